@@ -1,0 +1,160 @@
+# One word a command. `make help` lists them; each ends with one line that says whether all is well.
+#
+#   PYTHON=python3.12   the interpreter .venv is made from
+#   ARGS=...            further arguments for test (pytest), demo, bench
+#   SEEDS=100           how many seeds `make sim` runs
+#   FUZZ_SECONDS=30     how long `make fuzz` runs each target
+#   ROUNDS=3            how often `make chaos` repeats its tests
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.SUFFIXES:
+
+PYTHON ?= python3
+ARGS ?=
+SEEDS ?= 100
+FUZZ_SECONDS ?= 30
+ROUNDS ?= 3
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMPS := $(VENV)/.stamps
+CARGO ?= cargo
+
+# An interpreter of another version, or a moved clone, means another .venv: both are part of the stamp's name.
+# Exported, so that the inner make does not start the interpreter a second time.
+PYTHON_TAG ?= $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))' 2>/dev/null)
+PYTHON_TAG := $(PYTHON_TAG)
+export PYTHON_TAG
+VENV_STAMP := $(STAMPS)/venv-$(PYTHON_TAG)-$(shell printf %s "$(CURDIR)" | cksum | cut -d' ' -f1)
+
+# What the extension is built from. Directories are listed too: a removed file changes only its directory.
+RUST_SOURCES := $(shell find crates -type d -name target -prune -o \( -type d -o -name '*.rs' -o -name Cargo.toml \) -print 2>/dev/null)
+BUILD_INPUTS := $(RUST_SOURCES) $(wildcard Cargo.toml Cargo.lock rust-toolchain.toml .cargo/config.toml) pyproject.toml
+EXTENSION := $(wildcard python/weft/_weft.*.so)
+
+# PyO3 asks the interpreter of this environment, whatever python3 is on the PATH.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PYO3_PYTHON := $(CURDIR)/$(PY)
+# The environments and the extension belong to this clone; nothing from the user's site comes in.
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH PYTHONHOME
+
+COMMANDS := demo test build bench lint docs fuzz sim chaos clean
+.PHONY: $(COMMANDS) $(addprefix do-,$(COMMANDS)) help do-rust-tools force
+
+help:
+	@echo "make demo    build, then train a policy with evolution strategies and watch it learn"
+	@echo "make test    Rust unit tests, then the Python suite     (ARGS='-k name' goes to pytest)"
+	@echo "make build   make .venv and install the extension into it (release)"
+	@echo "make bench   measure the microbenchmark beside its peers (ARGS=--quick takes 2 minutes)"
+	@echo "make lint    rustfmt, clippy, ruff, mypy, tidy, licences and advisories"
+	@echo "make docs    build the documentation into site/; a warning is an error"
+	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS))"
+	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
+	@echo "make chaos   repeat the tests that kill processes       (ROUNDS=$(ROUNDS))"
+	@echo "make clean   remove everything the other commands made"
+
+# Every command runs in an inner make, so that the line at the end is printed whatever happened inside.
+$(COMMANDS):
+	@start=$$SECONDS; \
+	if $(MAKE) --no-print-directory do-$@; then \
+	  $(if $(findstring n,$(firstword -$(MAKEFLAGS))),exit 0;) \
+	  echo "make $@: all is well ($$((SECONDS - start)) s)"; \
+	else \
+	  echo "make $@: NOT WELL after $$((SECONDS - start)) s; the reason is above" >&2; exit 1; \
+	fi
+
+# --- environment and extension ---------------------------------------------------------------------
+
+$(VENV_STAMP):
+	@tools/doctor.sh python "$(PYTHON)"
+	@echo "==> making $(VENV) with $(PYTHON)"
+	@rm -rf $(VENV)
+	@"$(PYTHON)" -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# --no-deps: the files are complete, so that nothing comes in that is not pinned.
+$(STAMPS)/pins-%: requirements/%.txt $(VENV_STAMP)
+	@echo "==> installing $<"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+$(STAMPS)/extension: $(BUILD_INPUTS) $(STAMPS)/pins-build $(if $(EXTENSION),,force)
+	@tools/doctor.sh rust
+	@echo "==> building the extension (release)"
+	@rm -f python/weft/_weft.*.so
+	@PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m maturin develop --release --locked
+	@touch $@
+
+# A source removed between two runs of make is not an error.
+$(RUST_SOURCES):
+
+do-build: $(STAMPS)/extension
+	@$(PY) -c 'import weft; print("weft", weft.__version__, "in $(VENV)")'
+
+# --- commands --------------------------------------------------------------------------------------
+
+do-demo: do-build $(STAMPS)/pins-demo
+	@echo "==> evolution strategies on a real simulator (examples/evolution_strategies.py)"
+	@$(PY) examples/evolution_strategies.py $(ARGS)
+
+do-test: do-build $(STAMPS)/pins-test $(STAMPS)/pins-demo
+	@CARGO="$(CARGO)" tools/test.sh "$(PY)" $(ARGS)
+
+do-bench: do-build
+	@echo "==> microbenchmark (bench/micro.py $(ARGS))"
+	@$(PY) bench/micro.py $(ARGS)
+
+# Cheap checks first. The stub check needs the extension, so it comes last and builds it.
+do-lint: $(STAMPS)/pins-build $(STAMPS)/pins-lint do-rust-tools
+	@echo "==> tidy: arrows, sizes, headers, walls"
+	@$(PY) tools/tidy.py
+	@echo "==> rustfmt"
+	@$(CARGO) fmt --all --check
+	@echo "==> ruff"
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --check --quiet . || { echo "run: $(PY) -m ruff format ." >&2; exit 1; }
+	@echo "==> mypy --strict"
+	@$(PY) -m mypy
+	@echo "==> clippy"
+	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+	  echo "==> cargo deny"; $(CARGO) deny --locked check; \
+	else \
+	  echo "==> cargo deny: SKIPPED, not installed (cargo install --locked cargo-deny)"; \
+	fi
+	@$(MAKE) --no-print-directory do-build
+	@echo "==> stubtest: _weft.pyi against the built extension"
+	@$(PY) -m mypy.stubtest weft._weft --concise --ignore-missing-stub
+
+do-rust-tools:
+	@tools/doctor.sh rust
+
+do-docs: $(STAMPS)/pins-docs
+	@echo "==> documentation into site/ (warnings are errors)"
+	@$(PY) -m mkdocs build --strict --quiet --clean --site-dir site
+
+do-sim: do-rust-tools
+	@echo "==> simulator, $(SEEDS) seeds"
+	@WEFT_SIM_SEEDS="$(SEEDS)" $(CARGO) test --locked --release -p weft-sim
+
+do-fuzz: do-rust-tools
+	@FUZZ_SECONDS="$(FUZZ_SECONDS)" CARGO="$(CARGO)" tools/fuzz.sh
+
+do-chaos: do-build $(STAMPS)/pins-test
+	@for round in $$(seq $(ROUNDS)); do \
+	  echo "==> tests that kill processes, round $$round of $(ROUNDS)"; \
+	  $(PY) -m pytest -q -m chaos $(ARGS) || \
+	    { [ $$? -ne 5 ] || echo "no test bears the marker chaos" >&2; exit 1; }; \
+	done
+
+do-clean:
+	@echo "==> removing environments, build outputs and caches"
+	@rm -rf $(VENV) .venv-bench target site dist bench/scratch bench/out examples/out
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -f python/weft/_weft.*.so
+	@find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

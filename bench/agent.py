@@ -1,0 +1,81 @@
+"""The process that measures one peer: starts it, runs the rows it is told to, reports over a pipe.
+
+    agent.py <peer> <workers> <plan> <descriptor>
+
+The plan is JSON: the keys of the rows, and the pace. Reports are JSON lines on the descriptor:
+`started`, `begin`, `row`, `error`, `done`. The start is timed before anything else is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import peers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from measure import Row
+
+
+def main() -> None:
+    """Start the peer, run the plan, stop the peer."""
+    name, workers = sys.argv[1], int(sys.argv[2])
+    begin = time.perf_counter()
+    handle, version, stop = peers.start(name, workers)
+    seconds = time.perf_counter() - begin
+
+    import gc
+    import json
+    import os
+    import traceback
+
+    import measure
+
+    descriptor = int(sys.argv[4])
+    os.set_inheritable(descriptor, False)
+
+    def tell(**event: object) -> None:
+        os.write(descriptor, json.dumps(event).encode() + b"\n")
+
+    tell(event="started", seconds=seconds, version=version)
+    plan = json.loads(sys.argv[3])
+    pace = measure.Pace(**plan["pace"])
+    rows = _rows(name, handle, pace.scale) if plan["keys"] else {}
+    for key in plan["keys"]:
+        if key not in rows:
+            continue
+        tell(event="begin", key=key)
+        try:
+            tell(event="row", key=key, samples=measure.run(rows[key], pace))
+        except Exception:
+            tell(event="error", key=key, text=traceback.format_exc(limit=-4))
+        # Actors and arrays of this row go before the next one begins.
+        gc.collect()
+    tell(event="done")
+    stop()
+
+
+def _rows(name: str, handle: Any, scale: float) -> dict[str, Row]:
+    """The rows of a peer. Imported late: numpy and the rest are no part of the peer's start."""
+    if name in ("weft", "ray"):
+        import rows_core
+
+        return rows_core.rows(scale)
+    if name == "limits":
+        import limits
+
+        return limits.rows()
+    if name == "dask":
+        import rows_dask
+
+        return rows_dask.rows(handle)
+    import rows_pool
+
+    return rows_pool.pool_rows(handle) if name == "pool" else rows_pool.executor_rows(handle)
+
+
+if __name__ == "__main__":
+    main()

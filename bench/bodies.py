@@ -1,0 +1,45 @@
+"""What tasks and actors do, without any engine: Pool, the executor and Dask run these as they are.
+
+Nothing is imported at the top: a worker that runs its first task imports this module, which is
+part of the time to the first answer.
+"""
+
+
+def ok() -> bytes:
+    """Answer with two bytes, as every task and every method of the rows does."""
+    return b"ok"
+
+
+def ok_of(_item: object) -> bytes:
+    """Answer with two bytes for one item of a `map`."""
+    return b"ok"
+
+
+class Server:
+    """An actor whose methods answer with two bytes."""
+
+    def ok(self) -> bytes:
+        """Answer a call without arguments."""
+        return b"ok"
+
+    def ok_of(self, _item: object) -> bytes:
+        """Answer a call with one argument."""
+        return b"ok"
+
+    def pid(self) -> int:
+        """Say which process the actor lives in."""
+        import os
+
+        return os.getpid()
+
+
+class AsyncServer:
+    """The same as a class of coroutines, which makes it an asyncio actor."""
+
+    async def ok(self) -> bytes:
+        """Answer a call without arguments."""
+        return b"ok"
+
+    async def ok_of(self, _item: object) -> bytes:
+        """Answer a call with one argument."""
+        return b"ok"

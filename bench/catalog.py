@@ -1,0 +1,198 @@
+"""The rows by name and the goals set for them. Nothing here measures anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number the benchmark reports.
+
+    Attributes:
+        key: How the code calls it.
+        title: How the table calls it.
+        unit: What the number counts.
+        number: The row of Ray's microbenchmark it corresponds to.
+        lower: A smaller number is the better one.
+    """
+
+    key: str
+    title: str
+    unit: str
+    number: int | None = None
+    lower: bool = False
+
+
+METRICS = (
+    Metric("get_small", "get of a small value", "/s", 1),
+    Metric("put_small", "put of a small value", "/s", 2),
+    Metric("put_small_ten_tasks", "put of small values by ten tasks", "/s", 3),
+    Metric("put_800_mib", "put of 800 MiB, one client", "GB/s", 4),
+    Metric("tasks_batch", "batches of 1000 tasks and one get", "/s", 5),
+    Metric("put_80_mib_ten_tasks", "put of 80 MiB by ten tasks", "GB/s", 6),
+    Metric("get_10k_refs", "get of an object holding 10,000 refs", "/s", 7),
+    Metric("wait_1k_refs", "wait on 1000 refs, one at a time", "/s", 8),
+    Metric("task_sync", "task, synchronous", "/s", 9),
+    Metric("tasks_async", "tasks, asynchronous", "/s", 10),
+    Metric("tasks_four_clients", "tasks, asynchronous, 4 clients", "/s", 11),
+    Metric("actor_sync", "actor call, synchronous", "/s", 12),
+    Metric("actor_async", "actor calls 1:1, asynchronous", "/s", 13),
+    Metric("actor_concurrent", "actor calls 1:1, max_concurrency=16", "/s", 14),
+    Metric("actor_1_n", "actor calls 1:n", "/s", 15),
+    Metric("actor_n_n", "actor calls n:n", "/s", 16),
+    Metric("actor_n_n_arg", "actor calls n:n with a ref", "/s", 17),
+    Metric("async_actor_sync", "asyncio actor call, synchronous", "/s", 18),
+    Metric("async_actor_async", "asyncio actor calls 1:1", "/s", 19),
+    Metric("async_actor_arg", "asyncio actor calls with an int", "/s", 20),
+    Metric("async_actor_1_n", "asyncio actor calls 1:n", "/s", 21),
+    Metric("async_actor_n_n", "asyncio actor calls n:n", "/s", 22),
+    Metric("get_8_mib", "get of an 8 MiB array", "us", lower=True),
+    Metric("get_80_mib", "get of an 80 MiB array", "us", lower=True),
+    Metric("get_800_mib", "get of an 800 MiB array", "us", lower=True),
+    Metric("startup", "import, init, first task", "s", lower=True),
+    Metric("actors_20", "20 new actors, first call answered", "s", lower=True),
+    Metric("actors_1000_s", "1000 actors alive", "s", lower=True),
+    Metric("actors_1000_mib", "1000 actors, private memory each", "MiB", lower=True),
+    Metric("million_rate", "1,000,000 tasks queued at once", "/s"),
+    Metric("million_bytes", "driver memory per pending task", "B", lower=True),
+    Metric("idle_mib", "idle, memory in all", "MiB", lower=True),
+    Metric("idle_others_mib", "idle, memory of the other processes", "MiB", lower=True),
+    Metric("idle_driver_mib", "idle, growth of the driver", "MiB", lower=True),
+    Metric("idle_threads", "idle, threads added", "", lower=True),
+    Metric("idle_cpu", "idle, processor", "%", lower=True),
+    Metric("ping_pong", "Pipe ping-pong, placed freely", "/s"),
+    Metric("ping_pong_one_core", "Pipe ping-pong, both on one core", "/s"),
+    Metric("ping_pong_two_cores", "Pipe ping-pong, on two cores", "/s"),
+    Metric("memcpy_one_thread", "memcpy of 800 MiB, one thread", "GB/s"),
+    Metric("memcpy_two_threads", "memcpy of 800 MiB, two threads", "GB/s"),
+    Metric("memcpy_two_threads_80_mib", "memcpy of 2 x 80 MiB, two threads", "GB/s"),
+)
+BY_KEY = {metric.key: metric for metric in METRICS}
+LIMIT_KEYS = tuple(m.key for m in METRICS if m.key.startswith(("ping_pong", "memcpy")))
+CORE_KEYS = tuple(m.key for m in METRICS if m.number is not None or m.key.startswith("get_"))
+# Rows that only the full run measures on Ray: no goal refers to Ray there, and they take half of
+# its time.
+RAY_FULL_ONLY = (
+    "put_small_ten_tasks",
+    "put_800_mib",
+    "put_80_mib_ten_tasks",
+    "tasks_batch",
+    "tasks_four_clients",
+    "actor_concurrent",
+    "actor_n_n_arg",
+    "get_8_mib",
+    "get_80_mib",
+    "get_800_mib",
+)
+IDLE_KEYS = ("idle_mib", "idle_others_mib", "idle_driver_mib", "idle_threads", "idle_cpu")
+# What each probe of probes.py reports.
+PROBE_KEYS = {
+    "twenty_actors": ("actors_20",),
+    "thousand_actors": ("actors_1000_s", "actors_1000_mib"),
+    "million_rate": ("million_rate",),
+    "million_memory": ("million_bytes",),
+    "idle": IDLE_KEYS,
+}
+TITLES = {
+    "weft": "weft",
+    "ray": "Ray",
+    "pool": "Pool",
+    "executor": "Executor",
+    "dask": "Dask",
+    "limits": "limit",
+}
+
+
+# How a goal names what it is compared with, where that is another row.
+REFERENCES = {
+    ("limits", "ping_pong"): "ping-pong",
+    ("limits", "memcpy_one_thread"): "memcpy, 1 thread",
+    ("limits", "memcpy_two_threads"): "memcpy, 2 threads",
+    ("limits", "memcpy_two_threads_80_mib"): "memcpy, 2 threads",
+    ("weft", "tasks_async"): "row 10",
+}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What one number of weft shall reach.
+
+    A ratio says how many times better weft is than the reference, whichever direction is better;
+    a bound is compared with the number itself.
+    """
+
+    key: str
+    kind: Literal["ratio", "bound"]
+    value: float
+    peer: str = ""
+    reference: str = ""
+
+    def text(self) -> str:
+        """The goal in words."""
+        metric = BY_KEY[self.key]
+        if self.kind == "bound":
+            sign = "<=" if metric.lower else ">="
+            return f"{sign} {self.value:g} {metric.unit}".rstrip()
+        name = REFERENCES.get((self.peer, self.reference), TITLES[self.peer])
+        return f">= {self.value:g}x {name}"
+
+
+def _versus(peer: str, factor: float, *keys: str) -> list[Goal]:
+    return [Goal(key, "ratio", factor, peer, key) for key in keys]
+
+
+def _share(key: str, share: float, reference: str, peer: str = "limits") -> Goal:
+    return Goal(key, "ratio", share, peer, reference)
+
+
+def _bound(key: str, value: float) -> Goal:
+    return Goal(key, "bound", value)
+
+
+GOALS = (
+    _share("actor_sync", 0.5, "ping_pong"),
+    *_versus("ray", 35, "actor_sync"),
+    _share("task_sync", 0.45, "ping_pong"),
+    *_versus("ray", 70, "task_sync"),
+    *_versus("pool", 2, "task_sync"),
+    *_versus("pool", 6, "tasks_async"),
+    *_versus("ray", 180, "tasks_async"),
+    *_versus("ray", 60, "actor_async", "actor_1_n", "actor_n_n"),
+    *_versus(
+        "ray",
+        20,
+        "async_actor_sync",
+        "async_actor_async",
+        "async_actor_arg",
+        "async_actor_1_n",
+        "async_actor_n_n",
+    ),
+    *_versus("ray", 150, "put_small"),
+    *_versus("ray", 50, "get_small"),
+    _share("put_800_mib", 0.85, "memcpy_one_thread"),
+    _share("put_800_mib", 0.85, "memcpy_two_threads"),
+    _share("put_80_mib_ten_tasks", 0.85, "memcpy_two_threads_80_mib"),
+    _bound("get_8_mib", 50),
+    _bound("get_80_mib", 50),
+    _bound("get_800_mib", 50),
+    *_versus("ray", 50, "wait_1k_refs"),
+    *_versus("ray", 20, "get_10k_refs"),
+    _bound("startup", 0.150),
+    *_versus("ray", 100, "actors_20"),
+    _bound("actors_1000_s", 10),
+    _bound("actors_1000_mib", 8),
+    _bound("million_bytes", 1024),
+    _share("million_rate", 0.8, "tasks_async", peer="weft"),
+    _bound("idle_mib", 50),
+    _bound("idle_threads", 12),
+    _bound("idle_cpu", 0.5),
+)
+
+
+def selected(substring: str) -> set[str]:
+    """Keys of the rows that match, and of what their goals refer to."""
+    wanted = substring.lower()
+    keys = {m.key for m in METRICS if wanted in m.key or wanted in m.title.lower()}
+    return keys | {goal.reference for goal in GOALS if goal.key in keys and goal.reference}

@@ -1,0 +1,182 @@
+"""Measures weft's microbenchmark beside Ray, two process pools, Dask and the machine's raw limits.
+
+    make bench                                       everything, at most 20 minutes
+    make bench ARGS=--quick                          everything shortened, about 2 minutes
+    python bench/micro.py --only task --peers weft,pool --repeat 5
+
+Each round gives every peer a fresh process and the machine to itself, one peer after the other; a
+number is the median over the windows of all rounds. Synchronous rows depend on where the kernel
+puts the two processes: `--only sync --repeat 10` shows how much. Prints a table with ratios and
+goals, and writes JSON and a picture to bench/out. The exit code is 1 when a row of weft failed; a missed
+goal is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import environment
+import measure
+import report
+from catalog import METRICS, RAY_FULL_ONLY, selected
+from peers import NAMES
+from results import Results
+from runner import Runner
+
+BUDGET_FULL_S = 19 * 60.0
+BUDGET_QUICK_S = 110.0
+ROUNDS_FULL = 3
+STARTS_FULL = 8
+STARTS_QUICK = 4
+# A Ray actor takes a quarter to half a second and 40 MiB; Ray runs 1,400 to 2,500 tasks a second.
+TOO_SLOW = {
+    "actors_1000_s": "a thousand actors would take minutes and 40 GiB",
+    "actors_1000_mib": "a thousand actors would take minutes and 40 GiB",
+    "million_rate": "a million tasks would take about ten minutes",
+    "million_bytes": "a million tasks would take about ten minutes",
+}
+
+
+def _arguments(given: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bench/micro.py", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round, about 2 minutes")
+    parser.add_argument(
+        "--only", default="", metavar="SUBSTRING", help="rows whose name contains this"
+    )
+    parser.add_argument(
+        "--peers",
+        default=",".join(NAMES),
+        help="comma-separated, from: %(default)s; the limits always run",
+    )
+    parser.add_argument("--repeat", type=int, metavar="N", help="rounds (3; 1 with --quick)")
+    parser.add_argument(
+        "--publish", action="store_true", help="write bench/RESULTS.md and bench/results.png"
+    )
+    options = parser.parse_args(given)
+    options.peers = [name.strip() for name in options.peers.split(",") if name.strip()]
+    unknown = [name for name in options.peers if name not in NAMES]
+    if unknown or not options.peers:
+        parser.error(f"--peers: {', '.join(unknown) or 'none'}; there are {', '.join(NAMES)}")
+    if options.repeat is not None and options.repeat < 1:
+        parser.error(f"--repeat: {options.repeat}; at least 1")
+    if options.only and not selected(options.only):
+        known = ", ".join(metric.key for metric in METRICS)
+        parser.error(f"--only: no row contains {options.only!r}; there are {known}")
+    return options
+
+
+def _probes(runner: Runner, peers: list[str], quick: bool) -> None:
+    """Measure once what needs a process of its own."""
+    starts = STARTS_QUICK if quick else STARTS_FULL
+    for _ in range(starts):
+        for peer in ("weft", "pool", "executor"):
+            if peer in peers:
+                runner.start_only(peer)
+    if "weft" in peers:
+        runner.probe("twenty_actors", "weft", 2 if quick else 5, 60)
+        runner.probe("thousand_actors", "weft", 1000, 60)
+        runner.probe("million_rate", "weft", 1_000_000, 120)
+        runner.probe("million_memory", "weft", 1_000_000, 120)
+        runner.probe("idle", "weft", 0, 30)
+    if "ray" in peers:
+        reasons = dict(TOO_SLOW)
+        if quick:
+            reasons.update(dict.fromkeys(RAY_FULL_ONLY, "left out with --quick"))
+            reasons["actors_20"] = "half a minute; left out with --quick"
+            reasons["idle_mib"] = "left out with --quick"
+        else:
+            runner.probe("twenty_actors", "ray", 1, 120)
+            runner.probe("idle", "ray", 0, 60)
+        for key, reason in reasons.items():
+            if key in runner.wanted and key not in runner.results.samples.get("ray", {}):
+                runner.results.skip("ray", key, reason)
+
+
+def _rounds(runner: Runner, peers: list[str], rounds: int, quick: bool, begin: float) -> None:
+    """Visit the peers in turn.
+
+    A visit that would pass the time budget is left out, and the table says so.
+    """
+    budget_s = BUDGET_QUICK_S if quick else BUDGET_FULL_S
+    lasted: dict[str, float] = {}
+    left_out: dict[str, int] = {}
+    for index in range(rounds):
+        print(f"==> round {index + 1} of {rounds}", flush=True)
+        for peer in ("limits", *peers):
+            if time.monotonic() - begin + lasted.get(peer, 0.0) > budget_s:
+                left_out[peer] = left_out.get(peer, 0) + 1
+                continue
+            start = time.monotonic()
+            runner.rows(peer)
+            lasted[peer] = time.monotonic() - start
+        if index == 0:
+            print("==> fresh processes: starts, actors, a million tasks, idle", flush=True)
+            _probes(runner, peers, quick)
+    for peer, count in left_out.items():
+        runner.results.notes.append(
+            f"{peer}: {count} of {rounds} rounds left out to keep the time limit"
+        )
+
+
+def _write(document: dict[str, object], python: Path, publish: bool) -> None:
+    data, picture = environment.OUT / "results.json", environment.OUT / "results.png"
+    data.write_text(json.dumps(document, indent=1) + "\n")
+    drawn = subprocess.run(
+        [str(python), str(environment.BENCH / "chart.py"), str(data), str(picture)],
+        timeout=120,
+        check=False,
+    )
+    shown = [path.relative_to(environment.REPOSITORY) for path in (data, picture) if path.exists()]
+    print("written: " + ", ".join(str(path) for path in shown), flush=True)
+    if publish:
+        misses = environment.BENCH / "MISSES.md"
+        text = report.render_results_md(
+            document, misses=misses.read_text() if misses.exists() else ""
+        )
+        (environment.BENCH / "RESULTS.md").write_text(text)
+        if drawn.returncode == 0 and picture.exists():
+            shutil.copyfile(picture, environment.BENCH / "results.png")
+        print("published: bench/RESULTS.md, bench/results.png", flush=True)
+
+
+def main(given: list[str] | None = None) -> int:
+    """Run what the arguments ask for; the exit code."""
+    options = _arguments(sys.argv[1:] if given is None else given)
+    python = environment.ensure_venv()
+    environment.OUT.mkdir(exist_ok=True)
+    logs = environment.OUT / "logs"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
+    (environment.OUT / "results.png").unlink(missing_ok=True)
+    wanted = selected(options.only) if options.only else {metric.key for metric in METRICS}
+    results = Results(environment.machine())
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
+        pace = measure.QUICK if options.quick else measure.FULL
+        unwanted: dict[str, tuple[str, ...]] = {}
+        if options.quick and not options.only:
+            unwanted["ray"] = RAY_FULL_ONLY
+        runner = Runner(python, Path(scratch), logs, pace, wanted, results, unwanted)
+        rounds = options.repeat or (1 if options.quick else ROUNDS_FULL)
+        try:
+            _rounds(runner, options.peers, rounds, options.quick, begin)
+        except KeyboardInterrupt:
+            results.notes.append("interrupted: what was measured so far")
+    results.seconds = time.monotonic() - begin
+    document = results.as_json()
+    print("\n" + report.render_terminal(document) + "\n", flush=True)
+    _write(document, python, options.publish)
+    return 1 if document["failures"].get("weft") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""The table for the terminal and for bench/RESULTS.md, from the JSON of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from catalog import BY_KEY, LIMIT_KEYS, METRICS, TITLES, Metric
+from results import ratio, value
+
+Document = dict[str, Any]
+COLUMNS = ("weft", "ray", "pool", "executor", "dask")
+PLACEMENT = (
+    "Processes are placed by the kernel (nothing is pinned) unless a row says otherwise. "
+    "GB are 10^9 bytes. Rates count items: tasks, calls, puts; batches where the row says so."
+)
+
+
+def number(found: float | None, unit: str = "") -> str:
+    """Three significant digits, thousands separated."""
+    if found is None:
+        return ""
+    if unit == "s" and abs(found) < 1:
+        return f"{found * 1000:.3g} ms"
+    if abs(found) >= 100:
+        return f"{found:,.0f}"
+    return f"{found:.3g}"
+
+
+def times(found: float | None) -> str:
+    """A ratio as the tables show it."""
+    return "" if found is None else f"{number(found)}x"
+
+
+def _cell(document: Document, peer: str, metric: Metric) -> str:
+    found = value(document, peer, metric.key)
+    if found is not None:
+        return number(found, metric.unit)
+    if metric.key in document["failures"].get(peer, {}):
+        return "failed"
+    if metric.key in document["skips"].get(peer, {}):
+        return "skipped"
+    return ""
+
+
+def _reached(goal: dict[str, Any]) -> str:
+    if goal["kind"] == "ratio":
+        return times(goal["reached"])
+    unit = BY_KEY[goal["key"]].unit
+    text = number(goal["reached"], unit)
+    return text if text.endswith("ms") or not text else f"{text} {unit}".rstrip()
+
+
+def _judged(goal: dict[str, Any]) -> str:
+    verdict = {True: "met", False: "MISSED", None: "-"}[goal["met"]]
+    return f"{goal['goal']}: {verdict} {_reached(goal)}".rstrip()
+
+
+def _goals(document: Document, key: str) -> list[dict[str, Any]]:
+    return [goal for goal in document["goals"] if goal["key"] == key]
+
+
+def _table_rows(document: Document) -> list[list[str]]:
+    rows = []
+    for metric in METRICS:
+        if metric.key in LIMIT_KEYS:
+            continue
+        cells = [_cell(document, peer, metric) for peer in COLUMNS]
+        if not any(cells):
+            continue
+        spread = document["rows"].get("weft", {}).get(metric.key, {}).get("spread")
+        verdicts = "; ".join(_judged(goal) for goal in _goals(document, metric.key))
+        row_number = "" if metric.number is None else str(metric.number)
+        name = (
+            f"{metric.title}, {metric.unit.lstrip('/') if metric.unit != '/s' else 'per s'}".rstrip(
+                ", "
+            )
+        )
+        steady = "" if spread is None else f"{100 * spread:.0f} %"
+        against = [times(ratio(document, metric.key, peer)) for peer in ("ray", "pool")]
+        rows.append([row_number, name, *cells, steady, *against, verdicts])
+    return rows
+
+
+HEADER = ["#", "row", *(TITLES[peer] for peer in COLUMNS), "+-", "x Ray", "x Pool", "goal"]
+# Text stands left, numbers stand right.
+LEFT = {"row", "goal"}
+
+
+def _limit_lines(document: Document) -> list[str]:
+    lines = []
+    for key in LIMIT_KEYS:
+        row = document["rows"].get("limits", {}).get(key)
+        if row is not None:
+            lowest, highest = number(min(row["samples"])), number(max(row["samples"]))
+            title, unit = BY_KEY[key].title, BY_KEY[key].unit
+            lines.append(f"{title}: {number(row['median'])} {unit} ({lowest} to {highest})")
+    return lines
+
+
+def _summary(document: Document) -> str:
+    judged = [goal for goal in document["goals"] if goal["met"] is not None]
+    met = sum(goal["met"] for goal in judged)
+    open_ = len(document["goals"]) - len(judged)
+    tail = f"; {open_} not measured in this run" if open_ else ""
+    return f"{met} of {len(judged)} goals met{tail}"
+
+
+def render_terminal(document: Document) -> str:
+    """The table with aligned columns, then the limits, the failures and one line of summary."""
+    rows = [HEADER, *_table_rows(document)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if title in LEFT else cell.rjust(width)
+            for cell, width, title in zip(row, widths, HEADER, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * max(len(line) for line in lines))
+    lines += ["", *_limit_lines(document)]
+    for peer, failures in document["failures"].items():
+        for key, reason in failures.items():
+            lines.append(f"failed: {peer} {key}: {_last_line(reason)}")
+    for peer, skips in document["skips"].items():
+        for key, reason in skips.items():
+            lines.append(f"skipped: {peer} {key}: {reason}")
+    lines += document["notes"]
+    lines += ["", _summary(document)]
+    return "\n".join(lines)
+
+
+def _last_line(text: str) -> str:
+    return text.splitlines()[-1] if text else ""
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def render_results_md(document: Document, picture: str = "results.png", misses: str = "") -> str:
+    """The page bench/RESULTS.md.
+
+    Args:
+        document: What a run wrote as JSON.
+        picture: Path of the chart beside the page.
+        misses: The explanation of missed goals, kept from run to run in bench/MISSES.md.
+    """
+    machine, versions = document["machine"], document["versions"]
+    day = document["started"].split("T")[0]
+    named = ", ".join(f"{TITLES[peer]} {versions[peer]}" for peer in COLUMNS if peer in versions)
+    lines = [
+        "# Results of the microbenchmark",
+        "",
+        f"Measured {day} in {document['seconds'] / 60:.0f} minutes: {machine['cores']} cores "
+        f"({machine['processor']}), {machine['memory']}, {machine['system']}, "
+        f"kernel {machine['kernel']}.",
+        f"Versions: {named} (Pool and ProcessPoolExecutor carry Python's version).",
+        "",
+        "Every number is the median of several windows from interleaved rounds of one run of "
+        "`make bench`; `+-` is half the distance between weft's largest and smallest window. "
+        "A ratio above 1 means that weft is better, also in rows where less is better.",
+        PLACEMENT,
+        "",
+        f"**{_summary(document)}.**",
+        "",
+        f"![weft beside its peers]({picture})",
+        "",
+        "## Rows",
+        "",
+        "| " + " | ".join(HEADER) + " |",
+        "|" + "|".join("---" if title in LEFT else "---:" for title in HEADER) + "|",
+        *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in _table_rows(document)),
+        "",
+        "## Raw limits in the same run",
+        "",
+        *(f"- {line}" for line in _limit_lines(document)),
+    ]
+    left_out = [
+        f"- {TITLES[peer]}, {BY_KEY[key].title}: {verb}{_escape(_last_line(reason))}"
+        for verb, table in (("failed: ", document["failures"]), ("", document["skips"]))
+        for peer, reasons in table.items()
+        for key, reason in reasons.items()
+    ]
+    if left_out or document["notes"]:
+        lines += ["", "## Left out", "", *left_out, *(f"- {note}" for note in document["notes"])]
+    missed = [goal for goal in document["goals"] if goal["met"] is False]
+    if missed:
+        lines += ["", "## Missed", ""]
+        lines += [
+            f"- {BY_KEY[goal['key']].title}: goal {_escape(goal['goal'])}, reached {_reached(goal)}"
+            for goal in missed
+        ]
+    if misses.strip():
+        lines += ["", "## Why", "", misses.strip()]
+    return "\n".join(lines) + "\n"

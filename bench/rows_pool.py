@@ -1,0 +1,47 @@
+"""The task rows on the standard library's process pools."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.pool import Pool
+
+import bodies
+from measure import Body, Row
+
+
+def pool_rows(pool: Pool) -> dict[str, Row]:
+    """Rows of `multiprocessing.Pool`: one task at a time, and a map of 1000 in chunks of one."""
+
+    def sync() -> Body:
+        return lambda: pool.apply(bodies.ok)
+
+    def batch() -> Body:
+        items = range(1000)
+        return lambda: pool.map(bodies.ok_of, items, chunksize=1)
+
+    return {
+        "task_sync": Row(sync),
+        "tasks_async": Row(batch, 1000),
+        "tasks_batch": Row(batch),
+    }
+
+
+def executor_rows(executor: ProcessPoolExecutor) -> dict[str, Row]:
+    """Rows of `ProcessPoolExecutor`: one task at a time, and 1000 futures collected at the end."""
+
+    def sync() -> Body:
+        return lambda: executor.submit(bodies.ok).result()
+
+    def batch() -> Body:
+        def submit_and_collect() -> None:
+            futures = [executor.submit(bodies.ok) for _ in range(1000)]
+            for future in futures:
+                future.result()
+
+        return submit_and_collect
+
+    return {
+        "task_sync": Row(sync),
+        "tasks_async": Row(batch, 1000),
+        "tasks_batch": Row(batch),
+    }

@@ -1,0 +1,191 @@
+//! Calls to actors: where each actor lives and the order of the calls to it (Ray, section 4.2.2: stateful edges).
+//!
+//! Calls of one caller reach an actor in the order of submission: a call whose arguments are not there yet holds
+//! the later ones back. Calls go straight to the actor's process; the node is asked once where that is.
+//!
+//! Invariants:
+//! - A1: a call is queued or in flight, never both.
+//! - A2: calls leave the queue from its front only, unless they are cancelled.
+//!
+//! It never sends: [`Callers::next_call`] says what goes where.
+
+use std::collections::VecDeque;
+
+use weft_wire::limits::ACTOR_CALLS_IN_FLIGHT;
+use weft_wire::message::Failure;
+use weft_wire::{ActorId, WorkerId};
+
+use crate::table::{Map, Set};
+
+/// Where an actor is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ActorPlace {
+    /// Created or asked for; the node has not answered.
+    Pending,
+    /// In this process, which takes so many calls ahead.
+    At {
+        /// The process.
+        worker: WorkerId,
+        /// Calls that may be in flight.
+        window: usize,
+    },
+    /// Gone for good.
+    Dead(Failure),
+}
+
+#[derive(Debug)]
+struct Caller {
+    place: ActorPlace,
+    queue: VecDeque<u64>,
+    in_flight: Set<u64>,
+}
+
+/// Every actor this process calls.
+#[derive(Debug, Default)]
+pub struct Callers {
+    actors: Map<ActorId, Caller>,
+}
+
+impl Callers {
+    /// Whether the actor is known here; if not, the node must be asked.
+    pub fn meet(&mut self, actor: ActorId) -> bool {
+        let mut is_new = false;
+        self.actors.entry(actor).or_insert_with(|| {
+            is_new = true;
+            Caller {
+                place: ActorPlace::Pending,
+                queue: VecDeque::new(),
+                in_flight: Set::default(),
+            }
+        });
+        !is_new
+    }
+
+    /// Appends a call, or says why it can never run.
+    ///
+    /// # Errors
+    /// The failure of a dead actor.
+    pub fn enqueue(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
+        let caller = self.actors.get_mut(&actor).expect("met before");
+        if let ActorPlace::Dead(failure) = &caller.place {
+            return Err(failure.clone());
+        }
+        caller.queue.push_back(task);
+        Ok(())
+    }
+
+    /// The front call and where it may go now.
+    #[must_use]
+    pub fn next_call(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
+        let caller = self.actors.get(&actor)?;
+        match caller.place {
+            ActorPlace::At { worker, window } if caller.in_flight.len() < window => {
+                Some((*caller.queue.front()?, worker))
+            }
+            ActorPlace::At { .. } | ActorPlace::Pending | ActorPlace::Dead(_) => None,
+        }
+    }
+
+    /// The front call was pushed.
+    pub fn on_pushed(&mut self, actor: ActorId) {
+        let caller = self.actors.get_mut(&actor).expect("next_call found it");
+        let task = caller.queue.pop_front().expect("next_call found it");
+        caller.in_flight.insert(task);
+    }
+
+    /// A call ended.
+    pub fn on_reply(&mut self, actor: ActorId, task: u64) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.in_flight.swap_remove(&task);
+        }
+    }
+
+    /// Takes a queued call out.
+    pub fn remove_queued(&mut self, actor: ActorId, task: u64) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.queue.retain(|queued| *queued != task);
+        }
+    }
+
+    /// The node says where the actor is.
+    pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32) {
+        self.meet(actor);
+        let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
+        self.actors[&actor].place = ActorPlace::At { worker, window };
+    }
+
+    /// The actor is gone. Returns the calls that were queued or in flight.
+    pub fn on_dead(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
+        self.meet(actor);
+        let caller = &mut self.actors[&actor];
+        caller.place = ActorPlace::Dead(failure);
+        let mut calls: Vec<u64> = std::mem::take(&mut caller.in_flight).into_iter().collect();
+        calls.extend(std::mem::take(&mut caller.queue));
+        calls.sort_unstable();
+        calls
+    }
+
+    /// Forgets an actor that has gone out of scope here.
+    pub fn forget(&mut self, actor: ActorId) {
+        let idle = self
+            .actors
+            .get(&actor)
+            .is_some_and(|caller| caller.queue.is_empty() && caller.in_flight.is_empty());
+        if idle {
+            self.actors.swap_remove(&actor);
+        }
+    }
+
+    /// Where an actor is, if it is known.
+    #[must_use]
+    pub fn place(&self, actor: ActorId) -> Option<&ActorPlace> {
+        self.actors.get(&actor).map(|caller| &caller.place)
+    }
+
+    /// Calls queued or in flight over all actors.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.actors.values().map(|caller| caller.queue.len() + caller.in_flight.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_wire::TaskId;
+    use weft_wire::message::FailureCode;
+
+    fn actor() -> ActorId {
+        TaskId { owner: WorkerId(1), number: 1 }
+    }
+
+    #[test]
+    fn calls_wait_for_the_place_and_leave_in_order() {
+        let mut callers = Callers::default();
+        assert!(!callers.meet(actor()));
+        assert!(callers.meet(actor()));
+        (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        assert_eq!(callers.next_call(actor()), None);
+        callers.on_started(actor(), WorkerId(4), 1);
+        let mut order = Vec::new();
+        while let Some((task, worker)) = callers.next_call(actor()) {
+            assert_eq!(worker, WorkerId(4));
+            callers.on_pushed(actor());
+            order.push(task);
+        }
+        assert_eq!(order, [1, 2, 3]);
+    }
+
+    #[test]
+    fn death_ends_every_call_and_refuses_later_ones() {
+        let mut callers = Callers::default();
+        callers.meet(actor());
+        callers.on_started(actor(), WorkerId(4), 1);
+        (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        callers.on_pushed(actor());
+        let failure = Failure::new(FailureCode::ActorDied, "gone");
+        assert_eq!(callers.on_dead(actor(), failure.clone()), [1, 2, 3]);
+        assert_eq!(callers.enqueue(actor(), 4), Err(failure));
+        assert_eq!(callers.calls(), 0);
+    }
+}

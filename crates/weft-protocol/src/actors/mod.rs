@@ -1,0 +1,5 @@
+//! Actors as their callers see them. The instance's side is in [`crate::execution`].
+
+mod caller;
+
+pub use caller::{ActorPlace, Callers};

@@ -1,0 +1,182 @@
+//! The executing side of a worker: tasks that were pushed to it, which of them run, and what it replies.
+//!
+//! A task is queued, running, or gone. A blocked worker (its task waits in `get`) and a worker busy with a long
+//! task send queued tasks back, so that nothing waits behind them (tasks only; calls of an actor stay in order).
+//!
+//! Invariants:
+//! - E1: every pushed task is answered once: by a reply or by being returned.
+//! - E2: actor calls of one caller start in the order they were pushed.
+//!
+//! It never runs anything: the shell takes tasks with [`Execution::next`] and reports their end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weft_wire::message::{Push, TaskKind};
+use weft_wire::{ObjectId, TaskId, WorkerId};
+
+use crate::action::Peer;
+use crate::ownership::Slot;
+use crate::table::Map;
+
+/// An object with its slot, to make handles and views from.
+pub type Met = (ObjectId, Arc<Slot>);
+
+/// The slots of one dependency.
+#[derive(Debug, Default)]
+pub struct MetDependency {
+    /// The object itself, if its value lies in shared memory.
+    pub stored: Option<Arc<Slot>>,
+    /// References inside the value.
+    pub contained: Vec<Met>,
+}
+
+/// A pushed task with the slots of everything its arguments refer to.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Who pushed it.
+    pub from: Peer,
+    /// The task.
+    pub push: Push,
+    /// Slots of the references inside the arguments.
+    pub references: Vec<Met>,
+    /// Slots per dependency.
+    pub dependencies: Vec<MetDependency>,
+}
+
+impl Incoming {
+    /// Every object whose record the task uses, once per use.
+    #[must_use]
+    pub fn uses(&self) -> Vec<ObjectId> {
+        let mut uses: Vec<ObjectId> = self.references.iter().map(|(object, _)| *object).collect();
+        for (dependency, met) in self.push.dependencies.iter().zip(&self.dependencies) {
+            uses.extend(met.stored.as_ref().map(|_| dependency.object));
+            uses.extend(met.contained.iter().map(|(object, _)| *object));
+        }
+        uses
+    }
+}
+
+/// A task that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Who gets the reply.
+    pub from: Peer,
+    /// Objects whose records the task uses.
+    pub uses: Vec<ObjectId>,
+    /// It was cancelled while it ran.
+    pub cancelled: bool,
+}
+
+/// What a cancellation met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// The task was queued and is gone.
+    Queued,
+    /// The task runs: interrupt it.
+    Running,
+    /// The task has ended or never came.
+    Unknown,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Execution {
+    queue: VecDeque<Incoming>,
+    running: Map<TaskId, Running>,
+    blocked: bool,
+}
+
+impl Execution {
+    /// Takes a pushed task, unless it must go back.
+    ///
+    /// # Errors
+    /// The task itself when this worker is blocked.
+    pub fn on_push(&mut self, incoming: Incoming) -> Result<(), Box<Incoming>> {
+        if self.blocked && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+            return Err(Box::new(incoming));
+        }
+        self.queue.push_back(incoming);
+        Ok(())
+    }
+
+    /// The next task to run. It is running from now on.
+    pub fn next(&mut self) -> Option<Incoming> {
+        let incoming = self.queue.pop_front()?;
+        let running = Running {
+            from: incoming.from,
+            uses: incoming.uses(),
+            cancelled: false,
+        };
+        self.running.insert(incoming.push.spec.task, running);
+        Some(incoming)
+    }
+
+    /// A running task ended.
+    pub fn on_finished(&mut self, task: TaskId) -> Option<Running> {
+        self.running.swap_remove(&task)
+    }
+
+    /// Takes out every queued task that may run elsewhere.
+    pub fn return_queued(&mut self) -> Vec<Incoming> {
+        let is_task =
+            |incoming: &Incoming| matches!(incoming.push.spec.kind, TaskKind::Task(_));
+        let (back, stay): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(is_task);
+        self.queue = stay;
+        Vec::from(back)
+    }
+
+    /// The running task waits, or goes on.
+    pub fn set_blocked(&mut self, blocked: bool) {
+        self.blocked = blocked;
+    }
+
+    /// Whether the worker is blocked.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Cancels a task.
+    pub fn cancel(&mut self, task: TaskId) -> (Cancelled, Option<Incoming>) {
+        if let Some(running) = self.running.get_mut(&task) {
+            running.cancelled = true;
+            return (Cancelled::Running, None);
+        }
+        let at = self.queue.iter().position(|incoming| incoming.push.spec.task == task);
+        match at.and_then(|at| self.queue.remove(at)) {
+            Some(incoming) => (Cancelled::Queued, Some(incoming)),
+            None => (Cancelled::Unknown, None),
+        }
+    }
+
+    /// Whether a running task was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self, task: TaskId) -> bool {
+        self.running.get(&task).is_some_and(|running| running.cancelled)
+    }
+
+    /// A caller died: its queued tasks go, its running ones are named so that they can be interrupted.
+    pub fn on_caller_gone(&mut self, worker: WorkerId) -> (Vec<Incoming>, Vec<TaskId>) {
+        let from = Peer::Worker(worker);
+        let (gone, stay): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(|i| i.from == from);
+        self.queue = stay;
+        let running =
+            self.running.iter().filter(|(_, r)| r.from == from).map(|(task, _)| *task).collect();
+        (gone.into(), running)
+    }
+
+    /// Tasks queued.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Tasks running.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+}

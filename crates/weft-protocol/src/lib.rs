@@ -1,0 +1,26 @@
+//! What is decided: the protocols of weft as deterministic state machines.
+//!
+//! The contract of this room:
+//! - A core is a struct; events come in by handlers named after them, with the time as an argument; what the core
+//!   wants done comes out as [`action::Action`]s (or [`node::NodeAction`]s), to be carried out in order.
+//! - Nothing here opens a socket, reads a clock, starts a thread, takes a lock, draws a random number or reads the
+//!   environment. Ids and seeds come in. Iteration order is defined everywhere. `clippy.toml` enforces it.
+//! - Messages to one peer stay in order; nothing is assumed about order between peers.
+//! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
+//!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, actors, names, block holders.
+//!
+//! Production, the simulator and the tests run the same code.
+
+pub mod action;
+pub mod actors;
+pub mod execution;
+pub mod node;
+pub mod objects;
+pub mod ownership;
+pub mod scheduling;
+pub mod table;
+pub mod tasks;
+pub mod time;
+pub mod worker;
+
+pub use weft_wire as wire;

@@ -1,0 +1,255 @@
+//! The node's half of actors: placing them, telling callers where they are, ending them (Ray, section 4.2.1: the
+//! actor table).
+
+use weft_wire::message::{ActorDead, ActorStarted, CreateActor, ExitActor, Failure, Infeasible};
+use weft_wire::{ActorId, WorkerId};
+
+use super::{
+    Actor, ActorPhase, Grant, NodeAction, NodeActions, NodeCore, Placement, Set, WorkerState,
+    actor_died,
+};
+
+impl NodeCore {
+    pub(super) fn on_create_actor(
+        &mut self,
+        from: WorkerId,
+        create: CreateActor,
+        out: &mut NodeActions,
+    ) {
+        let actor = create.actor;
+        let entry = self.actors.entry(actor).or_insert_with(|| Actor::new(from));
+        entry.subscribers.insert(from);
+        if matches!(entry.phase, ActorPhase::Dead(_)) {
+            // Killed before its creation came.
+            return self.publish(actor, out);
+        }
+        entry.concurrency = create.constructor.spec.concurrency;
+        entry.class = create.class.name.as_str().to_owned();
+        let feasible = self.resources.is_feasible(&create.placement)
+            && self.resources.is_feasible(&create.lifetime);
+        if !feasible {
+            let asked = if self.resources.is_feasible(&create.placement) {
+                create.lifetime.clone()
+            } else {
+                create.placement.clone()
+            };
+            let report = Infeasible { asked, total: self.resources.total().clone() };
+            out.push(NodeAction::Send(from, Box::new(report.into())));
+        }
+        entry.phase = ActorPhase::Waiting(Box::new(create));
+        self.waiting_actors.push_back(actor);
+    }
+
+    /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that does.
+    pub(super) fn place_actors(&mut self, _out: &mut NodeActions) {
+        let mut still_waiting = std::collections::VecDeque::new();
+        for actor in std::mem::take(&mut self.waiting_actors) {
+            let Some(Actor { phase: ActorPhase::Waiting(create), .. }) = self.actors.get(&actor)
+            else {
+                continue;
+            };
+            let fits = self.resources.fits(&create.placement);
+            match fits.then(|| self.resources.acquire(&create.lifetime)).flatten() {
+                Some(grant) => self.placements.push_back(Placement::Actor { actor, grant }),
+                None => still_waiting.push_back(actor),
+            }
+        }
+        self.waiting_actors = still_waiting;
+    }
+
+    pub(super) fn start_actor(
+        &mut self,
+        id: ActorId,
+        grant: Grant,
+        worker: WorkerId,
+        out: &mut NodeActions,
+    ) {
+        let Some(actor) = self.actors.get_mut(&id) else {
+            return self.resources.release(&grant);
+        };
+        if !matches!(actor.phase, ActorPhase::Waiting(_)) {
+            return self.resources.release(&grant);
+        }
+        let gpus = grant.gpu_indices();
+        let phase = ActorPhase::Placed { worker, grant };
+        let ActorPhase::Waiting(create) = std::mem::replace(&mut actor.phase, phase) else {
+            unreachable!("matched above")
+        };
+        self.workers[&worker].state = WorkerState::Actor(id);
+        let mut constructor = create.constructor;
+        constructor.gpus = gpus;
+        out.push(NodeAction::Send(worker, Box::new(create.class.into())));
+        out.push(NodeAction::Send(worker, Box::new(constructor.into())));
+        self.publish(id, out);
+    }
+
+    pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut NodeActions) {
+        let Some(actor) = self.actors.get_mut(&id) else {
+            let failure = actor_died("the actor is gone: its last handle was dropped before this one was used");
+            let dead = ActorDead { actor: id, failure };
+            return out.push(NodeAction::Send(from, Box::new(dead.into())));
+        };
+        actor.subscribers.insert(from);
+        self.tell(id, from, out);
+    }
+
+    fn publish(&mut self, id: ActorId, out: &mut NodeActions) {
+        let subscribers: Vec<WorkerId> =
+            self.actors.get(&id).map(|a| a.subscribers.iter().copied().collect()).unwrap_or_default();
+        for subscriber in subscribers {
+            self.tell(id, subscriber, out);
+        }
+    }
+
+    fn tell(&mut self, id: ActorId, to: WorkerId, out: &mut NodeActions) {
+        let Some(actor) = self.actors.get(&id) else { return };
+        match &actor.phase {
+            ActorPhase::Reserved | ActorPhase::Waiting(_) => {}
+            ActorPhase::Placed { worker, .. } => {
+                let worker = *worker;
+                let started = ActorStarted { actor: id, worker, concurrency: actor.concurrency };
+                self.introduce(to, worker, out);
+                out.push(NodeAction::Send(to, Box::new(started.into())));
+            }
+            ActorPhase::Dead(failure) => {
+                let dead = ActorDead { actor: id, failure: failure.clone() };
+                out.push(NodeAction::Send(to, Box::new(dead.into())));
+            }
+        }
+    }
+
+    pub(super) fn on_actor_ready(
+        &mut self,
+        id: ActorId,
+        failure: Option<Failure>,
+        out: &mut NodeActions,
+    ) {
+        let Some(failure) = failure else { return };
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        // The process ends by itself and its end publishes this.
+        actor.ending.get_or_insert(failure);
+        if let ActorPhase::Placed { worker, .. } = actor.phase {
+            let exit = ExitActor { actor: id };
+            out.push(NodeAction::Send(worker, Box::new(exit.into())));
+        }
+    }
+
+    pub(super) fn on_kill_actor(&mut self, id: ActorId, out: &mut NodeActions) {
+        let actor = self.actors.entry(id).or_insert_with(|| Actor::new(id.owner));
+        let failure = actor_died(format!("{} was ended by weft.kill()", actor.title()));
+        match &actor.phase {
+            ActorPhase::Reserved | ActorPhase::Waiting(_) => self.bury(id, failure, out),
+            ActorPhase::Placed { worker, .. } => {
+                let worker = *worker;
+                actor.ending.get_or_insert(failure);
+                self.free_name(id);
+                out.push(NodeAction::KillWorker(worker));
+            }
+            ActorPhase::Dead(_) => {}
+        }
+    }
+
+    pub(super) fn on_out_of_scope(&mut self, id: ActorId, out: &mut NodeActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        let failure = actor_died(format!("{} ended because its last handle was dropped", actor.title()));
+        match &actor.phase {
+            ActorPhase::Reserved | ActorPhase::Waiting(_) => {
+                self.bury(id, failure, out);
+                self.actors.swap_remove(&id);
+            }
+            ActorPhase::Placed { worker, .. } => {
+                let worker = *worker;
+                actor.ending.get_or_insert(failure);
+                self.free_name(id);
+                out.push(NodeAction::Send(worker, Box::new(ExitActor { actor: id }.into())));
+            }
+            ActorPhase::Dead(_) => {
+                self.actors.swap_remove(&id);
+            }
+        }
+    }
+
+    pub(super) fn on_actor_process_gone(
+        &mut self,
+        id: ActorId,
+        blocked: bool,
+        reason: &str,
+        out: &mut NodeActions,
+    ) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        let title = actor.title();
+        let failure = actor.ending.take().unwrap_or_else(|| {
+            actor_died(format!(
+                "{title} died: its process {reason}. Calls that were running may have been executed in part"
+            ))
+        });
+        let phase = std::mem::replace(&mut actor.phase, ActorPhase::Dead(failure.clone()));
+        if let ActorPhase::Placed { grant, .. } = phase {
+            if blocked {
+                self.resources.reclaim_cpu(&grant);
+            }
+            self.resources.release(&grant);
+        }
+        self.bury(id, failure, out);
+    }
+
+    fn bury(&mut self, id: ActorId, failure: Failure, out: &mut NodeActions) {
+        if let Some(actor) = self.actors.get_mut(&id) {
+            actor.phase = ActorPhase::Dead(failure);
+        }
+        self.free_name(id);
+        self.publish(id, out);
+    }
+
+    fn free_name(&mut self, id: ActorId) {
+        if let Some(name) = self.actors.get_mut(&id).and_then(|actor| actor.name.take())
+            && self.names.get(&name).is_some_and(|(owner, _)| *owner == id)
+        {
+            self.names.swap_remove(&name);
+        }
+    }
+
+    /// Actors share their owner's fate.
+    pub(super) fn end_actors_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
+        let owned: Vec<ActorId> =
+            self.actors.iter().filter(|(_, a)| a.owner == owner).map(|(id, _)| *id).collect();
+        for id in owned {
+            let actor = self.actors.get_mut(&id).expect("listed above");
+            actor.subscribers.swap_remove(&owner);
+            let failure = actor_died(format!("{} ended with the process that owned it", actor.title()));
+            match &actor.phase {
+                ActorPhase::Placed { worker, .. } => {
+                    let worker = *worker;
+                    actor.ending.get_or_insert(failure);
+                    out.push(NodeAction::KillWorker(worker));
+                }
+                ActorPhase::Reserved | ActorPhase::Waiting(_) => self.bury(id, failure, out),
+                ActorPhase::Dead(_) => {
+                    self.actors.swap_remove(&id);
+                }
+            }
+        }
+    }
+}
+
+impl Actor {
+    pub(super) fn new(owner: WorkerId) -> Self {
+        Self {
+            owner,
+            concurrency: 1,
+            phase: ActorPhase::Reserved,
+            subscribers: Set::default(),
+            name: None,
+            class: String::new(),
+            ending: None,
+        }
+    }
+
+    fn title(&self) -> String {
+        match (&self.name, self.class.as_str()) {
+            (Some((_, name)), class) => format!("actor {name:?} ({class})"),
+            (None, "") => "the actor".to_owned(),
+            (None, class) => format!("actor {class}"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Exact actions of the node core.
+
+use weft_wire::message::{Define, Push, TaskKind, TaskSpec};
+use weft_wire::{Blob, FunctionId, Name};
+
+use super::*;
+
+const DRIVER: WorkerId = WorkerId(1);
+const NOW: Instant = Instant(0);
+
+fn cpus(count: f64) -> ResourceSet {
+    ResourceSet::from_amounts([("CPU".to_owned(), count)])
+}
+
+fn node(count: f64) -> NodeCore {
+    let mut node = NodeCore::new(cpus(count), 100, 2);
+    node.on_connected(DRIVER, 1, NOW);
+    node
+}
+
+fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+    let mut out = NodeActions::new();
+    assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
+    node.settle(NOW, &mut out);
+    node.check();
+    out
+}
+
+fn request(count: f64, demand: u32) -> RequestLease {
+    RequestLease { shape: ShapeId(0), resources: cpus(count), demand }
+}
+
+fn connect(node: &mut NodeCore, worker: WorkerId) -> NodeActions {
+    let mut out = NodeActions::new();
+    node.on_connected(worker, 2, NOW);
+    node.settle(NOW, &mut out);
+    out
+}
+
+#[test]
+fn a_lease_needs_a_worker_and_an_introduction() {
+    let mut node = node(1.0);
+    let worker = WorkerId(101);
+    assert_eq!(say(&mut node, DRIVER, request(1.0, 5)), [NodeAction::StartWorker(worker)]);
+    let granted =
+        LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker, gpus: Vec::new() };
+    assert_eq!(
+        connect(&mut node, worker),
+        [
+            NodeAction::Introduce(DRIVER, worker),
+            NodeAction::Send(DRIVER, Box::new(granted.into())),
+        ]
+    );
+}
+
+#[test]
+fn a_blocked_worker_lends_its_cpu() {
+    let mut node = node(1.0);
+    say(&mut node, DRIVER, request(1.0, 2));
+    connect(&mut node, WorkerId(101));
+    let out = say(&mut node, WorkerId(101), weft_wire::message::Blocked {});
+    assert_eq!(out, [NodeAction::StartWorker(WorkerId(102))]);
+    connect(&mut node, WorkerId(102));
+    say(&mut node, WorkerId(101), weft_wire::message::Unblocked {});
+    for lease in [1, 2] {
+        say(&mut node, DRIVER, weft_wire::message::ReturnLease { lease: LeaseId(lease) });
+    }
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn an_impossible_demand_is_reported_once_and_stays() {
+    let mut node = node(1.0);
+    let report = Infeasible { asked: cpus(9.0), total: cpus(1.0) };
+    let out = say(&mut node, DRIVER, request(9.0, 1));
+    assert_eq!(out, [NodeAction::Send(DRIVER, Box::new(report.into()))]);
+    assert_eq!(say(&mut node, DRIVER, request(9.0, 1)), []);
+}
+
+#[test]
+fn a_client_with_more_leases_is_asked_to_share() {
+    let mut node = node(2.0);
+    say(&mut node, DRIVER, request(1.0, 10));
+    connect(&mut node, WorkerId(101));
+    connect(&mut node, WorkerId(102));
+    let other = WorkerId(103);
+    connect(&mut node, other);
+    let out = say(&mut node, other, request(1.0, 1));
+    assert_eq!(out, [NodeAction::Send(DRIVER, Box::new(ReclaimLease { count: 1 }.into()))]);
+    assert_eq!(say(&mut node, other, request(1.0, 1)), [], "asked once until it is given");
+}
+
+#[test]
+fn a_dead_worker_gives_everything_back_and_everyone_hears() {
+    let mut node = node(1.0);
+    say(&mut node, DRIVER, request(1.0, 1));
+    connect(&mut node, WorkerId(101));
+    let mut out = NodeActions::new();
+    node.on_gone(WorkerId(101), "was killed by signal 9", None, &mut out);
+    let gone = WorkerGone {
+        worker: WorkerId(101),
+        reason: "was killed by signal 9".to_owned(),
+        last_started: None,
+    };
+    assert_eq!(out, [NodeAction::Send(DRIVER, Box::new(gone.into()))]);
+    assert!(node.is_quiet());
+}
+
+fn create(actor: ActorId) -> CreateActor {
+    let spec = TaskSpec {
+        task: actor,
+        kind: TaskKind::Creation,
+        function: FunctionId(1),
+        name: Name::from("Counter"),
+        returns: 1,
+        arguments: Blob::default(),
+        dependencies: Box::new([]),
+        references: Box::new([]),
+        retries: 0,
+        retry_exceptions: false,
+        concurrency: 1,
+    };
+    CreateActor {
+        actor,
+        placement: cpus(1.0),
+        lifetime: ResourceSet::default(),
+        class: Define {
+            function: FunctionId(1),
+            name: Name::from("Counter"),
+            code: Blob::default(),
+            references: Vec::new(),
+        },
+        constructor: Push { spec, dependencies: Vec::new(), gpus: Vec::new() },
+    }
+}
+
+#[test]
+fn an_actor_is_placed_announced_and_buried() {
+    let mut node = node(1.0);
+    let actor = TaskId { owner: DRIVER, number: 7 };
+    let worker = WorkerId(101);
+    assert_eq!(say(&mut node, DRIVER, create(actor)), [NodeAction::StartWorker(worker)]);
+    let out = connect(&mut node, worker);
+    assert_eq!(out.len(), 4, "class, constructor, introduction, announcement: {out:?}");
+    assert_eq!(out[2], NodeAction::Introduce(DRIVER, worker));
+    let out = say(&mut node, DRIVER, weft_wire::message::KillActor { actor });
+    assert_eq!(out, [NodeAction::KillWorker(worker)]);
+    let mut out = NodeActions::new();
+    node.on_gone(worker, "was killed by signal 9", None, &mut out);
+    let NodeAction::Send(DRIVER, dead) = &out[1] else { panic!("the caller hears: {out:?}") };
+    let Message::ActorDead(dead) = &**dead else { panic!("of its end: {dead:?}") };
+    assert!(dead.failure.message.contains("weft.kill()"), "{}", dead.failure.message);
+    assert!(node.is_quiet());
+}

@@ -1,0 +1,186 @@
+//! Who holds each block of a node's shared memory.
+//!
+//! A block is held by the process that owns the object in it. When an owner dies, its blocks must not be reused
+//! while another process still has views of them: the node asks every process which ones it reads, and the
+//! readers become holders. A block is free when nobody holds it.
+//!
+//! It never touches memory: it says which blocks are free.
+
+use weft_wire::WorkerId;
+
+use crate::table::{Map, Set};
+
+/// A question to all processes about the blocks of a dead owner.
+#[derive(Debug)]
+struct Round {
+    /// Processes that have not answered.
+    open: Set<WorkerId>,
+    /// Blocks in question.
+    blocks: Vec<u64>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Holders {
+    blocks: Map<u64, Vec<WorkerId>>,
+    by_holder: Map<WorkerId, Set<u64>>,
+    rounds: Map<u64, Round>,
+    next_round: u64,
+}
+
+impl Holders {
+    /// A block was allocated for `holder`.
+    pub fn insert(&mut self, block: u64, holder: WorkerId) {
+        self.blocks.insert(block, vec![holder]);
+        self.by_holder.entry(holder).or_default().insert(block);
+    }
+
+    /// The block's object belongs to another process. True if the block is free, because that one is gone.
+    #[must_use]
+    pub fn give(&mut self, block: u64, from: WorkerId, to: Option<WorkerId>) -> bool {
+        let Some(holders) = self.blocks.get_mut(&block) else { return false };
+        let Some(at) = holders.iter().position(|holder| *holder == from) else { return false };
+        if let Some(blocks) = self.by_holder.get_mut(&from) {
+            blocks.swap_remove(&block);
+        }
+        match to {
+            Some(to) => {
+                holders[at] = to;
+                self.by_holder.entry(to).or_default().insert(block);
+                false
+            }
+            None => self.release(block, from),
+        }
+    }
+
+    /// A holder frees a block. True if nobody holds it now.
+    #[must_use]
+    pub fn release(&mut self, block: u64, holder: WorkerId) -> bool {
+        if let Some(blocks) = self.by_holder.get_mut(&holder) {
+            blocks.swap_remove(&block);
+        }
+        let Some(holders) = self.blocks.get_mut(&block) else { return false };
+        holders.retain(|other| *other != holder);
+        if holders.is_empty() {
+            self.blocks.swap_remove(&block);
+            return true;
+        }
+        false
+    }
+
+    /// A process is gone. Gives the number of the round to ask `others` in, if it held blocks, and the blocks that
+    /// are free already (rounds that waited for its answer).
+    pub fn on_gone(&mut self, worker: WorkerId, others: &[WorkerId]) -> (Option<u64>, Vec<u64>) {
+        let mut free = Vec::new();
+        for round in self.rounds.keys().copied().collect::<Vec<_>>() {
+            free.extend(self.on_answer(round, worker, &[]));
+        }
+        let blocks: Vec<u64> =
+            self.by_holder.swap_remove(&worker).unwrap_or_default().into_iter().collect();
+        if blocks.is_empty() {
+            return (None, free);
+        }
+        // The round holds them in the name of the dead one until all have answered.
+        let number = self.next_round;
+        self.next_round += 1;
+        self.rounds.insert(number, Round { open: others.iter().copied().collect(), blocks });
+        if others.is_empty() {
+            free.extend(self.close(number));
+        }
+        (Some(number), free)
+    }
+
+    /// A process names the blocks it still reads. Gives the blocks that are free now.
+    pub fn on_answer(&mut self, round: u64, from: WorkerId, reads: &[u64]) -> Vec<u64> {
+        let Some(state) = self.rounds.get_mut(&round) else { return Vec::new() };
+        if !state.open.swap_remove(&from) {
+            return Vec::new();
+        }
+        let done = state.open.is_empty();
+        for block in reads {
+            if state.blocks.contains(block)
+                && let Some(holders) = self.blocks.get_mut(block)
+            {
+                holders.push(from);
+                self.by_holder.entry(from).or_default().insert(*block);
+            }
+        }
+        if done { self.close(round) } else { Vec::new() }
+    }
+
+    fn close(&mut self, round: u64) -> Vec<u64> {
+        let Some(state) = self.rounds.swap_remove(&round) else { return Vec::new() };
+        let mut free = Vec::new();
+        for block in state.blocks {
+            let Some(holders) = self.blocks.get_mut(&block) else { continue };
+            // The first holder is the dead owner.
+            holders.remove(0);
+            if holders.is_empty() {
+                self.blocks.swap_remove(&block);
+                free.push(block);
+            }
+        }
+        free
+    }
+
+    /// Blocks held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether no block is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: WorkerId = WorkerId(1);
+    const READER: WorkerId = WorkerId(2);
+    const OTHER: WorkerId = WorkerId(3);
+
+    #[test]
+    fn a_block_is_free_when_its_holder_frees_it() {
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        assert!(!holders.give(0, OWNER, Some(READER)));
+        assert!(!holders.release(0, OWNER), "not its block any more");
+        assert!(holders.release(0, READER));
+        assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn readers_inherit_the_blocks_of_a_dead_owner() {
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        holders.insert(64, OWNER);
+        let (round, free) = holders.on_gone(OWNER, &[READER, OTHER]);
+        let round = round.expect("it held blocks");
+        assert!(free.is_empty());
+        assert!(holders.on_answer(round, READER, &[64]).is_empty());
+        assert_eq!(holders.on_answer(round, OTHER, &[]), [0]);
+        assert!(holders.release(64, READER));
+    }
+
+    #[test]
+    fn a_process_that_dies_during_a_round_has_answered() {
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        holders.on_gone(OWNER, &[READER]);
+        let (_, free) = holders.on_gone(READER, &[]);
+        assert_eq!(free, [0]);
+    }
+
+    #[test]
+    fn a_block_given_to_a_dead_process_is_free() {
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        assert!(holders.give(0, OWNER, None));
+        assert!(holders.is_empty());
+    }
+}

@@ -1,0 +1,7 @@
+//! Ownership: what this process owns or borrows, and when it can go (Ownership, sections 4.1 and 4.2).
+
+mod slot;
+mod table;
+
+pub use slot::Slot;
+pub use table::{Origin, Ownership, Record};

@@ -1,0 +1,95 @@
+//! A slot: the write-once place where an object's outcome appears, shared between the ownership table and every
+//! handle that user code holds.
+//!
+//! It exists so that `get` on an object that is there takes no lock: a handle reads its slot. It is passive: it
+//! never waits and never wakes anyone. The core writes the outcome; handles count themselves in and out.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use weft_wire::message::Outcome;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Slot {
+    outcome: OnceLock<Outcome>,
+    handles: AtomicU32,
+    registered: AtomicBool,
+}
+
+impl Slot {
+    /// A slot that already has its outcome and is known to no table yet.
+    #[must_use]
+    pub fn with_outcome(outcome: Outcome) -> Self {
+        let slot = Self::default();
+        slot.fill(outcome);
+        slot
+    }
+
+    /// The outcome, if there is one.
+    #[inline]
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.get()
+    }
+
+    /// Writes the outcome. A second outcome is dropped: the first one may have been read.
+    pub fn fill(&self, outcome: Outcome) -> bool {
+        self.outcome.set(outcome).is_ok()
+    }
+
+    /// Counts a handle in. The caller holds a handle, the table's lock, or is the only one who knows the slot.
+    #[inline]
+    pub fn acquire(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a handle out; true if it was the last one of an object in the table, which must now hear of it.
+    #[inline]
+    pub fn release(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && self.registered.load(Ordering::Acquire)
+    }
+
+    /// Handles at the moment.
+    #[must_use]
+    pub fn handles(&self) -> u32 {
+        self.handles.load(Ordering::Acquire)
+    }
+
+    /// Whether a table knows the slot.
+    #[inline]
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn register(&self) {
+        self.registered.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_wire::Blob;
+
+    #[test]
+    fn the_first_outcome_stays() {
+        let slot = Slot::default();
+        assert!(slot.fill(Outcome::Inline(Blob::from(&b"1"[..]))));
+        assert!(!slot.fill(Outcome::Inline(Blob::from(&b"2"[..]))));
+        assert_eq!(slot.outcome(), Some(&Outcome::Inline(Blob::from(&b"1"[..]))));
+    }
+
+    #[test]
+    fn only_the_last_handle_of_a_registered_slot_reports() {
+        let slot = Slot::default();
+        slot.acquire();
+        assert!(!slot.release());
+        slot.register();
+        slot.acquire();
+        slot.acquire();
+        assert!(!slot.release());
+        assert!(slot.release());
+    }
+}

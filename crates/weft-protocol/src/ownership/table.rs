@@ -1,0 +1,480 @@
+//! The ownership table (Ownership, tables 2 and 3): per object its slot, who keeps it alive, and, for a borrowed
+//! one, how often we were handed it.
+//!
+//! Counting (Ownership, appendix A, as weighted counts). Whoever hands a reference to another process registers
+//! that process with the owner on its own ordered connection before it gives up its own reference. The owner
+//! counts registrations per borrower; the borrower counts how often it was handed the reference and returns
+//! exactly that number when it has no more use for it. Registrations and returns may arrive in any order: a
+//! count may be negative for a moment, while the process that handed the reference on is still a borrower itself.
+//!
+//! Invariants:
+//! - O1: a record is removed only when no handle, no use and no borrower is left and its outcome is known.
+//! - O2: `uses` counts submitted or executing tasks, containing objects and pins; it never underflows.
+//! - O3: the contained references of a value are used by its record for as long as it stands.
+//!
+//! It never frees memory or sends anything by itself: it appends actions.
+
+use std::sync::Arc;
+
+use weft_wire::message::{AddBorrow, Fetch, Outcome, RemoveBorrow};
+use weft_wire::{ObjectId, TaskId, WorkerId};
+
+use super::Slot;
+use crate::action::{Action, Actions, Peer, send};
+use crate::table::{Map, Set};
+
+/// Whether the object is ours.
+#[derive(Debug)]
+pub enum Origin {
+    /// We own it; others may borrow it (count per borrower).
+    Owned(Vec<(WorkerId, i32)>),
+    /// Another process owns it.
+    Borrowed {
+        /// How often we were handed it and registered as a borrower.
+        received: u32,
+        /// Whether the owner was asked for the value.
+        fetching: bool,
+    },
+}
+
+/// Those who wait for an outcome; most objects have none.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Borrowers that asked for the value.
+    fetchers: Vec<WorkerId>,
+    /// Tasks of ours that depend on it.
+    dependents: Vec<u64>,
+    /// The shell wants [`Action::Ready`].
+    watched: bool,
+}
+
+/// One object.
+#[derive(Debug)]
+pub struct Record {
+    /// Where the outcome appears.
+    pub slot: Arc<Slot>,
+    uses: u32,
+    origin: Origin,
+    contained: Box<[ObjectId]>,
+    waiting: Option<Box<Waiting>>,
+    /// The handle of an actor: when it goes, the actor goes.
+    is_actor: bool,
+}
+
+/// The table of one process.
+#[derive(Debug)]
+pub struct Ownership {
+    me: WorkerId,
+    records: Map<ObjectId, Record>,
+    /// What each other process borrows from us, so that its death costs only what it held.
+    borrowed_by: Map<WorkerId, Set<ObjectId>>,
+    /// Objects of gone owners are found through this.
+    borrowed_from: Map<WorkerId, Set<ObjectId>>,
+}
+
+/// Effects of an outcome that the caller must act on.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// Tasks whose dependency this was.
+    pub dependents: Vec<u64>,
+}
+
+impl Ownership {
+    /// An empty table of process `me`.
+    #[must_use]
+    pub fn new(me: WorkerId) -> Self {
+        Self {
+            me,
+            records: Map::default(),
+            borrowed_by: Map::default(),
+            borrowed_from: Map::default(),
+        }
+    }
+
+    /// Number of records.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether nothing is owned or borrowed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The record of an object.
+    #[must_use]
+    pub fn record(&self, object: ObjectId) -> Option<&Record> {
+        self.records.get(&object)
+    }
+
+    /// Objects in the table.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Record)> {
+        self.records.iter().map(|(id, record)| (*id, record))
+    }
+
+    /// Enters an object we own: a return value that is to come, or a value that was put.
+    pub fn own(&mut self, object: ObjectId, slot: Arc<Slot>) {
+        debug_assert_eq!(object.owner(), self.me, "only the owner enters an object");
+        slot.register();
+        self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Vec::new())));
+    }
+
+    /// Marks an owned record as the handle of an actor.
+    pub fn mark_actor(&mut self, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_actor = true;
+        }
+    }
+
+    /// The slot of an object that came to us inside a message; enters it when it is new.
+    pub fn meet(&mut self, object: ObjectId) -> Arc<Slot> {
+        if let Some(record) = self.records.get(&object) {
+            return record.slot.clone();
+        }
+        let slot = Arc::new(Slot::default());
+        slot.register();
+        let origin = if object.owner() == self.me {
+            // Ours, and gone: someone kept an id without a reference. Whoever asks learns that.
+            slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
+            Origin::Owned(Vec::new())
+        } else {
+            self.borrowed_from.entry(object.owner()).or_default().insert(object);
+            Origin::Borrowed { received: 0, fetching: false }
+        };
+        self.records.insert(object, Record::new(slot.clone(), origin));
+        slot
+    }
+
+    /// We were handed a reference for which the owner counts us.
+    pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
+        let slot = self.meet(object);
+        if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) =
+            self.records.get_mut(&object)
+        {
+            *received += 1;
+        }
+        slot
+    }
+
+    /// Keeps an object alive for a task, a containing value or a pin.
+    pub fn add_use(&mut self, object: ObjectId) {
+        self.meet(object);
+        self.records[&object].uses += 1;
+    }
+
+    /// Ends one [`Self::add_use`].
+    pub fn end_use(&mut self, object: ObjectId, out: &mut Actions) {
+        if let Some(record) = self.records.get_mut(&object) {
+            assert!(record.uses > 0, "O2: a use ends that never began");
+            record.uses -= 1;
+            self.settle(object, out);
+        }
+    }
+
+    /// Whether anything but the uses counted here keeps the object: after a task, such an argument is held on.
+    #[must_use]
+    pub fn is_held_beyond(&self, object: ObjectId, uses: u32) -> bool {
+        self.records.get(&object).is_some_and(|r| r.slot.handles() > 0 || r.uses > uses)
+    }
+
+    /// The last handle of an object was dropped.
+    pub fn on_handle_dropped(&mut self, object: ObjectId, out: &mut Actions) {
+        self.settle(object, out);
+    }
+
+    /// Registers `borrower` for a reference that is being handed to it.
+    pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
+        if object.owner() == self.me {
+            self.on_add_borrow(object, borrower, out);
+        } else if object.owner() != borrower {
+            send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower });
+        }
+    }
+
+    /// A borrower was registered with us.
+    pub fn on_add_borrow(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
+        self.change_borrow(object, borrower, 1, out);
+    }
+
+    /// A borrower is done.
+    pub fn on_remove_borrow(
+        &mut self,
+        object: ObjectId,
+        borrower: WorkerId,
+        count: u32,
+        out: &mut Actions,
+    ) {
+        self.change_borrow(object, borrower, -i32::try_from(count).unwrap_or(i32::MAX), out);
+    }
+
+    fn change_borrow(
+        &mut self,
+        object: ObjectId,
+        borrower: WorkerId,
+        change: i32,
+        out: &mut Actions,
+    ) {
+        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object)
+        else {
+            return;
+        };
+        match borrowers.iter_mut().find(|(who, _)| *who == borrower) {
+            Some((_, count)) => *count += change,
+            None => {
+                borrowers.push((borrower, change));
+                self.borrowed_by.entry(borrower).or_default().insert(object);
+            }
+        }
+        if borrowers.iter().any(|(who, count)| *who == borrower && *count == 0) {
+            borrowers.retain(|(who, _)| *who != borrower);
+            if let Some(objects) = self.borrowed_by.get_mut(&borrower) {
+                objects.swap_remove(&object);
+            }
+            self.settle(object, out);
+        }
+    }
+
+    /// Asks the owner for the value of a borrowed object, once.
+    pub fn need(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        if record.slot.outcome().is_some() {
+            return;
+        }
+        if let Origin::Borrowed { fetching, .. } = &mut record.origin
+            && !*fetching
+        {
+            *fetching = true;
+            send(out, Peer::Worker(object.owner()), Fetch { object });
+        }
+    }
+
+    /// The shell wants to hear when the outcome is there; false if it is there already.
+    pub fn watch(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        let Some(record) = self.records.get_mut(&object) else { return false };
+        if record.slot.outcome().is_some() {
+            return false;
+        }
+        record.waiting.get_or_insert_default().watched = true;
+        self.need(object, out);
+        true
+    }
+
+    /// A task of ours depends on the object; false if its outcome is there already.
+    pub fn depend(&mut self, object: ObjectId, task: u64, out: &mut Actions) -> bool {
+        let Some(record) = self.records.get_mut(&object) else { return false };
+        if record.slot.outcome().is_some() {
+            return false;
+        }
+        record.waiting.get_or_insert_default().dependents.push(task);
+        self.need(object, out);
+        true
+    }
+
+    /// A borrower asks for the value.
+    pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) {
+        self.meet(object);
+        let record = &mut self.records[&object];
+        if record.slot.outcome().is_some() {
+            self.send_value(object, from, out);
+            self.settle(object, out);
+        } else {
+            record.waiting.get_or_insert_default().fetchers.push(from);
+        }
+    }
+
+    fn send_value(&mut self, object: ObjectId, to: WorkerId, out: &mut Actions) {
+        let record = &self.records[&object];
+        let outcome = record.slot.outcome().expect("asked only when there is one").clone();
+        let contained = record.contained.clone();
+        for inner in &contained {
+            self.hand_over(*inner, to, out);
+        }
+        let value =
+            weft_wire::message::Value { object, outcome, contained: contained.into_vec() };
+        send(out, Peer::Worker(to), value);
+    }
+
+    /// Writes the outcome of an object. `contained` are references inside the value that we were handed.
+    pub fn resolve(
+        &mut self,
+        object: ObjectId,
+        outcome: Outcome,
+        contained: &[ObjectId],
+        out: &mut Actions,
+    ) -> Resolved {
+        for inner in contained {
+            self.received(*inner);
+        }
+        let Some(record) = self.records.get_mut(&object) else {
+            // Nobody wants it any more. What came inside is let go at once.
+            contained.iter().for_each(|inner| self.settle(*inner, out));
+            if let Outcome::Stored(location) = outcome
+                && object.owner() == self.me
+            {
+                out.push(Action::FreeBlock(location));
+            }
+            return Resolved::default();
+        };
+        if !record.slot.fill(outcome) {
+            contained.iter().for_each(|inner| self.settle(*inner, out));
+            return Resolved::default();
+        }
+        record.contained = contained.into();
+        let waiting = record.waiting.take();
+        for inner in contained {
+            self.add_use(*inner);
+        }
+        let mut resolved = Resolved::default();
+        if let Some(waiting) = waiting {
+            if waiting.watched {
+                out.push(Action::Ready(object));
+            }
+            for fetcher in waiting.fetchers {
+                self.send_value(object, fetcher, out);
+            }
+            resolved.dependents = waiting.dependents;
+        }
+        self.settle(object, out);
+        resolved
+    }
+
+    /// A value that was put contains references of ours.
+    pub fn contain(&mut self, object: ObjectId, contained: &[ObjectId]) {
+        for inner in contained {
+            self.add_use(*inner);
+        }
+        if let Some(record) = self.records.get_mut(&object) {
+            record.contained = contained.into();
+        }
+    }
+
+    /// References inside a value.
+    #[must_use]
+    pub fn contained(&self, object: ObjectId) -> Vec<ObjectId> {
+        self.records.get(&object).map(|r| r.contained.to_vec()).unwrap_or_default()
+    }
+
+    /// A process is gone: it borrows nothing any more, and what it owned has no value (fate-sharing, Ownership,
+    /// section 4.3). Returns the objects whose waiting tasks must hear of it.
+    pub fn on_worker_gone(&mut self, worker: WorkerId, out: &mut Actions) -> Vec<ObjectId> {
+        for object in self.borrowed_by.swap_remove(&worker).unwrap_or_default() {
+            if let Some(Record { origin: Origin::Owned(borrowers), .. }) =
+                self.records.get_mut(&object)
+            {
+                borrowers.retain(|(who, _)| *who != worker);
+            }
+            self.settle(object, out);
+        }
+        let objects = self.borrowed_from.get(&worker).cloned().unwrap_or_default();
+        objects
+            .into_iter()
+            .filter(|object| self.records.get(object).is_some_and(|r| r.slot.outcome().is_none()))
+            .collect()
+    }
+
+    /// Blocks of an owner that someone here still reads: a view of the value is a handle.
+    #[must_use]
+    pub fn blocks_read_from(&self, owner: WorkerId) -> Vec<(ObjectId, u64)> {
+        let Some(objects) = self.borrowed_from.get(&owner) else { return Vec::new() };
+        objects
+            .iter()
+            .filter_map(|object| {
+                let record = self.records.get(object)?;
+                match record.slot.outcome() {
+                    Some(Outcome::Stored(location)) => Some((*object, location.offset)),
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    /// The block of an orphaned object became ours: it is freed when the record goes.
+    pub fn inherit(&mut self, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.origin = Origin::Owned(Vec::new());
+        }
+        if let Some(objects) = self.borrowed_from.get_mut(&object.owner()) {
+            objects.swap_remove(&object);
+        }
+    }
+
+    /// Removes a record that nothing keeps (O1) and lets go of what it kept.
+    fn settle(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get(&object) else { return };
+        let owned_and_free = match &record.origin {
+            Origin::Owned(borrowers) => {
+                borrowers.is_empty() && (record.slot.outcome().is_some() || record.is_actor)
+            }
+            Origin::Borrowed { .. } => true,
+        };
+        if !owned_and_free || record.uses > 0 || record.slot.handles() > 0 {
+            return;
+        }
+        let record = self.records.swap_remove(&object).expect("looked up above");
+        match record.origin {
+            Origin::Owned(_) => {
+                if record.is_actor {
+                    let message =
+                        weft_wire::message::ActorOutOfScope { actor: object.task };
+                    send(out, Peer::Node, message);
+                }
+                if let Some(Outcome::Stored(location)) = record.slot.outcome() {
+                    out.push(Action::FreeBlock(*location));
+                }
+            }
+            Origin::Borrowed { received, .. } => {
+                if let Some(objects) = self.borrowed_from.get_mut(&object.owner()) {
+                    objects.swap_remove(&object);
+                    if objects.is_empty() {
+                        self.borrowed_from.swap_remove(&object.owner());
+                    }
+                }
+                if received > 0 {
+                    let message = RemoveBorrow { object, count: received };
+                    send(out, Peer::Worker(object.owner()), message);
+                }
+            }
+        }
+        for inner in &record.contained {
+            self.end_use(*inner, out);
+        }
+    }
+}
+
+impl Record {
+    fn new(slot: Arc<Slot>, origin: Origin) -> Self {
+        Self {
+            slot,
+            uses: 0,
+            origin,
+            contained: Box::default(),
+            waiting: None,
+            is_actor: false,
+        }
+    }
+
+    /// Borrowers of an owned object.
+    #[must_use]
+    pub fn borrowers(&self) -> Vec<WorkerId> {
+        match &self.origin {
+            Origin::Owned(borrowers) => borrowers.iter().map(|(who, _)| *who).collect(),
+            Origin::Borrowed { .. } => Vec::new(),
+        }
+    }
+}
+
+fn freed_failure(object: ObjectId) -> weft_wire::message::Failure {
+    let TaskId { owner, number } = object.task;
+    weft_wire::message::Failure::new(
+        weft_wire::message::FailureCode::ObjectFreed,
+        format!(
+            "object {number}/{} of process {:x} was freed: its last reference was dropped before this one was used. Keep a reference, or pass the reference itself instead of its id",
+            object.index, owner.0
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Exact actions of the ownership table, and that nothing is left over.
+
+use weft_wire::Blob;
+use weft_wire::message::{Location, Message};
+
+use super::*;
+
+const ME: WorkerId = WorkerId(1);
+const FRIEND: WorkerId = WorkerId(2);
+const THIRD: WorkerId = WorkerId(3);
+
+fn object(owner: WorkerId, number: u64) -> ObjectId {
+    TaskId { owner, number }.object(0)
+}
+
+fn inline() -> Outcome {
+    Outcome::Inline(Blob::from(&b"v"[..]))
+}
+
+fn owned(table: &mut Ownership, number: u64) -> (ObjectId, Arc<Slot>) {
+    let slot = Arc::new(Slot::default());
+    slot.acquire();
+    let id = object(ME, number);
+    table.own(id, slot.clone());
+    (id, slot)
+}
+
+fn drop_handle(table: &mut Ownership, id: ObjectId, slot: &Slot, out: &mut Actions) {
+    if slot.release() {
+        table.on_handle_dropped(id, out);
+    }
+}
+
+#[test]
+fn a_stored_object_goes_with_its_last_handle() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    let location = Location { offset: 64, length: 10 };
+    table.resolve(id, Outcome::Stored(location), &[], &mut out);
+    assert!(out.is_empty());
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert_eq!(out, vec![Action::FreeBlock(location)]);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_dropped_pending_object_goes_when_its_outcome_comes() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert_eq!(table.len(), 1);
+    table.resolve(id, inline(), &[], &mut out);
+    assert!(out.is_empty());
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_borrower_keeps_an_object_until_it_returns_all_it_was_handed() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_add_borrow(id, FRIEND, &mut out);
+    table.on_add_borrow(id, FRIEND, &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    table.on_remove_borrow(id, FRIEND, 1, &mut out);
+    assert_eq!(table.len(), 1);
+    table.on_remove_borrow(id, FRIEND, 1, &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_return_may_overtake_its_registration() {
+    // THIRD handed the reference to FRIEND and registers it late; FRIEND is done before that.
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_add_borrow(id, THIRD, &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    table.on_remove_borrow(id, FRIEND, 1, &mut out);
+    assert_eq!(table.len(), 1, "THIRD still holds it");
+    table.on_add_borrow(id, FRIEND, &mut out);
+    table.on_remove_borrow(id, THIRD, 1, &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_dead_borrower_lets_go() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_add_borrow(id, FRIEND, &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    table.on_worker_gone(FRIEND, &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_borrowed_object_is_fetched_once_and_returned_once() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(FRIEND, 5);
+    let slot = table.received(id);
+    slot.acquire();
+    assert!(table.watch(id, &mut out));
+    assert!(table.watch(id, &mut out));
+    let fetch = Action::Send {
+        to: Peer::Worker(FRIEND),
+        message: Box::new(Message::Fetch(Fetch { object: id })),
+    };
+    assert_eq!(out, vec![fetch]);
+    out.clear();
+    table.resolve(id, inline(), &[], &mut out);
+    assert_eq!(out, vec![Action::Ready(id)]);
+    out.clear();
+    drop_handle(&mut table, id, &slot, &mut out);
+    let done = Action::Send {
+        to: Peer::Worker(FRIEND),
+        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: id, count: 1 })),
+    };
+    assert_eq!(out, vec![done]);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn contained_references_live_as_long_as_the_value() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (outer, slot) = owned(&mut table, 1);
+    let inner = object(FRIEND, 9);
+    table.resolve(outer, inline(), &[inner], &mut out);
+    assert!(out.is_empty());
+    drop_handle(&mut table, outer, &slot, &mut out);
+    let done = Action::Send {
+        to: Peer::Worker(FRIEND),
+        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: inner, count: 1 })),
+    };
+    assert_eq!(out, vec![done]);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_value_handed_on_registers_the_receiver_before_it_is_sent() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (outer, _slot) = owned(&mut table, 1);
+    let (mine, _inner_slot) = owned(&mut table, 2);
+    let theirs = object(FRIEND, 9);
+    table.received(theirs);
+    table.contain(outer, &[mine, theirs]);
+    table.resolve(mine, inline(), &[], &mut out);
+    table.records[&outer].slot.fill(inline());
+    table.on_fetch(outer, THIRD, &mut out);
+    let kinds: Vec<&str> = out
+        .iter()
+        .map(|action| match action {
+            Action::Send { to: Peer::Worker(FRIEND), message } => {
+                assert!(matches!(**message, Message::AddBorrow(_)));
+                "register"
+            }
+            Action::Send { to: Peer::Worker(THIRD), message } => {
+                assert!(matches!(**message, Message::Value(_)));
+                "value"
+            }
+            other => panic!("unexpected {other:?}"),
+        })
+        .collect();
+    assert_eq!(kinds, ["register", "value"]);
+    assert_eq!(table.record(mine).expect("alive").borrowers(), [THIRD]);
+}
+
+#[test]
+fn an_id_without_an_object_answers_freed() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    table.on_fetch(object(ME, 77), FRIEND, &mut out);
+    let Action::Send { message, .. } = &out[0] else { panic!("a value is sent") };
+    let Message::Value(value) = &**message else { panic!("a value is sent") };
+    assert!(matches!(&value.outcome, Outcome::Failed(f) if f.code == weft_wire::message::FailureCode::ObjectFreed));
+    assert!(table.is_empty());
+}
+
+#[test]
+fn an_actor_goes_with_its_last_handle() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.mark_actor(id);
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert!(matches!(&out[0], Action::Send { to: Peer::Node, message } if matches!(**message, Message::ActorOutOfScope(_))));
+    assert!(table.is_empty());
+}

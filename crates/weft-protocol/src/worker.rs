@@ -1,0 +1,666 @@
+//! The core of a driver or worker: what it owns and borrows, the tasks it submitted, the leases and actors they
+//! run on, and the tasks it executes itself.
+//!
+//! It joins the machines of [`crate::ownership`], [`crate::tasks`], [`crate::actors`] and [`crate::execution`].
+//! Order of effects: the table is written before the message that depends on it is appended; a reference is
+//! registered for its receiver before the message that carries it.
+//!
+//! Invariants:
+//! - W1: every submitted task ends in an outcome for each of its returns.
+//! - W2: a cancelled task is not executed again.
+//! - W3: a task that may have been executed is only executed again within its retries; one that was not
+//!   executed is executed again for free.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weft_wire::message::{
+    ActorReady, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure,
+    FailureCode, KillActor, LeaseGranted, Message, Outcome, Push, Reply, Return, Returned,
+    StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+};
+use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
+
+use crate::action::{Action, Actions, Peer, send};
+use crate::actors::{ActorPlace, Callers};
+use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
+use crate::ownership::{Ownership, Slot};
+use crate::table::{Map, Set};
+use crate::tasks::{Leases, Pending, Pendings, State};
+use crate::time::Instant;
+
+mod executing;
+
+/// What an actor needs to be placed.
+#[derive(Debug, Clone)]
+pub struct ActorDemand {
+    /// What must be free when it is placed.
+    pub placement: ResourceSet,
+    /// What it holds while it lives.
+    pub lifetime: ResourceSet,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct WorkerCore {
+    me: WorkerId,
+    ownership: Ownership,
+    pendings: Pendings,
+    leases: Leases,
+    callers: Callers,
+    execution: Execution,
+    functions: Map<FunctionId, Arc<Define>>,
+    /// Functions each peer knows.
+    defined: Map<WorkerId, Set<FunctionId>>,
+    creations: Map<ActorId, ActorDemand>,
+    /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
+    /// of any length.
+    unblocked: VecDeque<u64>,
+}
+
+impl WorkerCore {
+    /// The core of process `me`.
+    #[must_use]
+    pub fn new(me: WorkerId) -> Self {
+        Self {
+            me,
+            ownership: Ownership::new(me),
+            pendings: Pendings::default(),
+            leases: Leases::default(),
+            callers: Callers::default(),
+            execution: Execution::default(),
+            functions: Map::default(),
+            defined: Map::default(),
+            creations: Map::default(),
+            unblocked: VecDeque::new(),
+        }
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn me(&self) -> WorkerId {
+        self.me
+    }
+
+    /// The ownership table.
+    #[must_use]
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    /// The ownership table, for the shell's handles: putting, meeting, watching.
+    pub fn ownership_mut(&mut self) -> &mut Ownership {
+        &mut self.ownership
+    }
+
+    /// The executing side.
+    #[must_use]
+    pub fn execution(&self) -> &Execution {
+        &self.execution
+    }
+
+    /// The number of a resource shape.
+    pub fn shape(&mut self, resources: &ResourceSet) -> ShapeId {
+        self.leases.shape(resources)
+    }
+
+    /// Makes a function known; references in its code are pinned for the job.
+    pub fn define(&mut self, define: Define) {
+        if self.functions.contains_key(&define.function) {
+            return;
+        }
+        for object in &define.references {
+            self.ownership.add_use(*object);
+        }
+        self.functions.insert(define.function, Arc::new(define));
+    }
+
+    /// A function that was defined here or by a caller.
+    #[must_use]
+    pub fn function(&self, function: FunctionId) -> Option<Arc<Define>> {
+        self.functions.get(&function).cloned()
+    }
+
+    /// Submits a task or an actor call. `slots` receive the outcomes of its returns.
+    pub fn submit(
+        &mut self,
+        spec: Arc<TaskSpec>,
+        slots: impl IntoIterator<Item = Arc<Slot>>,
+        parent: Option<TaskId>,
+        out: &mut Actions,
+    ) {
+        for (index, slot) in (0..).zip(slots) {
+            self.ownership.own(spec.task.object(index), slot);
+        }
+        let number = spec.task.number;
+        let actor = match spec.kind {
+            TaskKind::Method(actor) => Some(actor),
+            TaskKind::Task(_) | TaskKind::Creation => None,
+        };
+        self.enter(spec, parent, out);
+        if let Some(actor) = actor {
+            if !self.callers.meet(actor) {
+                send(out, Peer::Node, SubscribeActor { actor });
+            }
+            if let Err(failure) = self.callers.enqueue(actor, number) {
+                self.fail(number, &failure, out);
+            }
+        }
+        self.advance(number, out);
+        self.run_unblocked(out);
+    }
+
+    /// Creates an actor: its handle is return 0 of the constructor's task.
+    pub fn create_actor(
+        &mut self,
+        spec: Arc<TaskSpec>,
+        slot: Arc<Slot>,
+        demand: ActorDemand,
+        out: &mut Actions,
+    ) {
+        let actor = spec.task;
+        self.ownership.own(actor.object(0), slot);
+        self.ownership.mark_actor(actor.object(0));
+        self.callers.meet(actor);
+        self.creations.insert(actor, demand);
+        self.enter(spec, None, out);
+        self.advance(actor.number, out);
+        self.run_unblocked(out);
+    }
+
+    fn enter(&mut self, spec: Arc<TaskSpec>, parent: Option<TaskId>, out: &mut Actions) {
+        let mut missing = 0;
+        for object in uses(&spec) {
+            self.ownership.add_use(object);
+        }
+        for object in &spec.dependencies {
+            missing += u32::from(self.ownership.depend(*object, spec.task.number, out));
+        }
+        let retries = spec.retries;
+        let state = State::Waiting { missing };
+        self.pendings.insert(Pending { spec, state, retries, cancelled: false, parent });
+    }
+
+    /// Moves a task on whose dependencies may be complete.
+    fn advance(&mut self, number: u64, out: &mut Actions) {
+        let Some(pending) = self.pendings.get_mut(number) else { return };
+        if pending.state != (State::Waiting { missing: 0 }) {
+            return;
+        }
+        pending.state = State::Queued;
+        let spec = pending.spec.clone();
+        if let Some(failure) = self.failed_dependency(&spec) {
+            self.remove_from_queue(&spec);
+            self.fail(number, &failure, out);
+            if let TaskKind::Method(actor) = spec.kind {
+                self.dispatch_actor(actor, out);
+            }
+            return;
+        }
+        match spec.kind {
+            TaskKind::Task(shape) => {
+                self.leases.enqueue(shape, number);
+                self.dispatch(shape, out);
+            }
+            TaskKind::Method(actor) => self.dispatch_actor(actor, out),
+            TaskKind::Creation => self.request_actor(&spec, out),
+        }
+    }
+
+    fn run_unblocked(&mut self, out: &mut Actions) {
+        while let Some(number) = self.unblocked.pop_front() {
+            self.advance(number, out);
+        }
+    }
+
+    fn failed_dependency(&self, spec: &TaskSpec) -> Option<Failure> {
+        spec.dependencies.iter().find_map(|object| {
+            match self.ownership.record(*object)?.slot.outcome()? {
+                Outcome::Failed(failure) => Some((**failure).clone()),
+                Outcome::Inline(_) | Outcome::Stored(_) => None,
+            }
+        })
+    }
+
+    /// Pushes queued tasks of a shape to leases with room, and tells the node what is missing.
+    fn dispatch(&mut self, shape: ShapeId, out: &mut Actions) {
+        while let Some(front) = self.leases.front(shape) {
+            let function = self.pendings.get(front).expect("L1: queued tasks are pending").spec.function;
+            let Some(to) = self.leases.next_push(shape, function) else { break };
+            self.push(to.task, to.worker, to.gpus, to.estimate, out);
+        }
+        self.leases.update_demand(shape, out);
+    }
+
+    fn dispatch_actor(&mut self, actor: ActorId, out: &mut Actions) {
+        while let Some((number, worker)) = self.callers.next_call(actor) {
+            let pending = self.pendings.get(number).expect("A1: queued calls are pending");
+            if pending.state != State::Queued {
+                return;
+            }
+            self.callers.on_pushed(actor);
+            self.push(number, worker, Vec::new(), 0, out);
+        }
+    }
+
+    fn push(
+        &mut self,
+        number: u64,
+        worker: WorkerId,
+        gpus: Vec<u32>,
+        estimate: u64,
+        out: &mut Actions,
+    ) {
+        let pending = self.pendings.get_mut(number).expect("only pending tasks are pushed");
+        pending.state = State::Pushed { worker, estimate };
+        let spec = pending.spec.clone();
+        if matches!(spec.kind, TaskKind::Task(_))
+            && self.defined.entry(worker).or_default().insert(spec.function)
+        {
+            let define = self.functions.get(&spec.function).expect("defined before it is submitted");
+            send(out, Peer::Worker(worker), (**define).clone());
+        }
+        let dependencies = self.dependencies_of(&spec);
+        out.push(Action::Push { worker, spec, dependencies, gpus });
+    }
+
+    fn dependencies_of(&self, spec: &TaskSpec) -> Vec<Dependency> {
+        let dependency = |object: &ObjectId| {
+            let record = self.ownership.record(*object).expect("O1: used objects stay");
+            let outcome = record.slot.outcome().expect("pushed when complete").clone();
+            Dependency { object: *object, outcome, contained: self.ownership.contained(*object) }
+        };
+        spec.dependencies.iter().map(dependency).collect()
+    }
+
+    fn request_actor(&mut self, spec: &Arc<TaskSpec>, out: &mut Actions) {
+        let demand = self.creations.get(&spec.task).expect("created here").clone();
+        let class = self.functions.get(&spec.function).expect("defined before it is created");
+        let message = CreateActor {
+            actor: spec.task,
+            placement: demand.placement,
+            lifetime: demand.lifetime,
+            class: (**class).clone(),
+            constructor: Push {
+                spec: (**spec).clone(),
+                dependencies: self.dependencies_of(spec),
+                gpus: Vec::new(),
+            },
+        };
+        send(out, Peer::Node, message);
+    }
+
+    /// Ends a task with a failure for all its returns.
+    fn fail(&mut self, number: u64, failure: &Failure, out: &mut Actions) {
+        let Some(pending) = self.pendings.remove(number) else { return };
+        if pending.spec.kind == TaskKind::Creation {
+            self.on_actor_dead(pending.spec.task, failure.clone(), out);
+        } else {
+            for index in 0..pending.spec.returns {
+                let outcome = Outcome::Failed(Box::new(failure.clone()));
+                self.resolve(pending.spec.task.object(index), outcome, &[], out);
+            }
+        }
+        self.end_uses(&pending.spec, out);
+    }
+
+    fn end_uses(&mut self, spec: &TaskSpec, out: &mut Actions) {
+        for object in uses(spec) {
+            self.ownership.end_use(object, out);
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        object: ObjectId,
+        outcome: Outcome,
+        contained: &[ObjectId],
+        out: &mut Actions,
+    ) {
+        let resolved = self.ownership.resolve(object, outcome, contained, out);
+        for number in resolved.dependents {
+            if let Some(Pending { state: State::Waiting { missing }, .. }) =
+                self.pendings.get_mut(number)
+            {
+                *missing -= 1;
+                if *missing == 0 {
+                    self.unblocked.push_back(number);
+                }
+            }
+        }
+    }
+
+    /// A message came. What is not for the core (answers to the shell's own questions) comes back.
+    pub fn on_message(
+        &mut self,
+        from: Peer,
+        message: Message,
+        now: Instant,
+        out: &mut Actions,
+    ) -> Option<Message> {
+        match (message, from) {
+            (Message::Push(push), _) => self.on_push(from, push, out),
+            (Message::Reply(reply), Peer::Worker(worker)) => self.on_reply(worker, reply, now, out),
+            (Message::Returned(returned), Peer::Worker(worker)) => {
+                self.on_returned(worker, &returned, out);
+            }
+            (Message::Define(define), _) => self.define(define),
+            (Message::CancelTask(cancel), Peer::Worker(_)) => self.on_cancel(&cancel, out),
+            (Message::Fetch(fetch), Peer::Worker(worker)) => {
+                self.ownership.on_fetch(fetch.object, worker, out);
+            }
+            (Message::Value(value), Peer::Worker(_)) => {
+                self.resolve(value.object, value.outcome, &value.contained, out);
+            }
+            (Message::AddBorrow(add), Peer::Worker(_)) => {
+                self.ownership.on_add_borrow(add.object, add.borrower, out);
+            }
+            (Message::RemoveBorrow(remove), Peer::Worker(worker)) => {
+                self.ownership.on_remove_borrow(remove.object, worker, remove.count, out);
+            }
+            (Message::LeaseGranted(grant), Peer::Node) => self.on_granted(grant, now, out),
+            (Message::ReclaimLease(reclaim), Peer::Node) => {
+                self.leases.on_reclaim(reclaim.count);
+                self.leases.return_leases(now, out);
+            }
+            (Message::WorkerGone(gone), Peer::Node) => self.on_worker_gone(&gone, out),
+            (Message::ActorStarted(started), Peer::Node) => {
+                self.callers.on_started(started.actor, started.worker, started.concurrency);
+                self.dispatch_actor(started.actor, out);
+            }
+            (Message::ActorDead(dead), Peer::Node) => {
+                self.on_actor_dead(dead.actor, dead.failure, out);
+            }
+            (Message::ReadersOf(question), Peer::Node) => {
+                let read = self.ownership.blocks_read_from(question.owner);
+                let offsets = read.iter().map(|(_, offset)| *offset).collect();
+                for (object, _) in read {
+                    self.ownership.inherit(object);
+                }
+                send(out, Peer::Node, StillRead { round: question.round, offsets });
+            }
+            (Message::Infeasible(what), Peer::Node) => out.push(Action::Warn(format!(
+                "a task or actor asks for {}, but this cluster has only {}: it stays pending until resources are added. Ask for less, or start with more",
+                what.asked.describe(),
+                what.total.describe()
+            ))),
+            (other, _) => {
+                self.run_unblocked(out);
+                return Some(other);
+            }
+        }
+        self.run_unblocked(out);
+        None
+    }
+
+    fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {
+        let shape = grant.shape;
+        self.leases.on_granted(grant, now);
+        self.dispatch(shape, out);
+    }
+
+    fn on_reply(&mut self, worker: WorkerId, reply: Reply, now: Instant, out: &mut Actions) {
+        for object in &reply.held {
+            if object.owner() == self.me {
+                self.ownership.on_add_borrow(*object, worker, out);
+            } else if object.owner() != worker {
+                let message = AddBorrow { object: *object, borrower: worker };
+                send(out, Peer::Worker(object.owner()), message);
+            }
+        }
+        let number = reply.task.number;
+        let Some(pending) = self.pendings.get_mut(number) else { return };
+        let State::Pushed { estimate, .. } = pending.state else { return };
+        let spec = pending.spec.clone();
+        let again = reply.retry && !pending.cancelled && pending.retries != 0;
+        if again {
+            pending.retries -= i32::from(pending.retries > 0);
+            pending.state = State::Queued;
+        }
+        match spec.kind {
+            TaskKind::Task(shape) => {
+                let function = spec.function;
+                self.leases.on_reply(shape, worker, number, estimate, function, reply.nanos, now);
+                if again {
+                    self.leases.enqueue(shape, number);
+                } else {
+                    self.end(number, reply, out);
+                }
+                self.dispatch(shape, out);
+            }
+            TaskKind::Method(actor) => {
+                self.callers.on_reply(actor, number);
+                if again && self.callers.enqueue(actor, number).is_ok() {
+                    // Goes behind the calls that are queued: its turn has passed.
+                } else {
+                    self.end(number, reply, out);
+                }
+                self.dispatch_actor(actor, out);
+            }
+            TaskKind::Creation => {}
+        }
+    }
+
+    fn end(&mut self, number: u64, reply: Reply, out: &mut Actions) {
+        let Some(pending) = self.pendings.remove(number) else { return };
+        let task = pending.spec.task;
+        if let [Return { outcome: Outcome::Failed(failure), .. }] = &reply.returns[..] {
+            for index in 0..pending.spec.returns {
+                self.resolve(task.object(index), Outcome::Failed(failure.clone()), &[], out);
+            }
+        } else {
+            for (index, value) in (0..).zip(reply.returns) {
+                self.resolve(task.object(index), value.outcome, &value.contained, out);
+            }
+        }
+        self.end_uses(&pending.spec, out);
+    }
+
+    fn on_returned(&mut self, worker: WorkerId, returned: &Returned, out: &mut Actions) {
+        // Last first, so that they stand at the front in their old order.
+        for task in returned.tasks.iter().rev() {
+            let Some(pending) = self.pendings.get_mut(task.number) else { continue };
+            let (TaskKind::Task(shape), State::Pushed { estimate, .. }) =
+                (pending.spec.kind, &pending.state)
+            else {
+                continue;
+            };
+            self.leases.on_returned(shape, worker, task.number, *estimate);
+            if pending.cancelled {
+                self.fail(task.number, &cancelled_failure(*task), out);
+                continue;
+            }
+            pending.state = State::Queued;
+            self.leases.enqueue_front(shape, task.number);
+        }
+        for shape in self.leases.shape_ids() {
+            self.dispatch(shape, out);
+        }
+    }
+
+    fn on_worker_gone(&mut self, gone: &WorkerGone, out: &mut Actions) {
+        let worker = gone.worker;
+        self.defined.swap_remove(&worker);
+        let tasks = self.leases.on_worker_gone(worker);
+        // Tasks run in the order they were pushed: those after the last one that began were not executed.
+        let begun = gone
+            .last_started
+            .and_then(|last| tasks.iter().position(|t| last.owner == self.me && *t == last.number))
+            .map_or(0, |at| at + 1);
+        for (at, number) in tasks.iter().enumerate().rev() {
+            self.after_crash(*number, at < begun, &gone.reason, out);
+        }
+        for object in self.ownership.on_worker_gone(worker, out) {
+            let failure = owner_died_failure(object, &gone.reason);
+            self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+        }
+        self.on_caller_gone(worker, out);
+        for shape in self.leases.shape_ids() {
+            self.dispatch(shape, out);
+        }
+    }
+
+    fn after_crash(&mut self, number: u64, maybe_executed: bool, reason: &str, out: &mut Actions) {
+        let Some(pending) = self.pendings.get_mut(number) else { return };
+        let TaskKind::Task(shape) = pending.spec.kind else { return };
+        let task = pending.spec.task;
+        if pending.cancelled {
+            return self.fail(number, &cancelled_failure(task), out);
+        }
+        if maybe_executed && pending.retries == 0 {
+            let failure = crashed_failure(&pending.spec, reason);
+            return self.fail(number, &failure, out);
+        }
+        pending.retries -= i32::from(maybe_executed && pending.retries > 0);
+        pending.state = State::Queued;
+        self.leases.enqueue_front(shape, number);
+    }
+
+    fn on_actor_dead(&mut self, actor: ActorId, failure: Failure, out: &mut Actions) {
+        for number in self.callers.on_dead(actor, failure.clone()) {
+            let cancelled = self.pendings.get(number).is_some_and(|p| p.cancelled);
+            let task = TaskId { owner: self.me, number };
+            let cause = if cancelled { cancelled_failure(task) } else { failure.clone() };
+            self.fail(number, &cause, out);
+        }
+        if self.creations.swap_remove(&actor).is_some() {
+            if let Some(pending) = self.pendings.remove(actor.number) {
+                self.end_uses(&pending.spec, out);
+            }
+            // The handle's slot says that the actor is dead; it holds no value.
+            let object = actor.object(0);
+            self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+        }
+    }
+
+    /// Ends an actor now.
+    pub fn kill_actor(&mut self, actor: ActorId, out: &mut Actions) {
+        send(out, Peer::Node, KillActor { actor });
+    }
+
+    /// Where an actor is, as far as this process knows.
+    #[must_use]
+    pub fn actor_place(&self, actor: ActorId) -> Option<&ActorPlace> {
+        self.callers.place(actor)
+    }
+
+    /// Cancels the task that makes an object.
+    pub fn cancel(&mut self, task: TaskId, force: bool, recursive: bool, out: &mut Actions) {
+        if task.owner == self.me {
+            self.cancel_own(task.number, force, recursive, out);
+        } else {
+            send(out, Peer::Worker(task.owner), CancelTask { task, force, recursive });
+        }
+        self.run_unblocked(out);
+    }
+
+    fn cancel_own(&mut self, number: u64, force: bool, recursive: bool, out: &mut Actions) {
+        let Some(pending) = self.pendings.get_mut(number) else { return };
+        pending.cancelled = true;
+        let spec = pending.spec.clone();
+        if let State::Pushed { worker, .. } = pending.state {
+            send(out, Peer::Worker(worker), CancelTask { task: spec.task, force, recursive });
+            return;
+        }
+        if spec.kind == TaskKind::Creation {
+            return;
+        }
+        self.remove_from_queue(&spec);
+        self.fail(number, &cancelled_failure(spec.task), out);
+        match spec.kind {
+            TaskKind::Task(shape) => self.dispatch(shape, out),
+            TaskKind::Method(actor) => self.dispatch_actor(actor, out),
+            TaskKind::Creation => {}
+        }
+    }
+
+    fn remove_from_queue(&mut self, spec: &TaskSpec) {
+        match spec.kind {
+            TaskKind::Task(shape) => self.leases.remove_queued(shape, spec.task.number),
+            TaskKind::Method(actor) => self.callers.remove_queued(actor, spec.task.number),
+            TaskKind::Creation => {}
+        }
+    }
+
+    /// Handles were dropped for the last time.
+    pub fn on_handles_dropped(&mut self, objects: &[ObjectId], out: &mut Actions) {
+        for object in objects {
+            self.ownership.on_handle_dropped(*object, out);
+        }
+    }
+
+    /// Returns idle leases. Gives the time to call again, if there is one.
+    pub fn on_timer(&mut self, now: Instant, out: &mut Actions) -> Option<Instant> {
+        self.leases.return_leases(now, out)
+    }
+
+    /// Tasks submitted and not ended.
+    #[must_use]
+    pub fn pending_tasks(&self) -> usize {
+        self.pendings.len()
+    }
+
+    /// Leases held.
+    #[must_use]
+    pub fn leases_held(&self) -> usize {
+        self.leases.held()
+    }
+
+    /// The worker a task was pushed to: where its reply will come from.
+    #[must_use]
+    pub fn pushed_to(&self, task: TaskId) -> Option<WorkerId> {
+        match self.pendings.get(task.number)?.state {
+            State::Pushed { worker, .. } if task.owner == self.me => Some(worker),
+            _ => None,
+        }
+    }
+
+    /// Asserts the invariants across machines; for tests and the simulator.
+    pub fn check(&self) {
+        self.leases.check(|number| match self.pendings.get(number).map(|p| &p.state) {
+            Some(State::Pushed { estimate, .. }) => *estimate,
+            other => panic!("L1: task {number} is in flight but {other:?}"),
+        });
+    }
+}
+
+/// What a task keeps alive until it ends: its arguments, and the handle of the actor it calls.
+fn uses(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
+    let handle = match spec.kind {
+        TaskKind::Method(actor) => Some(actor.object(0)),
+        TaskKind::Task(_) | TaskKind::Creation => None,
+    };
+    spec.dependencies.iter().chain(&spec.references).copied().chain(handle)
+}
+
+fn cancelled_failure(task: TaskId) -> Failure {
+    Failure::new(
+        FailureCode::Cancelled,
+        format!("task {} was cancelled", hex(task)),
+    )
+}
+
+fn crashed_failure(spec: &TaskSpec, reason: &str) -> Failure {
+    Failure::new(
+        FailureCode::WorkerCrashed,
+        format!(
+            "the worker that ran {}() ended unexpectedly: {reason}. The task may have been executed in part; no retry is left (max_retries={})",
+            spec.name.as_str(),
+            spec.retries
+        ),
+    )
+}
+
+fn owner_died_failure(object: ObjectId, reason: &str) -> Failure {
+    Failure::new(
+        FailureCode::OwnerDied,
+        format!(
+            "the process that owns object {} is gone ({reason}), and its value with it. Let a longer-lived process create the object, or create it again",
+            hex(object.task)
+        ),
+    )
+}
+
+fn hex(task: TaskId) -> String {
+    format!("{:016x}{:016x}", task.owner.0, task.number)
+}

@@ -1,0 +1,205 @@
+//! The worker's half of the core: tasks that others pushed to this process.
+
+use super::{
+    ActorReady, Actions, Action, CancelTask, Cancelled, Failure, Incoming,
+    MetDependency, Outcome, Peer, Push, Reply, Return, Returned, Running, TaskId, TaskKind,
+    WorkerCore, WorkerId, cancelled_failure, send,
+};
+
+impl WorkerCore {
+    pub(super) fn on_push(&mut self, from: Peer, push: Push, out: &mut Actions) {
+        let incoming = self.meet_arguments(from, push, out);
+        if let Err(refused) = self.execution.on_push(incoming) {
+            self.give_back(vec![*refused], out);
+        }
+    }
+
+    /// Enters what the arguments refer to, used by the task until it ends.
+    fn meet_arguments(&mut self, from: Peer, push: Push, out: &mut Actions) -> Incoming {
+        let mut references = Vec::with_capacity(push.spec.references.len());
+        for object in &push.spec.references {
+            self.ownership.add_use(*object);
+            references.push((*object, self.ownership.meet(*object)));
+        }
+        let mut dependencies = Vec::with_capacity(push.dependencies.len());
+        for dependency in &push.dependencies {
+            let mut met = MetDependency::default();
+            if matches!(dependency.outcome, Outcome::Stored(_)) {
+                self.ownership.add_use(dependency.object);
+                let slot = self.ownership.meet(dependency.object);
+                if slot.outcome().is_none() {
+                    self.resolve(dependency.object, dependency.outcome.clone(), &[], out);
+                }
+                met.stored = Some(slot);
+            }
+            for object in &dependency.contained {
+                self.ownership.add_use(*object);
+                met.contained.push((*object, self.ownership.meet(*object)));
+            }
+            dependencies.push(met);
+        }
+        Incoming { from, push, references, dependencies }
+    }
+
+    /// The next task to run here.
+    pub fn next_execution(&mut self) -> Option<Incoming> {
+        self.execution.next()
+    }
+
+    /// A task that ran here has ended. References inside the returns are registered for the caller first.
+    pub fn on_finished(
+        &mut self,
+        task: TaskId,
+        returns: Vec<Return>,
+        nanos: u64,
+        retry: bool,
+        out: &mut Actions,
+    ) {
+        let Some(running) = self.execution.on_finished(task) else { return };
+        self.answer(task, running, returns, nanos, retry, out);
+    }
+
+    fn answer(
+        &mut self,
+        task: TaskId,
+        running: Running,
+        returns: Vec<Return>,
+        nanos: u64,
+        retry: bool,
+        out: &mut Actions,
+    ) {
+        let Peer::Worker(caller) = running.from else {
+            // A constructor: its arguments stay used as long as the actor lives, as its creator keeps them.
+            return;
+        };
+        for value in &returns {
+            for object in &value.contained {
+                self.ownership.hand_over(*object, caller, out);
+            }
+            if let Outcome::Stored(location) = value.outcome {
+                let message =
+                    weft_wire::message::GiveBlock { offset: location.offset, owner: caller };
+                send(out, Peer::Node, message);
+            }
+        }
+        let held = self.end_arguments(running.uses, out);
+        send(out, running.from, Reply { task, returns, held, nanos, retry });
+    }
+
+    /// Ends the uses of a task's arguments. Gives those that this process goes on holding: the caller registers
+    /// them with their owners (Ownership, appendix A: the borrower is usually done when the task is done).
+    fn end_arguments(
+        &mut self,
+        mut uses: Vec<weft_wire::ObjectId>,
+        out: &mut Actions,
+    ) -> Vec<weft_wire::ObjectId> {
+        for object in &uses {
+            self.ownership.end_use(*object, out);
+        }
+        uses.sort_unstable();
+        uses.dedup();
+        uses.retain(|object| {
+            object.owner() != self.me && self.ownership.record(*object).is_some()
+        });
+        for object in &uses {
+            self.ownership.received(*object);
+        }
+        uses
+    }
+
+    /// The constructor ended.
+    pub fn on_constructed(&mut self, actor: TaskId, failure: Option<Failure>, out: &mut Actions) {
+        self.execution.on_finished(actor);
+        send(out, Peer::Node, ActorReady { actor, failure });
+    }
+
+    /// The running task waits, or goes on: the node lends its CPU, queued tasks go elsewhere.
+    pub fn set_blocked(&mut self, blocked: bool, out: &mut Actions) {
+        if self.execution.is_blocked() == blocked {
+            return;
+        }
+        self.execution.set_blocked(blocked);
+        if blocked {
+            send(out, Peer::Node, weft_wire::message::Blocked {});
+            self.return_queued(out);
+        } else {
+            send(out, Peer::Node, weft_wire::message::Unblocked {});
+        }
+    }
+
+    /// The running task takes long: tasks queued behind it go back to their callers.
+    pub fn return_queued(&mut self, out: &mut Actions) {
+        let back = self.execution.return_queued();
+        if !back.is_empty() {
+            self.give_back(back, out);
+        }
+    }
+
+    fn give_back(&mut self, tasks: Vec<Incoming>, out: &mut Actions) {
+        let mut by_caller: Vec<(Peer, Vec<TaskId>)> = Vec::new();
+        for incoming in &tasks {
+            let task = incoming.push.spec.task;
+            match by_caller.iter_mut().find(|(from, _)| *from == incoming.from) {
+                Some((_, list)) => list.push(task),
+                None => by_caller.push((incoming.from, vec![task])),
+            }
+        }
+        for incoming in tasks {
+            for object in incoming.uses() {
+                self.ownership.end_use(object, out);
+            }
+        }
+        for (from, tasks) in by_caller {
+            send(out, from, Returned { tasks });
+        }
+    }
+
+    pub(super) fn on_cancel(&mut self, cancel: &CancelTask, out: &mut Actions) {
+        let task = cancel.task;
+        if task.owner == self.me {
+            return self.cancel_own(task.number, cancel.force, cancel.recursive, out);
+        }
+        match self.execution.cancel(task) {
+            (Cancelled::Queued, Some(incoming)) => {
+                let running =
+                    Running { from: incoming.from, uses: incoming.uses(), cancelled: true };
+                let failure = Outcome::Failed(Box::new(cancelled_failure(task)));
+                let returns = vec![Return { outcome: failure, contained: Vec::new() }];
+                self.answer(task, running, returns, 0, false, out);
+            }
+            (Cancelled::Running, _) => {
+                if cancel.recursive {
+                    for child in self.pendings.children(task) {
+                        self.cancel_own(child, cancel.force, true, out);
+                    }
+                }
+                out.push(Action::Interrupt { task, force: cancel.force });
+            }
+            (Cancelled::Queued | Cancelled::Unknown, _) => {}
+        }
+    }
+
+    pub(super) fn on_caller_gone(&mut self, worker: WorkerId, out: &mut Actions) {
+        let (queued, running) = self.execution.on_caller_gone(worker);
+        for incoming in queued {
+            for object in incoming.uses() {
+                self.ownership.end_use(object, out);
+            }
+        }
+        for task in running {
+            out.push(Action::Interrupt { task, force: false });
+        }
+    }
+
+    /// Ends every call that is queued here: the actor in this process is dead.
+    pub fn refuse_queued_calls(&mut self, failure: &Failure, out: &mut Actions) {
+        while let Some(incoming) = self.execution.next() {
+            let task = incoming.push.spec.task;
+            if matches!(incoming.push.spec.kind, TaskKind::Method(_)) {
+                let outcome = Outcome::Failed(Box::new(failure.clone()));
+                let returns = vec![Return { outcome, contained: Vec::new() }];
+                self.on_finished(task, returns, 0, false, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Ids. Each is a newtype, so that a task cannot be passed where an object is meant.
+//!
+//! A task id is the id of the process that submitted it (its owner) and a counter of that process; an object id
+//! adds the index of the return value. The owner of any object is therefore read from its id and never looked
+//! up (`docs/adr/0004`). Ids are minted by the owner alone; nothing here draws random numbers.
+
+use minicbor::{Decode, Encode};
+
+macro_rules! number_id {
+    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Encode, Decode)]
+        #[cbor(transparent)]
+        pub struct $name(#[n(0)] pub $inner);
+    };
+}
+
+number_id!(
+    /// A process that takes part: a driver or a worker. Unique over all sessions of a machine.
+    WorkerId, u64
+);
+number_id!(
+    /// A node: one machine's scheduler, store and worker pool.
+    NodeId, u64
+);
+number_id!(
+    /// A lease of one worker, granted by a node.
+    LeaseId, u64
+);
+number_id!(
+    /// A resource shape, numbered by the process that asks for leases of it.
+    ShapeId, u32
+);
+number_id!(
+    /// A function or class: a hash of its pickled form.
+    FunctionId, u64
+);
+
+/// A task: who submitted it and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct TaskId {
+    /// The process that submitted the task and owns what it returns.
+    #[n(0)]
+    pub owner: WorkerId,
+    /// Counter of the owner, from 1.
+    #[n(1)]
+    pub number: u64,
+}
+
+impl TaskId {
+    /// The id of return value `index`.
+    #[must_use]
+    pub fn object(self, index: u32) -> ObjectId {
+        ObjectId { task: self, index }
+    }
+}
+
+/// An actor is named by the task that creates it.
+pub type ActorId = TaskId;
+
+/// An object: a return value of a task, or a value that was put (index 0 of a number without a task).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct ObjectId {
+    /// The task that makes the object.
+    #[n(0)]
+    pub task: TaskId,
+    /// Which of its return values.
+    #[n(1)]
+    pub index: u32,
+}
+
+/// Bytes of an object id in its binary form.
+pub const OBJECT_ID_BYTES: usize = 20;
+
+impl ObjectId {
+    /// The process that owns the object.
+    #[must_use]
+    pub fn owner(self) -> WorkerId {
+        self.task.owner
+    }
+
+    /// The binary form: owner, number and index, big endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; OBJECT_ID_BYTES] {
+        let mut bytes = [0; OBJECT_ID_BYTES];
+        bytes[..8].copy_from_slice(&self.task.owner.0.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.task.number.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.index.to_be_bytes());
+        bytes
+    }
+
+    /// Reads the binary form; `None` if the length is wrong.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != OBJECT_ID_BYTES {
+            return None;
+        }
+        Some(Self {
+            task: TaskId {
+                owner: WorkerId(u64::from_be_bytes(bytes[..8].try_into().ok()?)),
+                number: u64::from_be_bytes(bytes[8..16].try_into().ok()?),
+            },
+            index: u32::from_be_bytes(bytes[16..].try_into().ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_form_round_trips() {
+        let id = TaskId { owner: WorkerId(0x0102_0304_0506_0708), number: 99 }.object(3);
+        assert_eq!(ObjectId::from_bytes(&id.to_bytes()), Some(id));
+        assert_eq!(ObjectId::from_bytes(&[0; 19]), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! Every limit of the engine, with its unit, its reason, and assertions on how limits relate.
+//!
+//! A queue or buffer elsewhere names its limit here. Nothing here is read from the environment.
+
+/// Bytes of one frame's body. Larger values travel through shared memory; this bounds what a garbled length can
+/// make a reader allocate.
+pub const FRAME_BODY_BYTES_MAX: usize = 512 << 20;
+
+/// Values up to this size (bytes) travel inside messages; larger ones go to shared memory. Default; a session
+/// may choose another one.
+pub const INLINE_BYTES_DEFAULT: usize = 100 << 10;
+
+/// Encoded frames waiting for one socket (bytes) before task pushes to it wait in their own queue.
+pub const LINK_BUFFER_BYTES_MAX: usize = 4 << 20;
+
+/// Work (estimated nanoseconds) pushed ahead to one leased worker. Deep enough that a worker never waits for
+/// its next small task, shallow enough that a waiting task is not held up behind others for long.
+pub const LEASE_BACKLOG_NANOS: u64 = 2_000_000;
+
+/// Tasks pushed ahead to one leased worker, whatever their size.
+pub const LEASE_BACKLOG_TASKS: usize = 512;
+
+/// Calls in flight to one actor before further ones wait with their caller. At least twice the concurrency of
+/// the actor is always allowed, so that calls that wait for each other cannot starve.
+pub const ACTOR_CALLS_IN_FLIGHT: usize = 4096;
+
+/// A lease without work goes back after this time (nanoseconds), or at once when the node asks for it.
+pub const LEASE_IDLE_NANOS: u64 = 50_000_000;
+
+/// A lease that others wait for is kept this long (nanoseconds) while it has work: long enough that handing it
+/// over costs little beside the work done.
+pub const LEASE_SLICE_NANOS: u64 = 10_000_000;
+
+/// Leases one request may ask for at a time; more demand is asked for again as it is met.
+pub const LEASE_DEMAND_MAX: u32 = 4096;
+
+/// Worker processes being forked at the same time: forks compete for the same cores.
+pub const WORKERS_STARTING_MAX: usize = 8;
+
+/// Worker processes of one node. A process costs several MiB; a program that needs more has a runaway
+/// recursion, and an error serves it better than a machine without memory.
+pub const WORKERS_MAX: usize = 4000;
+
+/// An idle pooled worker beyond the number of CPUs ends after this time (nanoseconds).
+pub const WORKER_IDLE_NANOS: u64 = 2_000_000_000;
+
+/// Blocks of shared memory that one process keeps for itself after freeing them (bytes): warm pages to reuse
+/// without asking the node.
+pub const BLOCK_CACHE_BYTES: u64 = 64 << 20;
+
+/// Progress cells at the start of the arena: one per worker slot.
+pub const PROGRESS_CELLS: usize = WORKERS_MAX + 96;
+
+/// Longest chain of names, messages and the like in error texts (bytes).
+pub const ERROR_TEXT_BYTES_MAX: usize = 64 << 10;
+
+const _: () = assert!(INLINE_BYTES_DEFAULT < LINK_BUFFER_BYTES_MAX);
+const _: () = assert!(LINK_BUFFER_BYTES_MAX < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(LEASE_SLICE_NANOS > LEASE_BACKLOG_NANOS);
+const _: () = assert!(LEASE_IDLE_NANOS > LEASE_SLICE_NANOS);
+const _: () = assert!(PROGRESS_CELLS > WORKERS_MAX);

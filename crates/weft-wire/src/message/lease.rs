@@ -1,0 +1,69 @@
+//! Leases of workers (Ownership, section 4.1; Oakes, chapter 4).
+
+use minicbor::{Decode, Encode};
+
+use crate::{LeaseId, ResourceSet, ShapeId, WorkerId};
+
+/// How many leases of a shape the caller could use now. Replaces what it said before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct RequestLease {
+    #[n(0)]
+    pub shape: ShapeId,
+    #[n(1)]
+    pub resources: ResourceSet,
+    /// Zero withdraws the request.
+    #[n(2)]
+    pub demand: u32,
+}
+
+/// One lease. The connection to the worker has been announced before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct LeaseGranted {
+    #[n(0)]
+    pub shape: ShapeId,
+    #[n(1)]
+    pub lease: LeaseId,
+    #[n(2)]
+    pub worker: WorkerId,
+    /// Indices of the GPUs that belong to the lease.
+    #[n(3)]
+    pub gpus: Vec<u32>,
+}
+
+/// The caller does not need the worker any more.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ReturnLease {
+    #[n(0)]
+    pub lease: LeaseId,
+}
+
+/// Others wait: give a lease back soon.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ReclaimLease {
+    #[n(0)]
+    pub count: u32,
+}
+
+/// The worker's task waits in `get` or `wait`: its CPU may serve others.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Blocked {}
+
+/// The worker's task goes on.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Unblocked {}
+
+/// The node can never grant this shape as it is now.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Infeasible {
+    #[n(0)]
+    pub asked: ResourceSet,
+    #[n(1)]
+    pub total: ResourceSet,
+}

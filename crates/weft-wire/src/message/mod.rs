@@ -1,0 +1,106 @@
+//! Every message between processes: one struct each, fields numbered, new fields optional.
+//!
+//! The kind numbers are the schema: they are never reused. A message is decoded from exactly one frame; nothing
+//! is decided here about who may send what (the protocol refuses what it does not expect).
+
+mod actor;
+mod control;
+mod lease;
+mod object;
+mod session;
+mod task;
+
+pub use actor::{
+    ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, ExitActor, KillActor,
+    SubscribeActor,
+};
+pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
+pub use lease::{
+    Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked,
+};
+pub use object::{
+    AddBorrow, Allocate, Allocated, Fetch, FreeBlocks, GiveBlock, ReadersOf, RemoveBorrow,
+    StillRead, TrimBlocks, Value,
+};
+pub use session::{
+    Connect, Exited, Fork, Forked, Hello, PeerConnected, Refused, Shutdown, Welcome, WorkerGone,
+    role,
+};
+pub use task::{
+    CancelTask, Define, Dependency, Failure, FailureCode, Location, Outcome, Push, PushRef, Reply,
+    Return, Returned, TaskKind, TaskSpec,
+};
+
+use crate::frame::{self, FrameError};
+
+macro_rules! messages {
+    ($($kind:literal $name:ident),* $(,)?) => {
+        /// Any message.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Message {
+            $(#[allow(missing_docs)] $name($name),)*
+        }
+
+        impl Message {
+            /// The kind number of this message.
+            #[must_use]
+            pub fn kind(&self) -> u16 {
+                match self { $(Message::$name(_) => $kind,)* }
+            }
+
+            /// Appends the message as one frame that owns `descriptors` passed descriptors.
+            pub fn append(&self, out: &mut Vec<u8>, descriptors: u16) {
+                frame::append(out, self.kind(), descriptors, |out| match self {
+                    $(Message::$name(message) => encode(out, message),)*
+                });
+            }
+
+            /// Reads the body of a frame of this kind.
+            ///
+            /// # Errors
+            /// [`FrameError`] when the kind is unknown or the body does not fit it.
+            pub fn decode(kind: u16, body: &[u8]) -> Result<Self, FrameError> {
+                match kind {
+                    $($kind => minicbor::decode::<$name>(body)
+                        .map(Message::$name)
+                        .map_err(|error| FrameError::Body { kind, reason: error.to_string() }),)*
+                    _ => Err(FrameError::UnknownKind(kind)),
+                }
+            }
+        }
+
+        $(impl From<$name> for Message {
+            fn from(message: $name) -> Self { Message::$name(message) }
+        })*
+    };
+}
+
+messages! {
+    1 Hello, 2 Welcome, 3 Refused, 4 PeerConnected, 5 Connect, 6 WorkerGone, 7 Shutdown,
+    8 Fork, 9 Forked, 18 Exited,
+    10 RequestLease, 11 LeaseGranted, 12 ReturnLease, 13 ReclaimLease, 14 Blocked, 15 Unblocked,
+    16 Infeasible,
+    20 Define, 21 Push, 22 Reply, 23 Returned, 24 CancelTask,
+    30 Fetch, 31 Value, 32 AddBorrow, 33 RemoveBorrow, 34 Allocate, 35 Allocated, 36 FreeBlocks,
+    37 GiveBlock, 38 TrimBlocks, 39 ReadersOf, 40 StillRead,
+    50 CreateActor, 51 ActorStarted, 52 ActorDead, 53 SubscribeActor, 54 KillActor,
+    55 ActorOutOfScope, 56 ActorReady, 57 ExitActor,
+    60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
+}
+
+/// Kind of [`Push`], for writers that encode a [`PushRef`] in place.
+pub const PUSH_KIND: u16 = 21;
+
+fn encode<T: minicbor::Encode<()>>(out: &mut Vec<u8>, message: &T) {
+    minicbor::encode(message, out).expect("writing to memory cannot fail");
+}
+
+impl PushRef<'_> {
+    /// Appends the push as one frame, without copying the task's description first.
+    pub fn append(&self, out: &mut Vec<u8>) {
+        frame::append(out, PUSH_KIND, 0, |out| encode(out, self));
+    }
+}
+
+#[cfg(test)]
+mod tests;

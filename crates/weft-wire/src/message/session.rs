@@ -1,0 +1,140 @@
+//! Connecting, leaving, and making worker processes.
+
+use minicbor::{Decode, Encode};
+
+use crate::{NodeId, TaskId, WorkerId};
+
+/// Who says hello.
+pub mod role {
+    /// A program that called `init`.
+    pub const DRIVER: u8 = 0;
+    /// A process forked by the template.
+    pub const WORKER: u8 = 1;
+}
+
+/// First message of a client to its node.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Hello {
+    #[n(0)]
+    pub major: u16,
+    #[n(1)]
+    pub minor: u16,
+    /// Feature bits; unknown ones are ignored.
+    #[n(2)]
+    pub features: u64,
+    /// See [`role`].
+    #[n(3)]
+    pub role: u8,
+    #[n(4)]
+    pub pid: u32,
+    /// "3.11": pickled code only works between equal minor versions.
+    #[n(5)]
+    pub python: String,
+    /// The id under which a worker was forked; zero for a driver.
+    #[n(6)]
+    pub worker: WorkerId,
+}
+
+/// The node's answer; carries the descriptor of the arena.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Welcome {
+    #[n(0)]
+    pub worker: WorkerId,
+    #[n(1)]
+    pub node: NodeId,
+    /// Size of the shared memory (bytes).
+    #[n(2)]
+    pub arena_bytes: u64,
+    /// Values up to this size (bytes) travel in messages.
+    #[n(3)]
+    pub inline_bytes: u64,
+    /// The client's progress cell in the arena.
+    #[n(4)]
+    pub cell: u32,
+    /// The driver whose session this is.
+    #[n(5)]
+    pub driver: WorkerId,
+    /// Default namespace of actor names.
+    #[n(6)]
+    pub namespace: String,
+}
+
+/// The node does not want this client.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Refused {
+    #[n(0)]
+    pub reason: String,
+}
+
+/// A direct connection to another process; carries its descriptor.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct PeerConnected {
+    #[n(0)]
+    pub worker: WorkerId,
+}
+
+/// Asks the node for a direct connection.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Connect {
+    #[n(0)]
+    pub worker: WorkerId,
+}
+
+/// A process is gone; everything it owned goes with it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct WorkerGone {
+    #[n(0)]
+    pub worker: WorkerId,
+    /// For people: "killed by signal 9", "exited with status 1".
+    #[n(1)]
+    pub reason: String,
+    /// The last task it began, if it began one: later pushes were not executed.
+    #[n(2)]
+    pub last_started: Option<TaskId>,
+}
+
+/// End now.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Shutdown {
+    #[n(0)]
+    pub reason: String,
+}
+
+/// Node to template: fork a worker. Carries its node socket and its two output pipes.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Fork {
+    #[n(0)]
+    pub worker: WorkerId,
+}
+
+/// Template to node: the worker's process id.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Forked {
+    #[n(0)]
+    pub worker: WorkerId,
+    /// Zero when the fork failed.
+    #[n(1)]
+    pub pid: u32,
+    #[n(2)]
+    pub error: Option<String>,
+}
+
+/// Template to node: a worker ended.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Exited {
+    #[n(0)]
+    pub worker: WorkerId,
+    /// For people.
+    #[n(1)]
+    pub reason: String,
+}

@@ -1,0 +1,266 @@
+//! Tasks and actor calls: what is pushed to a worker and what it replies.
+
+use minicbor::{Decode, Encode};
+
+use crate::{ActorId, Blob, FunctionId, Name, ObjectId, ShapeId, TaskId};
+
+/// What a push asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum TaskKind {
+    /// Call a function on a leased worker of this shape.
+    #[n(0)]
+    Task(#[n(0)] ShapeId),
+    /// Construct an actor.
+    #[n(1)]
+    Creation,
+    /// Call a method of an actor.
+    #[n(2)]
+    Method(#[n(0)] ActorId),
+}
+
+/// A task as its owner describes it. Kept until the reply, so that it can be pushed again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct TaskSpec {
+    #[n(0)]
+    pub task: TaskId,
+    #[n(1)]
+    pub kind: TaskKind,
+    #[n(2)]
+    pub function: FunctionId,
+    /// The display name of a task, or the method of an actor.
+    #[n(3)]
+    pub name: Name,
+    #[n(4)]
+    pub returns: u32,
+    /// Encoded arguments; where a dependency stands they hold its index.
+    #[n(5)]
+    pub arguments: Blob,
+    /// Objects to be replaced by their values before the call.
+    #[n(6)]
+    pub dependencies: Box<[ObjectId]>,
+    /// Objects that stay references inside the arguments.
+    #[n(7)]
+    pub references: Box<[ObjectId]>,
+    /// How often the task may be executed again after a system failure; -1 for ever.
+    #[n(8)]
+    pub retries: i32,
+    /// Whether exceptions of the task may be retried too (the worker decides by its list of classes).
+    #[n(9)]
+    pub retry_exceptions: bool,
+    /// Calls the actor may execute at a time (creation only).
+    #[n(10)]
+    pub concurrency: u32,
+}
+
+/// A task on its way to a worker.
+#[derive(Debug, Clone, PartialEq, Decode)]
+#[cbor(array)]
+pub struct Push {
+    #[n(0)]
+    pub spec: TaskSpec,
+    /// Values of the dependencies, in order.
+    #[n(1)]
+    pub dependencies: Vec<Dependency>,
+    /// GPUs of the lease.
+    #[n(2)]
+    pub gpus: Vec<u32>,
+}
+
+/// A [`Push`] that borrows its parts.
+#[derive(Debug, Clone, Copy, Encode)]
+#[cbor(array)]
+pub struct PushRef<'a> {
+    #[n(0)]
+    pub spec: &'a TaskSpec,
+    #[n(1)]
+    pub dependencies: &'a [Dependency],
+    #[n(2)]
+    pub gpus: &'a [u32],
+}
+
+impl<C> Encode<C> for Push {
+    fn encode<W: minicbor::encode::Write>(
+        &self,
+        e: &mut minicbor::Encoder<W>,
+        ctx: &mut C,
+    ) -> Result<(), minicbor::encode::Error<W::Error>> {
+        PushRef { spec: &self.spec, dependencies: &self.dependencies, gpus: &self.gpus }
+            .encode(e, ctx)
+    }
+}
+
+/// Where a value lies in the arena of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct Location {
+    /// Bytes from the start of the arena.
+    #[n(0)]
+    pub offset: u64,
+    /// Bytes of the value.
+    #[n(1)]
+    pub length: u64,
+}
+
+/// What became of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum Outcome {
+    /// A small value.
+    #[n(0)]
+    Inline(#[n(0)] Blob),
+    /// A value in shared memory.
+    #[n(1)]
+    Stored(#[n(0)] Location),
+    /// There is no value, and why.
+    #[n(2)]
+    Failed(#[n(0)] Box<Failure>),
+}
+
+/// Why there is no value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct Failure {
+    #[n(0)]
+    pub code: FailureCode,
+    /// For people: what happened, what was expected, what to do.
+    #[n(1)]
+    pub message: String,
+    /// The packed exception of user code.
+    #[n(2)]
+    pub payload: Option<Blob>,
+}
+
+impl Failure {
+    /// A failure of the system.
+    #[must_use]
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), payload: None }
+    }
+}
+
+/// Kinds of failure. The numbers are shared with `python/weft/_errors.py`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum FailureCode {
+    /// User code raised; the payload has the exception.
+    #[n(0)]
+    Task,
+    #[n(1)]
+    WorkerCrashed,
+    #[n(2)]
+    ActorDied,
+    #[n(3)]
+    ActorUnavailable,
+    #[n(4)]
+    Cancelled,
+    #[n(5)]
+    OwnerDied,
+    #[n(6)]
+    ObjectLost,
+    #[n(7)]
+    ObjectFreed,
+    #[n(8)]
+    StoreFull,
+    #[n(9)]
+    OutOfMemory,
+    #[n(10)]
+    TaskUnschedulable,
+    #[n(11)]
+    ActorUnschedulable,
+    #[n(12)]
+    System,
+    #[n(13)]
+    NodeDied,
+    #[n(14)]
+    PendingCallsLimit,
+    #[n(15)]
+    RuntimeEnvironment,
+    #[n(16)]
+    GetTimeout,
+    #[n(17)]
+    ActorNameTaken,
+    /// The constructor raised; the payload has the exception.
+    #[n(18)]
+    ActorInit,
+}
+
+/// The value of one dependency.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Dependency {
+    #[n(0)]
+    pub object: ObjectId,
+    #[n(1)]
+    pub outcome: Outcome,
+    /// References inside the value.
+    #[n(2)]
+    pub contained: Vec<ObjectId>,
+}
+
+/// One return value.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Return {
+    #[n(0)]
+    pub outcome: Outcome,
+    /// References inside the value; the receiver borrows them from now on.
+    #[n(1)]
+    pub contained: Vec<ObjectId>,
+}
+
+/// A task has ended.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Reply {
+    #[n(0)]
+    pub task: TaskId,
+    /// One per return value; a single failure stands for all.
+    #[n(1)]
+    pub returns: Vec<Return>,
+    /// Argument references that the worker goes on holding (Ownership, appendix A).
+    #[n(2)]
+    pub held: Vec<ObjectId>,
+    /// How long it ran (nanoseconds).
+    #[n(3)]
+    pub nanos: u64,
+    /// The exception is one that the task's options want retried.
+    #[n(4)]
+    pub retry: bool,
+}
+
+/// Pushed tasks that were not begun and will not be: the worker is busy. Not executed.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Returned {
+    #[n(0)]
+    pub tasks: Vec<TaskId>,
+}
+
+/// A function or class, once per connection and before its first push.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Define {
+    #[n(0)]
+    pub function: FunctionId,
+    #[n(1)]
+    pub name: Name,
+    #[n(2)]
+    pub code: Blob,
+    /// References captured in the code; pinned for the job.
+    #[n(3)]
+    pub references: Vec<ObjectId>,
+}
+
+/// Stop a task.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct CancelTask {
+    #[n(0)]
+    pub task: TaskId,
+    /// Kill the worker if the task is running.
+    #[n(1)]
+    pub force: bool,
+    /// Cancel what the task submitted, too.
+    #[n(2)]
+    pub recursive: bool,
+}

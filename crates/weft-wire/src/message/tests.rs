@@ -1,0 +1,96 @@
+//! Round trips of the messages, and random bytes that must never do harm.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{HEAD_BYTES, whole_frame};
+use crate::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+
+fn round_trip(message: Message) {
+    let mut bytes = Vec::new();
+    message.append(&mut bytes, 2);
+    let head = whole_frame(&bytes).expect("fits").expect("is whole");
+    assert_eq!(head.flags, 2);
+    assert_eq!(head.length, bytes.len() - HEAD_BYTES);
+    assert_eq!(Message::decode(head.kind, &bytes[HEAD_BYTES..]), Ok(message));
+}
+
+fn spec() -> TaskSpec {
+    let task = TaskId { owner: WorkerId(7), number: 9 };
+    TaskSpec {
+        task,
+        kind: TaskKind::Task(ShapeId(1)),
+        function: FunctionId(3),
+        name: Name::from("f"),
+        returns: 1,
+        arguments: Blob::from(&b"abc"[..]),
+        dependencies: Box::new([task.object(0)]),
+        references: Box::new([]),
+        retries: 3,
+        retry_exceptions: false,
+        concurrency: 1,
+    }
+}
+
+#[test]
+fn messages_round_trip() {
+    let task = TaskId { owner: WorkerId(7), number: 9 };
+    let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+    round_trip(RequestLease { shape: ShapeId(1), resources, demand: 3 }.into());
+    round_trip(
+        Push {
+            spec: spec(),
+            dependencies: vec![Dependency {
+                object: task.object(0),
+                outcome: Outcome::Stored(Location { offset: 4096, length: 12 }),
+                contained: vec![task.object(1)],
+            }],
+            gpus: vec![0, 1],
+        }
+        .into(),
+    );
+    let failure = Failure::new(FailureCode::ActorDied, "gone");
+    round_trip(
+        Reply {
+            task,
+            returns: vec![Return {
+                outcome: Outcome::Failed(Box::new(failure)),
+                contained: vec![],
+            }],
+            held: vec![],
+            nanos: 5,
+            retry: false,
+        }
+        .into(),
+    );
+    round_trip(Blocked {}.into());
+    round_trip(Answer { request: 4, names: Some(vec![("n".into(), "a".into())]), ..Default::default() }.into());
+}
+
+#[test]
+fn a_borrowed_push_is_the_same_bytes() {
+    let push = Push { spec: spec(), dependencies: vec![], gpus: vec![] };
+    let (mut owned, mut borrowed) = (Vec::new(), Vec::new());
+    Message::from(push.clone()).append(&mut owned, 0);
+    PushRef { spec: &push.spec, dependencies: &[], gpus: &[] }.append(&mut borrowed);
+    assert_eq!(owned, borrowed);
+}
+
+#[test]
+fn unknown_kinds_are_named() {
+    assert_eq!(Message::decode(9999, &[]), Err(FrameError::UnknownKind(9999)));
+}
+
+#[test]
+fn unknown_trailing_fields_are_skipped() {
+    // A newer peer's Connect with one more field.
+    let newer = [0x82, 0x07, 0x63, b'n', b'e', b'w'];
+    assert_eq!(Message::decode(5, &newer), Ok(Connect { worker: WorkerId(7) }.into()));
+}
+
+proptest! {
+    #[test]
+    fn garbage_is_refused_without_a_panic(kind in 0u16..70, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Message::decode(kind, &body);
+    }
+}

@@ -1,0 +1,154 @@
+//! Logical resources: amounts in ten-thousandths, so that fractions add up exactly.
+//!
+//! A set is a small sorted list; arithmetic is checked and never rounds. What a resource means is not known
+//! here.
+
+use minicbor::{Decode, Encode};
+
+/// One whole unit (one CPU, one GPU, one byte of memory is [`UNIT`] too).
+pub const UNIT: u64 = 10_000;
+
+/// Amounts by resource name, sorted by name, without zeros.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord, Encode, Decode)]
+#[cbor(transparent)]
+pub struct ResourceSet(#[n(0)] Vec<(String, u64)>);
+
+impl ResourceSet {
+    /// A set from amounts in units; zero amounts are left out, repeated names add up.
+    #[must_use]
+    pub fn from_amounts(amounts: impl IntoIterator<Item = (String, f64)>) -> Self {
+        let mut set = Self::default();
+        for (name, amount) in amounts {
+            // Amounts were checked to be finite and not negative where they were given.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let scaled = (amount * UNIT as f64).round() as u64;
+            set.add_one(&name, scaled);
+        }
+        set
+    }
+
+    /// Amount of a resource in ten-thousandths.
+    #[must_use]
+    pub fn amount(&self, name: &str) -> u64 {
+        match self.0.binary_search_by(|(n, _)| n.as_str().cmp(name)) {
+            Ok(at) => self.0[at].1,
+            Err(_) => 0,
+        }
+    }
+
+    /// Adds to one resource.
+    pub fn add_one(&mut self, name: &str, scaled: u64) {
+        if scaled == 0 {
+            return;
+        }
+        match self.0.binary_search_by(|(n, _)| n.as_str().cmp(name)) {
+            Ok(at) => self.0[at].1 += scaled,
+            Err(at) => self.0.insert(at, (name.to_owned(), scaled)),
+        }
+    }
+
+    /// Whether every amount of `other` is available here.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        other.0.iter().all(|(name, amount)| self.amount(name) >= *amount)
+    }
+
+    /// Adds every amount of `other`.
+    pub fn add(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            self.add_one(name, *amount);
+        }
+    }
+
+    /// Takes away `other`. What is not there is taken from nothing: the shortfall is returned and must be paid
+    /// back by the caller (a worker that goes on after it was blocked may exceed what is free for a while).
+    #[must_use]
+    pub fn subtract(&mut self, other: &Self) -> Self {
+        let mut shortfall = Self::default();
+        for (name, amount) in &other.0 {
+            match self.0.binary_search_by(|(n, _)| n.as_str().cmp(name)) {
+                Ok(at) => {
+                    let have = self.0[at].1;
+                    shortfall.add_one(name, amount.saturating_sub(have));
+                    self.0[at].1 = have.saturating_sub(*amount);
+                    if self.0[at].1 == 0 {
+                        self.0.remove(at);
+                    }
+                }
+                Err(_) => shortfall.add_one(name, *amount),
+            }
+        }
+        shortfall
+    }
+
+    /// The part of this set that is the named resource.
+    #[must_use]
+    pub fn only(&self, name: &str) -> Self {
+        let mut set = Self::default();
+        set.add_one(name, self.amount(name));
+        set
+    }
+
+    /// Names and amounts, sorted by name, in ten-thousandths.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(n, a)| (n.as_str(), *a))
+    }
+
+    /// Whether nothing is asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// "2 CPU, 0.5 GPU" for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        if self.0.is_empty() {
+            return "nothing".to_owned();
+        }
+        let parts: Vec<String> =
+            self.0.iter().map(|(n, a)| format!("{} {n}", *a as f64 / UNIT as f64)).collect();
+        parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(pairs: &[(&str, f64)]) -> ResourceSet {
+        ResourceSet::from_amounts(pairs.iter().map(|(n, a)| ((*n).to_owned(), *a)))
+    }
+
+    #[test]
+    fn ten_tenths_are_one() {
+        let mut total = set(&[("CPU", 1.0)]);
+        for _ in 0..10 {
+            assert!(total.subtract(&set(&[("CPU", 0.1)])).is_empty());
+        }
+        assert!(total.is_empty());
+    }
+
+    #[test]
+    fn shortfall_is_reported() {
+        let mut have = set(&[("CPU", 1.0)]);
+        let short = have.subtract(&set(&[("CPU", 2.0), ("disk", 1.0)]));
+        assert_eq!(short, set(&[("CPU", 1.0), ("disk", 1.0)]));
+        assert!(have.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn subtract_then_add_restores(a in 0u32..100, b in 0u32..100) {
+            let mut have = set(&[("CPU", f64::from(a)), ("x", 3.0)]);
+            let before = have.clone();
+            let take = set(&[("CPU", f64::from(b))]);
+            let short = have.subtract(&take);
+            have.add(&take);
+            let mut expected = before;
+            expected.add(&short);
+            prop_assert_eq!(have, expected);
+        }
+    }
+}

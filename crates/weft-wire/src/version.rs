@@ -1,0 +1,35 @@
+//! Protocol version and feature bits, exchanged in the handshake.
+//!
+//! One minor version of skew is accepted; a different major version is refused with both numbers named.
+
+/// Major version: peers must agree.
+pub const PROTOCOL_MAJOR: u16 = 1;
+/// Minor version: the older of two peers decides what is said.
+pub const PROTOCOL_MINOR: u16 = 0;
+/// Largest accepted difference of minor versions.
+pub const MINOR_SKEW_MAX: u16 = 1;
+
+/// Checks a peer's version.
+///
+/// # Errors
+/// A sentence for the peer and the log when the versions cannot work together.
+pub fn check(major: u16, minor: u16) -> Result<(), String> {
+    if major != PROTOCOL_MAJOR || minor.abs_diff(PROTOCOL_MINOR) > MINOR_SKEW_MAX {
+        return Err(format!(
+            "protocol version {major}.{minor} does not work with {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}: install the same weft on both sides"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_minor_of_skew_works_and_more_does_not() {
+        assert!(check(PROTOCOL_MAJOR, PROTOCOL_MINOR + 1).is_ok());
+        assert!(check(PROTOCOL_MAJOR, PROTOCOL_MINOR + 2).is_err());
+        assert!(check(PROTOCOL_MAJOR + 1, PROTOCOL_MINOR).is_err());
+    }
+}

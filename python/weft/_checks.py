@@ -1,0 +1,233 @@
+"""Checks for the values of options. Each takes an option's name and value and returns the normalised value.
+
+A refusal is a ValueError that names the option, what was given and what is allowed. `bool` is no number here:
+`num_cpus=True` is a mistake.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Check = Callable[[str, Any], Any]
+
+# Amounts are kept in steps of this size; a smaller one would silently be nothing.
+AMOUNT_STEP = 0.0001
+
+# Above it floats skip whole numbers.
+AMOUNT_MAX = 2.0**53
+
+# Field widths of the messages that carry them.
+COUNT_MAX = 2**31 - 1
+TEXT_CHARS_MAX = 1024
+
+# They have options of their own, and two ways to say one thing can contradict each other.
+_OWN_OPTION = {
+    "CPU": "num_cpus",
+    "GPU": "num_gpus",
+    "memory": "memory",
+    "object_store_memory": "weft.init(object_store_memory=...)",
+}
+
+
+def refuse(name: str, value: object, allowed: str) -> NoReturn:
+    """Raise the ValueError for a value that does not fit.
+
+    Raises:
+        ValueError: Always.
+    """
+    shown = repr(value)
+    if len(shown) > 200:
+        shown = f"{shown[:200]}..."
+    raise ValueError(f"{name}={shown} ({type(value).__name__}) is not allowed: {allowed}.")
+
+
+def _number(name: str, value: Any, allowed: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        from numbers import Real
+
+        # NumPy's numbers are registered as Real; its bool is not.
+        if isinstance(value, bool) or not isinstance(value, Real):
+            refuse(name, value, allowed)
+    try:
+        number = float(value)
+    except OverflowError:
+        refuse(name, value, allowed)
+    if not 0 <= number <= AMOUNT_MAX:
+        # NaN ends up here, too.
+        refuse(name, value, allowed)
+    return number
+
+
+def _whole(name: str, value: Any, allowed: str) -> int:
+    if isinstance(value, bool):
+        refuse(name, value, allowed)
+    try:
+        return operator.index(value)
+    except TypeError:
+        refuse(name, value, allowed)
+
+
+def _quantity(name: str, value: Any) -> float:
+    allowed = f"give a number, 0 or from {AMOUNT_STEP} to 2**53"
+    number = _number(name, value, allowed)
+    if 0 < number < AMOUNT_STEP:
+        refuse(name, value, allowed)
+    return number
+
+
+def amount(name: str, value: Any) -> float | None:
+    """Accept None or an amount of a resource; fractions are fine."""
+    return None if value is None else _quantity(name, value)
+
+
+def gpus(name: str, value: Any) -> float | None:
+    """Accept None, a fraction of one GPU, or a whole number of GPUs."""
+    number = amount(name, value)
+    if number is not None and number > 1 and number != math.floor(number):
+        refuse(name, value, "a share of a GPU is at most 1, more than one GPU must be a whole number")
+    return number
+
+
+def memory(name: str, value: Any) -> int | None:
+    """Accept None or a number of bytes; fractions of a byte are rounded up."""
+    if value is None:
+        return None
+    return math.ceil(_number(name, value, "give bytes, a number from 0 to 2**53"))
+
+
+def resources(name: str, value: Any) -> dict[str, float] | None:
+    """Accept None or a dict of custom resources."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        refuse(name, value, "give a dict from resource names to amounts, for instance {'tape': 1}")
+    normal = {}
+    for key, part in value.items():
+        if not isinstance(key, str) or not key or len(key) > TEXT_CHARS_MAX:
+            refuse(name, value, f"the resource name {key!r} must be a string of 1 to {TEXT_CHARS_MAX} characters")
+        if key in _OWN_OPTION:
+            refuse(name, value, f"{key!r} is not a custom resource, use {_OWN_OPTION[key]}")
+        normal[key] = _quantity(f"{name}[{key!r}]", part)
+    return normal
+
+
+def count(lowest: int, what: str) -> Check:
+    """Return a check for None or an int of at least `lowest`."""
+
+    def check(name: str, value: Any) -> int | None:
+        if value is None:
+            return None
+        allowed = f"give an int from {lowest} to {COUNT_MAX} ({what}), or None"
+        number = _whole(name, value, allowed)
+        if not lowest <= number <= COUNT_MAX:
+            refuse(name, value, allowed)
+        return number
+
+    return check
+
+
+def budget(name: str, value: Any) -> int:
+    """Accept a number of attempts, -1 for no limit."""
+    allowed = f"give an int from 0 to {COUNT_MAX}, or -1 for no limit"
+    number = _whole(name, value, allowed)
+    if not -1 <= number <= COUNT_MAX:
+        refuse(name, value, allowed)
+    return number
+
+
+def num_returns(name: str, value: Any) -> int | None:
+    """Accept None or a number of return values."""
+    allowed = f"give an int from 0 to {COUNT_MAX}"
+    if isinstance(value, str) and value in ("streaming", "dynamic"):
+        refuse(name, value, f"this version of weft does not have generators of refs yet; {allowed}")
+    return count(0, "return values")(name, value)  # type: ignore[no-any-return]
+
+
+def flag(name: str, value: Any) -> bool:
+    """Accept True or False."""
+    if not isinstance(value, bool):
+        refuse(name, value, "give True or False")
+    return value
+
+
+def text(name: str, value: Any) -> str | None:
+    """Accept None or a string that is not empty."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value or len(value) > TEXT_CHARS_MAX:
+        refuse(name, value, f"give a string of 1 to {TEXT_CHARS_MAX} characters, or None")
+    return value
+
+
+def retry_exceptions(name: str, value: Any) -> bool | tuple[type[BaseException], ...]:
+    """Accept True, False, or a list or tuple of exception classes."""
+    allowed = "give True, False, or a list or tuple of exception classes"
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, list | tuple):
+        refuse(name, value, allowed)
+    for part in value:
+        if not (isinstance(part, type) and issubclass(part, BaseException)):
+            refuse(name, value, f"{allowed}; {part!r} is none")
+    return tuple(value)
+
+
+def scheduling_strategy(name: str, value: Any) -> str | None:
+    """Accept None, "DEFAULT" or "SPREAD"."""
+    allowed = "give None, 'DEFAULT' or 'SPREAD'"
+    if value is None:
+        return None
+    if isinstance(value, str) and value in ("DEFAULT", "SPREAD"):
+        return value
+    if type(value).__name__.endswith("SchedulingStrategy"):
+        refuse(name, value, f"this version of weft does not have {type(value).__name__} yet; {allowed}")
+    refuse(name, value, allowed)
+
+
+def runtime_env(name: str, value: Any) -> dict[str, Any] | None:
+    """Accept None or an empty dict."""
+    if value is None or (isinstance(value, dict) and not value):
+        return value
+    if isinstance(value, dict):
+        refuse(name, value, "this version of weft does not have runtime environments yet; give None or {}")
+    refuse(name, value, "give a dict or None")
+
+
+def lifetime(name: str, value: Any) -> str | None:
+    """Accept None or "non_detached"."""
+    if value is None or (isinstance(value, str) and value == "non_detached"):
+        return value
+    if isinstance(value, str) and value == "detached":
+        refuse(name, value, "this version of weft does not have detached actors yet; give None")
+    refuse(name, value, "give None or 'non_detached'")
+
+
+def later(feature: str, *neutral: object) -> Check:
+    """Return a check for an option of a feature that does not exist yet: only what leaves it off is accepted.
+
+    Args:
+        feature: Its name, for the error text.
+        neutral: Values that leave it off; without any, None.
+    """
+    accepted = neutral or (None,)
+
+    def check(name: str, value: Any) -> Any:
+        for off in accepted:
+            # 0 == False, but an int option is not given as a bool.
+            if type(value) is type(off) and value == off:
+                return value
+        allowed = " or ".join(repr(off) for off in accepted)
+        refuse(name, value, f"this version of weft does not have {feature} yet; give {allowed}")
+
+    check.feature = feature  # type: ignore[attr-defined]
+    return check
+
+
+def feature_of(check: Check) -> str | None:
+    """Return the feature that a check made by `later` waits for, None for other checks."""
+    return getattr(check, "feature", None)

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs the Rust tests, then the Python suite, and repeats the closing lines of both at the end.
+# Both run even when the first fails: one run shows everything that is broken.
+#   test.sh <python of the environment> [pytest arguments]
+set -u -o pipefail
+python=${1:?which python?}
+shift
+cargo=${CARGO:-cargo}
+# An outer bound for a hang that even the watchdog of a single test does not see.
+suite_seconds_max=${SUITE_SECONDS_MAX:-1200}
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+# The doorway crate links against an interpreter only when it is loaded by one: pytest covers it.
+echo "==> cargo test (all crates but weft-python)"
+timeout --kill-after=10 "$suite_seconds_max" \
+  "$cargo" test --locked --workspace --exclude weft-python --no-fail-fast 2>&1 | tee "$logs/rust"
+rust=$?
+
+echo "==> pytest"
+timeout --kill-after=10 --signal=INT "$suite_seconds_max" \
+  "$python" -m pytest -rs "$@" 2>&1 | tee "$logs/python"
+pytest=$?
+
+echo "==> closing lines"
+awk '/^test result:/ { runs++; passed += $4; failed += $6; ignored += $8 }
+  END { printf "rust:   %d passed, %d failed, %d ignored in %d test programs\n", passed, failed, ignored, runs }' \
+  "$logs/rust"
+printf 'python: %s\n' "$(grep -E '(passed|failed|error|no tests ran).* in [0-9.]+s' "$logs/python" | tail -n 1 | sed 's/^=* *//; s/ *=*$//')"
+grep -E '^SKIPPED' "$logs/python" || echo "skipped: none"
+[ "$rust" -eq 124 ] && echo "rust: stopped after $suite_seconds_max s"
+[ "$pytest" -eq 124 ] && echo "python: stopped after $suite_seconds_max s"
+[ "$rust" -eq 0 ] || echo "rust: FAILED (exit code $rust)"
+[ "$pytest" -eq 0 ] || echo "python: FAILED (exit code $pytest)"
+[ "$rust" -eq 0 ] && [ "$pytest" -eq 0 ]

@@ -1,0 +1,110 @@
+"""The tidy checks of the Python side: docstrings, who may import what, and the classes of exceptions.py."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+# The modules of weft that are public by themselves. Everything else public is a name of `weft`.
+PUBLIC_MODULES = ("weft", "weft.exceptions", "weft.util", "weft.compat")
+# The rooms that stand on the public API alone.
+ON_PUBLIC_NAMES = ("util", "compat")
+
+
+def _modules(root: Path) -> Iterator[Path]:
+    for top in ("python", "tests", "bench", "examples", "tools"):
+        for path in sorted((root / top).rglob("*.py")):
+            if not any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(root).parts):
+                yield path
+
+
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def check_docstrings(root: Path) -> list[str]:
+    """Every Python module says what it is."""
+    findings = []
+    for path in _modules(root):
+        where = path.relative_to(root)
+        try:
+            tree = _parse(path)
+        except SyntaxError as error:
+            findings.append(f"{where}:{error.lineno}: not valid Python: {error.msg}")
+            continue
+        if not (ast.get_docstring(tree) or "").strip():
+            findings.append(f"{where}:1: no docstring: say what the module is")
+    return findings
+
+
+def check_imports(root: Path) -> list[str]:
+    """util/ and compat/ import public names only; the package imports nothing that only tests and tools have."""
+    package = root / "python/weft"
+    findings = []
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).parts
+        name = ".".join(["weft", *parts]).removesuffix(".py").removesuffix(".__init__")
+        package_name = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        try:
+            tree = _parse(path)
+        except SyntaxError:
+            continue  # check_docstrings says so
+        for line, module, imported in _imports(tree, package_name):
+            where = f"{path.relative_to(root)}:{line}"
+            if module.split(".")[0] in {"tests", "bench", "examples", "tools"}:
+                findings.append(f"{where}: {module}: the package does not import the porch")
+            if parts[0] in ON_PUBLIC_NAMES and module.split(".")[0] == "weft":
+                findings += _private(where, module, imported)
+        if parts[0] in ON_PUBLIC_NAMES:
+            findings += [
+                f"{path.relative_to(root)}:{line}: weft.{attribute}: only public names here"
+                for line, attribute in _attributes(tree)
+                if _is_private(attribute)
+            ]
+    return findings
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str, str | None]]:
+    """(line, absolute module, imported name) of every import, also those inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name, None
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:
+                base = package.split(".")
+                base = base[: len(base) - node.level + 1]
+                module = ".".join([*base, module] if module else base)
+            for alias in node.names:
+                yield node.lineno, module, alias.name
+
+
+def _private(where: str, module: str, imported: str | None) -> Iterator[str]:
+    public = any(module == name or module.startswith(f"{name}.") for name in PUBLIC_MODULES[1:]) or module == "weft"
+    full = f"{module}.{imported}" if imported else module
+    if not public or any(_is_private(part) for part in full.split(".")):
+        yield f"{where}: {full}: only public names here: {', '.join(PUBLIC_MODULES)}"
+
+
+def _attributes(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "weft":
+            yield node.lineno, node.attr
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
+
+
+def public_classes(module: Path) -> list[str]:
+    """The classes that a module defines, without those whose names begin with an underscore.
+
+    A module that is not valid Python has none: check_docstrings says so.
+    """
+    try:
+        tree = _parse(module)
+    except SyntaxError:
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
