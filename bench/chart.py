@@ -61,7 +61,7 @@ def _draw_rates(axes: Any, document: dict[str, Any], rates: list[Metric]) -> Non
             axes.barh(places, [got for _, got in known], height, color=color, label=TITLES[peer])
     axes.set_yticks(range(len(rates)), [f"{m.number}  {m.title} ({m.unit})" for m in rates])
     axes.set_xscale("log")
-    axes.invert_yaxis()
+    axes.set_ylim(len(rates) - 0.5, -0.5)
     axes.set_xlabel("per second (puts of large arrays: GB/s); more is better")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(loc="lower right")

@@ -6,9 +6,10 @@
 
 Each round gives every peer a fresh process and the machine to itself, one peer after the other; a
 number is the median over the windows of all rounds. Synchronous rows depend on where the kernel
-puts the two processes: `--only sync --repeat 10` shows how much. Prints a table with ratios and
-goals, and writes JSON and a picture to bench/out. The exit code is 1 when a row of weft failed; a missed
-goal is no failure.
+puts the two processes: `--only sync --repeat 10` shows how much.
+
+Prints a table with ratios and goals, and writes JSON and a picture to bench/out. The exit code is 1
+when a row of weft failed; a missed goal is no failure.
 """
 
 from __future__ import annotations

@@ -615,6 +615,13 @@ impl WorkerCore {
         }
     }
 
+    /// Whether a pending task of ours is a call of an actor.
+    #[must_use]
+    pub fn is_actor_call(&self, task: TaskId) -> bool {
+        let pending = self.pendings.get(task.number).filter(|_| task.owner == self.me);
+        pending.is_some_and(|p| matches!(p.spec.kind, TaskKind::Method(_)))
+    }
+
     /// Asserts the invariants across machines; for tests and the simulator.
     pub fn check(&self) {
         self.leases.check(|number| match self.pendings.get(number).map(|p| &p.state) {

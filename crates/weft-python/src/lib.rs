@@ -1,1 +1,62 @@
-//! x
+//! The doorway: Python in front, the engine behind. Conversion and the GIL, no decisions.
+//!
+//! The GIL is taken here only where Python code must run: executing tasks, delivering awaited results, signals,
+//! warnings, and showing log lines ([`hooks`]). No lock of the engine is held while it is taken.
+
+mod args;
+mod control;
+mod execute;
+mod hooks;
+mod object_ref;
+mod session;
+mod submit;
+mod values;
+mod verbs;
+mod worker;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<object_ref::ObjectRef>()?;
+    module.add_class::<values::View>()?;
+    module.add_class::<submit::Exported>()?;
+    module.add_class::<submit::TaskSubmitter>()?;
+    module.add_class::<submit::MethodSubmitter>()?;
+    module.add_class::<control::Template>()?;
+    module.add_function(wrap_pyfunction!(object_ref::_met, module)?)?;
+    module.add_function(wrap_pyfunction!(object_ref::_out_of_band, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::get, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::wait, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::is_ready, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::watch, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::cancel_task, module)?)?;
+    module.add_function(wrap_pyfunction!(submit::create_actor, module)?)?;
+    module.add_function(wrap_pyfunction!(control::start, module)?)?;
+    module.add_function(wrap_pyfunction!(control::stop, module)?)?;
+    module.add_function(wrap_pyfunction!(control::is_running, module)?)?;
+    module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(control::kill_actor, module)?)?;
+    module.add_function(wrap_pyfunction!(control::reserve_name, module)?)?;
+    module.add_function(wrap_pyfunction!(control::find_name, module)?)?;
+    module.add_function(wrap_pyfunction!(control::list_names, module)?)?;
+    module.add_function(wrap_pyfunction!(control::resources, module)?)?;
+    module.add_function(wrap_pyfunction!(control::worker_pids, module)?)?;
+    module.add_function(wrap_pyfunction!(control::identity, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::worker_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::worker_run, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::worker_thread, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::loop_enter, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::loop_waits, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::loop_calls, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::call_returned, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::call_raised, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::should_interrupt, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::current_task, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::current_name, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::set_current, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::is_cancelled, module)?)?;
+    Ok(())
+}

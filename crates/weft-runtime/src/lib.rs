@@ -1,1 +1,19 @@
-//! x
+//! What is done: the shells that give the state machines sockets, clocks and threads.
+//!
+//! [`client`] carries a [`weft_protocol::worker::WorkerCore`] in a driver or worker, [`node`] carries a
+//! [`weft_protocol::node::NodeCore`] as a thread of the driver, [`template`] is the fork server's loop, [`logs`]
+//! brings what workers print to the driver, [`session`] makes and removes a session's directory. There is no Python
+//! here: the bindings plug in through [`client::Hooks`] and [`logs::Sink`].
+
+pub mod client;
+pub mod clock;
+pub mod logs;
+pub mod node;
+pub mod session;
+pub mod template;
+pub mod transport;
+pub mod wait;
+
+pub use weft_protocol as protocol;
+pub use weft_store as store;
+pub use weft_wire as wire;

@@ -1,0 +1,235 @@
+//! Arguments of a call to bytes and back.
+//!
+//! `u16` positional count, `u16` keyword count, then per argument (keywords begin with `u16` length and name) either
+//! `0`, `u32` length and an encoded value, or `1` and the `u16` number of a dependency: a reference given directly, or
+//! a value too large for a message, which becomes an object of its own.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use weft_runtime::client::Client;
+use weft_runtime::protocol::execution::Incoming;
+use weft_runtime::wire::message::Outcome;
+use weft_runtime::wire::{Blob, ObjectId};
+
+use crate::object_ref::{ObjectRef, ids};
+use crate::values::{Encoded, Source, decode_inline, encode, encode_plain};
+
+/// Encoded arguments.
+pub struct Arguments {
+    pub block: Blob,
+    pub dependencies: Box<[ObjectId]>,
+    pub references: Box<[ObjectId]>,
+    /// Handles that must outlive the submission.
+    _handles: Vec<Py<ObjectRef>>,
+}
+
+struct Writer<'a> {
+    client: &'a Arc<Client>,
+    out: Vec<u8>,
+    dependencies: Vec<ObjectId>,
+    references: Vec<Py<ObjectRef>>,
+    handles: Vec<Py<ObjectRef>>,
+}
+
+/// Encodes the arguments of a call.
+///
+/// # Errors
+/// A `TypeError` that names the argument and the path to what cannot be pickled.
+pub fn encode_arguments(
+    client: &Arc<Client>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Arguments> {
+    let keywords = kwargs.map_or(0, |kwargs| kwargs.len());
+    let mut writer = Writer {
+        client,
+        out: Vec::with_capacity(32),
+        dependencies: Vec::new(),
+        references: Vec::new(),
+        handles: Vec::new(),
+    };
+    let too_many = |_| pyo3::exceptions::PyTypeError::new_err("a call takes at most 65535 arguments");
+    writer.out.extend_from_slice(&u16::try_from(args.len()).map_err(too_many)?.to_le_bytes());
+    writer.out.extend_from_slice(&u16::try_from(keywords).map_err(too_many)?.to_le_bytes());
+    for (index, value) in args.iter_borrowed().enumerate() {
+        writer.argument(&value, || format!("argument {index}"))?;
+    }
+    for (name, value) in kwargs.into_iter().flatten() {
+        let name = name.cast_into::<PyString>()?;
+        let name = name.to_str()?;
+        let length = u16::try_from(name.len()).map_err(too_many)?;
+        writer.out.extend_from_slice(&length.to_le_bytes());
+        writer.out.extend_from_slice(name.as_bytes());
+        writer.argument(&value, || format!("argument {name:?}"))?;
+    }
+    Ok(Arguments {
+        block: Blob::from(writer.out.as_slice()),
+        dependencies: writer.dependencies.into(),
+        references: ids(&writer.references).into(),
+        _handles: { writer.handles.extend(writer.references); writer.handles },
+    })
+}
+
+impl Writer<'_> {
+    fn argument(
+        &mut self,
+        value: &Bound<'_, PyAny>,
+        what: impl FnOnce() -> String,
+    ) -> PyResult<()> {
+        if let Ok(reference) = value.cast_exact::<ObjectRef>() {
+            reference.get().check_session()?;
+            reference.get().register();
+            return self.dependency(reference.clone().unbind());
+        }
+        let start = self.out.len();
+        self.out.extend_from_slice(&[0; 5]);
+        if encode_plain(value, &mut self.out) {
+            self.end_value(start);
+            return Ok(());
+        }
+        self.out.truncate(start);
+        let py = value.py();
+        let before = self.references.len();
+        let encoded = encode(value, &mut self.references)
+            .map_err(|error| explain(py, value, &error, &what()))?;
+        if encoded.size() as u64 <= self.client.welcome.inline_bytes {
+            self.out.extend_from_slice(&[0; 5]);
+            self.out.extend_from_slice(&encoded.into_bytes(py));
+            self.end_value(start);
+            return Ok(());
+        }
+        let inner = self.references.split_off(before);
+        let reference = put_encoded(py, self.client, encoded, inner)?;
+        self.dependency(Py::new(py, reference)?)
+    }
+
+    fn end_value(&mut self, start: usize) {
+        let length = u32::try_from(self.out.len() - start - 5).expect("inline values are small");
+        self.out[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn dependency(&mut self, reference: Py<ObjectRef>) -> PyResult<()> {
+        let number = u16::try_from(self.dependencies.len())
+            .map_err(|_| pyo3::exceptions::PyTypeError::new_err("too many references"))?;
+        self.out.push(1);
+        self.out.extend_from_slice(&number.to_le_bytes());
+        self.dependencies.push(reference.get().id);
+        self.handles.push(reference);
+        Ok(())
+    }
+}
+
+/// Names the culprit of a failed pickling.
+pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &str) -> PyErr {
+    let explained = py.import("weft._errors").and_then(|errors| {
+        errors.call_method1("explain_pickle_failure", (value, error.value(py), what))
+    });
+    match explained {
+        Ok(explained) => {
+            let explained = PyErr::from_value(explained);
+            explained.set_cause(py, Some(error.clone_ref(py)));
+            explained
+        }
+        Err(failure) => failure,
+    }
+}
+
+/// Stores an encoded value as an object of ours.
+pub fn put_encoded(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    encoded: Encoded,
+    inner: Vec<Py<ObjectRef>>,
+) -> PyResult<ObjectRef> {
+    let outcome = encoded.store(py, client)?;
+    let is_stored = matches!(outcome, Outcome::Stored(_));
+    let (id, slot) = client.put_inline(outcome);
+    let reference = ObjectRef::new(id, slot.clone(), client.clone());
+    if is_stored || !inner.is_empty() {
+        let contained = ids(&inner);
+        client.step(|core, _| {
+            core.ownership_mut().own(id, slot);
+            core.ownership_mut().contain(id, &contained);
+        });
+    }
+    Ok(reference)
+}
+
+/// Arguments as Python takes them.
+pub type Call<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
+
+/// Reads the arguments of a task that was pushed here.
+///
+/// # Errors
+/// What unpickling raised.
+pub fn decode_arguments<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    incoming: &Incoming,
+) -> PyResult<Call<'py>> {
+    let block = incoming.push.spec.arguments.as_slice();
+    let mut reader = Block { bytes: block };
+    let positional = reader.u16()?;
+    let keywords = reader.u16()?;
+    if positional == 0 && keywords == 0 {
+        return Ok((PyTuple::empty(py), None));
+    }
+    let mut args = Vec::with_capacity(usize::from(positional));
+    for _ in 0..positional {
+        args.push(reader.argument(py, client, incoming)?);
+    }
+    let kwargs = (keywords > 0).then(|| PyDict::new(py));
+    for _ in 0..keywords {
+        let length = usize::from(reader.u16()?);
+        let name = String::from_utf8_lossy(reader.take(length)?).into_owned();
+        let value = reader.argument(py, client, incoming)?;
+        kwargs.as_ref().expect("there are keywords").set_item(name, value)?;
+    }
+    Ok((PyTuple::new(py, args)?, kwargs))
+}
+
+struct Block<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
+        let split = self.bytes.split_at_checked(count);
+        let (head, rest) = split
+            .ok_or_else(|| pyo3::exceptions::PyValueError::new_err("the arguments are garbled"))?;
+        self.bytes = rest;
+        Ok(head)
+    }
+
+    fn u16(&mut self) -> PyResult<u16> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn argument<'py>(
+        &mut self,
+        py: Python<'py>,
+        client: &Arc<Client>,
+        incoming: &Incoming,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.take(1)?[0] == 0 {
+            let length = self.take(4)?;
+            let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+            let bytes = self.take(length as usize)?;
+            return decode_inline(py, client, bytes, &incoming.references);
+        }
+        let number = usize::from(self.u16()?);
+        let dependency = &incoming.push.dependencies[number];
+        let met = &incoming.dependencies[number];
+        Source {
+            client,
+            object: dependency.object,
+            slot: met.stored.as_ref(),
+            outcome: &dependency.outcome,
+            met: &met.contained,
+        }
+        .decode(py)
+    }
+}

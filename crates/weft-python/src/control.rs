@@ -1,0 +1,262 @@
+//! Starting and ending sessions, and questions to the node.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyInterruptedError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use weft_runtime::client::Client;
+use weft_runtime::node::{NodeHandle, NodeOptions};
+use weft_runtime::wire::message::{FindName, ListNames, Message, Query, QueryKind, ReserveName};
+use weft_runtime::wire::resources::UNIT;
+use weft_runtime::wire::{Blob, ResourceSet, TaskId, WorkerId};
+
+use crate::hooks::{PythonHooks, Terminal};
+use crate::object_ref::ObjectRef;
+use crate::session::{self, Session};
+
+/// Starts a node in this process and connects to it.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn start(
+    py: Python<'_>,
+    resources: Vec<(String, f64)>,
+    pool_size: usize,
+    store_bytes: u64,
+    inline_bytes: u64,
+    base_directory: String,
+    template: Vec<String>,
+    namespace: String,
+    log_to_driver: bool,
+    random: u64,
+) -> PyResult<String> {
+    if session::current().is_some() {
+        return Err(PyRuntimeError::new_err("weft is started already"));
+    }
+    let python = python_version(py);
+    let options = NodeOptions {
+        resources: ResourceSet::from_amounts(resources),
+        pool_size,
+        store_bytes,
+        inline_bytes,
+        base_directory: base_directory.into(),
+        template: template.into_iter().map(Into::into).collect(),
+        namespace,
+        python: python.clone(),
+        sink: if log_to_driver { Some(Box::new(Terminal)) } else { None },
+        random,
+    };
+    let (node, client) = py
+        .detach(|| {
+            let node = NodeHandle::start(options)?;
+            let client = Client::connect(&node.socket_path(), &python)?;
+            client.start(Box::new(PythonHooks { is_worker: false }))?;
+            Ok::<_, std::io::Error>((node, client))
+        })
+        .map_err(|error| PyOSError::new_err(format!("weft cannot start: {error}")))?;
+    let directory = node.directory().to_string_lossy().into_owned();
+    let session = Session { client, node: Mutex::new(Some(node)), is_worker: false };
+    session::replace(Some(Arc::new(session)));
+    Ok(directory)
+}
+
+fn python_version(py: Python<'_>) -> String {
+    let version = py.version_info();
+    format!("{}.{}", version.major, version.minor)
+}
+
+/// Ends the session of this process.
+#[pyfunction]
+pub fn stop(py: Python<'_>) {
+    let Some(session) = session::replace(None) else { return };
+    py.detach(|| {
+        session.client.close();
+        if let Some(mut node) = session.node.lock().take() {
+            node.stop();
+        }
+    });
+}
+
+/// Whether this process takes part in a session.
+#[pyfunction]
+pub fn is_running() -> bool {
+    session::current().is_some_and(|session| !session.client.is_closed())
+}
+
+/// In a process that user code forked: the session belongs to the parent; nothing of it is touched here.
+#[pyfunction]
+pub fn forget_after_fork() {
+    if let Some(session) = session::replace(None) {
+        // Its threads do not exist here and its sockets are the parent's: neither may be closed down.
+        std::mem::forget(session);
+    }
+}
+
+/// Asks the node and waits for the answer.
+fn ask(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    question: impl FnOnce(u64) -> Message + Send,
+) -> PyResult<weft_runtime::wire::message::Answer> {
+    match py.detach(|| client.ask(question)) {
+        Ok(Message::Answer(answer)) => Ok(answer),
+        Ok(_) | Err(_) => Err(crate::verbs::system_error(py, 12, "the session ended")),
+    }
+}
+
+/// Ends an actor now.
+#[pyfunction]
+pub fn kill_actor(actor: &Bound<'_, ObjectRef>) -> PyResult<()> {
+    let this = actor.get();
+    this.check_session()?;
+    this.client.step(|core, out| core.kill_actor(this.id.task, out));
+    this.client.flush_now();
+    Ok(())
+}
+
+/// Takes a name for an actor.
+pub fn reserve(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    namespace: String,
+    name: String,
+    actor: TaskId,
+    description: Vec<u8>,
+) -> PyResult<()> {
+    let description = Blob::from(description);
+    let question =
+        move |request| ReserveName { request, namespace, name, actor, description }.into();
+    match ask(py, client, question)?.error {
+        Some(error) => Err(crate::verbs::system_error(py, 17, &error)),
+        None => Ok(()),
+    }
+}
+
+/// Takes a name that no actor will have: for tests.
+#[pyfunction]
+pub fn reserve_name(py: Python<'_>, namespace: String, name: String) -> PyResult<()> {
+    let client = session::client(py)?;
+    let actor = client.next_task();
+    reserve(py, &client, namespace, name, actor, Vec::new())
+}
+
+/// The reference and description of a named actor.
+#[pyfunction]
+pub fn find_name<'py>(
+    py: Python<'py>,
+    namespace: String,
+    name: String,
+) -> PyResult<(ObjectRef, Bound<'py, PyBytes>)> {
+    let client = session::client(py)?;
+    let answer = ask(py, &client, move |request| FindName { request, namespace, name }.into())?;
+    let (Some(actor), Some(description)) = (answer.actor, answer.description) else {
+        let text = answer.error.unwrap_or_else(|| "there is no such actor".to_owned());
+        return Err(PyValueError::new_err(text));
+    };
+    let id = actor.object(0);
+    let slot = client.step(|core, out| {
+        let me = core.me();
+        let table = core.ownership_mut();
+        // Registered with the owner by ourselves: nobody handed this reference over.
+        table.hand_over(id, me, out);
+        table.received(id)
+    });
+    let reference = ObjectRef::new(id, slot, client);
+    Ok((reference, PyBytes::new(py, description.as_slice())))
+}
+
+/// Namespaces and names of living named actors.
+#[pyfunction]
+pub fn list_names(py: Python<'_>, namespace: Option<String>) -> PyResult<Vec<(String, String)>> {
+    let client = session::client(py)?;
+    let answer = ask(py, &client, move |request| ListNames { request, namespace }.into())?;
+    Ok(answer.names.unwrap_or_default())
+}
+
+/// Resources of the node: all, or what is free.
+#[pyfunction]
+pub fn resources<'py>(py: Python<'py>, free: bool) -> PyResult<Bound<'py, PyDict>> {
+    let client = session::client(py)?;
+    let what = if free { QueryKind::AvailableResources } else { QueryKind::TotalResources };
+    let answer = ask(py, &client, move |request| Query { request, what }.into())?;
+    let amounts = PyDict::new(py);
+    for (name, amount) in answer.resources.unwrap_or_default().iter() {
+        amounts.set_item(name, amount as f64 / UNIT as f64)?;
+    }
+    Ok(amounts)
+}
+
+/// Process ids of the workers.
+#[pyfunction]
+pub fn worker_pids(py: Python<'_>) -> PyResult<Vec<u64>> {
+    let client = session::client(py)?;
+    let what = QueryKind::Workers;
+    let answer = ask(py, &client, move |request| Query { request, what }.into())?;
+    Ok(answer.numbers.unwrap_or_default())
+}
+
+/// Ids of this process: worker, node, driver, and the namespace of the session.
+#[pyfunction]
+pub fn identity() -> PyResult<(String, String, String, String, bool)> {
+    let session = session::current().ok_or_else(session::not_started)?;
+    let welcome = &session.client.welcome;
+    let hex = |number: u64| format!("{number:016x}");
+    Ok((
+        hex(welcome.worker.0),
+        hex(welcome.node.0),
+        hex(welcome.driver.0),
+        welcome.namespace.clone(),
+        session.is_worker,
+    ))
+}
+
+/// The fork server's loop, driven by `weft._template`.
+#[pyclass(module = "weft._weft")]
+pub struct Template {
+    inner: weft_runtime::template::Template,
+}
+
+#[pymethods]
+impl Template {
+    #[new]
+    fn new(descriptor: i32) -> PyResult<Self> {
+        // SAFETY: the template's main passes the descriptor it was started with, once.
+        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let inner = weft_runtime::template::Template::new(socket).map_err(os_error)?;
+        Ok(Self { inner })
+    }
+
+    /// Waits for a fork request: worker id and descriptors of node socket, stdout and stderr; `None` at the end.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<(u64, i32, i32, i32)>> {
+        use std::os::fd::IntoRawFd;
+        loop {
+            match self.inner.next() {
+                Ok(None) => return Ok(None),
+                Ok(Some(request)) => {
+                    return Ok(Some((
+                        request.worker.0,
+                        request.node.into_raw_fd(),
+                        request.stdout.into_raw_fd(),
+                        request.stderr.into_raw_fd(),
+                    )));
+                }
+                Err(error) if error == rustix::io::Errno::INTR => py.check_signals()?,
+                Err(error) => return Err(os_error(error)),
+            }
+        }
+    }
+
+    fn forked(&mut self, worker: u64, pid: i32) {
+        self.inner.forked(WorkerId(worker), pid);
+    }
+
+    fn failed(&mut self, worker: u64, error: String) {
+        self.inner.fork_failed(WorkerId(worker), error);
+    }
+}
+
+fn os_error(error: rustix::io::Errno) -> PyErr {
+    PyInterruptedError::new_err(error.to_string())
+}

@@ -1,0 +1,260 @@
+//! Running one task: arguments in, the call, returns out.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use rustc_hash::FxHashMap;
+use weft_runtime::client::{Client, time};
+use weft_runtime::protocol::execution::{Incoming, Met};
+use weft_runtime::wire::message::{Define, Failure, FailureCode, Outcome, Return, TaskKind};
+use weft_runtime::wire::{Blob, FunctionId, TaskId};
+
+use crate::args::decode_arguments;
+use crate::object_ref::{ObjectRef, deserialising, ids};
+use crate::session::{self, Current};
+use crate::values::{encode, encode_plain};
+
+/// A function and the exception classes its options want retried.
+struct Loaded {
+    function: Py<PyAny>,
+    retry_on: Py<PyAny>,
+}
+
+thread_local! {
+    static FUNCTIONS: RefCell<FxHashMap<FunctionId, Loaded>> = RefCell::default();
+}
+
+/// A task that has ended.
+pub struct Ended {
+    pub task: TaskId,
+    pub returns: Vec<Return>,
+    pub retry: bool,
+    pub nanos: u64,
+    /// References inside the returns stay alive until the caller is registered for them.
+    _handles: Vec<Py<ObjectRef>>,
+}
+
+/// Loads code that was defined here.
+///
+/// # Errors
+/// What unpickling raised, for instance that a module is missing.
+pub fn load<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    function: FunctionId,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let known = FUNCTIONS.with_borrow(|functions| {
+        let loaded = functions.get(&function)?;
+        Some((loaded.function.clone_ref(py), loaded.retry_on.clone_ref(py)))
+    });
+    if let Some((function, retry_on)) = known {
+        return Ok((function.into_bound(py), retry_on.into_bound(py)));
+    }
+    let (define, met) = client.step(|core, _| {
+        let define = core.function(function)?;
+        let table = core.ownership_mut();
+        let met: Vec<Met> = define.references.iter().map(|id| (*id, table.meet(*id))).collect();
+        Some((define, met))
+    })
+    .ok_or_else(|| PyValueError::new_err("the code of this task never came: this is a defect of weft"))?;
+    let pair = unpickle(py, client, &define, &met)?;
+    let (target, retry_on): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
+    let loaded =
+        Loaded { function: target.clone().unbind(), retry_on: retry_on.clone().unbind() };
+    FUNCTIONS.with_borrow_mut(|functions| functions.insert(function, loaded));
+    Ok((target, retry_on))
+}
+
+fn unpickle<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    define: &Define,
+    met: &[Met],
+) -> PyResult<Bound<'py, PyAny>> {
+    let code = PyBytes::new(py, define.code.as_slice());
+    deserialising(client, met, || py.import("pickle")?.call_method1("loads", (code,)))
+}
+
+/// What is called for a task.
+pub enum Callee<'py> {
+    /// The function of the task.
+    Function,
+    /// A method of this actor.
+    Actor(&'py Bound<'py, PyAny>),
+}
+
+/// Runs a task to its end. Never raises: what goes wrong becomes the task's outcome.
+pub fn run<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    incoming: Incoming,
+    callee: &Callee<'py>,
+) -> Ended {
+    let spec = &incoming.push.spec;
+    let start = time();
+    client.mapping().note_started(client.welcome.cell, spec.task);
+    session::set_task(Some(Current {
+        task: spec.task,
+        name: spec.name.clone(),
+        gpus: incoming.push.gpus.clone(),
+    }));
+    let mut retry_on = None;
+    let result = (|| {
+        crate::worker::set_visible_gpus(py, &incoming.push.gpus)?;
+        let target = match callee {
+            Callee::Function => {
+                let (function, retried) = load(py, client, spec.function)?;
+                retry_on = Some(retried);
+                function
+            }
+            Callee::Actor(actor) => method(py, actor, spec.name.as_str())?,
+        };
+        let (args, kwargs) = decode_arguments(py, client, &incoming)?;
+        target.call(args, kwargs.as_ref())
+    })();
+    let ended = end(py, client, &incoming, result, retry_on.as_ref(), time().since(start));
+    crate::worker::clear_interrupt(spec.task);
+    session::set_task(None);
+    ended
+}
+
+/// A method of an actor, or one of the built-in ones.
+pub fn method<'py>(
+    py: Python<'py>,
+    actor: &Bound<'py, PyAny>,
+    name: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    if name.starts_with("__ray_") || name.starts_with("__weft_") {
+        return py.import("weft._worker")?.call_method1("builtin_method", (actor, name));
+    }
+    actor.getattr(name)
+}
+
+/// Turns the result of a call into the task's end.
+pub fn end(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    incoming: &Incoming,
+    result: PyResult<Bound<'_, PyAny>>,
+    retry_on: Option<&Bound<'_, PyAny>>,
+    nanos: u64,
+) -> Ended {
+    let spec = &incoming.push.spec;
+    let mut handles = Vec::new();
+    let mut retry = false;
+    let packed = result.and_then(|value| pack(py, client, spec.returns, &value, &mut handles));
+    let returns = match packed {
+        Ok(returns) => returns,
+        Err(error) => {
+            retry = spec.retry_exceptions && is_retried(&error, retry_on, py);
+            let is_cancelled = client.step(|core, _| core.execution().is_cancelled(spec.task));
+            let failure = if is_cancelled && is_interrupt(py, &error) {
+                Failure::new(
+                    FailureCode::Cancelled,
+                    format!("{}() was cancelled while it ran", spec.name.as_str()),
+                )
+            } else {
+                failure(py, &error, spec.name.as_str(), incoming)
+            };
+            vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: Vec::new() }]
+        }
+    };
+    Ended { task: spec.task, returns, retry, nanos, _handles: handles }
+}
+
+fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyKeyboardInterrupt>(py)
+        || error.get_type(py).name().is_ok_and(|name| {
+            name == "CancelledError" || name.to_string().contains("TaskCancelledError")
+        })
+}
+
+fn is_retried(error: &PyErr, retry_on: Option<&Bound<'_, PyAny>>, py: Python<'_>) -> bool {
+    match retry_on {
+        Some(classes) if !classes.is_none() => {
+            classes.cast::<PyTuple>().is_ok_and(|classes| error.matches(py, classes).unwrap_or(false))
+        }
+        Some(_) | None => true,
+    }
+}
+
+/// The failure of a task whose code raised.
+pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -> Failure {
+    let actor = match incoming.push.spec.kind {
+        TaskKind::Method(actor) => Some(session::hex(actor)),
+        TaskKind::Creation => Some(session::hex(incoming.push.spec.task)),
+        TaskKind::Task(_) => None,
+    };
+    let title = crate::worker::actor_title(py);
+    let packed = py.import("weft._errors").and_then(|errors| {
+        let pid = std::process::id();
+        errors.call_method1("pack_task_error", (error.value(py), name, pid, title, actor))
+    });
+    let payload = packed.and_then(|packed| Ok(Blob::from(packed.cast::<PyBytes>()?.as_bytes())));
+    Failure {
+        code: FailureCode::Task,
+        message: String::new(),
+        payload: payload.ok(),
+    }
+}
+
+fn pack(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    count: u32,
+    value: &Bound<'_, PyAny>,
+    handles: &mut Vec<Py<ObjectRef>>,
+) -> PyResult<Vec<Return>> {
+    match count {
+        0 => Ok(Vec::new()),
+        1 => Ok(vec![pack_one(py, client, value, "the returned value", handles)?]),
+        _ => {
+            let wrong = |found: String| {
+                PyValueError::new_err(format!(
+                    "the task has num_returns={count} and must return that many values in a tuple or list, not {found}"
+                ))
+            };
+            let kind = value.get_type();
+            let values: Vec<Bound<'_, PyAny>> = value
+                .try_iter()
+                .map_err(|_| wrong(format!("a single {kind}")))?
+                .collect::<PyResult<_>>()?;
+            if values.len() != count as usize {
+                return Err(wrong(format!("{} values", values.len())));
+            }
+            let pack = |(index, value): (usize, &Bound<'_, PyAny>)| {
+                pack_one(py, client, value, &format!("returned value {index}"), handles)
+            };
+            values.iter().enumerate().map(pack).collect()
+        }
+    }
+}
+
+fn pack_one(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    value: &Bound<'_, PyAny>,
+    what: &str,
+    handles: &mut Vec<Py<ObjectRef>>,
+) -> PyResult<Return> {
+    let mut bytes = Vec::with_capacity(16);
+    if encode_plain(value, &mut bytes) {
+        let outcome = Outcome::Inline(Blob::from(bytes.as_slice()));
+        return Ok(Return { outcome, contained: Vec::new() });
+    }
+    if value.hasattr("__await__").unwrap_or(false) && value.get_type().name()? == "coroutine" {
+        return Err(PyTypeError::new_err(
+            "a task returned a coroutine: async functions run in actors (async def methods), or call asyncio.run() in the task",
+        ));
+    }
+    let mut inner = Vec::new();
+    let encoded =
+        encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
+    let outcome = encoded.store(py, client)?;
+    let contained = ids(&inner);
+    handles.extend(inner);
+    Ok(Return { outcome, contained })
+}

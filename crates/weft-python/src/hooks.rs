@@ -1,0 +1,137 @@
+//! Where the engine calls Python. Every place that takes the GIL on the engine's behalf is in this file.
+//!
+//! - GIL-1 `on_ready`: awaited references have an outcome; futures are resolved.
+//! - GIL-2 `on_interrupt`: a running task is cancelled.
+//! - GIL-3 `on_warning`: a warning for the user.
+//! - GIL-4 `on_signal`: signal handlers run in a thread that waits.
+//! - GIL-5 [`Terminal::show`]: lines of workers appear in the driver.
+
+use std::cell::RefCell;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use rustc_hash::FxHashMap;
+use weft_runtime::client::Hooks;
+use weft_runtime::logs::Sink;
+use weft_runtime::wire::{ObjectId, TaskId};
+
+use crate::object_ref::ObjectRef;
+use crate::session;
+
+static WATCHERS: LazyLock<Mutex<FxHashMap<ObjectId, Vec<Py<PyAny>>>>> = LazyLock::new(Mutex::default);
+/// Whether a wait in this process lends its CPU: a worker that runs one task at a time.
+static LENDS_CPU: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Who is told when an object's outcome comes.
+pub fn add_watcher(object: ObjectId, token: Py<PyAny>) {
+    WATCHERS.lock().entry(object).or_default().push(token);
+}
+
+/// Forgets them.
+pub fn remove_watchers(object: ObjectId) {
+    let removed = WATCHERS.lock().remove(&object);
+    drop(removed);
+}
+
+/// Sets whether waits lend the CPU.
+pub fn set_lends_cpu(lends: bool) {
+    LENDS_CPU.store(lends, Ordering::Relaxed);
+}
+
+/// Whether a wait on this thread lends its CPU to others.
+pub fn lends_cpu() -> bool {
+    LENDS_CPU.load(Ordering::Relaxed) && session::task_id().is_some()
+}
+
+/// The exception of the signal handler that ended a wait on this thread.
+pub fn take_interrupt() -> Option<PyErr> {
+    INTERRUPT.take()
+}
+
+/// Whether the reference is a pending call of an actor.
+pub fn is_actor_call(reference: &ObjectRef) -> bool {
+    let task = reference.id.task;
+    reference.client.step(|core, _| core.is_actor_call(task))
+}
+
+/// The engine's way into Python for one client.
+pub struct PythonHooks {
+    pub is_worker: bool,
+}
+
+impl Hooks for PythonHooks {
+    fn on_ready(&self, objects: Vec<ObjectId>) {
+        let tokens: Vec<Py<PyAny>> = {
+            let mut watchers = WATCHERS.lock();
+            objects.iter().filter_map(|object| watchers.remove(object)).flatten().collect()
+        };
+        if tokens.is_empty() {
+            return;
+        }
+        Python::attach(|py| {
+            let delivered = PyList::new(py, tokens)
+                .and_then(|tokens| py.import("weft._aio")?.call_method1("deliver", (tokens,)));
+            if let Err(error) = delivered {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+
+    fn on_interrupt(&self, task: TaskId, force: bool) {
+        if force {
+            crate::worker::end_process();
+        }
+        Python::attach(|py| {
+            let called = crate::worker::request_interrupt(py, task);
+            if let Err(error) = called {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+
+    fn on_warning(&self, text: String) {
+        Python::attach(|py| {
+            let called = py.import("weft._context").and_then(|m| m.call_method1("warn", (text,)));
+            if let Err(error) = called {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+
+    fn on_signal(&self) -> bool {
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(error) => {
+                INTERRUPT.set(Some(error));
+                true
+            }
+        })
+    }
+
+    fn on_end(&self, _reason: &str) {
+        if self.is_worker {
+            crate::worker::on_session_end();
+        }
+    }
+}
+
+/// The driver's terminal: `sys.stdout` and `sys.stderr`, so that notebooks and test runners see the lines.
+pub struct Terminal;
+
+impl Sink for Terminal {
+    fn show(&self, is_stderr: bool, text: &str) {
+        Python::attach(|py| {
+            let shown = py.import("weft._context").and_then(|m| m.call_method1("show", (is_stderr, text)));
+            if let Err(error) = shown {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! `ObjectRef`: a handle on an object, and how it travels inside pickles.
+//!
+//! While a value is being serialised for weft, a reference inside it is written as an index into the message's list of
+//! references ([`serialising`]); while one is being read, the index is looked up ([`deserialising`]). Outside of both a
+//! reference is pickled by its id, and the object is pinned for the rest of the session, because nobody can know who
+//! holds the pickle.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use weft_runtime::client::Client;
+use weft_runtime::protocol::execution::Met;
+use weft_runtime::protocol::ownership::Slot;
+use weft_runtime::wire::ObjectId;
+
+use crate::session;
+
+/// A reference to an object that exists or will exist. See `weft.ObjectRef` for the documentation.
+#[pyclass(frozen, weakref, module = "weft", generic)]
+pub struct ObjectRef {
+    pub id: ObjectId,
+    pub slot: Arc<Slot>,
+    pub client: Arc<Client>,
+}
+
+impl ObjectRef {
+    /// A new handle.
+    pub fn new(id: ObjectId, slot: Arc<Slot>, client: Arc<Client>) -> Self {
+        slot.acquire();
+        Self { id, slot, client }
+    }
+
+    /// The process-wide table must know an object before its id leaves this process.
+    pub fn register(&self) {
+        if !self.slot.is_registered() {
+            self.client.step(|core, _| core.ownership_mut().own(self.id, self.slot.clone()));
+        }
+    }
+
+    /// Refuses references of an earlier session.
+    pub fn check_session(&self) -> PyResult<()> {
+        if self.client.is_closed() {
+            return Err(PyValueError::new_err(format!(
+                "{} belongs to a session that has ended (weft.shutdown() or a lost node): create the object again in this session",
+                self.__repr__()
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ObjectRef {
+    fn drop(&mut self) {
+        self.client.drop_handle(self.id, &self.slot);
+    }
+}
+
+#[pymethods]
+impl ObjectRef {
+    fn hex(&self) -> String {
+        self.id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.id.to_bytes())
+    }
+
+    #[staticmethod]
+    fn size() -> usize {
+        weft_runtime::wire::id::OBJECT_ID_BYTES
+    }
+
+    fn is_nil(&self) -> bool {
+        self.id == ObjectId::default()
+    }
+
+    fn task_id(&self) -> String {
+        session::hex(self.id.task)
+    }
+
+    fn job_id(&self) -> String {
+        format!("{:016x}", self.client.driver.0)
+    }
+
+    fn owner_address(&self) -> String {
+        format!("{:016x}", self.id.owner().0)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ObjectRef({})", self.hex())
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mixed = self.id.task.number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ self.id.task.owner.0.rotate_left(32);
+        mixed ^ u64::from(self.id.index)
+    }
+
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: pyo3::basic::CompareOp) -> Py<PyAny> {
+        let py = other.py();
+        let Ok(other) = other.cast::<Self>() else { return py.NotImplemented() };
+        match op {
+            pyo3::basic::CompareOp::Eq => (self.id == other.get().id).into_py_any(py),
+            pyo3::basic::CompareOp::Ne => (self.id != other.get().id).into_py_any(py),
+            _ => Ok(py.NotImplemented()),
+        }
+        .unwrap_or_else(|_| py.NotImplemented())
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        this.check_session()?;
+        this.register();
+        let module = py.import("weft._weft")?;
+        let index = WRITING.with_borrow_mut(|stack| {
+            let list = stack.last_mut()?;
+            list.push(slf.clone().unbind());
+            Some(list.len() - 1)
+        });
+        if let Some(index) = index {
+            return Ok((module.getattr("_met")?, (index,)).into_pyobject(py)?.into_any());
+        }
+        this.client.step(|core, _| core.ownership_mut().add_use(this.id));
+        let bytes = this.binary(py);
+        Ok((module.getattr("_out_of_band")?, (bytes,)).into_pyobject(py)?.into_any())
+    }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("weft._aio")?.call_method1("await_ref", (slf,))
+    }
+
+    fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("weft._aio")?.call_method1("to_concurrent", (slf,))
+    }
+
+    fn as_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("weft._aio")?.call_method1("to_asyncio", (slf,))
+    }
+}
+
+use pyo3::IntoPyObjectExt;
+
+thread_local! {
+    /// References met while a value is written, one list per nested value.
+    static WRITING: RefCell<Vec<Vec<Py<ObjectRef>>>> = const { RefCell::new(Vec::new()) };
+    /// References of the value that is read.
+    static READING: RefCell<Vec<(Arc<Client>, Vec<Met>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `work`, in which references are collected after those of `found`.
+pub fn serialising<R>(
+    found: &mut Vec<Py<ObjectRef>>,
+    work: impl FnOnce() -> PyResult<R>,
+) -> PyResult<R> {
+    WRITING.with_borrow_mut(|stack| stack.push(std::mem::take(found)));
+    let result = work();
+    *found = WRITING.with_borrow_mut(Vec::pop).expect("pushed above");
+    result
+}
+
+/// Forgets the references found beyond the first `length`: the value is written again in another way.
+pub fn forget_found(length: usize) {
+    WRITING.with_borrow_mut(|stack| {
+        if let Some(list) = stack.last_mut() {
+            list.truncate(length);
+        }
+    });
+}
+
+/// Runs `work`, in which references are looked up in `met`.
+pub fn deserialising<R>(client: &Arc<Client>, met: &[Met], work: impl FnOnce() -> R) -> R {
+    READING.with_borrow_mut(|stack| stack.push((client.clone(), met.to_vec())));
+    let result = work();
+    READING.with_borrow_mut(Vec::pop);
+    result
+}
+
+/// The reference with this number in the value that is being read.
+#[pyfunction]
+pub fn _met(index: usize) -> PyResult<ObjectRef> {
+    READING
+        .with_borrow(|stack| {
+            let (client, met) = stack.last()?;
+            let (id, slot) = met.get(index)?;
+            Some(ObjectRef::new(*id, slot.clone(), client.clone()))
+        })
+        .ok_or_else(|| {
+            PyValueError::new_err("this pickle was made inside weft and can only be read by weft")
+        })
+}
+
+/// The reference with this id, from a pickle that did not pass through weft.
+#[pyfunction]
+pub fn _out_of_band(py: Python<'_>, id: &[u8]) -> PyResult<ObjectRef> {
+    let id = ObjectId::from_bytes(id)
+        .ok_or_else(|| PyValueError::new_err("an object id has 20 bytes"))?;
+    let client = session::client(py)?;
+    let slot = client.step(|core, _| {
+        core.ownership_mut().add_use(id);
+        core.ownership_mut().meet(id)
+    });
+    Ok(ObjectRef::new(id, slot, client))
+}
+
+/// The ids of references, in order.
+pub fn ids(refs: &[Py<ObjectRef>]) -> Vec<ObjectId> {
+    refs.iter().map(|reference| reference.get().id).collect()
+}
+
+
+/// References collected so far for the value that is written.
+pub fn found_count() -> usize {
+    WRITING.with_borrow(|stack| stack.last().map_or(0, Vec::len))
+}

@@ -1,0 +1,84 @@
+//! The session this process takes part in, and which task runs on which thread.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use pyo3::prelude::*;
+use weft_runtime::client::Client;
+use weft_runtime::node::NodeHandle;
+use weft_runtime::wire::{Name, TaskId};
+
+/// A connected client, and the node when this process hosts it.
+pub struct Session {
+    /// The client.
+    pub client: Arc<Client>,
+    /// The node, in a driver that started it.
+    pub node: Mutex<Option<NodeHandle>>,
+    /// Whether this process executes tasks.
+    pub is_worker: bool,
+}
+
+static SESSION: RwLock<Option<Arc<Session>>> = RwLock::new(None);
+
+/// What runs on this thread.
+#[derive(Clone)]
+pub struct Current {
+    /// The task.
+    pub task: TaskId,
+    /// Its display name.
+    pub name: Name,
+    /// GPUs of its lease.
+    pub gpus: Vec<u32>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+}
+
+/// The session, if there is one.
+pub fn current() -> Option<Arc<Session>> {
+    SESSION.read().clone()
+}
+
+/// Sets or ends the session; gives the one before.
+pub fn replace(session: Option<Arc<Session>>) -> Option<Arc<Session>> {
+    std::mem::replace(&mut *SESSION.write(), session)
+}
+
+/// The client; starts a session first when there is none and the user has not forbidden that.
+pub fn client(py: Python<'_>) -> PyResult<Arc<Client>> {
+    if let Some(session) = &*SESSION.read() {
+        return Ok(session.client.clone());
+    }
+    py.import("weft._context")?.call_method0("auto_init")?;
+    match &*SESSION.read() {
+        Some(session) => Ok(session.client.clone()),
+        None => Err(not_started()),
+    }
+}
+
+/// The error of a call outside a session.
+pub fn not_started() -> PyErr {
+    pyo3::exceptions::PyRuntimeError::new_err("weft is not started: call weft.init() first")
+}
+
+/// The task on this thread.
+pub fn task() -> Option<Current> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// The id of the task on this thread.
+pub fn task_id() -> Option<TaskId> {
+    CURRENT.with_borrow(|current| current.as_ref().map(|c| c.task))
+}
+
+/// Sets the task on this thread.
+pub fn set_task(current: Option<Current>) {
+    CURRENT.set(current);
+}
+
+/// An id as people see it.
+pub fn hex(task: TaskId) -> String {
+    format!("{:016x}{:016x}", task.owner.0, task.number)
+}

@@ -1,0 +1,315 @@
+//! Submitting: the callables behind `.remote(...)` of functions, classes and actor methods.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use weft_runtime::client::Client;
+use weft_runtime::protocol::ownership::Slot;
+use weft_runtime::protocol::worker::ActorDemand;
+use weft_runtime::wire::message::{Define, TaskKind, TaskSpec};
+use weft_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId};
+
+use crate::args::{Arguments, encode_arguments, explain};
+use crate::object_ref::{ObjectRef, ids, serialising};
+use crate::session;
+
+/// How many positional arguments a callable takes, for a check without `inspect`.
+#[derive(Clone, Copy)]
+struct Arity {
+    least: usize,
+    most: usize,
+    /// Keywords are given, or needed: the slow check decides.
+    is_simple: bool,
+}
+
+/// A function or class with what its workers must know, pickled once per session.
+#[pyclass(frozen, module = "weft._weft")]
+pub struct Exported {
+    target: Py<PyAny>,
+    name: Name,
+    retry_on: Py<PyAny>,
+    sent: Mutex<Option<(Weak<Client>, FunctionId)>>,
+}
+
+#[pymethods]
+impl Exported {
+    #[new]
+    fn new(target: Py<PyAny>, name: &str, retry_on: Py<PyAny>) -> Self {
+        Self { target, name: Name::from(name), retry_on, sent: Mutex::new(None) }
+    }
+}
+
+impl Exported {
+    /// Makes the code known to the session, once.
+    fn define(&self, py: Python<'_>, client: &Arc<Client>) -> PyResult<FunctionId> {
+        if let Some((weak, function)) = &*self.sent.lock()
+            && std::ptr::eq(weak.as_ptr(), Arc::as_ptr(client))
+        {
+            return Ok(*function);
+        }
+        let mut found = Vec::new();
+        let options = PyDict::new(py);
+        options.set_item("protocol", 5)?;
+        let pair = (self.target.bind(py), self.retry_on.bind(py));
+        let pickled = serialising(&mut found, || {
+            py.import("cloudpickle")?.getattr("dumps")?.call((pair,), Some(&options))
+        })
+        .map_err(|error| {
+            explain(py, self.target.bind(py), &error, &format!("the code of {}", self.name.as_str()))
+        })?;
+        let code = Blob::from(pickled.cast::<PyBytes>()?.as_bytes());
+        let mut hasher = DefaultHasher::new();
+        code.as_slice().hash(&mut hasher);
+        ids(&found).hash(&mut hasher);
+        let function = FunctionId(hasher.finish());
+        let define = Define { function, name: self.name.clone(), code, references: ids(&found) };
+        client.step(|core, _| core.define(define));
+        *self.sent.lock() = Some((Arc::downgrade(client), function));
+        Ok(function)
+    }
+}
+
+/// `.remote` of a remote function with fixed options.
+#[pyclass(frozen, module = "weft._weft")]
+pub struct TaskSubmitter {
+    exported: Py<Exported>,
+    name: Name,
+    resources: ResourceSet,
+    returns: u32,
+    retries: i32,
+    retry_exceptions: bool,
+    arity: Arity,
+    /// Raises `TypeError` for arguments that do not fit the signature.
+    check: Py<PyAny>,
+    shape: Mutex<Option<(Weak<Client>, ShapeId)>>,
+}
+
+#[pymethods]
+impl TaskSubmitter {
+    #[new]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        exported: Py<Exported>,
+        name: &str,
+        resources: Vec<(String, f64)>,
+        returns: u32,
+        retries: i32,
+        retry_exceptions: bool,
+        arity: (usize, usize, bool),
+        check: Py<PyAny>,
+    ) -> Self {
+        Self {
+            exported,
+            name: Name::from(name),
+            resources: ResourceSet::from_amounts(resources),
+            returns,
+            retries,
+            retry_exceptions,
+            arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
+            check,
+            shape: Mutex::new(None),
+        }
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        check_arguments(py, self.arity, &self.check, args, kwargs)?;
+        let client = session::client(py)?;
+        let function = self.exported.get().define(py, &client)?;
+        let shape = self.shape(&client);
+        let arguments = encode_arguments(&client, args, kwargs)?;
+        let kind = TaskKind::Task(shape);
+        let Arguments { block, dependencies, references, .. } = &arguments;
+        let spec = TaskSpec {
+            task: client.next_task(),
+            kind,
+            function,
+            name: self.name.clone(),
+            returns: self.returns,
+            arguments: block.clone(),
+            dependencies: dependencies.clone(),
+            references: references.clone(),
+            retries: self.retries,
+            retry_exceptions: self.retry_exceptions,
+            concurrency: 0,
+        };
+        submit(py, &client, spec)
+    }
+}
+
+impl TaskSubmitter {
+    fn shape(&self, client: &Arc<Client>) -> ShapeId {
+        let mut known = self.shape.lock();
+        if let Some((weak, shape)) = &*known
+            && std::ptr::eq(weak.as_ptr(), Arc::as_ptr(client))
+        {
+            return *shape;
+        }
+        let shape = client.step(|core, _| core.shape(&self.resources));
+        *known = Some((Arc::downgrade(client), shape));
+        shape
+    }
+}
+
+fn check_arguments(
+    py: Python<'_>,
+    arity: Arity,
+    check: &Py<PyAny>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    let count = args.len();
+    if arity.is_simple && kwargs.is_none() && arity.least <= count && count <= arity.most {
+        return Ok(());
+    }
+    check.bind(py).call(args, kwargs)?;
+    Ok(())
+}
+
+fn submit<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    spec: TaskSpec,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (task, returns) = (spec.task, spec.returns);
+    let parent = session::task_id();
+    let spec = Arc::new(spec);
+    if returns == 1 {
+        let slot = Arc::new(Slot::default());
+        let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
+        client.step(|core, out| core.submit(spec, [slot], parent, out));
+        return Ok(Bound::new(py, reference)?.into_any());
+    }
+    let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
+    let refs = (0..)
+        .zip(&slots)
+        .map(|(index, slot)| {
+            Bound::new(py, ObjectRef::new(task.object(index), slot.clone(), client.clone()))
+        })
+        .collect::<PyResult<Vec<_>>>()?;
+    client.step(|core, out| core.submit(spec, slots, parent, out));
+    if returns == 0 {
+        return Ok(py.None().into_bound(py));
+    }
+    Ok(PyList::new(py, refs)?.into_any())
+}
+
+/// `.remote` of one method of one actor.
+#[pyclass(frozen, module = "weft._weft")]
+pub struct MethodSubmitter {
+    actor: Py<ObjectRef>,
+    name: Name,
+    returns: u32,
+    retries: i32,
+    retry_exceptions: bool,
+    arity: Arity,
+    check: Py<PyAny>,
+}
+
+#[pymethods]
+impl MethodSubmitter {
+    #[new]
+    fn new(
+        actor: Py<ObjectRef>,
+        name: &str,
+        returns: u32,
+        retries: i32,
+        retry_exceptions: bool,
+        arity: (usize, usize, bool),
+        check: Py<PyAny>,
+    ) -> Self {
+        Self {
+            actor,
+            name: Name::from(name),
+            returns,
+            retries,
+            retry_exceptions,
+            arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
+            check,
+        }
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        check_arguments(py, self.arity, &self.check, args, kwargs)?;
+        let actor = self.actor.get();
+        actor.check_session()?;
+        let client = &actor.client;
+        let arguments = encode_arguments(client, args, kwargs)?;
+        let Arguments { block, dependencies, references, .. } = &arguments;
+        let spec = TaskSpec {
+            task: client.next_task(),
+            kind: TaskKind::Method(actor.id.task),
+            function: FunctionId(0),
+            name: self.name.clone(),
+            returns: self.returns,
+            arguments: block.clone(),
+            dependencies: dependencies.clone(),
+            references: references.clone(),
+            retries: self.retries,
+            retry_exceptions: self.retry_exceptions,
+            concurrency: 0,
+        };
+        submit(py, client, spec)
+    }
+}
+
+/// Creates an actor and returns the reference behind its handle.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn create_actor(
+    py: Python<'_>,
+    exported: &Bound<'_, Exported>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+    title: &str,
+    placement: Vec<(String, f64)>,
+    lifetime: Vec<(String, f64)>,
+    concurrency: u32,
+    name: Option<(String, String, Vec<u8>)>,
+) -> PyResult<ObjectRef> {
+    let client = session::client(py)?;
+    let function = exported.get().define(py, &client)?;
+    let arguments = encode_arguments(&client, args, kwargs)?;
+    let task = client.next_task();
+    if let Some((namespace, name, description)) = name {
+        crate::control::reserve(py, &client, namespace, name, task, description)?;
+    }
+    let Arguments { block, dependencies, references, .. } = &arguments;
+    let spec = TaskSpec {
+        task,
+        kind: TaskKind::Creation,
+        function,
+        name: Name::from(title),
+        returns: 1,
+        arguments: block.clone(),
+        dependencies: dependencies.clone(),
+        references: references.clone(),
+        retries: 0,
+        retry_exceptions: false,
+        concurrency,
+    };
+    let demand = ActorDemand {
+        placement: ResourceSet::from_amounts(placement),
+        lifetime: ResourceSet::from_amounts(lifetime),
+    };
+    let slot = Arc::new(Slot::default());
+    let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
+    client.step(|core, out| core.create_actor(Arc::new(spec), slot, demand, out));
+    client.flush_now();
+    Ok(reference)
+}
+

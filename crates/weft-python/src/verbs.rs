@@ -1,0 +1,377 @@
+//! `get`, `put`, `wait`, `cancel`: the verbs on references.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use weft_runtime::client::{Client, Waited, time};
+use weft_runtime::protocol::time::Instant;
+use weft_runtime::wire::message::{Failure, FailureCode, Outcome};
+
+use crate::args::{explain, put_encoded};
+use crate::hooks;
+use crate::object_ref::ObjectRef;
+use crate::session;
+use crate::values::{Source, encode, encode_plain};
+
+/// A wait inside a task that lasts longer than this (nanoseconds) lends the task's CPU to others.
+const BLOCKED_AFTER_NANOS: u64 = 1_000_000;
+
+/// An exception of the system, by the code that engine and Python share.
+pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
+    let made = py
+        .import("weft._errors")
+        .and_then(|errors| errors.call_method1("system_error", (code, message)));
+    match made {
+        Ok(error) => PyErr::from_value(error),
+        Err(failure) => failure,
+    }
+}
+
+fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
+    let made = (|| {
+        let errors = py.import("weft._errors")?;
+        let payload = failure.payload.as_ref().map(weft_runtime::wire::Blob::as_slice);
+        match (failure.code, payload) {
+            (FailureCode::Task, Some(payload)) => {
+                errors.call_method1("unpack_task_error", (payload,))
+            }
+            (FailureCode::ActorInit, Some(payload)) => {
+                errors.call_method1("actor_init_error", (payload, &failure.message))
+            }
+            (code, _) => errors.call_method1("system_error", (code as u8, &failure.message)),
+        }
+    })();
+    match made {
+        Ok(error) => PyErr::from_value(error),
+        Err(failure) => failure,
+    }
+}
+
+/// The value of a reference whose outcome is there.
+///
+/// # Errors
+/// The task's exception.
+pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef) -> PyResult<Bound<'py, PyAny>> {
+    let outcome = reference.slot.outcome().expect("only called when it is there");
+    if let Outcome::Failed(failure) = outcome {
+        return Err(failure_error(py, failure));
+    }
+    let client = &reference.client;
+    let met = if needs_references(client, outcome) && reference.slot.is_registered() {
+        client.step(|core, _| {
+            let table = core.ownership_mut();
+            let contained = table.contained(reference.id);
+            contained.into_iter().map(|id| (id, table.meet(id))).collect()
+        })
+    } else {
+        Vec::new()
+    };
+    let slot = Some(&reference.slot);
+    Source { client, object: reference.id, slot, outcome, met: &met }.decode(py)
+}
+
+/// Plain values hold no references; looking is cheaper than asking the table.
+fn needs_references(client: &Client, outcome: &Outcome) -> bool {
+    let first = match outcome {
+        Outcome::Inline(blob) => blob.as_slice().first(),
+        Outcome::Stored(at) => client.mapping().bytes(at.offset, at.length).first(),
+        Outcome::Failed(_) => None,
+    };
+    first == Some(&weft_runtime::wire::value::FORMAT_PICKLE5)
+}
+
+fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    let Some(seconds) = timeout else { return Ok(None) };
+    if seconds.is_nan() {
+        return Err(PyValueError::new_err("timeout must be a number of seconds or None, not NaN"));
+    }
+    // Negative means "do not wait", as in the standard library; a very long one never ends in practice.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let nanos = (seconds.clamp(0.0, 1e9) * 1e9) as u64;
+    Ok(Some(time().plus(nanos)))
+}
+
+/// Waits until `is_done`, with signals, and lending the CPU when this is inside a task.
+///
+/// # Errors
+/// What a signal handler raised, or that the session ended.
+pub fn wait_for(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    mut is_done: impl FnMut() -> bool + Send,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
+    let lends = hooks::lends_cpu();
+    let waited = py.detach(|| {
+        if lends {
+            let soon = time().plus(BLOCKED_AFTER_NANOS);
+            let first = deadline.map_or(soon, |at| at.min(soon));
+            let waited = client.wait_until(&mut is_done, Some(first), true);
+            if waited != Waited::TimedOut || deadline.is_some_and(|at| at <= soon) {
+                return waited;
+            }
+            client.step(|core, out| core.set_blocked(true, out));
+            let waited = client.wait_until(&mut is_done, deadline, true);
+            client.step(|core, out| core.set_blocked(false, out));
+            return waited;
+        }
+        client.wait_until(&mut is_done, deadline, true)
+    });
+    match waited {
+        Waited::Done => Ok(true),
+        Waited::TimedOut => Ok(false),
+        Waited::Interrupted => Err(hooks::take_interrupt()
+            .unwrap_or_else(|| PyKeyboardInterrupt::new_err("interrupted"))),
+        Waited::Closed => Err(system_error(py, 12, "the session ended while this call waited")),
+    }
+}
+
+/// Asks owners for the values of borrowed references.
+fn need(client: &Arc<Client>, refs: &[Bound<'_, ObjectRef>]) {
+    let me = client.me();
+    let is_foreign =
+        |r: &&Bound<'_, ObjectRef>| r.get().id.owner() != me && r.get().slot.outcome().is_none();
+    if refs.iter().any(|r| is_foreign(&r)) {
+        client.step(|core, out| {
+            for reference in refs.iter().filter(is_foreign) {
+                core.ownership_mut().need(reference.get().id, out);
+            }
+        });
+    }
+}
+
+/// get(refs, *, timeout=None)
+/// --
+///
+/// Waits for one reference or a list of them and returns the value or the list of values. See `weft.get`.
+#[pyfunction]
+#[pyo3(signature = (refs, *, timeout=None, _use_object_store=false))]
+pub fn get<'py>(
+    py: Python<'py>,
+    refs: &Bound<'py, PyAny>,
+    timeout: Option<f64>,
+    _use_object_store: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
+        let this = reference.get();
+        if this.slot.outcome().is_none() {
+            this.check_session()?;
+            wait_all(py, &this.client, std::slice::from_ref(reference), timeout)?;
+        } else {
+            this.check_session()?;
+        }
+        return value_of(py, this);
+    }
+    let list = references(refs, "get")?;
+    let client = session::client(py)?;
+    for reference in &list {
+        reference.get().check_session()?;
+    }
+    wait_all(py, &client, &list, timeout)?;
+    let values = list.iter().map(|r| value_of(py, r.get())).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, values)?.into_any())
+}
+
+fn references<'py>(
+    refs: &Bound<'py, PyAny>,
+    verb: &str,
+) -> PyResult<Vec<Bound<'py, ObjectRef>>> {
+    let wrong = |item: &Bound<'_, PyAny>| {
+        let kind = item.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
+        PyValueError::new_err(format!(
+            "weft.{verb}() takes an ObjectRef or a list of ObjectRefs, not {kind}"
+        ))
+    };
+    let items: Vec<Bound<'py, PyAny>> = if let Ok(list) = refs.cast::<PyList>() {
+        list.iter().collect()
+    } else if let Ok(tuple) = refs.cast::<PyTuple>() {
+        tuple.iter().collect()
+    } else {
+        return Err(wrong(refs));
+    };
+    items
+        .into_iter()
+        .map(|item| item.cast_into_exact::<ObjectRef>().map_err(|e| wrong(&e.into_inner())))
+        .collect()
+}
+
+fn wait_all(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    refs: &[Bound<'_, ObjectRef>],
+    timeout: Option<f64>,
+) -> PyResult<()> {
+    need(client, refs);
+    let slots: Vec<_> = refs.iter().map(|r| r.get().slot.clone()).collect();
+    let mut next = 0;
+    let mut is_done = move || {
+        while next < slots.len() && slots[next].outcome().is_some() {
+            next += 1;
+        }
+        next == slots.len()
+    };
+    if is_done() || wait_for(py, client, is_done, deadline(timeout)?)? {
+        return Ok(());
+    }
+    let open = refs.iter().filter(|r| r.get().slot.outcome().is_none()).count();
+    Err(system_error(
+        py,
+        16,
+        &format!("{open} of {} objects were not ready within {} s", refs.len(), timeout.unwrap_or(0.0)),
+    ))
+}
+
+/// put(value)
+/// --
+///
+/// Stores a value and returns a reference to it. See `weft.put`.
+#[pyfunction]
+#[pyo3(signature = (value, *, _owner=None, _tensor_transport=None))]
+pub fn put(
+    py: Python<'_>,
+    value: &Bound<'_, PyAny>,
+    _owner: Option<&Bound<'_, PyAny>>,
+    _tensor_transport: Option<&Bound<'_, PyAny>>,
+) -> PyResult<ObjectRef> {
+    let client = session::client(py)?;
+    let mut bytes = Vec::with_capacity(24);
+    if encode_plain(value, &mut bytes) {
+        let blob = weft_runtime::wire::Blob::from(bytes.as_slice());
+        let (id, slot) = client.put_inline(Outcome::Inline(blob));
+        return Ok(ObjectRef::new(id, slot, client));
+    }
+    if value.is_exact_instance_of::<ObjectRef>() {
+        return Err(PyTypeError::new_err(
+            "weft.put() takes a value, not an ObjectRef: pass the reference on as it is",
+        ));
+    }
+    let mut inner = Vec::new();
+    let encoded = encode(value, &mut inner)
+        .map_err(|error| explain(py, value, &error, "the value passed to weft.put()"))?;
+    put_encoded(py, &client, encoded, inner)
+}
+
+/// wait(refs, *, num_returns=1, timeout=None, fetch_local=True)
+/// --
+///
+/// Waits until `num_returns` of the references are ready. See `weft.wait`.
+#[pyfunction]
+#[pyo3(signature = (refs, *, num_returns=1, timeout=None, fetch_local=true))]
+pub fn wait<'py>(
+    py: Python<'py>,
+    refs: &Bound<'py, PyAny>,
+    num_returns: i64,
+    timeout: Option<f64>,
+    fetch_local: bool,
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let _ = fetch_local;
+    let kind = refs.get_type();
+    let list = refs.cast::<PyList>().map_err(|_| {
+        PyTypeError::new_err(format!("weft.wait() takes a list of ObjectRefs, not {kind}"))
+    })?;
+    let wanted = usize::try_from(num_returns).ok().filter(|n| *n > 0).ok_or_else(|| {
+        PyValueError::new_err(format!("num_returns must be at least 1, not {num_returns}"))
+    })?;
+    if wanted > list.len() {
+        return Err(PyValueError::new_err(format!(
+            "num_returns is {wanted}, but there are only {} references",
+            list.len()
+        )));
+    }
+    let client = session::client(py)?;
+    let mut items = Vec::with_capacity(list.len());
+    let mut seen = rustc_hash::FxHashSet::with_capacity_and_hasher(list.len(), Default::default());
+    let me = client.me();
+    let mut has_foreign = false;
+    for item in list.iter() {
+        let item = item.cast_into_exact::<ObjectRef>().map_err(|error| {
+            let kind = error.into_inner().get_type();
+            PyTypeError::new_err(format!("weft.wait() takes a list of ObjectRefs; it contains {kind}"))
+        })?;
+        let id = item.get().id;
+        if !seen.insert((id.task.number ^ id.task.owner.0.rotate_left(20), id.index)) {
+            return Err(PyValueError::new_err(format!(
+                "weft.wait() takes each reference once; {} is there twice",
+                item.repr()?
+            )));
+        }
+        has_foreign |= id.owner() != me;
+        items.push(item);
+    }
+    for item in &items {
+        item.get().check_session()?;
+    }
+    if has_foreign {
+        need(&client, &items);
+    }
+    let is_ready = |item: &Bound<'_, ObjectRef>| item.get().slot.outcome().is_some();
+    if items.iter().filter(|item| is_ready(item)).take(wanted).count() < wanted
+        && timeout.is_none_or(|seconds| seconds > 0.0)
+    {
+        let slots: Vec<_> = items.iter().map(|item| item.get().slot.clone()).collect();
+        let is_done = move || slots.iter().filter(|s| s.outcome().is_some()).take(wanted).count() >= wanted;
+        wait_for(py, &client, is_done, deadline(timeout)?)?;
+    } else if timeout.is_some() {
+        let nothing = || true;
+        wait_for(py, &client, nothing, None)?;
+    }
+    let (ready, rest) = (PyList::empty(py), PyList::empty(py));
+    let mut count = 0;
+    for (at, item) in items.iter().enumerate() {
+        if count == wanted {
+            // Everything behind goes over in one piece.
+            let tail = list.get_slice(at, list.len());
+            if rest.is_empty() {
+                return Ok((ready, tail));
+            }
+            rest.call_method1("extend", (tail,))?;
+            break;
+        }
+        if is_ready(item) {
+            count += 1;
+            ready.append(item)?;
+        } else {
+            rest.append(item)?;
+        }
+    }
+    Ok((ready, rest))
+}
+
+/// Whether the outcome of a reference is there.
+#[pyfunction]
+pub fn is_ready(reference: &Bound<'_, ObjectRef>) -> bool {
+    reference.get().slot.outcome().is_some()
+}
+
+/// Calls `weft._aio.deliver([token, ...])` once the outcome is there; false if it is there already.
+#[pyfunction]
+pub fn watch(reference: &Bound<'_, ObjectRef>, token: Py<PyAny>) -> PyResult<bool> {
+    let this = reference.get();
+    this.check_session()?;
+    if this.slot.outcome().is_some() {
+        return Ok(false);
+    }
+    hooks::add_watcher(this.id, token);
+    // The watcher is there before the core is asked: an outcome in between finds it.
+    let watches = this.client.step(|core, out| core.ownership_mut().watch(this.id, out));
+    if !watches {
+        hooks::remove_watchers(this.id);
+    }
+    Ok(watches)
+}
+
+/// Cancels the task that makes an object.
+#[pyfunction]
+pub fn cancel_task(reference: &Bound<'_, ObjectRef>, force: bool, recursive: bool) -> PyResult<()> {
+    let this = reference.get();
+    this.check_session()?;
+    if force && hooks::is_actor_call(this) {
+        return Err(PyValueError::new_err(
+            "force=True is not for actor calls: it would end the actor. Use weft.kill(actor) for that",
+        ));
+    }
+    this.client.step(|core, out| core.cancel(this.id.task, force, recursive, out));
+    Ok(())
+}

@@ -1,0 +1,386 @@
+//! A worker's life: connecting after the fork, running tasks, being an actor, and its end.
+
+use std::cell::RefCell;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashMap;
+use weft_runtime::client::{Client, Waited, time};
+use weft_runtime::protocol::execution::Incoming;
+use weft_runtime::protocol::time::Instant;
+use weft_runtime::wire::message::{Failure, FailureCode, TaskKind};
+use weft_runtime::wire::{Name, TaskId, WorkerId};
+
+use crate::args::decode_arguments;
+use crate::execute::{Callee, Ended, end, failure, load, method, run};
+use crate::hooks::{self, PythonHooks};
+use crate::session::{self, Current, Session};
+
+/// The actor in this process.
+static ACTOR: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+/// The task to interrupt on the main thread: owner and number.
+static INTERRUPT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// Whether the main thread runs user code.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+
+fn client() -> PyResult<Arc<Client>> {
+    session::current().map(|session| session.client.clone()).ok_or_else(session::not_started)
+}
+
+/// Greets the node over the socket the worker was forked with.
+#[pyfunction]
+pub fn worker_connect(py: Python<'_>, descriptor: i32, worker: u64) -> PyResult<()> {
+    // SAFETY: the template passes the descriptor it received for this worker, once.
+    let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let version = py.version_info();
+    let python = format!("{}.{}", version.major, version.minor);
+    let client = Client::adopt(socket, WorkerId(worker), &python)
+        .and_then(|client| {
+            client.start(Box::new(PythonHooks { is_worker: true }))?;
+            Ok(client)
+        })
+        .map_err(|error| PyOSError::new_err(error.to_string()))?;
+    let session = Session { client, node: Mutex::new(None), is_worker: true };
+    session::replace(Some(Arc::new(session)));
+    hooks::set_lends_cpu(true);
+    Ok(())
+}
+
+/// What the main thread goes on with.
+enum Next {
+    Task(Incoming),
+    Ended,
+}
+
+fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<Next> {
+    let incoming = match ended {
+        Some(ended) => finish_and_next(client, ended),
+        None => client.step(|core, _| core.next_execution()),
+    };
+    if let Some(incoming) = incoming {
+        return Ok(Next::Task(incoming));
+    }
+    loop {
+        IS_BUSY.store(false, Ordering::Release);
+        let mut found = None;
+        let waited = py.detach(|| {
+            let is_there = || {
+                found = client.step(|core, _| core.next_execution());
+                found.is_some()
+            };
+            client.wait_until(is_there, None, false)
+        });
+        IS_BUSY.store(true, Ordering::Release);
+        match (found, waited) {
+            (Some(incoming), _) => return Ok(Next::Task(incoming)),
+            (None, Waited::Closed) => return Ok(Next::Ended),
+            (None, _) => py.check_signals()?,
+        }
+    }
+}
+
+fn finish_and_next(client: &Arc<Client>, ended: Ended) -> Option<Incoming> {
+    let Ended { task, returns, retry, nanos, .. } = ended;
+    client.step(|core, out| {
+        core.on_finished(task, returns, nanos, retry, out);
+        core.next_execution()
+    })
+}
+
+/// Runs tasks until the session ends or an actor is constructed that needs more than this thread: then gives
+/// `("threads", n)` or `("loop", n)`. `None` at the end.
+#[pyfunction]
+pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
+    let client = client()?;
+    IS_BUSY.store(true, Ordering::Release);
+    let mut ended = None;
+    loop {
+        let incoming = match next(py, &client, ended.take())? {
+            Next::Task(incoming) => incoming,
+            Next::Ended => return Ok(None),
+        };
+        match incoming.push.spec.kind {
+            TaskKind::Task(_) => ended = Some(run(py, &client, incoming, &Callee::Function)),
+            TaskKind::Creation => {
+                if let Some(mode) = construct(py, &client, &incoming)? {
+                    return Ok(Some(mode));
+                }
+            }
+            TaskKind::Method(_) => {
+                let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
+                let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
+                ended = Some(run(py, &client, incoming, &Callee::Actor(&actor)));
+            }
+        }
+    }
+}
+
+/// Runs calls of the actor on a further thread until the session ends.
+#[pyfunction]
+pub fn worker_thread(py: Python<'_>) -> PyResult<()> {
+    let client = client()?;
+    let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
+    let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
+    let mut ended = None;
+    loop {
+        let mut found = match ended.take() {
+            Some(ended) => finish_and_next(&client, ended),
+            None => None,
+        };
+        if found.is_none() {
+            let waited = py.detach(|| {
+                let is_there = || {
+                    found = client.step(|core, _| core.next_execution());
+                    found.is_some()
+                };
+                client.wait_until(is_there, None, false)
+            });
+            if found.is_none() && waited == Waited::Closed {
+                return Ok(());
+            }
+        }
+        if let Some(incoming) = found {
+            client.rouse_followers();
+            ended = Some(run(py, &client, incoming, &Callee::Actor(&actor)));
+        }
+    }
+}
+
+/// Constructs the actor of this process. Gives how its calls are run if not by this thread alone.
+fn construct(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    incoming: &Incoming,
+) -> PyResult<Option<(String, u32)>> {
+    let spec = &incoming.push.spec;
+    client.mapping().note_started(client.welcome.cell, spec.task);
+    let current =
+        Current { task: spec.task, name: spec.name.clone(), gpus: incoming.push.gpus.clone() };
+    session::set_task(Some(current));
+    let made = (|| {
+        set_visible_gpus(py, &incoming.push.gpus)?;
+        let (class, _) = load(py, client, spec.function)?;
+        let (args, kwargs) = decode_arguments(py, client, incoming)?;
+        let actor = class.call(args, kwargs.as_ref())?;
+        let helper = py.import("weft._worker")?;
+        helper.call_method1("actor_constructed", (&actor, session::hex(spec.task)))?;
+        let is_async: bool = helper.call_method1("is_async", (&class,))?.extract()?;
+        Ok::<_, PyErr>((actor, is_async))
+    })();
+    session::set_task(None);
+    let task = spec.task;
+    match made {
+        Ok((actor, is_async)) => {
+            *ACTOR.lock() = Some(actor.unbind());
+            client.step(|core, out| core.on_constructed(task, None, out));
+            let concurrency = spec.concurrency;
+            let mode = match (is_async, concurrency) {
+                (true, 0) => Some(("loop".to_owned(), 1000)),
+                (true, n) => Some(("loop".to_owned(), n)),
+                (false, 0 | 1) => None,
+                (false, n) => {
+                    hooks::set_lends_cpu(false);
+                    Some(("threads".to_owned(), n))
+                }
+            };
+            Ok(mode)
+        }
+        Err(error) => {
+            let Failure { payload, .. } = failure(py, &error, spec.name.as_str(), incoming);
+            let message = spec.name.as_str().to_owned();
+            let failure = Failure { code: FailureCode::ActorInit, message, payload };
+            client.step(|core, out| core.on_constructed(task, Some(failure), out));
+            client.flush_now();
+            // The node publishes why and ends this process; calls that come meanwhile are not taken.
+            py.detach(|| client.wait_until(|| false, None, false));
+            Ok(None)
+        }
+    }
+}
+
+/// `repr` of the actor, for messages; `None` outside of one.
+pub fn actor_title(py: Python<'_>) -> Option<String> {
+    let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py))?;
+    actor.bind(py).get_type().name().ok().map(|name| name.to_string())
+}
+
+/// Calls that run in the event loop.
+struct LoopCall {
+    incoming: Incoming,
+    start: Instant,
+}
+
+thread_local! {
+    static LOOP_CALLS: RefCell<FxHashMap<u64, LoopCall>> = RefCell::default();
+}
+
+/// The main thread runs an event loop from now on. Gives the descriptor to watch.
+#[pyfunction]
+pub fn loop_enter() -> PyResult<i32> {
+    use std::os::fd::AsRawFd;
+    let client = client()?;
+    hooks::set_lends_cpu(false);
+    client.enter_loop();
+    Ok(client.epoll().as_raw_fd())
+}
+
+/// The event loop begins (after sending what waits, and looking for a moment) or ends a wait.
+#[pyfunction]
+pub fn loop_waits(py: Python<'_>, waits: bool, may_spin: bool) -> PyResult<bool> {
+    let client = client()?;
+    Ok(py.detach(|| client.loop_waits(waits, may_spin)))
+}
+
+/// A call for the event loop: token, method, arguments, keywords, name.
+type LoopItem<'py> =
+    (u64, Bound<'py, PyAny>, Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>, String);
+
+/// Takes up to `count` calls for the event loop; `None` when the session is over.
+#[pyfunction]
+pub fn loop_calls(py: Python<'_>, count: usize) -> PyResult<Option<Vec<LoopItem<'_>>>> {
+    let client = client()?;
+    client.poll();
+    if client.is_closed() {
+        return Ok(None);
+    }
+    let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
+    let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
+    let mut items = Vec::new();
+    while items.len() < count {
+        let Some(incoming) = client.step(|core, _| core.next_execution()) else { break };
+        let spec = &incoming.push.spec;
+        client.mapping().note_started(client.welcome.cell, spec.task);
+        let name = spec.name.as_str().to_owned();
+        let prepared = method(py, &actor, &name)
+            .and_then(|method| Ok((method, decode_arguments(py, &client, &incoming)?)));
+        match prepared {
+            Ok((method, (args, kwargs))) => {
+                let token = spec.task.number ^ spec.task.owner.0.rotate_left(32);
+                let start = time();
+                LOOP_CALLS.with_borrow_mut(|calls| {
+                    calls.insert(token, LoopCall { incoming, start });
+                });
+                items.push((token, method, args, kwargs, name));
+            }
+            Err(error) => {
+                let ended = end(py, &client, &incoming, Err(error), None, 0);
+                finish(&client, ended);
+            }
+        }
+    }
+    Ok(Some(items))
+}
+
+fn finish(client: &Arc<Client>, ended: Ended) {
+    let Ended { task, returns, retry, nanos, .. } = ended;
+    client.step(|core, out| core.on_finished(task, returns, nanos, retry, out));
+}
+
+fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    let client = client()?;
+    let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
+    let nanos = time().since(call.start);
+    finish(&client, end(py, &client, &call.incoming, result, None, nanos));
+    Ok(())
+}
+
+/// A call in the event loop returned.
+#[pyfunction]
+pub fn call_returned(py: Python<'_>, token: u64, value: Bound<'_, PyAny>) -> PyResult<()> {
+    loop_call_ended(py, token, Ok(value))
+}
+
+/// A call in the event loop raised.
+#[pyfunction]
+pub fn call_raised(py: Python<'_>, token: u64, error: Bound<'_, PyAny>) -> PyResult<()> {
+    loop_call_ended(py, token, Err(PyErr::from_value(error)))
+}
+
+/// Asks the main thread, or the event loop, to stop a task.
+pub fn request_interrupt(py: Python<'_>, task: TaskId) -> PyResult<()> {
+    INTERRUPT[0].store(task.owner.0, Ordering::Release);
+    INTERRUPT[1].store(task.number, Ordering::Release);
+    let token = task.number ^ task.owner.0.rotate_left(32);
+    py.import("weft._worker")?.call_method1("interrupt", (token, ACTOR.lock().is_some()))?;
+    Ok(())
+}
+
+/// Whether the signal that came is for the task that runs on this thread.
+#[pyfunction]
+pub fn should_interrupt() -> bool {
+    let wanted = TaskId {
+        owner: WorkerId(INTERRUPT[0].load(Ordering::Acquire)),
+        number: INTERRUPT[1].load(Ordering::Acquire),
+    };
+    wanted.number != 0 && session::task_id() == Some(wanted)
+}
+
+/// The task has ended: an interrupt that was meant for it is void.
+pub fn clear_interrupt(task: TaskId) {
+    if INTERRUPT[1].load(Ordering::Acquire) == task.number {
+        INTERRUPT[1].store(0, Ordering::Release);
+    }
+}
+
+/// Id of the task on this thread.
+#[pyfunction]
+pub fn current_task() -> Option<(String, Vec<u32>)> {
+    session::task().map(|current| (session::hex(current.task), current.gpus))
+}
+
+/// Display name of the task on this thread.
+#[pyfunction]
+pub fn current_name() -> Option<String> {
+    session::task().map(|current| current.name.as_str().to_owned())
+}
+
+/// Sets what runs on this thread: the event loop switches between calls.
+#[pyfunction]
+pub fn set_current(token: Option<u64>) {
+    let current = token.and_then(|token| {
+        LOOP_CALLS.with_borrow(|calls| {
+            let spec = &calls.get(&token)?.incoming.push.spec;
+            Some(Current { task: spec.task, name: Name::from(spec.name.as_str()), gpus: Vec::new() })
+        })
+    });
+    session::set_task(current);
+}
+
+/// Whether the task on this thread was cancelled.
+#[pyfunction]
+pub fn is_cancelled() -> bool {
+    let (Some(task), Ok(client)) = (session::task_id(), client()) else { return false };
+    client.step(|core, _| core.execution().is_cancelled(task))
+}
+
+/// Shows a task its GPUs.
+pub fn set_visible_gpus(py: Python<'_>, gpus: &[u32]) -> PyResult<()> {
+    if gpus.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = gpus.iter().map(u32::to_string).collect();
+    let environ = py.import("os")?.getattr("environ")?;
+    environ.set_item("CUDA_VISIBLE_DEVICES", list.join(","))
+}
+
+/// The node is gone or ends this worker.
+pub fn on_session_end() {
+    // An idle main thread leaves by itself; one that runs user code is not waited for.
+    if IS_BUSY.load(Ordering::Acquire) {
+        end_process();
+    }
+}
+
+/// Ends this process and what it started, at once.
+pub fn end_process() {
+    use rustix::process::{Signal, getpgrp, getpid, kill_process, kill_process_group};
+    if getpgrp() == getpid() {
+        let _ = kill_process_group(getpid(), Signal::KILL);
+    }
+    let _ = kill_process(getpid(), Signal::KILL);
+}

@@ -1,0 +1,196 @@
+//! The background thread: leads when nobody else does.
+//!
+//! It naps for a millisecond at a time. If somebody attended to the sockets meanwhile it goes on napping; if somebody
+//! leads for long it parks until that one leaves; if nobody did anything it takes the lead and blocks until something
+//! comes or somebody wants the lead. In a worker, taking the lead means that the main thread has been busy for about a
+//! millisecond: tasks queued behind the running one go back to their callers.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::Client;
+use super::lead::Look;
+
+const NAP: Duration = Duration::from_millis(1);
+/// Naps during which somebody else leads before this thread parks.
+const NAPS_BEFORE_PARKING: u32 = 10;
+
+#[derive(Default)]
+pub(super) struct Background {
+    thread: Mutex<Option<JoinHandle<()>>>,
+    handle: std::sync::OnceLock<Thread>,
+    parked: AtomicBool,
+    leads: AtomicBool,
+}
+
+impl Background {
+    pub(super) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    pub(super) fn attend_if_parked(&self) {
+        if self.parked.load(Ordering::Acquire)
+            && let Some(thread) = self.handle.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        if let Some(thread) = self.handle.get() {
+            thread.unpark();
+        }
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(super) fn start(client: &Arc<Client>) -> io::Result<()> {
+    let own = client.clone();
+    let thread = std::thread::Builder::new()
+        .name("weft-io".into())
+        .stack_size(512 << 10)
+        .spawn(move || run(&own))?;
+    let _ = client.background.handle.set(thread.thread().clone());
+    *client.background.thread.lock() = Some(thread);
+    Ok(())
+}
+
+fn run(client: &Client) {
+    let state = &client.background;
+    let mut attention = 0;
+    let mut idle_naps = 0;
+    while !client.is_closed() {
+        std::thread::park_timeout(NAP);
+        if client.in_loop.load(Ordering::Acquire) {
+            beside_loop(client, &mut idle_naps);
+            continue;
+        }
+        let latest = client.attention.load(Ordering::Acquire);
+        if latest != attention {
+            attention = latest;
+            idle_naps = 0;
+            client.flush_now();
+            continue;
+        }
+        let Some(mut lead) = client.lead.try_lock() else {
+            idle_naps += 1;
+            if idle_naps >= NAPS_BEFORE_PARKING {
+                park(client);
+                idle_naps = 0;
+            }
+            continue;
+        };
+        state.leads.store(true, Ordering::Release);
+        client.step(|core, out| core.return_queued(out));
+        client.flush_now();
+        while !client.is_closed() && client.wanted.load(Ordering::Acquire) == 0 {
+            let deadline = client.shared.lock().deadline;
+            let limit = deadline.map(|at| at.since(crate::clock::now()));
+            let before = client.attention.load(Ordering::Acquire);
+            client.look(&mut lead, limit);
+            client.step(|core, out| core.return_queued(out));
+            client.flush_now();
+            if client.attention.load(Ordering::Acquire) == before && limit.is_none() {
+                // Kicked: somebody has something to send or wants the lead.
+                break;
+            }
+        }
+        state.leads.store(false, Ordering::Release);
+        attention = client.attention.load(Ordering::Acquire);
+        drop(lead);
+    }
+}
+
+/// Sleeps until the leader leaves or a handle is dropped.
+fn park(client: &Client) {
+    let state = &client.background;
+    state.parked.store(true, Ordering::Release);
+    // The leader may have left before it could see the flag.
+    if client.lead.is_locked() && !client.is_closed() {
+        std::thread::park();
+    }
+    state.parked.store(false, Ordering::Release);
+}
+
+/// The main thread runs an event loop that reads by itself when it waits; only when it is busy for long does this
+/// thread read for it.
+fn beside_loop(client: &Client, idle_naps: &mut u32) {
+    client.flush_now();
+    if client.loop_waits.load(Ordering::Acquire) {
+        *idle_naps += 1;
+        if *idle_naps >= NAPS_BEFORE_PARKING {
+            client.background.parked.store(true, Ordering::Release);
+            if client.loop_waits.load(Ordering::Acquire) && !client.is_closed() {
+                std::thread::park();
+            }
+            client.background.parked.store(false, Ordering::Release);
+            *idle_naps = 0;
+        }
+        return;
+    }
+    *idle_naps = 0;
+    if let Some(mut lead) = client.lead.try_lock() {
+        while client.look(&mut lead, Some(0)) == Look::Something {}
+    }
+}
+
+impl Client {
+    /// Makes the background thread look soon, although nothing came.
+    pub(super) fn rouse(&self) {
+        if self.background.leads() {
+            self.kick();
+        } else {
+            self.background.attend_if_parked();
+        }
+    }
+
+    /// One of several executing threads took a task: another may find one too.
+    pub fn rouse_followers(&self) {
+        if self.shared.lock().core.execution().queued() > 0 {
+            self.wake_followers();
+        }
+    }
+
+    /// The main thread runs an event loop that watches [`Client::epoll`].
+    pub fn enter_loop(&self) {
+        self.in_loop.store(true, Ordering::Release);
+    }
+
+    /// The event loop begins or ends a wait. Before it begins, what waits to be sent leaves, and the sockets are
+    /// looked at for a short while: true if something came.
+    pub fn loop_waits(&self, waits: bool, may_spin: bool) -> bool {
+        if !waits {
+            self.loop_waits.store(false, Ordering::Release);
+            self.background.attend_if_parked();
+            return false;
+        }
+        self.flush_now();
+        if may_spin && let Some(mut lead) = self.lead.try_lock() {
+            let mut spinner = std::mem::take(&mut lead.spinner);
+            let found = spinner.spin(|| self.look(&mut lead, Some(0)) == Look::Something);
+            lead.spinner = spinner;
+            if found {
+                return true;
+            }
+        }
+        self.loop_waits.store(true, Ordering::Release);
+        false
+    }
+
+    /// Reads what is there, for an event loop whose watch on [`Client::epoll`] fired.
+    pub fn poll(&self) {
+        if let Some(mut lead) = self.lead.try_lock() {
+            while self.look(&mut lead, Some(0)) == Look::Something {}
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Leading: reading the sockets and carrying what comes through the core, on behalf of everyone who waits.
+//!
+//! One thread leads at a time. It looks again for a short while, then blocks; after each batch it checks its own
+//! condition and wakes the others (followers) to check theirs. When it has what it wanted it leaves, and a follower
+//! or, after a millisecond, the background thread takes the lead.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use weft_protocol::action::Peer;
+use weft_protocol::time::Instant;
+use weft_wire::message::Message;
+
+use super::{Client, Inbound, Lead, NODE_TOKEN, Shared, WAKE_TOKEN};
+use crate::clock::now;
+use crate::transport::{Inlet, ReadResult, Received};
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// The condition holds.
+    Done,
+    /// The time is over.
+    TimedOut,
+    /// A signal handler wants the wait to end.
+    Interrupted,
+    /// The session is over.
+    Closed,
+}
+
+/// Longest time in one blocking call while signals matter (nanoseconds): a signal may be delivered to another thread.
+const SIGNAL_NANOS: u64 = 100_000_000;
+
+/// What one look at the sockets found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Something,
+    Nothing,
+    Signal,
+}
+
+impl Client {
+    /// Waits until `is_done`, leading if nobody does. Must be called without the GIL. With `heeds_signals`, signal
+    /// handlers run and may end the wait.
+    pub fn wait_until(
+        &self,
+        mut is_done: impl FnMut() -> bool,
+        deadline: Option<Instant>,
+        heeds_signals: bool,
+    ) -> Waited {
+        loop {
+            self.flush_now();
+            if is_done() {
+                return Waited::Done;
+            }
+            if self.is_closed() {
+                return Waited::Closed;
+            }
+            self.wanted.fetch_add(1, Ordering::AcqRel);
+            if self.background.leads() {
+                self.kick();
+            }
+            let lead = self.lead.try_lock_for(Duration::from_micros(if self.background.leads() { 2000 } else { 0 }));
+            self.wanted.fetch_sub(1, Ordering::AcqRel);
+            let ended = match lead {
+                Some(mut lead) => self.lead_until(&mut lead, &mut is_done, deadline, heeds_signals),
+                None => self.follow(deadline, heeds_signals),
+            };
+            if let Some(waited) = ended {
+                return waited;
+            }
+        }
+    }
+
+    fn lead_until(
+        &self,
+        lead: &mut Lead,
+        is_done: &mut impl FnMut() -> bool,
+        deadline: Option<Instant>,
+        heeds_signals: bool,
+    ) -> Option<Waited> {
+        let waited = loop {
+            if is_done() {
+                break Waited::Done;
+            }
+            if self.is_closed() {
+                break Waited::Closed;
+            }
+            let mut spinner = std::mem::take(&mut lead.spinner);
+            let mut rounds = 0u32;
+            let found = spinner.spin(|| {
+                rounds += 1;
+                self.look_quickly(lead, rounds) == Look::Something
+            });
+            lead.spinner = spinner;
+            if found {
+                continue;
+            }
+            let limit = self.block_limit(deadline, heeds_signals);
+            if limit == Some(0) && deadline.is_some_and(|at| now() >= at) {
+                break Waited::TimedOut;
+            }
+            let look = self.look(lead, limit);
+            if heeds_signals && look != Look::Something && self.signal_ends_wait() {
+                break Waited::Interrupted;
+            }
+        };
+        self.attention.fetch_add(1, Ordering::Release);
+        self.background.attend_if_parked();
+        self.wake_followers();
+        Some(waited)
+    }
+
+    fn signal_ends_wait(&self) -> bool {
+        self.hooks.get().is_some_and(|hooks| hooks.on_signal())
+    }
+
+    fn block_limit(&self, deadline: Option<Instant>, heeds_signals: bool) -> Option<u64> {
+        let time = now();
+        let timer = self.shared.lock().deadline;
+        let signals = heeds_signals.then(|| time.plus(SIGNAL_NANOS));
+        let next = [deadline, timer, signals].into_iter().flatten().min()?;
+        Some(next.since(time))
+    }
+
+    fn follow(&self, deadline: Option<Instant>, heeds_signals: bool) -> Option<Waited> {
+        self.followers.fetch_add(1, Ordering::AcqRel);
+        let mut guard = self.progress.0.lock();
+        // Bounded, because the leader may leave between our attempt and this wait.
+        self.progress.1.wait_for(&mut guard, Duration::from_millis(5));
+        drop(guard);
+        self.followers.fetch_sub(1, Ordering::AcqRel);
+        if heeds_signals && self.signal_ends_wait() {
+            return Some(Waited::Interrupted);
+        }
+        deadline.filter(|at| now() >= *at).map(|_| Waited::TimedOut)
+    }
+
+    pub(super) fn wake_followers(&self) {
+        if self.followers.load(Ordering::Acquire) > 0 {
+            let _guard = self.progress.0.lock();
+            self.progress.1.notify_all();
+        }
+    }
+
+    /// Looks at where something came from last, and at everything every few rounds.
+    fn look_quickly(&self, lead: &mut Lead, round: u32) -> Look {
+        if round % 8 == 0 {
+            return self.look(lead, Some(0));
+        }
+        let Some(inbound) = lead.inbound.get_mut(&lead.last) else { return self.look(lead, Some(0)) };
+        let result = inbound.read();
+        if result == ReadResult::Nothing {
+            return Look::Nothing;
+        }
+        let last = lead.last;
+        self.receive(lead, &[(last, result)]);
+        Look::Something
+    }
+
+    /// Looks at all sockets, waiting for at most `limit` nanoseconds (`None`: until something comes).
+    pub(super) fn look(&self, lead: &mut Lead, limit: Option<u64>) -> Look {
+        let mut events = Vec::with_capacity(64);
+        let timeout = limit.map(|nanos| rustix::event::Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("below a second"),
+        });
+        let space = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&*self.epoll, space, timeout.as_ref()) == Err(Errno::INTR) {
+            return Look::Signal;
+        }
+        let mut reads = Vec::with_capacity(events.len());
+        let mut writable = Vec::new();
+        for event in &events {
+            let (token, flags) = (event.data.u64(), event.flags);
+            if token == WAKE_TOKEN {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&self.wake, &mut count);
+                continue;
+            }
+            if flags.contains(epoll::EventFlags::OUT) {
+                writable.push(token);
+            }
+            if let Some(inbound) = lead.inbound.get_mut(&token)
+                && flags.intersects(
+                    epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
+                )
+            {
+                let result = inbound.read();
+                lead.last = token;
+                reads.push((token, result));
+            }
+        }
+        for token in writable {
+            self.shared.lock().outbox.on_writable(token);
+        }
+        let time = now();
+        let timer_is_due = self.shared.lock().deadline.is_some_and(|at| at <= time);
+        if reads.is_empty() && !timer_is_due {
+            return if events.is_empty() { Look::Nothing } else { Look::Something };
+        }
+        self.receive(lead, &reads);
+        Look::Something
+    }
+
+    /// Carries what was read through the core and sends what follows.
+    fn receive(&self, lead: &mut Lead, reads: &[(u64, ReadResult)]) {
+        let mut batch: Vec<(Peer, Received)> = Vec::new();
+        let mut ended = Vec::new();
+        // The node last: when it announces the end of a process, what that one sent before counts.
+        let (node, workers): (Vec<_>, Vec<_>) =
+            reads.iter().partition(|(token, _)| *token == NODE_TOKEN);
+        for (token, result) in workers.into_iter().chain(node) {
+            let Some(inbound) = lead.inbound.get_mut(&token) else { continue };
+            loop {
+                match inbound.inlet.next() {
+                    Ok(Some(received)) => batch.push((inbound.peer, received)),
+                    Ok(None) => break,
+                    Err(_) => {
+                        ended.push(token);
+                        break;
+                    }
+                }
+            }
+            if result == ReadResult::End {
+                ended.push(token);
+            }
+        }
+        let time = now();
+        let mut shared = self.shared.lock();
+        for (peer, received) in batch {
+            self.on_received(lead, &mut shared, peer, received, time);
+        }
+        for token in ended {
+            self.end_inbound(lead, &mut shared, token);
+        }
+        let deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
+        shared.deadline = deadline;
+        shared.outbox.flush();
+        let aftermath = self.take_aftermath(&mut shared);
+        drop(shared);
+        self.attention.fetch_add(1, Ordering::Release);
+        self.finish(aftermath);
+        self.wake_followers();
+    }
+
+    fn on_received(
+        &self,
+        lead: &mut Lead,
+        shared: &mut Shared,
+        peer: Peer,
+        mut received: Received,
+        time: Instant,
+    ) {
+        match &received.message {
+            Message::PeerConnected(connected) => {
+                if let Some(socket) = received.descriptors.pop() {
+                    let socket = Arc::new(socket);
+                    let token = connected.worker.0;
+                    let data = epoll::EventData::new_u64(token);
+                    let _ = epoll::add(&*self.epoll, &*socket, data, epoll::EventFlags::IN);
+                    let peer = Peer::Worker(connected.worker);
+                    let inbound = Inbound { peer, socket: socket.clone(), inlet: Inlet::default() };
+                    lead.inbound.insert(token, inbound);
+                    shared.outbox.connected(connected.worker, socket);
+                }
+                return;
+            }
+            Message::WorkerGone(gone) => {
+                // Replies that were sent before the end count: read them first.
+                self.drain_peer(lead, shared, gone.worker.0, time);
+                shared.outbox.forget(gone.worker);
+            }
+            Message::TrimBlocks(_) => {
+                let back = shared.cache.clear();
+                shared.outbox.free_blocks(back);
+                return;
+            }
+            Message::Shutdown(shutdown) => {
+                shared.aftermath.end = Some(shutdown.reason.clone());
+                self.closed.store(true, Ordering::Release);
+                return;
+            }
+            Message::ExitActor(_) => {
+                shared.aftermath.end = Some("actor exit".to_owned());
+                self.closed.store(true, Ordering::Release);
+                return;
+            }
+            _ => {}
+        }
+        let other = self
+            .step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
+        match other {
+            Some(Message::Allocated(answer)) => {
+                let request = answer.request;
+                if let Some(waiting) = shared.answers.get_mut(&request) {
+                    *waiting = Some(answer.into());
+                }
+            }
+            Some(Message::Answer(answer)) => {
+                let request = answer.request;
+                if let Some(waiting) = shared.answers.get_mut(&request) {
+                    *waiting = Some(answer.into());
+                }
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn drain_peer(&self, lead: &mut Lead, shared: &mut Shared, token: u64, time: Instant) {
+        let Some(mut inbound) = lead.inbound.remove(&token) else { return };
+        while inbound.read() == ReadResult::Some {}
+        while let Ok(Some(received)) = inbound.inlet.next() {
+            let peer = inbound.peer;
+            self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
+        }
+        let _ = epoll::delete(&*self.epoll, &*inbound.socket);
+    }
+
+    fn end_inbound(&self, lead: &mut Lead, shared: &mut Shared, token: u64) {
+        let Some(inbound) = lead.inbound.remove(&token) else { return };
+        let _ = epoll::delete(&*self.epoll, &*inbound.socket);
+        if token == NODE_TOKEN {
+            shared.aftermath.end = Some("the node is gone".to_owned());
+            self.closed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Sends what waits.
+    pub fn flush_now(&self) {
+        let mut shared = self.shared.lock();
+        if self.has_dropped.load(Ordering::Acquire) {
+            self.step_locked(&mut shared, |_, _| ());
+        }
+        shared.outbox.flush();
+    }
+
+    /// Sends what waits if it is time; otherwise makes sure that somebody does. True when the background thread
+    /// blocks and must be woken for that.
+    pub(super) fn flush_soon(&self, shared: &mut Shared) -> bool {
+        if shared.outbox.should_flush() {
+            shared.outbox.flush();
+            return false;
+        }
+        shared.outbox.is_dirty() && self.background.leads()
+    }
+
+    pub(super) fn kick(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Inbound {
+    fn read(&mut self) -> ReadResult {
+        match self.peer {
+            Peer::Node => self.inlet.read(&*self.socket),
+            Peer::Worker(_) => self.inlet.read_plain(&*self.socket),
+        }
+    }
+}

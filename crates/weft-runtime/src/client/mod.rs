@@ -1,0 +1,471 @@
+//! A driver's or worker's shell around its [`WorkerCore`].
+//!
+//! Who does the I/O: the thread that waits. A thread in `get` (or a worker that waits for a task) takes the lead,
+//! reads the sockets itself and so sees its reply without a hand-over. A background thread leads only when nobody
+//! has done I/O for about a millisecond ([`background`]). [`lead`] has the details.
+//!
+//! Locks: `shared` holds the core and what is to be sent, for as long as one step takes; `lead` holds the receiving
+//! halves and belongs to the leader. `lead` is taken before `shared`. Neither is held while Python runs, and the GIL
+//! is never taken under them; `shared` may be taken with the GIL held.
+//!
+//! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that queue's.
+
+mod background;
+mod lead;
+mod outbox;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
+use rustix::event::epoll;
+use weft_protocol::action::{Action, Actions, Peer};
+use weft_protocol::ownership::Slot;
+use weft_protocol::time::Instant;
+use weft_protocol::worker::WorkerCore;
+use weft_store::{BlockCache, Mapping};
+use weft_wire::message::{Allocate, Hello, Location, Message, Outcome, Welcome};
+use weft_wire::{ObjectId, TaskId, WorkerId, version};
+
+use crate::clock::now;
+use crate::transport::{Inlet, ReadResult};
+use crate::wait::Spinner;
+
+pub use lead::Waited;
+pub(crate) use outbox::Outbox;
+
+/// What the bindings do for the shell. Called without a lock held and without the GIL.
+pub trait Hooks: Send + Sync {
+    /// Watched objects have their outcome.
+    fn on_ready(&self, objects: Vec<ObjectId>);
+    /// A task that runs here was cancelled.
+    fn on_interrupt(&self, task: TaskId, force: bool);
+    /// Tell the user.
+    fn on_warning(&self, text: String);
+    /// A signal may have come while a thread waited: true when the wait must end.
+    fn on_signal(&self) -> bool;
+    /// The session is over for this process (the node is gone or ends it).
+    fn on_end(&self, reason: &str);
+}
+
+/// What a step leaves to be done without the locks.
+#[derive(Debug, Default)]
+pub(crate) struct Aftermath {
+    ready: Vec<ObjectId>,
+    interrupts: Vec<(TaskId, bool)>,
+    warnings: Vec<String>,
+    end: Option<String>,
+}
+
+impl Aftermath {
+    fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+            && self.interrupts.is_empty()
+            && self.warnings.is_empty()
+            && self.end.is_none()
+    }
+}
+
+/// Everything behind the core's lock.
+pub(crate) struct Shared {
+    pub(crate) core: WorkerCore,
+    pub(crate) outbox: Outbox,
+    actions: Actions,
+    answers: FxHashMap<u64, Option<Message>>,
+    cache: BlockCache,
+    aftermath: Aftermath,
+    deadline: Option<Instant>,
+}
+
+/// One receiving half.
+struct Inbound {
+    peer: Peer,
+    socket: Arc<OwnedFd>,
+    inlet: Inlet,
+}
+
+/// Everything the leader holds.
+pub(crate) struct Lead {
+    inbound: FxHashMap<u64, Inbound>,
+    spinner: Spinner,
+    /// Where something came from last: looked at first.
+    last: u64,
+}
+
+/// See the module.
+pub struct Client {
+    me: WorkerId,
+    /// The driver of the session.
+    pub driver: WorkerId,
+    /// What the node said at the greeting.
+    pub welcome: Welcome,
+    mapping: Mapping,
+    shared: Mutex<Shared>,
+    lead: Mutex<Lead>,
+    epoll: Arc<OwnedFd>,
+    wake: OwnedFd,
+    numbers: AtomicU64,
+    requests: AtomicU64,
+    dropped: Mutex<Vec<ObjectId>>,
+    has_dropped: AtomicBool,
+    hooks: OnceLock<Box<dyn Hooks>>,
+    /// Counts steps and the ends of leads: how the background thread knows that someone attends.
+    attention: AtomicU64,
+    /// Threads that want to lead.
+    wanted: AtomicU32,
+    background: background::Background,
+    progress: (Mutex<()>, Condvar),
+    followers: AtomicU32,
+    closed: AtomicBool,
+    /// The main thread runs an event loop that watches the sockets.
+    in_loop: AtomicBool,
+    loop_waits: AtomicBool,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({:x})", self.me.0)
+    }
+}
+
+const NODE_TOKEN: u64 = 0;
+const WAKE_TOKEN: u64 = 1;
+
+impl Client {
+    /// Connects to a node by its socket, as a driver.
+    ///
+    /// # Errors
+    /// When the node cannot be reached or refuses.
+    pub fn connect(path: &Path, python: &str) -> io::Result<Arc<Self>> {
+        let stream = std::os::unix::net::UnixStream::connect(path)?;
+        stream.set_nonblocking(true)?;
+        let role = weft_wire::message::role::DRIVER;
+        Self::greet(stream.into(), role, WorkerId::default(), python)
+    }
+
+    /// Greets the node over a socket that it made for this worker.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    pub fn adopt(socket: OwnedFd, worker: WorkerId, python: &str) -> io::Result<Arc<Self>> {
+        Self::greet(socket, weft_wire::message::role::WORKER, worker, python)
+    }
+
+    fn greet(socket: OwnedFd, role: u8, worker: WorkerId, python: &str) -> io::Result<Arc<Self>> {
+        let hello = Hello {
+            major: version::PROTOCOL_MAJOR,
+            minor: version::PROTOCOL_MINOR,
+            features: 0,
+            role,
+            pid: std::process::id(),
+            python: python.to_owned(),
+            worker,
+        };
+        let mut outlet = crate::transport::Outlet::default();
+        outlet.push(&hello.into());
+        outlet.flush(&socket);
+        let mut inlet = Inlet::default();
+        let (welcome, descriptor) = read_welcome(&socket, &mut inlet)?;
+        let mapping = Mapping::open(descriptor, welcome.arena_bytes).map_err(io::Error::other)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)?;
+        let socket = Arc::new(socket);
+        let data = epoll::EventData::new_u64;
+        epoll::add(&*epoll, &*socket, data(NODE_TOKEN), epoll::EventFlags::IN)?;
+        epoll::add(&*epoll, &wake, data(WAKE_TOKEN), epoll::EventFlags::IN)?;
+        let shared = Shared {
+            core: WorkerCore::new(welcome.worker),
+            outbox: Outbox::new(epoll.clone(), socket.clone()),
+            actions: Actions::new(),
+            answers: FxHashMap::default(),
+            cache: BlockCache::new(welcome.arena_bytes),
+            aftermath: Aftermath::default(),
+            deadline: None,
+        };
+        let inbound = Inbound { peer: Peer::Node, socket, inlet };
+        let lead = Lead {
+            inbound: FxHashMap::from_iter([(NODE_TOKEN, inbound)]),
+            spinner: Spinner::default(),
+            last: NODE_TOKEN,
+        };
+        let client = Arc::new(Self {
+            me: welcome.worker,
+            driver: welcome.driver,
+            welcome,
+            mapping,
+            shared: Mutex::new(shared),
+            lead: Mutex::new(lead),
+            epoll,
+            wake,
+            numbers: AtomicU64::new(1),
+            requests: AtomicU64::new(1),
+            dropped: Mutex::new(Vec::new()),
+            has_dropped: AtomicBool::new(false),
+            hooks: OnceLock::new(),
+            attention: AtomicU64::new(0),
+            wanted: AtomicU32::new(0),
+            background: background::Background::default(),
+            progress: (Mutex::new(()), Condvar::new()),
+            followers: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+            in_loop: AtomicBool::new(false),
+            loop_waits: AtomicBool::new(false),
+        });
+        Ok(client)
+    }
+
+    /// Starts the background thread.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(self: &Arc<Self>, hooks: Box<dyn Hooks>) -> io::Result<()> {
+        let _ = self.hooks.set(hooks);
+        background::start(self)
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn me(&self) -> WorkerId {
+        self.me
+    }
+
+    /// The node's shared memory.
+    #[must_use]
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// A fresh task or object number.
+    #[must_use]
+    pub fn next_task(&self) -> TaskId {
+        TaskId { owner: self.me, number: self.numbers.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Whether the session is over.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Runs `work` on the core and carries out what it wants. What is to be sent leaves with the next flush: at once
+    /// when the peers have been quiet, otherwise with others (see [`Outbox`]).
+    pub fn step<R>(&self, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
+        let mut shared = self.shared.lock();
+        let result = self.step_locked(&mut shared, work);
+        let must_kick = self.flush_soon(&mut shared);
+        let aftermath = self.take_aftermath(&mut shared);
+        drop(shared);
+        if must_kick {
+            self.kick();
+        }
+        self.finish(aftermath);
+        result
+    }
+
+    pub(crate) fn step_locked<R>(
+        &self,
+        shared: &mut Shared,
+        work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
+    ) -> R {
+        let mut actions = std::mem::take(&mut shared.actions);
+        if self.has_dropped.load(Ordering::Acquire) {
+            self.has_dropped.store(false, Ordering::Release);
+            let dropped = std::mem::take(&mut *self.dropped.lock());
+            shared.core.on_handles_dropped(&dropped, &mut actions);
+        }
+        let result = work(&mut shared.core, &mut actions);
+        self.perform(shared, &mut actions);
+        shared.actions = actions;
+        result
+    }
+
+    fn perform(&self, shared: &mut Shared, actions: &mut Actions) {
+        for action in actions.drain(..) {
+            match action {
+                Action::Send { to, message } => {
+                    if to == Peer::Worker(self.me) {
+                        // A process never talks to itself over a socket; such a message would be a defect.
+                        debug_assert!(false, "a message to ourselves: {message:?}");
+                        continue;
+                    }
+                    shared.outbox.push(to, &message);
+                }
+                Action::Push { worker, spec, dependencies, gpus } => {
+                    let push = weft_wire::message::PushRef {
+                        spec: &spec,
+                        dependencies: &dependencies,
+                        gpus: &gpus,
+                    };
+                    push.append(shared.outbox.buffer(Peer::Worker(worker)));
+                }
+                Action::Ready(object) => shared.aftermath.ready.push(object),
+                Action::FreeBlock(location) => {
+                    let size = weft_store::Arena::rounded(location.length);
+                    let back = shared.cache.put(location.offset, size);
+                    shared.outbox.free_blocks(back);
+                }
+                Action::Interrupt { task, force } => shared.aftermath.interrupts.push((task, force)),
+                Action::Warn(text) => shared.aftermath.warnings.push(text),
+            }
+        }
+    }
+
+    fn take_aftermath(&self, shared: &mut Shared) -> Aftermath {
+        if shared.aftermath.is_empty() { Aftermath::default() } else { std::mem::take(&mut shared.aftermath) }
+    }
+
+    fn finish(&self, aftermath: Aftermath) {
+        if aftermath.is_empty() {
+            return;
+        }
+        let Some(hooks) = self.hooks.get() else { return };
+        for (task, force) in aftermath.interrupts {
+            hooks.on_interrupt(task, force);
+        }
+        if !aftermath.ready.is_empty() {
+            hooks.on_ready(aftermath.ready);
+        }
+        for text in aftermath.warnings {
+            hooks.on_warning(text);
+        }
+        if let Some(reason) = aftermath.end {
+            hooks.on_end(&reason);
+        }
+    }
+
+    /// A handle was dropped; `slot` says whether anyone must hear of it.
+    pub fn drop_handle(&self, object: ObjectId, slot: &Slot) {
+        if !slot.release() {
+            return;
+        }
+        let was_empty = {
+            let mut dropped = self.dropped.lock();
+            dropped.push(object);
+            dropped.len() == 1
+        };
+        self.has_dropped.store(true, Ordering::Release);
+        if was_empty {
+            // Nobody may step for long: the background thread looks after a while.
+            self.rouse();
+        }
+    }
+
+    /// Puts a small value: nobody else knows it, so the table need not.
+    #[must_use]
+    pub fn put_inline(&self, outcome: Outcome) -> (ObjectId, Arc<Slot>) {
+        (self.next_task().object(0), Arc::new(Slot::with_outcome(outcome)))
+    }
+
+    /// Asks the node and waits for its answer. Must be called without the GIL.
+    ///
+    /// # Errors
+    /// When the session ends before the answer.
+    pub fn ask(&self, question: impl FnOnce(u64) -> Message) -> Result<Message, Waited> {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut shared = self.shared.lock();
+            shared.answers.insert(request, None);
+            let message = question(request);
+            shared.outbox.push(Peer::Node, &message);
+            shared.outbox.flush();
+        }
+        let is_answered = || self.shared.lock().answers.get(&request).is_none_or(Option::is_some);
+        let waited = self.wait_until(is_answered, None, false);
+        let answer = self.shared.lock().answers.remove(&request).flatten();
+        answer.ok_or(waited)
+    }
+
+    /// A block for a value of `bytes`: one kept from before, or a new one from the node. Must be called without the
+    /// GIL.
+    ///
+    /// # Errors
+    /// A sentence on how full the store is.
+    pub fn allocate(&self, bytes: u64) -> Result<Location, String> {
+        let kept = self.shared.lock().cache.take(bytes);
+        if let Some((offset, _)) = kept {
+            return Ok(Location { offset, length: bytes });
+        }
+        // What others keep for reuse comes back when the node asks for it; that takes a moment.
+        for pause_ms in [0, 1, 5, 20, 50, 100, 200] {
+            if pause_ms > 0 {
+                std::thread::sleep(Duration::from_millis(pause_ms));
+                self.step(|_, _| ());
+            }
+            let ask = |request| Allocate { request, bytes }.into();
+            let Ok(Message::Allocated(answer)) = self.ask(ask) else {
+                return Err("the session has ended".to_owned());
+            };
+            if let Some(offset) = answer.offset {
+                return Ok(Location { offset, length: bytes });
+            }
+            if bytes > answer.capacity || pause_ms == 200 {
+                return Err(format!(
+                    "a value of {bytes} bytes does not fit into the object store: {} of {} bytes are in use. Drop references that are not needed, or start with a larger store: weft.init(object_store_memory={})",
+                    answer.used,
+                    answer.capacity,
+                    (answer.used + 2 * bytes).next_multiple_of(1 << 20)
+                ));
+            }
+        }
+        unreachable!("the last pause returns")
+    }
+
+    /// Gives back a block that was never shown to anyone.
+    pub fn free(&self, location: Location) {
+        let mut shared = self.shared.lock();
+        let size = weft_store::Arena::rounded(location.length);
+        let back = shared.cache.put(location.offset, size);
+        shared.outbox.free_blocks(back);
+    }
+
+    /// Ends the client: the background thread stops, sockets close.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.kick();
+        self.background.stop();
+        let _waiting = self.progress.0.lock();
+        self.progress.1.notify_all();
+    }
+
+    /// Descriptor that is readable when something came: for event loops.
+    #[must_use]
+    pub fn epoll(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, OwnedFd)> {
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let mut end = false;
+    loop {
+        if let Some(mut received) = inlet.next().map_err(io::Error::other)? {
+            return match received.message {
+                Message::Welcome(welcome) => match received.descriptors.pop() {
+                    Some(descriptor) => Ok((welcome, descriptor)),
+                    None => Err(io::Error::other("the node passed no shared memory: too many open files")),
+                },
+                Message::Refused(refused) => Err(io::Error::other(refused.reason)),
+                other => Err(io::Error::other(format!("the node answered {}", other.kind()))),
+            };
+        }
+        if end || std::time::Instant::now() > deadline {
+            return Err(io::Error::other("the node does not answer"));
+        }
+        let mut poll = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::IN)];
+        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+        let _ = rustix::event::poll(&mut poll, Some(&second));
+        end = inlet.read(socket) == ReadResult::End;
+    }
+}
+
+/// Now, for callers outside.
+#[must_use]
+pub fn time() -> Instant {
+    now()
+}

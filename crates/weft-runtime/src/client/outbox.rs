@@ -1,0 +1,160 @@
+//! What is to be sent, per peer, and when it leaves.
+//!
+//! A message leaves at once when nothing was sent for 50 us: a single call has no delay. While messages come faster
+//! than that they are collected and leave together: when the sender waits, when 32 KiB have gathered, when 50 us have
+//! passed and another comes, or when the background thread looks, within a millisecond. Batches form from what has
+//! queued up, never by waiting for more.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use rustix::event::epoll;
+use weft_protocol::action::Peer;
+use weft_protocol::time::Instant;
+use weft_wire::WorkerId;
+use weft_wire::message::{Connect, FreeBlocks, Message};
+
+use crate::clock::now;
+use crate::transport::{Flush, Outlet};
+
+const GATHER_NANOS: u64 = 50_000;
+const GATHER_BYTES: usize = 32 << 10;
+
+struct Line {
+    token: u64,
+    /// `None` until the node has connected us.
+    socket: Option<Arc<OwnedFd>>,
+    outlet: Outlet,
+    is_full: bool,
+    is_dirty: bool,
+}
+
+/// See the module.
+pub(crate) struct Outbox {
+    epoll: Arc<OwnedFd>,
+    node: Line,
+    workers: FxHashMap<WorkerId, Line>,
+    dirty: Vec<Peer>,
+    last_flush: Instant,
+}
+
+impl Outbox {
+    pub(super) fn new(epoll: Arc<OwnedFd>, node: Arc<OwnedFd>) -> Self {
+        Self {
+            epoll,
+            node: Line::new(super::NODE_TOKEN, Some(node)),
+            workers: FxHashMap::default(),
+            dirty: Vec::new(),
+            last_flush: Instant(0),
+        }
+    }
+
+    /// The buffer of a peer; asks the node for a connection when there is none.
+    pub(super) fn buffer(&mut self, to: Peer) -> &mut Vec<u8> {
+        if let Peer::Worker(worker) = to
+            && !self.workers.contains_key(&worker)
+        {
+            self.workers.insert(worker, Line::new(worker.0, None));
+            self.push(Peer::Node, &Connect { worker }.into());
+        }
+        let line = match to {
+            Peer::Node => &mut self.node,
+            Peer::Worker(worker) => self.workers.get_mut(&worker).expect("inserted above"),
+        };
+        if !line.is_dirty {
+            line.is_dirty = true;
+            self.dirty.push(to);
+        }
+        line.outlet.buffer()
+    }
+
+    pub(super) fn push(&mut self, to: Peer, message: &Message) {
+        message.append(self.buffer(to), 0);
+    }
+
+    pub(super) fn free_blocks(&mut self, offsets: Vec<u64>) {
+        if !offsets.is_empty() {
+            self.push(Peer::Node, &FreeBlocks { offsets }.into());
+        }
+    }
+
+    /// The node connected us with a worker.
+    pub(super) fn connected(&mut self, worker: WorkerId, socket: Arc<OwnedFd>) {
+        let line = self.workers.entry(worker).or_insert_with(|| Line::new(worker.0, None));
+        line.socket = Some(socket);
+        if line.outlet.waiting() > 0 && !line.is_dirty {
+            line.is_dirty = true;
+            self.dirty.push(Peer::Worker(worker));
+        }
+    }
+
+    /// The worker is gone: nothing is sent to it any more.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.workers.remove(&worker);
+    }
+
+    /// Whether messages wait, and whether they should leave now.
+    pub(super) fn should_flush(&self) -> bool {
+        if self.dirty.is_empty() {
+            return false;
+        }
+        let gathered: usize = self.dirty.iter().map(|peer| self.waiting(*peer)).sum();
+        gathered >= GATHER_BYTES || now().since(self.last_flush) >= GATHER_NANOS
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    fn waiting(&self, peer: Peer) -> usize {
+        match peer {
+            Peer::Node => self.node.outlet.waiting(),
+            Peer::Worker(worker) => self.workers.get(&worker).map_or(0, |l| l.outlet.waiting()),
+        }
+    }
+
+    /// Sends what waits.
+    pub(super) fn flush(&mut self) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        for peer in std::mem::take(&mut self.dirty) {
+            self.flush_peer(peer);
+        }
+        self.last_flush = now();
+    }
+
+    /// The socket behind a token can take more.
+    pub(super) fn on_writable(&mut self, token: u64) {
+        let peer = if token == super::NODE_TOKEN { Peer::Node } else { Peer::Worker(WorkerId(token)) };
+        self.flush_peer(peer);
+    }
+
+    fn flush_peer(&mut self, peer: Peer) {
+        let line = match peer {
+            Peer::Node => &mut self.node,
+            Peer::Worker(worker) => match self.workers.get_mut(&worker) {
+                Some(line) => line,
+                None => return,
+            },
+        };
+        line.is_dirty = false;
+        let Some(socket) = &line.socket else { return };
+        // A peer that is gone is announced by the node; what waits for it is dropped then.
+        let is_full = line.outlet.flush(&**socket) == Flush::Full;
+        if is_full != line.is_full {
+            line.is_full = is_full;
+            let mut flags = epoll::EventFlags::IN;
+            flags.set(epoll::EventFlags::OUT, is_full);
+            let data = epoll::EventData::new_u64(line.token);
+            let _ = epoll::modify(&*self.epoll, &**socket, data, flags);
+        }
+    }
+}
+
+impl Line {
+    fn new(token: u64, socket: Option<Arc<OwnedFd>>) -> Self {
+        Self { token, socket, outlet: Outlet::default(), is_full: false, is_dirty: false }
+    }
+}

@@ -1,0 +1,100 @@
+//! The node service: one thread that carries a [`NodeCore`] and speaks with every process of the session.
+//!
+//! It is a component behind a socket: the driver that hosts it is a client like any worker. It never unpickles and
+//! never runs user code; a client that breaks the protocol is disconnected, and nobody else notices.
+
+mod service;
+mod template;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use weft_wire::ResourceSet;
+
+use crate::logs::Sink;
+use crate::session::SessionDirectory;
+
+/// What a node needs to start.
+pub struct NodeOptions {
+    /// Logical resources.
+    pub resources: ResourceSet,
+    /// Idle workers to keep.
+    pub pool_size: usize,
+    /// Shared memory for objects (bytes).
+    pub store_bytes: u64,
+    /// Largest value that travels in messages (bytes).
+    pub inline_bytes: u64,
+    /// Below which directory the session's is made.
+    pub base_directory: PathBuf,
+    /// Program and arguments of the template process; the session's directory is appended.
+    pub template: Vec<OsString>,
+    /// Default namespace of actor names.
+    pub namespace: String,
+    /// "3.11": clients of another minor version are refused.
+    pub python: String,
+    /// Where the lines of workers go; `None` keeps them in files only.
+    pub sink: Option<Box<dyn Sink>>,
+    /// A random number: makes ids and names of this session unlike any other's.
+    pub random: u64,
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct NodeHandle {
+    directory: PathBuf,
+    wake: Arc<OwnedFd>,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NodeHandle {
+    /// Starts a node in a thread of this process.
+    ///
+    /// # Errors
+    /// When the directory, the socket, the shared memory or the template cannot be made.
+    pub fn start(options: NodeOptions) -> io::Result<Self> {
+        let directory = SessionDirectory::create(&options.base_directory, options.random)?;
+        let path = directory.path().to_owned();
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = Arc::new(rustix::event::eventfd(0, flags)?);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let service =
+            service::Service::new(options, directory, wake.clone(), stopping.clone())?;
+        let thread = std::thread::Builder::new()
+            .name("weft-node".into())
+            .spawn(move || service.run())?;
+        Ok(Self { directory: path, wake, stopping, thread: Some(thread) })
+    }
+
+    /// The session's directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The socket that clients connect to.
+    #[must_use]
+    pub fn socket_path(&self) -> PathBuf {
+        self.directory.join("node.sock")
+    }
+
+    /// Ends every process of the session and then the node. Returns when nothing is left.
+    pub fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for NodeHandle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,132 @@
+//! The fork server's loop: takes fork requests from the node, reports process ids and ends of workers.
+//!
+//! It runs in the template process, which has one thread. The fork itself is Python's (`os.fork`), between two calls
+//! of [`Template::next`]. When the node is gone the template removes the session's directory and ends: it is the
+//! one that is left when a driver is killed.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
+use weft_wire::WorkerId;
+use weft_wire::message::{Exited, Forked, Message};
+
+use crate::transport::{Inlet, Outlet, ReadResult};
+
+/// A worker to fork.
+#[derive(Debug)]
+pub struct ForkRequest {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Its socket to the node.
+    pub node: OwnedFd,
+    /// Its standard output.
+    pub stdout: OwnedFd,
+    /// Its standard error.
+    pub stderr: OwnedFd,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Template {
+    socket: OwnedFd,
+    epoll: OwnedFd,
+    inlet: Inlet,
+    outlet: Outlet,
+    children: HashMap<u64, (WorkerId, OwnedFd)>,
+    next_token: u64,
+}
+
+impl Template {
+    /// A template that talks to its node over `socket`.
+    ///
+    /// # Errors
+    /// The kernel's word.
+    pub fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(Self {
+            socket,
+            epoll,
+            inlet: Inlet::default(),
+            outlet: Outlet::default(),
+            children: HashMap::new(),
+            next_token: 1,
+        })
+    }
+
+    /// Waits for the next fork request; `None` when the node is gone.
+    ///
+    /// # Errors
+    /// [`rustix::io::Errno::INTR`] when a signal came: call again.
+    pub fn next(&mut self) -> rustix::io::Result<Option<ForkRequest>> {
+        loop {
+            while let Ok(Some(mut received)) = self.inlet.next() {
+                match received.message {
+                    Message::Fork(fork) if received.descriptors.len() == 3 => {
+                        let mut descriptors = received.descriptors.drain(..);
+                        let mut take = || descriptors.next().expect("three were counted");
+                        let (node, stdout, stderr) = (take(), take(), take());
+                        return Ok(Some(ForkRequest { worker: fork.worker, node, stdout, stderr }));
+                    }
+                    _ => return Ok(None),
+                }
+            }
+            let mut events = Vec::with_capacity(16);
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None)?;
+            for event in events {
+                let token = event.data.u64();
+                if token == 0 {
+                    if self.inlet.read(&self.socket) == ReadResult::End {
+                        return Ok(None);
+                    }
+                } else {
+                    self.reap(token);
+                }
+            }
+        }
+    }
+
+    fn reap(&mut self, token: u64) {
+        let Some((worker, pidfd)) = self.children.remove(&token) else { return };
+        let _ = epoll::delete(&self.epoll, &pidfd);
+        use std::os::fd::AsFd;
+        let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
+        let reason = match status {
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => format!("exited with status {code}"),
+                (None, Some(signal)) => format!("was killed by signal {signal}"),
+                (None, None) => "ended".to_owned(),
+            },
+            Ok(None) | Err(_) => "ended".to_owned(),
+        };
+        self.send(&Exited { worker, reason }.into());
+    }
+
+    /// The worker was forked under this process id.
+    pub fn forked(&mut self, worker: WorkerId, pid: i32) {
+        let pidfd = Pid::from_raw(pid)
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        if let Some(pidfd) = pidfd {
+            let token = self.next_token;
+            self.next_token += 1;
+            let data = epoll::EventData::new_u64(token);
+            let _ = epoll::add(&self.epoll, &pidfd, data, epoll::EventFlags::IN);
+            self.children.insert(token, (worker, pidfd));
+        }
+        let pid = u32::try_from(pid).unwrap_or(0);
+        self.send(&Forked { worker, pid, error: None }.into());
+    }
+
+    /// The worker could not be forked.
+    pub fn fork_failed(&mut self, worker: WorkerId, error: String) {
+        self.send(&Forked { worker, pid: 0, error: Some(error) }.into());
+    }
+
+    fn send(&mut self, message: &Message) {
+        self.outlet.push(message);
+        // The node always reads; a full socket is emptied with the next message.
+        let _ = self.outlet.flush(&self.socket);
+    }
+}

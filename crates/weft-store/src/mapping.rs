@@ -1,0 +1,213 @@
+//! A node's shared memory, mapped into this process. The only place of the engine that hands out raw memory.
+//!
+//! The memory is a memfd: it has no name to leak or guess and is gone with its last holder. It is sealed against
+//! shrinking, so that no reader can meet SIGBUS by truncation. Every process of the node maps all of it; who may
+//! read or write which part follows from the protocol: a block is written by its creator before anyone hears of it
+//! and never after.
+//!
+//! The first bytes are progress cells: one per process, in which it notes the task it began last. After a crash the
+//! node reads there which tasks were not begun.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use weft_wire::limits::PROGRESS_CELLS;
+use weft_wire::{TaskId, WorkerId};
+
+/// Bytes of one progress cell: owner and number of a task.
+const CELL_BYTES: usize = 16;
+
+/// What can go wrong with the shared memory.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingError {
+    /// The kernel refused the memory.
+    #[error("cannot create {bytes} bytes of shared memory: {source}. Ask for less with object_store_memory")]
+    Create {
+        /// Size asked for.
+        bytes: u64,
+        /// The kernel's word.
+        source: rustix::io::Errno,
+    },
+    /// The kernel refused the mapping.
+    #[error("cannot map {bytes} bytes of shared memory: {source}")]
+    Map {
+        /// Size asked for.
+        bytes: u64,
+        /// The kernel's word.
+        source: rustix::io::Errno,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+    descriptor: OwnedFd,
+}
+
+// SAFETY: the mapping is plain memory that stays mapped until drop; access rules are those of the module.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Bytes at the start that hold no objects.
+    #[must_use]
+    pub fn header_bytes() -> u64 {
+        (PROGRESS_CELLS * CELL_BYTES).next_multiple_of(4096) as u64
+    }
+
+    /// Creates the memory of a node, with room for `bytes` of objects.
+    ///
+    /// # Errors
+    /// [`MappingError`] when the kernel refuses.
+    pub fn create(bytes: u64) -> Result<Self, MappingError> {
+        let total = bytes + Self::header_bytes();
+        let create = |source| MappingError::Create { bytes, source };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let descriptor = rustix::fs::memfd_create("weft-objects", flags).map_err(create)?;
+        rustix::fs::ftruncate(&descriptor, total).map_err(create)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&descriptor, seals).map_err(create)?;
+        Self::open(descriptor, total)
+    }
+
+    /// Maps the memory behind a descriptor that the node passed.
+    ///
+    /// # Errors
+    /// [`MappingError`] when the kernel refuses.
+    pub fn open(descriptor: OwnedFd, total: u64) -> Result<Self, MappingError> {
+        let map = |source| MappingError::Map { bytes: total, source };
+        let length = usize::try_from(total).map_err(|_| map(rustix::io::Errno::NOMEM))?;
+        // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &descriptor,
+                0,
+            )
+        }
+        .map_err(map)?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| map(rustix::io::Errno::FAULT))?;
+        Ok(Self { start, length, descriptor })
+    }
+
+    /// The descriptor to pass to other processes.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.length as u64
+    }
+
+    /// The bytes of a sealed value.
+    ///
+    /// # Panics
+    /// When the range is outside the memory: offsets come from the node, so that would be a defect.
+    #[must_use]
+    pub fn bytes(&self, offset: u64, length: u64) -> &[u8] {
+        let (offset, length) = self.range(offset, length);
+        // SAFETY: the range is inside the mapping, and sealed values are not written any more.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) }
+    }
+
+    /// Memory of a block that this process is creating.
+    ///
+    /// # Safety
+    /// The caller holds the block, has not told anyone of it, and takes no second slice of it meanwhile.
+    ///
+    /// # Panics
+    /// When the range is outside the memory.
+    #[must_use]
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn bytes_mut(&self, offset: u64, length: u64) -> &mut [u8] {
+        let (offset, length) = self.range(offset, length);
+        // SAFETY: inside the mapping; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), length) }
+    }
+
+    fn range(&self, offset: u64, length: u64) -> (usize, usize) {
+        let end = offset.checked_add(length).expect("block range fits u64");
+        assert!(
+            offset >= Self::header_bytes() && end <= self.length as u64,
+            "block {offset}+{length} lies outside the shared memory"
+        );
+        (usize::try_from(offset).expect("64-bit"), usize::try_from(length).expect("64-bit"))
+    }
+
+    fn cell(&self, cell: u32) -> [&AtomicU64; 2] {
+        let at = (cell as usize % PROGRESS_CELLS) * CELL_BYTES;
+        // SAFETY: cells lie inside the header, are aligned to 16 bytes, and are only accessed as atomics.
+        unsafe {
+            let pointer = self.start.as_ptr().add(at).cast::<AtomicU64>();
+            [&*pointer, &*pointer.add(1)]
+        }
+    }
+
+    /// Notes that a task begins.
+    pub fn note_started(&self, cell: u32, task: TaskId) {
+        let [owner, number] = self.cell(cell);
+        owner.store(task.owner.0, Ordering::Relaxed);
+        number.store(task.number, Ordering::Release);
+    }
+
+    /// The task a process began last, if any; called when the process is gone.
+    #[must_use]
+    pub fn last_started(&self, cell: u32) -> Option<TaskId> {
+        let [owner, number] = self.cell(cell);
+        let number = number.load(Ordering::Acquire);
+        (number != 0).then(|| TaskId { owner: WorkerId(owner.load(Ordering::Relaxed)), number })
+    }
+
+    /// Empties a cell for its next process.
+    pub fn clear_cell(&self, cell: u32) {
+        self.note_started(cell, TaskId::default());
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `open`, and no slice outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_see_the_same_bytes_and_cells() {
+        let first = Mapping::create(1 << 20).expect("memory");
+        let descriptor = first.descriptor().try_clone_to_owned().expect("descriptor");
+        let second = Mapping::open(descriptor, first.total_bytes()).expect("mapping");
+        let offset = Mapping::header_bytes();
+        // SAFETY: nobody else knows the block.
+        unsafe { first.bytes_mut(offset, 4) }.copy_from_slice(b"weft");
+        assert_eq!(second.bytes(offset, 4), b"weft");
+        assert_eq!(second.last_started(3), None);
+        let task = TaskId { owner: WorkerId(5), number: 6 };
+        first.note_started(3, task);
+        assert_eq!(second.last_started(3), Some(task));
+        first.clear_cell(3);
+        assert_eq!(second.last_started(3), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the shared memory")]
+    fn a_range_outside_is_refused() {
+        let memory = Mapping::create(4096).expect("memory");
+        let _ = memory.bytes(Mapping::header_bytes(), 5000);
+    }
+}

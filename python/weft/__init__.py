@@ -1,0 +1,88 @@
+"""weft: tasks, actors and shared objects on a pool of processes.
+
+The public names are resolved on first use, so that `import weft` stays in milliseconds.
+
+Example:
+    >>> import weft
+    >>> @weft.remote
+    ... def square(x: int) -> int:
+    ...     return x * x
+    >>> weft.get([square.remote(i) for i in range(4)])  # doctest: +SKIP
+    [0, 1, 4, 9]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft import exceptions as exceptions
+    from weft._weft import ObjectRef as ObjectRef
+    from weft._weft import get as get
+    from weft._weft import put as put
+    from weft._weft import wait as wait
+    from weft.actor import ActorClass as ActorClass
+    from weft.actor import ActorHandle as ActorHandle
+    from weft.actor import get_actor as get_actor
+    from weft.actor import kill as kill
+    from weft.actor import method as method
+    from weft.context import WeftContext as WeftContext
+    from weft.context import available_resources as available_resources
+    from weft.context import cluster_resources as cluster_resources
+    from weft.context import init as init
+    from weft.context import is_initialized as is_initialized
+    from weft.context import nodes as nodes
+    from weft.context import shutdown as shutdown
+    from weft.remote_function import RemoteFunction as RemoteFunction
+    from weft.remote_function import cancel as cancel
+    from weft.remote_function import remote as remote
+    from weft.runtime_context import RuntimeContext as RuntimeContext
+    from weft.runtime_context import get_gpu_ids as get_gpu_ids
+    from weft.runtime_context import get_runtime_context as get_runtime_context
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ActorClass": "weft.actor",
+    "ActorHandle": "weft.actor",
+    "ObjectID": "weft._weft:ObjectRef",
+    "ObjectRef": "weft._weft",
+    "RemoteFunction": "weft.remote_function",
+    "RuntimeContext": "weft.runtime_context",
+    "WeftContext": "weft.context",
+    "available_resources": "weft.context",
+    "cancel": "weft.remote_function",
+    "cluster_resources": "weft.context",
+    "get": "weft._weft",
+    "get_actor": "weft.actor",
+    "get_gpu_ids": "weft.runtime_context",
+    "get_runtime_context": "weft.runtime_context",
+    "init": "weft.context",
+    "is_initialized": "weft.context",
+    "kill": "weft.actor",
+    "method": "weft.actor",
+    "nodes": "weft.context",
+    "put": "weft._weft",
+    "remote": "weft.remote_function",
+    "shutdown": "weft.context",
+    "wait": "weft._weft",
+}
+
+__all__ = [*(name for name in _HOMES if name != "ObjectID"), "exceptions"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"exceptions", "options", "util"}:
+        return importlib.import_module(f"weft.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    module, _, attribute = home.partition(":")
+    value = getattr(importlib.import_module(module), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, "exceptions"})

@@ -1,0 +1,71 @@
+"""References as futures: `await ref`, `ref.future()`, `ref.as_future()`.
+
+The engine reports finished references in batches; each event loop is woken once per batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Generator
+from typing import Any
+
+from weft import _weft
+
+_Waiter = tuple[asyncio.AbstractEventLoop | None, Any, Any]
+
+
+def await_ref(ref: _weft.ObjectRef[Any]) -> Generator[Any, None, Any]:
+    """What `await ref` runs."""
+    if _weft.is_ready(ref):
+        # One turn of the loop, as awaiting anything else would give.
+        yield from asyncio.sleep(0).__await__()
+        return _weft.get(ref)
+    return (yield from to_asyncio(ref).__await__())
+
+
+def to_asyncio(ref: _weft.ObjectRef[Any]) -> asyncio.Future[Any]:
+    """A future of the running loop."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    if not _weft.watch(ref, (loop, future, ref)):
+        _resolve([(loop, future, ref)])
+    return future
+
+
+def to_concurrent(ref: _weft.ObjectRef[Any]) -> concurrent.futures.Future[Any]:
+    """A `concurrent.futures.Future`."""
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    if not _weft.watch(ref, (None, future, ref)):
+        _resolve([(None, future, ref)])
+    return future
+
+
+def deliver(waiters: list[_Waiter]) -> None:
+    """References have their outcome; called from an engine thread."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
+    direct = []
+    for waiter in waiters:
+        if waiter[0] is None:
+            direct.append(waiter)
+        else:
+            by_loop.setdefault(waiter[0], []).append(waiter)
+    for loop, batch in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, batch)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more.
+            continue
+    _resolve(direct)
+
+
+def _resolve(waiters: list[_Waiter]) -> None:
+    for _, future, ref in waiters:
+        if future.done():
+            continue
+        try:
+            value = _weft.get(ref)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)

@@ -1,0 +1,61 @@
+"""What a callable takes: checked where it is called, described in a few bytes where it travels.
+
+The engine checks the common case (a number of positional arguments) by itself; everything else comes here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+_MANY = 65535
+
+
+class Signature(NamedTuple):
+    """The parameters of a callable.
+
+    Attributes:
+        name: For messages.
+        parameters: Name, kind (`inspect.Parameter.kind`) and whether there is a default, in order.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, int, bool], ...]
+
+    def arity(self) -> tuple[int, int, bool]:
+        """Least and most positional arguments, and whether these numbers alone decide."""
+        positional = [p for p in self.parameters if p[1] in (0, 1)]
+        least = sum(1 for p in positional if not p[2])
+        most = _MANY if any(p[1] == 2 for p in self.parameters) else len(positional)
+        needs_keyword = any(p[1] == 3 and not p[2] for p in self.parameters)
+        return least, most, not needs_keyword
+
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        """Raises TypeError when a call with these arguments would."""
+        parameters = [
+            inspect.Parameter(
+                name,
+                list(inspect._ParameterKind)[kind],
+                default=None if has_default else inspect.Parameter.empty,
+            )
+            for name, kind, has_default in self.parameters
+        ]
+        try:
+            inspect.Signature(parameters).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
+
+
+_ANYTHING = (("args", 2, False), ("kwargs", 4, False))
+
+
+def describe(function: Callable[..., Any], name: str, skip_first: bool = False) -> Signature:
+    """Describes a callable; one without a readable signature takes anything."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return Signature(name, _ANYTHING)
+    if skip_first and parameters and int(parameters[0].kind) in (0, 1):
+        parameters = parameters[1:]
+    return Signature(name, tuple((p.name, int(p.kind), p.default is not p.empty) for p in parameters))

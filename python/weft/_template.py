@@ -1,0 +1,53 @@
+"""The template process: imports what workers need, then forks them.
+
+It has one thread and starts none; nothing that breaks under fork is initialised here.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import shutil
+import signal
+import sys
+
+
+def main(preload: list[str], directory: str) -> None:
+    """Forks workers until the node is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor = os.dup(0)
+    os.set_inheritable(descriptor, False)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    # What every worker uses, so that none of them has to import it.
+    import cloudpickle  # noqa: F401
+
+    from weft import _errors, _weft, _worker  # noqa: F401
+
+    for name in preload:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"weft: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
+    template = _weft.Template(descriptor)
+    gc.collect()
+    gc.freeze()
+    while (request := template.next()) is not None:
+        worker, node, stdout, stderr = request
+        try:
+            pid = os.fork()
+        except OSError as error:
+            template.failed(worker, str(error))
+            pid = -1
+        if pid == 0:
+            os.close(descriptor)
+            _worker.main(worker, node, stdout, stderr)
+        for passed in (node, stdout, stderr):
+            os.close(passed)
+        if pid > 0:
+            template.forked(worker, pid)
+    # The driver may have been killed: the last one out clears up.
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(0)

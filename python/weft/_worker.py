@@ -1,0 +1,121 @@
+"""A worker process: from the fork to its end, and what the engine calls in it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any
+
+from weft import _weft
+from weft._output import TaskStream
+
+actor_id: str | None = None
+_streams: list[TaskStream] = []
+_main_thread = 0
+
+
+def main(worker: int, node: int, stdout: int, stderr: int) -> None:
+    """Runs tasks until the node ends this worker."""
+    status = 1
+    try:
+        _prepare(stdout, stderr)
+        _weft.worker_connect(node, worker)
+        _serve()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _leave(status)
+
+
+def _prepare(stdout: int, stderr: int) -> None:
+    global _main_thread
+    os.setpgid(0, 0)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.close(stdout)
+    os.close(stderr)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        stream = TaskStream(descriptor, "worker")
+        _streams.append(stream)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    _main_thread = threading.get_ident()
+    signal.signal(signal.SIGINT, _on_interrupt)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        # Forked copies of one generator would all draw the same numbers.
+        numpy.random.seed()
+
+
+def _serve() -> None:
+    mode = _weft.worker_run()
+    if mode is None:
+        return
+    kind, count = mode
+    if kind == "loop":
+        from weft import _async_actor
+
+        _async_actor.run(count)
+        return
+    threads = [
+        threading.Thread(target=_weft.worker_thread, name=f"weft-call-{number}", daemon=True)
+        for number in range(count - 1)
+    ]
+    for thread in threads:
+        thread.start()
+    _weft.worker_thread()
+
+
+def _leave(status: int) -> None:
+    try:
+        if actor_id is not None:
+            atexit._run_exitfuncs()
+        for stream in _streams:
+            stream.end_line()
+    finally:
+        os._exit(status)
+
+
+def _on_interrupt(signum: int, frame: Any) -> None:
+    if _weft.should_interrupt():
+        raise KeyboardInterrupt("the task was cancelled")
+
+
+def interrupt(token: int, in_actor: bool) -> None:
+    """Stops a running task; called from the engine's thread."""
+    loop = sys.modules.get("weft._async_actor")
+    if loop is not None:
+        loop.cancel(token)
+    elif not in_actor and threading.get_ident() != _main_thread:
+        signal.pthread_kill(_main_thread, signal.SIGINT)
+    elif not in_actor:
+        signal.raise_signal(signal.SIGINT)
+
+
+def actor_constructed(actor: Any, identity: str) -> None:
+    """The constructor has returned."""
+    global actor_id
+    actor_id = identity
+    for stream in _streams:
+        stream.default_title = type(actor).__name__
+
+
+def is_async(cls: type) -> bool:
+    """Whether calls of the class run in an event loop."""
+    from weft.actor import is_async
+
+    return is_async(cls)
+
+
+def builtin_method(actor: Any, name: str) -> Any:
+    """Methods that every actor has."""
+    if name == "__ray_ready__":
+        return lambda: True
+    if name == "__ray_call__":
+        return lambda function, *args, **kwargs: function(actor, *args, **kwargs)
+    raise AttributeError(f"{type(actor).__name__} has no method {name!r}")

@@ -1,0 +1,341 @@
+"""Actors: `@weft.remote` on a class, handles, methods, names, and `kill`."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
+
+from weft import _weft
+from weft._signature import Signature, describe
+from weft.options import actor_resources, check_combination, validate
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from weft.options import ActorOptions, MethodOptions
+
+C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS_ATTRIBUTE = "__weft_method_options__"
+_BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
+_ASYNC_CONCURRENCY = 1000
+
+
+class MethodInfo(NamedTuple):
+    """What a handle knows of a method."""
+
+    signature: Signature
+    options: dict[str, Any]
+
+
+class ActorInfo(NamedTuple):
+    """What a handle knows of its class."""
+
+    class_name: str
+    methods: dict[str, MethodInfo]
+
+
+def method(**options: Unpack[MethodOptions]) -> Callable[[F], F]:
+    """Sets the defaults of one method of an actor.
+
+    Args:
+        **options: See `weft.options.MethodOptions`.
+
+    Returns:
+        A decorator.
+
+    Raises:
+        ValueError: An option does not exist or has a wrong value.
+
+    Example:
+        >>> import weft
+        >>> class Splitter:
+        ...     @weft.method(num_returns=2)
+        ...     def split(self, pair: tuple[int, int]) -> tuple[int, int]:
+        ...         return pair
+    """
+    if not options:
+        raise ValueError("@weft.method needs at least one option, for instance @weft.method(num_returns=2)")
+    checked = validate("method", cast("dict[str, Any]", options))
+
+    def decorate(function: F) -> F:
+        setattr(function, _OPTIONS_ATTRIBUTE, checked)
+        return function
+
+    return decorate
+
+
+def _method_info(cls: type, name: str, function: Any) -> MethodInfo:
+    is_static = isinstance(inspect.getattr_static(cls, name), staticmethod)
+    signature = describe(function, f"{cls.__name__}.{name}", skip_first=not is_static and inspect.isfunction(function))
+    return MethodInfo(signature, getattr(function, _OPTIONS_ATTRIBUTE, {}))
+
+
+def _info(cls: type) -> ActorInfo:
+    methods = {
+        name: _method_info(cls, name, function)
+        for name, function in inspect.getmembers(cls, callable)
+        if not name.startswith("__") or name == "__call__"
+        if name != "__call__" or "__call__" in vars(cls)
+    }
+    for name in _BUILTIN:
+        methods[name] = MethodInfo(Signature(name, (("args", 2, False), ("kwargs", 4, False))), {})
+    return ActorInfo(cls.__name__, methods)
+
+
+class ActorClass(Generic[C]):
+    """A class whose instances live in processes of their own.
+
+    Made by `weft.remote`. `remote(*args, **kwargs)` creates an actor and returns its handle at once; the
+    constructor runs in the actor's process. An actor without a name ends when its last handle is gone and its
+    calls are done.
+
+    Example:
+        >>> import weft
+        >>> @weft.remote
+        ... class Counter:
+        ...     def __init__(self) -> None:
+        ...         self.value = 0
+        ...
+        ...     def add(self, n: int) -> int:
+        ...         self.value += n
+        ...         return self.value
+        >>> counter = Counter.remote()  # doctest: +SKIP
+        >>> weft.get(counter.add.remote(2))  # doctest: +SKIP
+        2
+    """
+
+    def __init__(self, cls: type[C], options: dict[str, Any], exported: _weft.Exported | None = None) -> None:
+        if any(isinstance(base, ActorClass) for base in getattr(cls, "__orig_bases__", cls.__bases__)):
+            raise TypeError(f"{cls.__name__} inherits from an actor class: inherit from the plain class instead")
+        check_combination("actor", options)
+        self._cls = cls
+        self._options = options
+        self._exported = exported or _weft.Exported(cls, cls.__name__, None)
+        self._info = _info(cls)
+        self._constructor = describe(cls, cls.__name__)
+        self.__name__ = cls.__name__
+        self.__doc__ = cls.__doc__
+        self.__module__ = cls.__module__
+
+    def options(self, **options: Unpack[ActorOptions]) -> ActorClass[C]:
+        """The same class with other options.
+
+        Args:
+            **options: As for `weft.remote`; what is not given stays.
+
+        Returns:
+            A new actor class; this one is unchanged.
+
+        Raises:
+            ValueError: An option does not exist or has a wrong value.
+        """
+        merged = self._options | validate("actor", cast("dict[str, Any]", options))
+        return ActorClass(self._cls, merged, self._exported)
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[C]:
+        """Creates an actor.
+
+        Args:
+            *args: Positional arguments of the constructor.
+            **kwargs: Keyword arguments of the constructor.
+
+        Returns:
+            Its handle.
+
+        Raises:
+            TypeError: The arguments do not fit the constructor, or cannot be pickled.
+            ActorAlreadyExistsError: The name is taken.
+        """
+        from weft.context import ensure_started
+
+        self._constructor.check(*args, **kwargs)
+        context = ensure_started()
+        options = self._options
+        name = options.get("name")
+        namespace = options.get("namespace") or context.namespace
+        if name is not None and options.get("get_if_exists"):
+            try:
+                return get_actor(name, namespace)
+            except ValueError:
+                pass
+        placement, lifetime = actor_resources(options)
+        naming = None
+        if name is not None:
+            naming = (namespace, name, pickle.dumps(tuple(self._info)))
+        try:
+            ref = _weft.create_actor(
+                self._exported,
+                args,
+                kwargs or None,
+                self._cls.__name__,
+                list(placement.items()),
+                list(lifetime.items()),
+                self._concurrency(),
+                naming,
+            )
+        except ValueError:
+            # Another process may have taken the name since we looked.
+            if name is not None and options.get("get_if_exists"):
+                return get_actor(name, namespace)
+            raise
+        return ActorHandle(ref, self._info)
+
+    def _concurrency(self) -> int:
+        given = self._options.get("max_concurrency")
+        if given is not None:
+            return int(given)
+        return _ASYNC_CONCURRENCY if is_async(self._cls) else 1
+
+    def _remote(
+        self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> ActorHandle[C]:
+        target = self.options(**options) if options else self
+        return target.remote(*(args or ()), **(kwargs or {}))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(f"{self.__name__} is an actor class: create an actor with {self.__name__}.remote(...)")
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
+        raise TypeError(f"{self.__name__} is an actor class and cannot be inherited from: inherit from the plain class")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorClass, (self._cls, self._options)
+
+    def __repr__(self) -> str:
+        return f"ActorClass({self.__name__})"
+
+
+def is_async(cls: type) -> bool:
+    """Whether a class has coroutine methods: then all its calls run in one event loop."""
+    return any(
+        inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        for _, function in inspect.getmembers(cls, callable)
+    )
+
+
+class ActorMethod:
+    """A method of an actor: `.remote(...)` calls it, `.options(...)` changes how."""
+
+    def __init__(self, ref: _weft.ObjectRef[Any], name: str, info: MethodInfo, options: dict[str, Any]) -> None:
+        merged = info.options | options
+        returns = merged.get("num_returns")
+        retry = merged.get("retry_exceptions") or False
+        self._parts = (ref, name, info, options)
+        self.remote = _weft.MethodSubmitter(
+            ref,
+            name,
+            1 if returns is None else returns,
+            0,
+            bool(retry),
+            info.signature.arity(),
+            info.signature.check,
+        )
+
+    def options(self, **options: Unpack[MethodOptions]) -> ActorMethod:
+        """The same method with other options.
+
+        Args:
+            **options: See `weft.options.MethodOptions`.
+
+        Returns:
+            A new method; this one is unchanged.
+
+        Raises:
+            ValueError: An option does not exist or has a wrong value.
+        """
+        ref, name, info, before = self._parts
+        return ActorMethod(ref, name, info, before | validate("method", cast("dict[str, Any]", options)))
+
+    def _remote(
+        self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
+        target = self.options(**options) if options else self
+        return target.remote(*(args or ()), **(kwargs or {}))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        name = self._parts[1]
+        raise TypeError(f"methods of actors are called with .remote(): use handle.{name}.remote(...)")
+
+    def __repr__(self) -> str:
+        return f"ActorMethod({self._parts[2].signature.name})"
+
+
+class ActorHandle(Generic[C]):
+    """A handle on an actor. It can be passed to tasks and other actors, compared and hashed."""
+
+    def __init__(self, ref: _weft.ObjectRef[Any], info: ActorInfo) -> None:
+        self._ref = ref
+        self._info = info
+
+    @property
+    def _actor_id(self) -> str:
+        return self._ref.task_id()
+
+    _ray_actor_id = _actor_id
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name.startswith("_") and name not in self.__dict__.get("_info", ActorInfo("", {})).methods:
+            raise AttributeError(name)
+        info = self._info.methods.get(name)
+        if info is None:
+            raise AttributeError(f"actor class {self._info.class_name} has no method {name!r}")
+        made = ActorMethod(self._ref, name, info, {})
+        self.__dict__[name] = made
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_handle, (self._ref, tuple(self._info))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and self._ref == other._ref
+
+    def __hash__(self) -> int:
+        return hash(self._ref)
+
+    def __repr__(self) -> str:
+        return f"Actor({self._info.class_name}, {self._actor_id})"
+
+
+def _rebuild_handle(ref: _weft.ObjectRef[Any], info: tuple[Any, ...]) -> ActorHandle[Any]:
+    return ActorHandle(ref, ActorInfo(*info))
+
+
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
+    """The handle of a named actor.
+
+    Args:
+        name: Its name.
+        namespace: Its namespace; the session's by default.
+
+    Returns:
+        A handle.
+
+    Raises:
+        ValueError: No actor of that name lives in the namespace.
+    """
+    from weft.context import ensure_started
+
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"an actor's name is a non-empty string, not {name!r}")
+    context = ensure_started()
+    ref, info = _weft.find_name(namespace or context.namespace, name)
+    return _rebuild_handle(ref, pickle.loads(info))
+
+
+def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
+    """Ends an actor at once: its process is killed, running and queued calls raise `ActorDiedError`.
+
+    Args:
+        actor: Its handle.
+        no_restart: Accepted; actors do not restart in this version.
+
+    Raises:
+        ValueError: `actor` is not a handle.
+    """
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"weft.kill() takes an actor handle, not {type(actor).__name__}: use weft.cancel() for tasks")
+    _weft.kill_actor(actor._ref)

@@ -1,0 +1,346 @@
+"""Sessions: `init`, `shutdown`, and what a cluster has."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.machinery
+import logging
+import os
+import secrets
+import sys
+import zipimport
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from weft import _weft
+
+_log = logging.getLogger("weft")
+
+_STORE_SHARE = 0.3
+_INLINE_BYTES = 100 << 10
+_STORE_BYTES_MIN = 1 << 20
+
+# Options of Ray that have no meaning here, or none yet: accepted, so that programs start.
+_ACCEPTED = frozenset(
+    """labels include_dashboard dashboard_host dashboard_port job_config configure_logging logging_format
+    logging_config runtime_env enable_resource_isolation cgroup_path system_reserved_cpu system_reserved_memory
+    proxy_server_url _system_config _temp_dir _node_ip_address _node_name _memory _plasma_directory
+    _metrics_export_port _enable_object_reconstruction object_spilling_directory _redis_username _redis_password
+    _driver_object_store_memory _tracing_startup_hook _skip_env_hook""".split()
+)
+
+
+class _Session(NamedTuple):
+    directory: str
+    namespace: str
+    context: WeftContext
+
+
+_session: _Session | None = None
+_forked = False
+
+
+class WeftContext(Mapping[str, Any]):
+    """What `init` returns: facts about the session, and a context manager that ends it.
+
+    Example:
+        >>> import weft
+        >>> with weft.init(num_cpus=2) as context:  # doctest: +SKIP
+        ...     print(context.address_info["session_dir"])
+    """
+
+    def __init__(self, address_info: dict[str, Any]) -> None:
+        self.address_info = address_info
+        self.dashboard_url = ""
+        self.python_version = ".".join(str(part) for part in sys.version_info[:3])
+        self.weft_version = self.ray_version = sys.modules["weft"].__version__
+        self.weft_commit = self.ray_commit = ""
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.address_info)
+
+    def __len__(self) -> int:
+        return len(self.address_info)
+
+    def __enter__(self) -> WeftContext:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        shutdown()
+
+    def disconnect(self) -> None:
+        """Ends the session."""
+        shutdown()
+
+    def __repr__(self) -> str:
+        return f"WeftContext({self.address_info!r})"
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    object_store_memory: int | None = None,
+    local_mode: bool = False,
+    ignore_reinit_error: bool = False,
+    log_to_driver: bool | None = None,
+    logging_level: int | str | None = None,
+    namespace: str | None = None,
+    preload: Sequence[str] = (),
+    inline_bytes: int | None = None,
+    **ignored: Any,
+) -> WeftContext:
+    """Starts a session: a node in this process, its worker pool and its object store.
+
+    Args:
+        address: None or "local". Connecting to a cluster is not available yet.
+        num_cpus: Logical CPUs; by default those this process may use.
+        num_gpus: Logical GPUs; 0 by default.
+        resources: Custom resources, name to amount.
+        object_store_memory: Shared memory for objects (bytes); by default 30 % of the machine's.
+        local_mode: Not available yet.
+        ignore_reinit_error: Return the running session instead of raising.
+        log_to_driver: Show what workers print; True by default (environment variable WEFT_LOG_TO_DRIVER).
+        logging_level: Level of the logger "weft".
+        namespace: Namespace of actor names; one of its own by default.
+        preload: Modules that the template process imports, so that no worker has to. They must not start threads.
+        inline_bytes: Values up to this size (bytes) travel in messages; 100 KiB by default.
+        **ignored: Options of Ray that have no meaning here.
+
+    Returns:
+        A mapping with the session's facts, usable as a context manager.
+
+    Raises:
+        RuntimeError: A session runs already.
+        ValueError: An argument has a wrong value, or does not exist.
+        OSError: The node cannot start.
+    """
+    global _session, _forked
+    _check_arguments(address, local_mode, ignored)
+    if logging_level is not None:
+        _log.setLevel(logging_level)
+    if is_initialized():
+        if ignore_reinit_error and _session is not None:
+            return _session.context
+        raise RuntimeError("weft.init() was called before: call weft.shutdown() first, or pass ignore_reinit_error=True")
+    _weft.stop()
+    totals = _totals(num_cpus, num_gpus, resources)
+    store = _store_bytes(object_store_memory)
+    totals["object_store_memory"] = float(store)
+    name = namespace if namespace is not None else secrets.token_hex(8)
+    inline = _INLINE_BYTES if inline_bytes is None else _amount("inline_bytes", inline_bytes)
+    if log_to_driver is None:
+        log_to_driver = os.environ.get("WEFT_LOG_TO_DRIVER", "1") not in ("0", "false", "False")
+    directory = _weft.start(
+        list(totals.items()),
+        max(1, int(totals.get("CPU", 1))),
+        store,
+        int(inline),
+        os.environ.get("WEFT_TMPDIR", "/tmp"),
+        _template_command(preload),
+        name,
+        bool(log_to_driver),
+        secrets.randbits(63) | 1 << 40,
+    )
+    _forked = False
+    node = _weft.identity()[1]
+    socket = os.path.join(directory, "node.sock")
+    context = WeftContext(
+        {
+            "address": "local",
+            "gcs_address": "",
+            "node_id": node,
+            "node_ip_address": "127.0.0.1",
+            "session_dir": directory,
+            "object_store_address": socket,
+            "raylet_socket_name": socket,
+            "webui_url": "",
+            "redis_address": None,
+            "metrics_export_port": None,
+            "dashboard_agent_listen_port": None,
+        }
+    )
+    _session = _Session(directory, name, context)
+    return context
+
+
+def _check_arguments(address: str | None, local_mode: bool, ignored: Mapping[str, Any]) -> None:
+    if address not in (None, "local"):
+        raise ValueError(f"address={address!r}: this version of weft runs on one machine; use None or 'local'")
+    if local_mode:
+        raise ValueError("local_mode=True: this version of weft does not have local mode yet")
+    unknown = sorted(set(ignored) - _ACCEPTED)
+    if unknown:
+        raise ValueError(f"weft.init() has no argument {unknown[0]!r}")
+    if ignored.get("runtime_env"):
+        raise ValueError("runtime_env: this version of weft does not have runtime environments yet")
+
+
+def _amount(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
+    return float(value)
+
+
+def _totals(
+    num_cpus: float | None, num_gpus: float | None, resources: Mapping[str, float] | None
+) -> dict[str, float]:
+    totals = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else _amount("num_cpus", num_cpus)}
+    if num_gpus is not None:
+        gpus = _amount("num_gpus", num_gpus)
+        if gpus != int(gpus):
+            raise ValueError(f"num_gpus must be a whole number, not {num_gpus!r}")
+        totals["GPU"] = gpus
+    totals["memory"] = float(_memory_bytes()) * (1 - _STORE_SHARE)
+    for name, amount in (resources or {}).items():
+        if name in ("CPU", "GPU", "memory", "object_store_memory"):
+            raise ValueError(f"resources[{name!r}]: use the argument of weft.init() for it")
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"resources: a name is a non-empty string, not {name!r}")
+        totals[name] = _amount(f"resources[{name!r}]", amount)
+    totals["node:127.0.0.1"] = 1.0
+    totals["node:__internal_head__"] = 1.0
+    return totals
+
+
+def _memory_bytes() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                total = min(total, int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def _store_bytes(asked: int | None) -> int:
+    if asked is None:
+        return int(_memory_bytes() * _STORE_SHARE) // 4096 * 4096
+    size = int(_amount("object_store_memory", asked))
+    if size < _STORE_BYTES_MIN:
+        raise ValueError(f"object_store_memory must be at least {_STORE_BYTES_MIN} bytes, not {asked!r}")
+    return -(-size // 4096) * 4096
+
+
+def _template_command(preload: Sequence[str]) -> list[str]:
+    if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
+        raise ValueError(f"preload must be a list of module names, not {preload!r}")
+    setup = {
+        "path": [os.getcwd() if entry == "" else entry for entry in sys.path],
+        "prefix": (sys.prefix, sys.exec_prefix),
+        "preload": list(preload),
+    }
+    code = (
+        "import sys; s = " + repr(setup) + "; sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
+        "from weft._template import main; main(s['preload'], sys.argv[1])"
+    )
+    known = (importlib.machinery.BuiltinImporter, importlib.machinery.FrozenImporter, importlib.machinery.PathFinder)
+    # `site` takes most of an interpreter's start. It is only needed for import hooks that it installs.
+    hooked = any(finder not in known for finder in sys.meta_path if not isinstance(finder, zipimport.zipimporter))
+    flags = ["-P"] if hooked and _has_site_hooks() else ["-S", "-P"]
+    return [sys.executable, *flags, "-c", code]
+
+
+def _has_site_hooks() -> bool:
+    names = (type(finder).__module__ + getattr(finder, "__module__", "") for finder in sys.meta_path)
+    return any("editable" in name for name in names)
+
+
+def shutdown(*, wait_for_processes: bool = True) -> None:
+    """Ends the session: every process, file and byte of shared memory of it. May be called again.
+
+    Args:
+        wait_for_processes: Accepted; the call always returns when nothing is left.
+    """
+    global _session
+    _weft.stop()
+    _session = None
+
+
+def is_initialized() -> bool:
+    """Whether a session runs."""
+    return _weft.is_running()
+
+
+def ensure_started() -> _Session:
+    """The session; starts one first, as the verbs do."""
+    if not is_initialized():
+        auto_init()
+    if _session is not None:
+        return _session
+    namespace = _weft.identity()[3]
+    return _Session("", namespace, WeftContext({}))
+
+
+def auto_init() -> None:
+    """Starts a session on first use, unless WEFT_ENABLE_AUTO_CONNECT=0 or this is a forked copy of a driver."""
+    if _forked:
+        raise RuntimeError(
+            "this process was forked from one that uses weft: a session does not survive a fork. "
+            "Call weft.init() here for a session of its own, or use weft tasks instead of fork"
+        )
+    if os.environ.get("WEFT_ENABLE_AUTO_CONNECT", "1") == "0":
+        raise RuntimeError("weft is not started: call weft.init() first (WEFT_ENABLE_AUTO_CONNECT=0)")
+    init()
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes of the cluster.
+
+    Returns:
+        One dict per node, with the keys that Ray has.
+    """
+    ensure_started()
+    node = _weft.identity()[1]
+    host = os.uname().nodename
+    socket = os.path.join(_session.directory, "node.sock") if _session else ""
+    return [
+        {
+            "NodeID": node,
+            "Alive": True,
+            "alive": True,
+            "NodeName": host,
+            "NodeManagerAddress": "127.0.0.1",
+            "NodeManagerHostname": host,
+            "NodeManagerPort": 0,
+            "ObjectManagerPort": 0,
+            "ObjectStoreSocketName": socket,
+            "RayletSocketName": socket,
+            "MetricsExportPort": 0,
+            "MetricsAgentPort": 0,
+            "DashboardAgentListenPort": 0,
+            "RuntimeEnvAgentPort": 0,
+            "Resources": cluster_resources(),
+            "Labels": {"weft.io/node-id": node},
+            "DeathReason": 0,
+            "DeathReasonMessage": "",
+        }
+    ]
+
+
+def cluster_resources() -> dict[str, float]:
+    """All logical resources: name to amount (CPUs, GPUs, bytes of memory, custom units)."""
+    return _weft.resources(False)
+
+
+def available_resources() -> dict[str, float]:
+    """The logical resources that are free now: name to amount."""
+    return _weft.resources(True)
+
+
+def _after_fork() -> None:
+    global _session, _forked
+    if _session is not None:
+        _forked = True
+        _session = None
+        _weft.forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(shutdown)

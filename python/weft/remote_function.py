@@ -1,0 +1,170 @@
+"""Remote functions: `@weft.remote` on a function, `.remote(...)`, `.options(...)`, and `cancel`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
+
+from weft import _weft
+from weft._signature import describe
+from weft.options import check_combination, resources_of, validate
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from weft.actor import ActorClass
+    from weft.options import TaskOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MAX_RETRIES = 3
+
+
+class RemoteFunction(Generic[P, T]):
+    """A function whose calls run as tasks on other processes.
+
+    Made by `weft.remote`; calling it directly is an error. `remote(*args, **kwargs)` submits a task and returns
+    an `ObjectRef` at once (a list of them for `num_returns` > 1, None for 0). Arguments that are references are
+    replaced by their values before the function runs; references inside other arguments stay references.
+
+    Example:
+        >>> import weft
+        >>> @weft.remote(num_cpus=0.5)
+        ... def double(x: int) -> int:
+        ...     return 2 * x
+        >>> weft.get(double.remote(21))  # doctest: +SKIP
+        42
+    """
+
+    remote: Callable[P, _weft.ObjectRef[T]]
+
+    def __init__(
+        self, function: Callable[P, T], options: dict[str, Any], exported: _weft.Exported | None = None
+    ) -> None:
+        check_combination("task", options)
+        name = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._options = options
+        retry = options.get("retry_exceptions") or False
+        if exported is None or isinstance(retry, tuple):
+            exported = _weft.Exported(function, name, retry if isinstance(retry, tuple) else None)
+        self._exported = exported
+        self.__name__ = name
+        self.__doc__ = getattr(function, "__doc__", None)
+        self.__module__ = getattr(function, "__module__", __name__)
+        self.__wrapped__ = function
+        signature = describe(function, name)
+        returns = options.get("num_returns")
+        self.remote = _weft.TaskSubmitter(
+            exported,
+            options.get("name") or name,
+            list(resources_of(options, "task").items()),
+            1 if returns is None else returns,
+            options.get("max_retries", _MAX_RETRIES),
+            bool(retry),
+            signature.arity(),
+            signature.check,
+        )
+
+    def options(self, **options: Unpack[TaskOptions]) -> RemoteFunction[P, T]:
+        """The same function with other options.
+
+        Args:
+            **options: As for `weft.remote`; what is not given stays.
+
+        Returns:
+            A new remote function; this one is unchanged.
+
+        Raises:
+            ValueError: An option does not exist or has a wrong value.
+        """
+        merged = self._options | validate("task", cast("dict[str, Any]", options))
+        return RemoteFunction(self._function, merged, self._exported)
+
+    def _remote(
+        self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
+        target = self.options(**options) if options else self
+        return target.remote(*(args or ()), **(kwargs or {}))  # type: ignore[call-arg]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"{self.__name__} is a remote function: call {self.__name__}.remote(...) to run it as a task, "
+            f"or {self.__name__}._function(...) to run it here"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteFunction, (self._function, self._options)
+
+    def __repr__(self) -> str:
+        return f"RemoteFunction({self.__name__})"
+
+
+def _make(target: Any, options: dict[str, Any]) -> Any:
+    if inspect.isclass(target):
+        from weft.actor import ActorClass
+
+        return ActorClass(target, validate("actor", options))
+    if isinstance(target, RemoteFunction):
+        raise TypeError(f"{target.__name__} is a remote function already: use .options(...) to change its options")
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        raise ValueError(
+            f"{target.__name__} is an async function: async functions run as methods of actors. "
+            "Make it an async method of a class, or call asyncio.run() in a plain function"
+        )
+    if not callable(target):
+        raise TypeError(f"weft.remote takes a function or a class, not {type(target).__name__}")
+    return RemoteFunction(target, validate("task", options))
+
+
+@overload
+def remote(target: type[T], /) -> ActorClass[T]: ...
+@overload
+def remote(target: Callable[P, T], /) -> RemoteFunction[P, T]: ...
+@overload
+def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(*targets: Any, **options: Any) -> Any:
+    """Makes a function or class remote.
+
+    Args:
+        *targets: The function or class, when used without options.
+        **options: Options of tasks (`weft.options.TaskOptions`) or actors (`weft.options.ActorOptions`).
+
+    Returns:
+        A `RemoteFunction` or `ActorClass`, or a decorator when options are given.
+
+    Raises:
+        TypeError: The target is neither a function nor a class.
+        ValueError: An option does not exist or has a wrong value.
+    """
+    if len(targets) == 1 and not options and (callable(targets[0]) or isinstance(targets[0], RemoteFunction)):
+        return _make(targets[0], {})
+    if targets:
+        raise TypeError(
+            "weft.remote is used as @weft.remote, @weft.remote(num_cpus=2, ...) or weft.remote(function): "
+            f"positional arguments {targets!r} are not options"
+        )
+    return lambda target: _make(target, options)
+
+
+def cancel(ref: _weft.ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:
+    """Cancels the task that makes an object.
+
+    A queued task never runs. A running one is interrupted (`KeyboardInterrupt` in a task, cancellation of the
+    coroutine in an asyncio actor, a flag in the runtime context of other actor calls), also while it sleeps; with
+    `force` its worker process is killed. A task that has ended keeps its result. A cancelled task is never retried.
+
+    Args:
+        ref: What the task returned.
+        force: Kill the worker process.
+        recursive: Cancel what the task has submitted, too.
+
+    Raises:
+        TypeError: `ref` is not an `ObjectRef`.
+        ValueError: `force` with a call of an actor.
+    """
+    if not isinstance(ref, _weft.ObjectRef):
+        raise TypeError(f"weft.cancel() takes an ObjectRef, not {type(ref).__name__}")
+    _weft.cancel_task(ref, force, recursive)

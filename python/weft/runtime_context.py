@@ -1,0 +1,101 @@
+"""Where a piece of code runs: ids of job, node, worker, task and actor; what it was granted."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from weft import _weft
+
+
+def _worker() -> Any:
+    from weft import _worker
+
+    return _worker
+
+
+class RuntimeContext:
+    """Facts about the running code. Ids are hex strings; None where there is no such thing."""
+
+    def get_job_id(self) -> str:
+        """Id of the driver's job."""
+        return _weft.identity()[2]
+
+    def get_node_id(self) -> str:
+        """Id of the node."""
+        return _weft.identity()[1]
+
+    def get_worker_id(self) -> str:
+        """Id of this process."""
+        return _weft.identity()[0]
+
+    def get_task_id(self) -> str | None:
+        """Id of the running task or actor call."""
+        current = _weft.current_task()
+        return current[0] if current else None
+
+    def get_task_name(self) -> str | None:
+        """Display name of the running task."""
+        return _weft.current_name()
+
+    get_task_function_name = get_task_name
+
+    def get_actor_id(self) -> str | None:
+        """Id of the actor this code runs in."""
+        identity: str | None = _worker().actor_id
+        return identity
+
+    def get_actor_name(self) -> str | None:
+        """Name of the actor; None when it has none."""
+        return None
+
+    def get_placement_group_id(self) -> str | None:
+        """Always None: there are no placement groups yet."""
+        return None
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of actor names."""
+        return _weft.identity()[3]
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        """GPUs of this task or actor."""
+        return {"GPU": [str(index) for index in get_gpu_ids()]}
+
+    def was_current_actor_reconstructed(self) -> bool:
+        """Always False: actors do not restart yet."""
+        return False
+
+    def is_canceled(self) -> bool:
+        """Whether the running call was cancelled; for actor calls, which are not interrupted."""
+        return _weft.is_cancelled()
+
+    def get(self) -> dict[str, Any]:
+        """All of it as a dict."""
+        facts = {"job_id": self.get_job_id(), "node_id": self.get_node_id(), "namespace": self.namespace}
+        if self.get_task_id() is not None:
+            facts["task_id"] = self.get_task_id() or ""
+        if self.get_actor_id() is not None:
+            facts["actor_id"] = self.get_actor_id() or ""
+        return facts
+
+
+_CONTEXT = RuntimeContext()
+
+
+def get_runtime_context() -> RuntimeContext:
+    """The runtime context; starts a session if none runs."""
+    from weft.context import ensure_started
+
+    ensure_started()
+    return _CONTEXT
+
+
+def get_gpu_ids() -> list[int]:
+    """Indices of the GPUs of the running task or actor."""
+    current = _weft.current_task()
+    if current and current[1]:
+        return list(current[1])
+    if _worker().actor_id is not None:
+        return [int(index) for index in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if index.isdigit()]
+    return []
