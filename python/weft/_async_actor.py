@@ -23,8 +23,8 @@ class _Selector(selectors.EpollSelector):
     def select(self, timeout: float | None = None) -> Any:
         if timeout is not None and timeout <= 0:
             return super().select(timeout)
-        # True when something came: the wait below then ends at once, for the sockets were only looked at.
-        if _weft.loop_waits(True, True):
+        # True when there are calls to take: the loop must not block.
+        if _weft.loop_waits(True, len(_running) < _limit):
             _schedule_drain()
             return super().select(0)
         try:

@@ -197,6 +197,7 @@ class ActorClass(Generic[C]):
         return target.remote(*(args or ()), **(kwargs or {}))
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses a direct call."""
         raise TypeError(f"{self.__name__} is an actor class: create an actor with {self.__name__}.remote(...)")
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
@@ -250,13 +251,12 @@ class ActorMethod:
         ref, name, info, before = self._parts
         return ActorMethod(ref, name, info, before | validate("method", cast("dict[str, Any]", options)))
 
-    def _remote(
-        self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
-    ) -> Any:
+    def _remote(self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses a direct call."""
         name = self._parts[1]
         raise TypeError(f"methods of actors are called with .remote(): use handle.{name}.remote(...)")
 
@@ -319,7 +319,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """
     from weft.context import ensure_started
 
-    if not isinstance(name, str) or not name:
+    if not name:
         raise ValueError(f"an actor's name is a non-empty string, not {name!r}")
     context = ensure_started()
     ref, info = _weft.find_name(namespace or context.namespace, name)

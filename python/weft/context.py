@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import importlib.machinery
 import logging
 import os
 import secrets
 import sys
-import zipimport
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,11 +20,36 @@ _STORE_BYTES_MIN = 1 << 20
 
 # Options of Ray that have no meaning here, or none yet: accepted, so that programs start.
 _ACCEPTED = frozenset(
-    """labels include_dashboard dashboard_host dashboard_port job_config configure_logging logging_format
-    logging_config runtime_env enable_resource_isolation cgroup_path system_reserved_cpu system_reserved_memory
-    proxy_server_url _system_config _temp_dir _node_ip_address _node_name _memory _plasma_directory
-    _metrics_export_port _enable_object_reconstruction object_spilling_directory _redis_username _redis_password
-    _driver_object_store_memory _tracing_startup_hook _skip_env_hook""".split()
+    [
+        "labels",
+        "include_dashboard",
+        "dashboard_host",
+        "dashboard_port",
+        "job_config",
+        "configure_logging",
+        "logging_format",
+        "logging_config",
+        "runtime_env",
+        "enable_resource_isolation",
+        "cgroup_path",
+        "system_reserved_cpu",
+        "system_reserved_memory",
+        "proxy_server_url",
+        "_system_config",
+        "_temp_dir",
+        "_node_ip_address",
+        "_node_name",
+        "_memory",
+        "_plasma_directory",
+        "_metrics_export_port",
+        "_enable_object_reconstruction",
+        "object_spilling_directory",
+        "_redis_username",
+        "_redis_password",
+        "_driver_object_store_memory",
+        "_tracing_startup_hook",
+        "_skip_env_hook",
+    ]
 )
 
 
@@ -127,7 +150,9 @@ def init(
     if is_initialized():
         if ignore_reinit_error and _session is not None:
             return _session.context
-        raise RuntimeError("weft.init() was called before: call weft.shutdown() first, or pass ignore_reinit_error=True")
+        raise RuntimeError(
+            "weft.init() was called before: call weft.shutdown() first, or pass ignore_reinit_error=True"
+        )
     _weft.stop()
     totals = _totals(num_cpus, num_gpus, resources)
     store = _store_bytes(object_store_memory)
@@ -141,7 +166,7 @@ def init(
         max(1, int(totals.get("CPU", 1))),
         store,
         int(inline),
-        os.environ.get("WEFT_TMPDIR", "/tmp"),
+        os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
         _template_command(preload),
         name,
         bool(log_to_driver),
@@ -187,9 +212,7 @@ def _amount(name: str, value: Any) -> float:
     return float(value)
 
 
-def _totals(
-    num_cpus: float | None, num_gpus: float | None, resources: Mapping[str, float] | None
-) -> dict[str, float]:
+def _totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[str, float] | None) -> dict[str, float]:
     totals = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else _amount("num_cpus", num_cpus)}
     if num_gpus is not None:
         gpus = _amount("num_gpus", num_gpus)
@@ -200,8 +223,8 @@ def _totals(
     for name, amount in (resources or {}).items():
         if name in ("CPU", "GPU", "memory", "object_store_memory"):
             raise ValueError(f"resources[{name!r}]: use the argument of weft.init() for it")
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"resources: a name is a non-empty string, not {name!r}")
+        if not name:
+            raise ValueError("resources: a name is a non-empty string")
         totals[name] = _amount(f"resources[{name!r}]", amount)
     totals["node:127.0.0.1"] = 1.0
     totals["node:__internal_head__"] = 1.0
@@ -240,16 +263,10 @@ def _template_command(preload: Sequence[str]) -> list[str]:
         "import sys; s = " + repr(setup) + "; sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
         "from weft._template import main; main(s['preload'], sys.argv[1])"
     )
-    known = (importlib.machinery.BuiltinImporter, importlib.machinery.FrozenImporter, importlib.machinery.PathFinder)
-    # `site` takes most of an interpreter's start. It is only needed for import hooks that it installs.
-    hooked = any(finder not in known for finder in sys.meta_path if not isinstance(finder, zipimport.zipimporter))
-    flags = ["-P"] if hooked and _has_site_hooks() else ["-S", "-P"]
+    # `site` takes most of an interpreter's start. It is only needed for import hooks of editable installs.
+    needs_site = any("editable" in f"{type(finder).__module__}{finder!r}" for finder in sys.meta_path)
+    flags = ["-P"] if needs_site else ["-S", "-P"]
     return [sys.executable, *flags, "-c", code]
-
-
-def _has_site_hooks() -> bool:
-    names = (type(finder).__module__ + getattr(finder, "__module__", "") for finder in sys.meta_path)
-    return any("editable" in name for name in names)
 
 
 def shutdown(*, wait_for_processes: bool = True) -> None:

@@ -83,13 +83,12 @@ class RemoteFunction(Generic[P, T]):
         merged = self._options | validate("task", cast("dict[str, Any]", options))
         return RemoteFunction(self._function, merged, self._exported)
 
-    def _remote(
-        self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
-    ) -> Any:
+    def _remote(self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         target = self.options(**options) if options else self
-        return target.remote(*(args or ()), **(kwargs or {}))  # type: ignore[call-arg]
+        return target.remote(*(args or ()), **(kwargs or {}))
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses a direct call."""
         raise TypeError(
             f"{self.__name__} is a remote function: call {self.__name__}.remote(...) to run it as a task, "
             f"or {self.__name__}._function(...) to run it here"
@@ -120,7 +119,7 @@ def _make(target: Any, options: dict[str, Any]) -> Any:
 
 
 @overload
-def remote(target: type[T], /) -> ActorClass[T]: ...
+def remote(target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
 @overload
 def remote(target: Callable[P, T], /) -> RemoteFunction[P, T]: ...
 @overload

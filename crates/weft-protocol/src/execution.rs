@@ -7,7 +7,7 @@
 //! - E1: every pushed task is answered once: by a reply or by being returned.
 //! - E2: actor calls of one caller start in the order they were pushed.
 //!
-//! It never runs anything: the shell takes tasks with [`Execution::next`] and reports their end.
+//! It never runs anything: the shell takes tasks with [`Execution::take_next`] and reports their end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -101,13 +101,9 @@ impl Execution {
     }
 
     /// The next task to run. It is running from now on.
-    pub fn next(&mut self) -> Option<Incoming> {
+    pub fn take_next(&mut self) -> Option<Incoming> {
         let incoming = self.queue.pop_front()?;
-        let running = Running {
-            from: incoming.from,
-            uses: incoming.uses(),
-            cancelled: false,
-        };
+        let running = Running { from: incoming.from, uses: incoming.uses(), cancelled: false };
         self.running.insert(incoming.push.spec.task, running);
         Some(incoming)
     }
@@ -119,8 +115,7 @@ impl Execution {
 
     /// Takes out every queued task that may run elsewhere.
     pub fn return_queued(&mut self) -> Vec<Incoming> {
-        let is_task =
-            |incoming: &Incoming| matches!(incoming.push.spec.kind, TaskKind::Task(_));
+        let is_task = |incoming: &Incoming| matches!(incoming.push.spec.kind, TaskKind::Task(_));
         let (back, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(is_task);
         self.queue = stay;
@@ -163,8 +158,7 @@ impl Execution {
         let (gone, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|i| i.from == from);
         self.queue = stay;
-        let running =
-            self.running.iter().filter(|(_, r)| r.from == from).map(|(task, _)| *task).collect();
+        let running = self.running.iter().filter(|(_, r)| r.from == from).map(|(task, _)| *task).collect();
         (gone.into(), running)
     }
 

@@ -380,11 +380,8 @@ impl NodeCore {
         if self.clients.contains_key(&to) {
             self.introduce(from, to, out);
         } else {
-            let gone = WorkerGone {
-                worker: to,
-                reason: "it had ended before".to_owned(),
-                last_started: None,
-            };
+            let gone =
+                WorkerGone { worker: to, reason: "it had ended before".to_owned(), last_started: None };
             out.push(NodeAction::Send(from, Box::new(gone.into())));
         }
     }
@@ -439,10 +436,8 @@ impl NodeCore {
             if !self.resources.is_feasible(&demand.resources) {
                 if !demand.reported {
                     demand.reported = true;
-                    let report = Infeasible {
-                        asked: demand.resources.clone(),
-                        total: self.resources.total().clone(),
-                    };
+                    let report =
+                        Infeasible { asked: demand.resources.clone(), total: self.resources.total().clone() };
                     out.push(NodeAction::Send(*id, Box::new(report.into())));
                 }
                 continue;
@@ -500,11 +495,8 @@ impl NodeCore {
     }
 
     fn start_workers(&mut self, out: &mut NodeActions) {
-        let mut starting =
-            self.workers.values().filter(|w| w.state == WorkerState::Starting).count();
-        while starting < self.placements.len().min(WORKERS_STARTING_MAX)
-            && self.workers.len() < WORKERS_MAX
-        {
+        let mut starting = self.workers.values().filter(|w| w.state == WorkerState::Starting).count();
+        while starting < self.placements.len().min(WORKERS_STARTING_MAX) && self.workers.len() < WORKERS_MAX {
             let id = self.new_worker_id();
             let worker = Worker { state: WorkerState::Starting, blocked: false, pid: 0 };
             self.workers.insert(id, worker);
@@ -518,8 +510,7 @@ impl NodeCore {
         let waits = |client: &Client| {
             client.demands.values().any(|d| d.count > 0 && self.resources.is_feasible(&d.resources))
         };
-        let Some(fewest) = self.clients.values().filter(|c| waits(c)).map(|c| c.leases).min()
-        else {
+        let Some(fewest) = self.clients.values().filter(|c| waits(c)).map(|c| c.leases).min() else {
             return;
         };
         let most = self.clients.iter_mut().max_by_key(|(_, client)| client.leases);
@@ -543,10 +534,8 @@ impl NodeCore {
             })
             .collect();
         let excess = idle.len().saturating_sub(self.pool_size);
-        for (worker, _) in idle
-            .into_iter()
-            .filter(|(_, since)| now.since(*since) >= WORKER_IDLE_NANOS)
-            .take(excess)
+        for (worker, _) in
+            idle.into_iter().filter(|(_, since)| now.since(*since) >= WORKER_IDLE_NANOS).take(excess)
         {
             // Not idle any more: it may not be granted between this message and its end.
             self.workers[&worker].state = WorkerState::Leased(LeaseId(0));

@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_wire::message::{
-    ActorReady, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure,
-    FailureCode, KillActor, LeaseGranted, Message, Outcome, Push, Reply, Return, Returned,
-    StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    ActorReady, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure, FailureCode, KillActor,
+    LeaseGranted, Message, Outcome, Push, Reply, Return, Returned, StillRead, SubscribeActor, TaskKind,
+    TaskSpec, WorkerGone,
 };
 use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -26,7 +26,7 @@ use crate::actors::{ActorPlace, Callers};
 use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
 use crate::ownership::{Ownership, Slot};
 use crate::table::{Map, Set};
-use crate::tasks::{Leases, Pending, Pendings, State};
+use crate::tasks::{Leases, Pending, Pendings, Replied, State};
 use crate::time::Instant;
 
 mod executing;
@@ -214,11 +214,9 @@ impl WorkerCore {
     }
 
     fn failed_dependency(&self, spec: &TaskSpec) -> Option<Failure> {
-        spec.dependencies.iter().find_map(|object| {
-            match self.ownership.record(*object)?.slot.outcome()? {
-                Outcome::Failed(failure) => Some((**failure).clone()),
-                Outcome::Inline(_) | Outcome::Stored(_) => None,
-            }
+        spec.dependencies.iter().find_map(|object| match self.ownership.record(*object)?.slot.outcome()? {
+            Outcome::Failed(failure) => Some((**failure).clone()),
+            Outcome::Inline(_) | Outcome::Stored(_) => None,
         })
     }
 
@@ -243,14 +241,7 @@ impl WorkerCore {
         }
     }
 
-    fn push(
-        &mut self,
-        number: u64,
-        worker: WorkerId,
-        gpus: Vec<u32>,
-        estimate: u64,
-        out: &mut Actions,
-    ) {
+    fn push(&mut self, number: u64, worker: WorkerId, gpus: Vec<u32>, estimate: u64, out: &mut Actions) {
         let pending = self.pendings.get_mut(number).expect("only pending tasks are pushed");
         pending.state = State::Pushed { worker, estimate };
         let spec = pending.spec.clone();
@@ -310,18 +301,10 @@ impl WorkerCore {
         }
     }
 
-    fn resolve(
-        &mut self,
-        object: ObjectId,
-        outcome: Outcome,
-        contained: &[ObjectId],
-        out: &mut Actions,
-    ) {
+    fn resolve(&mut self, object: ObjectId, outcome: Outcome, contained: &[ObjectId], out: &mut Actions) {
         let resolved = self.ownership.resolve(object, outcome, contained, out);
         for number in resolved.dependents {
-            if let Some(Pending { state: State::Waiting { missing }, .. }) =
-                self.pendings.get_mut(number)
-            {
+            if let Some(Pending { state: State::Waiting { missing }, .. }) = self.pendings.get_mut(number) {
                 *missing -= 1;
                 if *missing == 0 {
                     self.unblocked.push_back(number);
@@ -420,7 +403,9 @@ impl WorkerCore {
         match spec.kind {
             TaskKind::Task(shape) => {
                 let function = spec.function;
-                self.leases.on_reply(shape, worker, number, estimate, function, reply.nanos, now);
+                let nanos = reply.nanos;
+                let replied = Replied { shape, worker, task: number, estimate, function, nanos };
+                self.leases.on_reply(&replied, now);
                 if again {
                     self.leases.enqueue(shape, number);
                 } else {
@@ -460,8 +445,7 @@ impl WorkerCore {
         // Last first, so that they stand at the front in their old order.
         for task in returned.tasks.iter().rev() {
             let Some(pending) = self.pendings.get_mut(task.number) else { continue };
-            let (TaskKind::Task(shape), State::Pushed { estimate, .. }) =
-                (pending.spec.kind, &pending.state)
+            let (TaskKind::Task(shape), State::Pushed { estimate, .. }) = (pending.spec.kind, &pending.state)
             else {
                 continue;
             };
@@ -641,10 +625,7 @@ fn uses(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
 }
 
 fn cancelled_failure(task: TaskId) -> Failure {
-    Failure::new(
-        FailureCode::Cancelled,
-        format!("task {} was cancelled", hex(task)),
-    )
+    Failure::new(FailureCode::Cancelled, format!("task {} was cancelled", hex(task)))
 }
 
 fn crashed_failure(spec: &TaskSpec, reason: &str) -> Failure {

@@ -68,16 +68,15 @@ pub fn encode_arguments(
         block: Blob::from(writer.out.as_slice()),
         dependencies: writer.dependencies.into(),
         references: ids(&writer.references).into(),
-        _handles: { writer.handles.extend(writer.references); writer.handles },
+        _handles: {
+            writer.handles.extend(writer.references);
+            writer.handles
+        },
     })
 }
 
 impl Writer<'_> {
-    fn argument(
-        &mut self,
-        value: &Bound<'_, PyAny>,
-        what: impl FnOnce() -> String,
-    ) -> PyResult<()> {
+    fn argument(&mut self, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
         if let Ok(reference) = value.cast_exact::<ObjectRef>() {
             reference.get().check_session()?;
             reference.get().register();
@@ -92,8 +91,8 @@ impl Writer<'_> {
         self.out.truncate(start);
         let py = value.py();
         let before = self.references.len();
-        let encoded = encode(value, &mut self.references)
-            .map_err(|error| explain(py, value, &error, &what()))?;
+        let encoded =
+            encode(value, &mut self.references).map_err(|error| explain(py, value, &error, &what()))?;
         if encoded.size() as u64 <= self.client.welcome.inline_bytes {
             self.out.extend_from_slice(&[0; 5]);
             self.out.extend_from_slice(&encoded.into_bytes(py));
@@ -123,9 +122,9 @@ impl Writer<'_> {
 
 /// Names the culprit of a failed pickling.
 pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &str) -> PyErr {
-    let explained = py.import("weft._errors").and_then(|errors| {
-        errors.call_method1("explain_pickle_failure", (value, error.value(py), what))
-    });
+    let explained = py
+        .import("weft._errors")
+        .and_then(|errors| errors.call_method1("explain_pickle_failure", (value, error.value(py), what)));
     match explained {
         Ok(explained) => {
             let explained = PyErr::from_value(explained);
@@ -197,8 +196,8 @@ struct Block<'a> {
 impl<'a> Block<'a> {
     fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
         let split = self.bytes.split_at_checked(count);
-        let (head, rest) = split
-            .ok_or_else(|| pyo3::exceptions::PyValueError::new_err("the arguments are garbled"))?;
+        let (head, rest) =
+            split.ok_or_else(|| pyo3::exceptions::PyValueError::new_err("the arguments are garbled"))?;
         self.bytes = rest;
         Ok(head)
     }

@@ -126,8 +126,7 @@ pub fn reserve(
     description: Vec<u8>,
 ) -> PyResult<()> {
     let description = Blob::from(description);
-    let question =
-        move |request| ReserveName { request, namespace, name, actor, description }.into();
+    let question = move |request| ReserveName { request, namespace, name, actor, description }.into();
     match ask(py, client, question)?.error {
         Some(error) => Err(crate::verbs::system_error(py, 17, &error)),
         None => Ok(()),
@@ -232,7 +231,7 @@ impl Template {
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<(u64, i32, i32, i32)>> {
         use std::os::fd::IntoRawFd;
         loop {
-            match self.inner.next() {
+            match self.inner.next_request() {
                 Ok(None) => return Ok(None),
                 Ok(Some(request)) => {
                     return Ok(Some((

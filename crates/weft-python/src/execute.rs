@@ -53,17 +53,17 @@ pub fn load<'py>(
     if let Some((function, retry_on)) = known {
         return Ok((function.into_bound(py), retry_on.into_bound(py)));
     }
-    let (define, met) = client.step(|core, _| {
-        let define = core.function(function)?;
-        let table = core.ownership_mut();
-        let met: Vec<Met> = define.references.iter().map(|id| (*id, table.meet(*id))).collect();
-        Some((define, met))
-    })
-    .ok_or_else(|| PyValueError::new_err("the code of this task never came: this is a defect of weft"))?;
+    let (define, met) = client
+        .step(|core, _| {
+            let define = core.function(function)?;
+            let table = core.ownership_mut();
+            let met: Vec<Met> = define.references.iter().map(|id| (*id, table.meet(*id))).collect();
+            Some((define, met))
+        })
+        .ok_or_else(|| PyValueError::new_err("the code of this task never came: this is a defect of weft"))?;
     let pair = unpickle(py, client, &define, &met)?;
     let (target, retry_on): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
-    let loaded =
-        Loaded { function: target.clone().unbind(), retry_on: retry_on.clone().unbind() };
+    let loaded = Loaded { function: target.clone().unbind(), retry_on: retry_on.clone().unbind() };
     FUNCTIONS.with_borrow_mut(|functions| functions.insert(function, loaded));
     Ok((target, retry_on))
 }
@@ -87,12 +87,7 @@ pub enum Callee<'py> {
 }
 
 /// Runs a task to its end. Never raises: what goes wrong becomes the task's outcome.
-pub fn run<'py>(
-    py: Python<'py>,
-    client: &Arc<Client>,
-    incoming: Incoming,
-    callee: &Callee<'py>,
-) -> Ended {
+pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, callee: &Callee<'py>) -> Ended {
     let spec = &incoming.push.spec;
     let start = time();
     client.mapping().note_started(client.welcome.cell, spec.task);
@@ -122,11 +117,7 @@ pub fn run<'py>(
 }
 
 /// A method of an actor, or one of the built-in ones.
-pub fn method<'py>(
-    py: Python<'py>,
-    actor: &Bound<'py, PyAny>,
-    name: &str,
-) -> PyResult<Bound<'py, PyAny>> {
+pub fn method<'py>(py: Python<'py>, actor: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     if name.starts_with("__ray_") || name.starts_with("__weft_") {
         return py.import("weft._worker")?.call_method1("builtin_method", (actor, name));
     }
@@ -167,9 +158,10 @@ pub fn end(
 
 fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyKeyboardInterrupt>(py)
-        || error.get_type(py).name().is_ok_and(|name| {
-            name == "CancelledError" || name.to_string().contains("TaskCancelledError")
-        })
+        || error
+            .get_type(py)
+            .name()
+            .is_ok_and(|name| name == "CancelledError" || name.to_string().contains("TaskCancelledError"))
 }
 
 fn is_retried(error: &PyErr, retry_on: Option<&Bound<'_, PyAny>>, py: Python<'_>) -> bool {
@@ -194,11 +186,7 @@ pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -
         errors.call_method1("pack_task_error", (error.value(py), name, pid, title, actor))
     });
     let payload = packed.and_then(|packed| Ok(Blob::from(packed.cast::<PyBytes>()?.as_bytes())));
-    Failure {
-        code: FailureCode::Task,
-        message: String::new(),
-        payload: payload.ok(),
-    }
+    Failure { code: FailureCode::Task, message: String::new(), payload: payload.ok() }
 }
 
 fn pack(
@@ -218,10 +206,8 @@ fn pack(
                 ))
             };
             let kind = value.get_type();
-            let values: Vec<Bound<'_, PyAny>> = value
-                .try_iter()
-                .map_err(|_| wrong(format!("a single {kind}")))?
-                .collect::<PyResult<_>>()?;
+            let values: Vec<Bound<'_, PyAny>> =
+                value.try_iter().map_err(|_| wrong(format!("a single {kind}")))?.collect::<PyResult<_>>()?;
             if values.len() != count as usize {
                 return Err(wrong(format!("{} values", values.len())));
             }
@@ -251,8 +237,7 @@ fn pack_one(
         ));
     }
     let mut inner = Vec::new();
-    let encoded =
-        encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
+    let encoded = encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
     let outcome = encoded.store(py, client)?;
     let contained = ids(&inner);
     handles.extend(inner);

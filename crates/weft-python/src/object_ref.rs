@@ -94,8 +94,8 @@ impl ObjectRef {
     }
 
     fn __hash__(&self) -> u64 {
-        let mixed = self.id.task.number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ self.id.task.owner.0.rotate_left(32);
+        let mixed =
+            self.id.task.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.id.task.owner.0.rotate_left(32);
         mixed ^ u64::from(self.id.index)
     }
 
@@ -152,10 +152,7 @@ thread_local! {
 }
 
 /// Runs `work`, in which references are collected after those of `found`.
-pub fn serialising<R>(
-    found: &mut Vec<Py<ObjectRef>>,
-    work: impl FnOnce() -> PyResult<R>,
-) -> PyResult<R> {
+pub fn serialising<R>(found: &mut Vec<Py<ObjectRef>>, work: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     WRITING.with_borrow_mut(|stack| stack.push(std::mem::take(found)));
     let result = work();
     *found = WRITING.with_borrow_mut(Vec::pop).expect("pushed above");
@@ -188,16 +185,13 @@ pub fn _met(index: usize) -> PyResult<ObjectRef> {
             let (id, slot) = met.get(index)?;
             Some(ObjectRef::new(*id, slot.clone(), client.clone()))
         })
-        .ok_or_else(|| {
-            PyValueError::new_err("this pickle was made inside weft and can only be read by weft")
-        })
+        .ok_or_else(|| PyValueError::new_err("this pickle was made inside weft and can only be read by weft"))
 }
 
 /// The reference with this id, from a pickle that did not pass through weft.
 #[pyfunction]
 pub fn _out_of_band(py: Python<'_>, id: &[u8]) -> PyResult<ObjectRef> {
-    let id = ObjectId::from_bytes(id)
-        .ok_or_else(|| PyValueError::new_err("an object id has 20 bytes"))?;
+    let id = ObjectId::from_bytes(id).ok_or_else(|| PyValueError::new_err("an object id has 20 bytes"))?;
     let client = session::client(py)?;
     let slot = client.step(|core, _| {
         core.ownership_mut().add_use(id);
@@ -210,7 +204,6 @@ pub fn _out_of_band(py: Python<'_>, id: &[u8]) -> PyResult<ObjectRef> {
 pub fn ids(refs: &[Py<ObjectRef>]) -> Vec<ObjectId> {
     refs.iter().map(|reference| reference.get().id).collect()
 }
-
 
 /// References collected so far for the value that is written.
 pub fn found_count() -> usize {

@@ -174,11 +174,7 @@ fn check_arguments(
     Ok(())
 }
 
-fn submit<'py>(
-    py: Python<'py>,
-    client: &Arc<Client>,
-    spec: TaskSpec,
-) -> PyResult<Bound<'py, PyAny>> {
+fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResult<Bound<'py, PyAny>> {
     let (task, returns) = (spec.task, spec.returns);
     let parent = session::task_id();
     let spec = Arc::new(spec);
@@ -191,9 +187,7 @@ fn submit<'py>(
     let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
     let refs = (0..)
         .zip(&slots)
-        .map(|(index, slot)| {
-            Bound::new(py, ObjectRef::new(task.object(index), slot.clone(), client.clone()))
-        })
+        .map(|(index, slot)| Bound::new(py, ObjectRef::new(task.object(index), slot.clone(), client.clone())))
         .collect::<PyResult<Vec<_>>>()?;
     client.step(|core, out| core.submit(spec, slots, parent, out));
     if returns == 0 {
@@ -312,4 +306,3 @@ pub fn create_actor(
     client.flush_now();
     Ok(reference)
 }
-

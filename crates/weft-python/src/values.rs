@@ -159,8 +159,7 @@ fn imported<'py>(
     module: &str,
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyAny>> {
-    let function =
-        cell.get_or_try_init(py, || Ok::<_, PyErr>(py.import(module)?.getattr(name)?.unbind()))?;
+    let function = cell.get_or_try_init(py, || Ok::<_, PyErr>(py.import(module)?.getattr(name)?.unbind()))?;
     Ok(function.bind(py))
 }
 
@@ -198,10 +197,7 @@ fn pickled<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let options = PyDict::new(py);
     options.set_item(intern!(py, "protocol"), 5)?;
-    options.set_item(
-        intern!(py, "buffer_callback"),
-        buffers.getattr(intern!(py, "append"))?,
-    )?;
+    options.set_item(intern!(py, "buffer_callback"), buffers.getattr(intern!(py, "append"))?)?;
     let dumps = imported(py, &PICKLE_DUMPS, "pickle", "dumps")?;
     let before = crate::object_ref::found_count();
     if let Ok(pickle) = dumps.call((value,), Some(&options)) {
@@ -307,7 +303,8 @@ impl Encoded {
         if size as u64 <= client.welcome.inline_bytes {
             return Ok(Outcome::Inline(Blob::from(self.into_bytes(py))));
         }
-        let location = py.detach(|| client.allocate(size as u64)).map_err(|message| store_full(py, message))?;
+        let location =
+            py.detach(|| client.allocate(size as u64)).map_err(|message| store_full(py, message))?;
         // SAFETY: the block was just allocated for us and nobody else knows it.
         let to = unsafe { client.mapping().bytes_mut(location.offset, location.length) };
         self.write(py, to);
@@ -342,11 +339,7 @@ impl Drop for View {
 
 #[pymethods]
 impl View {
-    unsafe fn __getbuffer__(
-        slf: Bound<'_, Self>,
-        view: *mut ffi::Py_buffer,
-        flags: c_int,
-    ) -> PyResult<()> {
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no buffer to fill"));
         }
@@ -372,9 +365,7 @@ impl View {
     fn bytes(&self) -> &[u8] {
         let all = match &self.keep {
             Keep::Inline(blob) => blob.as_slice(),
-            Keep::Stored { client, location, .. } => {
-                client.mapping().bytes(location.offset, location.length)
-            }
+            Keep::Stored { client, location, .. } => client.mapping().bytes(location.offset, location.length),
         };
         &all[self.start..self.start + self.length]
     }

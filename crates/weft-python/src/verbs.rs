@@ -20,9 +20,8 @@ const BLOCKED_AFTER_NANOS: u64 = 1_000_000;
 
 /// An exception of the system, by the code that engine and Python share.
 pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
-    let made = py
-        .import("weft._errors")
-        .and_then(|errors| errors.call_method1("system_error", (code, message)));
+    let made =
+        py.import("weft._errors").and_then(|errors| errors.call_method1("system_error", (code, message)));
     match made {
         Ok(error) => PyErr::from_value(error),
         Err(failure) => failure,
@@ -34,9 +33,7 @@ fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
         let errors = py.import("weft._errors")?;
         let payload = failure.payload.as_ref().map(weft_runtime::wire::Blob::as_slice);
         match (failure.code, payload) {
-            (FailureCode::Task, Some(payload)) => {
-                errors.call_method1("unpack_task_error", (payload,))
-            }
+            (FailureCode::Task, Some(payload)) => errors.call_method1("unpack_task_error", (payload,)),
             (FailureCode::ActorInit, Some(payload)) => {
                 errors.call_method1("actor_init_error", (payload, &failure.message))
             }
@@ -122,8 +119,9 @@ pub fn wait_for(
     match waited {
         Waited::Done => Ok(true),
         Waited::TimedOut => Ok(false),
-        Waited::Interrupted => Err(hooks::take_interrupt()
-            .unwrap_or_else(|| PyKeyboardInterrupt::new_err("interrupted"))),
+        Waited::Interrupted => {
+            Err(hooks::take_interrupt().unwrap_or_else(|| PyKeyboardInterrupt::new_err("interrupted")))
+        }
         Waited::Closed => Err(system_error(py, 12, "the session ended while this call waited")),
     }
 }
@@ -131,8 +129,7 @@ pub fn wait_for(
 /// Asks owners for the values of borrowed references.
 fn need(client: &Arc<Client>, refs: &[Bound<'_, ObjectRef>]) {
     let me = client.me();
-    let is_foreign =
-        |r: &&Bound<'_, ObjectRef>| r.get().id.owner() != me && r.get().slot.outcome().is_none();
+    let is_foreign = |r: &&Bound<'_, ObjectRef>| r.get().id.owner() != me && r.get().slot.outcome().is_none();
     if refs.iter().any(|r| is_foreign(&r)) {
         client.step(|core, out| {
             for reference in refs.iter().filter(is_foreign) {
@@ -174,15 +171,10 @@ pub fn get<'py>(
     Ok(PyList::new(py, values)?.into_any())
 }
 
-fn references<'py>(
-    refs: &Bound<'py, PyAny>,
-    verb: &str,
-) -> PyResult<Vec<Bound<'py, ObjectRef>>> {
+fn references<'py>(refs: &Bound<'py, PyAny>, verb: &str) -> PyResult<Vec<Bound<'py, ObjectRef>>> {
     let wrong = |item: &Bound<'_, PyAny>| {
         let kind = item.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
-        PyValueError::new_err(format!(
-            "weft.{verb}() takes an ObjectRef or a list of ObjectRefs, not {kind}"
-        ))
+        PyValueError::new_err(format!("weft.{verb}() takes an ObjectRef or a list of ObjectRefs, not {kind}"))
     };
     let items: Vec<Bound<'py, PyAny>> = if let Ok(list) = refs.cast::<PyList>() {
         list.iter().collect()
@@ -268,12 +260,13 @@ pub fn wait<'py>(
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let _ = fetch_local;
     let kind = refs.get_type();
-    let list = refs.cast::<PyList>().map_err(|_| {
-        PyTypeError::new_err(format!("weft.wait() takes a list of ObjectRefs, not {kind}"))
-    })?;
-    let wanted = usize::try_from(num_returns).ok().filter(|n| *n > 0).ok_or_else(|| {
-        PyValueError::new_err(format!("num_returns must be at least 1, not {num_returns}"))
-    })?;
+    let list = refs
+        .cast::<PyList>()
+        .map_err(|_| PyTypeError::new_err(format!("weft.wait() takes a list of ObjectRefs, not {kind}")))?;
+    let wanted = usize::try_from(num_returns)
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| PyValueError::new_err(format!("num_returns must be at least 1, not {num_returns}")))?;
     if wanted > list.len() {
         return Err(PyValueError::new_err(format!(
             "num_returns is {wanted}, but there are only {} references",

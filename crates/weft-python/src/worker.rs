@@ -51,19 +51,14 @@ pub fn worker_connect(py: Python<'_>, descriptor: i32, worker: u64) -> PyResult<
     Ok(())
 }
 
-/// What the main thread goes on with.
-enum Next {
-    Task(Incoming),
-    Ended,
-}
-
-fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<Next> {
+/// What the main thread goes on with; `None` when the session is over.
+fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<Option<Incoming>> {
     let incoming = match ended {
         Some(ended) => finish_and_next(client, ended),
         None => client.step(|core, _| core.next_execution()),
     };
     if let Some(incoming) = incoming {
-        return Ok(Next::Task(incoming));
+        return Ok(Some(incoming));
     }
     loop {
         IS_BUSY.store(false, Ordering::Release);
@@ -77,8 +72,8 @@ fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<
         });
         IS_BUSY.store(true, Ordering::Release);
         match (found, waited) {
-            (Some(incoming), _) => return Ok(Next::Task(incoming)),
-            (None, Waited::Closed) => return Ok(Next::Ended),
+            (Some(incoming), _) => return Ok(Some(incoming)),
+            (None, Waited::Closed) => return Ok(None),
             (None, _) => py.check_signals()?,
         }
     }
@@ -100,10 +95,7 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
     IS_BUSY.store(true, Ordering::Release);
     let mut ended = None;
     loop {
-        let incoming = match next(py, &client, ended.take())? {
-            Next::Task(incoming) => incoming,
-            Next::Ended => return Ok(None),
-        };
+        let Some(incoming) = next(py, &client, ended.take())? else { return Ok(None) };
         match incoming.push.spec.kind {
             TaskKind::Task(_) => ended = Some(run(py, &client, incoming, &Callee::Function)),
             TaskKind::Creation => {
@@ -152,15 +144,10 @@ pub fn worker_thread(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Constructs the actor of this process. Gives how its calls are run if not by this thread alone.
-fn construct(
-    py: Python<'_>,
-    client: &Arc<Client>,
-    incoming: &Incoming,
-) -> PyResult<Option<(String, u32)>> {
+fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<Option<(String, u32)>> {
     let spec = &incoming.push.spec;
     client.mapping().note_started(client.welcome.cell, spec.task);
-    let current =
-        Current { task: spec.task, name: spec.name.clone(), gpus: incoming.push.gpus.clone() };
+    let current = Current { task: spec.task, name: spec.name.clone(), gpus: incoming.push.gpus.clone() };
     session::set_task(Some(current));
     let made = (|| {
         set_visible_gpus(py, &incoming.push.gpus)?;
@@ -231,14 +218,13 @@ pub fn loop_enter() -> PyResult<i32> {
 
 /// The event loop begins (after sending what waits, and looking for a moment) or ends a wait.
 #[pyfunction]
-pub fn loop_waits(py: Python<'_>, waits: bool, may_spin: bool) -> PyResult<bool> {
+pub fn loop_waits(py: Python<'_>, waits: bool, takes_calls: bool) -> PyResult<bool> {
     let client = client()?;
-    Ok(py.detach(|| client.loop_waits(waits, may_spin)))
+    Ok(py.detach(|| client.loop_waits(waits, takes_calls)))
 }
 
 /// A call for the event loop: token, method, arguments, keywords, name.
-type LoopItem<'py> =
-    (u64, Bound<'py, PyAny>, Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>, String);
+type LoopItem<'py> = (u64, Bound<'py, PyAny>, Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>, String);
 
 /// Takes up to `count` calls for the event loop; `None` when the session is over.
 #[pyfunction]

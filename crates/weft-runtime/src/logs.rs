@@ -86,8 +86,7 @@ impl Logs {
             directory: directory.to_owned(),
             sink,
         };
-        let thread =
-            std::thread::Builder::new().name("weft-logs".into()).spawn(move || reader.run())?;
+        let thread = std::thread::Builder::new().name("weft-logs".into()).spawn(move || reader.run())?;
         Ok(Self { shared, wake, thread: Some(thread) })
     }
 
@@ -151,8 +150,7 @@ impl Reader {
             }
             let mut events = Vec::with_capacity(64);
             let timeout = closing.then_some(&silence);
-            let result =
-                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout);
+            let result = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout);
             if closing && result == Ok(0) {
                 return;
             }
@@ -193,7 +191,9 @@ impl Reader {
         if let (Some(sink), false) = (&self.sink, text.is_empty()) {
             sink.show(pipe.is_stderr, &text);
         }
-        if bytes == 0 && let Some(pipe) = self.pipes.remove(&token) {
+        if bytes == 0
+            && let Some(pipe) = self.pipes.remove(&token)
+        {
             let _ = epoll::delete(&self.epoll, pipe.descriptor.as_fd());
         }
     }

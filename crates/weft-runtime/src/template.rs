@@ -1,7 +1,7 @@
 //! The fork server's loop: takes fork requests from the node, reports process ids and ends of workers.
 //!
 //! It runs in the template process, which has one thread. The fork itself is Python's (`os.fork`), between two calls
-//! of [`Template::next`]. When the node is gone the template removes the session's directory and ends: it is the
+//! of [`Template::next_request`]. When the node is gone the template removes the session's directory and ends: it is the
 //! one that is left when a driver is killed.
 
 use std::collections::HashMap;
@@ -60,9 +60,9 @@ impl Template {
     ///
     /// # Errors
     /// [`rustix::io::Errno::INTR`] when a signal came: call again.
-    pub fn next(&mut self) -> rustix::io::Result<Option<ForkRequest>> {
+    pub fn next_request(&mut self) -> rustix::io::Result<Option<ForkRequest>> {
         loop {
-            while let Ok(Some(mut received)) = self.inlet.next() {
+            if let Ok(Some(mut received)) = self.inlet.next_message() {
                 match received.message {
                     Message::Fork(fork) if received.descriptors.len() == 3 => {
                         let mut descriptors = received.descriptors.drain(..);
@@ -106,8 +106,8 @@ impl Template {
 
     /// The worker was forked under this process id.
     pub fn forked(&mut self, worker: WorkerId, pid: i32) {
-        let pidfd = Pid::from_raw(pid)
-            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let pidfd =
+            Pid::from_raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
         if let Some(pidfd) = pidfd {
             let token = self.next_token;
             self.next_token += 1;

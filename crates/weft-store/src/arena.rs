@@ -104,8 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(arena: &Arena) {
-        let mut parts: Vec<(u64, u64, bool)> =
-            arena.gaps.iter().map(|(o, l)| (*o, *l, true)).collect();
+        let mut parts: Vec<(u64, u64, bool)> = arena.gaps.iter().map(|(o, l)| (*o, *l, true)).collect();
         parts.extend(arena.blocks.iter().map(|(o, l)| (*o, *l, false)));
         parts.sort_unstable();
         let mut at = 4096;

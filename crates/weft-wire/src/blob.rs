@@ -52,11 +52,7 @@ impl std::fmt::Debug for Blob {
 }
 
 impl<C> Encode<C> for Blob {
-    fn encode<W: Write>(
-        &self,
-        e: &mut Encoder<W>,
-        _: &mut C,
-    ) -> Result<(), EncodeError<W::Error>> {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), EncodeError<W::Error>> {
         e.bytes(&self.0)?;
         Ok(())
     }
@@ -99,11 +95,7 @@ impl std::fmt::Debug for Name {
 }
 
 impl<C> Encode<C> for Name {
-    fn encode<W: Write>(
-        &self,
-        e: &mut Encoder<W>,
-        _: &mut C,
-    ) -> Result<(), EncodeError<W::Error>> {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), EncodeError<W::Error>> {
         e.str(&self.0)?;
         Ok(())
     }

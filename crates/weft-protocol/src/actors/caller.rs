@@ -52,11 +52,7 @@ impl Callers {
         let mut is_new = false;
         self.actors.entry(actor).or_insert_with(|| {
             is_new = true;
-            Caller {
-                place: ActorPlace::Pending,
-                queue: VecDeque::new(),
-                in_flight: Set::default(),
-            }
+            Caller { place: ActorPlace::Pending, queue: VecDeque::new(), in_flight: Set::default() }
         });
         !is_new
     }

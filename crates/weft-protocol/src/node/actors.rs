@@ -5,17 +5,11 @@ use weft_wire::message::{ActorDead, ActorStarted, CreateActor, ExitActor, Failur
 use weft_wire::{ActorId, WorkerId};
 
 use super::{
-    Actor, ActorPhase, Grant, NodeAction, NodeActions, NodeCore, Placement, Set, WorkerState,
-    actor_died,
+    Actor, ActorPhase, Grant, NodeAction, NodeActions, NodeCore, Placement, Set, WorkerState, actor_died,
 };
 
 impl NodeCore {
-    pub(super) fn on_create_actor(
-        &mut self,
-        from: WorkerId,
-        create: CreateActor,
-        out: &mut NodeActions,
-    ) {
+    pub(super) fn on_create_actor(&mut self, from: WorkerId, create: CreateActor, out: &mut NodeActions) {
         let actor = create.actor;
         let entry = self.actors.entry(actor).or_insert_with(|| Actor::new(from));
         entry.subscribers.insert(from);
@@ -25,8 +19,8 @@ impl NodeCore {
         }
         entry.concurrency = create.constructor.spec.concurrency;
         entry.class = create.class.name.as_str().to_owned();
-        let feasible = self.resources.is_feasible(&create.placement)
-            && self.resources.is_feasible(&create.lifetime);
+        let feasible =
+            self.resources.is_feasible(&create.placement) && self.resources.is_feasible(&create.lifetime);
         if !feasible {
             let asked = if self.resources.is_feasible(&create.placement) {
                 create.lifetime.clone()
@@ -44,8 +38,7 @@ impl NodeCore {
     pub(super) fn place_actors(&mut self, _out: &mut NodeActions) {
         let mut still_waiting = std::collections::VecDeque::new();
         for actor in std::mem::take(&mut self.waiting_actors) {
-            let Some(Actor { phase: ActorPhase::Waiting(create), .. }) = self.actors.get(&actor)
-            else {
+            let Some(Actor { phase: ActorPhase::Waiting(create), .. }) = self.actors.get(&actor) else {
                 continue;
             };
             let fits = self.resources.fits(&create.placement);
@@ -57,13 +50,7 @@ impl NodeCore {
         self.waiting_actors = still_waiting;
     }
 
-    pub(super) fn start_actor(
-        &mut self,
-        id: ActorId,
-        grant: Grant,
-        worker: WorkerId,
-        out: &mut NodeActions,
-    ) {
+    pub(super) fn start_actor(&mut self, id: ActorId, grant: Grant, worker: WorkerId, out: &mut NodeActions) {
         let Some(actor) = self.actors.get_mut(&id) else {
             return self.resources.release(&grant);
         };
@@ -85,7 +72,8 @@ impl NodeCore {
 
     pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut NodeActions) {
         let Some(actor) = self.actors.get_mut(&id) else {
-            let failure = actor_died("the actor is gone: its last handle was dropped before this one was used");
+            let failure =
+                actor_died("the actor is gone: its last handle was dropped before this one was used");
             let dead = ActorDead { actor: id, failure };
             return out.push(NodeAction::Send(from, Box::new(dead.into())));
         };
@@ -118,12 +106,7 @@ impl NodeCore {
         }
     }
 
-    pub(super) fn on_actor_ready(
-        &mut self,
-        id: ActorId,
-        failure: Option<Failure>,
-        out: &mut NodeActions,
-    ) {
+    pub(super) fn on_actor_ready(&mut self, id: ActorId, failure: Option<Failure>, out: &mut NodeActions) {
         let Some(failure) = failure else { return };
         let Some(actor) = self.actors.get_mut(&id) else { return };
         // The process ends by itself and its end publishes this.

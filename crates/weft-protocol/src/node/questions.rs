@@ -10,12 +10,7 @@ fn answer(to: WorkerId, answer: Answer, out: &mut NodeActions) {
 }
 
 impl NodeCore {
-    pub(super) fn on_reserve_name(
-        &mut self,
-        from: WorkerId,
-        reserve: ReserveName,
-        out: &mut NodeActions,
-    ) {
+    pub(super) fn on_reserve_name(&mut self, from: WorkerId, reserve: ReserveName, out: &mut NodeActions) {
         let mut reply = Answer { request: reserve.request, ..Answer::default() };
         let key = (reserve.namespace, reserve.name);
         if let Some((actor, description)) = self.names.get(&key) {
@@ -41,21 +36,14 @@ impl NodeCore {
                 reply.description = Some(description.clone());
             }
             None => {
-                reply.error = Some(format!(
-                    "no actor named {:?} lives in namespace {:?}",
-                    find.name, find.namespace
-                ));
+                reply.error =
+                    Some(format!("no actor named {:?} lives in namespace {:?}", find.name, find.namespace));
             }
         }
         answer(from, reply, out);
     }
 
-    pub(super) fn on_list_names(
-        &mut self,
-        from: WorkerId,
-        list: &ListNames,
-        out: &mut NodeActions,
-    ) {
+    pub(super) fn on_list_names(&mut self, from: WorkerId, list: &ListNames, out: &mut NodeActions) {
         let wanted = |namespace: &str| list.namespace.as_deref().is_none_or(|n| n == namespace);
         let names = self.names.keys().filter(|(namespace, _)| wanted(namespace)).cloned().collect();
         answer(from, Answer { request: list.request, names: Some(names), ..Answer::default() }, out);

@@ -42,14 +42,10 @@ fn a_lease_needs_a_worker_and_an_introduction() {
     let mut node = node(1.0);
     let worker = WorkerId(101);
     assert_eq!(say(&mut node, DRIVER, request(1.0, 5)), [NodeAction::StartWorker(worker)]);
-    let granted =
-        LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker, gpus: Vec::new() };
+    let granted = LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker, gpus: Vec::new() };
     assert_eq!(
         connect(&mut node, worker),
-        [
-            NodeAction::Introduce(DRIVER, worker),
-            NodeAction::Send(DRIVER, Box::new(granted.into())),
-        ]
+        [NodeAction::Introduce(DRIVER, worker), NodeAction::Send(DRIVER, Box::new(granted.into())),]
     );
 }
 
@@ -97,11 +93,8 @@ fn a_dead_worker_gives_everything_back_and_everyone_hears() {
     connect(&mut node, WorkerId(101));
     let mut out = NodeActions::new();
     node.on_gone(WorkerId(101), "was killed by signal 9", None, &mut out);
-    let gone = WorkerGone {
-        worker: WorkerId(101),
-        reason: "was killed by signal 9".to_owned(),
-        last_started: None,
-    };
+    let gone =
+        WorkerGone { worker: WorkerId(101), reason: "was killed by signal 9".to_owned(), last_started: None };
     assert_eq!(out, [NodeAction::Send(DRIVER, Box::new(gone.into()))]);
     assert!(node.is_quiet());
 }

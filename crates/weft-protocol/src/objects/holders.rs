@@ -75,8 +75,7 @@ impl Holders {
         for round in self.rounds.keys().copied().collect::<Vec<_>>() {
             free.extend(self.on_answer(round, worker, &[]));
         }
-        let blocks: Vec<u64> =
-            self.by_holder.swap_remove(&worker).unwrap_or_default().into_iter().collect();
+        let blocks: Vec<u64> = self.by_holder.swap_remove(&worker).unwrap_or_default().into_iter().collect();
         if blocks.is_empty() {
             return (None, free);
         }

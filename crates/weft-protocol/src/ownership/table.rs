@@ -83,12 +83,7 @@ impl Ownership {
     /// An empty table of process `me`.
     #[must_use]
     pub fn new(me: WorkerId) -> Self {
-        Self {
-            me,
-            records: Map::default(),
-            borrowed_by: Map::default(),
-            borrowed_from: Map::default(),
-        }
+        Self { me, records: Map::default(), borrowed_by: Map::default(), borrowed_from: Map::default() }
     }
 
     /// Number of records.
@@ -150,8 +145,7 @@ impl Ownership {
     /// We were handed a reference for which the owner counts us.
     pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
         let slot = self.meet(object);
-        if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) =
-            self.records.get_mut(&object)
+        if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) = self.records.get_mut(&object)
         {
             *received += 1;
         }
@@ -199,25 +193,12 @@ impl Ownership {
     }
 
     /// A borrower is done.
-    pub fn on_remove_borrow(
-        &mut self,
-        object: ObjectId,
-        borrower: WorkerId,
-        count: u32,
-        out: &mut Actions,
-    ) {
+    pub fn on_remove_borrow(&mut self, object: ObjectId, borrower: WorkerId, count: u32, out: &mut Actions) {
         self.change_borrow(object, borrower, -i32::try_from(count).unwrap_or(i32::MAX), out);
     }
 
-    fn change_borrow(
-        &mut self,
-        object: ObjectId,
-        borrower: WorkerId,
-        change: i32,
-        out: &mut Actions,
-    ) {
-        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object)
-        else {
+    fn change_borrow(&mut self, object: ObjectId, borrower: WorkerId, change: i32, out: &mut Actions) {
+        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
             return;
         };
         match borrowers.iter_mut().find(|(who, _)| *who == borrower) {
@@ -291,8 +272,7 @@ impl Ownership {
         for inner in &contained {
             self.hand_over(*inner, to, out);
         }
-        let value =
-            weft_wire::message::Value { object, outcome, contained: contained.into_vec() };
+        let value = weft_wire::message::Value { object, outcome, contained: contained.into_vec() };
         send(out, Peer::Worker(to), value);
     }
 
@@ -360,9 +340,7 @@ impl Ownership {
     /// section 4.3). Returns the objects whose waiting tasks must hear of it.
     pub fn on_worker_gone(&mut self, worker: WorkerId, out: &mut Actions) -> Vec<ObjectId> {
         for object in self.borrowed_by.swap_remove(&worker).unwrap_or_default() {
-            if let Some(Record { origin: Origin::Owned(borrowers), .. }) =
-                self.records.get_mut(&object)
-            {
+            if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) {
                 borrowers.retain(|(who, _)| *who != worker);
             }
             self.settle(object, out);
@@ -416,8 +394,7 @@ impl Ownership {
         match record.origin {
             Origin::Owned(_) => {
                 if record.is_actor {
-                    let message =
-                        weft_wire::message::ActorOutOfScope { actor: object.task };
+                    let message = weft_wire::message::ActorOutOfScope { actor: object.task };
                     send(out, Peer::Node, message);
                 }
                 if let Some(Outcome::Stored(location)) = record.slot.outcome() {
@@ -445,14 +422,7 @@ impl Ownership {
 
 impl Record {
     fn new(slot: Arc<Slot>, origin: Origin) -> Self {
-        Self {
-            slot,
-            uses: 0,
-            origin,
-            contained: Box::default(),
-            waiting: None,
-            is_actor: false,
-        }
+        Self { slot, uses: 0, origin, contained: Box::default(), waiting: None, is_actor: false }
     }
 
     /// Borrowers of an owned object.

@@ -49,6 +49,23 @@ struct Shape {
     demanded: u32,
 }
 
+/// A reply, as far as leases care.
+#[derive(Debug, Clone, Copy)]
+pub struct Replied {
+    /// Shape of the task.
+    pub shape: ShapeId,
+    /// Who ran it.
+    pub worker: WorkerId,
+    /// The task.
+    pub task: u64,
+    /// How long it was taken to run when it was pushed (nanoseconds).
+    pub estimate: u64,
+    /// Its function.
+    pub function: FunctionId,
+    /// How long it ran (nanoseconds).
+    pub nanos: u64,
+}
+
 /// Where a task goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushTo {
@@ -165,17 +182,9 @@ impl Leases {
         });
     }
 
-    /// A pushed task replied after `nanos` of running.
-    pub fn on_reply(
-        &mut self,
-        shape: ShapeId,
-        worker: WorkerId,
-        task: u64,
-        estimate: u64,
-        function: FunctionId,
-        nanos: u64,
-        now: Instant,
-    ) {
+    /// A pushed task replied.
+    pub fn on_reply(&mut self, replied: &Replied, now: Instant) {
+        let Replied { shape, worker, task, estimate, function, nanos } = *replied;
         // Half old, half new: follows a change within a few tasks, ignores a single odd one.
         let duration = self.durations.entry(function).or_insert(nanos);
         *duration = *duration / 2 + nanos / 2;
@@ -269,8 +278,7 @@ impl Lease {
             return false;
         }
         self.in_flight.is_empty()
-            || (self.backlog + estimate <= LEASE_BACKLOG_NANOS
-                && self.in_flight.len() < LEASE_BACKLOG_TASKS)
+            || (self.backlog + estimate <= LEASE_BACKLOG_NANOS && self.in_flight.len() < LEASE_BACKLOG_TASKS)
     }
 
     fn take(&mut self, task: u64, estimate: u64) {
@@ -290,6 +298,10 @@ mod tests {
         LeaseGranted { shape, lease: LeaseId(lease), worker: WorkerId(worker), gpus: vec![] }
     }
 
+    fn replied(shape: ShapeId, estimate: u64, nanos: u64) -> Replied {
+        Replied { shape, worker: WorkerId(5), task: 1, estimate, function: FunctionId(1), nanos }
+    }
+
     #[test]
     fn an_unknown_function_is_not_pushed_ahead_and_a_short_one_is() {
         let mut leases = Leases::default();
@@ -299,7 +311,7 @@ mod tests {
         let function = FunctionId(1);
         let first = leases.next_push(shape, function).expect("an idle lease");
         assert_eq!(leases.next_push(shape, function), None);
-        leases.on_reply(shape, WorkerId(5), 1, first.estimate, function, 1000, Instant(9));
+        leases.on_reply(&replied(shape, first.estimate, 1000), Instant(9));
         let ahead = std::iter::from_fn(|| leases.next_push(shape, function)).count();
         assert_eq!(ahead, 9);
     }
@@ -334,7 +346,7 @@ mod tests {
         leases.on_returned(shape, WorkerId(5), 2, second.estimate);
         leases.enqueue_front(shape, 2);
         assert_eq!(leases.next_push(shape, function), None);
-        leases.on_reply(shape, WorkerId(5), 1, first.estimate, function, 10, Instant(1));
+        leases.on_reply(&replied(shape, first.estimate, 10), Instant(1));
         assert!(leases.next_push(shape, function).is_some());
     }
 

@@ -3,5 +3,5 @@
 mod leases;
 mod pending;
 
-pub use leases::{Lease, Leases, PushTo};
+pub use leases::{Lease, Leases, PushTo, Replied};
 pub use pending::{Pending, Pendings, State};

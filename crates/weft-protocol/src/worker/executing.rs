@@ -1,9 +1,8 @@
 //! The worker's half of the core: tasks that others pushed to this process.
 
 use super::{
-    ActorReady, Actions, Action, CancelTask, Cancelled, Failure, Incoming,
-    MetDependency, Outcome, Peer, Push, Reply, Return, Returned, Running, TaskId, TaskKind,
-    WorkerCore, WorkerId, cancelled_failure, send,
+    Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, Outcome, Peer,
+    Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId, cancelled_failure, send,
 };
 
 impl WorkerCore {
@@ -43,7 +42,7 @@ impl WorkerCore {
 
     /// The next task to run here.
     pub fn next_execution(&mut self) -> Option<Incoming> {
-        self.execution.next()
+        self.execution.take_next()
     }
 
     /// A task that ran here has ended. References inside the returns are registered for the caller first.
@@ -77,8 +76,7 @@ impl WorkerCore {
                 self.ownership.hand_over(*object, caller, out);
             }
             if let Outcome::Stored(location) = value.outcome {
-                let message =
-                    weft_wire::message::GiveBlock { offset: location.offset, owner: caller };
+                let message = weft_wire::message::GiveBlock { offset: location.offset, owner: caller };
                 send(out, Peer::Node, message);
             }
         }
@@ -98,9 +96,7 @@ impl WorkerCore {
         }
         uses.sort_unstable();
         uses.dedup();
-        uses.retain(|object| {
-            object.owner() != self.me && self.ownership.record(*object).is_some()
-        });
+        uses.retain(|object| object.owner() != self.me && self.ownership.record(*object).is_some());
         for object in &uses {
             self.ownership.received(*object);
         }
@@ -161,8 +157,7 @@ impl WorkerCore {
         }
         match self.execution.cancel(task) {
             (Cancelled::Queued, Some(incoming)) => {
-                let running =
-                    Running { from: incoming.from, uses: incoming.uses(), cancelled: true };
+                let running = Running { from: incoming.from, uses: incoming.uses(), cancelled: true };
                 let failure = Outcome::Failed(Box::new(cancelled_failure(task)));
                 let returns = vec![Return { outcome: failure, contained: Vec::new() }];
                 self.answer(task, running, returns, 0, false, out);
@@ -193,7 +188,7 @@ impl WorkerCore {
 
     /// Ends every call that is queued here: the actor in this process is dead.
     pub fn refuse_queued_calls(&mut self, failure: &Failure, out: &mut Actions) {
-        while let Some(incoming) = self.execution.next() {
+        while let Some(incoming) = self.execution.take_next() {
             let task = incoming.push.spec.task;
             if matches!(incoming.push.spec.kind, TaskKind::Method(_)) {
                 let outcome = Outcome::Failed(Box::new(failure.clone()));

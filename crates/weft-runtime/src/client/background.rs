@@ -56,10 +56,8 @@ impl Background {
 
 pub(super) fn start(client: &Arc<Client>) -> io::Result<()> {
     let own = client.clone();
-    let thread = std::thread::Builder::new()
-        .name("weft-io".into())
-        .stack_size(512 << 10)
-        .spawn(move || run(&own))?;
+    let thread =
+        std::thread::Builder::new().name("weft-io".into()).stack_size(512 << 10).spawn(move || run(&own))?;
     let _ = client.background.handle.set(thread.thread().clone());
     *client.background.thread.lock() = Some(thread);
     Ok(())
@@ -139,7 +137,9 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
         return;
     }
     *idle_naps = 0;
-    if let Some(mut lead) = client.lead.try_lock() {
+    if let Some(mut lead) = client.lead.try_lock()
+        && !client.loop_waits.load(Ordering::Acquire)
+    {
         while client.look(&mut lead, Some(0)) == Look::Something {}
     }
 }
@@ -164,25 +164,35 @@ impl Client {
     /// The main thread runs an event loop that watches [`Client::epoll`].
     pub fn enter_loop(&self) {
         self.in_loop.store(true, Ordering::Release);
+        // The background thread may lead since the constructor took long; from now on it only looks.
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        self.kick();
+        drop(self.lead.lock());
+        self.wanted.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The event loop begins or ends a wait. Before it begins, what waits to be sent leaves, and the sockets are
-    /// looked at for a short while: true if something came.
-    pub fn loop_waits(&self, waits: bool, may_spin: bool) -> bool {
+    /// looked at for a short while. True if there are calls to take, which may also have been read by the background
+    /// thread while the loop was busy; never true when the loop takes no calls now.
+    pub fn loop_waits(&self, waits: bool, takes_calls: bool) -> bool {
         if !waits {
             self.loop_waits.store(false, Ordering::Release);
             self.background.attend_if_parked();
             return false;
         }
         self.flush_now();
-        if may_spin && let Some(mut lead) = self.lead.try_lock() {
-            let mut spinner = std::mem::take(&mut lead.spinner);
-            let found = spinner.spin(|| self.look(&mut lead, Some(0)) == Look::Something);
-            lead.spinner = spinner;
-            if found {
-                return true;
-            }
+        let mut lead = self.lead.lock();
+        let has_calls = || self.shared.lock().core.execution().queued() > 0 || self.is_closed();
+        let mut spinner = std::mem::take(&mut lead.spinner);
+        let mut found = has_calls();
+        if !found {
+            found = spinner.spin(|| self.look(&mut lead, Some(0)) == Look::Something) && has_calls();
         }
+        lead.spinner = spinner;
+        if found && takes_calls {
+            return true;
+        }
+        // Under the lead: the background thread reads nothing more until the loop is back.
         self.loop_waits.store(true, Ordering::Release);
         false
     }

@@ -63,7 +63,8 @@ impl Client {
             if self.background.leads() {
                 self.kick();
             }
-            let lead = self.lead.try_lock_for(Duration::from_micros(if self.background.leads() { 2000 } else { 0 }));
+            let lead =
+                self.lead.try_lock_for(Duration::from_micros(if self.background.leads() { 2000 } else { 0 }));
             self.wanted.fetch_sub(1, Ordering::AcqRel);
             let ended = match lead {
                 Some(mut lead) => self.lead_until(&mut lead, &mut is_done, deadline, heeds_signals),
@@ -148,7 +149,7 @@ impl Client {
 
     /// Looks at where something came from last, and at everything every few rounds.
     fn look_quickly(&self, lead: &mut Lead, round: u32) -> Look {
-        if round % 8 == 0 {
+        if round.is_multiple_of(8) {
             return self.look(lead, Some(0));
         }
         let Some(inbound) = lead.inbound.get_mut(&lead.last) else { return self.look(lead, Some(0)) };
@@ -185,9 +186,7 @@ impl Client {
                 writable.push(token);
             }
             if let Some(inbound) = lead.inbound.get_mut(&token)
-                && flags.intersects(
-                    epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
-                )
+                && flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
             {
                 let result = inbound.read();
                 lead.last = token;
@@ -211,12 +210,11 @@ impl Client {
         let mut batch: Vec<(Peer, Received)> = Vec::new();
         let mut ended = Vec::new();
         // The node last: when it announces the end of a process, what that one sent before counts.
-        let (node, workers): (Vec<_>, Vec<_>) =
-            reads.iter().partition(|(token, _)| *token == NODE_TOKEN);
+        let (node, workers): (Vec<_>, Vec<_>) = reads.iter().partition(|(token, _)| *token == NODE_TOKEN);
         for (token, result) in workers.into_iter().chain(node) {
             let Some(inbound) = lead.inbound.get_mut(&token) else { continue };
             loop {
-                match inbound.inlet.next() {
+                match inbound.inlet.next_message() {
                     Ok(Some(received)) => batch.push((inbound.peer, received)),
                     Ok(None) => break,
                     Err(_) => {
@@ -291,8 +289,7 @@ impl Client {
             }
             _ => {}
         }
-        let other = self
-            .step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
+        let other = self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
         match other {
             Some(Message::Allocated(answer)) => {
                 let request = answer.request;
@@ -313,7 +310,7 @@ impl Client {
     fn drain_peer(&self, lead: &mut Lead, shared: &mut Shared, token: u64, time: Instant) {
         let Some(mut inbound) = lead.inbound.remove(&token) else { return };
         while inbound.read() == ReadResult::Some {}
-        while let Ok(Some(received)) = inbound.inlet.next() {
+        while let Ok(Some(received)) = inbound.inlet.next_message() {
             let peer = inbound.peer;
             self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
         }

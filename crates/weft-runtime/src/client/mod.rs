@@ -64,10 +64,7 @@ pub(crate) struct Aftermath {
 
 impl Aftermath {
     fn is_empty(&self) -> bool {
-        self.ready.is_empty()
-            && self.interrupts.is_empty()
-            && self.warnings.is_empty()
-            && self.end.is_none()
+        self.ready.is_empty() && self.interrupts.is_empty() && self.warnings.is_empty() && self.end.is_none()
     }
 }
 
@@ -297,11 +294,8 @@ impl Client {
                     shared.outbox.push(to, &message);
                 }
                 Action::Push { worker, spec, dependencies, gpus } => {
-                    let push = weft_wire::message::PushRef {
-                        spec: &spec,
-                        dependencies: &dependencies,
-                        gpus: &gpus,
-                    };
+                    let push =
+                        weft_wire::message::PushRef { spec: &spec, dependencies: &dependencies, gpus: &gpus };
                     push.append(shared.outbox.buffer(Peer::Worker(worker)));
                 }
                 Action::Ready(object) => shared.aftermath.ready.push(object),
@@ -387,6 +381,8 @@ impl Client {
     /// # Errors
     /// A sentence on how full the store is.
     pub fn allocate(&self, bytes: u64) -> Result<Location, String> {
+        // What was dropped just now may be the very block this value fits into.
+        self.step(|_, _| ());
         let kept = self.shared.lock().cache.take(bytes);
         if let Some((offset, _)) = kept {
             return Ok(Location { offset, length: bytes });
@@ -444,7 +440,7 @@ fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, Own
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let mut end = false;
     loop {
-        if let Some(mut received) = inlet.next().map_err(io::Error::other)? {
+        if let Some(mut received) = inlet.next_message().map_err(io::Error::other)? {
             return match received.message {
                 Message::Welcome(welcome) => match received.descriptors.pop() {
                     Some(descriptor) => Ok((welcome, descriptor)),

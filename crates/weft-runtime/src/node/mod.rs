@@ -63,11 +63,8 @@ impl NodeHandle {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
         let stopping = Arc::new(AtomicBool::new(false));
-        let service =
-            service::Service::new(options, directory, wake.clone(), stopping.clone())?;
-        let thread = std::thread::Builder::new()
-            .name("weft-node".into())
-            .spawn(move || service.run())?;
+        let service = service::Service::new(options, directory, wake.clone(), stopping.clone())?;
+        let thread = std::thread::Builder::new().name("weft-node".into()).spawn(move || service.run())?;
         Ok(Self { directory: path, wake, stopping, thread: Some(thread) })
     }
 

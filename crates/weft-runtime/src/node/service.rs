@@ -157,9 +157,7 @@ impl Service {
                 if flags.contains(epoll::EventFlags::OUT) {
                     self.flush(token);
                 }
-                if flags.intersects(
-                    epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
-                ) {
+                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
                     self.read(token, out);
                 }
             }
@@ -209,7 +207,7 @@ impl Service {
         let result = connection.inlet.read(&connection.socket);
         loop {
             let Some(connection) = self.connections.get_mut(&token) else { return };
-            match connection.inlet.next() {
+            match connection.inlet.next_message() {
                 Ok(Some(received)) => self.on_message(token, received.message, out),
                 Ok(None) => break,
                 Err(error) => {
@@ -367,9 +365,7 @@ impl Service {
                     None => self.logs.set_pid(forked.worker, forked.pid),
                 },
                 Message::Exited(exited) => {
-                    if self.tokens.contains_key(&exited.worker)
-                        || self.ended.contains_key(&exited.worker)
-                    {
+                    if self.tokens.contains_key(&exited.worker) || self.ended.contains_key(&exited.worker) {
                         self.reasons.insert(exited.worker, exited.reason);
                     }
                 }
@@ -441,7 +437,9 @@ impl Service {
                 self.send(b, &PeerConnected { worker: a }.into(), vec![for_b]);
             }
             Err(error) => {
-                let text = format!("cannot connect two processes: {error}. Raise the limit of open files (ulimit -n)");
+                let text = format!(
+                    "cannot connect two processes: {error}. Raise the limit of open files (ulimit -n)"
+                );
                 self.note(&text);
                 eprintln!("weft: {text}");
             }

@@ -63,7 +63,7 @@ impl TemplateProcess {
     pub fn read(&mut self) -> Option<Vec<Message>> {
         let end = self.inlet.read(&self.socket) == ReadResult::End;
         let mut messages = Vec::new();
-        while let Ok(Some(received)) = self.inlet.next() {
+        while let Ok(Some(received)) = self.inlet.next_message() {
             if let Message::Forked(forked) = &received.message {
                 self.asked.remove(&forked.worker);
             }
@@ -80,7 +80,9 @@ impl TemplateProcess {
         let status = self.child.wait()?;
         self.starts += 1;
         if self.starts > STARTS_MAX {
-            return Err(io::Error::other(format!("the template process ended {STARTS_MAX} times, last with {status}")));
+            return Err(io::Error::other(format!(
+                "the template process ended {STARTS_MAX} times, last with {status}"
+            )));
         }
         (self.child, self.socket) = spawn(&self.command)?;
         self.inlet = Inlet::default();

@@ -104,7 +104,7 @@ impl Inlet {
     ///
     /// # Errors
     /// [`FrameError`]: the peer is not weft or is broken; the connection must end.
-    pub fn next(&mut self) -> Result<Option<Received>, FrameError> {
+    pub fn next_message(&mut self) -> Result<Option<Received>, FrameError> {
         let bytes = &self.buffer[self.start..self.end];
         let Some(head) = whole_frame(bytes)? else { return Ok(None) };
         let message = Message::decode(head.kind, &bytes[HEAD_BYTES..HEAD_BYTES + head.length])?;

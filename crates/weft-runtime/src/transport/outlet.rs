@@ -131,7 +131,7 @@ mod tests {
         let mut counts = Vec::new();
         while counts.len() < 3 {
             inlet.read(&b);
-            while let Some(received) = inlet.next().expect("frames") {
+            while let Some(received) = inlet.next_message().expect("frames") {
                 counts.push(received.descriptors.len());
             }
         }
@@ -150,7 +150,7 @@ mod tests {
         loop {
             let state = outlet.flush(&a);
             while inlet.read_plain(&b) == crate::transport::inlet::Read::Some {
-                while let Some(received) = inlet.next().expect("frames") {
+                while let Some(received) = inlet.next_message().expect("frames") {
                     let Message::Connect(connect) = received.message else { panic!("connects") };
                     assert_eq!(connect.worker, WorkerId(expected));
                     expected += 1;

@@ -11,24 +11,20 @@ mod session;
 mod task;
 
 pub use actor::{
-    ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, ExitActor, KillActor,
-    SubscribeActor,
+    ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, ExitActor, KillActor, SubscribeActor,
 };
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
-pub use lease::{
-    Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked,
-};
+pub use lease::{Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked};
 pub use object::{
-    AddBorrow, Allocate, Allocated, Fetch, FreeBlocks, GiveBlock, ReadersOf, RemoveBorrow,
-    StillRead, TrimBlocks, Value,
+    AddBorrow, Allocate, Allocated, Fetch, FreeBlocks, GiveBlock, ReadersOf, RemoveBorrow, StillRead,
+    TrimBlocks, Value,
 };
 pub use session::{
-    Connect, Exited, Fork, Forked, Hello, PeerConnected, Refused, Shutdown, Welcome, WorkerGone,
-    role,
+    Connect, Exited, Fork, Forked, Hello, PeerConnected, Refused, Shutdown, Welcome, WorkerGone, role,
 };
 pub use task::{
-    CancelTask, Define, Dependency, Failure, FailureCode, Location, Outcome, Push, PushRef, Reply,
-    Return, Returned, TaskKind, TaskSpec,
+    CancelTask, Define, Dependency, Failure, FailureCode, Location, Outcome, Push, PushRef, Reply, Return,
+    Returned, TaskKind, TaskSpec,
 };
 
 use crate::frame::{self, FrameError};

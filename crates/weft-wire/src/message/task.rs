@@ -85,8 +85,7 @@ impl<C> Encode<C> for Push {
         e: &mut minicbor::Encoder<W>,
         ctx: &mut C,
     ) -> Result<(), minicbor::encode::Error<W::Error>> {
-        PushRef { spec: &self.spec, dependencies: &self.dependencies, gpus: &self.gpus }
-            .encode(e, ctx)
+        PushRef { spec: &self.spec, dependencies: &self.dependencies, gpus: &self.gpus }.encode(e, ctx)
     }
 }
 

@@ -53,10 +53,7 @@ fn messages_round_trip() {
     round_trip(
         Reply {
             task,
-            returns: vec![Return {
-                outcome: Outcome::Failed(Box::new(failure)),
-                contained: vec![],
-            }],
+            returns: vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: vec![] }],
             held: vec![],
             nanos: 5,
             retry: false,
@@ -64,7 +61,9 @@ fn messages_round_trip() {
         .into(),
     );
     round_trip(Blocked {}.into());
-    round_trip(Answer { request: 4, names: Some(vec![("n".into(), "a".into())]), ..Default::default() }.into());
+    round_trip(
+        Answer { request: 4, names: Some(vec![("n".into(), "a".into())]), ..Default::default() }.into(),
+    );
 }
 
 #[test]

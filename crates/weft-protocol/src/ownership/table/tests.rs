@@ -102,10 +102,8 @@ fn a_borrowed_object_is_fetched_once_and_returned_once() {
     slot.acquire();
     assert!(table.watch(id, &mut out));
     assert!(table.watch(id, &mut out));
-    let fetch = Action::Send {
-        to: Peer::Worker(FRIEND),
-        message: Box::new(Message::Fetch(Fetch { object: id })),
-    };
+    let fetch =
+        Action::Send { to: Peer::Worker(FRIEND), message: Box::new(Message::Fetch(Fetch { object: id })) };
     assert_eq!(out, vec![fetch]);
     out.clear();
     table.resolve(id, inline(), &[], &mut out);
@@ -171,7 +169,9 @@ fn an_id_without_an_object_answers_freed() {
     table.on_fetch(object(ME, 77), FRIEND, &mut out);
     let Action::Send { message, .. } = &out[0] else { panic!("a value is sent") };
     let Message::Value(value) = &**message else { panic!("a value is sent") };
-    assert!(matches!(&value.outcome, Outcome::Failed(f) if f.code == weft_wire::message::FailureCode::ObjectFreed));
+    assert!(
+        matches!(&value.outcome, Outcome::Failed(f) if f.code == weft_wire::message::FailureCode::ObjectFreed)
+    );
     assert!(table.is_empty());
 }
 
@@ -181,6 +181,8 @@ fn an_actor_goes_with_its_last_handle() {
     let (id, slot) = owned(&mut table, 1);
     table.mark_actor(id);
     drop_handle(&mut table, id, &slot, &mut out);
-    assert!(matches!(&out[0], Action::Send { to: Peer::Node, message } if matches!(**message, Message::ActorOutOfScope(_))));
+    assert!(
+        matches!(&out[0], Action::Send { to: Peer::Node, message } if matches!(**message, Message::ActorOutOfScope(_)))
+    );
     assert!(table.is_empty());
 }
