@@ -181,6 +181,10 @@ pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -
         TaskKind::Task(_) => None,
     };
     let title = crate::worker::actor_title(py);
+    if let Some(traceback) = error.traceback(py) {
+        // Exceptions that were raised by Rust code or passed through it may not carry theirs yet.
+        let _ = error.value(py).setattr("__traceback__", traceback);
+    }
     let packed = py.import("weft._errors").and_then(|errors| {
         let pid = std::process::id();
         errors.call_method1("pack_task_error", (error.value(py), name, pid, title, actor))
