@@ -384,7 +384,8 @@ def test_nesting_200_tasks_deep() -> None:
 
 
 def test_a_task_that_prints_a_gigabyte(tmp_path: object) -> None:
-    done = run_driver("""
+    done = run_driver(
+        """
         import weft
         @weft.remote
         def chatty():
@@ -402,7 +403,9 @@ def test_a_task_that_prints_a_gigabyte(tmp_path: object) -> None:
         result = weft.get(chatty.remote(), timeout=200)
         weft.shutdown()
         print(result, sys.stdout.lines, file=real)
-    """, timeout=220)
+    """,
+        timeout=220,
+    )
     assert done.stdout.split() == ["printed", str(1 << 20)], done.stderr
 
 

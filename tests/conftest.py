@@ -1,0 +1,99 @@
+"""Sessions for the tests, and what is checked around each of them: nothing is left, and nothing hangs for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import Footprint, poll
+
+import weft
+
+# Above the `timeout` of pyproject.toml: that one fails a test, this one ends a process that does not react to signals.
+_WATCHDOG_SECONDS = 300
+_stderr = -1
+
+
+def pytest_configure() -> None:
+    # Output is captured during a test; the watchdog's must be seen.
+    global _stderr
+    _stderr = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    faulthandler.dump_traceback_later(_WATCHDOG_SECONDS, exit=True, file=_stderr)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextlib.contextmanager
+def _nothing_left() -> Iterator[None]:
+    gc.collect()
+    before = Footprint.now()
+    directories: list[str] = []
+    yield directories
+    # Weft ends what it started before shutdown returns; only exit codes of processes may still be on their way.
+    gc.collect()
+    left = "not looked"
+
+    def is_clean() -> bool:
+        nonlocal left
+        left = before.left_over(Footprint.now())
+        return not left
+
+    try:
+        poll("nothing is left of the session", is_clean, seconds=10)
+    except AssertionError:
+        pytest.fail(f"left of the session: {left}")
+    for directory in directories:
+        assert not Path(directory).exists(), f"{directory} is left of the session"
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[list[str]]:
+    """Checks that no process, descriptor, thread or shared memory is left, nor a directory put into the list."""
+    with _nothing_left() as directories:
+        yield directories
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[weft.WeftContext]:
+    with _nothing_left() as directories:
+        context = weft.init(num_cpus=2)
+        directories.append(context["session_dir"])
+        try:
+            yield context
+        finally:
+            weft.shutdown()
+
+
+@pytest.fixture
+def weft_session() -> Iterator[weft.WeftContext]:
+    """A session with 2 CPUs for one test, after which nothing is left."""
+    with _session() as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def shared_session() -> Iterator[weft.WeftContext]:
+    """One session with 2 CPUs for the tests of a file that do not end it."""
+    with _session() as context:
+        yield context
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A private directory whose path is short enough for a socket below it."""
+    path = Path(tempfile.mkdtemp(prefix="wt-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

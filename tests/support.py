@@ -1,0 +1,156 @@
+"""What several test files share: waiting with a deadline, drivers in processes of their own, a look at /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+# A bound for one wait (seconds). It ends a hang; no healthy machine comes near it.
+WAIT = 60
+
+_POLL_SECONDS = 0.01
+
+
+def poll(what: str, condition: Callable[[], T], seconds: float = WAIT) -> T:
+    """Waits until a condition is true and returns its value."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(_POLL_SECONDS)
+    return value
+
+
+def run_driver(code: str, *arguments: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess:
+    """Runs a program to its end. `check=False` looks at the exit status yourself."""
+    check = options.pop("check", True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        **options,
+    )
+    assert not check or done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@contextlib.contextmanager
+def running_driver(code: str, *arguments: object, **options: object) -> Iterator[subprocess.Popen]:
+    """A program that runs beside the test, with pipes; killed at the end."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    try:
+        yield driver
+    finally:
+        driver.kill()
+        driver.communicate()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs. A zombie does not."""
+    return _state(pid) not in (None, "Z", "X")
+
+
+def _state(pid: int) -> str | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()[0]
+
+
+def children_of(pid: int) -> set[int]:
+    """All living descendants of a process."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            text = Path(f"/proc/{name}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        state, parent = text.rpartition(")")[2].split()[:2]
+        if state not in "ZX":
+            parents.setdefault(int(parent), []).append(int(name))
+    found: set[int] = set()
+    new = [pid]
+    while new:
+        new = [child for parent in new for child in parents.get(parent, [])]
+        found.update(new)
+    return found
+
+
+def descriptors_of(pid: int) -> list[str]:
+    """What the descriptors of a process point to."""
+    links = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        # The listing itself had a descriptor.
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return sorted(links)
+
+
+def memfds_of(pid: int) -> list[str]:
+    """The shared memory of weft that a process has mapped."""
+    return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:weft" in line]
+
+
+def threads_of(pid: int) -> list[str]:
+    """The names of a process's threads."""
+    names = []
+    for name in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append(Path(f"/proc/{pid}/task/{name}/comm").read_text().strip())
+    return sorted(names)
+
+
+class Footprint(NamedTuple):
+    """What a process holds that a session could leave behind."""
+
+    children: set[int]
+    descriptors: list[str]
+    memfds: list[str]
+    threads: list[str]
+
+    @classmethod
+    def now(cls, pid: int | None = None) -> Footprint:
+        """The footprint of a process, of this one by default."""
+        pid = os.getpid() if pid is None else pid
+        return cls(children_of(pid), descriptors_of(pid), memfds_of(pid), threads_of(pid))
+
+    def left_over(self, later: Footprint) -> str:
+        """What `later` has beyond this one, in words; empty when there is nothing."""
+        found = []
+        if later.children - self.children:
+            found.append(f"processes {sorted(later.children - self.children)}")
+        if len(later.descriptors) > len(self.descriptors):
+            found.append(f"descriptors {_more(self.descriptors, later.descriptors)}")
+        if len(later.memfds) > len(self.memfds):
+            found.append(f"shared memory {later.memfds}")
+        ours = [name for name in later.threads if name.startswith("weft")]
+        if len(ours) > len([name for name in self.threads if name.startswith("weft")]):
+            found.append(f"threads {ours}")
+        return ", ".join(found)
+
+
+def _more(before: list[str], after: list[str]) -> list[str]:
+    rest = list(after)
+    for link in before:
+        if link in rest:
+            rest.remove(link)
+    return rest
