@@ -1,7 +1,7 @@
 """Evolution strategies on CartPole (the Ray paper, section 5.3.1): a policy learns by trying noisy copies of itself.
 
-Worker actors simulate episodes. The policy is one shared object per iteration; the noise is one table in shared memory that
-every worker reads in place; a tree of tasks adds up the gradient.
+Worker actors simulate episodes. The policy is one shared object per iteration; the noise is one table in shared
+memory that every worker reads in place; a tree of tasks adds up the gradient.
 
     python examples/evolution_strategies.py --seconds 30
 """
@@ -172,10 +172,10 @@ def draw(history: History, environment: str, path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as plt
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=120)
+    figure, axes = plt.subplots(figsize=(8, 4.5), dpi=120)
     axes.plot(history.seconds, history.rewards, color="#9ecae1", linewidth=1, label="each iteration")
     axes.plot(history.seconds, smooth(history.rewards), color="#08519c", linewidth=2.2, label="running mean")
     if environment == "CartPole-v1":
@@ -185,7 +185,7 @@ def draw(history: History, environment: str, path: Path) -> None:
     axes.legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(path)
-    pyplot.close(figure)
+    plt.close(figure)
 
 
 def run(options: argparse.Namespace) -> History:

@@ -174,7 +174,7 @@ def test_a_hundred_thousand_tasks() -> None:
 # --- objects -----------------------------------------------------------------------------------------
 
 VALUES: list[Any] = [
-    None, True, False, 0, -1, 2**62, -(2**63), 2**63, 10**40, 0.0, -0.0, math.inf, 1e-300, "", "ä€😀", "\ud800", b"", b"\x00",
+    None, True, False, 0, -1, 2**62, -(2**63), 2**63, 10**40, 0.0, -0.0, math.inf, 1e-300, "", "ä€😀", "\ud800", b"",
     (), (1, "a", (None, 2.5)), tuple(range(100)), [], [1, [2]], {}, {"a": {1, 2}}, frozenset({1}), range(5), 1 + 2j,
     Point(1, 2), Wide(7), "x" * 300_000, b"y" * 300_000, bytearray(b"z" * 200_000), list(range(50_000)),
 ]  # fmt: skip

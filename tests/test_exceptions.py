@@ -822,7 +822,7 @@ def test_open_file_and_socket():
 
     with socket.socket() as connection, contextlib.closing(connection):
         assert "Open the connection inside" in explained([connection])[2]
-    with open(__file__, "ab") as file:  # noqa: PTH123
+    with open(__file__, "ab") as file:
         _, where, advice = explained({"out": file})
     assert "['out'] -> <_io.BufferedWriter" in where
     assert "open the file inside" in advice

@@ -1,4 +1,4 @@
-"""The issue's list of bad input and failures: each ends in a value or a typed error, and nothing is lost or left hanging."""
+"""Bad input and failures: each ends in a value or a typed error, and nothing is lost or left hanging."""
 
 from __future__ import annotations
 
@@ -209,10 +209,14 @@ def test_actor_that_dies_in_a_method_with_calls_queued() -> None:
 def test_actor_that_dies_between_calls() -> None:
     actor = Fragile.remote()
     os.kill(weft.get(actor.pid.remote(), timeout=WAIT), signal.SIGKILL)
-    with pytest.raises(ActorDiedError):
+
+    def call_for_a_while() -> None:
         for _ in range(1000):
             weft.get(actor.fine.remote(), timeout=WAIT)
             time.sleep(0.01)
+
+    with pytest.raises(ActorDiedError):
+        call_for_a_while()
 
 
 def test_kill_ends_calls_in_flight_and_later_ones() -> None:

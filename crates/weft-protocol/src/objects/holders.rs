@@ -26,6 +26,9 @@ pub struct Holders {
     by_holder: Map<WorkerId, Set<u64>>,
     rounds: Map<u64, Round>,
     next_round: u64,
+    /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver speak over
+    /// different connections. At most one entry per block on its way.
+    early: Set<(u64, WorkerId)>,
 }
 
 impl Holders {
@@ -47,9 +50,16 @@ impl Holders {
             Some(to) => {
                 holders[at] = to;
                 self.by_holder.entry(to).or_default().insert(block);
+                self.early.swap_remove(&(block, to)) && self.release(block, to)
+            }
+            None => {
+                holders.remove(at);
+                if holders.is_empty() {
+                    self.blocks.swap_remove(&block);
+                    return true;
+                }
                 false
             }
-            None => self.release(block, from),
         }
     }
 
@@ -60,6 +70,10 @@ impl Holders {
             blocks.swap_remove(&block);
         }
         let Some(holders) = self.blocks.get_mut(&block) else { return false };
+        if !holders.contains(&holder) {
+            self.early.insert((block, holder));
+            return false;
+        }
         holders.retain(|other| *other != holder);
         if holders.is_empty() {
             self.blocks.swap_remove(&block);
@@ -71,6 +85,7 @@ impl Holders {
     /// A process is gone. Gives the number of the round to ask `others` in, if it held blocks, and the blocks that
     /// are free already (rounds that waited for its answer).
     pub fn on_gone(&mut self, worker: WorkerId, others: &[WorkerId]) -> (Option<u64>, Vec<u64>) {
+        self.early.retain(|(_, holder)| *holder != worker);
         let mut free = Vec::new();
         for round in self.rounds.keys().copied().collect::<Vec<_>>() {
             free.extend(self.on_answer(round, worker, &[]));
@@ -148,8 +163,17 @@ mod tests {
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
         assert!(!holders.give(0, OWNER, Some(READER)));
-        assert!(!holders.release(0, OWNER), "not its block any more");
         assert!(holders.release(0, READER));
+        assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn a_block_may_be_freed_before_it_is_given() {
+        // The reply reached the owner, and its release the node, before the worker's own message did.
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        assert!(!holders.release(0, READER));
+        assert!(holders.give(0, OWNER, Some(READER)));
         assert!(holders.is_empty());
     }
 

@@ -1,0 +1,664 @@
+"""Objects: every kind of value there and back, sharing without copies, references inside values, lifetimes."""
+
+from __future__ import annotations
+
+import array
+import collections
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import fractions
+import gc
+import math
+import mmap
+import pathlib
+import pickle
+import re
+import sys
+import uuid
+import weakref
+
+import numpy as np
+import pytest
+from support import WAIT, memfds_of, poll
+
+import weft
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+# Above the inline limit of 100 KiB by far.
+LARGE = 1 << 20
+
+
+@weft.remote
+def identity(value):
+    return value
+
+
+@weft.remote
+def boxed(box):
+    """Its argument, as a reference gave it."""
+    return weft.get(box[0])
+
+
+def there_and_back(value):
+    """The value by put, by a task's argument and result, inside a list, and by a reference as an argument."""
+    yield weft.get(weft.put(value), timeout=WAIT)
+    yield weft.get(identity.remote(value), timeout=WAIT)
+    yield weft.get(identity.remote([value]), timeout=WAIT)[0]
+    yield weft.get(identity.remote(weft.put(value)), timeout=WAIT)
+    yield weft.get(boxed.remote([weft.put(value)]), timeout=WAIT)
+
+
+def nested_tuple(depth):
+    value = 1
+    for _ in range(depth):
+        value = (value,)
+    return value
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Flags(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+class MyInt(int):
+    pass
+
+
+class MyStr(str):
+    __slots__ = ()
+
+
+class MyBytes(bytes):
+    pass
+
+
+class MyFloat(float):
+    pass
+
+
+class MyTuple(tuple):
+    __slots__ = ()
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@dataclasses.dataclass
+class Data:
+    x: int
+    y: list
+
+
+PLAIN = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    255,
+    256,
+    2**31,
+    -(2**31) - 1,
+    2**63 - 1,
+    -(2**63),
+    2**63,
+    -(2**63) - 1,
+    2**64,
+    10**4000,
+    -(10**4000),
+    0.0,
+    1.5,
+    math.inf,
+    -math.inf,
+    sys.float_info.min,
+    5e-324,
+    1e308,
+    3 + 4j,
+    "",
+    "text",
+    "\0",
+    "a\0b",
+    "ü€𝄞",
+    "\ud800",
+    "ok\udcffno",
+    "x" * 65_536,
+    "x" * 65_537,
+    "€" * 100_000,
+    b"",
+    b"bytes",
+    b"\0" * 65_536,
+    b"\0" * 65_537,
+    b"\xff" * LARGE,
+    (),
+    (1,),
+    (1, "a", None, 2.5, b"b"),
+    nested_tuple(4),
+    nested_tuple(5),
+    nested_tuple(9),
+    tuple(range(31)),
+    tuple(range(32)),
+    tuple(range(33)),
+    tuple(range(300)),
+    (2**70, "\ud800"),
+    [],
+    [[]],
+    [1, [2, [3]]],
+    {},
+    {"a": 1, 2: "b", None: (3,)},
+    set(),
+    {1, "a"},
+    frozenset(),
+    frozenset({1, 2}),
+    ...,
+    NotImplemented,
+    int,
+    len,
+    range(0),
+    range(1, 10, 3),
+    slice(1, 2, 3),
+]
+
+RICH = [
+    bytearray(b"mutable"),
+    bytearray(),
+    bytearray(LARGE),
+    array.array("d", [1.0, 2.0]),
+    decimal.Decimal("1.10"),
+    fractions.Fraction(1, 3),
+    dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC),
+    dt.timedelta(days=-1, microseconds=3),
+    uuid.UUID(int=5),
+    pathlib.PurePosixPath("/a/b"),
+    re.compile(r"a+", re.IGNORECASE),
+    collections.OrderedDict([("b", 1), ("a", 2)]),
+    collections.Counter("aab"),
+    collections.deque([1, 2], maxlen=5),
+    collections.defaultdict(list, {"k": [1]}),
+    Color.RED,
+    Flags.A | Flags.B,
+    MyInt(3),
+    MyInt(2**80),
+    MyStr("s"),
+    MyBytes(b"b"),
+    MyFloat(2.5),
+    MyTuple((1, 2)),
+    Pair(1, "b"),
+    Pair(Pair(1, 2), ()),
+    Data(1, [2]),
+    ValueError("as a value"),
+    np.int64(3),
+    np.float32(1.5),
+    np.bool_(True),
+    np.str_("s"),
+    np.datetime64("2024-01-01"),
+]
+
+
+@pytest.mark.parametrize("value", PLAIN + RICH, ids=lambda v: type(v).__name__)
+def test_values_come_back_equal_and_of_the_same_class(value):
+    for back in there_and_back(value):
+        assert type(back) is type(value)
+        if isinstance(value, BaseException):
+            assert back.args == value.args
+        else:
+            assert back == value
+
+
+def test_booleans_and_none_stay_singletons():
+    for value in (None, True, False, ..., NotImplemented):
+        for back in there_and_back(value):
+            assert back is value
+
+
+def test_not_a_number_and_the_sign_of_zero():
+    for back in there_and_back((math.nan, -0.0, 0.0)):
+        assert math.isnan(back[0])
+        assert [math.copysign(1, zero) for zero in back[1:]] == [-1, 1]
+
+
+def test_one_and_true_and_one_point_zero_are_not_mixed_up():
+    for back in there_and_back((1, True, 1.0)):
+        assert [type(item) for item in back] == [int, bool, float]
+
+
+def test_namedtuples_keep_their_fields_inside_tuples():
+    for back in there_and_back((1, Pair(2, 3))):
+        assert back[1].b == 3
+
+
+def test_attributes_of_subclasses_stay():
+    value = MyInt(7)
+    value.unit = "m"
+    for back in there_and_back((value,)):
+        assert back[0].unit == "m"
+
+
+def test_self_referential_values():
+    ring = [1]
+    ring.append(ring)
+    for back in there_and_back(ring):
+        assert back[1] is back
+    node = {}
+    node["self"] = (node,)
+    for back in there_and_back(node):
+        assert back["self"][0] is back
+
+
+def test_shared_parts_stay_shared():
+    part = ["shared"]
+    for back in there_and_back([part, part]):
+        assert back[0] is back[1]
+
+
+def test_deep_values():
+    value = ()
+    for _ in range(200):
+        value = (value,)
+    for back in there_and_back(value):
+        assert back == value
+
+
+def test_a_value_with_many_parts():
+    value = {str(n): (n, [n]) for n in range(50_000)}
+    assert weft.get(weft.put(value)) == value
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 4095, 102_399, 102_400, 102_401, 1_000_003])
+def test_bytes_of_sizes_around_the_limits(size):
+    value = bytes(range(256)) * (size // 256 + 1)
+    value = value[:size]
+    for back in there_and_back(value):
+        assert back == value
+
+
+def test_lambdas_local_classes_and_modules_travel():
+    class Local:
+        def __init__(self, x):
+            self.x = x
+
+        def double(self):
+            return self.x * 2
+
+    assert weft.get(identity.remote(lambda x: x + 1), timeout=WAIT)(1) == 2
+    assert weft.get(identity.remote(Local(4)), timeout=WAIT).double() == 8
+    assert weft.get(identity.remote(math), timeout=WAIT) is math
+
+
+def test_recursive_closures_travel():
+    def factorial(n):
+        return 1 if n < 2 else n * factorial(n - 1)
+
+    assert weft.get(weft.remote(factorial).remote(10), timeout=WAIT) == 3_628_800
+
+
+def test_put_stores_a_copy():
+    value = [1]
+    ref = weft.put(value)
+    value.append(2)
+    assert weft.get(ref) == [1]
+    weft.get(ref).append(3)
+    assert weft.get(ref) == [1]
+
+
+def test_put_of_an_array_stores_a_copy():
+    source = np.zeros(LARGE, dtype=np.uint8)
+    ref = weft.put(source)
+    source[:] = 7
+    assert not weft.get(ref).any()
+
+
+ARRAYS = {
+    "empty": np.empty(0),
+    "scalar": np.array(3.5),
+    "small": np.arange(10),
+    "large": np.arange(LARGE, dtype=np.float64),
+    "fortran": np.asfortranarray(np.arange(LARGE, dtype=np.int32).reshape(1024, -1)),
+    "strided": np.arange(LARGE)[::3],
+    "reversed": np.arange(LARGE)[::-1],
+    "bool": np.arange(LARGE) % 2 == 0,
+    "complex": np.ones(LARGE, dtype=np.complex64),
+    "big endian": np.arange(LARGE, dtype=">i4"),
+    "text": np.array(["a", "bcd"] * 100_000),
+    "dates": np.arange("2000-01-01", "2001-01-01", dtype="datetime64[h]"),
+    "structured": np.zeros(100_000, dtype=[("x", "f8"), ("y", "i4")]),
+    "objects": np.array([{"a": 1}, None, "x"], dtype=object),
+    "no rows": np.empty((0, 5)),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_numpy_arrays(name):
+    value = ARRAYS[name]
+    for back in there_and_back(value):
+        assert back.dtype == value.dtype
+        assert back.shape == value.shape
+        assert (back == value).all()
+
+
+def test_large_arrays_are_read_only_views():
+    ref = weft.put(np.zeros(LARGE))
+    view = weft.get(ref)
+    assert not view.flags.writeable
+    assert not view.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        view.flags.writeable = True
+    assert not weft.get(ref).any()
+
+
+def test_views_share_one_copy():
+    ref = weft.put(np.arange(LARGE))
+    first, second = weft.get(ref), weft.get(ref)
+    assert first is not second
+    assert np.shares_memory(first, second)
+    assert first.ctypes.data % 64 == 0
+
+
+def test_a_view_lies_in_the_shared_memory_of_the_node():
+    address = weft.get(weft.put(np.arange(LARGE))).ctypes.data
+    spans = [line.split()[0].split("-") for line in memfds_of("self")]
+    assert any(int(low, 16) <= address < int(high, 16) for low, high in spans)
+
+
+def test_a_task_reads_an_argument_in_place_and_cannot_write_it():
+    @weft.remote
+    def look(value):
+        spans = [line.split()[0].split("-") for line in memfds_of("self")]
+        address = value.ctypes.data
+        in_place = any(int(low, 16) <= address < int(high, 16) for low, high in spans)
+        return in_place, value.flags.writeable, float(value.sum())
+
+    ref = weft.put(np.ones(LARGE))
+    assert weft.get([look.remote(ref) for _ in range(4)], timeout=WAIT) == [(True, False, LARGE)] * 4
+
+
+def test_writing_through_a_pointer_cannot_change_the_object():
+    """The mapping itself is read-only for readers: a task that tries dies, and the value stays."""
+
+    @weft.remote(max_retries=0)
+    def force(value):
+        import ctypes
+
+        ctypes.memset(value.ctypes.data, 7, 8)
+
+    ref = weft.put(np.zeros(LARGE, dtype=np.uint8))
+    with pytest.raises(weft.exceptions.WorkerCrashedError):
+        weft.get(force.remote(ref), timeout=WAIT)
+    assert not weft.get(ref).any()
+
+
+def test_a_view_outlives_its_ref():
+    expected = np.random.default_rng(1).random(LARGE)
+    ref = weft.put(expected)
+    view = weft.get(ref)
+    part = view[100:200]
+    del ref, view
+    gc.collect()
+    # What is put now must not land in the memory of the view.
+    others = [weft.put(np.full(LARGE, n)) for n in range(20)]
+    assert (part == expected[100:200]).all()
+    del others
+
+
+def test_a_view_in_an_actor_outlives_the_drivers_ref():
+    @weft.remote
+    class Keeper:
+        def keep(self, value):
+            self.value = value
+
+        def total(self):
+            return float(self.value.sum())
+
+    keeper = Keeper.remote()
+    ref = weft.put(np.ones(LARGE))
+    weft.get(keeper.keep.remote(ref), timeout=WAIT)
+    del ref
+    gc.collect()
+    for n in range(20):
+        weft.put(np.full(LARGE, n))
+    assert weft.get(keeper.total.remote(), timeout=WAIT) == LARGE
+
+
+def test_memory_of_dropped_objects_is_used_again():
+    """Far more bytes go through the store than it has."""
+    total = int(weft.cluster_resources()["object_store_memory"])
+    piece = np.zeros(total // 8, dtype=np.uint8)
+    for n in range(12):
+        piece[0] = n
+        assert weft.get(weft.put(piece))[0] == n
+
+
+def test_memory_of_dropped_results_is_used_again():
+    total = int(weft.cluster_resources()["object_store_memory"])
+
+    @weft.remote
+    def make(size):
+        return np.zeros(size, dtype=np.uint8)
+
+    for _ in range(12):
+        assert weft.get(make.remote(total // 8), timeout=WAIT).nbytes == total // 8
+
+
+def test_pickle_5_buffers_are_not_copied():
+    class Buffered:
+        def __init__(self, data):
+            self.data = data
+
+        def __reduce_ex__(self, protocol):
+            assert protocol == 5
+            return Buffered, (pickle.PickleBuffer(self.data),)
+
+    back = weft.get(weft.put(Buffered(b"z" * LARGE)))
+    view = memoryview(back.data)
+    assert view.readonly
+    assert view.nbytes == LARGE
+    assert bytes(view[:3]) == b"zzz"
+    assert back.data is not weft.get(weft.put(1))
+
+
+def test_many_buffers_in_one_value():
+    value = [np.full(n * 100, n) for n in range(200)]
+    back = weft.get(identity.remote(value), timeout=WAIT)
+    assert all((a == b).all() for a, b in zip(value, back, strict=True))
+
+
+def test_an_array_inside_other_values():
+    value = {"a": [np.arange(LARGE)], "b": (np.zeros(3), "text")}
+    back = weft.get(weft.put(value))
+    assert (back["a"][0] == value["a"][0]).all()
+    assert not back["a"][0].flags.writeable
+
+
+def test_memoryview_of_a_mapping_is_refused_by_name():
+    with mmap.mmap(-1, 4096) as region, pytest.raises(TypeError, match="mmap"):
+        weft.put({"region": region})
+
+
+def test_refs_inside_values():
+    inner = weft.put("inner")
+    outer = weft.put({"ref": inner, "list": [inner, inner]})
+    back = weft.get(outer)
+    assert back["ref"] == inner
+    assert back["list"] == [inner, inner]
+    assert weft.get(back["ref"]) == "inner"
+
+
+def test_a_ref_inside_an_object_keeps_its_object():
+    outer = weft.put([weft.put(np.ones(LARGE))])
+    gc.collect()
+    for n in range(20):
+        weft.put(np.full(LARGE, n))
+    assert weft.get(weft.get(outer)[0]).sum() == LARGE
+
+
+def test_a_ref_inside_a_result_keeps_its_object():
+    @weft.remote
+    def make():
+        return [weft.put(np.ones(LARGE)), weft.put("small")]
+
+    outer = make.remote()
+    large, small = weft.get(outer, timeout=WAIT)
+    del outer
+    gc.collect()
+    assert weft.get(small, timeout=WAIT) == "small"
+    assert weft.get(large, timeout=WAIT).sum() == LARGE
+
+
+def test_refs_nested_through_many_levels():
+    ref = weft.put("core")
+    for _ in range(20):
+        ref = weft.put([ref])
+    gc.collect()
+    for _ in range(20):
+        ref = weft.get(ref)[0]
+    assert weft.get(ref) == "core"
+
+
+def test_a_borrowed_ref_is_passed_on():
+    @weft.remote
+    def last(box):
+        return weft.get(box[0])
+
+    @weft.remote
+    def middle(box):
+        return weft.get(last.remote(box))
+
+    for value in ("small", b"l" * LARGE):
+        assert weft.get(middle.remote([weft.put(value)]), timeout=WAIT) == value
+
+
+def test_an_actor_keeps_a_borrowed_ref():
+    @weft.remote
+    class Shelf:
+        def keep(self, box):
+            self.box = box
+
+        def read(self):
+            return weft.get(self.box[0])
+
+    shelf = Shelf.remote()
+    for value in ("small", b"l" * LARGE):
+        ref = weft.put(value)
+        weft.get(shelf.keep.remote([ref]), timeout=WAIT)
+        del ref
+        gc.collect()
+        assert weft.get(shelf.read.remote(), timeout=WAIT) == value
+
+
+def test_a_ref_captured_by_a_function():
+    small, large = weft.put("small"), weft.put(np.ones(LARGE))
+
+    @weft.remote
+    def f():
+        return weft.get(small), float(weft.get(large).sum())
+
+    assert weft.get([f.remote(), f.remote()], timeout=WAIT) == [("small", LARGE)] * 2
+
+
+def test_a_captured_ref_lives_as_long_as_the_function():
+    ref = weft.put(np.ones(LARGE))
+
+    @weft.remote
+    def f():
+        return float(weft.get(captured[0]).sum())
+
+    captured = [ref]
+    assert weft.get(f.remote(), timeout=WAIT) == LARGE
+    del ref
+    captured.clear()
+    gc.collect()
+    assert weft.get(f.remote(), timeout=WAIT) == LARGE
+
+
+def test_a_pending_ref_travels_inside_a_value():
+    gate = weft.put(None)
+
+    @weft.remote
+    def slow(_):
+        return "late"
+
+    box = weft.put([slow.remote(gate)])
+    assert weft.get(boxed.remote([weft.get(box)[0]]), timeout=WAIT) == "late"
+
+
+def test_out_of_band_pickle_of_a_ref():
+    ref = weft.put("pinned")
+    data = pickle.dumps(ref)
+    back = pickle.loads(data)
+    assert back == ref
+    del ref, back
+    gc.collect()
+    assert weft.get(pickle.loads(data)) == "pinned"
+
+
+def test_put_of_a_ref_is_refused():
+    with pytest.raises(TypeError, match="ObjectRef"):
+        weft.put(weft.put(1))
+
+
+def test_identity_of_refs():
+    one, two = weft.put(1), weft.put(1)
+    same = weft.get(weft.put([one]))[0]
+    assert one != two
+    assert one == same
+    assert hash(one) == hash(same)
+    assert len({one, two, same}) == 2
+    assert {one: "x"}[same] == "x"
+    assert one != "text"
+    assert one.hex() == same.hex() != two.hex()
+    assert bytes.fromhex(one.hex()) == one.binary()
+    assert one.hex() in repr(one)
+    assert not one.is_nil()
+    assert len(one.binary()) == weft.ObjectRef.size()
+
+
+def test_refs_of_one_task_have_its_task_id():
+    first, second = identity.options(num_returns=2).remote((1, 2))
+    assert first.task_id() == second.task_id() != identity.remote(1).task_id()
+    assert first.job_id() == second.job_id()
+
+
+def test_a_ref_can_be_referenced_weakly():
+    ref = weft.put(1)
+    weak = weakref.ref(ref)
+    assert weak() is ref
+    del ref
+    poll("the ref is collected", lambda: gc.collect() >= 0 and weak() is None)
+
+
+def test_a_ref_cannot_be_iterated_ordered_or_called():
+    ref = weft.put([1])
+    with pytest.raises(TypeError):
+        iter(ref)
+    with pytest.raises(TypeError):
+        ref < ref  # noqa: B015
+    with pytest.raises(TypeError):
+        ref()
+
+
+def test_values_with_a_finalizer_are_not_kept():
+    class Canary:
+        pass
+
+    value = Canary()
+    weak = weakref.ref(value)
+    ref = weft.put(value)
+    task = identity.remote(value)
+    weft.get([ref, task], timeout=WAIT)
+    del value
+    poll("the engine holds no value", lambda: gc.collect() >= 0 and weak() is None)
+
+
+def test_ten_thousand_refs_in_one_object():
+    refs = [weft.put(n) for n in range(10_000)]
+    back = weft.get(weft.put(refs))
+    assert back == refs
+    assert weft.get(back[::1000]) == list(range(0, 10_000, 1000))
