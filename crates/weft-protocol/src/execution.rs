@@ -6,6 +6,8 @@
 //! Invariants:
 //! - E1: every pushed task is answered once: by a reply or by being returned.
 //! - E2: actor calls of one caller start in the order they were pushed.
+//! - E3: no call of an actor starts before its constructor: calls come straight from callers and may overtake the
+//!   constructor, which comes from the node.
 //!
 //! It never runs anything: the shell takes tasks with [`Execution::take_next`] and reports their end.
 
@@ -85,6 +87,7 @@ pub struct Execution {
     queue: VecDeque<Incoming>,
     running: Map<TaskId, Running>,
     blocked: bool,
+    has_constructor: bool,
 }
 
 impl Execution {
@@ -96,12 +99,21 @@ impl Execution {
         if self.blocked && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
             return Err(Box::new(incoming));
         }
-        self.queue.push_back(incoming);
+        if incoming.push.spec.kind == TaskKind::Creation {
+            self.has_constructor = true;
+            self.queue.push_front(incoming);
+        } else {
+            self.queue.push_back(incoming);
+        }
         Ok(())
     }
 
     /// The next task to run. It is running from now on.
     pub fn take_next(&mut self) -> Option<Incoming> {
+        let front = self.queue.front()?;
+        if matches!(front.push.spec.kind, TaskKind::Method(_)) && !self.has_constructor {
+            return None;
+        }
         let incoming = self.queue.pop_front()?;
         let running = Running { from: incoming.from, uses: incoming.uses(), cancelled: false };
         self.running.insert(incoming.push.spec.task, running);

@@ -4,6 +4,7 @@
 //! `0`, `u32` length and an encoded value, or `1` and the `u16` number of a dependency: a reference given directly, or
 //! a value too large for a message, which becomes an object of its own.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -227,7 +228,7 @@ impl<'a> Block<'a> {
             object: dependency.object,
             slot: met.stored.as_ref(),
             outcome: &dependency.outcome,
-            met: &met.contained,
+            met: Rc::new(met.contained.clone()),
         }
         .decode(py)
     }

@@ -1,6 +1,7 @@
 //! Running one task: arguments in, the call, returns out.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
@@ -75,7 +76,7 @@ fn unpickle<'py>(
     met: &[Met],
 ) -> PyResult<Bound<'py, PyAny>> {
     let code = PyBytes::new(py, define.code.as_slice());
-    deserialising(client, met, || py.import("pickle")?.call_method1("loads", (code,)))
+    deserialising(client, Rc::new(met.to_vec()), || py.import("pickle")?.call_method1("loads", (code,)))
 }
 
 /// What is called for a task.

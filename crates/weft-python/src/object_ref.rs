@@ -6,6 +6,7 @@
 //! holds the pickle.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
@@ -148,7 +149,7 @@ thread_local! {
     /// References met while a value is written, one list per nested value.
     static WRITING: RefCell<Vec<Vec<Py<ObjectRef>>>> = const { RefCell::new(Vec::new()) };
     /// References of the value that is read.
-    static READING: RefCell<Vec<(Arc<Client>, Vec<Met>)>> = const { RefCell::new(Vec::new()) };
+    static READING: RefCell<Vec<(Arc<Client>, Rc<Vec<Met>>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `work`, in which references are collected after those of `found`.
@@ -169,8 +170,8 @@ pub fn forget_found(length: usize) {
 }
 
 /// Runs `work`, in which references are looked up in `met`.
-pub fn deserialising<R>(client: &Arc<Client>, met: &[Met], work: impl FnOnce() -> R) -> R {
-    READING.with_borrow_mut(|stack| stack.push((client.clone(), met.to_vec())));
+pub fn deserialising<R>(client: &Arc<Client>, met: Rc<Vec<Met>>, work: impl FnOnce() -> R) -> R {
+    READING.with_borrow_mut(|stack| stack.push((client.clone(), met)));
     let result = work();
     READING.with_borrow_mut(Vec::pop);
     result

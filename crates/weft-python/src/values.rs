@@ -5,6 +5,7 @@
 //! whose contents another process does not have. Buffers lie 64-byte aligned behind the pickle and are read in place.
 
 use std::ffi::{c_int, c_void};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
@@ -378,7 +379,7 @@ pub struct Source<'a> {
     pub slot: Option<&'a Arc<Slot>>,
     pub outcome: &'a Outcome,
     /// References inside the value.
-    pub met: &'a [Met],
+    pub met: Rc<Vec<Met>>,
 }
 
 impl Source<'_> {
@@ -439,7 +440,7 @@ impl Source<'_> {
             options.set_item(intern!(py, "buffers"), views)?;
             loads.call((pickle,), Some(&options))
         };
-        if self.met.is_empty() { read() } else { deserialising(self.client, self.met, read) }
+        if self.met.is_empty() { read() } else { deserialising(self.client, self.met.clone(), read) }
     }
 }
 
@@ -454,5 +455,6 @@ pub fn decode_inline<'py>(
         return Reader { bytes: &bytes[1..] }.value(py);
     }
     let outcome = Outcome::Inline(Blob::from(bytes));
-    Source { client, object: ObjectId::default(), slot: None, outcome: &outcome, met }.decode(py)
+    Source { client, object: ObjectId::default(), slot: None, outcome: &outcome, met: Rc::new(met.to_vec()) }
+        .decode(py)
 }

@@ -1,6 +1,8 @@
 //! `get`, `put`, `wait`, `cancel`: the verbs on references.
 
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -66,7 +68,7 @@ pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef) -> PyResult<Bound<'
         Vec::new()
     };
     let slot = Some(&reference.slot);
-    Source { client, object: reference.id, slot, outcome, met: &met }.decode(py)
+    Source { client, object: reference.id, slot, outcome, met: Rc::new(met) }.decode(py)
 }
 
 /// Plain values hold no references; looking is cheaper than asking the table.
@@ -274,62 +276,73 @@ pub fn wait<'py>(
         )));
     }
     let client = session::client(py)?;
-    let mut items = Vec::with_capacity(list.len());
-    let mut seen = rustc_hash::FxHashSet::with_capacity_and_hasher(list.len(), Default::default());
+    // The GIL is held during a pass, so passes do not mix.
+    let pass = PASS.fetch_add(1, Ordering::Relaxed);
     let me = client.me();
     let mut has_foreign = false;
-    for item in list.iter() {
-        let item = item.cast_into_exact::<ObjectRef>().map_err(|error| {
-            let kind = error.into_inner().get_type();
-            PyTypeError::new_err(format!("weft.wait() takes a list of ObjectRefs; it contains {kind}"))
-        })?;
-        let id = item.get().id;
-        if !seen.insert((id.task.number ^ id.task.owner.0.rotate_left(20), id.index)) {
+    let mut ready_at = Vec::new();
+    for (at, item) in list.iter().enumerate() {
+        let item = checked(&item)?;
+        let this = item.get();
+        if !this.slot.mark(pass) {
             return Err(PyValueError::new_err(format!(
                 "weft.wait() takes each reference once; {} is there twice",
                 item.repr()?
             )));
         }
-        has_foreign |= id.owner() != me;
-        items.push(item);
+        if this.slot.outcome().is_none() {
+            this.check_session()?;
+            has_foreign |= this.id.owner() != me;
+        } else if ready_at.len() < wanted {
+            ready_at.push(at);
+        }
     }
-    for item in &items {
-        item.get().check_session()?;
+    if client.is_closed() {
+        checked(&list.get_item(0)?)?.get().check_session()?;
     }
-    if has_foreign {
-        need(&client, &items);
-    }
-    let is_ready = |item: &Bound<'_, ObjectRef>| item.get().slot.outcome().is_some();
-    if items.iter().filter(|item| is_ready(item)).take(wanted).count() < wanted
-        && timeout.is_none_or(|seconds| seconds > 0.0)
-    {
+    if ready_at.len() < wanted {
+        let items: Vec<_> =
+            list.iter().map(|i| i.cast_into_exact::<ObjectRef>()).collect::<Result<_, _>>()?;
+        if has_foreign {
+            need(&client, &items);
+        }
         let slots: Vec<_> = items.iter().map(|item| item.get().slot.clone()).collect();
-        let is_done = move || slots.iter().filter(|s| s.outcome().is_some()).take(wanted).count() >= wanted;
-        wait_for(py, &client, is_done, deadline(timeout)?)?;
-    } else if timeout.is_some() {
-        let nothing = || true;
-        wait_for(py, &client, nothing, None)?;
+        let count_ready = move || slots.iter().filter(|slot| slot.outcome().is_some()).take(wanted).count();
+        wait_for(py, &client, move || count_ready() >= wanted, deadline(timeout)?)?;
+        let is_ready =
+            |(at, item): (usize, &Bound<'_, ObjectRef>)| item.get().slot.outcome().is_some().then_some(at);
+        ready_at = items.iter().enumerate().filter_map(is_ready).take(wanted).collect();
     }
     let (ready, rest) = (PyList::empty(py), PyList::empty(py));
-    let mut count = 0;
-    for (at, item) in items.iter().enumerate() {
-        if count == wanted {
-            // Everything behind goes over in one piece.
-            let tail = list.get_slice(at, list.len());
-            if rest.is_empty() {
-                return Ok((ready, tail));
-            }
-            rest.call_method1("extend", (tail,))?;
-            break;
-        }
-        if is_ready(item) {
-            count += 1;
-            ready.append(item)?;
-        } else {
-            rest.append(item)?;
-        }
+    let mut from = 0;
+    for at in &ready_at {
+        ready.append(list.get_item(*at)?)?;
+        append_part(&rest, list, from, *at)?;
+        from = at + 1;
     }
+    if rest.is_empty() {
+        // Usually what is ready stands in front: everything behind goes over in one piece.
+        return Ok((ready, list.get_slice(from, list.len())));
+    }
+    append_part(&rest, list, from, list.len())?;
     Ok((ready, rest))
+}
+
+/// Numbers the passes of [`wait`] over its references.
+static PASS: AtomicU32 = AtomicU32::new(1);
+
+fn checked<'a, 'py>(item: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, ObjectRef>> {
+    item.cast_exact::<ObjectRef>().map_err(|_| {
+        let kind = item.get_type();
+        PyTypeError::new_err(format!("weft.wait() takes a list of ObjectRefs; it contains {kind}"))
+    })
+}
+
+fn append_part(rest: &Bound<'_, PyList>, list: &Bound<'_, PyList>, from: usize, to: usize) -> PyResult<()> {
+    for at in from..to {
+        rest.append(list.get_item(at)?)?;
+    }
+    Ok(())
 }
 
 /// Whether the outcome of a reference is there.

@@ -46,6 +46,7 @@ struct Process {
     running: Option<(Incoming, u64)>,
     /// Peers that are connected: later sends need no question to the node.
     blocked: bool,
+    is_constructed: bool,
 }
 
 struct Handle {
@@ -92,7 +93,7 @@ impl World {
             code: Blob::default(),
             references: Vec::new(),
         });
-        let process = Process { core, numbers: 0, running: None, blocked: false };
+        let process = Process { core, numbers: 0, running: None, blocked: false, is_constructed: false };
         Self {
             random: Random::new(seed),
             plan,
@@ -234,11 +235,7 @@ impl World {
         }
     }
 
-    fn with_core<R>(
-        &mut self,
-        who: WorkerId,
-        work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
-    ) -> R {
+    fn with_core<R>(&mut self, who: WorkerId, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
         let mut out = Actions::new();
         let process = self.processes.get_mut(&who).expect("only living processes act");
         let result = work(&mut process.core, &mut out);
@@ -317,7 +314,7 @@ impl World {
     fn start_a_worker(&mut self) {
         let Some(worker) = self.starting.pop() else { return };
         let core = WorkerCore::new(worker);
-        let process = Process { core, numbers: 0, running: None, blocked: false };
+        let process = Process { core, numbers: 0, running: None, blocked: false, is_constructed: false };
         self.processes.insert(worker, process);
         self.with_node(|node, now, _| node.on_connected(worker, 2, now));
     }
@@ -358,8 +355,7 @@ impl World {
 
     /// What a dead process sent before its end is read before its end is believed, as the shell does.
     fn drain(&mut self, dead: WorkerId, to: WorkerId) {
-        while let Some(message) =
-            self.channels.get_mut(&(Some(dead), Some(to))).and_then(VecDeque::pop_front)
+        while let Some(message) = self.channels.get_mut(&(Some(dead), Some(to))).and_then(VecDeque::pop_front)
         {
             let now = self.now();
             self.with_core(to, |core, out| core.on_message(Peer::Worker(dead), message, now, out));
@@ -384,6 +380,13 @@ impl World {
                 let end = self.time + length;
                 let next = self.with_core(who, |core, _| core.next_execution());
                 let process = self.processes.get_mut(&who).expect("it lives");
+                match next.as_ref().map(|incoming| incoming.push.spec.kind) {
+                    Some(TaskKind::Creation) => process.is_constructed = true,
+                    Some(TaskKind::Method(_)) => {
+                        assert!(process.is_constructed, "E3: a call runs before the constructor");
+                    }
+                    Some(TaskKind::Task(_)) | None => {}
+                }
                 process.running = next.map(|incoming| (incoming, end));
             }
         }
@@ -410,7 +413,8 @@ impl World {
         if incoming.push.spec.kind == TaskKind::Creation {
             return self.with_core(who, |core, out| core.on_constructed(task, None, out));
         }
-        let mut returned = Return { outcome: Outcome::Inline(Blob::from(&b"value"[..])), contained: Vec::new() };
+        let mut returned =
+            Return { outcome: Outcome::Inline(Blob::from(&b"value"[..])), contained: Vec::new() };
         if self.random.chance(1, 3) {
             let offset = self.next_block;
             self.next_block += 4096;
@@ -460,8 +464,7 @@ impl World {
             return;
         }
         if self.plan.kill_one_in > 0 && self.random.chance(1, self.plan.kill_one_in) {
-            let ids: Vec<WorkerId> =
-                self.processes.keys().copied().filter(|id| *id != self.driver).collect();
+            let ids: Vec<WorkerId> = self.processes.keys().copied().filter(|id| *id != self.driver).collect();
             if !ids.is_empty() {
                 let who = ids[self.random.below(ids.len())];
                 self.kills += 1;
@@ -523,12 +526,7 @@ impl World {
     }
 }
 
-fn spec(
-    task: TaskId,
-    kind: TaskKind,
-    dependencies: Vec<ObjectId>,
-    references: Vec<ObjectId>,
-) -> TaskSpec {
+fn spec(task: TaskId, kind: TaskKind, dependencies: Vec<ObjectId>, references: Vec<ObjectId>) -> TaskSpec {
     TaskSpec {
         task,
         kind,

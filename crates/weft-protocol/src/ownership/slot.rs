@@ -15,6 +15,7 @@ pub struct Slot {
     outcome: OnceLock<Outcome>,
     handles: AtomicU32,
     registered: AtomicBool,
+    mark: AtomicU32,
 }
 
 impl Slot {
@@ -48,6 +49,12 @@ impl Slot {
     #[inline]
     pub fn release(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && self.registered.load(Ordering::Acquire)
+    }
+
+    /// Marks the slot with the number of a pass over many; false if this pass marked it before.
+    #[inline]
+    pub fn mark(&self, pass: u32) -> bool {
+        self.mark.swap(pass, Ordering::Relaxed) != pass
     }
 
     /// Handles at the moment.
