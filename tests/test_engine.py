@@ -486,6 +486,29 @@ def test_an_async_actor_busy_with_blocking_code_still_answers_afterwards() -> No
         assert weft.get(refs, timeout=WAIT) == [1, 2, 2]
 
 
+def test_an_actor_calls_itself_through_its_handle() -> None:
+    @weft.remote
+    class Mirror:
+        async def look(self, box: list[Any]) -> int:
+            return await box[0].answer.remote([weft.put(41)]) if box else 0
+
+        async def answer(self, box: list[Any]) -> int:
+            return 1 + await box[0]
+
+    mirror = Mirror.remote()
+    assert weft.get(mirror.look.remote([mirror]), timeout=WAIT) == 42
+
+
+def test_a_returned_reference_of_a_task_that_is_still_to_run() -> None:
+    @weft.remote
+    def outer() -> Any:
+        return echo.remote("inner")
+
+    refs = weft.get([outer.remote() for _ in range(20)], timeout=WAIT)
+    time.sleep(0.2)
+    assert weft.get(refs, timeout=WAIT) == ["inner"] * 20
+
+
 def test_twenty_actors_and_an_inherited_method() -> None:
     class Base:
         def who(self) -> str:

@@ -380,21 +380,6 @@ def test_a_task_reads_an_argument_in_place_and_cannot_write_it():
     assert weft.get([look.remote(ref) for _ in range(4)], timeout=WAIT) == [(True, False, LARGE)] * 4
 
 
-def test_writing_through_a_pointer_cannot_change_the_object():
-    """The mapping itself is read-only for readers: a task that tries dies, and the value stays."""
-
-    @weft.remote(max_retries=0)
-    def force(value):
-        import ctypes
-
-        ctypes.memset(value.ctypes.data, 7, 8)
-
-    ref = weft.put(np.zeros(LARGE, dtype=np.uint8))
-    with pytest.raises(weft.exceptions.WorkerCrashedError):
-        weft.get(force.remote(ref), timeout=WAIT)
-    assert not weft.get(ref).any()
-
-
 def test_a_view_outlives_its_ref():
     expected = np.random.default_rng(1).random(LARGE)
     ref = weft.put(expected)

@@ -453,11 +453,16 @@ impl NodeCore {
 
     fn assign_workers(&mut self, out: &mut NodeActions) {
         while let Some(placement) = self.placements.pop_front() {
+            // A process never works for itself: its task may wait for the very lease it would be.
+            let caller = match &placement {
+                Placement::Lease { client, .. } => *client,
+                Placement::Actor { actor, .. } => actor.owner,
+            };
             let idle = self
                 .workers
                 .iter()
                 .rev()
-                .find(|(_, worker)| matches!(worker.state, WorkerState::Idle { .. }))
+                .find(|(id, worker)| **id != caller && matches!(worker.state, WorkerState::Idle { .. }))
                 .map(|(id, _)| *id);
             let Some(worker) = idle else {
                 self.placements.push_front(placement);

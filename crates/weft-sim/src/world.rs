@@ -429,7 +429,11 @@ impl World {
                 returned.contained.push(*id);
             }
         }
-        let own = self.random.chance(1, 4).then(|| self.put_at(who));
+        let own = match self.random.below(8) {
+            0 => Some(self.put_at(who)),
+            1 => Some(self.submit_at(who)),
+            _ => None,
+        };
         returned.contained.extend(own.as_ref().map(|(id, _)| *id));
         // Handles inside the task are alive until its reply is made.
         kept.iter().for_each(|(_, slot)| slot.acquire());
@@ -448,6 +452,26 @@ impl World {
         let slot = Arc::new(Slot::with_outcome(Outcome::Inline(Blob::from(&b"put"[..]))));
         slot.acquire();
         process.core.ownership_mut().own(id, slot.clone());
+        (id, slot)
+    }
+
+    /// A task submits another one and returns its reference.
+    fn submit_at(&mut self, who: WorkerId) -> (ObjectId, Arc<Slot>) {
+        let process = self.processes.get_mut(&who).expect("it lives");
+        process.numbers += 1;
+        let task = TaskId { owner: who, number: process.numbers };
+        process.core.define(Define {
+            function: FunctionId(1),
+            name: Name::from("f"),
+            code: Blob::default(),
+            references: Vec::new(),
+        });
+        let shape = process.core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
+        let spec = spec(task, TaskKind::Task(shape), Vec::new(), Vec::new());
+        let slot = Arc::new(Slot::default());
+        slot.acquire();
+        let id = task.object(0);
+        self.with_core(who, |core, out| core.submit(Arc::new(spec), [slot.clone()], None, out));
         (id, slot)
     }
 

@@ -44,7 +44,10 @@ pub enum MappingError {
 /// See the module.
 #[derive(Debug)]
 pub struct Mapping {
+    /// For creating values, and the cells.
     start: NonNull<u8>,
+    /// For reading them: write-protected, so that no reader can change a value for the others.
+    readable: NonNull<u8>,
     length: usize,
     descriptor: OwnedFd,
 }
@@ -83,20 +86,24 @@ impl Mapping {
     pub fn open(descriptor: OwnedFd, total: u64) -> Result<Self, MappingError> {
         let map = |source| MappingError::Map { bytes: total, source };
         let length = usize::try_from(total).map_err(|_| map(rustix::io::Errno::NOMEM))?;
-        // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
-        let start = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &descriptor,
-                0,
-            )
-        }
-        .map_err(map)?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| map(rustix::io::Errno::FAULT))?;
-        Ok(Self { start, length, descriptor })
+        let map_as = |protection| {
+            // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
+            let start = unsafe {
+                rustix::mm::mmap(
+                    std::ptr::null_mut(),
+                    length,
+                    protection,
+                    MapFlags::SHARED | MapFlags::NORESERVE,
+                    &descriptor,
+                    0,
+                )
+            }
+            .map_err(map)?;
+            NonNull::new(start.cast()).ok_or_else(|| map(rustix::io::Errno::FAULT))
+        };
+        let start = map_as(ProtFlags::READ | ProtFlags::WRITE)?;
+        let readable = map_as(ProtFlags::READ)?;
+        Ok(Self { start, readable, length, descriptor })
     }
 
     /// The descriptor to pass to other processes.
@@ -119,7 +126,7 @@ impl Mapping {
     pub fn bytes(&self, offset: u64, length: u64) -> &[u8] {
         let (offset, length) = self.range(offset, length);
         // SAFETY: the range is inside the mapping, and sealed values are not written any more.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) }
+        unsafe { std::slice::from_raw_parts(self.readable.as_ptr().add(offset), length) }
     }
 
     /// Memory of a block that this process is creating.
@@ -179,7 +186,10 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `open`, and no slice outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        unsafe {
+            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.length);
+            let _ = rustix::mm::munmap(self.readable.as_ptr().cast(), self.length);
+        }
     }
 }
 

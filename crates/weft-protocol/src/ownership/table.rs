@@ -180,7 +180,9 @@ impl Ownership {
 
     /// Registers `borrower` for a reference that is being handed to it.
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
-        if object.owner() == self.me {
+        if object.owner() == self.me && borrower == self.me {
+            // An actor called itself: what it owns it owns.
+        } else if object.owner() == self.me {
             self.on_add_borrow(object, borrower, out);
         } else if object.owner() != borrower {
             send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower });

@@ -1,0 +1,666 @@
+"""Actors: state, order, names, handles, several methods, the end of an actor."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+
+import pytest
+from support import WAIT, is_alive, poll
+
+import weft
+from weft.exceptions import ActorAlreadyExistsError, ActorDiedError, TaskError
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+class PlainCounter:
+    """Counts."""
+
+    def __init__(self, start=0, *, step=1):
+        self.value = start
+        self.step = step
+
+    def add(self, n=None):
+        self.value += self.step if n is None else n
+        return self.value
+
+    def read(self):
+        return self.value
+
+    def pid(self):
+        return os.getpid()
+
+    def fail(self, text):
+        raise LookupError(text)
+
+
+Counter = weft.remote(PlainCounter)
+
+
+@weft.remote
+class Recorder:
+    """Remembers what it was told, in order."""
+
+    def __init__(self):
+        self.told = []
+
+    def tell(self, *what):
+        self.told.append(what[0] if len(what) == 1 else what)
+
+    def all(self):
+        return self.told
+
+
+@weft.remote
+def identity(value):
+    return value
+
+
+@weft.remote
+def call(handle, method, *args):
+    return weft.get(getattr(handle, method).remote(*args))
+
+
+@pytest.fixture
+def name():
+    """A name that no other test has."""
+    return f"actor-{uuid.uuid4().hex}"
+
+
+def test_an_actor_keeps_its_state():
+    counter = Counter.remote()
+    assert weft.get([counter.add.remote() for _ in range(10)], timeout=WAIT) == list(range(1, 11))
+    assert weft.get(counter.read.remote(), timeout=WAIT) == 10
+
+
+def test_constructor_arguments():
+    assert weft.get(Counter.remote(5).add.remote(), timeout=WAIT) == 6
+    assert weft.get(Counter.remote(start=5, step=10).add.remote(), timeout=WAIT) == 15
+
+
+def test_a_ref_as_a_constructor_argument():
+    assert weft.get(Counter.remote(identity.remote(40), step=weft.put(2)).add.remote(), timeout=WAIT) == 42
+
+
+def test_a_large_constructor_argument():
+    actor = Counter.remote(b"x" * (1 << 20))
+    assert len(weft.get(actor.read.remote(), timeout=WAIT)) == 1 << 20
+
+
+def test_actors_live_in_processes_of_their_own():
+    actors = [Counter.remote() for _ in range(3)]
+    pids = weft.get([actor.pid.remote() for actor in actors], timeout=WAIT)
+    assert len({*pids, os.getpid()}) == 4
+    assert weft.get([actor.pid.remote() for actor in actors], timeout=WAIT) == pids
+
+
+def test_more_actors_than_cpus():
+    actors = [Counter.remote(n) for n in range(12)]
+    assert weft.get([actor.read.remote() for actor in actors], timeout=WAIT) == list(range(12))
+
+
+def test_tasks_run_beside_many_actors():
+    actors = [Counter.remote() for _ in range(6)]
+    weft.get([actor.read.remote() for actor in actors], timeout=WAIT)
+    assert weft.get(identity.remote("free"), timeout=WAIT) == "free"
+
+
+def test_calls_of_one_caller_run_in_order():
+    recorder = Recorder.remote()
+    for n in range(2000):
+        recorder.tell.remote(n)
+    assert weft.get(recorder.all.remote(), timeout=WAIT) == list(range(2000))
+
+
+def test_calls_made_before_the_constructor_is_done_wait_for_it(tmp_path):
+    gate = tmp_path / "gate"
+
+    @weft.remote
+    class Slow:
+        def __init__(self):
+            while not gate.exists():
+                time.sleep(0.005)
+            self.log = ["constructed"]
+
+        def note(self, n):
+            self.log.append(n)
+            return self.log
+
+    slow = Slow.remote()
+    refs = [slow.note.remote(n) for n in range(3)]
+    gate.touch()
+    assert weft.get(refs[-1], timeout=WAIT) == ["constructed", 0, 1, 2]
+
+
+def test_order_holds_when_an_argument_is_late(tmp_path):
+    """A call that waits for a ref holds back the calls behind it."""
+    gate = tmp_path / "gate"
+
+    @weft.remote
+    def late():
+        while not gate.exists():
+            time.sleep(0.005)
+        return "first"
+
+    recorder = Recorder.remote()
+    recorder.tell.remote(late.remote())
+    recorder.tell.remote("second")
+    told = recorder.all.remote()
+    assert weft.wait([told], timeout=0.2) == ([], [told])
+    gate.touch()
+    assert weft.get(told, timeout=WAIT) == ["first", "second"]
+
+
+def test_order_holds_with_large_and_small_arguments():
+    recorder = Recorder.remote()
+    expected = [bytes([n]) * (1 << 20 if n % 3 == 0 else 10) for n in range(30)]
+    for value in expected:
+        recorder.tell.remote(value)
+    assert weft.get(recorder.all.remote(), timeout=WAIT) == expected
+
+
+def test_calls_from_several_callers_each_keep_their_order():
+    recorder = Recorder.remote()
+
+    @weft.remote
+    def caller(handle, who):
+        weft.get([handle.tell.remote(who, n) for n in range(200)])
+
+    weft.get([caller.remote(recorder, who) for who in "abc"], timeout=WAIT)
+    told = weft.get(recorder.all.remote(), timeout=WAIT)
+    for who in "abc":
+        assert [n for by, n in told if by == who] == list(range(200))
+
+
+def test_calls_do_not_overlap():
+    @weft.remote
+    class Alone:
+        def __init__(self):
+            self.inside = 0
+
+        def enter(self):
+            self.inside += 1
+            time.sleep(0.001)
+            seen = self.inside
+            self.inside -= 1
+            return seen
+
+    alone = Alone.remote()
+
+    @weft.remote
+    def caller(handle):
+        return weft.get([handle.enter.remote() for _ in range(20)])
+
+    assert weft.get([caller.remote(alone) for _ in range(3)], timeout=WAIT) == [[1] * 20] * 3
+
+
+def test_an_error_in_a_method_leaves_the_actor_alive():
+    counter = Counter.remote()
+    with pytest.raises(LookupError, match="lost key") as caught:
+        weft.get(counter.fail.remote("lost key"), timeout=WAIT)
+    assert isinstance(caught.value, TaskError)
+    assert "fail" in str(caught.value)
+    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+
+
+def test_methods_of_every_kind():
+    class Base:
+        def inherited(self):
+            return "inherited"
+
+        def overridden(self):
+            return "base"
+
+    @weft.remote
+    class Kinds(Base):
+        constant = "class attribute"
+
+        def overridden(self):
+            return f"child of {super().overridden()}"
+
+        @staticmethod
+        def static(x):
+            return x * 2
+
+        @classmethod
+        def of_class(cls, x):
+            return cls.constant, x
+
+        def _private(self):
+            return "private"
+
+        def __call__(self, x):
+            return ("called", x)
+
+        def with_everything(self, a, /, b, *rest, c, d=4, **more):
+            return a, b, rest, c, d, more
+
+    kinds = Kinds.remote()
+    refs = [
+        kinds.inherited.remote(),
+        kinds.overridden.remote(),
+        kinds.static.remote(4),
+        kinds.of_class.remote(5),
+        kinds._private.remote(),
+        kinds.__call__.remote(6),
+        kinds.with_everything.remote(1, 2, 3, c=4, e=5),
+    ]
+    assert weft.get(refs, timeout=WAIT) == [
+        "inherited",
+        "child of base",
+        8,
+        ("class attribute", 5),
+        "private",
+        ("called", 6),
+        (1, 2, (3,), 4, 4, {"e": 5}),
+    ]
+
+
+def test_inheritance_from_the_plain_class():
+    @weft.remote
+    class Doubling(PlainCounter):
+        def add(self, n=None):
+            super().add(n)
+            return super().add(n)
+
+    assert weft.get(Doubling.remote(1).add.remote(10), timeout=WAIT) == 21
+
+
+def test_inheritance_from_an_actor_class_is_refused():
+    with pytest.raises(TypeError, match="inherit"):
+
+        class Child(Counter):
+            pass
+
+
+def test_an_actor_without_methods_or_constructor():
+    @weft.remote
+    class Empty:
+        pass
+
+    assert weft.get(Empty.remote().__ray_ready__.remote(), timeout=WAIT) is True
+
+
+def test_built_in_methods():
+    counter = Counter.remote(3)
+    assert weft.get(counter.__ray_ready__.remote(), timeout=WAIT) is True
+    assert weft.get(counter.__ray_call__.remote(lambda self, x: self.value + x, 4), timeout=WAIT) == 7
+
+
+def test_several_returns_of_a_method():
+    @weft.remote
+    class Splitter:
+        @weft.method(num_returns=2)
+        def halves(self, n):
+            return n // 2, n - n // 2
+
+        def whole(self, n):
+            return n, n
+
+        @weft.method(num_returns=0)
+        def nothing(self):
+            pass
+
+    splitter = Splitter.remote()
+    assert weft.get(splitter.halves.remote(9), timeout=WAIT) == [4, 5]
+    assert weft.get(splitter.whole.options(num_returns=2).remote(3), timeout=WAIT) == [3, 3]
+    assert weft.get(splitter.whole.remote(3), timeout=WAIT) == (3, 3)
+    assert splitter.nothing.remote() is None
+
+
+def test_results_of_methods_as_arguments():
+    counter = Counter.remote()
+    assert weft.get(identity.remote(counter.add.remote(5)), timeout=WAIT) == 5
+    assert weft.get(counter.add.remote(counter.add.remote(5)), timeout=WAIT) == 20
+
+
+def test_direct_use_is_refused():
+    with pytest.raises(TypeError, match="remote"):
+        Counter()
+    counter = Counter.remote()
+    with pytest.raises(TypeError, match="remote"):
+        counter.add()
+
+
+def test_an_unknown_method():
+    with pytest.raises(AttributeError, match="subtract"):
+        Counter.remote().subtract  # noqa: B018
+
+
+def test_handles_are_values():
+    one, two = Counter.remote(), Counter.remote()
+    same = weft.get(identity.remote(one), timeout=WAIT)
+    assert one == same != two
+    assert hash(one) == hash(same)
+    assert len({one, two, same}) == 2
+    assert one._actor_id == same._actor_id != two._actor_id
+    assert "PlainCounter" in repr(one)
+    assert one._actor_id in repr(one)
+
+
+def test_a_handle_passed_to_a_task_inside_a_value_and_in_a_closure():
+    counter = Counter.remote()
+
+    @weft.remote
+    def inside(box):
+        return weft.get(box["counter"].add.remote())
+
+    @weft.remote
+    def captured():
+        return weft.get(counter.add.remote())
+
+    assert weft.get(call.remote(counter, "add"), timeout=WAIT) == 1
+    assert weft.get(inside.remote({"counter": counter}), timeout=WAIT) == 2
+    assert weft.get(captured.remote(), timeout=WAIT) == 3
+    assert weft.get(call.remote(weft.put(counter), "add"), timeout=WAIT) == 4
+    assert weft.get(counter.read.remote(), timeout=WAIT) == 4
+
+
+def test_an_actor_calls_another():
+    @weft.remote
+    class Front:
+        def __init__(self, back):
+            self.back = back
+
+        def add(self, n):
+            return weft.get(self.back.add.remote(n))
+
+    back = Counter.remote()
+    front = Front.remote(back)
+    assert weft.get([front.add.remote(n) for n in (1, 2)], timeout=WAIT) == [1, 3]
+    assert weft.get(back.read.remote(), timeout=WAIT) == 3
+
+
+def test_an_actor_made_in_a_task_and_returned():
+    @weft.remote
+    def make(start):
+        counter = Counter.remote(start)
+        weft.get(counter.add.remote())
+        return counter
+
+    counter = weft.get(make.remote(10), timeout=WAIT)
+    assert weft.get(counter.add.remote(), timeout=WAIT) == 12
+
+
+def test_an_actor_made_by_an_actor():
+    @weft.remote
+    class Parent:
+        def __init__(self):
+            self.child = Counter.remote(100)
+
+        def child_handle(self):
+            return self.child
+
+    parent = Parent.remote()
+    child = weft.get(parent.child_handle.remote(), timeout=WAIT)
+    assert weft.get(child.add.remote(), timeout=WAIT) == 101
+
+
+def test_an_actor_that_knows_itself():
+    @weft.remote
+    class Selfish:
+        def me(self):
+            return weft.get_runtime_context().current_actor
+
+        def value(self):
+            return "value"
+
+    selfish = Selfish.remote()
+    me = weft.get(selfish.me.remote(), timeout=WAIT)
+    assert me == selfish
+    assert weft.get(me.value.remote(), timeout=WAIT) == "value"
+
+
+def test_a_closure_class_travels():
+    base = 40
+
+    @weft.remote
+    class Adds:
+        def add(self, n):
+            return base + n
+
+    assert weft.get(Adds.remote().add.remote(2), timeout=WAIT) == 42
+
+
+def test_named_actors(name):
+    counter = Counter.options(name=name).remote(1)
+    found = weft.get_actor(name)
+    assert found == counter
+    assert weft.get(found.add.remote(), timeout=WAIT) == 2
+    assert weft.get(counter.read.remote(), timeout=WAIT) == 2
+
+
+def test_a_named_actor_is_found_from_a_task(name):
+    counter = Counter.options(name=name).remote(5)
+
+    @weft.remote
+    def find():
+        return weft.get(weft.get_actor(name).add.remote())
+
+    assert weft.get(find.remote(), timeout=WAIT) == 6
+    assert weft.get(counter.read.remote(), timeout=WAIT) == 6
+
+
+def test_a_name_is_taken_once(name):
+    counter = Counter.options(name=name).remote()
+    with pytest.raises(ActorAlreadyExistsError, match=name) as caught:
+        Counter.options(name=name).remote()
+    assert isinstance(caught.value, ValueError)
+    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+
+
+def test_names_live_in_namespaces(name):
+    here = Counter.options(name=name).remote(1)
+    there = Counter.options(name=name, namespace="elsewhere").remote(2)
+    assert weft.get_actor(name) == here
+    assert weft.get_actor(name, namespace="elsewhere") == there
+    with pytest.raises(ValueError, match=name):
+        weft.get_actor(name, namespace="nowhere")
+
+
+def test_an_unknown_name(name):
+    with pytest.raises(ValueError, match=name):
+        weft.get_actor(name)
+
+
+@pytest.mark.parametrize("wrong", ["", None, 5], ids=repr)
+def test_a_wrong_name(wrong):
+    with pytest.raises((ValueError, TypeError)):
+        weft.get_actor(wrong)
+
+
+def name_is_free(name):
+    try:
+        weft.get_actor(name)
+    except ValueError:
+        return True
+    return False
+
+
+def test_a_name_is_free_again_after_kill(name):
+    counter = Counter.options(name=name).remote()
+    weft.get(counter.read.remote(), timeout=WAIT)
+    weft.kill(counter)
+    poll("the name is free", lambda: name_is_free(name))
+    again = Counter.options(name=name).remote(7)
+    assert weft.get(again.read.remote(), timeout=WAIT) == 7
+
+
+def test_an_actor_ends_with_its_last_handle():
+    counter = Counter.remote()
+    pid = weft.get(counter.pid.remote(), timeout=WAIT)
+    assert is_alive(pid)
+    del counter
+    poll("the actor is gone", lambda: not is_alive(pid))
+
+
+def test_a_named_actor_ends_with_its_last_handle(name):
+    counter = Counter.options(name=name).remote()
+    pid = weft.get(counter.pid.remote(), timeout=WAIT)
+    del counter
+    poll("the actor is gone", lambda: not is_alive(pid))
+    poll("the name is free", lambda: name_is_free(name))
+
+
+def test_an_actor_lives_while_a_handle_lives_in_an_object():
+    box = weft.put([Counter.remote(9)])
+    assert weft.get(weft.get(box)[0].read.remote(), timeout=WAIT) == 9
+    pid = weft.get(weft.get(box)[0].pid.remote(), timeout=WAIT)
+    assert is_alive(pid)
+    assert weft.get(weft.get(box)[0].add.remote(), timeout=WAIT) == 10
+    del box
+    poll("the actor is gone", lambda: not is_alive(pid))
+
+
+def test_an_actor_lives_while_another_actor_holds_its_handle():
+    @weft.remote
+    class Holder:
+        def keep(self, box):
+            self.box = box
+
+        def use(self):
+            return weft.get(self.box[0].add.remote())
+
+    holder = Holder.remote()
+    counter = Counter.remote(1)
+    weft.get(holder.keep.remote([counter]), timeout=WAIT)
+    del counter
+    assert weft.get([holder.use.remote(), holder.use.remote()], timeout=WAIT) == [2, 3]
+
+
+def test_pending_calls_are_done_when_the_last_handle_goes(tmp_path):
+    mark = tmp_path / "mark"
+
+    @weft.remote
+    class Writer:
+        def write(self, text):
+            with mark.open("a") as file:
+                file.write(text)
+            return text
+
+    writer = Writer.remote()
+    refs = [writer.write.remote(str(n)) for n in range(10)]
+    del writer
+    assert weft.get(refs, timeout=WAIT) == [str(n) for n in range(10)]
+    assert mark.read_text() == "0123456789"
+
+
+def test_a_call_on_a_temporary_handle():
+    assert weft.get(Counter.remote(1).add.remote(), timeout=WAIT) == 2
+    method = Counter.remote(2).add
+    assert weft.get(method.remote(), timeout=WAIT) == 3
+
+
+def test_an_actor_that_ends_runs_its_exit_handlers(tmp_path):
+    mark = tmp_path / "mark"
+
+    @weft.remote
+    class Tidy:
+        def __init__(self):
+            import atexit
+
+            atexit.register(mark.touch)
+
+        def ready(self):
+            return True
+
+    tidy = Tidy.remote()
+    weft.get(tidy.ready.remote(), timeout=WAIT)
+    del tidy
+    poll("the exit handler has run", mark.exists)
+
+
+def test_kill():
+    counter = Counter.remote()
+    pid = weft.get(counter.pid.remote(), timeout=WAIT)
+    weft.kill(counter)
+    poll("the actor is gone", lambda: not is_alive(pid))
+    with pytest.raises(ActorDiedError, match="kill"):
+        weft.get(counter.read.remote(), timeout=WAIT)
+
+
+def test_kill_runs_no_exit_handlers(tmp_path):
+    mark = tmp_path / "mark"
+
+    @weft.remote
+    class Tidy:
+        def __init__(self):
+            import atexit
+
+            atexit.register(mark.touch)
+
+        def pid(self):
+            return os.getpid()
+
+    tidy = Tidy.remote()
+    pid = weft.get(tidy.pid.remote(), timeout=WAIT)
+    weft.kill(tidy)
+    poll("the actor is gone", lambda: not is_alive(pid))
+    assert not mark.exists()
+
+
+def test_kill_again_and_of_an_actor_that_is_not_up_yet():
+    counter = Counter.remote()
+    weft.kill(counter)
+    weft.kill(counter)
+    with pytest.raises(ActorDiedError):
+        weft.get(counter.read.remote(), timeout=WAIT)
+
+
+@pytest.mark.parametrize("thing", [None, "counter", Counter], ids=["none", "text", "class"])
+def test_kill_of_something_else(thing):
+    with pytest.raises((TypeError, ValueError), match="actor handle"):
+        weft.kill(thing)
+
+
+def test_kill_from_a_task():
+    counter = Counter.remote()
+    weft.get(counter.read.remote(), timeout=WAIT)
+
+    @weft.remote
+    def murder(handle):
+        weft.kill(handle)
+
+    weft.get(murder.remote(counter), timeout=WAIT)
+    with pytest.raises(ActorDiedError):
+        while True:
+            weft.get(counter.read.remote(), timeout=WAIT)
+
+
+def test_calls_and_results_of_a_dead_actor_name_it():
+    counter = Counter.remote()
+    value = counter.add.remote()
+    assert weft.get(value, timeout=WAIT) == 1
+    weft.kill(counter)
+    with pytest.raises(ActorDiedError, match="PlainCounter"):
+        weft.get(counter.read.remote(), timeout=WAIT)
+    # What it had returned belongs to the caller.
+    assert weft.get(value, timeout=WAIT) == 1
+
+
+def test_calls_from_several_threads():
+    counter = Counter.remote()
+    errors = []
+
+    def work():
+        try:
+            weft.get([counter.add.remote() for _ in range(100)], timeout=WAIT)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert weft.get(counter.read.remote(), timeout=WAIT) == 400
+
+
+def test_actors_come_and_go():
+    """Two hundred actors in turn: their processes and memory are given back."""
+    for n in range(200):
+        assert weft.get(Counter.remote(n).add.remote(), timeout=WAIT) == n + 1

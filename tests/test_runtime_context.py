@@ -1,0 +1,265 @@
+"""What code can ask about where it runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from support import WAIT, poll, run_driver
+
+import weft
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+def facts():
+    """All ids and names of the place this runs in."""
+    context = weft.get_runtime_context()
+    return {
+        "job": context.get_job_id(),
+        "node": context.get_node_id(),
+        "worker": context.get_worker_id(),
+        "task": context.get_task_id(),
+        "name": context.get_task_name(),
+        "function": context.get_task_function_name(),
+        "actor": context.get_actor_id(),
+        "actor_name": context.get_actor_name(),
+        "group": context.get_placement_group_id(),
+        "namespace": context.namespace,
+        "pid": os.getpid(),
+    }
+
+
+in_task = weft.remote(facts)
+
+
+@weft.remote
+class Asked:
+    def facts(self):
+        return facts()
+
+    def itself(self):
+        return weft.get_runtime_context().current_actor
+
+    def through_itself(self):
+        return self.itself()
+
+
+@weft.remote
+class AsyncAsked:
+    async def facts(self):
+        return facts()
+
+
+def is_hex(text):
+    return isinstance(text, str) and len(bytes.fromhex(text)) > 0
+
+
+def test_in_the_driver():
+    here = facts()
+    assert is_hex(here["job"])
+    assert is_hex(here["node"])
+    assert is_hex(here["worker"])
+    assert here["node"] == weft.nodes()[0]["NodeID"]
+    assert here["task"] is here["name"] is here["function"] is here["actor"] is here["actor_name"] is None
+    assert here["group"] is None
+    assert facts() == here
+
+
+def test_in_a_task():
+    here, there = facts(), weft.get(in_task.remote(), timeout=WAIT)
+    for same in ("job", "node", "namespace"):
+        assert there[same] == here[same]
+    assert is_hex(there["task"])
+    assert is_hex(there["worker"])
+    assert there["worker"] != here["worker"]
+    assert there["actor"] is None
+    assert there["actor_name"] is None
+    assert there["group"] is None
+
+
+def test_task_ids_are_those_of_the_refs():
+    refs = [in_task.remote() for _ in range(20)]
+    inside = [found["task"] for found in weft.get(refs, timeout=WAIT)]
+    assert inside == [ref.task_id() if isinstance(ref.task_id(), str) else ref.task_id().hex() for ref in refs]
+    assert len(set(inside)) == 20
+
+
+def test_worker_ids_belong_to_processes():
+    seen = {(found["worker"], found["pid"]) for found in weft.get([in_task.remote() for _ in range(50)], timeout=WAIT)}
+    assert len({worker for worker, _ in seen}) == len({pid for _, pid in seen}) == len(seen)
+
+
+def test_names_of_tasks():
+    plain = weft.get(in_task.remote(), timeout=WAIT)
+    named = weft.get(in_task.options(name="another name").remote(), timeout=WAIT)
+    assert plain["name"].endswith("facts")
+    assert named["name"] == "another name"
+    assert plain["function"].endswith("facts")
+    assert named["function"] == plain["function"], "the function's name does not change with the option"
+
+
+def test_nested_tasks_have_ids_of_their_own():
+    @weft.remote
+    def outer():
+        before = weft.get_runtime_context().get_task_id()
+        inner = weft.get(in_task.remote())["task"]
+        return before, inner, weft.get_runtime_context().get_task_id()
+
+    before, inner, after = weft.get(outer.remote(), timeout=WAIT)
+    assert before == after != inner
+
+
+def test_a_thread_of_a_task_can_ask():
+    @weft.remote
+    def with_thread():
+        found = []
+        thread = threading.Thread(target=lambda: found.append(facts()))
+        thread.start()
+        thread.join()
+        return found[0], facts()
+
+    in_thread, in_main = weft.get(with_thread.remote(), timeout=WAIT)
+    for same in ("job", "node", "worker", "namespace"):
+        assert in_thread[same] == in_main[same]
+
+
+@pytest.mark.parametrize("cls", [Asked, AsyncAsked], ids=["sync", "async"])
+def test_in_an_actor(cls):
+    actor = cls.remote()
+    first, second = weft.get([actor.facts.remote(), actor.facts.remote()], timeout=WAIT)
+    assert first["actor"] == second["actor"] == actor._actor_id
+    assert first["task"] != second["task"]
+    assert first["worker"] == second["worker"]
+    assert first["job"] == weft.get_runtime_context().get_job_id()
+    assert first["name"].endswith("facts")
+    assert not first["actor_name"]
+
+
+def test_the_task_id_in_an_actor_is_that_of_the_ref():
+    actor = Asked.remote()
+    ref = actor.facts.remote()
+    assert weft.get(ref, timeout=WAIT)["task"] == ref.task_id()
+
+
+def test_the_name_of_an_actor():
+    actor = Asked.options(name="a name to ask for").remote()
+    assert weft.get(actor.facts.remote(), timeout=WAIT)["actor_name"] == "a name to ask for"
+
+
+def test_the_name_of_a_call():
+    actor = Asked.remote()
+    assert weft.get(actor.facts.options(name="this call").remote(), timeout=WAIT)["name"] == "this call"
+
+
+def test_the_constructor_has_the_actors_id():
+    @weft.remote
+    class Early:
+        def __init__(self):
+            self.seen = weft.get_runtime_context().get_actor_id()
+
+        def read(self):
+            return self.seen
+
+    actor = Early.remote()
+    assert weft.get(actor.read.remote(), timeout=WAIT) == actor._actor_id
+
+
+def test_an_actor_gets_a_handle_on_itself():
+    actor = Asked.remote()
+    itself = weft.get(actor.itself.remote(), timeout=WAIT)
+    assert itself == actor
+    assert weft.get(itself.facts.remote(), timeout=WAIT)["actor"] == actor._actor_id
+
+
+def test_a_task_of_an_actor_is_not_in_the_actor():
+    @weft.remote
+    class Asks:
+        def ask(self):
+            return weft.get(in_task.remote())
+
+    assert weft.get(Asks.remote().ask.remote(), timeout=WAIT)["actor"] is None
+
+
+def test_all_of_it_as_a_dict():
+    @weft.remote
+    def everything():
+        return weft.get_runtime_context().get()
+
+    here = weft.get_runtime_context().get()
+    ref = everything.remote()
+    there = weft.get(ref, timeout=WAIT)
+    assert "task_id" not in here
+    assert "actor_id" not in here
+    assert here["job_id"] == there["job_id"]
+    assert here["node_id"] == there["node_id"]
+    assert there["task_id"] == ref.task_id()
+
+
+def test_an_actor_is_not_reconstructed():
+    @weft.remote
+    class Fresh:
+        def read(self):
+            return weft.get_runtime_context().was_current_actor_reconstructed
+
+    read = weft.get(Fresh.remote().read.remote(), timeout=WAIT)
+    assert read is False, "a property, as in Ray"
+
+
+def test_assigned_resources():
+    @weft.remote(num_cpus=0.5, memory=1000)
+    def held():
+        return weft.get_runtime_context().get_assigned_resources()
+
+    assert weft.get(held.remote(), timeout=WAIT) == {"CPU": 0.5, "memory": 1000}
+
+
+def test_accelerators_without_any():
+    @weft.remote
+    def seen():
+        return weft.get_gpu_ids(), weft.get_runtime_context().get_accelerator_ids()
+
+    gpus, accelerators = weft.get(seen.remote(), timeout=WAIT)
+    assert gpus == []
+    assert accelerators["GPU"] == []
+
+
+def test_a_cancelled_call_of_an_actor_can_be_seen(tmp_path):
+    @weft.remote
+    class Patient:
+        def wait(self, begun, seen):
+            begun.touch()
+            deadline = time.monotonic() + WAIT
+            while not weft.get_runtime_context().is_canceled() and time.monotonic() < deadline:
+                time.sleep(0.005)
+            if weft.get_runtime_context().is_canceled():
+                seen.touch()
+
+        def is_canceled(self):
+            return weft.get_runtime_context().is_canceled()
+
+    patient = Patient.remote()
+    begun, seen = tmp_path / "begun", tmp_path / "seen"
+    ref = patient.wait.remote(begun, seen)
+    poll("the call has begun", begun.exists)
+    weft.cancel(ref)
+    poll("the call sees that it is cancelled", seen.exists)
+    assert weft.get(patient.is_canceled.remote(), timeout=WAIT) is False
+
+
+def test_the_namespace_of_init_and_the_start_on_first_use():
+    done = run_driver("""
+        import weft
+        with weft.init(num_cpus=1, namespace="rooms"):
+            @weft.remote
+            def inside():
+                return weft.get_runtime_context().namespace
+            print(weft.get_runtime_context().namespace, weft.get(inside.remote(), timeout=60))
+            first = weft.get_runtime_context().get_job_id()
+        assert not weft.is_initialized()
+        second = weft.get_runtime_context().get_job_id()
+        print(weft.is_initialized(), first != second)
+    """)
+    assert done.stdout.split() == ["rooms", "rooms", "True", "True"]
