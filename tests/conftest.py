@@ -37,11 +37,15 @@ def pytest_runtest_protocol() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _nothing_left() -> Iterator[None]:
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     gc.collect()
+    failed_before = request.session.testsfailed
     before = Footprint.now()
     directories: list[str] = []
     yield directories
+    if request.session.testsfailed != failed_before:
+        # The traceback of a failed test holds its references and views.
+        return
     # Weft ends what it started before shutdown returns; only exit codes of processes may still be on their way.
     gc.collect()
     left = "not looked"
@@ -60,15 +64,15 @@ def _nothing_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def nothing_left() -> Iterator[list[str]]:
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """Checks that no process, descriptor, thread or shared memory is left, nor a directory put into the list."""
-    with _nothing_left() as directories:
+    with _nothing_left(request) as directories:
         yield directories
 
 
 @contextlib.contextmanager
-def _session() -> Iterator[weft.WeftContext]:
-    with _nothing_left() as directories:
+def _session(request: pytest.FixtureRequest) -> Iterator[weft.WeftContext]:
+    with _nothing_left(request) as directories:
         context = weft.init(num_cpus=2)
         directories.append(context["session_dir"])
         try:
@@ -78,16 +82,16 @@ def _session() -> Iterator[weft.WeftContext]:
 
 
 @pytest.fixture
-def weft_session() -> Iterator[weft.WeftContext]:
+def weft_session(request: pytest.FixtureRequest) -> Iterator[weft.WeftContext]:
     """A session with 2 CPUs for one test, after which nothing is left."""
-    with _session() as context:
+    with _session(request) as context:
         yield context
 
 
 @pytest.fixture(scope="module")
-def shared_session() -> Iterator[weft.WeftContext]:
+def shared_session(request: pytest.FixtureRequest) -> Iterator[weft.WeftContext]:
     """One session with 2 CPUs for the tests of a file that do not end it."""
-    with _session() as context:
+    with _session(request) as context:
         yield context
 
 

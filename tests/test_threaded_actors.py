@@ -100,26 +100,13 @@ def test_max_concurrency_by_options():
     assert len(set(weft.get([meeting.join.remote() for _ in range(6)], timeout=WAIT))) == 6
 
 
-def test_a_call_that_blocks_in_get_does_not_hold_others():
-    meeting = Meeting.remote()
-
-    @weft.remote(num_cpus=0.1)
-    def opens(handle):
-        weft.get(handle.join.remote())
-        return "opened"
-
-    # Three wait inside the actor for a task whose call needs the fourth thread.
-    first = meeting.get.remote([opens.options(num_cpus=0.1).remote(meeting)])
-    others = [meeting.join.remote() for _ in range(2)]
-    # The fourth to meet is this one; the blocked call above leaves it a place.
-    small = Meeting.remote(1)
-    assert weft.get(small.get.remote([small.join.remote()]), timeout=WAIT)
-    last = Meeting.options(max_concurrency=1).remote(1)
-    assert weft.get(last.join.remote(), timeout=WAIT)
-    del others
-    weft.kill(meeting)
-    with pytest.raises(weft.exceptions.WeftError):
-        weft.get(first, timeout=WAIT)
+def test_a_call_may_wait_for_another_call_of_its_actor():
+    meeting = Meeting.remote(2)
+    first = meeting.join.remote()
+    second = meeting.get.remote([first])
+    third = meeting.join.remote()
+    one, two, three = weft.get([first, second, third], timeout=WAIT)
+    assert one == two != three
 
 
 def test_tasks_submitted_from_threads():

@@ -1,0 +1,332 @@
+"""Logical resources: what is counted, who waits, what a blocked task gives back, GPUs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+from support import WAIT, poll
+
+import weft
+from weft.exceptions import GetTimeoutError
+
+CPUS = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    """CPUs, GPUs and two custom resources."""
+    weft.init(num_cpus=CPUS, num_gpus=4, resources={"tape": 2, "tiny": 0.5})
+    yield
+    weft.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def everything_is_given_back():
+    """After each test all resources are free again."""
+    yield
+    total = weft.cluster_resources()
+    poll("all resources are free", lambda: weft.available_resources() == total)
+
+
+@weft.remote
+def holds(ready, gate):
+    """Tells that it runs, and runs until the gate opens."""
+    ready.touch()
+    while not gate.exists():
+        time.sleep(0.005)
+    return weft.available_resources()
+
+
+@weft.remote
+def identity(value):
+    return value
+
+
+def available(name):
+    return weft.available_resources().get(name, 0)
+
+
+class Runs:
+    """Tasks that hold resources until the end of the test."""
+
+    def __init__(self, path):
+        self.path = path
+        self.gate = path / "gate"
+        self.refs = []
+
+    def start(self, **options):
+        ready = self.path / str(len(self.refs))
+        self.refs.append(holds.options(**options).remote(ready, self.gate))
+        return ready
+
+    def end(self):
+        self.gate.touch()
+        weft.get(self.refs, timeout=WAIT)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Starts tasks that hold resources; all are ended after the test."""
+    runs = Runs(tmp_path)
+    yield runs
+    runs.end()
+
+
+def test_totals():
+    total = weft.cluster_resources()
+    assert total["CPU"] == CPUS
+    assert total["GPU"] == 4
+    assert total["tape"] == 2
+    assert total["tiny"] == 0.5
+    assert total["memory"] > 0
+    assert total["object_store_memory"] > 0
+    assert total["node:__internal_head__"] == 1
+    assert len([name for name in total if name.startswith("node:")]) == 2
+
+
+def test_nodes_agree():
+    (node,) = weft.nodes()
+    assert node["Alive"]
+    assert node["Resources"] == weft.cluster_resources()
+    assert node["NodeID"] == weft.get_runtime_context().get_node_id()
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "used"),
+    [
+        ({}, "CPU", 1),
+        ({"num_cpus": 0}, "CPU", 0),
+        ({"num_cpus": 0.25}, "CPU", 0.25),
+        ({"num_cpus": 3}, "CPU", 3),
+        ({"num_gpus": 2}, "GPU", 2),
+        ({"num_gpus": 0.5}, "GPU", 0.5),
+        ({"resources": {"tape": 2}}, "tape", 2),
+        ({"resources": {"tape": 0.1}}, "tape", 0.1),
+        ({"memory": 1 << 20}, "memory", 1 << 20),
+    ],
+    ids=str,
+)
+def test_what_a_task_holds(runs, options, name, used):
+    before = available(name)
+    ready = runs.start(**options)
+    poll("the task runs", ready.exists)
+    poll("it is counted", lambda: abs(before - available(name) - used) < 1e-6)
+
+
+def test_no_more_run_than_there_are_cpus(runs):
+    marks = [runs.start(num_cpus=2) for _ in range(3)]
+    poll("two run", lambda: sum(mark.exists() for mark in marks) == 2)
+    poll("no CPU is free", lambda: available("CPU") == 0)
+    time.sleep(0.1)
+    assert sum(mark.exists() for mark in marks) == 2
+    runs.end()
+    assert all(mark.exists() for mark in marks)
+
+
+def test_fractions_share_a_cpu(runs):
+    marks = [runs.start(num_cpus=0.5) for _ in range(2 * CPUS)]
+    poll("all run", lambda: all(mark.exists() for mark in marks))
+    poll("no CPU is free", lambda: available("CPU") == 0)
+
+
+def test_small_fractions_add_up_exactly(runs):
+    marks = [runs.start(num_cpus=0, resources={"tape": 0.1}) for _ in range(8)]
+    poll("all run", lambda: all(mark.exists() for mark in marks))
+    poll("they are counted", lambda: available("tape") == pytest.approx(1.2))
+
+
+def test_custom_resources_bound_what_runs(runs):
+    marks = [runs.start(num_cpus=0, resources={"tape": 1}) for _ in range(3)]
+    poll("two run", lambda: sum(mark.exists() for mark in marks) == 2)
+    time.sleep(0.1)
+    assert sum(mark.exists() for mark in marks) == 2
+
+
+def test_a_task_that_needs_much_is_not_starved_by_a_task_that_needs_little(runs):
+    runs.start(num_cpus=1)
+    big = identity.options(num_cpus=CPUS).remote("big")
+    small = [identity.options(num_cpus=1).remote(n) for n in range(20)]
+    assert weft.get(small, timeout=WAIT) == list(range(20))
+    runs.end()
+    assert weft.get(big, timeout=WAIT) == "big"
+
+
+def test_a_task_sees_what_it_was_given():
+    @weft.remote
+    def assigned():
+        return weft.get_runtime_context().get_assigned_resources()
+
+    assert weft.get(assigned.remote(), timeout=WAIT)["CPU"] == 1
+    found = weft.get(assigned.options(num_cpus=0.5, resources={"tape": 1}).remote(), timeout=WAIT)
+    assert found["CPU"] == 0.5
+    assert found["tape"] == 1
+
+
+def test_a_blocked_task_gives_its_cpu_back():
+    """Each of these tasks needs a CPU while its parents wait: many more than there are CPUs."""
+
+    @weft.remote
+    def nest(depth):
+        return 1 + weft.get(nest.remote(depth - 1)) if depth else 0
+
+    assert weft.get(nest.remote(5 * CPUS), timeout=WAIT) == 5 * CPUS
+
+
+def test_a_task_blocked_in_wait_gives_its_cpu_back():
+    @weft.remote
+    def nest(depth):
+        if not depth:
+            return 0
+        (ready,), _ = weft.wait([nest.remote(depth - 1)])
+        return 1 + weft.get(ready)
+
+    assert weft.get(nest.remote(5 * CPUS), timeout=WAIT) == 5 * CPUS
+
+
+def test_all_workers_blocked_at_once():
+    @weft.remote
+    def fan(width):
+        return sum(weft.get([identity.remote(1) for _ in range(width)]))
+
+    assert weft.get([fan.remote(10) for _ in range(3 * CPUS)], timeout=WAIT) == [10] * (3 * CPUS)
+
+
+def test_a_blocked_task_keeps_its_custom_resources(runs):
+    @weft.remote(num_cpus=1, resources={"tape": 2})
+    def waits(box, mark):
+        mark.touch()
+        return weft.get(box[0])
+
+    mark = runs.path / "mark"
+    ready = runs.start(num_cpus=0)
+    ref = waits.remote([runs.refs[0]], mark)
+    poll("both run", lambda: ready.exists() and mark.exists())
+    poll("the CPU is given back", lambda: available("CPU") == CPUS)
+    assert available("tape") == 0
+    runs.end()
+    weft.get(ref, timeout=WAIT)
+
+
+def test_an_actor_without_num_cpus_holds_none():
+    @weft.remote
+    class Idle:
+        def ready(self):
+            return True
+
+    idle = Idle.remote()
+    weft.get(idle.ready.remote(), timeout=WAIT)
+    poll("its CPU is free again", lambda: available("CPU") == CPUS)
+
+
+def test_an_actor_with_resources_holds_them_for_life():
+    @weft.remote(num_cpus=2, resources={"tape": 1})
+    class Holder:
+        def ready(self):
+            return True
+
+    holder = Holder.remote()
+    weft.get(holder.ready.remote(), timeout=WAIT)
+    assert available("CPU") == CPUS - 2
+    assert available("tape") == 1
+    del holder
+    poll("all is free again", lambda: available("CPU") == CPUS and available("tape") == 2)
+
+
+def test_resources_of_a_killed_actor_are_free_again():
+    @weft.remote(num_cpus=CPUS)
+    class Greedy:
+        def ready(self):
+            return True
+
+    for _ in range(3):
+        greedy = Greedy.remote()
+        weft.get(greedy.ready.remote(), timeout=WAIT)
+        weft.kill(greedy)
+
+
+def test_an_actor_waits_for_its_resources():
+    @weft.remote(resources={"tape": 2})
+    class Both:
+        def ready(self):
+            return True
+
+    first = Both.remote()
+    weft.get(first.ready.remote(), timeout=WAIT)
+    second = Both.remote()
+    ref = second.ready.remote()
+    with pytest.raises(GetTimeoutError):
+        weft.get(ref, timeout=0.2)
+    del first
+    assert weft.get(ref, timeout=WAIT)
+
+
+@weft.remote
+def devices(ready=None, gate=None):
+    if ready is not None:
+        ready.touch()
+        while not gate.exists():
+            time.sleep(0.005)
+    return weft.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_a_gpu_task_sees_its_device():
+    ids, visible = weft.get(devices.options(num_gpus=1).remote(), timeout=WAIT)
+    assert len(ids) == 1
+    assert visible == str(ids[0])
+    context = weft.remote(num_gpus=1)(lambda: weft.get_runtime_context().get_accelerator_ids())
+    assert len(weft.get(context.remote(), timeout=WAIT)["GPU"]) == 1
+
+
+def test_a_task_with_several_gpus():
+    ids, visible = weft.get(devices.options(num_gpus=3).remote(), timeout=WAIT)
+    assert len(set(ids)) == 3
+    assert visible == ",".join(map(str, ids))
+
+
+def test_a_task_without_gpus_sees_none():
+    """Also on a worker that has run a task with GPUs before."""
+    weft.get([devices.options(num_gpus=1).remote() for _ in range(8)], timeout=WAIT)
+    for ids, visible in weft.get([devices.remote() for _ in range(8)], timeout=WAIT):
+        assert ids == []
+        assert not visible
+
+
+def test_gpus_of_tasks_at_the_same_time_are_distinct(tmp_path):
+    gate = tmp_path / "gate"
+    marks = [tmp_path / str(n) for n in range(4)]
+    refs = [devices.options(num_gpus=1, num_cpus=0).remote(mark, gate) for mark in marks]
+    poll("all run", lambda: all(mark.exists() for mark in marks))
+    gate.touch()
+    assert sorted(ids[0] for ids, _ in weft.get(refs, timeout=WAIT)) == [0, 1, 2, 3]
+
+
+def test_fractions_share_a_gpu(tmp_path):
+    gate = tmp_path / "gate"
+    marks = [tmp_path / str(n) for n in range(8)]
+    refs = [devices.options(num_gpus=0.5, num_cpus=0).remote(mark, gate) for mark in marks]
+    poll("all run", lambda: all(mark.exists() for mark in marks))
+    gate.touch()
+    used = [ids[0] for ids, _ in weft.get(refs, timeout=WAIT)]
+    assert sorted(used) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_gpu_actor_keeps_its_device():
+    @weft.remote(num_gpus=1)
+    class OnGpu:
+        def __init__(self):
+            self.at_start = os.environ["CUDA_VISIBLE_DEVICES"]
+
+        def now(self):
+            return self.at_start, os.environ["CUDA_VISIBLE_DEVICES"], weft.get_gpu_ids()
+
+    actors = [OnGpu.remote() for _ in range(4)]
+    found = weft.get([actor.now.remote() for actor in actors], timeout=WAIT)
+    assert sorted(start for start, _, _ in found) == ["0", "1", "2", "3"]
+    assert all(start == now == str(ids[0]) for start, now, ids in found)
+
+
+def test_accelerators_of_the_driver():
+    assert weft.get_gpu_ids() == []
