@@ -669,5 +669,15 @@ def test_calls_from_several_threads():
 
 def test_actors_come_and_go():
     """Two hundred actors in turn: their processes and memory are given back."""
+
+    # A local class travels by value. Each new process would import this module, and pytest with it, otherwise.
+    @weft.remote
+    class Local:
+        def __init__(self, n):
+            self.n = n
+
+        def next(self):
+            return self.n + 1
+
     for n in range(200):
-        assert weft.get(Counter.remote(n).add.remote(), timeout=WAIT) == n + 1
+        assert weft.get(Local.remote(n).next.remote(), timeout=WAIT) == n + 1

@@ -406,11 +406,11 @@ def test_a_task_that_prints_a_gigabyte(tmp_path: object) -> None:
         weft.init(num_cpus=1)
         result = weft.get(chatty.remote(), timeout=200)
         weft.shutdown()
-        print(result, sys.stdout.lines, file=real)
+        print(result, sys.stdout.lines, file=real, flush=True)
     """,
         timeout=220,
     )
-    assert done.stdout.split() == ["printed", str(1 << 20)], done.stderr
+    assert done.stdout.split() == ["printed", str(1 << 20)], (done.returncode, done.stderr)
 
 
 def test_cancel_queued_running_and_forced() -> None:

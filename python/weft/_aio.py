@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import queue
+import threading
 from collections.abc import Generator
 from typing import Any
 
@@ -56,7 +58,42 @@ def deliver(waiters: list[_Waiter]) -> None:
         except RuntimeError:
             # The loop is closed: nobody waits any more.
             continue
-    _resolve(direct)
+    if direct:
+        _futures.put(direct)
+
+
+class _Futures:
+    """Resolves `concurrent.futures` on a thread of its own: their callbacks may wait for other results, and the
+    thread that reports results is the one that would bring them.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[list[_Waiter]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, waiters: list[_Waiter]) -> None:
+        """Resolves them soon."""
+        self._queue.put(waiters)
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="weft-futures", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                waiters = self._queue.get(timeout=5)
+            except queue.Empty:
+                with self._lock:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue
+            _resolve(waiters)
+
+
+_futures = _Futures()
 
 
 def _resolve(waiters: list[_Waiter]) -> None:

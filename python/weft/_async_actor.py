@@ -7,12 +7,17 @@ hand-over between threads.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import selectors
 from typing import Any
 
 from weft import _weft
 
+# What runs is known per context: calls take turns on one thread.
+current_call: contextvars.ContextVar[tuple[str | None, str] | None] = contextvars.ContextVar(
+    "current_call", default=None
+)
 _loop: asyncio.AbstractEventLoop | None = None
 _running: dict[int, asyncio.Task[Any]] = {}
 _limit = 1000
@@ -60,13 +65,15 @@ def _drain() -> None:
         _loop.stop()
         return
     for token, method, args, kwargs, name in calls:
-        task = _loop.create_task(_call(token, method, args, kwargs or {}), name=name)
+        task = _loop.create_task(_call(token, method, args, kwargs or {}, name), name=name)
         _running[token] = task
 
 
-async def _call(token: int, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+async def _call(token: int, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
     try:
         _weft.set_current(token)
+        identity = _weft.current_task()
+        current_call.set((identity[0] if identity else None, name))
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result

@@ -14,6 +14,7 @@ from weft import _weft
 from weft._output import TaskStream
 
 actor_id: str | None = None
+actor_class: type | None = None
 _streams: list[TaskStream] = []
 _main_thread = 0
 
@@ -97,12 +98,13 @@ def interrupt(token: int, in_actor: bool) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def actor_constructed(actor: Any, identity: str) -> None:
-    """The constructor has returned."""
-    global actor_id
+def actor_begins(cls: type, identity: str) -> None:
+    """This process becomes an actor; its constructor runs next."""
+    global actor_id, actor_class
     actor_id = identity
+    actor_class = cls
     for stream in _streams:
-        stream.default_title = type(actor).__name__
+        stream.default_title = cls.__name__
 
 
 def is_async(cls: type) -> bool:

@@ -74,7 +74,8 @@ def _method_info(cls: type, name: str, function: Any) -> MethodInfo:
     return MethodInfo(signature, getattr(function, _OPTIONS_ATTRIBUTE, {}))
 
 
-def _info(cls: type) -> ActorInfo:
+def describe_class(cls: type) -> ActorInfo:
+    """What a handle on an actor of this class knows."""
     methods = {
         name: _method_info(cls, name, function)
         for name, function in inspect.getmembers(cls, callable)
@@ -115,7 +116,7 @@ class ActorClass(Generic[C]):
         self._cls = cls
         self._options = options
         self._exported = exported or _weft.Exported(cls, cls.__name__, None)
-        self._info = _info(cls)
+        self._info = describe_class(cls)
         self._constructor = describe(cls, cls.__name__)
         self.__name__ = cls.__name__
         self.__doc__ = cls.__doc__
@@ -229,6 +230,7 @@ class ActorMethod:
         self.remote = _weft.MethodSubmitter(
             ref,
             name,
+            merged.get("name"),
             1 if returns is None else returns,
             0,
             bool(retry),

@@ -348,7 +348,8 @@ def cluster_resources() -> dict[str, float]:
 
 def available_resources() -> dict[str, float]:
     """The logical resources that are free now: name to amount."""
-    return _weft.resources(True)
+    free = _weft.resources(True)
+    return {name: free.get(name, 0.0) for name in _weft.resources(False)}
 
 
 def _after_fork() -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from weft import _weft
+
+if TYPE_CHECKING:
+    from weft.actor import ActorHandle
 
 
 def _worker() -> Any:
     from weft import _worker
 
     return _worker
+
+
+def _loop_call() -> tuple[str | None, str] | None:
+    """The call of an asyncio actor that runs in this context."""
+    loop = sys.modules.get("weft._async_actor")
+    call: tuple[str | None, str] | None = loop.current_call.get() if loop is not None else None
+    return call
 
 
 class RuntimeContext:
@@ -31,14 +42,38 @@ class RuntimeContext:
 
     def get_task_id(self) -> str | None:
         """Id of the running task or actor call."""
+        call = _loop_call()
+        if call is not None:
+            return call[0]
         current = _weft.current_task()
         return current[0] if current else None
 
     def get_task_name(self) -> str | None:
-        """Display name of the running task."""
-        return _weft.current_name()
+        """Display name of the running task or call."""
+        call = _loop_call()
+        return call[1] if call is not None else _weft.current_name()
 
-    get_task_function_name = get_task_name
+    def get_task_function_name(self) -> str | None:
+        """Name of the function that the running task calls."""
+        return _weft.current_function()
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """Resources of the running task or of this actor: name to amount."""
+        return _weft.own()[0]
+
+    @property
+    def current_actor(self) -> ActorHandle[Any]:
+        """A handle on the actor this code runs in.
+
+        Raises:
+            RuntimeError: This is not an actor.
+        """
+        from weft.actor import ActorHandle, describe_class
+
+        worker = _worker()
+        if worker.actor_id is None:
+            raise RuntimeError("current_actor: this code does not run in an actor")
+        return ActorHandle(_weft.actor_ref(worker.actor_id), describe_class(worker.actor_class))
 
     def get_actor_id(self) -> str | None:
         """Id of the actor this code runs in."""
@@ -47,7 +82,7 @@ class RuntimeContext:
 
     def get_actor_name(self) -> str | None:
         """Name of the actor; None when it has none."""
-        return None
+        return _weft.own()[1] if self.get_actor_id() is not None else None
 
     def get_placement_group_id(self) -> str | None:
         """Always None: there are no placement groups yet."""
@@ -62,6 +97,7 @@ class RuntimeContext:
         """GPUs of this task or actor."""
         return {"GPU": [str(index) for index in get_gpu_ids()]}
 
+    @property
     def was_current_actor_reconstructed(self) -> bool:
         """Always False: actors do not restart yet."""
         return False

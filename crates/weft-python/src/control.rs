@@ -154,16 +154,47 @@ pub fn find_name<'py>(
         let text = answer.error.unwrap_or_else(|| "there is no such actor".to_owned());
         return Err(PyValueError::new_err(text));
     };
+    Ok((borrow_handle(client, actor), PyBytes::new(py, description.as_slice())))
+}
+
+/// A reference on an actor's handle that nobody handed over: registered with the owner by ourselves.
+fn borrow_handle(client: Arc<Client>, actor: TaskId) -> ObjectRef {
     let id = actor.object(0);
     let slot = client.step(|core, out| {
         let me = core.me();
         let table = core.ownership_mut();
-        // Registered with the owner by ourselves: nobody handed this reference over.
         table.hand_over(id, me, out);
         table.received(id)
     });
-    let reference = ObjectRef::new(id, slot, client);
-    Ok((reference, PyBytes::new(py, description.as_slice())))
+    ObjectRef::new(id, slot, client)
+}
+
+/// The reference behind the handle of an actor, by the actor's id.
+#[pyfunction]
+pub fn actor_ref(py: Python<'_>, actor: &str) -> PyResult<ObjectRef> {
+    let number = |part: Option<&str>| part.and_then(|text| u64::from_str_radix(text, 16).ok());
+    let (Some(owner), Some(number)) = (number(actor.get(..16)), number(actor.get(16..))) else {
+        return Err(PyValueError::new_err("an actor id has 32 hexadecimal digits"));
+    };
+    Ok(borrow_handle(session::client(py)?, TaskId { owner: WorkerId(owner), number }))
+}
+
+/// What this worker holds: resources, and the name of its actor.
+#[pyfunction]
+pub fn own(py: Python<'_>) -> PyResult<(Bound<'_, PyDict>, Option<String>)> {
+    let client = session::client(py)?;
+    let what = QueryKind::Own;
+    let answer = ask(py, &client, move |request| Query { request, what }.into())?;
+    let name = answer.names.and_then(|names| names.into_iter().next()).map(|(_, name)| name);
+    Ok((amounts(py, &answer.resources.unwrap_or_default())?, name))
+}
+
+fn amounts<'py>(py: Python<'py>, set: &ResourceSet) -> PyResult<Bound<'py, PyDict>> {
+    let amounts = PyDict::new(py);
+    for (name, amount) in set.iter() {
+        amounts.set_item(name, amount as f64 / UNIT as f64)?;
+    }
+    Ok(amounts)
 }
 
 /// Namespaces and names of living named actors.
@@ -180,11 +211,7 @@ pub fn resources<'py>(py: Python<'py>, free: bool) -> PyResult<Bound<'py, PyDict
     let client = session::client(py)?;
     let what = if free { QueryKind::AvailableResources } else { QueryKind::TotalResources };
     let answer = ask(py, &client, move |request| Query { request, what }.into())?;
-    let amounts = PyDict::new(py);
-    for (name, amount) in answer.resources.unwrap_or_default().iter() {
-        amounts.set_item(name, amount as f64 / UNIT as f64)?;
-    }
-    Ok(amounts)
+    amounts(py, &answer.resources.unwrap_or_default())
 }
 
 /// Process ids of the workers.

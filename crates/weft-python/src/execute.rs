@@ -94,7 +94,8 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     client.mapping().note_started(client.welcome.cell, spec.task);
     session::set_task(Some(Current {
         task: spec.task,
-        name: spec.name.clone(),
+        name: spec.title.as_ref().unwrap_or(&spec.name).clone(),
+        function: spec.function,
         gpus: incoming.push.gpus.clone(),
     }));
     let mut retry_on = None;

@@ -45,6 +45,9 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::resources, module)?)?;
     module.add_function(wrap_pyfunction!(control::worker_pids, module)?)?;
     module.add_function(wrap_pyfunction!(control::identity, module)?)?;
+    module.add_function(wrap_pyfunction!(control::actor_ref, module)?)?;
+    module.add_function(wrap_pyfunction!(control::own, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::current_function, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_connect, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_run, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_thread, module)?)?;

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
 use weft_runtime::client::Client;
 use weft_runtime::node::NodeHandle;
-use weft_runtime::wire::{Name, TaskId};
+use weft_runtime::wire::{FunctionId, Name, TaskId};
 
 /// A connected client, and the node when this process hosts it.
 pub struct Session {
@@ -28,6 +28,8 @@ pub struct Current {
     pub task: TaskId,
     /// Its display name.
     pub name: Name,
+    /// Its function; zero for calls of an actor.
+    pub function: FunctionId,
     /// GPUs of its lease.
     pub gpus: Vec<u32>,
 }

@@ -140,6 +140,7 @@ impl TaskSubmitter {
             retries: self.retries,
             retry_exceptions: self.retry_exceptions,
             concurrency: 0,
+            title: None,
         };
         submit(py, &client, spec)
     }
@@ -201,6 +202,7 @@ fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResul
 pub struct MethodSubmitter {
     actor: Py<ObjectRef>,
     name: Name,
+    title: Option<Name>,
     returns: u32,
     retries: i32,
     retry_exceptions: bool,
@@ -211,9 +213,11 @@ pub struct MethodSubmitter {
 #[pymethods]
 impl MethodSubmitter {
     #[new]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         actor: Py<ObjectRef>,
         name: &str,
+        title: Option<&str>,
         returns: u32,
         retries: i32,
         retry_exceptions: bool,
@@ -223,6 +227,7 @@ impl MethodSubmitter {
         Self {
             actor,
             name: Name::from(name),
+            title: title.map(Name::from),
             returns,
             retries,
             retry_exceptions,
@@ -256,6 +261,7 @@ impl MethodSubmitter {
             retries: self.retries,
             retry_exceptions: self.retry_exceptions,
             concurrency: 0,
+            title: self.title.clone(),
         };
         submit(py, client, spec)
     }
@@ -295,6 +301,7 @@ pub fn create_actor(
         retries: 0,
         retry_exceptions: false,
         concurrency,
+        title: None,
     };
     let demand = ActorDemand {
         placement: ResourceSet::from_amounts(placement),

@@ -14,7 +14,7 @@ use weft_runtime::client::{Client, Waited, time};
 use weft_runtime::protocol::execution::Incoming;
 use weft_runtime::protocol::time::Instant;
 use weft_runtime::wire::message::{Failure, FailureCode, TaskKind};
-use weft_runtime::wire::{Name, TaskId, WorkerId};
+use weft_runtime::wire::{TaskId, WorkerId};
 
 use crate::args::decode_arguments;
 use crate::execute::{Callee, Ended, end, failure, load, method, run};
@@ -147,15 +147,20 @@ pub fn worker_thread(py: Python<'_>) -> PyResult<()> {
 fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<Option<(String, u32)>> {
     let spec = &incoming.push.spec;
     client.mapping().note_started(client.welcome.cell, spec.task);
-    let current = Current { task: spec.task, name: spec.name.clone(), gpus: incoming.push.gpus.clone() };
+    let current = Current {
+        task: spec.task,
+        name: spec.name.clone(),
+        function: spec.function,
+        gpus: incoming.push.gpus.clone(),
+    };
     session::set_task(Some(current));
     let made = (|| {
         set_visible_gpus(py, &incoming.push.gpus)?;
         let (class, _) = load(py, client, spec.function)?;
+        let helper = py.import("weft._worker")?;
+        helper.call_method1("actor_begins", (&class, session::hex(spec.task)))?;
         let (args, kwargs) = decode_arguments(py, client, incoming)?;
         let actor = class.call(args, kwargs.as_ref())?;
-        let helper = py.import("weft._worker")?;
-        helper.call_method1("actor_constructed", (&actor, session::hex(spec.task)))?;
         let is_async: bool = helper.call_method1("is_async", (&class,))?.extract()?;
         Ok::<_, PyErr>((actor, is_async))
     })();
@@ -241,8 +246,8 @@ pub fn loop_calls(py: Python<'_>, count: usize) -> PyResult<Option<Vec<LoopItem<
         let Some(incoming) = client.step(|core, _| core.next_execution()) else { break };
         let spec = &incoming.push.spec;
         client.mapping().note_started(client.welcome.cell, spec.task);
-        let name = spec.name.as_str().to_owned();
-        let prepared = method(py, &actor, &name)
+        let name = spec.title.as_ref().unwrap_or(&spec.name).as_str().to_owned();
+        let prepared = method(py, &actor, spec.name.as_str())
             .and_then(|method| Ok((method, decode_arguments(py, &client, &incoming)?)));
         match prepared {
             Ok((method, (args, kwargs))) => {
@@ -325,13 +330,22 @@ pub fn current_name() -> Option<String> {
     session::task().map(|current| current.name.as_str().to_owned())
 }
 
-/// Sets what runs on this thread: the event loop switches between calls.
+/// Name of the function of the task on this thread.
+#[pyfunction]
+pub fn current_function() -> Option<String> {
+    let current = session::task()?;
+    let define = client().ok()?.step(|core, _| core.function(current.function));
+    Some(define.map_or_else(|| current.name.as_str().to_owned(), |d| d.name.as_str().to_owned()))
+}
+
+/// Sets what runs on this thread: the event loop begins a call.
 #[pyfunction]
 pub fn set_current(token: Option<u64>) {
     let current = token.and_then(|token| {
         LOOP_CALLS.with_borrow(|calls| {
             let spec = &calls.get(&token)?.incoming.push.spec;
-            Some(Current { task: spec.task, name: Name::from(spec.name.as_str()), gpus: Vec::new() })
+            let name = spec.title.as_ref().unwrap_or(&spec.name).clone();
+            Some(Current { task: spec.task, name, function: spec.function, gpus: Vec::new() })
         })
     });
     session::set_task(current);

@@ -563,5 +563,6 @@ fn spec(task: TaskId, kind: TaskKind, dependencies: Vec<ObjectId>, references: V
         retries: 3,
         retry_exceptions: false,
         concurrency: 1,
+        title: None,
     }
 }

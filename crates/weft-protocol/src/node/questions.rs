@@ -3,7 +3,7 @@
 use weft_wire::WorkerId;
 use weft_wire::message::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
 
-use super::{Actor, NodeAction, NodeActions, NodeCore};
+use super::{Actor, ActorPhase, NodeAction, NodeActions, NodeCore, WorkerState};
 
 fn answer(to: WorkerId, answer: Answer, out: &mut NodeActions) {
     out.push(NodeAction::Send(to, Box::new(answer.into())));
@@ -49,11 +49,29 @@ impl NodeCore {
         answer(from, Answer { request: list.request, names: Some(names), ..Answer::default() }, out);
     }
 
+    fn describe_own(&self, from: WorkerId, reply: &mut Answer) {
+        let state = self.workers.get(&from).map(|worker| worker.state);
+        match state {
+            Some(WorkerState::Leased(lease)) => {
+                reply.resources = self.leases.get(&lease).map(|l| l.grant.resources.clone());
+            }
+            Some(WorkerState::Actor(actor)) => {
+                let Some(actor) = self.actors.get(&actor) else { return };
+                reply.names = actor.name.clone().map(|name| vec![name]);
+                if let ActorPhase::Placed { grant, .. } = &actor.phase {
+                    reply.resources = Some(grant.resources.clone());
+                }
+            }
+            Some(WorkerState::Starting | WorkerState::Idle { .. }) | None => {}
+        }
+    }
+
     pub(super) fn on_query(&mut self, from: WorkerId, query: &Query, out: &mut NodeActions) {
         let mut reply = Answer { request: query.request, ..Answer::default() };
         match query.what {
             QueryKind::TotalResources => reply.resources = Some(self.resources.total().clone()),
             QueryKind::AvailableResources => reply.resources = Some(self.resources.free().clone()),
+            QueryKind::Own => self.describe_own(from, &mut reply),
             QueryKind::Workers => {
                 reply.numbers = Some(self.workers.values().map(|w| u64::from(w.pid)).collect());
             }

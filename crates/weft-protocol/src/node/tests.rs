@@ -112,6 +112,7 @@ fn create(actor: ActorId) -> CreateActor {
         retries: 0,
         retry_exceptions: false,
         concurrency: 1,
+        title: None,
     };
     CreateActor {
         actor,

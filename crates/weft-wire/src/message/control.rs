@@ -55,6 +55,9 @@ pub enum QueryKind {
     /// Worker process ids: for tests and tools.
     #[n(2)]
     Workers,
+    /// What the asking worker holds, and the name of its actor.
+    #[n(3)]
+    Own,
 }
 
 /// A question to the node.

@@ -51,6 +51,9 @@ pub struct TaskSpec {
     /// Calls the actor may execute at a time (creation only).
     #[n(10)]
     pub concurrency: u32,
+    /// The display name of an actor call, if it is not the method's.
+    #[n(11)]
+    pub title: Option<Name>,
 }
 
 /// A task on its way to a worker.

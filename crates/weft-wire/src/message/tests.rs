@@ -29,6 +29,7 @@ fn spec() -> TaskSpec {
         retries: 3,
         retry_exceptions: false,
         concurrency: 1,
+        title: None,
     }
 }
 

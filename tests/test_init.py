@@ -1,0 +1,396 @@
+"""`init`, `shutdown`, `is_initialized`: arguments, the context, starting on first use."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from support import WAIT, run_driver
+
+import weft
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture(autouse=True)
+def no_session_remains():
+    """Every test ends without a session, also a failed one."""
+    yield
+    weft.shutdown()
+
+
+@weft.remote
+def identity(value):
+    return value
+
+
+def test_init_and_shutdown():
+    assert not weft.is_initialized()
+    context = weft.init(num_cpus=1)
+    assert weft.is_initialized()
+    assert Path(context["session_dir"]).is_dir()
+    assert weft.get(identity.remote(1), timeout=WAIT) == 1
+    weft.shutdown()
+    assert not weft.is_initialized()
+    assert not Path(context["session_dir"]).exists()
+
+
+def test_shutdown_may_be_called_at_any_time():
+    weft.shutdown()
+    weft.init(num_cpus=1)
+    weft.shutdown()
+    weft.shutdown(wait_for_processes=True)
+
+
+def test_several_sessions_in_turn():
+    directories = set()
+    for n in range(5):
+        directories.add(weft.init(num_cpus=1)["session_dir"])
+        assert weft.get(identity.remote(n), timeout=WAIT) == n
+        weft.shutdown()
+    assert len(directories) == 5
+
+
+def test_a_session_that_is_not_used():
+    weft.init(num_cpus=2)
+    weft.shutdown()
+
+
+def test_the_context_is_a_mapping():
+    context = weft.init(num_cpus=1)
+    assert dict(context) == context.address_info
+    expected = {
+        "address",
+        "gcs_address",
+        "node_id",
+        "node_ip_address",
+        "session_dir",
+        "object_store_address",
+        "raylet_socket_name",
+        "webui_url",
+        "redis_address",
+        "metrics_export_port",
+        "dashboard_agent_listen_port",
+    }
+    assert expected <= set(context)
+    assert len(context) == len(list(context))
+    assert context["node_id"] == weft.nodes()[0]["NodeID"]
+    assert context.python_version == ".".join(map(str, sys.version_info[:3]))
+    assert context.ray_version == weft.__version__
+    assert isinstance(context.dashboard_url, str)
+
+
+def test_the_context_ends_the_session():
+    with weft.init(num_cpus=1) as context:
+        assert weft.get(identity.remote(context["node_id"]), timeout=WAIT) == context["node_id"]
+    assert not weft.is_initialized()
+
+
+def test_the_context_ends_the_session_after_an_error():
+    with pytest.raises(KeyError), weft.init(num_cpus=1):
+        raise KeyError
+    assert not weft.is_initialized()
+
+
+def test_disconnect():
+    weft.init(num_cpus=1).disconnect()
+    assert not weft.is_initialized()
+
+
+def test_a_second_init_is_refused():
+    weft.init(num_cpus=1)
+    with pytest.raises(RuntimeError, match="ignore_reinit_error"):
+        weft.init()
+    assert weft.get(identity.remote(1), timeout=WAIT) == 1
+
+
+def test_ignore_reinit_error():
+    first = weft.init(num_cpus=1)
+    second = weft.init(num_cpus=7, ignore_reinit_error=True)
+    assert second["session_dir"] == first["session_dir"]
+    assert weft.cluster_resources()["CPU"] == 1
+
+
+def test_num_cpus_by_default_is_what_this_process_may_use():
+    weft.init()
+    assert weft.cluster_resources()["CPU"] == len(os.sched_getaffinity(0))
+
+
+def test_resources():
+    weft.init(num_cpus=3, num_gpus=2, resources={"tape": 1.5}, object_store_memory=64 << 20)
+    total = weft.cluster_resources()
+    assert (total["CPU"], total["GPU"], total["tape"]) == (3, 2, 1.5)
+    assert total["object_store_memory"] == 64 << 20
+    assert weft.available_resources() == total
+
+
+def test_no_cpus_at_all():
+    weft.init(num_cpus=0)
+    assert weft.get(identity.options(num_cpus=0).remote(1), timeout=WAIT) == 1
+
+
+def test_address_local():
+    assert weft.init("local", num_cpus=1)["node_id"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"num_cpus": -1}, "num_cpus"),
+        ({"num_cpus": "two"}, "num_cpus"),
+        ({"num_cpus": float("nan")}, "num_cpus"),
+        ({"num_gpus": -1}, "num_gpus"),
+        ({"num_gpus": 0.5}, "num_gpus"),
+        ({"object_store_memory": -5}, "object_store_memory"),
+        ({"object_store_memory": "1G"}, "object_store_memory"),
+        ({"object_store_memory": 10}, "object_store_memory"),
+        ({"resources": {"CPU": 1}}, "num_cpus|argument"),
+        ({"resources": {"tape": -1}}, "tape"),
+        ({"resources": {"tape": "much"}}, "tape"),
+        ({"resources": {"": 1}}, "resources"),
+        ({"resources": {5: 1}}, "resources"),
+        ({"resources": [("tape", 1)]}, "resources"),
+        ({"num_cpu": 1}, "num_cpu"),
+        ({"preload": "json"}, "preload"),
+        ({"preload": [5]}, "preload"),
+        ({"namespace": 5}, "namespace"),
+        ({"address": "auto"}, "auto"),
+        ({"address": "10.0.0.1:6379"}, "10.0.0.1"),
+        ({"local_mode": True}, "local_mode"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_named(arguments, words):
+    with pytest.raises((TypeError, ValueError, ConnectionError), match=words):
+        weft.init(**arguments)
+    assert not weft.is_initialized()
+    weft.init(num_cpus=1)
+    assert weft.get(identity.remote(1), timeout=WAIT) == 1
+
+
+def test_arguments_of_ray_are_accepted():
+    weft.init(
+        num_cpus=1,
+        include_dashboard=False,
+        dashboard_host="127.0.0.1",
+        dashboard_port=1234,
+        configure_logging=True,
+        logging_level=logging.INFO,
+        _temp_dir=None,
+        _system_config={},
+    )
+    assert weft.get(identity.remote(1), timeout=WAIT) == 1
+
+
+def test_namespace():
+    weft.init(num_cpus=1, namespace="mine")
+    assert weft.get_runtime_context().namespace == "mine"
+
+
+def test_namespaces_of_sessions_differ():
+    found = set()
+    for _ in range(2):
+        weft.init(num_cpus=1)
+        found.add(weft.get_runtime_context().namespace)
+        weft.shutdown()
+    assert len(found) == 2
+
+
+def test_the_session_lies_below_weft_tmpdir(short_dir, monkeypatch):
+    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir))
+    directory = Path(weft.init(num_cpus=1)["session_dir"])
+    assert short_dir in directory.parents
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    weft.shutdown()
+    assert not list(short_dir.rglob("session-*"))
+
+
+def test_weft_tmpdir_that_does_not_exist(short_dir, monkeypatch):
+    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir / "nowhere"))
+    try:
+        weft.init(num_cpus=1)
+    except OSError as error:
+        assert "nowhere" in str(error)  # noqa: PT017  being made is as good
+
+
+def test_weft_tmpdir_that_is_too_long_for_a_socket(short_dir, monkeypatch):
+    long = short_dir / ("d" * 100)
+    long.mkdir()
+    monkeypatch.setenv("WEFT_TMPDIR", str(long))
+    try:
+        weft.init(num_cpus=1)
+    except OSError as error:
+        assert "WEFT_TMPDIR" in str(error) or "ddd" in str(error)  # noqa: PT017  working is as good
+
+
+def test_a_directory_of_wrong_mode_is_not_trusted(short_dir, monkeypatch):
+    """Somebody has made the place before us, open to all."""
+    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir))
+    place = short_dir / f"weft-{os.getuid()}"
+    place.mkdir()
+    place.chmod(0o777)
+    with pytest.raises(OSError, match="0700"):
+        weft.init(num_cpus=1)
+
+
+def test_preload():
+    weft.init(num_cpus=1, preload=["colorsys"])
+
+    @weft.remote
+    def loaded(name):
+        return name in sys.modules
+
+    assert weft.get(loaded.remote("colorsys"), timeout=WAIT)
+
+
+def test_a_preload_that_cannot_be_imported_says_so_and_does_not_stop_the_session():
+    done = run_driver(
+        """
+        import weft
+        @weft.remote
+        def f():
+            return "works"
+        weft.init(num_cpus=1, preload=["no_such_module_here"])
+        print(weft.get(f.remote(), timeout=60))
+        weft.shutdown()
+        """
+    )
+    assert done.stdout == "works\n"
+    assert "no_such_module_here" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "first_use",
+    [
+        "weft.get(f.remote(), timeout=60)",
+        "weft.get(weft.put(1), timeout=60)",
+        "A.remote()",
+        "weft.get_runtime_context()",
+        "weft.wait([weft.put(1)])",
+        "weft.cluster_resources()",
+        "weft.nodes()",
+    ],
+)
+def test_the_first_use_starts_a_session(first_use):
+    done = run_driver(
+        f"""
+        import weft
+        @weft.remote
+        def f():
+            return 1
+        @weft.remote
+        class A:
+            pass
+        assert not weft.is_initialized()
+        {first_use}
+        assert weft.is_initialized()
+        print("started")
+        """
+    )
+    assert done.stdout == "started\n"
+
+
+def test_declaring_starts_nothing():
+    done = run_driver(
+        """
+        import threading, weft
+        @weft.remote(num_cpus=2)
+        def f():
+            return 1
+        @weft.remote
+        class A:
+            pass
+        f.options(num_cpus=1), A.options(name="a")
+        print(weft.is_initialized(), threading.active_count())
+        """
+    )
+    assert done.stdout == "False 1\n"
+
+
+def test_starting_on_first_use_can_be_switched_off():
+    done = run_driver(
+        """
+        import weft
+        @weft.remote
+        def f():
+            return 1
+        for use in (f.remote, lambda: weft.put(1), lambda: weft.get_actor("x"), weft.get_runtime_context):
+            try:
+                use()
+            except Exception as error:
+                assert "init" in str(error), error
+            else:
+                raise AssertionError("it has started")
+        assert not weft.is_initialized()
+        weft.init(num_cpus=1)
+        print(weft.get(f.remote(), timeout=60))
+        """,
+        env=os.environ | {"WEFT_ENABLE_AUTO_CONNECT": "0"},
+    )
+    assert done.stdout == "1\n"
+
+
+def test_import_as_ray():
+    done = run_driver(
+        """
+        import weft as ray
+        ray.init(num_cpus=1)
+        @ray.remote
+        def f(x):
+            return x
+        assert ray.get(f.remote(1)) == 1
+        assert issubclass(ray.exceptions.RayTaskError, ray.exceptions.RayError)
+        assert ray.ObjectID is ray.ObjectRef
+        ray.shutdown()
+        print("fine")
+        """
+    )
+    assert done.stdout == "fine\n"
+
+
+def test_import_is_light():
+    """What is not needed is not imported."""
+    heavy = ["asyncio", "numpy", "multiprocessing", "socket", "concurrent.futures"]
+    done = run_driver(f"import sys, weft; weft.init; print([name for name in {heavy} if name in sys.modules])")
+    assert done.stdout == "[]\n"
+
+
+def test_public_names():
+    for name in weft.__all__:
+        assert getattr(weft, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        weft.nonsense  # noqa: B018
+    assert isinstance(weft.__version__, str)
+    assert set(weft.__all__) <= set(dir(weft))
+
+
+def test_nodes():
+    context = weft.init(num_cpus=1)
+    (node,) = weft.nodes()
+    expected = {
+        "NodeID",
+        "Alive",
+        "alive",
+        "NodeName",
+        "NodeManagerAddress",
+        "NodeManagerHostname",
+        "NodeManagerPort",
+        "ObjectManagerPort",
+        "ObjectStoreSocketName",
+        "RayletSocketName",
+        "MetricsExportPort",
+        "MetricsAgentPort",
+        "DashboardAgentListenPort",
+        "RuntimeEnvAgentPort",
+        "Resources",
+        "Labels",
+        "DeathReason",
+        "DeathReasonMessage",
+    }
+    assert expected <= set(node)
+    assert node["NodeID"] == context["node_id"]
+    assert node["Alive"] is node["alive"] is True
