@@ -15,9 +15,8 @@ from typing import Any
 from weft import _weft
 
 # What runs is known per context: calls take turns on one thread.
-current_call: contextvars.ContextVar[tuple[str | None, str] | None] = contextvars.ContextVar(
-    "current_call", default=None
-)
+current_call: contextvars.ContextVar[tuple[str | None, str] | None]
+current_call = contextvars.ContextVar("current_call", default=None)
 _loop: asyncio.AbstractEventLoop | None = None
 _running: dict[int, asyncio.Task[Any]] = {}
 _limit = 1000

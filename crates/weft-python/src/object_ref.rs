@@ -145,11 +145,14 @@ impl ObjectRef {
 
 use pyo3::IntoPyObjectExt;
 
+/// The value that is being read: the client its references belong to, and the references.
+type Reading = (Arc<Client>, Rc<Vec<Met>>);
+
 thread_local! {
     /// References met while a value is written, one list per nested value.
     static WRITING: RefCell<Vec<Vec<Py<ObjectRef>>>> = const { RefCell::new(Vec::new()) };
     /// References of the value that is read.
-    static READING: RefCell<Vec<(Arc<Client>, Rc<Vec<Met>>)>> = const { RefCell::new(Vec::new()) };
+    static READING: RefCell<Vec<Reading>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `work`, in which references are collected after those of `found`.
