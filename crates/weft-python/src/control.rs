@@ -133,14 +133,6 @@ pub fn reserve(
     }
 }
 
-/// Takes a name that no actor will have: for tests.
-#[pyfunction]
-pub fn reserve_name(py: Python<'_>, namespace: String, name: String) -> PyResult<()> {
-    let client = session::client(py)?;
-    let actor = client.next_task();
-    reserve(py, &client, namespace, name, actor, Vec::new())
-}
-
 /// The reference and description of a named actor.
 #[pyfunction]
 pub fn find_name<'py>(

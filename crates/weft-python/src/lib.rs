@@ -39,7 +39,6 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::is_running, module)?)?;
     module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(control::kill_actor, module)?)?;
-    module.add_function(wrap_pyfunction!(control::reserve_name, module)?)?;
     module.add_function(wrap_pyfunction!(control::find_name, module)?)?;
     module.add_function(wrap_pyfunction!(control::list_names, module)?)?;
     module.add_function(wrap_pyfunction!(control::resources, module)?)?;
