@@ -13,12 +13,10 @@ from support import WAIT, run_driver
 
 import weft
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
-
 
 @pytest.fixture(autouse=True)
-def no_session_remains():
-    """Every test ends without a session, also a failed one."""
+def no_session_remains(nothing_left):
+    """Every test ends without a session, also a failed one; then nothing may be left."""
     yield
     weft.shutdown()
 

@@ -220,6 +220,8 @@ def _totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[s
             raise ValueError(f"num_gpus must be a whole number, not {num_gpus!r}")
         totals["GPU"] = gpus
     totals["memory"] = float(_memory_bytes()) * (1 - _STORE_SHARE)
+    if resources is not None and not isinstance(resources, Mapping):
+        raise ValueError(f"resources must be a dict of names and amounts, not {resources!r}")
     for name, amount in (resources or {}).items():
         if name in ("CPU", "GPU", "memory", "object_store_memory"):
             raise ValueError(f"resources[{name!r}]: use the argument of weft.init() for it")

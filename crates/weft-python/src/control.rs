@@ -36,6 +36,7 @@ pub fn start(
         return Err(PyRuntimeError::new_err("weft is started already"));
     }
     let python = python_version(py);
+    let place = base_directory.clone();
     let options = NodeOptions {
         resources: ResourceSet::from_amounts(resources),
         pool_size,
@@ -55,7 +56,11 @@ pub fn start(
             client.start(Box::new(PythonHooks { is_worker: false }))?;
             Ok::<_, std::io::Error>((node, client))
         })
-        .map_err(|error| PyOSError::new_err(format!("weft cannot start: {error}")))?;
+        .map_err(|error| {
+            PyOSError::new_err(format!(
+                "weft cannot start in {place} (set WEFT_TMPDIR to another directory): {error}"
+            ))
+        })?;
     let directory = node.directory().to_string_lossy().into_owned();
     let session = Session { client, node: Mutex::new(Some(node)), is_worker: false };
     session::replace(Some(Arc::new(session)));
