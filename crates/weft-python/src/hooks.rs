@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use rustc_hash::FxHashMap;
@@ -90,8 +91,14 @@ impl Hooks for PythonHooks {
         }
         Python::attach(|py| {
             let called = crate::worker::request_interrupt(py, task);
-            if let Err(error) = called {
-                error.write_unraisable(py, None);
+            match called {
+                // The task waits in `get` on this very thread: the handler has run already, and its exception ends
+                // the wait.
+                Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
+                    INTERRUPT.set(Some(error));
+                }
+                Err(error) => error.write_unraisable(py, None),
+                Ok(()) => {}
             }
         });
     }
@@ -106,6 +113,9 @@ impl Hooks for PythonHooks {
     }
 
     fn on_signal(&self) -> bool {
+        if INTERRUPT.with_borrow(Option::is_some) {
+            return true;
+        }
         Python::attach(|py| match py.check_signals() {
             Ok(()) => false,
             Err(error) => {

@@ -118,12 +118,13 @@ pub fn wait_for(
         }
         client.wait_until(&mut is_done, deadline, true)
     });
+    if let Some(interrupt) = hooks::take_interrupt() {
+        return Err(interrupt);
+    }
     match waited {
         Waited::Done => Ok(true),
         Waited::TimedOut => Ok(false),
-        Waited::Interrupted => {
-            Err(hooks::take_interrupt().unwrap_or_else(|| PyKeyboardInterrupt::new_err("interrupted")))
-        }
+        Waited::Interrupted => Err(PyKeyboardInterrupt::new_err("interrupted")),
         Waited::Closed => Err(system_error(py, 12, "the session ended while this call waited")),
     }
 }
