@@ -30,6 +30,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("generator coroutine async_generator", "Pass a list of its items, or the arguments it is made from."),
     ("sqlite3. psycopg redis. sqlalchemy.", "Open the connection inside the task or actor."),
     ("frame traceback", "Pass its text (traceback.format_exception)."),
+    ("weft.ObjectRef weft.actor.ActorHandle", "Create it again in this session."),
     ("concurrent.futures. _asyncio. asyncio.", "Pass its result, or make it inside the task or actor."),
     ("weakref. weakref ReferenceType", "Pass the object that the weak reference points to."),
 )

@@ -16,6 +16,8 @@ import sys
 def main(preload: list[str], directory: str) -> None:
     """Forks workers until the node is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whatever the driver has open and inheritable is none of the workers' business.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     descriptor = os.dup(0)
     os.set_inheritable(descriptor, False)
     null = os.open(os.devnull, os.O_RDONLY)

@@ -18,6 +18,8 @@ actor_class: type | None = None
 _streams: list[TaskStream] = []
 _main_thread = 0
 
+_TITLE_LENGTH_MAX = 200
+
 
 def main(worker: int, node: int, stdout: int, stderr: int) -> None:
     """Runs tasks until the node ends this worker."""
@@ -26,6 +28,9 @@ def main(worker: int, node: int, stdout: int, stderr: int) -> None:
         _prepare(stdout, stderr)
         _weft.worker_connect(node, worker)
         _serve()
+        status = 0
+    except ConnectionAbortedError:
+        # The session ended while this worker was born.
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -77,7 +82,7 @@ def _leave(status: int) -> None:
         if actor_id is not None:
             atexit._run_exitfuncs()
         for stream in _streams:
-            stream.end_line()
+            stream.end_lines()
     finally:
         os._exit(status)
 
@@ -107,11 +112,25 @@ def actor_begins(cls: type, identity: str) -> None:
         stream.default_title = cls.__name__
 
 
-def is_async(cls: type) -> bool:
-    """Whether calls of the class run in an event loop."""
+def actor_stands(actor: Any) -> bool:
+    """The constructor has returned. Says whether the actor's calls run in an event loop."""
     from weft.actor import is_async
 
+    cls: Any = type(actor)
+    if cls.__repr__ is not object.__repr__:
+        title = _title(actor)
+        for stream in _streams:
+            stream.default_title = title
     return is_async(cls)
+
+
+def _title(actor: Any) -> str:
+    """An actor with a `repr` of its own prints under it."""
+    try:
+        words = repr(actor).split()
+    except Exception:
+        return type(actor).__name__
+    return " ".join(words)[:_TITLE_LENGTH_MAX] or type(actor).__name__
 
 
 def builtin_method(actor: Any, name: str) -> Any:
@@ -121,3 +140,9 @@ def builtin_method(actor: Any, name: str) -> Any:
     if name == "__ray_call__":
         return lambda function, *args, **kwargs: function(actor, *args, **kwargs)
     raise AttributeError(f"{type(actor).__name__} has no method {name!r}")
+
+
+def end_line() -> None:
+    """The task on this thread is over, and so is the line it left unfinished."""
+    for stream in _streams:
+        stream.end_line()

@@ -340,4 +340,4 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"weft.kill() takes an actor handle, not {type(actor).__name__}: use weft.cancel() for tasks")
-    _weft.kill_actor(actor._ref)
+    _weft.kill_actor(actor._ref, f"actor {actor._info.class_name}")

@@ -517,8 +517,10 @@ impl WorkerCore {
         }
     }
 
-    /// Ends an actor now.
-    pub fn kill_actor(&mut self, actor: ActorId, out: &mut Actions) {
+    /// Ends an actor now. Calls that this process makes from here on fail at once; `title` names it in their errors.
+    pub fn kill_actor(&mut self, actor: ActorId, title: &str, out: &mut Actions) {
+        let message = format!("{title} was ended by weft.kill()");
+        self.callers.refuse(actor, Failure::new(FailureCode::ActorDied, message));
         send(out, Peer::Node, KillActor { actor });
     }
 

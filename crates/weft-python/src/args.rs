@@ -14,7 +14,7 @@ use weft_runtime::protocol::execution::Incoming;
 use weft_runtime::wire::message::Outcome;
 use weft_runtime::wire::{Blob, ObjectId};
 
-use crate::object_ref::{ObjectRef, ids};
+use crate::object_ref::{ObjectRef, ids, serialising};
 use crate::values::{Encoded, Source, decode_inline, encode, encode_plain};
 
 /// Encoded arguments.
@@ -123,9 +123,10 @@ impl Writer<'_> {
 
 /// Names the culprit of a failed pickling.
 pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &str) -> PyErr {
-    let explained = py
-        .import("weft._errors")
-        .and_then(|errors| errors.call_method1("explain_pickle_failure", (value, error.value(py), what)));
+    // The search pickles parts of the value. References among them must not count as given away.
+    let explained = serialising(&mut Vec::new(), || {
+        py.import("weft._errors")?.call_method1("explain_pickle_failure", (value, error.value(py), what))
+    });
     match explained {
         Ok(explained) => {
             let explained = PyErr::from_value(explained);

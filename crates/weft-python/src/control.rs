@@ -81,7 +81,9 @@ pub fn stop(py: Python<'_>) {
         if let Some(mut node) = session.node.lock().take() {
             node.stop();
         }
+        session.client.release();
     });
+    crate::hooks::end_watchers(py);
 }
 
 /// Whether this process takes part in a session.
@@ -95,6 +97,10 @@ pub fn is_running() -> bool {
 pub fn forget_after_fork() {
     if let Some(session) = session::replace(None) {
         // Its threads do not exist here and its sockets are the parent's: neither may be closed down.
+        session.client.abandon();
+        if let Some(node) = session.node.try_lock().and_then(|mut node| node.take()) {
+            node.abandon();
+        }
         std::mem::forget(session);
     }
 }
@@ -111,12 +117,12 @@ fn ask(
     }
 }
 
-/// Ends an actor now.
+/// Ends an actor now; `title` names it in the errors of later calls.
 #[pyfunction]
-pub fn kill_actor(actor: &Bound<'_, ObjectRef>) -> PyResult<()> {
+pub fn kill_actor(actor: &Bound<'_, ObjectRef>, title: &str) -> PyResult<()> {
     let this = actor.get();
     this.check_session()?;
-    this.client.step(|core, out| core.kill_actor(this.id.task, out));
+    this.client.step(|core, out| core.kill_actor(this.id.task, title, out));
     this.client.flush_now();
     Ok(())
 }

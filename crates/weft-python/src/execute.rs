@@ -114,6 +114,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     })();
     let ended = end(py, client, &incoming, result, retry_on.as_ref(), time().since(start));
     crate::worker::clear_interrupt(spec.task);
+    crate::worker::end_line(py);
     session::set_task(None);
     ended
 }

@@ -41,6 +41,22 @@ pub fn remove_watchers(object: ObjectId) {
     drop(removed);
 }
 
+/// The session is over: whoever still waits for an outcome learns it.
+pub fn end_watchers(py: Python<'_>) {
+    let tokens: Vec<Py<PyAny>> = WATCHERS.lock().drain().flat_map(|(_, tokens)| tokens).collect();
+    if !tokens.is_empty() {
+        deliver(py, tokens);
+    }
+}
+
+fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
+    let delivered =
+        PyList::new(py, tokens).and_then(|tokens| py.import("weft._aio")?.call_method1("deliver", (tokens,)));
+    if let Err(error) = delivered {
+        error.write_unraisable(py, None);
+    }
+}
+
 /// Sets whether waits lend the CPU.
 pub fn set_lends_cpu(lends: bool) {
     LENDS_CPU.store(lends, Ordering::Relaxed);
@@ -73,16 +89,9 @@ impl Hooks for PythonHooks {
             let mut watchers = WATCHERS.lock();
             objects.iter().filter_map(|object| watchers.remove(object)).flatten().collect()
         };
-        if tokens.is_empty() {
-            return;
+        if !tokens.is_empty() {
+            Python::attach(|py| deliver(py, tokens));
         }
-        Python::attach(|py| {
-            let delivered = PyList::new(py, tokens)
-                .and_then(|tokens| py.import("weft._aio")?.call_method1("deliver", (tokens,)));
-            if let Err(error) = delivered {
-                error.write_unraisable(py, None);
-            }
-        });
     }
 
     fn on_interrupt(&self, task: TaskId, force: bool) {
@@ -128,6 +137,8 @@ impl Hooks for PythonHooks {
     fn on_end(&self, _reason: &str) {
         if self.is_worker {
             crate::worker::on_session_end();
+        } else {
+            Python::attach(end_watchers);
         }
     }
 }

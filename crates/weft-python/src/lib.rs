@@ -56,6 +56,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(worker::call_returned, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_raised, module)?)?;
     module.add_function(wrap_pyfunction!(worker::should_interrupt, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::line_begun, module)?)?;
     module.add_function(wrap_pyfunction!(worker::current_task, module)?)?;
     module.add_function(wrap_pyfunction!(worker::current_name, module)?)?;
     module.add_function(wrap_pyfunction!(worker::set_current, module)?)?;

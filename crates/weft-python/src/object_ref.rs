@@ -45,7 +45,7 @@ impl ObjectRef {
     pub fn check_session(&self) -> PyResult<()> {
         if self.client.is_closed() {
             return Err(PyValueError::new_err(format!(
-                "{} belongs to a session that has ended (weft.shutdown() or a lost node): create the object again in this session",
+                "{} belongs to a session that has ended (weft.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
                 self.__repr__()
             )));
         }

@@ -291,8 +291,10 @@ pub fn wait<'py>(
                 item.repr()?
             )));
         }
-        if this.slot.outcome().is_none() {
+        if !Arc::ptr_eq(&this.client, &client) {
             this.check_session()?;
+        }
+        if this.slot.outcome().is_none() {
             has_foreign |= this.id.owner() != me;
         } else if ready_at.len() < wanted {
             ready_at.push(at);

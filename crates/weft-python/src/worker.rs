@@ -1,12 +1,11 @@
 //! A worker's life: connecting after the fork, running tasks, being an actor, and its end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
@@ -25,6 +24,10 @@ use crate::session::{self, Current, Session};
 static ACTOR: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 /// The task to interrupt on the main thread: owner and number.
 static INTERRUPT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+thread_local! {
+    /// Whether this thread has left a line of output unfinished.
+    static LINE_BEGUN: Cell<bool> = const { Cell::new(false) };
+}
 /// Whether the main thread runs user code.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 
@@ -44,7 +47,7 @@ pub fn worker_connect(py: Python<'_>, descriptor: i32, worker: u64) -> PyResult<
             client.start(Box::new(PythonHooks { is_worker: true }))?;
             Ok(client)
         })
-        .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        .map_err(PyErr::from)?;
     let session = Session { client, node: Mutex::new(None), is_worker: true };
     session::replace(Some(Arc::new(session)));
     hooks::set_lends_cpu(true);
@@ -161,7 +164,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
         helper.call_method1("actor_begins", (&class, session::hex(spec.task)))?;
         let (args, kwargs) = decode_arguments(py, client, incoming)?;
         let actor = class.call(args, kwargs.as_ref())?;
-        let is_async: bool = helper.call_method1("is_async", (&class,))?.extract()?;
+        let is_async: bool = helper.call_method1("actor_stands", (&actor,))?.extract()?;
         Ok::<_, PyErr>((actor, is_async))
     })();
     session::set_task(None);
@@ -214,11 +217,10 @@ thread_local! {
 /// The main thread runs an event loop from now on. Gives the descriptor to watch.
 #[pyfunction]
 pub fn loop_enter() -> PyResult<i32> {
-    use std::os::fd::AsRawFd;
     let client = client()?;
     hooks::set_lends_cpu(false);
     client.enter_loop();
-    Ok(client.epoll().as_raw_fd())
+    client.loop_descriptor().ok_or_else(session::not_started)
 }
 
 /// The event loop begins (after sending what waits, and looking for a moment) or ends a wait.
@@ -277,6 +279,7 @@ fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
     let nanos = time().since(call.start);
     finish(&client, end(py, &client, &call.incoming, result, None, nanos));
+    end_line(py);
     Ok(())
 }
 
@@ -309,6 +312,22 @@ pub fn should_interrupt() -> bool {
         number: INTERRUPT[1].load(Ordering::Acquire),
     };
     wanted.number != 0 && session::task_id() == Some(wanted)
+}
+
+/// A task left a line of its output unfinished.
+#[pyfunction]
+pub fn line_begun() {
+    LINE_BEGUN.set(true);
+}
+
+/// The task on this thread is over, and so is an unfinished line of its output.
+pub fn end_line(py: Python<'_>) {
+    if !LINE_BEGUN.replace(false) {
+        return;
+    }
+    if let Err(error) = py.import("weft._worker").and_then(|module| module.call_method0("end_line")) {
+        error.write_unraisable(py, None);
+    }
 }
 
 /// The task has ended: an interrupt that was meant for it is void.

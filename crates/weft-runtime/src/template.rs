@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll;
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use weft_wire::WorkerId;
 use weft_wire::message::{Exited, Forked, Message};
 
@@ -27,14 +27,25 @@ pub struct ForkRequest {
     pub stderr: OwnedFd,
 }
 
+/// Token of the driver's process.
+const DRIVER: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Child {
+    worker: WorkerId,
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Template {
     socket: OwnedFd,
     epoll: OwnedFd,
+    _driver: Option<OwnedFd>,
     inlet: Inlet,
     outlet: Outlet,
-    children: HashMap<u64, (WorkerId, OwnedFd)>,
+    children: HashMap<u64, Child>,
     next_token: u64,
 }
 
@@ -46,9 +57,16 @@ impl Template {
     pub fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        // The socket alone does not tell: a process that the driver forked may hold copies of its other end.
+        let driver = rustix::process::getppid()
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        if let Some(driver) = &driver {
+            epoll::add(&epoll, driver, epoll::EventData::new_u64(DRIVER), epoll::EventFlags::IN)?;
+        }
         Ok(Self {
             socket,
             epoll,
+            _driver: driver,
             inlet: Inlet::default(),
             outlet: Outlet::default(),
             children: HashMap::new(),
@@ -81,6 +99,9 @@ impl Template {
                     if self.inlet.read(&self.socket) == ReadResult::End {
                         return Ok(None);
                     }
+                } else if token == DRIVER {
+                    self.end_children();
+                    return Ok(None);
                 } else {
                     self.reap(token);
                 }
@@ -89,7 +110,7 @@ impl Template {
     }
 
     fn reap(&mut self, token: u64) {
-        let Some((worker, pidfd)) = self.children.remove(&token) else { return };
+        let Some(Child { worker, pidfd, .. }) = self.children.remove(&token) else { return };
         let _ = epoll::delete(&self.epoll, &pidfd);
         use std::os::fd::AsFd;
         let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
@@ -104,16 +125,24 @@ impl Template {
         self.send(&Exited { worker, reason }.into());
     }
 
+    /// The driver is dead, so nobody else ends them. Each leads its own process group.
+    fn end_children(&mut self) {
+        for child in self.children.values() {
+            let _ = rustix::process::kill_process_group(child.pid, Signal::KILL);
+            let _ = rustix::process::pidfd_send_signal(&child.pidfd, Signal::KILL);
+        }
+    }
+
     /// The worker was forked under this process id.
     pub fn forked(&mut self, worker: WorkerId, pid: i32) {
-        let pidfd =
-            Pid::from_raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        if let Some(pidfd) = pidfd {
+        let opened = Pid::from_raw(pid)
+            .and_then(|pid| Some((pid, rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?)));
+        if let Some((pid, pidfd)) = opened {
             let token = self.next_token;
             self.next_token += 1;
             let data = epoll::EventData::new_u64(token);
             let _ = epoll::add(&self.epoll, &pidfd, data, epoll::EventFlags::IN);
-            self.children.insert(token, (worker, pidfd));
+            self.children.insert(token, Child { worker, pid, pidfd });
         }
         let pid = u32::try_from(pid).unwrap_or(0);
         self.send(&Forked { worker, pid, error: None }.into());

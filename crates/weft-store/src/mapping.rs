@@ -49,7 +49,8 @@ pub struct Mapping {
     /// For reading them: write-protected, so that no reader can change a value for the others.
     readable: NonNull<u8>,
     length: usize,
-    descriptor: OwnedFd,
+    /// In the process that passes it on.
+    descriptor: Option<OwnedFd>,
 }
 
 // SAFETY: the mapping is plain memory that stays mapped until drop; access rules are those of the module.
@@ -76,14 +77,16 @@ impl Mapping {
         rustix::fs::ftruncate(&descriptor, total).map_err(create)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&descriptor, seals).map_err(create)?;
-        Self::open(descriptor, total)
+        let mut mapping = Self::open(&descriptor, total)?;
+        mapping.descriptor = Some(descriptor);
+        Ok(mapping)
     }
 
     /// Maps the memory behind a descriptor that the node passed.
     ///
     /// # Errors
     /// [`MappingError`] when the kernel refuses.
-    pub fn open(descriptor: OwnedFd, total: u64) -> Result<Self, MappingError> {
+    pub fn open(descriptor: &OwnedFd, total: u64) -> Result<Self, MappingError> {
         let map = |source| MappingError::Map { bytes: total, source };
         let length = usize::try_from(total).map_err(|_| map(rustix::io::Errno::NOMEM))?;
         let map_as = |protection| {
@@ -94,7 +97,7 @@ impl Mapping {
                     length,
                     protection,
                     MapFlags::SHARED | MapFlags::NORESERVE,
-                    &descriptor,
+                    descriptor,
                     0,
                 )
             }
@@ -103,13 +106,13 @@ impl Mapping {
         };
         let start = map_as(ProtFlags::READ | ProtFlags::WRITE)?;
         let readable = map_as(ProtFlags::READ)?;
-        Ok(Self { start, readable, length, descriptor })
+        Ok(Self { start, readable, length, descriptor: None })
     }
 
-    /// The descriptor to pass to other processes.
+    /// The descriptor to pass to other processes; only the process that created the memory has it.
     #[must_use]
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
     /// Bytes mapped.
@@ -200,8 +203,9 @@ mod tests {
     #[test]
     fn two_mappings_see_the_same_bytes_and_cells() {
         let first = Mapping::create(1 << 20).expect("memory");
-        let descriptor = first.descriptor().try_clone_to_owned().expect("descriptor");
-        let second = Mapping::open(descriptor, first.total_bytes()).expect("mapping");
+        let descriptor =
+            first.descriptor().expect("its creator has it").try_clone_to_owned().expect("descriptor");
+        let second = Mapping::open(&descriptor, first.total_bytes()).expect("mapping");
         let offset = Mapping::header_bytes();
         // SAFETY: nobody else knows the block.
         unsafe { first.bytes_mut(offset, 4) }.copy_from_slice(b"weft");

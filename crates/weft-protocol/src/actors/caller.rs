@@ -107,7 +107,17 @@ impl Callers {
     pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32) {
         self.meet(actor);
         let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
-        self.actors[&actor].place = ActorPlace::At { worker, window };
+        let place = &mut self.actors[&actor].place;
+        // This process may have ended it while it started: then no call of ours goes there any more.
+        if !matches!(place, ActorPlace::Dead(_)) {
+            *place = ActorPlace::At { worker, window };
+        }
+    }
+
+    /// This process ends the actor: later calls fail at once. Calls made before end as the node reports it.
+    pub fn refuse(&mut self, actor: ActorId, failure: Failure) {
+        self.meet(actor);
+        self.actors[&actor].place = ActorPlace::Dead(failure);
     }
 
     /// The actor is gone. Returns the calls that were queued or in flight.
@@ -170,6 +180,19 @@ mod tests {
             order.push(task);
         }
         assert_eq!(order, [1, 2, 3]);
+    }
+
+    #[test]
+    fn after_a_kill_calls_fail_at_once_and_earlier_ones_end_with_the_actor() {
+        let mut callers = Callers::default();
+        callers.meet(actor());
+        callers.enqueue(actor(), 1).expect("alive");
+        let failure = Failure::new(FailureCode::ActorDied, "killed");
+        callers.refuse(actor(), failure.clone());
+        assert_eq!(callers.enqueue(actor(), 2), Err(failure.clone()));
+        callers.on_started(actor(), WorkerId(4), 1);
+        assert_eq!(callers.next_call(actor()), None);
+        assert_eq!(callers.on_dead(actor(), failure), [1]);
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// The main thread runs an event loop that watches [`Client::epoll`].
+    /// The main thread runs an event loop that watches [`Client::loop_descriptor`].
     pub fn enter_loop(&self) {
         self.in_loop.store(true, Ordering::Release);
         // The background thread may lead since the constructor took long; from now on it only looks.
@@ -197,7 +197,7 @@ impl Client {
         false
     }
 
-    /// Reads what is there, for an event loop whose watch on [`Client::epoll`] fired.
+    /// Reads what is there, for an event loop whose watch on [`Client::loop_descriptor`] fired.
     pub fn poll(&self) {
         if let Some(mut lead) = self.lead.try_lock() {
             while self.look(&mut lead, Some(0)) == Look::Something {}

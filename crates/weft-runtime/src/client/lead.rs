@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use weft_protocol::action::Peer;
@@ -67,7 +68,7 @@ impl Client {
                 self.lead.try_lock_for(Duration::from_micros(if self.background.leads() { 2000 } else { 0 }));
             self.wanted.fetch_sub(1, Ordering::AcqRel);
             let ended = match lead {
-                Some(mut lead) => self.lead_until(&mut lead, &mut is_done, deadline, heeds_signals),
+                Some(lead) => self.lead_until(lead, &mut is_done, deadline, heeds_signals),
                 None => self.follow(deadline, heeds_signals),
             };
             if let Some(waited) = ended {
@@ -76,9 +77,10 @@ impl Client {
         }
     }
 
+    /// Leads until the wait is over. `None`: the lead was given up to let signal handlers run.
     fn lead_until(
         &self,
-        lead: &mut Lead,
+        mut lead: MutexGuard<'_, Lead>,
         is_done: &mut impl FnMut() -> bool,
         deadline: Option<Instant>,
         heeds_signals: bool,
@@ -94,7 +96,7 @@ impl Client {
             let mut rounds = 0u32;
             let found = spinner.spin(|| {
                 rounds += 1;
-                self.look_quickly(lead, rounds) == Look::Something
+                self.look_quickly(&mut lead, rounds) == Look::Something
             });
             lead.spinner = spinner;
             if found {
@@ -104,11 +106,15 @@ impl Client {
             if limit == Some(0) && deadline.is_some_and(|at| now() >= at) {
                 break Waited::TimedOut;
             }
-            let look = self.look(lead, limit);
-            if heeds_signals && look != Look::Something && self.signal_ends_wait() {
-                break Waited::Interrupted;
+            let look = self.look(&mut lead, limit);
+            if heeds_signals && look != Look::Something {
+                // A signal handler may use weft itself, and then needs the lead. Another thread may have it
+                // afterwards, for as long as it likes, so this one must not insist on getting it back.
+                drop(lead);
+                return self.signal_ends_wait().then_some(Waited::Interrupted);
             }
         };
+        drop(lead);
         self.attention.fetch_add(1, Ordering::Release);
         self.background.attend_if_parked();
         self.wake_followers();
@@ -170,7 +176,8 @@ impl Client {
             tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("below a second"),
         });
         let space = rustix::buffer::spare_capacity(&mut events);
-        if epoll::wait(&*self.epoll, space, timeout.as_ref()) == Err(Errno::INTR) {
+        let Some(epoll) = &lead.epoll else { return Look::Nothing };
+        if epoll::wait(&**epoll, space, timeout.as_ref()) == Err(Errno::INTR) {
             return Look::Signal;
         }
         let mut reads = Vec::with_capacity(events.len());
@@ -179,7 +186,9 @@ impl Client {
             let (token, flags) = (event.data.u64(), event.flags);
             if token == WAKE_TOKEN {
                 let mut count = [0; 8];
-                let _ = rustix::io::read(&self.wake, &mut count);
+                if let Some(wake) = &*self.wake.lock() {
+                    let _ = rustix::io::read(wake, &mut count);
+                }
                 continue;
             }
             if flags.contains(epoll::EventFlags::OUT) {
@@ -259,7 +268,9 @@ impl Client {
                     let socket = Arc::new(socket);
                     let token = connected.worker.0;
                     let data = epoll::EventData::new_u64(token);
-                    let _ = epoll::add(&*self.epoll, &*socket, data, epoll::EventFlags::IN);
+                    if let Some(epoll) = &lead.epoll {
+                        let _ = epoll::add(&**epoll, &*socket, data, epoll::EventFlags::IN);
+                    }
                     let peer = Peer::Worker(connected.worker);
                     let inbound = Inbound { peer, socket: socket.clone(), inlet: Inlet::default() };
                     lead.inbound.insert(token, inbound);
@@ -314,12 +325,12 @@ impl Client {
             let peer = inbound.peer;
             self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
         }
-        let _ = epoll::delete(&*self.epoll, &*inbound.socket);
+        lead.unwatch(&inbound);
     }
 
     fn end_inbound(&self, lead: &mut Lead, shared: &mut Shared, token: u64) {
         let Some(inbound) = lead.inbound.remove(&token) else { return };
-        let _ = epoll::delete(&*self.epoll, &*inbound.socket);
+        lead.unwatch(&inbound);
         if token == NODE_TOKEN {
             shared.aftermath.end = Some("the node is gone".to_owned());
             self.closed.store(true, Ordering::Release);
@@ -346,7 +357,17 @@ impl Client {
     }
 
     pub(super) fn kick(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(wake) = &*self.wake.lock() {
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Lead {
+    fn unwatch(&self, inbound: &Inbound) {
+        if let Some(epoll) = &self.epoll {
+            let _ = epoll::delete(&**epoll, &*inbound.socket);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ mod outbox;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -91,6 +91,8 @@ struct Inbound {
 
 /// Everything the leader holds.
 pub(crate) struct Lead {
+    /// `None` once the client is closed.
+    epoll: Option<Arc<OwnedFd>>,
     inbound: FxHashMap<u64, Inbound>,
     spinner: Spinner,
     /// Where something came from last: looked at first.
@@ -107,8 +109,7 @@ pub struct Client {
     mapping: Mapping,
     shared: Mutex<Shared>,
     lead: Mutex<Lead>,
-    epoll: Arc<OwnedFd>,
-    wake: OwnedFd,
+    wake: Mutex<Option<OwnedFd>>,
     numbers: AtomicU64,
     requests: AtomicU64,
     dropped: Mutex<Vec<ObjectId>>,
@@ -171,7 +172,7 @@ impl Client {
         outlet.flush(&socket);
         let mut inlet = Inlet::default();
         let (welcome, descriptor) = read_welcome(&socket, &mut inlet)?;
-        let mapping = Mapping::open(descriptor, welcome.arena_bytes).map_err(io::Error::other)?;
+        let mapping = Mapping::open(&descriptor, welcome.arena_bytes).map_err(io::Error::other)?;
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
@@ -191,6 +192,7 @@ impl Client {
         };
         let inbound = Inbound { peer: Peer::Node, socket, inlet };
         let lead = Lead {
+            epoll: Some(epoll),
             inbound: FxHashMap::from_iter([(NODE_TOKEN, inbound)]),
             spinner: Spinner::default(),
             last: NODE_TOKEN,
@@ -202,8 +204,7 @@ impl Client {
             mapping,
             shared: Mutex::new(shared),
             lead: Mutex::new(lead),
-            epoll,
-            wake,
+            wake: Mutex::new(Some(wake)),
             numbers: AtomicU64::new(1),
             requests: AtomicU64::new(1),
             dropped: Mutex::new(Vec::new()),
@@ -346,7 +347,7 @@ impl Client {
 
     /// A handle was dropped; `slot` says whether anyone must hear of it.
     pub fn drop_handle(&self, object: ObjectId, slot: &Slot) {
-        if !slot.release() {
+        if !slot.release() || self.is_closed() {
             return;
         }
         let was_empty = {
@@ -431,7 +432,7 @@ impl Client {
         shared.outbox.free_blocks(back);
     }
 
-    /// Ends the client: the background thread stops, sockets close.
+    /// Ends the client: the background thread stops, and waits end.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.kick();
@@ -440,10 +441,26 @@ impl Client {
         self.progress.1.notify_all();
     }
 
-    /// Descriptor that is readable when something came: for event loops.
+    /// Closes every descriptor of a closed client: references and views that outlive the session keep the client's
+    /// memory mapped, and nothing else.
+    pub fn release(&self) {
+        let mut lead = self.lead.lock();
+        lead.inbound.clear();
+        lead.epoll = None;
+        self.shared.lock().outbox.close();
+        *self.wake.lock() = None;
+    }
+
+    /// In a forked child: the session is the parent's. Takes no lock, since a thread that does not exist here may have
+    /// held it.
+    pub fn abandon(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Number of the descriptor that is readable when something came: for event loops.
     #[must_use]
-    pub fn epoll(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.epoll.as_fd()
+    pub fn loop_descriptor(&self) -> Option<i32> {
+        self.lead.lock().epoll.as_ref().map(AsRawFd::as_raw_fd)
     }
 }
 
@@ -458,11 +475,17 @@ fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, Own
                     None => Err(io::Error::other("the node passed no shared memory: too many open files")),
                 },
                 Message::Refused(refused) => Err(io::Error::other(refused.reason)),
+                Message::Shutdown(shutdown) => {
+                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, shutdown.reason))
+                }
                 other => Err(io::Error::other(format!("the node answered {}", other.kind()))),
             };
         }
-        if end || std::time::Instant::now() > deadline {
-            return Err(io::Error::other("the node does not answer"));
+        if end {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node ended the connection"));
+        }
+        if std::time::Instant::now() > deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the node does not answer"));
         }
         let mut poll = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::IN)];
         let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };

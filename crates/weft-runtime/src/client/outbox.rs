@@ -32,7 +32,8 @@ struct Line {
 
 /// See the module.
 pub(crate) struct Outbox {
-    epoll: Arc<OwnedFd>,
+    /// `None` once the client is closed.
+    epoll: Option<Arc<OwnedFd>>,
     node: Line,
     workers: FxHashMap<WorkerId, Line>,
     dirty: Vec<Peer>,
@@ -42,7 +43,7 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub(super) fn new(epoll: Arc<OwnedFd>, node: Arc<OwnedFd>) -> Self {
         Self {
-            epoll,
+            epoll: Some(epoll),
             node: Line::new(super::NODE_TOKEN, Some(node)),
             workers: FxHashMap::default(),
             dirty: Vec::new(),
@@ -114,6 +115,13 @@ impl Outbox {
         }
     }
 
+    /// Closes the sockets; what waits is dropped.
+    pub(super) fn close(&mut self) {
+        self.epoll = None;
+        self.node.socket = None;
+        self.workers.clear();
+    }
+
     /// Sends what waits.
     pub(super) fn flush(&mut self) {
         if self.dirty.is_empty() {
@@ -148,7 +156,9 @@ impl Outbox {
             let mut flags = epoll::EventFlags::IN;
             flags.set(epoll::EventFlags::OUT, is_full);
             let data = epoll::EventData::new_u64(line.token);
-            let _ = epoll::modify(&*self.epoll, &**socket, data, flags);
+            if let Some(epoll) = &self.epoll {
+                let _ = epoll::modify(&**epoll, &**socket, data, flags);
+            }
         }
     }
 }

@@ -8,12 +8,14 @@ mod template;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use rustix::net::{SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
 use weft_wire::ResourceSet;
 
 use crate::logs::Sink;
@@ -78,6 +80,30 @@ impl NodeHandle {
     #[must_use]
     pub fn socket_path(&self) -> PathBuf {
         self.directory.join("node.sock")
+    }
+
+    /// In a forked child, where the node's thread does not exist: closes every descriptor of the session's socket.
+    /// Otherwise the child would keep it open after the end of its parent.
+    pub fn abandon(self) {
+        let path = self.socket_path();
+        let is_ours = |name: Option<SocketAddrAny>| {
+            let name = name.and_then(|name| SocketAddrUnix::try_from(name).ok());
+            name.is_some_and(|name| name.path_bytes() == Some(path.as_os_str().as_bytes()))
+        };
+        let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        let numbers: Vec<RawFd> =
+            open.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).collect();
+        for number in numbers {
+            // SAFETY: a number that has just been listed. The one of the listing itself is closed by now, and then
+            // the questions fail.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+            let local = getsockname(descriptor).ok();
+            if is_ours(local) || is_ours(getpeername(descriptor).ok().flatten()) {
+                // SAFETY: the threads that own it do not exist in this process, and its owners are never dropped.
+                drop(unsafe { OwnedFd::from_raw_fd(number) });
+            }
+        }
+        std::mem::forget(self);
     }
 
     /// Ends every process of the session and then the node. Returns when nothing is left.

@@ -269,7 +269,8 @@ impl Service {
             driver: self.driver,
             namespace: self.options.namespace.clone(),
         };
-        let Ok(descriptor) = self.mapping.descriptor().try_clone_to_owned() else {
+        let memory = self.mapping.descriptor().expect("this process created it");
+        let Ok(descriptor) = memory.try_clone_to_owned() else {
             return self.refuse(token, "this process has too many open descriptors");
         };
         let connection = self.connections.get_mut(&token).expect("looked up above");
