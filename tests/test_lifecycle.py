@@ -414,6 +414,40 @@ weft.shutdown()
             os.kill(pid, signal.SIGKILL)
 
 
+def test_a_program_that_ends_flushes_its_files(tmp_path):
+    """Remote functions and classes keep nothing of the user's module alive: its open files are written and closed."""
+    file = tmp_path / "file"
+    run_driver(
+        """
+        import sys, weft
+        file = open(sys.argv[1], "w")
+        file.write("written")
+        @weft.remote
+        def f(x):
+            return file and x
+        @weft.remote
+        class Sync:
+            def f(self):
+                return 1
+        @weft.remote
+        class Async:
+            async def f(self):
+                return 1
+        g = f.options(num_cpus=0.5)
+        weft.init(num_cpus=2)
+        sync, parallel = Sync.remote(), Async.options(name="parallel").remote()
+        weft.get([sync.f.remote(), parallel.f.remote(), Sync.options(num_cpus=0).remote().f.remote()])
+        # Cannot be pickled, since it refers to the file.
+        try:
+            weft.get(g.remote(1))
+        except TypeError:
+            refused = True
+        """,
+        file,
+    )
+    assert file.read_text() == "written"
+
+
 @pytest.mark.chaos
 def test_shutdown_ends_the_session_although_a_forked_child_lives():
     """The child has copies of the driver's descriptors; `shutdown` does not wait for them to be closed."""

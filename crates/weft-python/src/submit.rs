@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::client::Client;
 use weft_runtime::protocol::ownership::Slot;
@@ -39,6 +40,13 @@ impl Exported {
     #[new]
     fn new(target: Py<PyAny>, name: &str, retry_on: Py<PyAny>) -> Self {
         Self { target, name: Name::from(name), retry_on, sent: Mutex::new(None) }
+    }
+
+    /// Cycles through the user's module are collected: otherwise its files would never be flushed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.target)?;
+        visit.call(&self.retry_on)?;
+        Ok(())
     }
 }
 
@@ -112,6 +120,13 @@ impl TaskSubmitter {
             check,
             shape: Mutex::new(None),
         }
+    }
+
+    /// Cycles through the user's module are collected: otherwise its files would never be flushed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.exported)?;
+        visit.call(&self.check)?;
+        Ok(())
     }
 
     #[pyo3(signature = (*args, **kwargs))]
@@ -234,6 +249,13 @@ impl MethodSubmitter {
             arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
             check,
         }
+    }
+
+    /// Cycles through the user's module are collected: otherwise its files would never be flushed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.actor)?;
+        visit.call(&self.check)?;
+        Ok(())
     }
 
     #[pyo3(signature = (*args, **kwargs))]

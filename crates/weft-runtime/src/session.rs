@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
+/// Begins the name of a directory that is not locked yet.
+const UNFINISHED: &str = "new-";
+
 /// A directory that is removed when this is dropped.
 #[derive(Debug)]
 pub struct SessionDirectory {
@@ -34,11 +37,15 @@ impl SessionDirectory {
             )));
         }
         reap(&parent);
-        let path = parent.join(format!("session-{}-{random:016x}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&path)?;
-        let lock = File::create_new(path.join("lock"))?;
+        let name = format!("session-{}-{random:016x}", std::process::id());
+        let path = parent.join(&name);
+        // Another start may look here between any two lines: it must find the name of a session only once it is locked.
+        let unfinished = parent.join(format!("{UNFINISHED}{name}"));
+        DirBuilder::new().mode(0o700).create(&unfinished)?;
+        let lock = File::create_new(unfinished.join("lock"))?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        DirBuilder::new().mode(0o700).create(path.join("logs"))?;
+        DirBuilder::new().mode(0o700).create(unfinished.join("logs"))?;
+        fs::rename(&unfinished, &path)?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -67,21 +74,24 @@ fn reap(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        if !entry.file_name().to_string_lossy().starts_with("session-") {
-            continue;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_stale = if name.starts_with(UNFINISHED) {
+            is_older_than_a_minute(&path)
+        } else {
+            name.starts_with("session-") && is_unlocked(&path)
+        };
+        if is_stale {
+            let _ = fs::remove_dir_all(&path);
         }
-        match File::open(path.join("lock")) {
-            Ok(lock) => {
-                if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                    let _ = fs::remove_dir_all(&path);
-                }
-            }
-            // Another start has made the directory and not yet its lock, unless it has stood for a while.
-            Err(_) if is_older_than_a_minute(&path) => {
-                let _ = fs::remove_dir_all(&path);
-            }
-            Err(_) => {}
-        }
+    }
+}
+
+fn is_unlocked(path: &Path) -> bool {
+    match File::open(path.join("lock")) {
+        Ok(lock) => rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+        // Half removed by someone who was killed, or just being removed.
+        Err(_) => is_older_than_a_minute(path),
     }
 }
 
@@ -93,6 +103,24 @@ fn is_older_than_a_minute(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn starts_at_the_same_time_do_not_take_each_other_for_stale() {
+        let base = std::env::temp_dir().join(format!("weft-test-many-{}", std::process::id()));
+        fs::create_dir_all(&base).expect("directory");
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let base = &base;
+                scope.spawn(move || {
+                    for number in 0..300 {
+                        let session = SessionDirectory::create(base, thread << 32 | number).expect("session");
+                        assert!(session.path().join("logs").exists());
+                    }
+                });
+            }
+        });
+        fs::remove_dir_all(&base).expect("clean");
+    }
 
     #[test]
     fn stale_directories_go_and_living_ones_stay() {
