@@ -122,11 +122,7 @@ do-lint: $(STAMPS)/pins-build $(STAMPS)/pins-lint do-rust-tools
 	@$(PY) -m mypy
 	@echo "==> clippy"
 	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then \
-	  echo "==> cargo deny"; $(CARGO) deny --locked check; \
-	else \
-	  echo "==> cargo deny: SKIPPED, not installed (cargo install --locked cargo-deny)"; \
-	fi
+	@CARGO="$(CARGO)" tools/deny.sh
 	@$(MAKE) --no-print-directory do-build
 	@echo "==> stubtest: _weft.pyi against the built extension"
 	@$(PY) -m mypy.stubtest weft._weft --concise --ignore-missing-stub --ignore-disjoint-bases

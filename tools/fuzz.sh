@@ -17,7 +17,14 @@ if ! "$cargo" +nightly --version >/dev/null 2>&1; then
 fi
 targets=$("$cargo" +nightly fuzz list)
 [ -n "$targets" ] || { echo "fuzz/ declares no targets" >&2; exit 1; }
+mkdir -p fuzz/target
 for target in $targets; do
   echo "==> fuzzing $target for $seconds s"
-  "$cargo" +nightly fuzz run "$target" -- -max_total_time="$seconds"
+  # What libFuzzer says of every step is shown only when it found something.
+  log=fuzz/target/$target.log
+  if ! "$cargo" +nightly fuzz run "$target" -- -max_total_time="$seconds" >"$log" 2>&1; then
+    tail -60 "$log" >&2
+    exit 1
+  fi
+  grep -aE '^Done ' "$log"
 done

@@ -1,0 +1,58 @@
+//! Peers that break the protocol: whatever they send, a driver or worker neither panics nor loses count of its leases.
+//!
+//! The input is a list of steps: one byte that says who sends, then a frame. Some tasks wait for their results meanwhile.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use weft_protocol::action::{Actions, Peer};
+use weft_protocol::ownership::Slot;
+use weft_protocol::time::Instant;
+use weft_protocol::worker::WorkerCore;
+use weft_wire::frame::{HEAD_BYTES, whole_frame};
+use weft_wire::message::{Message, TaskKind, TaskSpec};
+use weft_wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+
+const ME: WorkerId = WorkerId(1);
+const STEP_NANOS: u64 = 10_000_000;
+const TASKS: u64 = 4;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut core = WorkerCore::new(ME);
+    let mut now = Instant(1);
+    let mut out = Actions::new();
+    let shape = core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
+    for number in 1..=TASKS {
+        core.submit(Arc::new(task(number, shape)), [Arc::new(Slot::default())], None, &mut out);
+    }
+    let mut rest = bytes;
+    while let Some((who, frame)) = rest.split_first() {
+        let Ok(Some(head)) = whole_frame(frame) else { return };
+        rest = &frame[HEAD_BYTES + head.length..];
+        let Ok(message) = Message::decode(head.kind, &frame[HEAD_BYTES..HEAD_BYTES + head.length]) else { continue };
+        let from = if who % 4 == 0 { Peer::Node } else { Peer::Worker(WorkerId(u64::from(who % 4) + 1)) };
+        now = now.plus(STEP_NANOS);
+        core.on_message(from, message, now, &mut out);
+        core.on_timer(now, &mut out);
+        core.check();
+        out.clear();
+    }
+});
+
+fn task(number: u64, shape: ShapeId) -> TaskSpec {
+    TaskSpec {
+        task: TaskId { owner: ME, number },
+        kind: TaskKind::Task(shape),
+        function: FunctionId(1),
+        name: Name::from("f"),
+        returns: 1,
+        arguments: Blob::default(),
+        dependencies: [].into(),
+        references: [].into(),
+        retries: 1,
+        retry_exceptions: false,
+        concurrency: 1,
+        title: None,
+    }
+}
