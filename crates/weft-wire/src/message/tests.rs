@@ -76,6 +76,48 @@ fn a_borrowed_push_is_the_same_bytes() {
     assert_eq!(owned, borrowed);
 }
 
+/// The bytes of messages that every pair of versions exchanges. If one changes, other versions cannot read it: add a
+/// field at the end, or raise `PROTOCOL_MAJOR`.
+#[test]
+fn the_encoding_stays_what_it_is() {
+    let task = TaskId { owner: WorkerId(7), number: 9 };
+    let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+    let push = Push {
+        spec: spec(),
+        dependencies: vec![Dependency {
+            object: task.object(0),
+            outcome: Outcome::Stored(Location { offset: 4096, length: 12 }),
+            contained: vec![task.object(1)],
+        }],
+        gpus: vec![1],
+    };
+    let reply = Reply {
+        task,
+        returns: vec![Return { outcome: Outcome::Inline(Blob::from(&b"value"[..])), contained: vec![] }],
+        held: vec![],
+        nanos: 5,
+        retry: false,
+    };
+    let golden: [(Message, &str); 4] = [
+        (
+            RequestLease { shape: ShapeId(1), resources, demand: 3 }.into(),
+            "0c0000000a000000830181826343505519138803",
+        ),
+        (
+            push.into(),
+            "3200000015000000838b8207098200810103616601436162638182820709008003f40181838282070900820181821910000c8182820709018101",
+        ),
+        (reply.into(), "13000000160000008582070981828200814576616c7565808005f4"),
+        (Connect { worker: WorkerId(7) }.into(), "02000000050000008107"),
+    ];
+    for (message, expected) in golden {
+        let mut bytes = Vec::new();
+        message.append(&mut bytes, 0);
+        let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(written, expected, "{message:?}");
+    }
+}
+
 #[test]
 fn unknown_kinds_are_named() {
     assert_eq!(Message::decode(9999, &[]), Err(FrameError::UnknownKind(9999)));
