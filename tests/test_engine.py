@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import poll
 
 import weft
 from weft.exceptions import ActorAlreadyExistsError, ActorDiedError, GetTimeoutError, TaskError
@@ -638,3 +639,21 @@ def test_rounds_leave_no_descriptor_thread_or_child() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100)
     assert done.stdout.strip() == "clean", done.stderr
+
+
+def test_tasks_run_although_nobody_waits_for_them(tmp_path):
+    """What was submitted leaves and returns within moments, whether the driver sleeps before, after or in between."""
+
+    @weft.remote
+    def mark(name):
+        (tmp_path / name).touch()
+
+    weft.get(mark.remote("first"), timeout=WAIT)
+    refs = []
+    for burst in range(3):
+        # Longer than any nap of the background thread.
+        time.sleep(0.05)
+        refs += [mark.remote(f"{burst}-{number}") for number in range(burst * 40 + 2)]
+        poll("the tasks of the burst have run", lambda: len(list(tmp_path.iterdir())) == len(refs) + 1)
+    # Their results came by themselves, too.
+    poll("the results are here", lambda: weft.wait(refs, num_returns=len(refs), timeout=0)[1] == [])

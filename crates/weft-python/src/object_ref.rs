@@ -34,6 +34,15 @@ impl ObjectRef {
         Self { id, slot, client }
     }
 
+    /// The Python object. It refers to no other one, so the cycle collector need not visit it: a million references would
+    /// hold it up for long.
+    pub fn into_bound(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
+        let reference = Bound::new(py, self)?;
+        // SAFETY: a fresh object of a type with collector support; it is untracked once, under the GIL.
+        unsafe { pyo3::ffi::PyObject_GC_UnTrack(reference.as_ptr().cast()) };
+        Ok(reference)
+    }
+
     /// The process-wide table must know an object before its id leaves this process.
     pub fn register(&self) {
         if !self.slot.is_registered() {
@@ -182,14 +191,17 @@ pub fn deserialising<R>(client: &Arc<Client>, met: Rc<Vec<Met>>, work: impl FnOn
 
 /// The reference with this number in the value that is being read.
 #[pyfunction]
-pub fn _met(index: usize) -> PyResult<ObjectRef> {
-    READING
+pub fn _met(py: Python<'_>, index: usize) -> PyResult<Bound<'_, ObjectRef>> {
+    let reference = READING
         .with_borrow(|stack| {
             let (client, met) = stack.last()?;
             let (id, slot) = met.get(index)?;
             Some(ObjectRef::new(*id, slot.clone(), client.clone()))
         })
-        .ok_or_else(|| PyValueError::new_err("this pickle was made inside weft and can only be read by weft"))
+        .ok_or_else(|| {
+            PyValueError::new_err("this pickle was made inside weft and can only be read by weft")
+        })?;
+    reference.into_bound(py)
 }
 
 /// The reference with this id, from a pickle that did not pass through weft.

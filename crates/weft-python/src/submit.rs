@@ -198,12 +198,12 @@ fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResul
         let slot = Arc::new(Slot::default());
         let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
         client.step(|core, out| core.submit(spec, [slot], parent, out));
-        return Ok(Bound::new(py, reference)?.into_any());
+        return Ok(reference.into_bound(py)?.into_any());
     }
     let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
     let refs = (0..)
         .zip(&slots)
-        .map(|(index, slot)| Bound::new(py, ObjectRef::new(task.object(index), slot.clone(), client.clone())))
+        .map(|(index, slot)| ObjectRef::new(task.object(index), slot.clone(), client.clone()).into_bound(py))
         .collect::<PyResult<Vec<_>>>()?;
     client.step(|core, out| core.submit(spec, slots, parent, out));
     if returns == 0 {

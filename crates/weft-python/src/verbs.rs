@@ -224,18 +224,18 @@ fn wait_all(
 /// Stores a value and returns a reference to it. See `weft.put`.
 #[pyfunction]
 #[pyo3(signature = (value, *, _owner=None, _tensor_transport=None))]
-pub fn put(
-    py: Python<'_>,
-    value: &Bound<'_, PyAny>,
+pub fn put<'py>(
+    py: Python<'py>,
+    value: &Bound<'py, PyAny>,
     _owner: Option<&Bound<'_, PyAny>>,
     _tensor_transport: Option<&Bound<'_, PyAny>>,
-) -> PyResult<ObjectRef> {
+) -> PyResult<Bound<'py, ObjectRef>> {
     let client = session::client(py)?;
     let mut bytes = Vec::with_capacity(24);
     if encode_plain(value, &mut bytes) {
         let blob = weft_runtime::wire::Blob::from(bytes.as_slice());
         let (id, slot) = client.put_inline(Outcome::Inline(blob));
-        return Ok(ObjectRef::new(id, slot, client));
+        return ObjectRef::new(id, slot, client).into_bound(py);
     }
     if value.is_exact_instance_of::<ObjectRef>() {
         return Err(PyTypeError::new_err(
@@ -245,7 +245,7 @@ pub fn put(
     let mut inner = Vec::new();
     let encoded = encode(value, &mut inner)
         .map_err(|error| explain(py, value, &error, "the value passed to weft.put()"))?;
-    put_encoded(py, &client, encoded, inner)
+    put_encoded(py, &client, encoded, inner)?.into_bound(py)
 }
 
 /// wait(refs, *, num_returns=1, timeout=None, fetch_local=True)

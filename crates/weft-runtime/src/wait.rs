@@ -14,9 +14,12 @@ const SPIN_NANOS: u64 = 50_000;
 /// A yield that takes longer than this (nanoseconds) gave the core away.
 const SLOW_YIELD_NANOS: u64 = 100_000;
 /// First time without spinning after a slow yield (nanoseconds).
-const BACK_OFF_NANOS: u64 = 100_000_000;
+const BACK_OFF_NANOS: u64 = 20_000_000;
 /// Longest time without spinning (nanoseconds).
 const BACK_OFF_NANOS_MAX: u64 = 1_600_000_000;
+
+/// A slow yield within so many times the last back-off shows that the machine is still loaded.
+const RELAPSE_FACTOR: u64 = 4;
 
 /// The state of one waiter.
 #[derive(Debug, Default)]
@@ -40,16 +43,21 @@ impl Spinner {
             rustix::thread::sched_yield();
             let time = now();
             if time.since(last) > SLOW_YIELD_NANOS {
-                self.back_off = (self.back_off * 2).clamp(BACK_OFF_NANOS, BACK_OFF_NANOS_MAX);
-                self.off_until = time.plus(self.back_off);
+                self.back_off_from(time);
                 return look();
             }
             if time.since(start) > SPIN_NANOS {
-                self.back_off = 0;
                 return false;
             }
             last = time;
         }
+    }
+
+    /// A slow yield soon after the last one doubles the time; one after a long good time is an accident.
+    fn back_off_from(&mut self, time: Instant) {
+        let is_again = time.since(self.off_until) < RELAPSE_FACTOR * self.back_off;
+        self.back_off = if is_again { (self.back_off * 2).min(BACK_OFF_NANOS_MAX) } else { BACK_OFF_NANOS };
+        self.off_until = time.plus(self.back_off);
     }
 }
 
@@ -67,5 +75,21 @@ mod tests {
         });
         assert!(looks >= 1);
         assert!(!spinner.spin(|| false));
+    }
+
+    #[test]
+    fn slow_yields_in_a_row_switch_it_off_for_longer_and_rare_ones_do_not() {
+        let mut spinner = Spinner::default();
+        let mut time = Instant(1_000_000_000);
+        let mut offs = Vec::new();
+        for _ in 0..10 {
+            spinner.back_off_from(time);
+            offs.push(spinner.back_off / BACK_OFF_NANOS);
+            time = spinner.off_until.plus(1_000_000);
+        }
+        assert_eq!(offs, [1, 2, 4, 8, 16, 32, 64, 80, 80, 80]);
+        time = time.plus(10 * BACK_OFF_NANOS_MAX);
+        spinner.back_off_from(time);
+        assert_eq!(spinner.back_off, BACK_OFF_NANOS);
     }
 }

@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use super::Client;
 use super::lead::Look;
 
-const NAP: Duration = Duration::from_millis(1);
+const NAP_NANOS: u64 = 1_000_000;
+const NAP: Duration = Duration::from_nanos(NAP_NANOS);
 /// Naps during which somebody else leads before this thread parks.
 const NAPS_BEFORE_PARKING: u32 = 10;
 
@@ -26,11 +27,18 @@ pub(super) struct Background {
     handle: std::sync::OnceLock<Thread>,
     parked: AtomicBool,
     leads: AtomicBool,
+    /// It leads and blocks until something comes.
+    sleeps: AtomicBool,
 }
 
 impl Background {
     pub(super) fn leads(&self) -> bool {
         self.leads.load(Ordering::Acquire)
+    }
+
+    /// Whether what waits to be sent would wait for long: nobody looks within a nap.
+    pub(super) fn sleeps(&self) -> bool {
+        self.sleeps.load(Ordering::SeqCst)
     }
 
     pub(super) fn attend_if_parked(&self) {
@@ -90,19 +98,19 @@ fn run(client: &Client) {
         };
         state.leads.store(true, Ordering::Release);
         client.step(|core, out| core.return_queued(out));
-        client.flush_now();
+        let mut is_quiet = false;
         while !client.is_closed() && client.wanted.load(Ordering::Acquire) == 0 {
-            let deadline = client.shared.lock().deadline;
-            let limit = deadline.map(|at| at.since(crate::clock::now()));
-            let before = client.attention.load(Ordering::Acquire);
-            client.look(&mut lead, limit);
+            // Before the flush: who adds something after it sees that this thread must be woken for it.
+            state.sleeps.store(is_quiet, Ordering::SeqCst);
+            let has_sent = client.flush_now();
+            let deadline = client.shared.lock().deadline.map(|at| at.since(crate::clock::now()));
+            let nap = (!is_quiet).then_some(NAP_NANOS);
+            let look = client.look(&mut lead, [deadline, nap].into_iter().flatten().min());
+            is_quiet = look == Look::Nothing && !has_sent;
             client.step(|core, out| core.return_queued(out));
-            client.flush_now();
-            if client.attention.load(Ordering::Acquire) == before && limit.is_none() {
-                // Kicked: somebody has something to send or wants the lead.
-                break;
-            }
         }
+        state.sleeps.store(false, Ordering::Release);
+        client.flush_now();
         state.leads.store(false, Ordering::Release);
         attention = client.attention.load(Ordering::Acquire);
         drop(lead);
@@ -147,7 +155,7 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
 impl Client {
     /// Makes the background thread look soon, although nothing came.
     pub(super) fn rouse(&self) {
-        if self.background.leads() {
+        if self.background.sleeps() {
             self.kick();
         } else {
             self.background.attend_if_parked();

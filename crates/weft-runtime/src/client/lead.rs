@@ -35,6 +35,23 @@ pub enum Waited {
 /// Longest time in one blocking call while signals matter (nanoseconds): a signal may be delivered to another thread.
 const SIGNAL_NANOS: u64 = 100_000_000;
 
+/// From so many bytes that leave together (about eight small tasks) on, a sender is busy sending.
+const BURST_BYTES: usize = 512;
+
+/// Time between two looks of a busy sender (nanoseconds). Workers have work for longer than that.
+const BETWEEN_LOOKS_NANOS: u64 = 300_000;
+
+/// What happened to messages that wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FlushedSoon {
+    /// They left, or leave soon.
+    Nothing,
+    /// Many left together, and it is time for a look.
+    Burst,
+    /// The background thread sleeps and must be woken for them.
+    MustKick,
+}
+
 /// What one look at the sockets found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
@@ -60,14 +77,7 @@ impl Client {
             if self.is_closed() {
                 return Waited::Closed;
             }
-            self.wanted.fetch_add(1, Ordering::AcqRel);
-            if self.background.leads() {
-                self.kick();
-            }
-            let lead =
-                self.lead.try_lock_for(Duration::from_micros(if self.background.leads() { 2000 } else { 0 }));
-            self.wanted.fetch_sub(1, Ordering::AcqRel);
-            let ended = match lead {
+            let ended = match self.take_lead() {
                 Some(lead) => self.lead_until(lead, &mut is_done, deadline, heeds_signals),
                 None => self.follow(deadline, heeds_signals),
             };
@@ -75,6 +85,18 @@ impl Client {
                 return waited;
             }
         }
+    }
+
+    /// Takes the lead if nobody has it but the background thread, which gives it up.
+    fn take_lead(&self) -> Option<MutexGuard<'_, Lead>> {
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        if self.background.leads() {
+            self.kick();
+        }
+        let patience = Duration::from_micros(if self.background.leads() { 2000 } else { 0 });
+        let lead = self.lead.try_lock_for(patience);
+        self.wanted.fetch_sub(1, Ordering::AcqRel);
+        lead
     }
 
     /// Leads until the wait is over. `None`: the lead was given up to let signal handlers run.
@@ -337,23 +359,42 @@ impl Client {
         }
     }
 
-    /// Sends what waits.
-    pub fn flush_now(&self) {
+    /// Sends what waits. True if anything did.
+    pub fn flush_now(&self) -> bool {
         let mut shared = self.shared.lock();
-        if self.has_dropped.load(Ordering::Acquire) {
+        if self.has_dropped.load(Ordering::SeqCst) {
             self.step_locked(&mut shared, |_, _| ());
         }
+        let is_dirty = shared.outbox.is_dirty();
         shared.outbox.flush();
+        is_dirty
     }
 
-    /// Sends what waits if it is time; otherwise makes sure that somebody does. True when the background thread
-    /// blocks and must be woken for that.
-    pub(super) fn flush_soon(&self, shared: &mut Shared) -> bool {
+    /// Sends what waits if it is time; otherwise makes sure that somebody does.
+    pub(super) fn flush_soon(&self, shared: &mut Shared) -> FlushedSoon {
         if shared.outbox.should_flush() {
-            shared.outbox.flush();
-            return false;
+            let is_burst = shared.outbox.gathered() >= BURST_BYTES;
+            let time = shared.outbox.flush();
+            if is_burst && time >= shared.next_look {
+                shared.next_look = time.plus(BETWEEN_LOOKS_NANOS);
+                return FlushedSoon::Burst;
+            }
+            return FlushedSoon::Nothing;
         }
-        shared.outbox.is_dirty() && self.background.leads()
+        let must_kick = shared.outbox.is_dirty() && self.background.sleeps();
+        if must_kick { FlushedSoon::MustKick } else { FlushedSoon::Nothing }
+    }
+
+    /// A driver that submits task after task reads the replies itself, between two batches: the background thread would
+    /// compete with it for locks, caches and cores. (A worker's tasks must not look as if they attended to the queue
+    /// behind them.)
+    pub(super) fn look_between(&self) {
+        if self.me == self.driver
+            && let Some(mut lead) = self.take_lead()
+        {
+            self.look(&mut lead, Some(0));
+            self.attention.fetch_add(1, Ordering::Release);
+        }
     }
 
     pub(super) fn kick(&self) {

@@ -33,6 +33,7 @@ use weft_store::{BlockCache, Mapping};
 use weft_wire::message::{Allocate, Hello, Location, Message, Outcome, Push, Welcome};
 use weft_wire::{ObjectId, TaskId, WorkerId, version};
 
+use self::lead::FlushedSoon;
 use crate::clock::now;
 use crate::transport::{Inlet, ReadResult};
 use crate::wait::Spinner;
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     cache: BlockCache,
     aftermath: Aftermath,
     deadline: Option<Instant>,
+    /// When a busy sender reads replies again.
+    next_look: Instant,
     /// Messages to ourselves: an actor that calls itself through its own handle.
     loopback: VecDeque<Message>,
 }
@@ -188,6 +191,7 @@ impl Client {
             cache: BlockCache::new(welcome.arena_bytes),
             aftermath: Aftermath::default(),
             deadline: None,
+            next_look: Instant(0),
             loopback: VecDeque::new(),
         };
         let inbound = Inbound { peer: Peer::Node, socket, inlet };
@@ -260,11 +264,13 @@ impl Client {
     pub fn step<R>(&self, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
         let mut shared = self.shared.lock();
         let result = self.step_locked(&mut shared, work);
-        let must_kick = self.flush_soon(&mut shared);
+        let flushed = self.flush_soon(&mut shared);
         let aftermath = self.take_aftermath(&mut shared);
         drop(shared);
-        if must_kick {
-            self.kick();
+        match flushed {
+            FlushedSoon::Burst => self.look_between(),
+            FlushedSoon::MustKick => self.kick(),
+            FlushedSoon::Nothing => {}
         }
         self.finish(aftermath);
         result
@@ -355,8 +361,9 @@ impl Client {
             dropped.push(object);
             dropped.len() == 1
         };
-        self.has_dropped.store(true, Ordering::Release);
         if was_empty {
+            // Either the background thread sees this before it sleeps, or we see that it sleeps.
+            self.has_dropped.store(true, Ordering::SeqCst);
             // Nobody may step for long: the background thread looks after a while.
             self.rouse();
         }

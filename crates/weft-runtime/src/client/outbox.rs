@@ -100,8 +100,12 @@ impl Outbox {
         if self.dirty.is_empty() {
             return false;
         }
-        let gathered: usize = self.dirty.iter().map(|peer| self.waiting(*peer)).sum();
-        gathered >= GATHER_BYTES || now().since(self.last_flush) >= GATHER_NANOS
+        self.gathered() >= GATHER_BYTES || now().since(self.last_flush) >= GATHER_NANOS
+    }
+
+    /// Bytes that wait.
+    pub(super) fn gathered(&self) -> usize {
+        self.dirty.iter().map(|peer| self.waiting(*peer)).sum()
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -122,15 +126,15 @@ impl Outbox {
         self.workers.clear();
     }
 
-    /// Sends what waits.
-    pub(super) fn flush(&mut self) {
-        if self.dirty.is_empty() {
-            return;
+    /// Sends what waits. The time of the last message that left.
+    pub(super) fn flush(&mut self) -> Instant {
+        if !self.dirty.is_empty() {
+            for peer in std::mem::take(&mut self.dirty) {
+                self.flush_peer(peer);
+            }
+            self.last_flush = now();
         }
-        for peer in std::mem::take(&mut self.dirty) {
-            self.flush_peer(peer);
-        }
-        self.last_flush = now();
+        self.last_flush
     }
 
     /// The socket behind a token can take more.
