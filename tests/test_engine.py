@@ -650,10 +650,14 @@ def test_tasks_run_although_nobody_waits_for_them(tmp_path):
 
     weft.get(mark.remote("first"), timeout=WAIT)
     refs = []
+
+    def have_all_run():
+        return len(list(tmp_path.iterdir())) == len(refs) + 1
+
     for burst in range(3):
         # Longer than any nap of the background thread.
         time.sleep(0.05)
         refs += [mark.remote(f"{burst}-{number}") for number in range(burst * 40 + 2)]
-        poll("the tasks of the burst have run", lambda: len(list(tmp_path.iterdir())) == len(refs) + 1)
+        poll("the tasks of the burst have run", have_all_run)
     # Their results came by themselves, too.
     poll("the results are here", lambda: weft.wait(refs, num_returns=len(refs), timeout=0)[1] == [])
