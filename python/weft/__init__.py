@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.actor import ActorHandle as ActorHandle
     from weft.actor import get_actor as get_actor
     from weft.actor import kill as kill
+    from weft.actor import list_named_actors as list_named_actors
     from weft.actor import method as method
     from weft.context import WeftContext as WeftContext
     from weft.context import available_resources as available_resources
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     from weft.runtime_context import RuntimeContext as RuntimeContext
     from weft.runtime_context import get_gpu_ids as get_gpu_ids
     from weft.runtime_context import get_runtime_context as get_runtime_context
+    from weft.util.executor import Executor as Executor
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "ActorClass": "weft.actor",
     "ActorHandle": "weft.actor",
+    "Executor": "weft.util.executor",
     "ObjectID": "weft._weft:ObjectRef",
     "ObjectRef": "weft._weft",
     "RemoteFunction": "weft.remote_function",
@@ -61,6 +64,7 @@ _HOMES = {
     "init": "weft.context",
     "is_initialized": "weft.context",
     "kill": "weft.actor",
+    "list_named_actors": "weft.actor",
     "method": "weft.actor",
     "nodes": "weft.context",
     "put": "weft._weft",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypeVar, cast, overload
 
 from weft import _weft
 from weft._signature import Signature, describe
@@ -326,6 +326,27 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     context = ensure_started()
     ref, info = _weft.find_name(namespace or context.namespace, name)
     return _rebuild_handle(ref, pickle.loads(info))
+
+
+@overload
+def list_named_actors(all_namespaces: Literal[False] = False) -> list[str]: ...
+@overload
+def list_named_actors(all_namespaces: Literal[True]) -> list[dict[str, str]]: ...
+def list_named_actors(all_namespaces: bool = False) -> list[str] | list[dict[str, str]]:
+    """The names of the named actors that live.
+
+    Args:
+        all_namespaces: Of all namespaces, not only the session's own.
+
+    Returns:
+        Names; with `all_namespaces`, dictionaries with `name` and `namespace`.
+    """
+    from weft.context import ensure_started
+
+    context = ensure_started()
+    if all_namespaces:
+        return [{"name": name, "namespace": namespace} for namespace, name in _weft.list_names(None)]
+    return [name for _, name in _weft.list_names(context.namespace)]
 
 
 def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:

@@ -1,0 +1,272 @@
+"""weft.util.Executor against what the standard library documents for its executors."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import os
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+
+import pytest
+from support import WAIT, poll, run_driver
+
+import weft
+from weft.exceptions import WorkerCrashedError
+from weft.util import Executor
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+def square(number):
+    return number * number
+
+
+def wait_for_file(path):
+    deadline = time.monotonic() + WAIT
+    while not Path(path).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return os.getpid()
+
+
+@pytest.fixture
+def executor():
+    with Executor() as executor:
+        yield executor
+
+
+def test_submit(executor):
+    future = executor.submit(pow, 323, 1235)
+    assert isinstance(future, Future)
+    assert future.result(WAIT) == 323**1235
+    assert future.done()
+    assert not future.cancel()
+    assert executor.submit(square, number=4).result(WAIT) == 16
+    assert executor.submit(lambda *, a: a, a=1).result(WAIT) == 1
+
+
+def test_the_standard_functions_for_futures(executor):
+    futures = [executor.submit(square, number) for number in range(20)]
+    done, not_done = concurrent.futures.wait(futures, timeout=WAIT)
+    assert len(done) == 20
+    assert not not_done
+    assert {future.result() for future in concurrent.futures.as_completed(futures)} == {n * n for n in range(20)}
+
+
+def test_an_exception_is_that_of_the_call(executor):
+    def bad():
+        raise KeyError("missing")
+
+    future = executor.submit(bad)
+    assert isinstance(future.exception(WAIT), KeyError)
+    with pytest.raises(KeyError, match="missing"):
+        future.result()
+
+
+def test_what_cannot_be_pickled_fails_its_future_alone(executor):
+    bad = executor.submit(square, threading.Lock())
+    with pytest.raises(TypeError, match="pickled"):
+        bad.result(WAIT)
+    assert executor.submit(square, 3).result(WAIT) == 9
+
+
+def test_a_closure_is_read_at_every_call(executor):
+    state = [1]
+
+    def read():
+        return state[0]
+
+    assert executor.submit(read).result(WAIT) == 1
+    state[0] = 2
+    assert executor.submit(read).result(WAIT) == 2
+
+
+def test_map(executor):
+    assert list(executor.map(square, range(1000))) == [n * n for n in range(1000)]
+    assert list(executor.map(pow, [2, 3], [5, 2])) == [32, 9]
+    assert list(executor.map(square, [])) == []
+    assert list(executor.map(square, range(25), chunksize=10)) == [n * n for n in range(25)]
+
+
+def test_map_raises_at_its_place(executor):
+    results = executor.map(lambda n: 1 // n, [1, 0, 1])
+    assert next(results) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_map_with_a_timeout(executor, tmp_path):
+    with pytest.raises(TimeoutError):
+        list(executor.map(wait_for_file, [str(tmp_path / "go")], timeout=0.05))
+    (tmp_path / "go").touch()
+
+
+def test_map_streams_an_endless_input(executor):
+    results = executor.map(square, itertools.count(), buffersize=8)
+    assert list(itertools.islice(results, 100)) == [n * n for n in range(100)]
+    chunks = executor.map(square, itertools.count(), buffersize=2, chunksize=3)
+    assert list(itertools.islice(chunks, 10)) == [n * n for n in range(10)]
+
+
+def test_map_takes_no_more_than_it_may(executor):
+    taken = []
+    results = executor.map(square, (taken.append(n) or n for n in range(100)), buffersize=4)
+    assert next(results) == 0
+    assert len(taken) <= 5
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_sizes_that_are_none(executor, size):
+    with pytest.raises(ValueError, match="chunksize"):
+        executor.map(square, [1], chunksize=size)
+    with pytest.raises(ValueError, match="buffersize"):
+        executor.map(square, [1], buffersize=size)
+
+
+def test_cancel_what_waits(tmp_path):
+    with Executor(max_workers=1) as executor:
+        running = executor.submit(wait_for_file, str(tmp_path / "go"))
+        waiting = executor.submit(square, 2)
+        last = executor.submit(square, 3)
+        assert running.running()
+        assert not running.cancel()
+        assert waiting.cancel()
+        assert waiting.cancelled()
+        with pytest.raises(CancelledError):
+            waiting.result()
+        (tmp_path / "go").touch()
+        assert last.result(WAIT) == 9
+
+
+def test_max_workers(tmp_path):
+    """One at a time with one worker; all at once with as many workers as calls, although there are fewer CPUs."""
+    with Executor(max_workers=1) as executor:
+        first = executor.submit(wait_for_file, str(tmp_path / "one"))
+        second = executor.submit(square, 2)
+        time.sleep(0.1)
+        assert not second.running()
+        (tmp_path / "one").touch()
+        assert second.result(WAIT) == 4
+        assert first.result(WAIT)
+
+    def meet(name):
+        (tmp_path / name).touch()
+        poll("all have come", lambda: all((tmp_path / other).exists() for other in "abcd"))
+        return os.getpid()
+
+    with Executor(max_workers=4) as executor:
+        assert len(set(executor.map(meet, "abcd"))) == 4
+
+
+def test_shutdown(tmp_path):
+    executor = Executor(max_workers=1)
+    running = executor.submit(wait_for_file, str(tmp_path / "go"))
+    waiting = executor.submit(square, 2)
+    executor.shutdown(wait=False)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(square, 1)
+    assert not waiting.done()
+    (tmp_path / "go").touch()
+    executor.shutdown()
+    assert running.done()
+    assert waiting.result() == 4
+    executor.shutdown()
+
+
+def test_shutdown_that_cancels(tmp_path):
+    executor = Executor(max_workers=1)
+    running = executor.submit(wait_for_file, str(tmp_path / "go"))
+    waiting = [executor.submit(square, n) for n in range(5)]
+    executor.shutdown(wait=False, cancel_futures=True)
+    assert all(future.cancelled() for future in waiting)
+    (tmp_path / "go").touch()
+    assert running.result(WAIT)
+
+
+def test_an_initializer_runs_once_in_each_worker(tmp_path):
+    def set_up(directory, word):
+        (Path(directory) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        os.environ["WEFT_TEST_WORD"] = word
+
+    with Executor(initializer=set_up, initargs=(str(tmp_path), "hello")) as executor:
+        assert set(executor.map(lambda _: os.environ["WEFT_TEST_WORD"], range(50))) == {"hello"}
+    pids = [path.name.split("-")[0] for path in tmp_path.iterdir()]
+    assert len(pids) == len(set(pids))
+
+
+def test_a_callback_may_submit(executor):
+    done = threading.Event()
+    results = []
+
+    def again(future):
+        results.append(future.result())
+        executor.submit(square, 5).add_done_callback(lambda other: (results.append(other.result()), done.set()))
+
+    executor.submit(square, 2).add_done_callback(again)
+    assert done.wait(WAIT)
+    assert results == [4, 25]
+
+
+def test_options():
+    with Executor(options={"num_cpus": 2, "max_retries": 0}) as executor:
+        assert executor.submit(lambda: weft.get_runtime_context().get_assigned_resources()).result(WAIT)["CPU"] == 2
+    with pytest.raises(ValueError, match="max_retry"):
+        Executor(options={"max_retry": 3})
+
+
+@pytest.mark.chaos
+def test_a_worker_that_dies():
+    """Unlike the standard library's, the executor goes on."""
+    with Executor(options={"max_retries": 0}) as executor:
+        with pytest.raises(WorkerCrashedError):
+            executor.submit(os._exit, 1).result(WAIT)
+        assert executor.submit(square, 3).result(WAIT) == 9
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "2"], ids=repr)
+def test_what_it_refuses(workers):
+    with pytest.raises(ValueError, match="max_workers"):
+        Executor(max_workers=workers)
+    with pytest.raises(TypeError, match="initializer"):
+        Executor(initializer=5)
+    with Executor() as executor, pytest.raises(TypeError, match="callable"):
+        executor.submit(5)
+
+
+def test_a_program_that_ends_waits_for_its_calls(tmp_path):
+    done = run_driver(
+        """
+        import sys, time, pathlib
+        from weft.util import Executor
+        executor = Executor()
+        def late(path):
+            time.sleep(0.2)
+            pathlib.Path(path).touch()
+        for number in range(4):
+            executor.submit(late, f"{sys.argv[1]}/{number}")
+        print("end")
+        """,
+        tmp_path,
+    )
+    assert done.stdout == "end\n"
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_session_that_ends_before_the_calls(tmp_path):
+    """Nothing hangs, and no new session is started for what waits."""
+    done = run_driver(
+        """
+        import time, weft
+        from weft.util import Executor
+        weft.init(num_cpus=1)
+        executor = Executor()
+        futures = [executor.submit(time.sleep, 100) for _ in range(20)]
+        weft.shutdown()
+        print(sum(future.exception(30) is not None for future in futures), weft.is_initialized())
+        executor.shutdown()
+        """
+    )
+    assert done.stdout == "20 False\n", done.stderr
