@@ -72,11 +72,18 @@ def _draw_ratios(axes: Any, document: dict[str, Any], rates: list[Metric]) -> No
         found = ratio(document, metric.key, "ray")
         if found is not None:
             axes.barh(index, found, 0.6, color=COLORS["weft"])
-            axes.text(found, index, f" {found:.3g}x", va="center", fontsize=8)
+            axes.text(
+                found,
+                index,
+                f" {found:,.0f}x" if found >= 100 else f" {found:.3g}x",
+                va="center",
+                fontsize=8,
+            )
     axes.set_yticks(range(len(rates)), [str(metric.number) for metric in rates])
     axes.set_xscale("log")
     axes.set_ylim(len(rates) - 0.5, -0.5)
-    axes.margins(x=0.25)
+    # Room for the numbers.
+    axes.set_xlim(0.4, 60_000)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("times Ray")
     axes.grid(axis="x", alpha=0.3)

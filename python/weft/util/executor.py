@@ -86,7 +86,7 @@ class Executor(_StandardExecutor):
         self._window_max = workers if workers < cpus else _AHEAD_MAX * workers
         self._window = self._window_min
         self._setup = None if initializer is None else (secrets.token_hex(8), initializer, initargs)
-        self._remote: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._remote: dict[types.FunctionType, Any] = {}
         self._call_any = weft.remote(_call).options(**self._options)
         self._waiting: deque[_Call] = deque()
         self._in_flight = 0
