@@ -394,3 +394,21 @@ def test_force_is_not_for_actors(tmp_path, cls):
         weft.cancel(ref, force=True)
     gate.touch()
     weft.cancel(ref)
+
+
+def test_an_asyncio_call_that_is_cancelled_before_its_first_step():
+    @weft.remote
+    class Loop:
+        async def sleep(self):
+            await asyncio.sleep(3600)
+
+        async def ping(self):
+            return 1
+
+    actor = Loop.remote()
+    weft.get(actor.ping.remote(), timeout=WAIT)
+    for _ in range(50):
+        ref = actor.sleep.remote()
+        weft.cancel(ref)
+        with pytest.raises(TaskCancelledError):
+            weft.get(ref, timeout=WAIT)

@@ -652,7 +652,8 @@ CODES = {
     17: "ActorAlreadyExistsError",
     18: "ActorDiedError",
     0: "WeftSystemError",
-    19: "WeftSystemError",
+    19: "ObjectRefStreamEndOfStreamError",
+    99: "WeftSystemError",
     -1: "WeftSystemError",
 }
 

@@ -158,7 +158,6 @@ def test_address_local():
         ({"namespace": 5}, "namespace"),
         ({"address": "auto"}, "auto"),
         ({"address": "10.0.0.1:6379"}, "10.0.0.1"),
-        ({"local_mode": True}, "local_mode"),
     ],
     ids=str,
 )

@@ -647,3 +647,97 @@ def test_ten_thousand_refs_in_one_object():
     back = weft.get(weft.put(refs))
     assert back == refs
     assert weft.get(back[::1000]) == list(range(0, 10_000, 1000))
+
+
+# --- copies to change -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [3, 1_000_000], ids=["small", "large"])
+def test_a_copy_can_be_changed_and_the_object_stays(length):
+    ref = weft.put({"a": np.zeros(length), "b": np.ones(length)})
+    mine = weft.get(ref, copy=True)
+    mine["a"][:] = 5
+    mine["b"][-1] = 6
+    again = weft.get(ref)
+    assert (again["a"] == 0).all()
+    assert (again["b"] == 1).all()
+    assert not again["a"].flags.writeable
+    assert (mine["a"] == 5).all()
+    assert mine["b"][0] == 1
+
+
+def test_copies_of_a_list():
+    refs = [weft.put(np.full(100_000, i)) for i in range(3)]
+    for i, mine in enumerate(weft.get(refs, copy=True)):
+        mine += 1
+        assert (mine == i + 1).all()
+
+
+def test_a_copy_outlives_its_reference():
+    ref = weft.put(np.arange(1_000_000))
+    mine = weft.get(ref, copy=True)
+    mine[0] = -1
+    del ref
+    gc.collect()
+    # Room for others, which must not be the copy's.
+    for _ in range(5):
+        weft.put(np.zeros(1_000_000))
+    assert (mine[1:] == np.arange(1, 1_000_000)).all()
+
+
+def test_take_moves_the_last_reference():
+    @weft.remote
+    def zeros():
+        return np.zeros(1_000_000)
+
+    ref = zeros.remote()
+    mine = weft.take(ref, timeout=60)
+    mine[:] = 3
+    for use in (lambda taken: weft.get([taken]), lambda taken: weft.put([taken]), identity.remote, weft.take):
+        with pytest.raises((ValueError, TypeError), match="was taken"):
+            use(ref)
+    with pytest.raises(ValueError, match=r"was taken with weft.take\(\)"):
+        weft.get(ref)
+    del ref
+    gc.collect()
+    weft.put(np.ones(1_000_000))
+    assert (mine == 3).all()
+
+
+def test_take_copies_what_others_may_read():
+    ref = weft.put(np.zeros(1_000_000))
+    view = weft.get(ref)
+    mine = weft.take(ref)
+    mine[:] = 1
+    assert (view == 0).all()
+    assert (weft.get(ref) == 0).all()
+
+    inner = weft.put(np.zeros(1_000_000))
+    outer = weft.put([inner])
+    weft.take(inner)[:] = 1
+    assert (weft.get(weft.get(outer)[0]) == 0).all()
+
+
+def test_take_in_a_task_of_a_borrowed_object():
+    @weft.remote
+    def change(refs):
+        array = weft.take(refs[0])
+        array[:] = 7
+        return float(array.sum())
+
+    ref = weft.put(np.zeros(1_000_000))
+    assert weft.get(change.remote([ref])) == 7_000_000
+    assert (weft.get(ref) == 0).all()
+
+
+def test_take_of_an_error_and_of_other_things():
+    @weft.remote
+    def fail():
+        raise KeyError("gone")
+
+    with pytest.raises(KeyError, match="gone"):
+        weft.take(fail.remote())
+    with pytest.raises(TypeError, match="takes an ObjectRef, not list"):
+        weft.take([weft.put(1)])
+    with pytest.raises(weft.exceptions.GetTimeoutError):
+        weft.take(weft.remote(lambda: __import__("time").sleep(3600)).remote(), timeout=0)

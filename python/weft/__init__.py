@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft import exceptions as exceptions
     from weft._weft import ObjectRef as ObjectRef
+    from weft._weft import ObjectRefGenerator as ObjectRefGenerator
     from weft._weft import get as get
     from weft._weft import put as put
+    from weft._weft import take as take
     from weft._weft import wait as wait
     from weft.actor import ActorClass as ActorClass
     from weft.actor import ActorHandle as ActorHandle
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from weft.context import is_initialized as is_initialized
     from weft.context import nodes as nodes
     from weft.context import shutdown as shutdown
+    from weft.generator import DynamicObjectRefGenerator as DynamicObjectRefGenerator
     from weft.remote_function import RemoteFunction as RemoteFunction
     from weft.remote_function import cancel as cancel
     from weft.remote_function import remote as remote
@@ -48,9 +51,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "ActorClass": "weft.actor",
     "ActorHandle": "weft.actor",
+    "DynamicObjectRefGenerator": "weft.generator",
     "Executor": "weft.util.executor",
     "ObjectID": "weft._weft:ObjectRef",
     "ObjectRef": "weft._weft",
+    "ObjectRefGenerator": "weft._weft",
     "RemoteFunction": "weft.remote_function",
     "RuntimeContext": "weft.runtime_context",
     "WeftContext": "weft.context",
@@ -70,6 +75,7 @@ _HOMES = {
     "put": "weft._weft",
     "remote": "weft.remote_function",
     "shutdown": "weft.context",
+    "take": "weft._weft",
     "wait": "weft._weft",
 }
 

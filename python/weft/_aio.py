@@ -35,6 +35,27 @@ def to_asyncio(ref: _weft.ObjectRef[Any]) -> asyncio.Future[Any]:
     return future
 
 
+async def next_item(generator: _weft.ObjectRefGenerator[Any]) -> _weft.ObjectRef[Any]:
+    """What `anext(generator)` runs."""
+    loop = asyncio.get_running_loop()
+    while True:
+        is_known, ref = generator._poll()
+        if ref is not None:
+            return ref
+        if is_known:
+            raise StopAsyncIteration
+        future: asyncio.Future[None] = loop.create_future()
+        if _weft.watch(generator._peek(), (loop, future, None)):
+            await future
+
+
+async def close_generator(generator: _weft.ObjectRefGenerator[Any], error: BaseException | None = None) -> None:
+    """What `aclose()` and `athrow()` run."""
+    generator.close()
+    if error is not None:
+        raise error
+
+
 def to_concurrent(ref: _weft.ObjectRef[Any]) -> concurrent.futures.Future[Any]:
     """A `concurrent.futures.Future`."""
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -99,6 +120,10 @@ _futures = _Futures()
 def _resolve(waiters: list[_Waiter]) -> None:
     for _, future, ref in waiters:
         if future.done():
+            continue
+        if ref is None:
+            # Only the fact is awaited: the next item of a generator.
+            future.set_result(None)
             continue
         try:
             value = _weft.get(ref)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import selectors
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from weft import _weft
+from weft._worker import ActorExit
 
 # What runs is known per context: calls take turns on one thread.
 current_call: contextvars.ContextVar[tuple[str | None, str] | None]
@@ -20,6 +23,14 @@ current_call = contextvars.ContextVar("current_call", default=None)
 _loop: asyncio.AbstractEventLoop | None = None
 _running: dict[int, asyncio.Task[Any]] = {}
 _limit = 1000
+# The end of a call may let one of its concurrency group begin.
+_has_groups = False
+# Answers of `call_may_yield`.
+_LATER = 1
+_NEVER = 2
+# How often a generator looks whether its reader wants more (seconds).
+_PAUSE_SECONDS_MIN = 0.0005
+_PAUSE_SECONDS_MAX = 0.02
 _drain_scheduled = False
 
 
@@ -39,8 +50,9 @@ class _Selector(selectors.EpollSelector):
 
 def run(limit: int) -> None:
     """Runs calls until the session is over."""
-    global _loop, _limit
+    global _loop, _limit, _has_groups
     _limit = limit
+    _has_groups = _weft.has_groups()
     _loop = asyncio.SelectorEventLoop(_Selector())
     asyncio.set_event_loop(_loop)
     _loop.add_reader(_weft.loop_enter(), _drain)
@@ -63,12 +75,14 @@ def _drain() -> None:
     if calls is None:
         _loop.stop()
         return
-    for token, method, args, kwargs, name in calls:
-        task = _loop.create_task(_call(token, method, args, kwargs or {}, name), name=name)
+    for token, method, args, kwargs, name, streams in calls:
+        task = _loop.create_task(_call(token, method, args, kwargs or {}, name, streams), name=name)
         _running[token] = task
 
 
-async def _call(token: int, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+async def _call(
+    token: int, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, streams: bool
+) -> None:
     try:
         _weft.set_current(token)
         identity = _weft.current_task()
@@ -76,6 +90,11 @@ async def _call(token: int, method: Any, args: tuple[Any, ...], kwargs: dict[str
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
+        if streams:
+            result = await _stream(token, result)
+    except ActorExit as exit_:
+        _running.pop(token, None)
+        _weft.call_exits(token, str(exit_))
     except BaseException as error:
         _running.pop(token, None)
         _weft.call_raised(token, error)
@@ -84,8 +103,49 @@ async def _call(token: int, method: Any, args: tuple[Any, ...], kwargs: dict[str
     else:
         _running.pop(token, None)
         _weft.call_returned(token, result)
-    if len(_running) + 1 >= _limit:
+    if len(_running) + 1 >= _limit or _has_groups:
         _schedule_drain()
+
+
+async def _stream(token: int, items: Any) -> Any:
+    """Sends what a generator yields; a plain one gives other calls a turn after each item."""
+    if not hasattr(items, "__aiter__"):
+        items = _in_turns(items)
+    items = aiter(items)
+    count = 0
+    while True:
+        if not await _may_yield(token, count + 1):
+            if hasattr(items, "aclose"):
+                await items.aclose()
+            break
+        try:
+            item = await anext(items)
+        except StopAsyncIteration:
+            break
+        count += 1
+        _weft.call_yielded(token, count, item)
+    return _weft.call_streamed(token, count)
+
+
+async def _in_turns(items: Any) -> AsyncGenerator[Any, None]:
+    if not hasattr(items, "__iter__"):
+        raise TypeError(f"a method with num_returns='streaming' must return a generator, not {type(items).__name__}")
+    try:
+        for item in items:
+            yield item
+            await asyncio.sleep(0)
+    finally:
+        if hasattr(items, "close"):
+            items.close()
+
+
+async def _may_yield(token: int, index: int) -> bool:
+    """Waits until the reader wants item `index`; False when it never will."""
+    pause = _PAUSE_SECONDS_MIN
+    while (answer := _weft.call_may_yield(token, index)) == _LATER:
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+    return answer != _NEVER
 
 
 def cancel(token: int) -> None:
@@ -97,4 +157,11 @@ def cancel(token: int) -> None:
 def _cancel_now(token: int) -> None:
     task = _running.get(token)
     if task is not None:
+        task.add_done_callback(functools.partial(_cancelled, token))
         task.cancel()
+
+
+def _cancelled(token: int, _task: asyncio.Task[Any]) -> None:
+    # A coroutine that was cancelled before its first step ends without running any of its code.
+    if _running.pop(token, None) is not None:
+        _weft.call_raised(token, asyncio.CancelledError())

@@ -140,12 +140,20 @@ def budget(name: str, value: Any) -> int:
     return number
 
 
-def num_returns(name: str, value: Any) -> int | None:
-    """Accept None or a number of return values."""
-    allowed = f"give an int from 0 to {COUNT_MAX}"
-    if isinstance(value, str) and value in ("streaming", "dynamic"):
-        refuse(name, value, f"this version of weft does not have generators of refs yet; {allowed}")
+def num_returns(name: str, value: Any) -> int | str | None:
+    """Accept None, a number of return values, "streaming" or "dynamic"."""
+    if isinstance(value, str):
+        if value not in ("streaming", "dynamic"):
+            refuse(name, value, f'give an int from 0 to {COUNT_MAX}, "streaming" or "dynamic"')
+        return value
     return count(0, "return values")(name, value)  # type: ignore[no-any-return]
+
+
+def backpressure(name: str, value: Any) -> int | None:
+    """Accept None, -1 (no limit), or a number of items."""
+    if value == -1 and not isinstance(value, bool):
+        return None
+    return count(1, "unread items")(name, value)  # type: ignore[no-any-return]
 
 
 def flag(name: str, value: Any) -> bool:
@@ -198,13 +206,43 @@ def runtime_env(name: str, value: Any) -> dict[str, Any] | None:
     refuse(name, value, "give a dict or None")
 
 
+def optional_budget(name: str, value: Any) -> int | None:
+    """Accept None, or a number of attempts, -1 for no limit."""
+    return None if value is None else budget(name, value)
+
+
+def optional_flag(name: str, value: Any) -> bool | None:
+    """Accept None, True or False."""
+    return None if value is None else flag(name, value)
+
+
+def pending_calls(name: str, value: Any) -> int:
+    """Accept a number of calls of at least 1, or -1 for no limit."""
+    number = budget(name, value)
+    if number == 0:
+        refuse(name, value, f"give an int from 1 to {COUNT_MAX}, or -1 for no limit")
+    return number
+
+
+def concurrency_groups(name: str, value: Any) -> dict[str, int] | None:
+    """Accept None or a dict from names of groups to calls at a time."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        refuse(name, value, "give a dict from group names to calls at a time, for instance {'io': 2}")
+    for key, limit in value.items():
+        if not isinstance(key, str) or not key or len(key) > TEXT_CHARS_MAX:
+            refuse(name, value, f"the group name {key!r} must be a string of 1 to {TEXT_CHARS_MAX} characters")
+        if type(limit) is not int or not 1 <= limit <= COUNT_MAX:
+            refuse(name, value, f"the limit of {key!r} must be an int from 1 to {COUNT_MAX} (calls at a time)")
+    return dict(value)
+
+
 def lifetime(name: str, value: Any) -> str | None:
-    """Accept None or "non_detached"."""
-    if value is None or (isinstance(value, str) and value == "non_detached"):
+    """Accept None, "detached" or "non_detached"."""
+    if value is None or (isinstance(value, str) and value in ("detached", "non_detached")):
         return value
-    if isinstance(value, str) and value == "detached":
-        refuse(name, value, "this version of weft does not have detached actors yet; give None")
-    refuse(name, value, "give None or 'non_detached'")
+    refuse(name, value, "give 'detached', 'non_detached' or None")
 
 
 def later(feature: str, *neutral: object) -> Check:

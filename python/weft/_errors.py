@@ -27,6 +27,7 @@ from weft.exceptions import (
     NodeDiedError,
     ObjectFreedError,
     ObjectLostError,
+    ObjectRefStreamEndOfStreamError,
     ObjectStoreFullError,
     OutOfMemoryError,
     OwnerDiedError,
@@ -192,6 +193,7 @@ _SYSTEM_ERRORS: dict[int, Callable[[str], BaseException]] = {
     16: GetTimeoutError,
     17: ActorAlreadyExistsError,
     18: _actor_init_failed,
+    19: ObjectRefStreamEndOfStreamError,
 }
 
 

@@ -15,10 +15,19 @@ from weft._output import TaskStream
 
 actor_id: str | None = None
 actor_class: type | None = None
+# Options of the actor that its handles know.
+actor_options: dict[str, Any] = {}
+# How many processes the actor had before this one.
+actor_restarts = 0
+_actor: Any = None
 _streams: list[TaskStream] = []
 _main_thread = 0
 
 _TITLE_LENGTH_MAX = 200
+
+
+class ActorExit(BaseException):
+    """Ends the actor whose method raises it."""
 
 
 def main(worker: int, node: int, stdout: int, stderr: int) -> None:
@@ -80,11 +89,25 @@ def _serve() -> None:
 def _leave(status: int) -> None:
     try:
         if actor_id is not None:
+            clean_up(_actor)
             atexit._run_exitfuncs()
         for stream in _streams:
             stream.end_lines()
     finally:
         os._exit(status)
+
+
+def clean_up(actor: Any) -> None:
+    """Runs the hook of an actor that ends in order: out of scope, by its own wish, or with the session."""
+    for name in ("__weft_shutdown__", "__ray_shutdown__"):
+        hook = getattr(actor, name, None)
+        if hook is None:
+            continue
+        try:
+            hook()
+        except Exception:
+            traceback.print_exc()
+        return
 
 
 def _on_interrupt(signum: int, frame: Any) -> None:
@@ -103,11 +126,13 @@ def interrupt(token: int, in_actor: bool) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def actor_begins(cls: type, identity: str) -> None:
+def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: int) -> None:
     """This process becomes an actor; its constructor runs next."""
-    global actor_id, actor_class
+    global actor_id, actor_class, actor_options, actor_restarts
     actor_id = identity
     actor_class = cls
+    actor_options = options
+    actor_restarts = restarts
     for stream in _streams:
         stream.default_title = cls.__name__
 
@@ -116,6 +141,8 @@ def actor_stands(actor: Any) -> bool:
     """The constructor has returned. Says whether the actor's calls run in an event loop."""
     from weft.actor import is_async
 
+    global _actor
+    _actor = actor
     cls: Any = type(actor)
     if cls.__repr__ is not object.__repr__:
         title = _title(actor)
@@ -139,7 +166,13 @@ def builtin_method(actor: Any, name: str) -> Any:
         return lambda: True
     if name == "__ray_call__":
         return lambda function, *args, **kwargs: function(actor, *args, **kwargs)
+    if name == "__ray_terminate__":
+        return _terminate
     raise AttributeError(f"{type(actor).__name__} has no method {name!r}")
+
+
+def _terminate() -> None:
+    raise ActorExit("it was asked to terminate")
 
 
 def end_line() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, T
 
 from weft import _weft
 from weft._signature import Signature, describe
-from weft.options import actor_resources, check_combination, validate
+from weft.options import actor_resources, check_combination, returns_of, validate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,6 +22,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS_ATTRIBUTE = "__weft_method_options__"
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
+# Options of an actor that decide how its methods are called.
+_CALL_OPTIONS = ("max_task_retries", "max_pending_calls", "concurrency_groups", "allow_out_of_order_execution")
 
 
 class MethodInfo(NamedTuple):
@@ -29,6 +31,7 @@ class MethodInfo(NamedTuple):
 
     signature: Signature
     options: dict[str, Any]
+    is_generator: bool = False
 
 
 class ActorInfo(NamedTuple):
@@ -36,6 +39,7 @@ class ActorInfo(NamedTuple):
 
     class_name: str
     methods: dict[str, MethodInfo]
+    options: dict[str, Any]
 
 
 def method(**options: Unpack[MethodOptions]) -> Callable[[F], F]:
@@ -71,11 +75,12 @@ def method(**options: Unpack[MethodOptions]) -> Callable[[F], F]:
 def _method_info(cls: type, name: str, function: Any) -> MethodInfo:
     is_static = isinstance(inspect.getattr_static(cls, name), staticmethod)
     signature = describe(function, f"{cls.__name__}.{name}", skip_first=not is_static and inspect.isfunction(function))
-    return MethodInfo(signature, getattr(function, _OPTIONS_ATTRIBUTE, {}))
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    return MethodInfo(signature, getattr(function, _OPTIONS_ATTRIBUTE, {}), is_generator)
 
 
-def describe_class(cls: type) -> ActorInfo:
-    """What a handle on an actor of this class knows."""
+def describe_class(cls: type, options: dict[str, Any]) -> ActorInfo:
+    """What a handle on an actor of this class, created with these options, knows."""
     methods = {
         name: _method_info(cls, name, function)
         for name, function in inspect.getmembers(cls, callable)
@@ -84,7 +89,7 @@ def describe_class(cls: type) -> ActorInfo:
     }
     for name in _BUILTIN:
         methods[name] = MethodInfo(Signature(name, (("args", 2, False), ("kwargs", 4, False))), {})
-    return ActorInfo(cls.__name__, methods)
+    return ActorInfo(cls.__name__, methods, {name: options[name] for name in _CALL_OPTIONS if name in options})
 
 
 class ActorClass(Generic[C]):
@@ -115,8 +120,8 @@ class ActorClass(Generic[C]):
         check_combination("actor", options)
         self._cls = cls
         self._options = options
-        self._exported = exported or _weft.Exported(cls, cls.__name__, None)
-        self._info = describe_class(cls)
+        self._info = describe_class(cls, options)
+        self._exported = exported or _weft.Exported(cls, cls.__name__, self._info.options)
         self._constructor = describe(cls, cls.__name__)
         self.__name__ = cls.__name__
         self.__doc__ = cls.__doc__
@@ -135,7 +140,8 @@ class ActorClass(Generic[C]):
             ValueError: An option does not exist or has a wrong value.
         """
         merged = self._options | validate("actor", cast("dict[str, Any]", options))
-        return ActorClass(self._cls, merged, self._exported)
+        is_same = all(merged.get(name) == self._options.get(name) for name in _CALL_OPTIONS)
+        return ActorClass(self._cls, merged, self._exported if is_same else None)
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[C]:
         """Creates an actor.
@@ -149,11 +155,14 @@ class ActorClass(Generic[C]):
 
         Raises:
             TypeError: The arguments do not fit the constructor, or cannot be pickled.
+            ValueError: A method belongs to a concurrency group that the actor does not have.
             ActorAlreadyExistsError: The name is taken.
         """
         from weft.context import ensure_started
 
         self._constructor.check(*args, **kwargs)
+        for method_name, info in self._info.methods.items():
+            group_index(self._info, info.options.get("concurrency_group"), method_name)
         context = ensure_started()
         options = self._options
         name = options.get("name")
@@ -175,7 +184,7 @@ class ActorClass(Generic[C]):
                 self._cls.__name__,
                 list(placement.items()),
                 list(lifetime.items()),
-                self._concurrency(),
+                self._makeup(),
                 naming,
             )
         except ValueError:
@@ -185,11 +194,14 @@ class ActorClass(Generic[C]):
             raise
         return ActorHandle(ref, self._info)
 
-    def _concurrency(self) -> int:
-        given = self._options.get("max_concurrency")
-        if given is not None:
-            return int(given)
-        return _ASYNC_CONCURRENCY if is_async(self._cls) else 1
+    def _makeup(self) -> tuple[int, list[int] | None, int, bool]:
+        options = self._options
+        calls = options.get("max_concurrency")
+        if calls is None:
+            calls = _ASYNC_CONCURRENCY if is_async(self._cls) else 1
+        groups = list((options.get("concurrency_groups") or {}).values())
+        is_detached = options.get("lifetime") == "detached"
+        return calls + sum(groups), groups or None, options.get("max_restarts", 0), is_detached
 
     def _remote(
         self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
@@ -219,23 +231,48 @@ def is_async(cls: type) -> bool:
     )
 
 
+def group_index(info: ActorInfo, group: str | None, method_name: str) -> int | None:
+    """The place of a concurrency group among those of an actor.
+
+    Raises:
+        ValueError: The actor has no such group.
+    """
+    if group is None:
+        return None
+    groups = list(info.options.get("concurrency_groups") or {})
+    if group not in groups:
+        raise ValueError(
+            f"{info.class_name}.{method_name} belongs to the concurrency group {group!r}, which the actor does not "
+            f"have: it has {', '.join(map(repr, groups)) or 'none'}. "
+            f"Give concurrency_groups={{{group!r}: n}} to its class"
+        )
+    return groups.index(group)
+
+
 class ActorMethod:
     """A method of an actor: `.remote(...)` calls it, `.options(...)` changes how."""
 
-    def __init__(self, ref: _weft.ObjectRef[Any], name: str, info: MethodInfo, options: dict[str, Any]) -> None:
-        merged = info.options | options
-        returns = merged.get("num_returns")
-        retry = merged.get("retry_exceptions") or False
+    def __init__(self, ref: _weft.ObjectRef[Any], name: str, info: ActorInfo, options: dict[str, Any]) -> None:
+        own = info.methods[name]
+        merged = own.options | options
+        returns, stream = returns_of(merged, own.is_generator)
+        retries = merged.get("max_task_retries")
+        if retries is None:
+            retries = info.options.get("max_task_retries") or 0
+        group = group_index(info, merged.get("concurrency_group"), name)
+        is_unordered = bool(info.options.get("allow_out_of_order_execution"))
         self._parts = (ref, name, info, options)
         self.remote = _weft.MethodSubmitter(
             ref,
             name,
             merged.get("name"),
-            1 if returns is None else returns,
-            0,
-            bool(retry),
-            info.signature.arity(),
-            info.signature.check,
+            returns,
+            stream,
+            retries,
+            bool(merged.get("retry_exceptions") or False),
+            (group, is_unordered, info.options.get("max_pending_calls", -1)),
+            own.signature.arity(),
+            own.signature.check,
         )
 
     def options(self, **options: Unpack[MethodOptions]) -> ActorMethod:
@@ -263,7 +300,7 @@ class ActorMethod:
         raise TypeError(f"methods of actors are called with .remote(): use handle.{name}.remote(...)")
 
     def __repr__(self) -> str:
-        return f"ActorMethod({self._parts[2].signature.name})"
+        return f"ActorMethod({self._parts[2].methods[self._parts[1]].signature.name})"
 
 
 class ActorHandle(Generic[C]):
@@ -280,12 +317,12 @@ class ActorHandle(Generic[C]):
     _ray_actor_id = _actor_id
 
     def __getattr__(self, name: str) -> ActorMethod:
-        if name.startswith("_") and name not in self.__dict__.get("_info", ActorInfo("", {})).methods:
+        if name.startswith("_") and name not in self.__dict__.get("_info", ActorInfo("", {}, {})).methods:
             raise AttributeError(name)
         info = self._info.methods.get(name)
         if info is None:
             raise AttributeError(f"actor class {self._info.class_name} has no method {name!r}")
-        made = ActorMethod(self._ref, name, info, {})
+        made = ActorMethod(self._ref, name, self._info, {})
         self.__dict__[name] = made
         return made
 
@@ -354,11 +391,30 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
 
     Args:
         actor: Its handle.
-        no_restart: Accepted; actors do not restart in this version.
+        no_restart: End it for good. With False, an actor that has restarts left (`max_restarts`) starts again.
 
     Raises:
         ValueError: `actor` is not a handle.
     """
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"weft.kill() takes an actor handle, not {type(actor).__name__}: use weft.cancel() for tasks")
-    _weft.kill_actor(actor._ref, f"actor {actor._info.class_name}")
+    _weft.kill_actor(actor._ref, f"actor {actor._info.class_name}", not no_restart)
+
+
+def exit_actor() -> NoReturn:
+    """Ends the actor this code runs in, as intended: it does not restart.
+
+    Its clean-up hook and `atexit` functions run. The call that ends it, the calls that wait and later ones raise
+    `ActorDiedError`.
+
+    Raises:
+        RuntimeError: This code does not run in an actor.
+    """
+    from weft import _worker
+    from weft.runtime_context import current_actor
+
+    if current_actor() is None:
+        raise RuntimeError(
+            "weft.actor.exit_actor() ends the actor it is called in, but this code does not run in an actor"
+        )
+    raise _worker.ActorExit("exit_actor() was called")

@@ -126,7 +126,8 @@ def init(
         num_gpus: Logical GPUs; 0 by default.
         resources: Custom resources, name to amount.
         object_store_memory: Shared memory for objects (bytes); by default 30 % of the machine's.
-        local_mode: Not available yet.
+        local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
+            and `pdb` work. Arguments and results are pickled as otherwise.
         ignore_reinit_error: Return the running session instead of raising.
         log_to_driver: Show what workers print; True by default (environment variable WEFT_LOG_TO_DRIVER).
         logging_level: Level of the logger "weft".
@@ -144,7 +145,7 @@ def init(
         OSError: The node cannot start.
     """
     global _session, _forked
-    _check_arguments(address, local_mode, ignored)
+    _check_arguments(address, ignored)
     if logging_level is not None:
         _log.setLevel(logging_level)
     if is_initialized():
@@ -167,10 +168,11 @@ def init(
         store,
         int(inline),
         os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
-        _template_command(preload),
+        [] if local_mode else _template_command(preload),
         name,
         bool(log_to_driver),
         secrets.randbits(63) | 1 << 40,
+        bool(local_mode),
     )
     _forked = False
     node = _weft.identity()[1]
@@ -194,11 +196,9 @@ def init(
     return context
 
 
-def _check_arguments(address: str | None, local_mode: bool, ignored: Mapping[str, Any]) -> None:
+def _check_arguments(address: str | None, ignored: Mapping[str, Any]) -> None:
     if address not in (None, "local"):
         raise ValueError(f"address={address!r}: this version of weft runs on one machine; use None or 'local'")
-    if local_mode:
-        raise ValueError("local_mode=True: this version of weft does not have local mode yet")
     unknown = sorted(set(ignored) - _ACCEPTED)
     if unknown:
         raise ValueError(f"weft.init() has no argument {unknown[0]!r}")

@@ -33,6 +33,7 @@ __all__ = [
     "defaults",
     "docs_table",
     "resources_of",
+    "returns_of",
     "validate",
 ]
 
@@ -77,7 +78,7 @@ def _rows() -> tuple[Option, ...]:
     later = check.later
     amount, count, budget, flag, text = check.amount, check.count, check.budget, check.flag, check.text
     groups = later("placement groups", None, "default")
-    streaming = later("streaming generators")
+    streaming = later("limits over all generators of an actor")
     tensors = later("tensor transport")
     return (
         Option("num_cpus", _PLACED, "float | None", None, amount, "Logical CPUs.", "must"),
@@ -86,7 +87,15 @@ def _rows() -> tuple[Option, ...]:
         Option("memory", _PLACED, "float | None", None, check.memory, "Logical memory in bytes.", "must"),
         Option("accelerator_type", _PLACED, "str | None", None, text, "Kind of accelerator the node has.", "should"),
         Option("name", _ALL, "str | None", None, text, "Name for display; of an actor, its unique name.", "must"),
-        Option("num_returns", _CALLED, "int | None", None, check.num_returns, "Number of refs a call gives.", "must"),
+        Option(
+            "num_returns",
+            _CALLED,
+            'int | Literal["streaming", "dynamic"] | None',
+            None,
+            check.num_returns,
+            "Number of refs a call gives; unset: 1, or a stream of them for a generator.",
+            "must",
+        ),
         Option("max_retries", _TASK, "int", 3, budget, "Retries after a system failure; -1: no limit.", "must"),
         Option(
             "retry_exceptions",
@@ -97,7 +106,15 @@ def _rows() -> tuple[Option, ...]:
             "Whether, or for which classes, user exceptions are retried too.",
             "must",
         ),
-        Option("max_calls", _TASK, "int | None", None, later("max_calls", None, 0), "Calls per worker.", "should"),
+        Option(
+            "max_calls",
+            _TASK,
+            "int | None",
+            None,
+            count(0, "calls"),
+            "Executions of the function after which a worker process ends; 0: no limit.",
+            "should",
+        ),
         Option(
             "scheduling_strategy",
             _PLACED,
@@ -112,21 +129,21 @@ def _rows() -> tuple[Option, ...]:
         Option(
             "lifetime",
             _ACTOR,
-            'Literal["non_detached"] | None',
+            'Literal["detached", "non_detached"] | None',
             None,
             check.lifetime,
-            "Whether the actor ends with its handles.",
+            "Whether the actor lives on without handles and without its owner, until it is killed.",
             "must",
         ),
         Option("get_if_exists", _ACTOR, "bool", False, flag, "Give the actor of that name if there is one.", "must"),
-        Option("max_restarts", _ACTOR, "int", 0, later("actor restarts", 0), "Restarts after a failure.", "must"),
+        Option("max_restarts", _ACTOR, "int", 0, budget, "Restarts after a failure; -1: no limit.", "must"),
         Option(
             "max_task_retries",
             ("actor", "method"),
             "int | None",
             0,
-            later("retries of actor calls", 0),
-            "Retries of calls after a restart.",
+            check.optional_budget,
+            "Retries of a call when the actor's process fails; -1: no limit.",
             "must",
         ),
         Option(
@@ -143,8 +160,8 @@ def _rows() -> tuple[Option, ...]:
             _ACTOR,
             "dict[str, int] | None",
             None,
-            later("concurrency groups", None, {}),
-            "Limits for groups of methods.",
+            check.concurrency_groups,
+            "Groups of methods with a limit each on calls at a time.",
             "should",
         ),
         Option(
@@ -152,7 +169,7 @@ def _rows() -> tuple[Option, ...]:
             _METHOD,
             "str | None",
             None,
-            later("concurrency groups"),
+            text,
             "Group the method belongs to.",
             "must",
         ),
@@ -161,8 +178,8 @@ def _rows() -> tuple[Option, ...]:
             _ACTOR,
             "int",
             -1,
-            later("limits on pending calls", None, -1),
-            "Calls that may wait per handle; -1: no limit.",
+            check.pending_calls,
+            "Calls of one process to the actor that may be pending; -1: no limit.",
             "should",
         ),
         Option(
@@ -170,8 +187,8 @@ def _rows() -> tuple[Option, ...]:
             _ACTOR,
             "bool | None",
             None,
-            later("out-of-order execution", None, False),
-            "Give up the order of calls.",
+            check.optional_flag,
+            "Calls do not wait for earlier ones whose arguments are missing.",
             "should",
         ),
         Option("enable_task_events", _ALL, "bool", True, flag, "Record what happens to the task.", "should"),
@@ -208,14 +225,20 @@ def _rows() -> tuple[Option, ...]:
         ),
         Option("_labels", _PLACED, "dict[str, str] | None", None, later("labels", None, {}), "Labels of it.", "later"),
         Option(
-            "_generator_backpressure_num_objects", _CALLED, "int | None", None, streaming, "Unread items.", "should"
+            "_generator_backpressure_num_objects",
+            _CALLED,
+            "int | None",
+            None,
+            check.backpressure,
+            "Items that may be unread before a generator waits; unset or -1: no limit.",
+            "should",
         ),
         Option(
             "_num_objects_per_yield",
             _CALLED,
             "int | None",
             None,
-            later("streaming generators", None, 1),
+            later("grouped items", None, 1),
             "Objects of one yield.",
             "later",
         ),
@@ -271,7 +294,7 @@ class _PlacedOptions(TypedDict, total=False):
 class TaskOptions(_PlacedOptions, total=False):
     """Options of `@weft.remote` on a function and of its `.options(...)`."""
 
-    num_returns: int | None
+    num_returns: int | Literal["streaming", "dynamic"] | None
     max_retries: int
     retry_exceptions: bool | Sequence[type[BaseException]]
     max_calls: int | None
@@ -283,7 +306,7 @@ class ActorOptions(_PlacedOptions, total=False):
     """Options of `@weft.remote` on a class and of its `.options(...)`."""
 
     namespace: str | None
-    lifetime: Literal["non_detached"] | None
+    lifetime: Literal["detached", "non_detached"] | None
     get_if_exists: bool
     max_restarts: int
     max_task_retries: int | None
@@ -299,7 +322,7 @@ class MethodOptions(TypedDict, total=False):
     """Options of `@weft.method` and of a method's `.options(...)`."""
 
     name: str | None
-    num_returns: int | None
+    num_returns: int | Literal["streaming", "dynamic"] | None
     retry_exceptions: bool | Sequence[type[BaseException]]
     max_task_retries: int | None
     concurrency_group: str | None
@@ -367,6 +390,28 @@ def check_combination(kind: Kind, options: Mapping[str, Any]) -> None:
         raise ValueError("get_if_exists=True needs the name of the actor: give name='...', too.")
     if options.get("namespace") is not None:
         raise ValueError("namespace is given without a name; only named actors have one. Give name='...', too.")
+
+
+def returns_of(options: Mapping[str, Any], is_generator: bool) -> tuple[int, tuple[int, bool] | None]:
+    """Return how many references a call gives, and, for a streaming one, how it streams.
+
+    Args:
+        options: Normalised options of a task or method.
+        is_generator: Whether the function yields; it streams unless `num_returns` says otherwise.
+
+    Returns:
+        The number of references, and `(items that may be unread or 0, whether all are read at the end)` or None.
+
+    Example:
+        >>> returns_of({}, False), returns_of({"_generator_backpressure_num_objects": 8}, True)
+        ((1, None), (1, (8, False)))
+    """
+    asked = options.get("num_returns")
+    if asked is None:
+        asked = "streaming" if is_generator else 1
+    if isinstance(asked, int):
+        return asked, None
+    return 1, (options.get("_generator_backpressure_num_objects") or 0, asked == "dynamic")
 
 
 def defaults(kind: Kind) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, ca
 
 from weft import _weft
 from weft._signature import describe
-from weft.options import check_combination, resources_of, validate
+from weft.options import check_combination, resources_of, returns_of, validate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,14 +56,16 @@ class RemoteFunction(Generic[P, T]):
         self.__module__ = getattr(function, "__module__", __name__)
         self.__wrapped__ = function
         signature = describe(function, name)
-        returns = options.get("num_returns")
+        returns, stream = returns_of(options, inspect.isgeneratorfunction(inspect.unwrap(function)))
         self.remote = _weft.TaskSubmitter(
             exported,
             options.get("name") or name,
             list(resources_of(options, "task").items()),
-            1 if returns is None else returns,
+            returns,
+            stream,
             options.get("max_retries", _MAX_RETRIES),
             bool(retry),
+            options.get("max_calls") or 0,
             signature.arity(),
             signature.check,
         )
@@ -148,7 +150,9 @@ def remote(*targets: Any, **options: Any) -> Any:
     return lambda target: _make(target, options)
 
 
-def cancel(ref: _weft.ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:
+def cancel(
+    ref: _weft.ObjectRef[Any] | _weft.ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True
+) -> None:
     """Cancels the task that makes an object.
 
     A queued task never runs. A running one is interrupted (`KeyboardInterrupt` in a task, cancellation of the
@@ -156,7 +160,7 @@ def cancel(ref: _weft.ObjectRef[Any], *, force: bool = False, recursive: bool = 
     `force` its worker process is killed. A task that has ended keeps its result. A cancelled task is never retried.
 
     Args:
-        ref: What the task returned.
+        ref: What the task's `.remote()` gave: a reference, or the generator of a streaming task.
         force: Kill the worker process.
         recursive: Cancel what the task has submitted, too.
 
@@ -164,6 +168,6 @@ def cancel(ref: _weft.ObjectRef[Any], *, force: bool = False, recursive: bool = 
         TypeError: `ref` is not an `ObjectRef`.
         ValueError: `force` with a call of an actor.
     """
-    if not isinstance(ref, _weft.ObjectRef):
-        raise TypeError(f"weft.cancel() takes an ObjectRef, not {type(ref).__name__}")
+    if not isinstance(ref, _weft.ObjectRef | _weft.ObjectRefGenerator):
+        raise TypeError(f"weft.cancel() takes an ObjectRef or a generator of them, not {type(ref).__name__}")
     _weft.cancel_task(ref, force, recursive)

@@ -18,6 +18,14 @@ def _worker() -> Any:
     return _worker
 
 
+def current_actor() -> tuple[str, Any, dict[str, Any]] | None:
+    """Id, class and options of the actor this code runs in."""
+    worker = _worker()
+    if worker.actor_id is not None:
+        return worker.actor_id, worker.actor_class, worker.actor_options
+    return _weft.local_actor()
+
+
 def _loop_call() -> tuple[str | None, str] | None:
     """The call of an asyncio actor that runs in this context."""
     loop = sys.modules.get("weft._async_actor")
@@ -70,15 +78,16 @@ class RuntimeContext:
         """
         from weft.actor import ActorHandle, describe_class
 
-        worker = _worker()
-        if worker.actor_id is None:
+        actor = current_actor()
+        if actor is None:
             raise RuntimeError("current_actor: this code does not run in an actor")
-        return ActorHandle(_weft.actor_ref(worker.actor_id), describe_class(worker.actor_class))
+        identity, cls, options = actor
+        return ActorHandle(_weft.actor_ref(identity), describe_class(cls, options))
 
     def get_actor_id(self) -> str | None:
         """Id of the actor this code runs in."""
-        identity: str | None = _worker().actor_id
-        return identity
+        actor = current_actor()
+        return actor[0] if actor is not None else None
 
     def get_actor_name(self) -> str | None:
         """Name of the actor; None when it has none."""
@@ -99,8 +108,8 @@ class RuntimeContext:
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
-        """Always False: actors do not restart yet."""
-        return False
+        """Whether the actor this code runs in had an earlier process that failed."""
+        return bool(_worker().actor_restarts)
 
     def is_canceled(self) -> bool:
         """Whether the running call was cancelled; for actor calls, which are not interrupted."""

@@ -68,6 +68,17 @@ pub struct Running {
     pub uses: Vec<ObjectId>,
     /// It was cancelled while it ran.
     pub cancelled: bool,
+    /// The concurrency group it takes a place of.
+    pub group: usize,
+}
+
+/// How far the items of a streaming task have been read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Items taken.
+    pub items: u32,
+    /// Nobody reads further.
+    pub stop: bool,
 }
 
 /// What a cancellation met.
@@ -86,8 +97,46 @@ pub enum Cancelled {
 pub struct Execution {
     queue: VecDeque<Incoming>,
     running: Map<TaskId, Running>,
+    /// Streaming tasks, queued or running.
+    taken: Map<TaskId, Taken>,
     blocked: bool,
     has_constructor: bool,
+    groups: Groups,
+}
+
+/// The concurrency groups of an actor: places per group, the default group first. Without groups whoever asks for a
+/// call gets one: the threads are the limit.
+#[derive(Debug, Default)]
+struct Groups {
+    free: Vec<u32>,
+}
+
+impl Groups {
+    fn new(all: u32, groups: &[u32]) -> Self {
+        let default = all.saturating_sub(groups.iter().sum()).max(1);
+        Self { free: std::iter::once(default).chain(groups.iter().copied()).collect() }
+    }
+
+    fn of(incoming: &Incoming) -> usize {
+        incoming.push.spec.group.map_or(0, |group| group as usize + 1)
+    }
+
+    fn has_room(&self, incoming: &Incoming) -> bool {
+        // A group that the actor does not have is refused by the front end; here it counts as unlimited.
+        self.free.get(Self::of(incoming)).is_none_or(|free| *free > 0)
+    }
+
+    fn enter(&mut self, group: usize) {
+        if let Some(free) = self.free.get_mut(group) {
+            *free = free.saturating_sub(1);
+        }
+    }
+
+    fn leave(&mut self, group: usize) {
+        if let Some(free) = self.free.get_mut(group) {
+            *free += 1;
+        }
+    }
 }
 
 impl Execution {
@@ -101,6 +150,9 @@ impl Execution {
         }
         if incoming.push.spec.kind == TaskKind::Creation {
             self.has_constructor = true;
+            if let Some(groups) = &incoming.push.spec.groups {
+                self.groups = Groups::new(incoming.push.spec.concurrency, groups);
+            }
             self.queue.push_front(incoming);
         } else {
             self.queue.push_back(incoming);
@@ -110,19 +162,73 @@ impl Execution {
 
     /// The next task to run. It is running from now on.
     pub fn take_next(&mut self) -> Option<Incoming> {
-        let front = self.queue.front()?;
-        if matches!(front.push.spec.kind, TaskKind::Method(_)) && !self.has_constructor {
-            return None;
+        let at = self.next_at()?;
+        let incoming = self.queue.remove(at)?;
+        let group = Groups::of(&incoming);
+        if incoming.push.spec.kind != TaskKind::Creation {
+            self.groups.enter(group);
         }
-        let incoming = self.queue.pop_front()?;
-        let running = Running { from: incoming.from, uses: incoming.uses(), cancelled: false };
+        let running = Running { from: incoming.from, uses: incoming.uses(), cancelled: false, group };
         self.running.insert(incoming.push.spec.task, running);
         Some(incoming)
     }
 
+    fn next_at(&self) -> Option<usize> {
+        let front = self.queue.front()?;
+        if matches!(front.push.spec.kind, TaskKind::Method(_)) && !self.has_constructor {
+            return None;
+        }
+        if self.groups.free.is_empty() || front.push.spec.kind == TaskKind::Creation {
+            return Some(0);
+        }
+        self.queue.iter().position(|incoming| self.groups.has_room(incoming))
+    }
+
+    /// Whether there is a task to run now.
+    #[must_use]
+    pub fn can_take(&self) -> bool {
+        self.next_at().is_some()
+    }
+
+    /// Whether the actor here has concurrency groups: the end of one call may let another one begin.
+    #[must_use]
+    pub fn has_groups(&self) -> bool {
+        !self.groups.free.is_empty()
+    }
+
     /// A running task ended.
     pub fn on_finished(&mut self, task: TaskId) -> Option<Running> {
-        self.running.swap_remove(&task)
+        if !self.taken.is_empty() {
+            self.taken.swap_remove(&task);
+        }
+        let running = self.running.swap_remove(&task)?;
+        self.groups.leave(running.group);
+        Some(running)
+    }
+
+    /// The constructor ended; it takes no place of a group.
+    pub fn on_constructed(&mut self, actor: TaskId) {
+        self.running.swap_remove(&actor);
+    }
+
+    /// The owner of a streaming task has read so far. Tasks that are not here any more are not remembered.
+    pub fn on_items_taken(&mut self, task: TaskId, items: u32, stop: bool) {
+        let is_here = self.running.contains_key(&task) || self.queue.iter().any(|i| i.push.spec.task == task);
+        if is_here {
+            self.taken.insert(task, Taken { items, stop });
+        }
+    }
+
+    /// How far a streaming task has been read.
+    #[must_use]
+    pub fn taken(&self, task: TaskId) -> Taken {
+        self.taken.get(&task).copied().unwrap_or_default()
+    }
+
+    /// Who gets the reply of a running task.
+    #[must_use]
+    pub fn caller(&self, task: TaskId) -> Option<Peer> {
+        self.running.get(&task).map(|running| running.from)
     }
 
     /// Takes out every queued task that may run elsewhere.
@@ -131,7 +237,14 @@ impl Execution {
         let (back, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(is_task);
         self.queue = stay;
+        self.forget_taken(&back);
         Vec::from(back)
+    }
+
+    fn forget_taken(&mut self, gone: &VecDeque<Incoming>) {
+        for incoming in gone.iter().filter(|incoming| incoming.push.spec.stream.is_some()) {
+            self.taken.swap_remove(&incoming.push.spec.task);
+        }
     }
 
     /// The running task waits, or goes on.
@@ -153,7 +266,10 @@ impl Execution {
         }
         let at = self.queue.iter().position(|incoming| incoming.push.spec.task == task);
         match at.and_then(|at| self.queue.remove(at)) {
-            Some(incoming) => (Cancelled::Queued, Some(incoming)),
+            Some(incoming) => {
+                self.taken.swap_remove(&task);
+                (Cancelled::Queued, Some(incoming))
+            }
             None => (Cancelled::Unknown, None),
         }
     }
@@ -170,6 +286,7 @@ impl Execution {
         let (gone, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|i| i.from == from);
         self.queue = stay;
+        self.forget_taken(&gone);
         let running = self.running.iter().filter(|(_, r)| r.from == from).map(|(task, _)| *task).collect();
         (gone.into(), running)
     }

@@ -106,6 +106,11 @@ struct Actor {
     class: String,
     /// Why it is being ended, for the message its callers get.
     ending: Option<Failure>,
+    /// How often a new process may still take over; -1 for ever.
+    restarts: i32,
+    /// What a new process is told: kept while there are restarts.
+    creation: Option<Box<CreateActor>>,
+    detached: bool,
 }
 
 #[derive(Debug)]
@@ -290,7 +295,7 @@ impl NodeCore {
             Message::Connect(connect) => self.on_connect(from, connect.worker, out),
             Message::CreateActor(create) => self.on_create_actor(from, create, out),
             Message::SubscribeActor(subscribe) => self.on_subscribe(from, subscribe.actor, out),
-            Message::KillActor(kill) => self.on_kill_actor(kill.actor, out),
+            Message::KillActor(kill) => self.on_kill_actor(kill.actor, kill.may_restart == Some(true), out),
             Message::ActorOutOfScope(gone) => self.on_out_of_scope(gone.actor, out),
             Message::ActorReady(ActorReady { actor, failure }) => {
                 self.on_actor_ready(actor, failure, out);

@@ -26,10 +26,11 @@ use crate::actors::{ActorPlace, Callers};
 use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
 use crate::ownership::{Ownership, Slot};
 use crate::table::{Map, Set};
-use crate::tasks::{Leases, Pending, Pendings, Replied, State};
+use crate::tasks::{Leases, Pending, Pendings, Replied, State, Streams};
 use crate::time::Instant;
 
 mod executing;
+mod streaming;
 
 /// What an actor needs to be placed.
 #[derive(Debug, Clone)]
@@ -38,6 +39,10 @@ pub struct ActorDemand {
     pub placement: ResourceSet,
     /// What it holds while it lives.
     pub lifetime: ResourceSet,
+    /// How often a new process takes over after a failure; -1 for ever.
+    pub restarts: i32,
+    /// It lives on without handles and without its owner.
+    pub detached: bool,
 }
 
 /// See the module.
@@ -46,6 +51,7 @@ pub struct WorkerCore {
     me: WorkerId,
     ownership: Ownership,
     pendings: Pendings,
+    streams: Streams,
     leases: Leases,
     callers: Callers,
     execution: Execution,
@@ -66,6 +72,7 @@ impl WorkerCore {
             me,
             ownership: Ownership::new(me),
             pendings: Pendings::default(),
+            streams: Streams::default(),
             leases: Leases::default(),
             callers: Callers::default(),
             execution: Execution::default(),
@@ -132,17 +139,22 @@ impl WorkerCore {
         for (index, slot) in (0..).zip(slots) {
             self.ownership.own(spec.task.object(index), slot);
         }
+        if let Some(options) = spec.stream {
+            self.open_stream(spec.task, options);
+        }
         let number = spec.task.number;
         let actor = match spec.kind {
             TaskKind::Method(actor) => Some(actor),
             TaskKind::Task(_) | TaskKind::Creation => None,
         };
+        let is_unordered = spec.unordered == Some(true);
         self.enter(spec, parent, out);
         if let Some(actor) = actor {
             if !self.callers.meet(actor) {
                 send(out, Peer::Node, SubscribeActor { actor });
             }
-            if let Err(failure) = self.callers.enqueue(actor, number) {
+            // A call that needs no order takes its place when its arguments are there.
+            if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number) {
                 self.fail(number, &failure, out);
             }
         }
@@ -161,6 +173,9 @@ impl WorkerCore {
         let actor = spec.task;
         self.ownership.own(actor.object(0), slot);
         self.ownership.mark_actor(actor.object(0));
+        if demand.detached {
+            self.ownership.add_use(actor.object(0));
+        }
         self.callers.meet(actor);
         self.creations.insert(actor, demand);
         self.enter(spec, None, out);
@@ -202,7 +217,14 @@ impl WorkerCore {
                 self.leases.enqueue(shape, number);
                 self.dispatch(shape, out);
             }
-            TaskKind::Method(actor) => self.dispatch_actor(actor, out),
+            TaskKind::Method(actor) => {
+                if spec.unordered == Some(true)
+                    && let Err(failure) = self.callers.enqueue(actor, number)
+                {
+                    return self.fail(number, &failure, out);
+                }
+                self.dispatch_actor(actor, out);
+            }
             TaskKind::Creation => self.request_actor(&spec, out),
         }
     }
@@ -252,7 +274,11 @@ impl WorkerCore {
             send(out, Peer::Worker(worker), (**define).clone());
         }
         let dependencies = self.dependencies_of(&spec);
+        let (task, streams) = (spec.task, spec.stream.is_some());
         out.push(Action::Push { worker, spec, dependencies, gpus });
+        if streams {
+            self.tell_progress(task, out);
+        }
     }
 
     fn dependencies_of(&self, spec: &TaskSpec) -> Vec<Dependency> {
@@ -277,6 +303,8 @@ impl WorkerCore {
                 dependencies: self.dependencies_of(spec),
                 gpus: Vec::new(),
             },
+            restarts: Some(demand.restarts),
+            detached: Some(demand.detached),
         };
         send(out, Peer::Node, message);
     }
@@ -291,6 +319,7 @@ impl WorkerCore {
                 let outcome = Outcome::Failed(Box::new(failure.clone()));
                 self.resolve(pending.spec.task.object(index), outcome, &[], out);
             }
+            self.end_stream(pending.spec.task, Some(failure), out);
         }
         self.end_uses(&pending.spec, out);
     }
@@ -327,6 +356,10 @@ impl WorkerCore {
             (Message::Returned(returned), Peer::Worker(worker)) => {
                 self.on_returned(worker, &returned, out);
             }
+            (Message::Item(item), Peer::Worker(_)) => self.on_item(item, out),
+            (Message::ItemsTaken(taken), Peer::Worker(_)) => {
+                self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
+            }
             (Message::Define(define), _) => self.define(define),
             (Message::CancelTask(cancel), Peer::Worker(_)) => self.on_cancel(&cancel, out),
             (Message::Fetch(fetch), Peer::Worker(worker)) => {
@@ -350,6 +383,9 @@ impl WorkerCore {
             (Message::ActorStarted(started), Peer::Node) => {
                 self.callers.on_started(started.actor, started.worker, started.concurrency);
                 self.dispatch_actor(started.actor, out);
+            }
+            (Message::ActorRestarting(restarting), Peer::Node) => {
+                self.on_actor_restarting(restarting.actor, &restarting.reason, out);
             }
             (Message::ActorDead(dead), Peer::Node) => {
                 self.on_actor_dead(dead.actor, dead.failure, out);
@@ -433,10 +469,12 @@ impl WorkerCore {
             for index in 0..pending.spec.returns {
                 self.resolve(task.object(index), Outcome::Failed(failure.clone()), &[], out);
             }
+            self.end_stream(task, Some(failure), out);
         } else {
             for (index, value) in (0..).zip(reply.returns) {
                 self.resolve(task.object(index), value.outcome, &value.contained, out);
             }
+            self.end_stream(task, None, out);
         }
         self.end_uses(&pending.spec, out);
     }
@@ -500,6 +538,24 @@ impl WorkerCore {
         self.leases.enqueue_front(shape, number);
     }
 
+    /// Calls in flight may have been executed: they are made again within their retries, in their order.
+    fn on_actor_restarting(&mut self, actor: ActorId, reason: &str, out: &mut Actions) {
+        for number in self.callers.on_restarting(actor).into_iter().rev() {
+            let Some(pending) = self.pendings.get_mut(number) else { continue };
+            let task = pending.spec.task;
+            if pending.cancelled {
+                self.fail(number, &cancelled_failure(task), out);
+            } else if pending.retries == 0 {
+                let failure = restarting_failure(&pending.spec, reason);
+                self.fail(number, &failure, out);
+            } else {
+                pending.retries -= i32::from(pending.retries > 0);
+                pending.state = State::Queued;
+                self.callers.enqueue_front(actor, number);
+            }
+        }
+    }
+
     fn on_actor_dead(&mut self, actor: ActorId, failure: Failure, out: &mut Actions) {
         for number in self.callers.on_dead(actor, failure.clone()) {
             let cancelled = self.pendings.get(number).is_some_and(|p| p.cancelled);
@@ -518,10 +574,19 @@ impl WorkerCore {
     }
 
     /// Ends an actor now. Calls that this process makes from here on fail at once; `title` names it in their errors.
-    pub fn kill_actor(&mut self, actor: ActorId, title: &str, out: &mut Actions) {
-        let message = format!("{title} was ended by weft.kill()");
-        self.callers.refuse(actor, Failure::new(FailureCode::ActorDied, message));
-        send(out, Peer::Node, KillActor { actor });
+    /// An actor that may restart starts again if it has restarts left.
+    pub fn kill_actor(&mut self, actor: ActorId, title: &str, may_restart: bool, out: &mut Actions) {
+        if !may_restart {
+            let message = format!("{title} was ended by weft.kill()");
+            self.callers.refuse(actor, Failure::new(FailureCode::ActorDied, message));
+        }
+        send(out, Peer::Node, KillActor { actor, may_restart: Some(may_restart) });
+    }
+
+    /// Calls of this process to an actor that have not ended.
+    #[must_use]
+    pub fn pending_calls(&self, actor: ActorId) -> usize {
+        self.callers.pending_calls(actor)
     }
 
     /// Where an actor is, as far as this process knows.
@@ -571,7 +636,11 @@ impl WorkerCore {
     /// Handles were dropped for the last time.
     pub fn on_handles_dropped(&mut self, objects: &[ObjectId], out: &mut Actions) {
         for object in objects {
-            self.ownership.on_handle_dropped(*object, out);
+            if *object == object.task.reader() {
+                self.drop_stream(object.task, out);
+            } else {
+                self.ownership.on_handle_dropped(*object, out);
+            }
         }
     }
 
@@ -584,6 +653,12 @@ impl WorkerCore {
     #[must_use]
     pub fn pending_tasks(&self) -> usize {
         self.pendings.len()
+    }
+
+    /// Streaming tasks that have not ended or are not read to their end.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
     }
 
     /// Leases held.
@@ -635,6 +710,17 @@ fn crashed_failure(spec: &TaskSpec, reason: &str) -> Failure {
         FailureCode::WorkerCrashed,
         format!(
             "the worker that ran {}() ended unexpectedly: {reason}. The task may have been executed in part; no retry is left (max_retries={})",
+            spec.name.as_str(),
+            spec.retries
+        ),
+    )
+}
+
+fn restarting_failure(spec: &TaskSpec, reason: &str) -> Failure {
+    Failure::new(
+        FailureCode::ActorUnavailable,
+        format!(
+            "the process of the actor {reason} while {}() was on its way or running; the actor restarts. The call may have been executed in part; no retry is left (max_task_retries={})",
             spec.name.as_str(),
             spec.retries
         ),

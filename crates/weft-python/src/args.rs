@@ -15,7 +15,7 @@ use weft_runtime::wire::message::Outcome;
 use weft_runtime::wire::{Blob, ObjectId};
 
 use crate::object_ref::{ObjectRef, ids, serialising};
-use crate::values::{Encoded, Source, decode_inline, encode, encode_plain};
+use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain};
 
 /// Encoded arguments.
 pub struct Arguments {
@@ -230,6 +230,7 @@ impl<'a> Block<'a> {
             slot: met.stored.as_ref(),
             outcome: &dependency.outcome,
             met: Rc::new(met.contained.clone()),
+            access: Access::Shared,
         }
         .decode(py)
     }

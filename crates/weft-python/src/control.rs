@@ -31,14 +31,16 @@ pub fn start(
     namespace: String,
     log_to_driver: bool,
     random: u64,
+    local_mode: bool,
 ) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
     }
     let python = python_version(py);
     let place = base_directory.clone();
+    let total = ResourceSet::from_amounts(resources);
     let options = NodeOptions {
-        resources: ResourceSet::from_amounts(resources),
+        resources: total.clone(),
         pool_size,
         store_bytes,
         inline_bytes,
@@ -61,6 +63,9 @@ pub fn start(
                 "weft cannot start in {place} (set WEFT_TMPDIR to another directory): {error}"
             ))
         })?;
+    if local_mode {
+        client.enter_local_mode(total);
+    }
     let directory = node.directory().to_string_lossy().into_owned();
     let session = Session { client, node: Mutex::new(Some(node)), is_worker: false };
     session::replace(Some(Arc::new(session)));
@@ -76,6 +81,9 @@ fn python_version(py: Python<'_>) -> String {
 #[pyfunction]
 pub fn stop(py: Python<'_>) {
     let Some(session) = session::replace(None) else { return };
+    if session.client.is_local() {
+        crate::local::end_all(py);
+    }
     py.detach(|| {
         session.client.close();
         if let Some(mut node) = session.node.lock().take() {
@@ -119,10 +127,10 @@ fn ask(
 
 /// Ends an actor now; `title` names it in the errors of later calls.
 #[pyfunction]
-pub fn kill_actor(actor: &Bound<'_, ObjectRef>, title: &str) -> PyResult<()> {
+pub fn kill_actor(actor: &Bound<'_, ObjectRef>, title: &str, may_restart: bool) -> PyResult<()> {
     let this = actor.get();
     this.check_session()?;
-    this.client.step(|core, out| core.kill_actor(this.id.task, title, out));
+    this.client.step(|core, out| core.kill_actor(this.id.task, title, may_restart, out));
     this.client.flush_now();
     Ok(())
 }

@@ -14,14 +14,15 @@ use weft_runtime::wire::message::{Define, Failure, FailureCode, Outcome, Return,
 use weft_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
+use crate::generator::drain;
 use crate::object_ref::{ObjectRef, deserialising, ids};
 use crate::session::{self, Current};
 use crate::values::{encode, encode_plain};
 
-/// A function and the exception classes its options want retried.
+/// A function or class, and what its options say beside.
 struct Loaded {
-    function: Py<PyAny>,
-    retry_on: Py<PyAny>,
+    target: Py<PyAny>,
+    extra: Py<PyAny>,
 }
 
 thread_local! {
@@ -49,10 +50,10 @@ pub fn load<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
     let known = FUNCTIONS.with_borrow(|functions| {
         let loaded = functions.get(&function)?;
-        Some((loaded.function.clone_ref(py), loaded.retry_on.clone_ref(py)))
+        Some((loaded.target.clone_ref(py), loaded.extra.clone_ref(py)))
     });
-    if let Some((function, retry_on)) = known {
-        return Ok((function.into_bound(py), retry_on.into_bound(py)));
+    if let Some((target, extra)) = known {
+        return Ok((target.into_bound(py), extra.into_bound(py)));
     }
     let (define, met) = client
         .step(|core, _| {
@@ -63,10 +64,10 @@ pub fn load<'py>(
         })
         .ok_or_else(|| PyValueError::new_err("the code of this task never came: this is a defect of weft"))?;
     let pair = unpickle(py, client, &define, &met)?;
-    let (target, retry_on): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
-    let loaded = Loaded { function: target.clone().unbind(), retry_on: retry_on.clone().unbind() };
+    let (target, extra): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
+    let loaded = Loaded { target: target.clone().unbind(), extra: extra.clone().unbind() };
     FUNCTIONS.with_borrow_mut(|functions| functions.insert(function, loaded));
-    Ok((target, retry_on))
+    Ok((target, extra))
 }
 
 fn unpickle<'py>(
@@ -97,10 +98,13 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
         name: spec.title.as_ref().unwrap_or(&spec.name).clone(),
         function: spec.function,
         gpus: incoming.push.gpus.clone(),
+        actor: local_actor_of(client, spec.kind),
     }));
     let mut retry_on = None;
     let result = (|| {
-        crate::worker::set_visible_gpus(py, &incoming.push.gpus)?;
+        if !client.is_local() {
+            crate::worker::set_visible_gpus(py, &incoming.push.gpus)?;
+        }
         let target = match callee {
             Callee::Function => {
                 let (function, retried) = load(py, client, spec.function)?;
@@ -110,13 +114,34 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
             Callee::Actor(actor) => method(py, actor, spec.name.as_str())?,
         };
         let (args, kwargs) = decode_arguments(py, client, &incoming)?;
-        target.call(args, kwargs.as_ref())
+        let value = target.call(args, kwargs.as_ref())?;
+        if spec.stream.is_some() { drain(py, client, &incoming, &value) } else { Ok(value) }
     })();
+    let exit = result.as_ref().err().and_then(|error| actor_exit(py, error));
     let ended = end(py, client, &incoming, result, retry_on.as_ref(), time().since(start));
+    if let Some(why) = exit {
+        crate::worker::leave_actor(client, spec.task, spec.kind, &why);
+        if !client.is_local() {
+            crate::worker::wait_for_end(py, client);
+        }
+    }
     crate::worker::clear_interrupt(spec.task);
     crate::worker::end_line(py);
     session::set_task(None);
     ended
+}
+
+fn local_actor_of(client: &Client, kind: TaskKind) -> Option<TaskId> {
+    match kind {
+        TaskKind::Method(actor) if client.is_local() => Some(actor),
+        _ => None,
+    }
+}
+
+/// Why the actor ends, if that is what the exception means.
+fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
+    let kind = py.import("weft._worker").and_then(|module| module.getattr("ActorExit")).ok()?;
+    error.is_instance(py, &kind).then(|| error.value(py).to_string())
 }
 
 /// A method of an actor, or one of the built-in ones.
@@ -226,7 +251,11 @@ fn pack(
     }
 }
 
-fn pack_one(
+/// One value for its owner: encoded, and stored if it is large.
+///
+/// # Errors
+/// A `TypeError` when it cannot be pickled.
+pub fn pack_one(
     py: Python<'_>,
     client: &Arc<Client>,
     value: &Bound<'_, PyAny>,

@@ -19,7 +19,6 @@ use weft_runtime::client::Hooks;
 use weft_runtime::logs::Sink;
 use weft_runtime::wire::{ObjectId, TaskId};
 
-use crate::object_ref::ObjectRef;
 use crate::session;
 
 static WATCHERS: LazyLock<Mutex<FxHashMap<ObjectId, Vec<Py<PyAny>>>>> = LazyLock::new(Mutex::default);
@@ -72,12 +71,6 @@ pub fn take_interrupt() -> Option<PyErr> {
     INTERRUPT.take()
 }
 
-/// Whether the reference is a pending call of an actor.
-pub fn is_actor_call(reference: &ObjectRef) -> bool {
-    let task = reference.id.task;
-    reference.client.step(|core, _| core.is_actor_call(task))
-}
-
 /// The engine's way into Python for one client.
 pub struct PythonHooks {
     pub is_worker: bool,
@@ -95,6 +88,10 @@ impl Hooks for PythonHooks {
     }
 
     fn on_interrupt(&self, task: TaskId, force: bool) {
+        if !self.is_worker {
+            // In local mode: the code that runs asks `is_canceled()`, or is a coroutine.
+            return Python::attach(|py| crate::worker::cancel_in_loop(py, task));
+        }
         if force {
             crate::worker::end_process();
         }
@@ -132,6 +129,10 @@ impl Hooks for PythonHooks {
                 true
             }
         })
+    }
+
+    fn on_actor_end(&self, actor: TaskId, in_order: bool) {
+        Python::attach(|py| crate::local::on_actor_end(py, actor, in_order));
     }
 
     fn on_end(&self, _reason: &str) {

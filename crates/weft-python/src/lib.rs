@@ -6,7 +6,9 @@
 mod args;
 mod control;
 mod execute;
+mod generator;
 mod hooks;
+mod local;
 mod object_ref;
 mod session;
 mod submit;
@@ -20,6 +22,7 @@ use pyo3::prelude::*;
 fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<object_ref::ObjectRef>()?;
+    module.add_class::<generator::ObjectRefGenerator>()?;
     module.add_class::<values::View>()?;
     module.add_class::<submit::Exported>()?;
     module.add_class::<submit::TaskSubmitter>()?;
@@ -28,6 +31,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(object_ref::_met, module)?)?;
     module.add_function(wrap_pyfunction!(object_ref::_out_of_band, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::get, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::take, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::wait, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::is_ready, module)?)?;
@@ -55,6 +59,13 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(worker::loop_calls, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_returned, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_raised, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::call_exits, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::has_groups, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::local_calls, module)?)?;
+    module.add_function(wrap_pyfunction!(local::local_actor, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::call_may_yield, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::call_yielded, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::call_streamed, module)?)?;
     module.add_function(wrap_pyfunction!(worker::should_interrupt, module)?)?;
     module.add_function(wrap_pyfunction!(worker::line_begun, module)?)?;
     module.add_function(wrap_pyfunction!(worker::current_task, module)?)?;

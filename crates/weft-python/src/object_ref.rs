@@ -50,11 +50,17 @@ impl ObjectRef {
         }
     }
 
-    /// Refuses references of an earlier session.
+    /// Refuses references of an earlier session, and those whose value was taken.
     pub fn check_session(&self) -> PyResult<()> {
         if self.client.is_closed() {
             return Err(PyValueError::new_err(format!(
                 "{} belongs to a session that has ended (weft.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
+                self.__repr__()
+            )));
+        }
+        if self.slot.is_taken() {
+            return Err(PyValueError::new_err(format!(
+                "the value of {} was taken with weft.take() and may have been changed since: use weft.get(ref, copy=True) to keep the object",
                 self.__repr__()
             )));
         }

@@ -32,6 +32,8 @@ pub struct Current {
     pub function: FunctionId,
     /// GPUs of its lease.
     pub gpus: Vec<u32>,
+    /// The actor it is a call of; only known in local mode, where one process has many.
+    pub actor: Option<TaskId>,
 }
 
 thread_local! {

@@ -10,10 +10,11 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::client::Client;
 use weft_runtime::protocol::ownership::Slot;
 use weft_runtime::protocol::worker::ActorDemand;
-use weft_runtime::wire::message::{Define, TaskKind, TaskSpec};
-use weft_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId};
+use weft_runtime::wire::message::{Define, FailureCode, Streaming, TaskKind, TaskSpec};
+use weft_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId};
 
 use crate::args::{Arguments, encode_arguments, explain};
+use crate::generator::ObjectRefGenerator;
 use crate::object_ref::{ObjectRef, ids, serialising};
 use crate::session;
 
@@ -31,21 +32,22 @@ struct Arity {
 pub struct Exported {
     target: Py<PyAny>,
     name: Name,
-    retry_on: Py<PyAny>,
+    /// Of a function: the exception classes its options want retried. Of a class: the options its handles know.
+    extra: Py<PyAny>,
     sent: Mutex<Option<(Weak<Client>, FunctionId)>>,
 }
 
 #[pymethods]
 impl Exported {
     #[new]
-    fn new(target: Py<PyAny>, name: &str, retry_on: Py<PyAny>) -> Self {
-        Self { target, name: Name::from(name), retry_on, sent: Mutex::new(None) }
+    fn new(target: Py<PyAny>, name: &str, extra: Py<PyAny>) -> Self {
+        Self { target, name: Name::from(name), extra, sent: Mutex::new(None) }
     }
 
     /// Cycles through the user's module are collected: otherwise its files would never be flushed.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.target)?;
-        visit.call(&self.retry_on)?;
+        visit.call(&self.extra)?;
         Ok(())
     }
 }
@@ -61,7 +63,7 @@ impl Exported {
         let mut found = Vec::new();
         let options = PyDict::new(py);
         options.set_item("protocol", 5)?;
-        let pair = (self.target.bind(py), self.retry_on.bind(py));
+        let pair = (self.target.bind(py), self.extra.bind(py));
         let pickled = serialising(&mut found, || {
             py.import("cloudpickle")?.getattr("dumps")?.call((pair,), Some(&options))
         })
@@ -87,8 +89,11 @@ pub struct TaskSubmitter {
     name: Name,
     resources: ResourceSet,
     returns: u32,
+    stream: Option<(u32, bool)>,
     retries: i32,
     retry_exceptions: bool,
+    /// Executions of the function after which a worker ends; zero for no limit.
+    max_calls: u32,
     arity: Arity,
     /// Raises `TypeError` for arguments that do not fit the signature.
     check: Py<PyAny>,
@@ -104,8 +109,10 @@ impl TaskSubmitter {
         name: &str,
         resources: Vec<(String, f64)>,
         returns: u32,
+        stream: Option<(u32, bool)>,
         retries: i32,
         retry_exceptions: bool,
+        max_calls: u32,
         arity: (usize, usize, bool),
         check: Py<PyAny>,
     ) -> Self {
@@ -114,8 +121,10 @@ impl TaskSubmitter {
             name: Name::from(name),
             resources: ResourceSet::from_amounts(resources),
             returns,
+            stream,
             retries,
             retry_exceptions,
+            max_calls,
             arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
             check,
             shape: Mutex::new(None),
@@ -154,8 +163,12 @@ impl TaskSubmitter {
             references: references.clone(),
             retries: self.retries,
             retry_exceptions: self.retry_exceptions,
-            concurrency: 0,
+            concurrency: self.max_calls,
             title: None,
+            stream: streaming(self.stream),
+            group: None,
+            groups: None,
+            unordered: None,
         };
         submit(py, &client, spec)
     }
@@ -190,14 +203,31 @@ fn check_arguments(
     Ok(())
 }
 
+/// `(items that may be unread, whether all are read at the end)`
+fn streaming(options: Option<(u32, bool)>) -> Option<Streaming> {
+    options.map(|(backpressure, dynamic)| Streaming { backpressure, dynamic })
+}
+
+/// In local mode what was submitted runs now.
+fn run_if_local(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
+    if client.is_local() { crate::local::run_queued(py, client) } else { Ok(()) }
+}
+
 fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResult<Bound<'py, PyAny>> {
     let (task, returns) = (spec.task, spec.returns);
     let parent = session::task_id();
     let spec = Arc::new(spec);
+    if spec.stream.is_some_and(|options| !options.dynamic) {
+        client.step(|core, out| core.submit(spec, [Arc::new(Slot::default())], parent, out));
+        let reader = ObjectRefGenerator::new(task, client.clone()).ok_or_else(session::not_started)?;
+        run_if_local(py, client)?;
+        return Ok(Bound::new(py, reader)?.into_any());
+    }
     if returns == 1 {
         let slot = Arc::new(Slot::default());
         let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
         client.step(|core, out| core.submit(spec, [slot], parent, out));
+        run_if_local(py, client)?;
         return Ok(reference.into_bound(py)?.into_any());
     }
     let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
@@ -206,10 +236,25 @@ fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResul
         .map(|(index, slot)| ObjectRef::new(task.object(index), slot.clone(), client.clone()).into_bound(py))
         .collect::<PyResult<Vec<_>>>()?;
     client.step(|core, out| core.submit(spec, slots, parent, out));
+    run_if_local(py, client)?;
     if returns == 0 {
         return Ok(py.None().into_bound(py));
     }
     Ok(PyList::new(py, refs)?.into_any())
+}
+
+/// How calls of a method are made, beside what they share with tasks.
+#[derive(FromPyObject)]
+struct Calling {
+    /// Concurrency group, by its place among the actor's; `None` for the default one.
+    #[pyo3(item(0))]
+    group: Option<u32>,
+    /// The call does not wait for earlier ones.
+    #[pyo3(item(1))]
+    is_unordered: bool,
+    /// Calls of this process to the actor that may be pending; negative for no limit.
+    #[pyo3(item(2))]
+    pending_max: i64,
 }
 
 /// `.remote` of one method of one actor.
@@ -219,8 +264,10 @@ pub struct MethodSubmitter {
     name: Name,
     title: Option<Name>,
     returns: u32,
+    stream: Option<(u32, bool)>,
     retries: i32,
     retry_exceptions: bool,
+    calling: Calling,
     arity: Arity,
     check: Py<PyAny>,
 }
@@ -234,8 +281,10 @@ impl MethodSubmitter {
         name: &str,
         title: Option<&str>,
         returns: u32,
+        stream: Option<(u32, bool)>,
         retries: i32,
         retry_exceptions: bool,
+        calling: Calling,
         arity: (usize, usize, bool),
         check: Py<PyAny>,
     ) -> Self {
@@ -244,8 +293,10 @@ impl MethodSubmitter {
             name: Name::from(name),
             title: title.map(Name::from),
             returns,
+            stream,
             retries,
             retry_exceptions,
+            calling,
             arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
             check,
         }
@@ -269,6 +320,7 @@ impl MethodSubmitter {
         let actor = self.actor.get();
         actor.check_session()?;
         let client = &actor.client;
+        self.check_room(py, client, actor.id.task)?;
         let arguments = encode_arguments(client, args, kwargs)?;
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
@@ -284,10 +336,34 @@ impl MethodSubmitter {
             retry_exceptions: self.retry_exceptions,
             concurrency: 0,
             title: self.title.clone(),
+            stream: streaming(self.stream),
+            group: self.calling.group,
+            groups: None,
+            unordered: self.calling.is_unordered.then_some(true),
         };
         submit(py, client, spec)
     }
 }
+
+impl MethodSubmitter {
+    /// Refuses a call when too many are pending.
+    fn check_room(&self, py: Python<'_>, client: &Client, actor: TaskId) -> PyResult<()> {
+        let Ok(most) = usize::try_from(self.calling.pending_max) else { return Ok(()) };
+        let pending = client.step(|core, _| core.pending_calls(actor));
+        if pending < most {
+            return Ok(());
+        }
+        let code = FailureCode::PendingCallsLimit as u8;
+        let text = format!(
+            "{pending} calls to the actor are pending and max_pending_calls is {most}: get some results first, or raise the limit"
+        );
+        Err(crate::verbs::system_error(py, code, &text))
+    }
+}
+
+/// What an actor is beside its class and resources: calls at a time, places per concurrency group, restarts, whether
+/// it outlives its owner.
+type ActorMakeup = (u32, Option<Vec<u32>>, i32, bool);
 
 /// Creates an actor and returns the reference behind its handle.
 #[pyfunction]
@@ -300,9 +376,10 @@ pub fn create_actor(
     title: &str,
     placement: Vec<(String, f64)>,
     lifetime: Vec<(String, f64)>,
-    concurrency: u32,
+    makeup: ActorMakeup,
     name: Option<(String, String, Vec<u8>)>,
 ) -> PyResult<ObjectRef> {
+    let (concurrency, groups, restarts, detached) = makeup;
     let client = session::client(py)?;
     let function = exported.get().define(py, &client)?;
     let arguments = encode_arguments(&client, args, kwargs)?;
@@ -324,14 +401,21 @@ pub fn create_actor(
         retry_exceptions: false,
         concurrency,
         title: None,
+        stream: None,
+        group: None,
+        groups: groups.map(Vec::into_boxed_slice),
+        unordered: None,
     };
     let demand = ActorDemand {
         placement: ResourceSet::from_amounts(placement),
         lifetime: ResourceSet::from_amounts(lifetime),
+        restarts,
+        detached,
     };
     let slot = Arc::new(Slot::default());
     let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
     client.step(|core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     client.flush_now();
+    run_if_local(py, &client)?;
     Ok(reference)
 }

@@ -14,10 +14,11 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use weft_runtime::client::Client;
 use weft_runtime::protocol::execution::Met;
 use weft_runtime::protocol::ownership::Slot;
+use weft_runtime::store::PrivateCopy;
 use weft_runtime::wire::message::{Location, Outcome};
 use weft_runtime::wire::value::{BUFFER_ALIGNMENT, FORMAT_BYTES, FORMAT_PICKLE5, FORMAT_PLAIN};
 use weft_runtime::wire::{Blob, ObjectId};
@@ -317,7 +318,18 @@ fn store_full(py: Python<'_>, message: String) -> PyErr {
     crate::verbs::system_error(py, 8, &message)
 }
 
-/// Read-only memory of a value, for `pickle` to build arrays on. Keeps the value alive.
+/// Whose memory the arrays of a value are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody's: read-only, in place.
+    Shared,
+    /// This process's: writable; pages are copied when they are written to.
+    Private,
+    /// The value itself, of which nobody else knows: writable, in place.
+    Sole,
+}
+
+/// Memory of a value, for `pickle` to build arrays on. Keeps the value alive.
 #[pyclass(frozen, weakref, module = "weft._weft")]
 pub struct View {
     keep: Keep,
@@ -327,7 +339,14 @@ pub struct View {
 
 enum Keep {
     Inline(Blob),
-    Stored { client: Arc<Client>, object: ObjectId, slot: Arc<Slot>, location: Location },
+    Stored {
+        client: Arc<Client>,
+        object: ObjectId,
+        slot: Arc<Slot>,
+        location: Location,
+        access: Access,
+        private: Option<Arc<PrivateCopy>>,
+    },
 }
 
 impl Drop for View {
@@ -344,15 +363,15 @@ impl View {
         if view.is_null() {
             return Err(PyBufferError::new_err("no buffer to fill"));
         }
-        let bytes = slf.get().bytes();
-        // SAFETY: the memory lives as long as `slf`, which the filled buffer keeps; it is declared read-only.
+        let (pointer, is_read_only) = slf.get().memory();
+        // SAFETY: the memory lives as long as `slf`, which the filled buffer keeps; what is shared is declared read-only.
         let result = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,
                 slf.as_ptr(),
-                bytes.as_ptr().cast_mut().cast::<c_void>(),
-                bytes.len() as ffi::Py_ssize_t,
-                1,
+                pointer.cast::<c_void>(),
+                slf.get().length as ffi::Py_ssize_t,
+                c_int::from(is_read_only),
                 flags,
             )
         };
@@ -363,12 +382,20 @@ impl View {
 }
 
 impl View {
-    fn bytes(&self) -> &[u8] {
-        let all = match &self.keep {
-            Keep::Inline(blob) => blob.as_slice(),
-            Keep::Stored { client, location, .. } => client.mapping().bytes(location.offset, location.length),
+    /// Where it begins, and whether it must not be written to.
+    fn memory(&self) -> (*mut u8, bool) {
+        let (pointer, is_read_only) = match &self.keep {
+            Keep::Inline(blob) => (blob.as_slice().as_ptr().cast_mut(), true),
+            Keep::Stored { private: Some(copy), .. } => (copy.pointer(), false),
+            Keep::Stored { client, location, access: Access::Sole, .. } => {
+                (client.mapping().pointer(location.offset, location.length), false)
+            }
+            Keep::Stored { client, location, .. } => {
+                (client.mapping().bytes(location.offset, location.length).as_ptr().cast_mut(), true)
+            }
         };
-        &all[self.start..self.start + self.length]
+        // SAFETY: a view lies inside its value; `view` checks that.
+        (unsafe { pointer.add(self.start) }, is_read_only)
     }
 }
 
@@ -380,10 +407,42 @@ pub struct Source<'a> {
     pub outcome: &'a Outcome,
     /// References inside the value.
     pub met: Rc<Vec<Met>>,
+    pub access: Access,
 }
 
 impl Source<'_> {
-    fn view(&self, start: usize, length: usize) -> View {
+    /// A part of the value for an array.
+    fn part<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        length: usize,
+        private: Option<&Arc<PrivateCopy>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = self.bytes()?.get(start..start + length).ok_or_else(garbled)?;
+        if self.access != Access::Shared && matches!(self.outcome, Outcome::Inline(_)) {
+            return Ok(PyByteArray::new(py, bytes).into_any());
+        }
+        Ok(Bound::new(py, self.view(start, length, private))?.into_any())
+    }
+
+    fn bytes(&self) -> PyResult<&[u8]> {
+        match self.outcome {
+            Outcome::Inline(blob) => Ok(blob.as_slice()),
+            Outcome::Stored(at) => Ok(self.client.mapping().bytes(at.offset, at.length)),
+            Outcome::Failed(_) => Err(garbled()),
+        }
+    }
+
+    /// The memory that arrays of this value write to, if it is not the value's own.
+    fn private(&self) -> PyResult<Option<Arc<PrivateCopy>>> {
+        let (Access::Private, Outcome::Stored(at)) = (self.access, self.outcome) else { return Ok(None) };
+        let copy = self.client.mapping().private_copy(at.offset, at.length);
+        let copy = copy.map_err(|error| pyo3::exceptions::PyMemoryError::new_err(error.to_string()))?;
+        Ok(Some(Arc::new(copy)))
+    }
+
+    fn view(&self, start: usize, length: usize, private: Option<&Arc<PrivateCopy>>) -> View {
         let keep = match (self.outcome, self.slot) {
             (Outcome::Stored(location), Some(slot)) => {
                 slot.acquire();
@@ -392,6 +451,8 @@ impl Source<'_> {
                     object: self.object,
                     slot: slot.clone(),
                     location: *location,
+                    access: self.access,
+                    private: private.cloned(),
                 }
             }
             (Outcome::Inline(blob), _) => Keep::Inline(blob.clone()),
@@ -405,11 +466,7 @@ impl Source<'_> {
     /// # Errors
     /// What unpickling raised.
     pub fn decode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let bytes = match self.outcome {
-            Outcome::Inline(blob) => blob.as_slice(),
-            Outcome::Stored(at) => self.client.mapping().bytes(at.offset, at.length),
-            Outcome::Failed(_) => return Err(garbled()),
-        };
+        let bytes = self.bytes()?;
         match bytes.first() {
             Some(&FORMAT_PLAIN) => Reader { bytes: &bytes[1..] }.value(py),
             Some(&FORMAT_BYTES) => Ok(PyBytes::new(py, &bytes[BYTES_HEAD..]).into_any()),
@@ -425,11 +482,12 @@ impl Source<'_> {
         let mut at = head_bytes(count) + pickle_length;
         let pickle = PyBytes::new(py, bytes.get(head_bytes(count)..at).ok_or_else(garbled)?);
         let views = PyList::empty(py);
+        let private = if count > 0 { self.private()? } else { None };
         for _ in 0..count {
             let length = u64::from_le_bytes(head.number()?) as usize;
             let start = at.next_multiple_of(BUFFER_ALIGNMENT);
             at = start + length;
-            views.append(Bound::new(py, self.view(start, length))?)?;
+            views.append(self.part(py, start, length, private.as_ref())?)?;
         }
         let loads = imported(py, &PICKLE_LOADS, "pickle", "loads")?;
         let read = || {
@@ -455,6 +513,7 @@ pub fn decode_inline<'py>(
         return Reader { bytes: &bytes[1..] }.value(py);
     }
     let outcome = Outcome::Inline(Blob::from(bytes));
-    Source { client, object: ObjectId::default(), slot: None, outcome: &outcome, met: Rc::new(met.to_vec()) }
-        .decode(py)
+    let met = Rc::new(met.to_vec());
+    let object = ObjectId::default();
+    Source { client, object, slot: None, outcome: &outcome, met, access: Access::Shared }.decode(py)
 }

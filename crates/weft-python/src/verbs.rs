@@ -1,5 +1,6 @@
 //! `get`, `put`, `wait`, `cancel`: the verbs on references.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +13,11 @@ use weft_runtime::protocol::time::Instant;
 use weft_runtime::wire::message::{Failure, FailureCode, Outcome};
 
 use crate::args::{explain, put_encoded};
+use crate::generator::ObjectRefGenerator;
 use crate::hooks;
 use crate::object_ref::ObjectRef;
 use crate::session;
-use crate::values::{Source, encode, encode_plain};
+use crate::values::{Access, Source, encode, encode_plain};
 
 /// A wait inside a task that lasts longer than this (nanoseconds) lends the task's CPU to others.
 const BLOCKED_AFTER_NANOS: u64 = 1_000_000;
@@ -52,7 +54,7 @@ fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 ///
 /// # Errors
 /// The task's exception.
-pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef) -> PyResult<Bound<'py, PyAny>> {
+pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
     let outcome = reference.slot.outcome().expect("only called when it is there");
     if let Outcome::Failed(failure) = outcome {
         return Err(failure_error(py, failure));
@@ -68,7 +70,7 @@ pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef) -> PyResult<Bound<'
         Vec::new()
     };
     let slot = Some(&reference.slot);
-    Source { client, object: reference.id, slot, outcome, met: Rc::new(met) }.decode(py)
+    Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
 }
 
 /// Plain values hold no references; looking is cheaper than asking the table.
@@ -102,6 +104,12 @@ pub fn wait_for(
     mut is_done: impl FnMut() -> bool + Send,
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
+    if client.is_local() {
+        // Nobody else advances the generators of this process.
+        while !is_done() && crate::local::advance_stream(py, client, None) {
+            py.check_signals()?;
+        }
+    }
     let lends = hooks::lends_cpu();
     let waited = py.detach(|| {
         if lends {
@@ -142,18 +150,20 @@ fn need(client: &Arc<Client>, refs: &[Bound<'_, ObjectRef>]) {
     }
 }
 
-/// get(refs, *, timeout=None)
+/// get(refs, *, timeout=None, copy=False)
 /// --
 ///
 /// Waits for one reference or a list of them and returns the value or the list of values. See `weft.get`.
 #[pyfunction]
-#[pyo3(signature = (refs, *, timeout=None, _use_object_store=false))]
+#[pyo3(signature = (refs, *, timeout=None, copy=false, _use_object_store=false))]
 pub fn get<'py>(
     py: Python<'py>,
     refs: &Bound<'py, PyAny>,
     timeout: Option<f64>,
+    copy: bool,
     _use_object_store: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let access = if copy { Access::Private } else { Access::Shared };
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let this = reference.get();
         if this.slot.outcome().is_none() {
@@ -162,7 +172,7 @@ pub fn get<'py>(
         } else {
             this.check_session()?;
         }
-        return value_of(py, this);
+        return value_of(py, this, access);
     }
     let list = references(refs, "get")?;
     let client = session::client(py)?;
@@ -170,8 +180,36 @@ pub fn get<'py>(
         reference.get().check_session()?;
     }
     wait_all(py, &client, &list, timeout)?;
-    let values = list.iter().map(|r| value_of(py, r.get())).collect::<PyResult<Vec<_>>>()?;
+    let values = list.iter().map(|r| value_of(py, r.get(), access)).collect::<PyResult<Vec<_>>>()?;
     Ok(PyList::new(py, values)?.into_any())
+}
+
+/// take(ref, *, timeout=None)
+/// --
+///
+/// Waits for a reference and gives its value to change: in place when nobody else knows the object. See `weft.take`.
+#[pyfunction]
+#[pyo3(signature = (r#ref, *, timeout=None))]
+pub fn take<'py>(
+    py: Python<'py>,
+    r#ref: &Bound<'py, PyAny>,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Ok(reference) = r#ref.cast_exact::<ObjectRef>() else {
+        let kind = r#ref.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("weft.take() takes an ObjectRef, not {kind}")));
+    };
+    let this = reference.get();
+    this.check_session()?;
+    wait_all(py, &this.client, std::slice::from_ref(reference), timeout)?;
+    let is_sole = this.slot.handles() == 1 && this.client.step(|core, _| core.ownership().is_sole(this.id));
+    let access = if is_sole { Access::Sole } else { Access::Private };
+    let value = value_of(py, this, access)?;
+    // Views of the value may be written to from now on: nobody may find them through the reference.
+    if is_sole && this.slot.handles() > 1 {
+        this.slot.mark_taken();
+    }
+    Ok(value)
 }
 
 fn references<'py>(refs: &Bound<'py, PyAny>, verb: &str) -> PyResult<Vec<Bound<'py, ObjectRef>>> {
@@ -283,7 +321,9 @@ pub fn wait<'py>(
     let mut has_foreign = false;
     let mut ready_at = Vec::new();
     for (at, item) in list.iter().enumerate() {
-        let item = checked(&item)?;
+        let Ok(item) = item.cast_exact::<ObjectRef>() else {
+            return wait_mixed(py, list, wanted, timeout);
+        };
         let this = item.get();
         if !this.slot.mark(pass) {
             return Err(PyValueError::new_err(format!(
@@ -300,8 +340,10 @@ pub fn wait<'py>(
             ready_at.push(at);
         }
     }
-    if client.is_closed() {
-        checked(&list.get_item(0)?)?.get().check_session()?;
+    if client.is_closed()
+        && let Ok(first) = list.get_item(0)?.cast_exact::<ObjectRef>()
+    {
+        first.get().check_session()?;
     }
     if ready_at.len() < wanted {
         let items: Vec<_> =
@@ -328,6 +370,46 @@ pub fn wait<'py>(
         return Ok((ready, list.get_slice(from, list.len())));
     }
     append_part(&rest, list, from, list.len())?;
+    Ok((ready, rest))
+}
+
+/// `wait` on a list with generators in it: one of those is ready when its next item is, or its end.
+fn wait_mixed<'py>(
+    py: Python<'py>,
+    list: &Bound<'py, PyList>,
+    wanted: usize,
+    timeout: Option<f64>,
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let client = session::client(py)?;
+    let mut slots = Vec::with_capacity(list.len());
+    let mut seen = HashSet::new();
+    for item in list {
+        let (id, slot) = if let Ok(reader) = item.cast_exact::<ObjectRefGenerator>() {
+            reader.get().check_session()?;
+            (reader.get().task().reader(), reader.get().head_slot())
+        } else {
+            let reference = checked(&item)?;
+            reference.get().check_session()?;
+            need(&client, std::slice::from_ref(reference));
+            (reference.get().id, reference.get().slot.clone())
+        };
+        if !seen.insert(id) {
+            let twice = item.repr()?;
+            return Err(PyValueError::new_err(format!(
+                "weft.wait() takes each reference once; {twice} is there twice"
+            )));
+        }
+        slots.push(slot);
+    }
+    let count_ready = || slots.iter().filter(|slot| slot.outcome().is_some()).take(wanted).count();
+    if count_ready() < wanted {
+        wait_for(py, &client, || count_ready() >= wanted, deadline(timeout)?)?;
+    }
+    let (ready, rest) = (PyList::empty(py), PyList::empty(py));
+    for (item, slot) in list.iter().zip(&slots) {
+        let is_ready = ready.len() < wanted && slot.outcome().is_some();
+        (if is_ready { &ready } else { &rest }).append(item)?;
+    }
     Ok((ready, rest))
 }
 
@@ -373,14 +455,20 @@ pub fn watch(reference: &Bound<'_, ObjectRef>, token: Py<PyAny>) -> PyResult<boo
 
 /// Cancels the task that makes an object.
 #[pyfunction]
-pub fn cancel_task(reference: &Bound<'_, ObjectRef>, force: bool, recursive: bool) -> PyResult<()> {
-    let this = reference.get();
-    this.check_session()?;
-    if force && hooks::is_actor_call(this) {
+pub fn cancel_task(reference: &Bound<'_, PyAny>, force: bool, recursive: bool) -> PyResult<()> {
+    let (client, task) = if let Ok(reader) = reference.cast_exact::<ObjectRefGenerator>() {
+        reader.get().check_session()?;
+        (reader.get().client(), reader.get().task())
+    } else {
+        let this = reference.cast_exact::<ObjectRef>()?.get();
+        this.check_session()?;
+        (&this.client, this.id.task)
+    };
+    if force && client.step(|core, _| core.is_actor_call(task)) {
         return Err(PyValueError::new_err(
             "force=True is not for actor calls: it would end the actor. Use weft.kill(actor) for that",
         ));
     }
-    this.client.step(|core, out| core.cancel(this.id.task, force, recursive, out));
+    client.step(|core, out| core.cancel(task, force, recursive, out));
     Ok(())
 }

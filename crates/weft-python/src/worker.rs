@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -12,13 +13,23 @@ use rustc_hash::FxHashMap;
 use weft_runtime::client::{Client, Waited, time};
 use weft_runtime::protocol::execution::Incoming;
 use weft_runtime::protocol::time::Instant;
-use weft_runtime::wire::message::{Failure, FailureCode, TaskKind};
-use weft_runtime::wire::{TaskId, WorkerId};
+use weft_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, TaskSpec};
+use weft_runtime::wire::{FunctionId, TaskId, WorkerId};
 
 use crate::args::decode_arguments;
 use crate::execute::{Callee, Ended, end, failure, load, method, run};
+use crate::generator::{MayYield, last_value, may_yield, send_item};
 use crate::hooks::{self, PythonHooks};
 use crate::session::{self, Current, Session};
+
+/// How long a worker that ends after its last task tries to send the reply (nanoseconds).
+const RETIRING_NANOS: u64 = 10_000_000_000;
+
+/// How long an actor whose session is over may take for its clean-up hook when its threads are in use.
+const ACTOR_GRACE: Duration = Duration::from_millis(300);
+
+/// Whether the main thread runs an event loop.
+static IN_LOOP: AtomicBool = AtomicBool::new(false);
 
 /// The actor in this process.
 static ACTOR: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
@@ -60,6 +71,9 @@ fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<
         Some(ended) => finish_and_next(client, ended),
         None => client.step(|core, _| core.next_execution()),
     };
+    if client.is_closed() {
+        return Ok(None);
+    }
     if let Some(incoming) = incoming {
         return Ok(Some(incoming));
     }
@@ -97,10 +111,23 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
     let client = client()?;
     IS_BUSY.store(true, Ordering::Release);
     let mut ended = None;
+    let mut executions: FxHashMap<FunctionId, u32> = FxHashMap::default();
     loop {
         let Some(incoming) = next(py, &client, ended.take())? else { return Ok(None) };
-        match incoming.push.spec.kind {
-            TaskKind::Task(_) => ended = Some(run(py, &client, incoming, &Callee::Function)),
+        let TaskSpec { kind, function, concurrency: most, .. } = incoming.push.spec;
+        match kind {
+            TaskKind::Task(_) => {
+                let done = run(py, &client, incoming, &Callee::Function);
+                if most > 0 {
+                    let count = executions.entry(function).or_default();
+                    *count += 1;
+                    if *count >= most {
+                        retire(py, &client, done);
+                        return Ok(None);
+                    }
+                }
+                ended = Some(done);
+            }
             TaskKind::Creation => {
                 if let Some(mode) = construct(py, &client, &incoming)? {
                     return Ok(Some(mode));
@@ -113,6 +140,31 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
             }
         }
     }
+}
+
+/// The last task of this process has ended: its reply leaves, queued tasks go back.
+fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended) {
+    let Ended { task, returns, retry, nanos, .. } = ended;
+    client.step(|core, out| {
+        core.on_finished(task, returns, nanos, retry, out);
+        core.return_queued(out);
+    });
+    py.detach(|| client.flush_all(RETIRING_NANOS));
+}
+
+/// The actor in this process ends by its own wish: the node hears it and ends the process. Calls that are open, also
+/// the one that said so, share its fate.
+pub fn leave_actor(client: &Client, task: TaskId, kind: TaskKind, why: &str) {
+    let TaskKind::Method(actor) = kind else { return };
+    let failure = Failure::new(FailureCode::ActorDied, format!("the actor ended: {why}"));
+    client.step(|core, out| core.on_actor_exits(actor, task, failure, out));
+    client.flush_now();
+}
+
+/// Waits until the session of this process is over. No user code runs meanwhile on this thread.
+pub fn wait_for_end(py: Python<'_>, client: &Arc<Client>) {
+    IS_BUSY.store(false, Ordering::Release);
+    py.detach(|| client.wait_until(|| false, None, false));
 }
 
 /// Runs calls of the actor on a further thread until the session ends.
@@ -139,6 +191,9 @@ pub fn worker_thread(py: Python<'_>) -> PyResult<()> {
                 return Ok(());
             }
         }
+        if client.is_closed() {
+            return Ok(());
+        }
         if let Some(incoming) = found {
             client.rouse_followers();
             ended = Some(run(py, &client, incoming, &Callee::Actor(&actor)));
@@ -155,13 +210,14 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
         name: spec.name.clone(),
         function: spec.function,
         gpus: incoming.push.gpus.clone(),
+        actor: None,
     };
     session::set_task(Some(current));
     let made = (|| {
         set_visible_gpus(py, &incoming.push.gpus)?;
-        let (class, _) = load(py, client, spec.function)?;
+        let (class, options) = load(py, client, spec.function)?;
         let helper = py.import("weft._worker")?;
-        helper.call_method1("actor_begins", (&class, session::hex(spec.task)))?;
+        helper.call_method1("actor_begins", (&class, options, session::hex(spec.task), spec.retries))?;
         let (args, kwargs) = decode_arguments(py, client, incoming)?;
         let actor = class.call(args, kwargs.as_ref())?;
         let is_async: bool = helper.call_method1("actor_stands", (&actor,))?.extract()?;
@@ -192,7 +248,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
             client.step(|core, out| core.on_constructed(task, Some(failure), out));
             client.flush_now();
             // The node publishes why and ends this process; calls that come meanwhile are not taken.
-            py.detach(|| client.wait_until(|| false, None, false));
+            wait_for_end(py, client);
             Ok(None)
         }
     }
@@ -219,6 +275,7 @@ thread_local! {
 pub fn loop_enter() -> PyResult<i32> {
     let client = client()?;
     hooks::set_lends_cpu(false);
+    IN_LOOP.store(true, Ordering::Relaxed);
     client.enter_loop();
     client.loop_descriptor().ok_or_else(session::not_started)
 }
@@ -230,8 +287,8 @@ pub fn loop_waits(py: Python<'_>, waits: bool, takes_calls: bool) -> PyResult<bo
     Ok(py.detach(|| client.loop_waits(waits, takes_calls)))
 }
 
-/// A call for the event loop: token, method, arguments, keywords, name.
-type LoopItem<'py> = (u64, Bound<'py, PyAny>, Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>, String);
+/// A call for the event loop: token, method, arguments, keywords, name, whether it streams.
+type LoopItem<'py> = (u64, Bound<'py, PyAny>, Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>, String, bool);
 
 /// Takes up to `count` calls for the event loop; `None` when the session is over.
 #[pyfunction]
@@ -246,27 +303,51 @@ pub fn loop_calls(py: Python<'_>, count: usize) -> PyResult<Option<Vec<LoopItem<
     let mut items = Vec::new();
     while items.len() < count {
         let Some(incoming) = client.step(|core, _| core.next_execution()) else { break };
-        let spec = &incoming.push.spec;
-        client.mapping().note_started(client.welcome.cell, spec.task);
-        let name = spec.title.as_ref().unwrap_or(&spec.name).as_str().to_owned();
-        let prepared = method(py, &actor, spec.name.as_str())
-            .and_then(|method| Ok((method, decode_arguments(py, &client, &incoming)?)));
-        match prepared {
-            Ok((method, (args, kwargs))) => {
-                let token = spec.task.number ^ spec.task.owner.0.rotate_left(32);
-                let start = time();
-                LOOP_CALLS.with_borrow_mut(|calls| {
-                    calls.insert(token, LoopCall { incoming, start });
-                });
-                items.push((token, method, args, kwargs, name));
-            }
-            Err(error) => {
-                let ended = end(py, &client, &incoming, Err(error), None, 0);
-                finish(&client, ended);
-            }
-        }
+        items.extend(prepare(py, &client, &actor, incoming));
     }
     Ok(Some(items))
+}
+
+/// In local mode: the calls of asyncio actors that wait for the event loop.
+#[pyfunction]
+pub fn local_calls(py: Python<'_>) -> PyResult<Vec<LoopItem<'_>>> {
+    let client = client()?;
+    let mut items = Vec::new();
+    for incoming in crate::local::take_loop_calls() {
+        let TaskKind::Method(actor) = incoming.push.spec.kind else { continue };
+        let actor = crate::local::instance(py, actor).unwrap_or_else(|| py.None()).into_bound(py);
+        items.extend(prepare(py, &client, &actor, incoming));
+    }
+    Ok(items)
+}
+
+/// Makes a call ready for the event loop; one whose arguments cannot be read ends here.
+fn prepare<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    actor: &Bound<'py, PyAny>,
+    incoming: Incoming,
+) -> Option<LoopItem<'py>> {
+    let spec = &incoming.push.spec;
+    client.mapping().note_started(client.welcome.cell, spec.task);
+    let name = spec.title.as_ref().unwrap_or(&spec.name).as_str().to_owned();
+    let prepared = method(py, actor, spec.name.as_str())
+        .and_then(|method| Ok((method, decode_arguments(py, client, &incoming)?)));
+    match prepared {
+        Ok((method, (args, kwargs))) => {
+            let token = spec.task.number ^ spec.task.owner.0.rotate_left(32);
+            let start = time();
+            let streams = spec.stream.is_some();
+            LOOP_CALLS.with_borrow_mut(|calls| {
+                calls.insert(token, LoopCall { incoming, start });
+            });
+            Some((token, method, args, kwargs, name, streams))
+        }
+        Err(error) => {
+            finish(client, end(py, client, &incoming, Err(error), None, 0));
+            None
+        }
+    }
 }
 
 fn finish(client: &Arc<Client>, ended: Ended) {
@@ -279,6 +360,9 @@ fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
     let nanos = time().since(call.start);
     finish(&client, end(py, &client, &call.incoming, result, None, nanos));
+    if client.is_local() {
+        client.notify();
+    }
     end_line(py);
     Ok(())
 }
@@ -289,10 +373,66 @@ pub fn call_returned(py: Python<'_>, token: u64, value: Bound<'_, PyAny>) -> PyR
     loop_call_ended(py, token, Ok(value))
 }
 
+/// The task of a call in the event loop that streams.
+fn loop_stream(token: u64) -> PyResult<(TaskId, Streaming)> {
+    let found = LOOP_CALLS.with_borrow(|calls| {
+        let spec = &calls.get(&token)?.incoming.push.spec;
+        Some((spec.task, spec.stream?))
+    });
+    found.ok_or_else(session::not_started)
+}
+
+/// Whether a call in the event loop may yield its item `index`: 0 now, 1 later, 2 never.
+#[pyfunction]
+pub fn call_may_yield(token: u64, index: u32) -> PyResult<u8> {
+    let (task, options) = loop_stream(token)?;
+    Ok(match may_yield(&*client()?, task, options, index) {
+        MayYield::Now => 0,
+        MayYield::Later => 1,
+        MayYield::Never => 2,
+    })
+}
+
+/// A call in the event loop yielded its item `index`.
+#[pyfunction]
+pub fn call_yielded(py: Python<'_>, token: u64, index: u32, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    send_item(py, &client()?, loop_stream(token)?.0, index, value)
+}
+
+/// A call in the event loop has yielded its last item. Gives what it returns.
+#[pyfunction]
+pub fn call_streamed(py: Python<'_>, token: u64, count: u32) -> PyResult<Bound<'_, PyAny>> {
+    let (task, options) = loop_stream(token)?;
+    last_value(py, &client()?, task, options, count)
+}
+
 /// A call in the event loop raised.
 #[pyfunction]
 pub fn call_raised(py: Python<'_>, token: u64, error: Bound<'_, PyAny>) -> PyResult<()> {
     loop_call_ended(py, token, Err(PyErr::from_value(error)))
+}
+
+/// A call in the event loop ended the actor.
+#[pyfunction]
+pub fn call_exits(token: u64, why: &str) -> PyResult<()> {
+    let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
+    let TaskSpec { task, kind, .. } = call.incoming.push.spec;
+    leave_actor(&*client()?, task, kind, why);
+    Ok(())
+}
+
+/// Whether the end of one call may let another one begin although there is room for more.
+#[pyfunction]
+pub fn has_groups() -> bool {
+    client().is_ok_and(|client| client.step(|core, _| core.execution().has_groups()))
+}
+
+/// In local mode: cancels a coroutine.
+pub fn cancel_in_loop(py: Python<'_>, task: TaskId) {
+    let token = task.number ^ task.owner.0.rotate_left(32);
+    if let Err(error) = py.import("weft._async_actor").and_then(|m| m.call_method1("cancel", (token,))) {
+        error.write_unraisable(py, None);
+    }
 }
 
 /// Asks the main thread, or the event loop, to stop a task.
@@ -364,7 +504,11 @@ pub fn set_current(token: Option<u64>) {
         LOOP_CALLS.with_borrow(|calls| {
             let spec = &calls.get(&token)?.incoming.push.spec;
             let name = spec.title.as_ref().unwrap_or(&spec.name).clone();
-            Some(Current { task: spec.task, name, function: spec.function, gpus: Vec::new() })
+            let actor = match spec.kind {
+                TaskKind::Method(actor) => Some(actor),
+                TaskKind::Task(_) | TaskKind::Creation => None,
+            };
+            Some(Current { task: spec.task, name, function: spec.function, gpus: Vec::new(), actor })
         })
     });
     session::set_task(current);
@@ -390,9 +534,18 @@ pub fn set_visible_gpus(py: Python<'_>, gpus: &[u32]) -> PyResult<()> {
 /// The node is gone or ends this worker.
 pub fn on_session_end() {
     // An idle main thread leaves by itself; one that runs user code is not waited for.
-    if IS_BUSY.load(Ordering::Acquire) {
+    if !IS_BUSY.load(Ordering::Acquire) {
+        return;
+    }
+    let is_in_call = session::task_id().is_some() && !IN_LOOP.load(Ordering::Relaxed);
+    if ACTOR.lock().is_none() || is_in_call {
         end_process();
     }
+    // The threads or the event loop of an actor may be idle: they leave by themselves, and the clean-up hook runs.
+    std::thread::spawn(|| {
+        std::thread::sleep(ACTOR_GRACE);
+        end_process();
+    });
 }
 
 /// Ends this process and what it started, at once.

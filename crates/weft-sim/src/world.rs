@@ -15,11 +15,15 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
-    Define, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind, TaskSpec,
+    Define, Failure, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind, TaskSpec,
 };
 use weft_wire::{Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::random::Random;
+
+mod readers;
+
+use readers::{Reader, streaming_of};
 
 /// Nanoseconds per step.
 const STEP_NANOS: u64 = 100_000;
@@ -47,6 +51,8 @@ struct Process {
     /// Peers that are connected: later sends need no question to the node.
     blocked: bool,
     is_constructed: bool,
+    /// Items that the running task has yielded.
+    yielded: u32,
 }
 
 struct Handle {
@@ -73,6 +79,9 @@ pub struct World {
     next_block: u64,
     blocks: BTreeSet<u64>,
     actor: Option<usize>,
+    readers: Vec<Reader>,
+    /// A reader left before the end: its task may have been cancelled.
+    has_left_streams: bool,
     /// Kills so far.
     pub kills: usize,
     faults: bool,
@@ -93,7 +102,8 @@ impl World {
             code: Blob::default(),
             references: Vec::new(),
         });
-        let process = Process { core, numbers: 0, running: None, blocked: false, is_constructed: false };
+        let process =
+            Process { core, numbers: 0, running: None, blocked: false, is_constructed: false, yielded: 0 };
         Self {
             random: Random::new(seed),
             plan,
@@ -110,6 +120,8 @@ impl World {
             next_block: 0,
             blocks: BTreeSet::new(),
             actor: None,
+            readers: Vec::new(),
+            has_left_streams: false,
             kills: 0,
             faults: true,
         }
@@ -146,6 +158,7 @@ impl World {
     fn is_idle(&self) -> bool {
         self.submitted >= self.plan.tasks
             && self.handles.is_empty()
+            && self.readers.is_empty()
             && self.channels.values().all(VecDeque::is_empty)
             && self.processes.values().all(|process| process.running.is_none())
             && self.starting.is_empty()
@@ -153,13 +166,14 @@ impl World {
 
     fn step(&mut self) {
         self.time += STEP_NANOS;
-        match self.random.below(10) {
+        match self.random.below(11) {
             0 if self.submitted < self.plan.tasks => self.submit(),
             1 => self.drop_a_handle(),
             2 => self.run_a_task(),
             3 => self.start_a_worker(),
             4 => self.tick(),
             5 => self.fault(),
+            6 => self.read_an_item(),
             _ => self.deliver(),
         }
         self.node.check();
@@ -195,7 +209,12 @@ impl World {
             Some(actor) => TaskKind::Method(actor),
             None => TaskKind::Task(process.core.shape(&cpu)),
         };
-        let spec = spec(task, kind, dependencies, references);
+        let spec = TaskSpec { stream: streaming_of(task), ..spec(task, kind, dependencies, references) };
+        if spec.stream.is_some() {
+            let slot = self.completion_slot(task);
+            self.results.push(slot.clone());
+            return self.with_core(self.driver, |core, out| core.submit(Arc::new(spec), [slot], None, out));
+        }
         let slot = Arc::new(Slot::default());
         slot.acquire();
         self.handles.push(Handle { id: task.object(0), slot: slot.clone(), is_actor: false });
@@ -213,6 +232,8 @@ impl World {
         self.actor = Some(self.handles.len());
         self.handles.push(Handle { id: task.object(0), slot: slot.clone(), is_actor: true });
         let demand = ActorDemand {
+            restarts: 1,
+            detached: false,
             placement: ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]),
             lifetime: ResourceSet::default(),
         };
@@ -314,7 +335,8 @@ impl World {
     fn start_a_worker(&mut self) {
         let Some(worker) = self.starting.pop() else { return };
         let core = WorkerCore::new(worker);
-        let process = Process { core, numbers: 0, running: None, blocked: false, is_constructed: false };
+        let process =
+            Process { core, numbers: 0, running: None, blocked: false, is_constructed: false, yielded: 0 };
         self.processes.insert(worker, process);
         self.with_node(|node, now, _| node.on_connected(worker, 2, now));
     }
@@ -370,7 +392,14 @@ impl World {
         let who = ids[self.random.below(ids.len())];
         let process = self.processes.get_mut(&who).expect("listed above");
         match process.running.take() {
-            Some((incoming, end)) if end <= self.time => self.end_task(who, incoming),
+            Some((incoming, end)) if end <= self.time => {
+                // A cancelled task ends where it stands; another one yields what it has first.
+                if end == 0 || self.yield_an_item(who, &incoming.push.spec) {
+                    self.end_task(who, incoming);
+                } else {
+                    self.processes.get_mut(&who).expect("it lives").running = Some((incoming, end));
+                }
+            }
             Some(running) => {
                 process.running = Some(running);
                 self.maybe_block(who);
@@ -388,6 +417,7 @@ impl World {
                     Some(TaskKind::Task(_)) | None => {}
                 }
                 process.running = next.map(|incoming| (incoming, end));
+                process.yielded = 0;
             }
         }
     }
@@ -413,15 +443,14 @@ impl World {
         if incoming.push.spec.kind == TaskKind::Creation {
             return self.with_core(who, |core, out| core.on_constructed(task, None, out));
         }
-        let mut returned =
-            Return { outcome: Outcome::Inline(Blob::from(&b"value"[..])), contained: Vec::new() };
-        if self.random.chance(1, 3) {
-            let offset = self.next_block;
-            self.next_block += 4096;
-            self.blocks.insert(offset);
-            self.node.on_allocated(offset, who);
-            returned.outcome = Outcome::Stored(Location { offset, length: 4096 });
+        let is_cancelled = self.processes[&who].core.execution().is_cancelled(task);
+        if is_cancelled && incoming.push.spec.stream.is_some() {
+            let failure = Failure::new(FailureCode::Cancelled, "cancelled");
+            let outcome = Outcome::Failed(Box::new(failure));
+            let returns = vec![Return { outcome, contained: Vec::new() }];
+            return self.with_core(who, |core, out| core.on_finished(task, returns, 1000, false, out));
         }
+        let mut returned = self.make_value(who);
         // A value may contain references: those it was given, and one of its own.
         let kept: Vec<(ObjectId, Arc<Slot>)> = incoming.references.clone();
         for (id, _) in &kept {
@@ -443,6 +472,19 @@ impl World {
                 self.with_core(who, |core, out| core.on_handles_dropped(&[id], out));
             }
         }
+    }
+
+    /// A value that a process makes: small, or in shared memory.
+    fn make_value(&mut self, who: WorkerId) -> Return {
+        let mut value = Return { outcome: Outcome::Inline(Blob::from(&b"value"[..])), contained: Vec::new() };
+        if self.random.chance(1, 3) {
+            let offset = self.next_block;
+            self.next_block += 4096;
+            self.blocks.insert(offset);
+            self.node.on_allocated(offset, who);
+            value.outcome = Outcome::Stored(Location { offset, length: 4096 });
+        }
+        value
     }
 
     fn put_at(&mut self, who: WorkerId) -> (ObjectId, Arc<Slot>) {
@@ -529,7 +571,8 @@ impl World {
                 None => panic!("I1: a task has no outcome: {}", self.describe()),
                 Some(Outcome::Inline(_) | Outcome::Stored(_)) => true,
                 Some(Outcome::Failed(failure)) => match failure.code {
-                    FailureCode::Cancelled => self.plan.cancel_one_in > 0,
+                    FailureCode::Cancelled => self.plan.cancel_one_in > 0 || self.has_left_streams,
+                    FailureCode::ActorUnavailable => self.kills > 0,
                     FailureCode::WorkerCrashed | FailureCode::OwnerDied => self.kills > 0,
                     // The program may drop the actor's handle and have no calls left, or lose it to a fault.
                     FailureCode::ActorDied => self.kills > 0,
@@ -541,6 +584,7 @@ impl World {
         let driver = &self.processes[&self.driver].core;
         assert_eq!(driver.pending_tasks(), 0, "no task is pending");
         assert!(driver.ownership().is_empty(), "no record is left: {:?}", driver.ownership());
+        assert_eq!(driver.open_streams(), 0, "no stream is open");
         assert_eq!(driver.leases_held(), 0, "no lease is kept");
         assert!(self.node.is_quiet(), "no resource is held");
         for (id, process) in &self.processes {
@@ -564,5 +608,9 @@ fn spec(task: TaskId, kind: TaskKind, dependencies: Vec<ObjectId>, references: V
         retry_exceptions: false,
         concurrency: 1,
         title: None,
+        stream: None,
+        group: None,
+        groups: None,
+        unordered: None,
     }
 }

@@ -11,4 +11,4 @@ mod mapping;
 
 pub use arena::Arena;
 pub use cache::BlockCache;
-pub use mapping::{Mapping, MappingError};
+pub use mapping::{Mapping, MappingError, PrivateCopy};

@@ -8,10 +8,12 @@
 //! The first bytes are progress cells: one per process, in which it notes the task it began last. After a crash the
 //! node reads there which tasks were not begun.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use weft_wire::limits::PROGRESS_CELLS;
@@ -49,8 +51,40 @@ pub struct Mapping {
     /// For reading them: write-protected, so that no reader can change a value for the others.
     readable: NonNull<u8>,
     length: usize,
-    /// In the process that passes it on.
-    descriptor: Option<OwnedFd>,
+    /// For passing it on and for private copies; `None` when the session is over.
+    descriptor: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+/// A value's bytes as memory of this process alone: pages are copied when they are first written to. The block must
+/// not be freed meanwhile, because pages that were not written to are still those of the block.
+#[derive(Debug)]
+pub struct PrivateCopy {
+    start: NonNull<u8>,
+    mapped: usize,
+    skip: usize,
+}
+
+// SAFETY: plain memory that stays mapped until drop; whoever writes to it is the user's code, as for any array.
+unsafe impl Send for PrivateCopy {}
+// SAFETY: as above.
+unsafe impl Sync for PrivateCopy {}
+
+impl PrivateCopy {
+    /// The first byte of the value.
+    #[must_use]
+    pub fn pointer(&self) -> *mut u8 {
+        // SAFETY: `skip` is less than a page, and the mapping is at least that long.
+        unsafe { self.start.as_ptr().add(self.skip) }
+    }
+}
+
+impl Drop for PrivateCopy {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `private_copy`; nobody uses it beyond its holder.
+        unsafe {
+            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.mapped);
+        }
+    }
 }
 
 // SAFETY: the mapping is plain memory that stays mapped until drop; access rules are those of the module.
@@ -77,16 +111,14 @@ impl Mapping {
         rustix::fs::ftruncate(&descriptor, total).map_err(create)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&descriptor, seals).map_err(create)?;
-        let mut mapping = Self::open(&descriptor, total)?;
-        mapping.descriptor = Some(descriptor);
-        Ok(mapping)
+        Self::open(descriptor, total)
     }
 
     /// Maps the memory behind a descriptor that the node passed.
     ///
     /// # Errors
     /// [`MappingError`] when the kernel refuses.
-    pub fn open(descriptor: &OwnedFd, total: u64) -> Result<Self, MappingError> {
+    pub fn open(descriptor: OwnedFd, total: u64) -> Result<Self, MappingError> {
         let map = |source| MappingError::Map { bytes: total, source };
         let length = usize::try_from(total).map_err(|_| map(rustix::io::Errno::NOMEM))?;
         let map_as = |protection| {
@@ -97,7 +129,7 @@ impl Mapping {
                     length,
                     protection,
                     MapFlags::SHARED | MapFlags::NORESERVE,
-                    descriptor,
+                    &descriptor,
                     0,
                 )
             }
@@ -106,13 +138,59 @@ impl Mapping {
         };
         let start = map_as(ProtFlags::READ | ProtFlags::WRITE)?;
         let readable = map_as(ProtFlags::READ)?;
-        Ok(Self { start, readable, length, descriptor: None })
+        Ok(Self { start, readable, length, descriptor: Mutex::new(Some(Arc::new(descriptor))) })
     }
 
-    /// The descriptor to pass to other processes; only the process that created the memory has it.
+    /// The descriptor to pass to other processes, until it is closed.
     #[must_use]
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_ref().map(AsFd::as_fd)
+    pub fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.descriptor.lock().clone()
+    }
+
+    /// Closes the descriptor; what is mapped stays.
+    pub fn close_descriptor(&self) {
+        self.descriptor.lock().take();
+    }
+
+    /// The bytes of a sealed value, for this process to change. Nothing is copied before it is written to.
+    ///
+    /// # Errors
+    /// [`MappingError`] when the kernel refuses.
+    ///
+    /// # Panics
+    /// When the range is outside the memory.
+    pub fn private_copy(&self, offset: u64, length: u64) -> Result<PrivateCopy, MappingError> {
+        let (offset, length) = self.range(offset, length);
+        let page = rustix::param::page_size();
+        let skip = offset % page;
+        let mapped = length + skip;
+        let map = |source| MappingError::Map { bytes: mapped as u64, source };
+        let descriptor = self.descriptor().ok_or_else(|| map(rustix::io::Errno::BADF))?;
+        // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+                &*descriptor,
+                (offset - skip) as u64,
+            )
+        }
+        .map_err(map)?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| map(rustix::io::Errno::FAULT))?;
+        Ok(PrivateCopy { start, mapped, skip })
+    }
+
+    /// The bytes of a sealed value, to be changed by the only one who knows it.
+    ///
+    /// # Panics
+    /// When the range is outside the memory.
+    #[must_use]
+    pub fn pointer(&self, offset: u64, length: u64) -> *mut u8 {
+        let (offset, _) = self.range(offset, length);
+        // SAFETY: the range is inside the mapping.
+        unsafe { self.start.as_ptr().add(offset) }
     }
 
     /// Bytes mapped.
@@ -203,9 +281,8 @@ mod tests {
     #[test]
     fn two_mappings_see_the_same_bytes_and_cells() {
         let first = Mapping::create(1 << 20).expect("memory");
-        let descriptor =
-            first.descriptor().expect("its creator has it").try_clone_to_owned().expect("descriptor");
-        let second = Mapping::open(&descriptor, first.total_bytes()).expect("mapping");
+        let descriptor = first.descriptor().expect("open").try_clone().expect("descriptor");
+        let second = Mapping::open(descriptor, first.total_bytes()).expect("mapping");
         let offset = Mapping::header_bytes();
         // SAFETY: nobody else knows the block.
         unsafe { first.bytes_mut(offset, 4) }.copy_from_slice(b"weft");
@@ -216,6 +293,21 @@ mod tests {
         assert_eq!(second.last_started(3), Some(task));
         first.clear_cell(3);
         assert_eq!(second.last_started(3), None);
+    }
+
+    #[test]
+    fn a_private_copy_changes_nothing_for_others() {
+        let memory = Mapping::create(1 << 20).expect("memory");
+        let offset = Mapping::header_bytes() + 64;
+        // SAFETY: nobody else knows the block.
+        unsafe { memory.bytes_mut(offset, 5000) }.fill(7);
+        let copy = memory.private_copy(offset, 5000).expect("mapping");
+        // SAFETY: the copy is 5000 bytes long and ours.
+        let mine = unsafe { std::slice::from_raw_parts_mut(copy.pointer(), 5000) };
+        assert!(mine.iter().all(|byte| *byte == 7));
+        mine[4999] = 1;
+        assert!(memory.bytes(offset, 5000).iter().all(|byte| *byte == 7));
+        assert_eq!((mine[0], mine[4999]), (7, 1));
     }
 
     #[test]

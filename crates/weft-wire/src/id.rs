@@ -54,6 +54,12 @@ impl TaskId {
     pub fn object(self, index: u32) -> ObjectId {
         ObjectId { task: self, index }
     }
+
+    /// Stands for whoever reads the items of a streaming task; no object has this id.
+    #[must_use]
+    pub fn reader(self) -> ObjectId {
+        self.object(u32::MAX)
+    }
 }
 
 /// An actor is named by the task that creates it.

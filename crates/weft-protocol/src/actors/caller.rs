@@ -120,6 +120,32 @@ impl Callers {
         self.actors[&actor].place = ActorPlace::Dead(failure);
     }
 
+    /// The actor's process is gone and another one is coming. Returns the calls that were in flight, in order; queued
+    /// ones wait for the new process.
+    pub fn on_restarting(&mut self, actor: ActorId) -> Vec<u64> {
+        self.meet(actor);
+        let caller = &mut self.actors[&actor];
+        if !matches!(caller.place, ActorPlace::Dead(_)) {
+            caller.place = ActorPlace::Pending;
+        }
+        let mut calls: Vec<u64> = std::mem::take(&mut caller.in_flight).into_iter().collect();
+        calls.sort_unstable();
+        calls
+    }
+
+    /// Puts a call that was in flight back to the front.
+    pub fn enqueue_front(&mut self, actor: ActorId, task: u64) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.queue.push_front(task);
+        }
+    }
+
+    /// Calls to one actor that have not ended.
+    #[must_use]
+    pub fn pending_calls(&self, actor: ActorId) -> usize {
+        self.actors.get(&actor).map_or(0, |caller| caller.queue.len() + caller.in_flight.len())
+    }
+
     /// The actor is gone. Returns the calls that were queued or in flight.
     pub fn on_dead(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
         self.meet(actor);

@@ -1,7 +1,9 @@
 //! The node's half of actors: placing them, telling callers where they are, ending them (Ray, section 4.2.1: the
 //! actor table).
 
-use weft_wire::message::{ActorDead, ActorStarted, CreateActor, ExitActor, Failure, Infeasible};
+use weft_wire::message::{
+    ActorDead, ActorRestarting, ActorStarted, CreateActor, ExitActor, Failure, Infeasible,
+};
 use weft_wire::{ActorId, WorkerId};
 
 use super::{
@@ -19,6 +21,8 @@ impl NodeCore {
         }
         entry.concurrency = create.constructor.spec.concurrency;
         entry.class = create.class.name.as_str().to_owned();
+        entry.restarts = create.restarts.unwrap_or(0);
+        entry.detached = create.detached == Some(true);
         let feasible =
             self.resources.is_feasible(&create.placement) && self.resources.is_feasible(&create.lifetime);
         if !feasible {
@@ -62,6 +66,9 @@ impl NodeCore {
         let ActorPhase::Waiting(create) = std::mem::replace(&mut actor.phase, phase) else {
             unreachable!("matched above")
         };
+        if actor.restarts != 0 {
+            actor.creation = Some(create.clone());
+        }
         self.workers[&worker].state = WorkerState::Actor(id);
         let mut constructor = create.constructor;
         constructor.gpus = gpus;
@@ -117,8 +124,14 @@ impl NodeCore {
         }
     }
 
-    pub(super) fn on_kill_actor(&mut self, id: ActorId, out: &mut NodeActions) {
+    pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut NodeActions) {
         let actor = self.actors.entry(id).or_insert_with(|| Actor::new(id.owner));
+        if let ActorPhase::Placed { worker, .. } = actor.phase
+            && may_restart
+            && actor.restarts != 0
+        {
+            return out.push(NodeAction::KillWorker(worker));
+        }
         let failure = actor_died(format!("{} was ended by weft.kill()", actor.title()));
         match &actor.phase {
             ActorPhase::Reserved | ActorPhase::Waiting(_) => self.bury(id, failure, out),
@@ -160,6 +173,9 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
+        if actor.ending.is_none() && actor.restarts != 0 {
+            return self.restart(id, blocked, reason, out);
+        }
         let title = actor.title();
         let failure = actor.ending.take().unwrap_or_else(|| {
             actor_died(format!(
@@ -174,6 +190,27 @@ impl NodeCore {
             self.resources.release(&grant);
         }
         self.bury(id, failure, out);
+    }
+
+    /// A new process takes over: it is placed like a new actor, under the same id and name.
+    fn restart(&mut self, id: ActorId, blocked: bool, reason: &str, out: &mut NodeActions) {
+        let actor = self.actors.get_mut(&id).expect("looked up by the caller");
+        let mut creation = actor.creation.take().expect("kept while there are restarts");
+        actor.restarts -= i32::from(actor.restarts > 0);
+        // The constructor learns that it is not the first one.
+        creation.constructor.spec.retries += 1;
+        let phase = std::mem::replace(&mut actor.phase, ActorPhase::Waiting(creation));
+        if let ActorPhase::Placed { grant, .. } = phase {
+            if blocked {
+                self.resources.reclaim_cpu(&grant);
+            }
+            self.resources.release(&grant);
+        }
+        self.waiting_actors.push_back(id);
+        let restarting = ActorRestarting { actor: id, reason: reason.to_owned() };
+        for subscriber in self.actors[&id].subscribers.clone() {
+            out.push(NodeAction::Send(subscriber, Box::new(restarting.clone().into())));
+        }
     }
 
     fn bury(&mut self, id: ActorId, failure: Failure, out: &mut NodeActions) {
@@ -195,7 +232,7 @@ impl NodeCore {
     /// Actors share their owner's fate.
     pub(super) fn end_actors_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
         let owned: Vec<ActorId> =
-            self.actors.iter().filter(|(_, a)| a.owner == owner).map(|(id, _)| *id).collect();
+            self.actors.iter().filter(|(_, a)| a.owner == owner && !a.detached).map(|(id, _)| *id).collect();
         for id in owned {
             let actor = self.actors.get_mut(&id).expect("listed above");
             actor.subscribers.swap_remove(&owner);
@@ -225,6 +262,9 @@ impl Actor {
             name: None,
             class: String::new(),
             ending: None,
+            restarts: 0,
+            creation: None,
+            detached: false,
         }
     }
 

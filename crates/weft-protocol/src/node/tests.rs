@@ -113,6 +113,10 @@ fn create(actor: ActorId) -> CreateActor {
         retry_exceptions: false,
         concurrency: 1,
         title: None,
+        stream: None,
+        group: None,
+        groups: None,
+        unordered: None,
     };
     CreateActor {
         actor,
@@ -125,6 +129,8 @@ fn create(actor: ActorId) -> CreateActor {
             references: Vec::new(),
         },
         constructor: Push { spec, dependencies: Vec::new(), gpus: Vec::new() },
+        restarts: None,
+        detached: None,
     }
 }
 
@@ -137,7 +143,7 @@ fn an_actor_is_placed_announced_and_buried() {
     let out = connect(&mut node, worker);
     assert_eq!(out.len(), 4, "class, constructor, introduction, announcement: {out:?}");
     assert_eq!(out[2], NodeAction::Introduce(DRIVER, worker));
-    let out = say(&mut node, DRIVER, weft_wire::message::KillActor { actor });
+    let out = say(&mut node, DRIVER, weft_wire::message::KillActor { actor, may_restart: None });
     assert_eq!(out, [NodeAction::KillWorker(worker)]);
     let mut out = NodeActions::new();
     node.on_gone(worker, "was killed by signal 9", None, &mut out);

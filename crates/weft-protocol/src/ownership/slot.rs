@@ -15,6 +15,7 @@ pub struct Slot {
     outcome: OnceLock<Outcome>,
     handles: AtomicU32,
     registered: AtomicBool,
+    taken: AtomicBool,
     mark: AtomicU32,
 }
 
@@ -49,6 +50,18 @@ impl Slot {
     #[inline]
     pub fn release(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && self.registered.load(Ordering::Acquire)
+    }
+
+    /// The value belongs to user code that may change it: the object must not be read any more.
+    pub fn mark_taken(&self) {
+        self.taken.store(true, Ordering::Release);
+    }
+
+    /// Whether the value was taken.
+    #[inline]
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
     }
 
     /// Marks the slot with the number of a pass over many; false if this pass marked it before.

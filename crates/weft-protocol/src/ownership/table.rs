@@ -173,6 +173,18 @@ impl Ownership {
         self.records.get(&object).is_some_and(|r| r.slot.handles() > 0 || r.uses > uses)
     }
 
+    /// Whether the object is ours and nothing but the caller's one handle keeps it: nobody else can read it.
+    #[must_use]
+    pub fn is_sole(&self, object: ObjectId) -> bool {
+        if object.owner() != self.me {
+            return false;
+        }
+        self.records.get(&object).is_none_or(|record| {
+            let is_unborrowed = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+            is_unborrowed && record.uses == 0 && record.slot.handles() <= 1
+        })
+    }
+
     /// The last handle of an object was dropped.
     pub fn on_handle_dropped(&mut self, object: ObjectId, out: &mut Actions) {
         self.settle(object, out);
@@ -290,19 +302,14 @@ impl Ownership {
             self.received(*inner);
         }
         let Some(record) = self.records.get_mut(&object) else {
-            // Nobody wants it any more. What came inside is let go at once.
-            contained.iter().for_each(|inner| self.settle(*inner, out));
-            if let Outcome::Stored(location) = outcome
-                && object.owner() == self.me
-            {
-                out.push(Action::FreeBlock(location));
-            }
+            self.discard_met(object, &outcome, contained, out);
             return Resolved::default();
         };
-        if !record.slot.fill(outcome) {
-            contained.iter().for_each(|inner| self.settle(*inner, out));
+        if record.slot.outcome().is_some() {
+            self.discard_met(object, &outcome, contained, out);
             return Resolved::default();
         }
+        record.slot.fill(outcome);
         record.contained = contained.into();
         let waiting = record.waiting.take();
         for inner in contained {
@@ -320,6 +327,35 @@ impl Ownership {
         }
         self.settle(object, out);
         resolved
+    }
+
+    /// Lets go of a value that nobody wants any more, and of what came inside it.
+    pub fn discard(
+        &mut self,
+        object: ObjectId,
+        outcome: &Outcome,
+        contained: &[ObjectId],
+        out: &mut Actions,
+    ) {
+        for inner in contained {
+            self.received(*inner);
+        }
+        self.discard_met(object, outcome, contained, out);
+    }
+
+    fn discard_met(
+        &mut self,
+        object: ObjectId,
+        outcome: &Outcome,
+        contained: &[ObjectId],
+        out: &mut Actions,
+    ) {
+        contained.iter().for_each(|inner| self.settle(*inner, out));
+        if let Outcome::Stored(location) = outcome
+            && object.owner() == self.me
+        {
+            out.push(Action::FreeBlock(*location));
+        }
     }
 
     /// A value that was put contains references of ours.

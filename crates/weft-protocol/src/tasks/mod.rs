@@ -2,6 +2,8 @@
 
 mod leases;
 mod pending;
+mod streams;
 
 pub use leases::{Lease, Leases, PushTo, Replied};
 pub use pending::{Pending, Pendings, State};
+pub use streams::{Arrival, Stream, Streams};

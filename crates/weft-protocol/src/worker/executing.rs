@@ -72,16 +72,21 @@ impl WorkerCore {
             return;
         };
         for value in &returns {
-            for object in &value.contained {
-                self.ownership.hand_over(*object, caller, out);
-            }
-            if let Outcome::Stored(location) = value.outcome {
-                let message = weft_wire::message::GiveBlock { offset: location.offset, owner: caller };
-                send(out, Peer::Node, message);
-            }
+            self.give_away(value, caller, out);
         }
         let held = self.end_arguments(running.uses, out);
         send(out, running.from, Reply { task, returns, held, nanos, retry });
+    }
+
+    /// A value leaves for its owner: with the references inside it and its block.
+    pub(super) fn give_away(&mut self, value: &Return, to: WorkerId, out: &mut Actions) {
+        for object in &value.contained {
+            self.ownership.hand_over(*object, to, out);
+        }
+        if let Outcome::Stored(location) = value.outcome {
+            let message = weft_wire::message::GiveBlock { offset: location.offset, owner: to };
+            send(out, Peer::Node, message);
+        }
     }
 
     /// Ends the uses of a task's arguments. Gives those that this process goes on holding: the caller registers
@@ -105,8 +110,14 @@ impl WorkerCore {
 
     /// The constructor ended.
     pub fn on_constructed(&mut self, actor: TaskId, failure: Option<Failure>, out: &mut Actions) {
-        self.execution.on_finished(actor);
+        self.execution.on_constructed(actor);
         send(out, Peer::Node, ActorReady { actor, failure });
+    }
+
+    /// The actor in this process ends by its own wish. Calls that have not ended share its fate.
+    pub fn on_actor_exits(&mut self, actor: TaskId, call: TaskId, failure: Failure, out: &mut Actions) {
+        self.execution.on_finished(call);
+        send(out, Peer::Node, ActorReady { actor, failure: Some(failure) });
     }
 
     /// The running task waits, or goes on: the node lends its CPU, queued tasks go elsewhere.
@@ -152,12 +163,10 @@ impl WorkerCore {
 
     pub(super) fn on_cancel(&mut self, cancel: &CancelTask, out: &mut Actions) {
         let task = cancel.task;
-        if task.owner == self.me {
-            return self.cancel_own(task.number, cancel.force, cancel.recursive, out);
-        }
         match self.execution.cancel(task) {
             (Cancelled::Queued, Some(incoming)) => {
-                let running = Running { from: incoming.from, uses: incoming.uses(), cancelled: true };
+                let running =
+                    Running { from: incoming.from, uses: incoming.uses(), cancelled: true, group: 0 };
                 let failure = Outcome::Failed(Box::new(cancelled_failure(task)));
                 let returns = vec![Return { outcome: failure, contained: Vec::new() }];
                 self.answer(task, running, returns, 0, false, out);
@@ -169,6 +178,9 @@ impl WorkerCore {
                     }
                 }
                 out.push(Action::Interrupt { task, force: cancel.force });
+            }
+            (Cancelled::Unknown, _) if task.owner == self.me => {
+                self.cancel_own(task.number, cancel.force, cancel.recursive, out);
             }
             (Cancelled::Queued | Cancelled::Unknown, _) => {}
         }

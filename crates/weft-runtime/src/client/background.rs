@@ -164,7 +164,7 @@ impl Client {
 
     /// One of several executing threads took a task: another may find one too.
     pub fn rouse_followers(&self) {
-        if self.shared.lock().core.execution().queued() > 0 {
+        if self.shared.lock().core.execution().can_take() {
             self.wake_followers();
         }
     }
@@ -190,7 +190,7 @@ impl Client {
         }
         self.flush_now();
         let mut lead = self.lead.lock();
-        let has_calls = || self.shared.lock().core.execution().queued() > 0 || self.is_closed();
+        let has_calls = || self.shared.lock().core.execution().can_take() || self.is_closed();
         let mut spinner = std::mem::take(&mut lead.spinner);
         let mut found = has_calls();
         if !found {

@@ -12,6 +12,7 @@
 
 mod background;
 mod lead;
+mod local;
 mod outbox;
 
 use std::collections::VecDeque;
@@ -31,9 +32,10 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_store::{BlockCache, Mapping};
 use weft_wire::message::{Allocate, Hello, Location, Message, Outcome, Push, Welcome};
-use weft_wire::{ObjectId, TaskId, WorkerId, version};
+use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId, version};
 
 use self::lead::FlushedSoon;
+use self::local::{Answer, LocalNode};
 use crate::clock::now;
 use crate::transport::{Inlet, ReadResult};
 use crate::wait::Spinner;
@@ -53,6 +55,8 @@ pub trait Hooks: Send + Sync {
     fn on_signal(&self) -> bool;
     /// The session is over for this process (the node is gone or ends it).
     fn on_end(&self, reason: &str);
+    /// In local mode: an actor of this process has ended, in order or not.
+    fn on_actor_end(&self, actor: TaskId, in_order: bool);
 }
 
 /// What a step leaves to be done without the locks.
@@ -61,12 +65,17 @@ pub(crate) struct Aftermath {
     ready: Vec<ObjectId>,
     interrupts: Vec<(TaskId, bool)>,
     warnings: Vec<String>,
+    ended_actors: Vec<(TaskId, bool)>,
     end: Option<String>,
 }
 
 impl Aftermath {
     fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.interrupts.is_empty() && self.warnings.is_empty() && self.end.is_none()
+        self.ready.is_empty()
+            && self.interrupts.is_empty()
+            && self.warnings.is_empty()
+            && self.ended_actors.is_empty()
+            && self.end.is_none()
     }
 }
 
@@ -81,8 +90,9 @@ pub(crate) struct Shared {
     deadline: Option<Instant>,
     /// When a busy sender reads replies again.
     next_look: Instant,
-    /// Messages to ourselves: an actor that calls itself through its own handle.
-    loopback: VecDeque<Message>,
+    /// Messages to ourselves: an actor that calls itself through its own handle, and everything in local mode.
+    loopback: VecDeque<(Peer, Message)>,
+    local: Option<LocalNode>,
 }
 
 /// One receiving half.
@@ -129,6 +139,7 @@ pub struct Client {
     /// The main thread runs an event loop that watches the sockets.
     in_loop: AtomicBool,
     loop_waits: AtomicBool,
+    is_local: AtomicBool,
 }
 
 impl std::fmt::Debug for Client {
@@ -175,7 +186,7 @@ impl Client {
         outlet.flush(&socket);
         let mut inlet = Inlet::default();
         let (welcome, descriptor) = read_welcome(&socket, &mut inlet)?;
-        let mapping = Mapping::open(&descriptor, welcome.arena_bytes).map_err(io::Error::other)?;
+        let mapping = Mapping::open(descriptor, welcome.arena_bytes).map_err(io::Error::other)?;
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
@@ -193,6 +204,7 @@ impl Client {
             deadline: None,
             next_look: Instant(0),
             loopback: VecDeque::new(),
+            local: None,
         };
         let inbound = Inbound { peer: Peer::Node, socket, inlet };
         let lead = Lead {
@@ -222,6 +234,7 @@ impl Client {
             closed: AtomicBool::new(false),
             in_loop: AtomicBool::new(false),
             loop_waits: AtomicBool::new(false),
+            is_local: AtomicBool::new(false),
         });
         Ok(client)
     }
@@ -289,8 +302,12 @@ impl Client {
         }
         let result = work(&mut shared.core, &mut actions);
         self.perform(shared, &mut actions);
-        while let Some(message) = shared.loopback.pop_front() {
-            shared.core.on_message(Peer::Worker(self.me), message, now(), &mut actions);
+        while let Some((from, message)) = shared.loopback.pop_front() {
+            let from = match from {
+                Peer::Node => Peer::Node,
+                Peer::Worker(_) => local::sender(self.me, &message, |task| shared.core.pushed_to(task)),
+            };
+            shared.core.on_message(from, message, now(), &mut actions);
             self.perform(shared, &mut actions);
         }
         shared.actions = actions;
@@ -300,16 +317,18 @@ impl Client {
     fn perform(&self, shared: &mut Shared, actions: &mut Actions) {
         for action in actions.drain(..) {
             match action {
-                Action::Send { to, message } => {
-                    if to == Peer::Worker(self.me) {
-                        shared.loopback.push_back(*message);
-                        continue;
-                    }
-                    shared.outbox.push(to, &message);
+                Action::Send { to: Peer::Node, message } if shared.local.is_some() => {
+                    Self::send_to_local_node(shared, *message);
                 }
-                Action::Push { worker, spec, dependencies, gpus } if worker == self.me => {
+                Action::Send { to: Peer::Worker(to), message } if to == self.me || local::is_local(to) => {
+                    shared.loopback.push_back((Peer::Worker(to), *message));
+                }
+                Action::Send { to, message } => shared.outbox.push(to, &message),
+                Action::Push { worker, spec, dependencies, gpus }
+                    if worker == self.me || local::is_local(worker) =>
+                {
                     let push = Push { spec: (*spec).clone(), dependencies, gpus };
-                    shared.loopback.push_back(push.into());
+                    shared.loopback.push_back((Peer::Worker(worker), push.into()));
                 }
                 Action::Push { worker, spec, dependencies, gpus } => {
                     let push =
@@ -326,6 +345,38 @@ impl Client {
                 Action::Warn(text) => shared.aftermath.warnings.push(text),
             }
         }
+    }
+
+    fn send_to_local_node(shared: &mut Shared, message: Message) {
+        let Some(node) = &mut shared.local else { return };
+        if let Some(note) = LocalNode::frees_name(&message) {
+            shared.outbox.push(Peer::Node, &note);
+        }
+        match node.on_message(message) {
+            Answer::Pass(message) => shared.outbox.push(Peer::Node, &message),
+            Answer::Replies(replies) => {
+                shared.loopback.extend(replies.into_iter().map(|reply| (Peer::Node, reply)));
+            }
+        }
+        shared.aftermath.ended_actors.append(&mut node.ended);
+    }
+
+    /// From now on this process executes what it submits. `total` are the resources there are.
+    pub fn enter_local_mode(&self, total: ResourceSet) {
+        self.shared.lock().local = Some(LocalNode::new(self.me, total));
+        self.is_local.store(true, Ordering::Release);
+    }
+
+    /// Whether this process executes what it submits.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.is_local.load(Ordering::Relaxed)
+    }
+
+    /// Something happened in this process that a waiting thread may wait for.
+    pub fn notify(&self) {
+        self.kick();
+        self.wake_followers();
     }
 
     fn take_aftermath(&self, shared: &mut Shared) -> Aftermath {
@@ -346,14 +397,34 @@ impl Client {
         for text in aftermath.warnings {
             hooks.on_warning(text);
         }
+        for (actor, in_order) in aftermath.ended_actors {
+            hooks.on_actor_end(actor, in_order);
+        }
         if let Some(reason) = aftermath.end {
             hooks.on_end(&reason);
         }
     }
 
+    /// Sends everything that waits to be sent, for at most `nanos`. Must be called without the GIL.
+    pub fn flush_all(&self, nanos: u64) {
+        self.flush_now();
+        self.wait_until(|| self.shared.lock().outbox.is_empty(), Some(now().plus(nanos)), false);
+    }
+
     /// A handle was dropped; `slot` says whether anyone must hear of it.
     pub fn drop_handle(&self, object: ObjectId, slot: &Slot) {
-        if !slot.release() || self.is_closed() {
+        if slot.release() {
+            self.note_dropped(object);
+        }
+    }
+
+    /// The reader of a streaming task was dropped.
+    pub fn drop_reader(&self, task: TaskId) {
+        self.note_dropped(task.reader());
+    }
+
+    fn note_dropped(&self, object: ObjectId) {
+        if self.is_closed() {
             return;
         }
         let was_empty = {
@@ -456,6 +527,7 @@ impl Client {
         lead.epoll = None;
         self.shared.lock().outbox.close();
         *self.wake.lock() = None;
+        self.mapping.close_descriptor();
     }
 
     /// In a forked child: the session is the parent's. Takes no lock, since a thread that does not exist here may have

@@ -112,6 +112,12 @@ impl Outbox {
         !self.dirty.is_empty()
     }
 
+    /// Whether everything has left, but for peers that are not connected yet.
+    pub(super) fn is_empty(&self) -> bool {
+        let has_left = |line: &Line| line.socket.is_none() || line.outlet.waiting() == 0;
+        has_left(&self.node) && self.workers.values().all(has_left)
+    }
+
     fn waiting(&self, peer: Peer) -> usize {
         match peer {
             Peer::Node => self.node.outlet.waiting(),

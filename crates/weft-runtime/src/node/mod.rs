@@ -33,7 +33,7 @@ pub struct NodeOptions {
     pub inline_bytes: u64,
     /// Below which directory the session's is made.
     pub base_directory: PathBuf,
-    /// Program and arguments of the template process; the session's directory is appended.
+    /// Program and arguments of the template process; the session's directory is appended. Empty: there are no workers.
     pub template: Vec<OsString>,
     /// Default namespace of actor names.
     pub namespace: String,

@@ -84,7 +84,11 @@ impl Service {
         let listener = UnixListener::bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        let template = TemplateProcess::start(options.template.clone(), directory.path())?;
+        let template = if options.template.is_empty() {
+            None
+        } else {
+            Some(TemplateProcess::start(options.template.clone(), directory.path())?)
+        };
         let logs = Logs::start(&directory.path().join("logs"), options.sink.take())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, token| {
@@ -92,7 +96,9 @@ impl Service {
         };
         add(&*wake, WAKE)?;
         add(&listener, LISTENER)?;
-        add(template.socket(), TEMPLATE)?;
+        if let Some(template) = &template {
+            add(template.socket(), TEMPLATE)?;
+        }
         // The low 24 bits count processes; the rest is the session's own.
         let first = options.random & !0xff_ffff;
         let core = NodeCore::new(options.resources.clone(), first, options.pool_size);
@@ -113,7 +119,7 @@ impl Service {
             next_token: FIRST_CLIENT,
             free_cells: Vec::new(),
             next_cell: 0,
-            template: Some(template),
+            template,
             reasons: HashMap::new(),
             ended: BTreeMap::new(),
             logs,
@@ -269,8 +275,8 @@ impl Service {
             driver: self.driver,
             namespace: self.options.namespace.clone(),
         };
-        let memory = self.mapping.descriptor().expect("this process created it");
-        let Ok(descriptor) = memory.try_clone_to_owned() else {
+        let memory = self.mapping.descriptor().expect("open as long as the node");
+        let Ok(descriptor) = memory.try_clone() else {
             return self.refuse(token, "this process has too many open descriptors");
         };
         let connection = self.connections.get_mut(&token).expect("looked up above");

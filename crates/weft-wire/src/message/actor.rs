@@ -21,6 +21,12 @@ pub struct CreateActor {
     pub class: Define,
     #[n(4)]
     pub constructor: Push,
+    /// How often a new process takes over after a failure; -1 for ever.
+    #[n(5)]
+    pub restarts: Option<i32>,
+    /// It does not end with its owner or its handles.
+    #[n(6)]
+    pub detached: Option<bool>,
 }
 
 /// The actor has a process. Calls may be pushed: they wait behind the constructor.
@@ -33,6 +39,17 @@ pub struct ActorStarted {
     pub worker: WorkerId,
     #[n(2)]
     pub concurrency: u32,
+}
+
+/// The actor's process is gone and another one is coming.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ActorRestarting {
+    #[n(0)]
+    pub actor: ActorId,
+    /// For people: what happened to the process.
+    #[n(1)]
+    pub reason: String,
 }
 
 /// The actor is gone for good.
@@ -53,12 +70,15 @@ pub struct SubscribeActor {
     pub actor: ActorId,
 }
 
-/// End the actor now.
+/// End the actor's process now.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct KillActor {
     #[n(0)]
     pub actor: ActorId,
+    /// The actor may start again if it has restarts left.
+    #[n(1)]
+    pub may_restart: Option<bool>,
 }
 
 /// Owner to node: no handle is left and no call is in flight.

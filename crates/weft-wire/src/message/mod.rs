@@ -11,7 +11,8 @@ mod session;
 mod task;
 
 pub use actor::{
-    ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, ExitActor, KillActor, SubscribeActor,
+    ActorDead, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, CreateActor, ExitActor, KillActor,
+    SubscribeActor,
 };
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
 pub use lease::{Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked};
@@ -23,8 +24,8 @@ pub use session::{
     Connect, Exited, Fork, Forked, Hello, PeerConnected, Refused, Shutdown, Welcome, WorkerGone, role,
 };
 pub use task::{
-    CancelTask, Define, Dependency, Failure, FailureCode, Location, Outcome, Push, PushRef, Reply, Return,
-    Returned, TaskKind, TaskSpec,
+    CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
+    Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
 };
 
 use crate::frame::{self, FrameError};
@@ -76,11 +77,11 @@ messages! {
     8 Fork, 9 Forked, 18 Exited,
     10 RequestLease, 11 LeaseGranted, 12 ReturnLease, 13 ReclaimLease, 14 Blocked, 15 Unblocked,
     16 Infeasible,
-    20 Define, 21 Push, 22 Reply, 23 Returned, 24 CancelTask,
+    20 Define, 21 Push, 22 Reply, 23 Returned, 24 CancelTask, 25 Item, 26 ItemsTaken,
     30 Fetch, 31 Value, 32 AddBorrow, 33 RemoveBorrow, 34 Allocate, 35 Allocated, 36 FreeBlocks,
     37 GiveBlock, 38 TrimBlocks, 39 ReadersOf, 40 StillRead,
     50 CreateActor, 51 ActorStarted, 52 ActorDead, 53 SubscribeActor, 54 KillActor,
-    55 ActorOutOfScope, 56 ActorReady, 57 ExitActor,
+    55 ActorOutOfScope, 56 ActorReady, 57 ExitActor, 58 ActorRestarting,
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
 }
 

@@ -48,12 +48,37 @@ pub struct TaskSpec {
     /// Whether exceptions of the task may be retried too (the worker decides by its list of classes).
     #[n(9)]
     pub retry_exceptions: bool,
-    /// Calls the actor may execute at a time (creation only).
+    /// Of a creation: calls the actor may execute at a time. Of a task: executions of its function after which the
+    /// worker ends; zero for no limit.
     #[n(10)]
     pub concurrency: u32,
     /// The display name of an actor call, if it is not the method's.
     #[n(11)]
     pub title: Option<Name>,
+    /// The task yields its values one by one; what it returns in the end is object 0.
+    #[n(12)]
+    pub stream: Option<Streaming>,
+    /// Concurrency group of an actor call: an index into the creation's `groups`; `None` for the default group.
+    #[n(13)]
+    pub group: Option<u32>,
+    /// Of a creation: calls at a time per concurrency group. They are part of `concurrency`.
+    #[n(14)]
+    pub groups: Option<Box<[u32]>>,
+    /// Of an actor call: it does not wait for earlier calls whose arguments are missing.
+    #[n(15)]
+    pub unordered: Option<bool>,
+}
+
+/// How a streaming task hands out its items (objects 1, 2, ...).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct Streaming {
+    /// Items that may be unread before the task waits; zero for no limit.
+    #[n(0)]
+    pub backpressure: u32,
+    /// The caller reads all items at the end, as one value.
+    #[n(1)]
+    pub dynamic: bool,
 }
 
 /// A task on its way to a worker.
@@ -184,6 +209,9 @@ pub enum FailureCode {
     /// The constructor raised; the payload has the exception.
     #[n(18)]
     ActorInit,
+    /// A streaming task has no further items.
+    #[n(19)]
+    EndOfStream,
 }
 
 /// The value of one dependency.
@@ -228,6 +256,32 @@ pub struct Reply {
     /// The exception is one that the task's options want retried.
     #[n(4)]
     pub retry: bool,
+}
+
+/// A streaming task has yielded. Items of one execution come in order, before the reply.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Item {
+    #[n(0)]
+    pub task: TaskId,
+    /// 1, 2, ...
+    #[n(1)]
+    pub index: u32,
+    #[n(2)]
+    pub value: Return,
+}
+
+/// Owner to worker: how far the items of a streaming task have been read.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ItemsTaken {
+    #[n(0)]
+    pub task: TaskId,
+    #[n(1)]
+    pub taken: u32,
+    /// Nobody reads further: end the task at its next item.
+    #[n(2)]
+    pub stop: bool,
 }
 
 /// Pushed tasks that were not begun and will not be: the worker is busy. Not executed.

@@ -30,6 +30,10 @@ fn spec() -> TaskSpec {
         retry_exceptions: false,
         concurrency: 1,
         title: None,
+        stream: None,
+        group: None,
+        groups: None,
+        unordered: None,
     }
 }
 
@@ -61,6 +65,12 @@ fn messages_round_trip() {
         }
         .into(),
     );
+    let streaming = TaskSpec { stream: Some(Streaming { backpressure: 4, dynamic: false }), ..spec() };
+    round_trip(Push { spec: streaming, dependencies: vec![], gpus: vec![] }.into());
+    let value =
+        Return { outcome: Outcome::Inline(Blob::from(&b"item"[..])), contained: vec![task.object(3)] };
+    round_trip(Item { task, index: 7, value }.into());
+    round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
     round_trip(Blocked {}.into());
     round_trip(
         Answer { request: 4, names: Some(vec![("n".into(), "a".into())]), ..Default::default() }.into(),

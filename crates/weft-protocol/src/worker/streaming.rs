@@ -1,0 +1,147 @@
+//! Streaming tasks in the core: the owner's records of items, and what the executing worker sends and is told.
+
+use std::sync::Arc;
+
+use weft_wire::message::{Failure, FailureCode, Item, ItemsTaken, Outcome, Return, Streaming};
+use weft_wire::{ObjectId, TaskId};
+
+use super::{Actions, Peer, Slot, State, WorkerCore, send};
+use crate::tasks::Arrival;
+
+impl WorkerCore {
+    /// The items of a submitted task will come one by one.
+    pub(super) fn open_stream(&mut self, task: TaskId, options: Streaming) {
+        self.streams.insert(task.number, options);
+        self.ownership.add_use(task.object(0));
+        self.enter_item(task.object(1));
+    }
+
+    fn enter_item(&mut self, object: ObjectId) {
+        self.ownership.own(object, Arc::new(Slot::default()));
+        self.ownership.add_use(object);
+    }
+
+    /// Records up to this item exist from now on.
+    fn know_item(&mut self, task: TaskId, index: u32) {
+        let Some(stream) = self.streams.get_mut(task.number) else { return };
+        if index > stream.known {
+            stream.known = index;
+            self.enter_item(task.object(index));
+        }
+    }
+
+    /// The item that the reader takes next: where its outcome appears.
+    #[must_use]
+    pub fn next_item(&self, task: TaskId) -> Option<(u32, Arc<Slot>)> {
+        let next = self.streams.get(task.number)?.next;
+        Some((next, self.ownership.record(task.object(next))?.slot.clone()))
+    }
+
+    /// The reader takes the next item, of which it has a handle. False if another reader was faster.
+    pub fn take_item(&mut self, task: TaskId, index: u32, out: &mut Actions) -> bool {
+        let Some(stream) = self.streams.get_mut(task.number) else { return false };
+        if stream.next != index {
+            return false;
+        }
+        stream.next += 1;
+        self.know_item(task, index + 1);
+        self.ownership.end_use(task.object(index), out);
+        self.tell_progress(task, out);
+        true
+    }
+
+    /// The reader is gone: unread items are let go, and the task ends at its next item unless somebody waits for
+    /// its end.
+    pub fn drop_stream(&mut self, task: TaskId, out: &mut Actions) {
+        let number = task.number;
+        let waits_for_end = self.ownership.record(task.object(0)).is_some_and(|r| r.slot.handles() > 0);
+        let Some(stream) = self.streams.get_mut(number) else { return };
+        let (unread, has_ended) = (stream.next..=stream.known, stream.has_ended);
+        stream.is_dropped = true;
+        stream.stops = !waits_for_end;
+        if has_ended {
+            self.streams.remove(number);
+        }
+        for index in unread {
+            self.forget_item(task.object(index), out);
+        }
+        self.ownership.end_use(task.object(0), out);
+        if has_ended {
+            return;
+        }
+        let is_pushed = self.pendings.get(number).is_some_and(|p| matches!(p.state, State::Pushed { .. }));
+        if is_pushed {
+            self.tell_progress(task, out);
+        } else if !waits_for_end {
+            self.cancel_own(number, false, true, out);
+        }
+        self.run_unblocked(out);
+    }
+
+    /// Lets go of an item, also of one that has not come.
+    fn forget_item(&mut self, object: ObjectId, out: &mut Actions) {
+        if self.ownership.record(object).is_some_and(|record| record.slot.outcome().is_none()) {
+            self.resolve(object, Outcome::Failed(Box::new(end_of_stream())), &[], out);
+        }
+        self.ownership.end_use(object, out);
+    }
+
+    /// Tells the worker that executes a streaming task how far it may go.
+    pub(super) fn tell_progress(&self, task: TaskId, out: &mut Actions) {
+        let Some(State::Pushed { worker, .. }) = self.pendings.get(task.number).map(|p| &p.state) else {
+            return;
+        };
+        if let Some((taken, stop)) = self.streams.get(task.number).and_then(|stream| stream.progress()) {
+            send(out, Peer::Worker(*worker), ItemsTaken { task, taken, stop });
+        }
+    }
+
+    /// An item of a task of ours came.
+    pub(super) fn on_item(&mut self, item: Item, out: &mut Actions) {
+        let Item { task, index, value } = item;
+        let object = task.object(index);
+        match self.streams.get_mut(task.number).map(|stream| stream.on_item(index)) {
+            Some(Arrival::New) => {
+                self.know_item(task, index);
+                self.resolve(object, value.outcome, &value.contained, out);
+            }
+            Some(Arrival::Unwanted) | None => {
+                self.ownership.discard(object, &value.outcome, &value.contained, out);
+            }
+        }
+    }
+
+    /// A streaming task of ours has ended; object 0 has its outcome.
+    pub(super) fn end_stream(&mut self, task: TaskId, failure: Option<&Failure>, out: &mut Actions) {
+        let Some(stream) = self.streams.get_mut(task.number) else { return };
+        stream.has_ended = true;
+        let (last, known, options) = (stream.received, stream.known, stream.options);
+        if stream.is_dropped {
+            return self.streams.remove(task.number);
+        }
+        if options.dynamic {
+            self.streams.remove(task.number);
+            for index in 1..=known {
+                self.forget_item(task.object(index), out);
+            }
+            return self.ownership.end_use(task.object(0), out);
+        }
+        let mut ends = failure.cloned().into_iter().collect::<Vec<_>>();
+        ends.push(end_of_stream());
+        for (index, failure) in (last + 1..).zip(ends) {
+            self.know_item(task, index);
+            self.resolve(task.object(index), Outcome::Failed(Box::new(failure)), &[], out);
+        }
+    }
+
+    /// A task that runs here has yielded. References inside the item are registered for the caller first.
+    pub fn on_yielded(&mut self, task: TaskId, index: u32, value: Return, out: &mut Actions) {
+        let Some(Peer::Worker(caller)) = self.execution.caller(task) else { return };
+        self.give_away(&value, caller, out);
+        send(out, Peer::Worker(caller), Item { task, index, value });
+    }
+}
+
+fn end_of_stream() -> Failure {
+    Failure::new(FailureCode::EndOfStream, "the generator has no further items")
+}

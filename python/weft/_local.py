@@ -1,0 +1,35 @@
+"""Local mode: the event loop in which calls of asyncio actors run, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from weft import _async_actor, _weft
+
+_lock = threading.Lock()
+
+
+def wake() -> None:
+    """Calls wait for the loop; starts it for the first one."""
+    with _lock:
+        if _async_actor._loop is None:
+            _start()
+        loop = _async_actor._loop
+    assert loop is not None
+    loop.call_soon_threadsafe(_drain)
+
+
+def _start() -> None:
+    loop = asyncio.new_event_loop()
+    _async_actor._loop = loop
+    # Nothing holds calls back: each actor's limit would need a loop of its own.
+    _async_actor._limit = 1 << 62
+    threading.Thread(target=loop.run_forever, name="weft-local", daemon=True).start()
+
+
+def _drain() -> None:
+    loop = asyncio.get_running_loop()
+    for token, method, args, kwargs, name, streams in _weft.local_calls():
+        call = _async_actor._call(token, method, args, kwargs or {}, name, streams)
+        _async_actor._running[token] = loop.create_task(call, name=name)

@@ -1,0 +1,265 @@
+"""`init(local_mode=True)`: everything in this process, with the semantics that it has otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+from support import WAIT, children_of, poll, run_driver
+
+import weft
+from weft.exceptions import ActorAlreadyExistsError, ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError
+
+
+@pytest.fixture(autouse=True)
+def session():
+    before = children_of(os.getpid())
+    weft.init(num_cpus=2, num_gpus=2, resources={"tape": 1}, local_mode=True)
+    yield
+    weft.shutdown()
+    assert children_of(os.getpid()) <= before
+
+
+@weft.remote
+def here():
+    return os.getpid(), threading.get_ident()
+
+
+@weft.remote
+def identity(value):
+    return value
+
+
+@weft.remote
+class Counter:
+    def __init__(self, start=0):
+        self.value = start
+
+    def add(self, n=1):
+        self.value += n
+        return self.value
+
+    def count(self):
+        i = 0
+        while True:
+            yield i
+            i += 1
+
+    def leave(self):
+        weft.actor.exit_actor()
+
+    def facts(self):
+        context = weft.get_runtime_context()
+        return context.get_actor_id(), context.get_task_name(), context.current_actor
+
+
+def test_tasks_run_on_the_calling_thread():
+    assert weft.get(here.remote()) == (os.getpid(), threading.get_ident())
+
+
+def test_a_breakpoint_works(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "breakpointhook", lambda: seen.append(sys._getframe(1).f_code.co_name))
+
+    @weft.remote
+    def stops():
+        breakpoint()  # noqa: T100
+        return 1
+
+    assert weft.get(stops.remote()) == 1
+    assert seen == ["stops"]
+
+
+def test_values_are_pickled_as_otherwise():
+    value = {"list": [1]}
+    back = weft.get(identity.remote(value))
+    assert back == value
+    assert back is not value
+    array = np.zeros(1_000_000)
+    shared = weft.get(identity.remote(array))
+    assert not shared.flags.writeable
+    with pytest.raises(TypeError, match="argument 0"):
+        identity.remote(threading.Lock())
+
+
+def test_errors_are_the_same():
+    @weft.remote
+    def fail(ref):
+        raise KeyError(weft.get(ref[0]))
+
+    ref = fail.remote([weft.put("key")])
+    with pytest.raises(KeyError, match="key") as caught:
+        weft.get(ref)
+    assert isinstance(caught.value, TaskError)
+    with pytest.raises(KeyError):
+        weft.get(identity.remote(ref))
+
+
+def test_nested_tasks_and_references():
+    @weft.remote
+    def depth(n):
+        return 0 if n == 0 else 1 + weft.get(depth.remote(n - 1))
+
+    assert weft.get(depth.remote(30)) == 30
+    assert weft.get(identity.remote(identity.remote(3))) == 3
+    inner = weft.put(4)
+    assert weft.get(weft.get(identity.remote([inner]))[0]) == 4
+
+
+def test_a_task_that_fails_is_retried(tmp_path):
+    @weft.remote(max_retries=2, retry_exceptions=[ValueError])
+    def flaky(path):
+        path.write_text(path.read_text() + "x" if path.exists() else "x")
+        if len(path.read_text()) < 3:
+            raise ValueError("again")
+        return len(path.read_text())
+
+    assert weft.get(flaky.remote(tmp_path / "attempts")) == 3
+
+
+def test_actors():
+    counter = Counter.remote(5)
+    assert weft.get([counter.add.remote() for _ in range(3)]) == [6, 7, 8]
+    identity_, name, handle = weft.get(counter.facts.remote())
+    assert identity_ == counter._actor_id
+    assert name == "facts"
+    assert handle == counter
+
+
+def test_names():
+    counter = Counter.options(name="local").remote(1)
+    assert weft.get(weft.get_actor("local").add.remote()) == 2
+    with pytest.raises(ActorAlreadyExistsError):
+        Counter.options(name="local").remote()
+    weft.kill(counter)
+    with pytest.raises(ActorDiedError):
+        weft.get(counter.add.remote())
+    poll("the name is free", lambda: "local" not in weft.list_named_actors())
+
+
+def test_the_ends_of_actors(tmp_path):
+    @weft.remote
+    class Tidy:
+        def __init__(self, path):
+            self.path = path
+
+        def ping(self):
+            return 1
+
+        def __weft_shutdown__(self):
+            self.path.touch()
+
+    counter = Counter.remote()
+    with pytest.raises(ActorDiedError, match="exit_actor"):
+        weft.get(counter.leave.remote())
+    tidy = Tidy.remote(tmp_path / "scope")
+    weft.get(tidy.ping.remote())
+    del tidy
+    gc.collect()
+    poll("it is cleaned up", (tmp_path / "scope").exists)
+    killed = Tidy.remote(tmp_path / "killed")
+    weft.kill(killed)
+    assert not (tmp_path / "killed").exists()
+
+    @weft.remote
+    class Fails:
+        def __init__(self):
+            raise ValueError("cannot begin")
+
+        def ping(self):
+            return 1
+
+    with pytest.raises(ActorDiedError, match="cannot begin"):
+        weft.get(Fails.remote().ping.remote())
+
+
+def test_generators_without_an_end():
+    counter = Counter.remote()
+    generator = counter.count.remote()
+    assert [weft.get(next(generator)) for _ in range(5)] == [0, 1, 2, 3, 4]
+    generator.close()
+    assert list(generator) == []
+
+    @weft.remote
+    def three():
+        yield from range(3)
+
+    assert weft.get(three.remote().completed()) is None
+    ready, _ = weft.wait([three.remote()], timeout=WAIT)
+    assert weft.get(list(ready[0])) == [0, 1, 2]
+
+
+def test_asyncio_actors_wait_for_each_other():
+    @weft.remote
+    class Gate:
+        def __init__(self):
+            self.opened = asyncio.Event()
+
+        async def through(self, n):
+            await self.opened.wait()
+            return n
+
+        async def open(self):
+            self.opened.set()
+            return await identity.remote("open")
+
+        async def forever(self):
+            await asyncio.sleep(3600)
+
+    gate = Gate.remote()
+    waiting = [gate.through.remote(n) for n in range(3)]
+    assert weft.get(gate.open.remote(), timeout=WAIT) == "open"
+    assert weft.get(waiting, timeout=WAIT) == [0, 1, 2]
+    endless = gate.forever.remote()
+    weft.cancel(endless)
+    with pytest.raises(TaskCancelledError):
+        weft.get(endless, timeout=WAIT)
+
+
+def test_what_cannot_be_had_stays_pending():
+    with pytest.raises(GetTimeoutError):
+        weft.get(identity.options(num_cpus=64).remote(1), timeout=0.05)
+    with pytest.raises(GetTimeoutError):
+        weft.get(Counter.options(resources={"tape": 2}).remote().add.remote(), timeout=0.05)
+    assert weft.get(identity.options(num_gpus=2, resources={"tape": 1}).remote(1)) == 1
+
+
+def test_threads_submit():
+    results = []
+
+    def work(n):
+        results.append(weft.get([identity.remote(n * 100 + i) for i in range(50)]))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert sorted(results) == [[n * 100 + i for i in range(50)] for n in range(4)]
+
+
+def test_helpers_work():
+    with weft.Executor() as executor:
+        assert list(executor.map(pow, range(4), [2] * 4)) == [0, 1, 4, 9]
+    pool = weft.util.ActorPool([Counter.remote(), Counter.remote()])
+    assert len(list(pool.map_unordered(lambda actor, n: actor.add.remote(n), [10, 20, 30]))) == 3
+
+
+def test_several_sessions_after_each_other():
+    run_driver("""
+        import weft
+
+        @weft.remote
+        def f(x):
+            return x + 1
+
+        for local in (True, False, True):
+            weft.init(num_cpus=1, local_mode=local)
+            assert weft.get(f.remote(1)) == 2
+            weft.shutdown()
+    """)
