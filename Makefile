@@ -51,7 +51,7 @@ help:
 	@echo "make test    Rust unit tests, then the Python suite     (ARGS='-k name' goes to pytest)"
 	@echo "make build   make .venv and install the extension into it (release)"
 	@echo "make bench   measure the microbenchmark beside its peers (ARGS=--quick takes 2 minutes)"
-	@echo "make lint    rustfmt, clippy, ruff, mypy, tidy, licences and advisories"
+	@echo "make lint    rustfmt, clippy, ruff, mypy, pyright, tidy, licences and advisories"
 	@echo "make docs    build the documentation into site/; a warning is an error"
 	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS))"
 	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
@@ -120,6 +120,8 @@ do-lint: $(STAMPS)/pins-build $(STAMPS)/pins-lint do-rust-tools
 	@$(PY) -m ruff format --check --quiet . || { echo "run: $(PY) -m ruff format ." >&2; exit 1; }
 	@echo "==> mypy --strict"
 	@$(PY) -m mypy
+	@echo "==> typing cases: mypy and pyright on tests/typing"
+	@$(PY) tools/typing_cases.py
 	@echo "==> clippy"
 	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
 	@CARGO="$(CARGO)" tools/deny.sh

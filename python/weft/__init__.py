@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft import exceptions as exceptions
+    from weft import options as options
+    from weft import util as util
     from weft._weft import ObjectRef as ObjectRef
     from weft._weft import ObjectRefGenerator as ObjectRefGenerator
     from weft._weft import get as get
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from weft._weft import wait as wait
     from weft.actor import ActorClass as ActorClass
     from weft.actor import ActorHandle as ActorHandle
+    from weft.actor import ActorProxy as ActorProxy
+    from weft.actor import TypedActor as TypedActor
     from weft.actor import get_actor as get_actor
     from weft.actor import kill as kill
     from weft.actor import list_named_actors as list_named_actors
@@ -46,11 +50,14 @@ if TYPE_CHECKING:
     from weft.runtime_context import get_runtime_context as get_runtime_context
     from weft.util.executor import Executor as Executor
 
+    ObjectID = ObjectRef
+
 __version__ = "0.1.0"
 
 _HOMES = {
     "ActorClass": "weft.actor",
     "ActorHandle": "weft.actor",
+    "ActorProxy": "weft.actor",
     "DynamicObjectRefGenerator": "weft.generator",
     "Executor": "weft.util.executor",
     "ObjectID": "weft._weft:ObjectRef",
@@ -58,6 +65,7 @@ _HOMES = {
     "ObjectRefGenerator": "weft._weft",
     "RemoteFunction": "weft.remote_function",
     "RuntimeContext": "weft.runtime_context",
+    "TypedActor": "weft.actor",
     "WeftContext": "weft.context",
     "available_resources": "weft.context",
     "cancel": "weft.remote_function",
@@ -82,16 +90,18 @@ _HOMES = {
 __all__ = [*(name for name in _HOMES if name != "ObjectID"), "exceptions"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in {"exceptions", "options", "util"}:
-        return importlib.import_module(f"weft.{name}")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'weft' has no attribute {name!r}")
-    module, _, attribute = home.partition(":")
-    value = getattr(importlib.import_module(module), attribute or name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:
+    # Type checkers see the names above, and report others.
+    def __getattr__(name: str) -> Any:
+        if name in {"exceptions", "options", "util"}:
+            return importlib.import_module(f"weft.{name}")
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'weft' has no attribute {name!r}")
+        module, _, attribute = home.partition(":")
+        value = getattr(importlib.import_module(module), attribute or name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

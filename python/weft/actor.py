@@ -5,7 +5,21 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from weft import _weft
 from weft._signature import Signature, describe
@@ -14,9 +28,12 @@ from weft.options import actor_resources, check_combination, returns_of, validat
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from weft.options import ActorOptions, MethodOptions
+    from weft import _typing as kinds
+    from weft.options import ActorOptions, _MethodOptions
 
 C = TypeVar("C")
+P = ParamSpec("P")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS_ATTRIBUTE = "__weft_method_options__"
@@ -42,17 +59,38 @@ class ActorInfo(NamedTuple):
     options: dict[str, Any]
 
 
-def method(**options: Unpack[MethodOptions]) -> Callable[[F], F]:
-    """Sets the defaults of one method of an actor.
+@overload
+def method(target: Callable[Concatenate[Any, P], T], /) -> kinds.Method[P, T]: ...
+@overload
+def method(**options: Unpack[_MethodOptions]) -> kinds.MethodDecorator: ...
+@overload
+def method(*, num_returns: Literal[0], **options: Unpack[_MethodOptions]) -> kinds.MethodDecoratorAs[None]: ...
+@overload
+def method(
+    *, num_returns: kinds.Several, **options: Unpack[_MethodOptions]
+) -> kinds.MethodDecoratorAs[list[_weft.ObjectRef[Any]]]: ...
+@overload
+def method(*, num_returns: Literal["streaming"], **options: Unpack[_MethodOptions]) -> kinds.MethodDecorator: ...
+@overload
+def method(
+    *, num_returns: int | Literal["dynamic"] | None, **options: Unpack[_MethodOptions]
+) -> kinds.MethodDecoratorAs[Any]: ...
+def method(*targets: Any, **options: Any) -> Any:
+    """Marks a method of an actor, and sets defaults for its calls.
+
+    The mark alone, `@weft.method`, changes nothing when the program runs: it tells type checkers what a call through
+    a handle takes and gives.
 
     Args:
+        *targets: The method, when used without options.
         **options: See `weft.options.MethodOptions`.
 
     Returns:
-        A decorator.
+        The method, or a decorator when options are given.
 
     Raises:
-        ValueError: An option does not exist or has a wrong value.
+        TypeError: What is decorated is no method.
+        ValueError: There are neither a method nor options, or an option does not exist or has a wrong value.
 
     Example:
         >>> import weft
@@ -61,9 +99,16 @@ def method(**options: Unpack[MethodOptions]) -> Callable[[F], F]:
         ...     def split(self, pair: tuple[int, int]) -> tuple[int, int]:
         ...         return pair
     """
+    if len(targets) == 1 and not options and (callable(targets[0]) or isinstance(targets[0], staticmethod)):
+        return targets[0]
+    if targets:
+        raise TypeError(
+            "weft.method is used as @weft.method or @weft.method(num_returns=2, ...): "
+            f"positional arguments {targets!r} are not options"
+        )
     if not options:
-        raise ValueError("@weft.method needs at least one option, for instance @weft.method(num_returns=2)")
-    checked = validate("method", cast("dict[str, Any]", options))
+        raise ValueError("@weft.method() needs at least one option, for instance @weft.method(num_returns=2)")
+    checked = validate("method", options)
 
     def decorate(function: F) -> F:
         setattr(function, _OPTIONS_ATTRIBUTE, checked)
@@ -209,9 +254,11 @@ class ActorClass(Generic[C]):
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuses a direct call."""
-        raise TypeError(f"{self.__name__} is an actor class: create an actor with {self.__name__}.remote(...)")
+    if not TYPE_CHECKING:
+        # Type checkers see no such method and report the call.
+        def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+            """Refuses a direct call."""
+            raise TypeError(f"{self.__name__} is an actor class: create an actor with {self.__name__}.remote(...)")
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
         raise TypeError(f"{self.__name__} is an actor class and cannot be inherited from: inherit from the plain class")
@@ -275,7 +322,13 @@ class ActorMethod:
             own.signature.check,
         )
 
-    def options(self, **options: Unpack[MethodOptions]) -> ActorMethod:
+    @overload
+    def options(self, **options: Unpack[_MethodOptions]) -> ActorMethod: ...
+    @overload
+    def options(
+        self, *, num_returns: int | Literal["streaming", "dynamic"] | None, **options: Unpack[_MethodOptions]
+    ) -> ActorMethod: ...
+    def options(self, **options: Any) -> ActorMethod:
         """The same method with other options.
 
         Args:
@@ -288,16 +341,18 @@ class ActorMethod:
             ValueError: An option does not exist or has a wrong value.
         """
         ref, name, info, before = self._parts
-        return ActorMethod(ref, name, info, before | validate("method", cast("dict[str, Any]", options)))
+        return ActorMethod(ref, name, info, before | validate("method", options))
 
     def _remote(self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuses a direct call."""
-        name = self._parts[1]
-        raise TypeError(f"methods of actors are called with .remote(): use handle.{name}.remote(...)")
+    if not TYPE_CHECKING:
+        # Type checkers see no such method and report the call.
+        def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+            """Refuses a direct call."""
+            name = self._parts[1]
+            raise TypeError(f"methods of actors are called with .remote(): use handle.{name}.remote(...)")
 
     def __repr__(self) -> str:
         return f"ActorMethod({self._parts[2].methods[self._parts[1]].signature.name})"
@@ -337,6 +392,44 @@ class ActorHandle(Generic[C]):
 
     def __repr__(self) -> str:
         return f"Actor({self._info.class_name}, {self._actor_id})"
+
+
+if TYPE_CHECKING:
+    _TypedActorType = kinds.TypedActorType
+else:
+    _TypedActorType = type
+
+
+class TypedActor(metaclass=_TypedActorType):
+    """A class whose methods type checkers know through a handle, too.
+
+    It does nothing when the program runs. Of a class that inherits from it, `.remote(...)` gives an `ActorProxy`: calls
+    of its methods with `@weft.method` are checked, and those of other names are errors.
+
+    Example:
+        >>> import weft
+        >>> class Counter(weft.TypedActor):
+        ...     @weft.method
+        ...     def add(self, n: int) -> int:
+        ...         return n
+        >>> RemoteCounter = weft.remote(Counter)
+    """
+
+    if TYPE_CHECKING:
+        _actor_id: ClassVar[str]
+        _ray_actor_id: ClassVar[str]
+        __ray_ready__: ClassVar[kinds.RemoteMethod[[], _weft.ObjectRef[bool]]]
+        __ray_call__: ClassVar[ActorMethod]
+        __ray_terminate__: ClassVar[ActorMethod]
+
+
+if TYPE_CHECKING:
+    # A class object, because its attributes are what checkers can look up. `ActorHandle` is there for handles of other
+    # classes, whose methods are then known only as far as the class tells.
+    ActorProxy: TypeAlias = type[C]
+    AnyHandle: TypeAlias = ActorHandle[Any] | type[TypedActor]
+else:
+    ActorProxy = ActorHandle
 
 
 def _rebuild_handle(ref: _weft.ObjectRef[Any], info: tuple[Any, ...]) -> ActorHandle[Any]:
@@ -386,7 +479,7 @@ def list_named_actors(all_namespaces: bool = False) -> list[str] | list[dict[str
     return [name for _, name in _weft.list_names(context.namespace)]
 
 
-def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
+def kill(actor: AnyHandle, *, no_restart: bool = True) -> None:
     """Ends an actor at once: its process is killed, running and queued calls raise `ActorDiedError`.
 
     Args:

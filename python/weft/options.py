@@ -291,15 +291,19 @@ class _PlacedOptions(TypedDict, total=False):
     object_store_memory: float | None
 
 
-class TaskOptions(_PlacedOptions, total=False):
-    """Options of `@weft.remote` on a function and of its `.options(...)`."""
-
-    num_returns: int | Literal["streaming", "dynamic"] | None
+# Without `num_returns`, because what comes of a call depends on it: overloads name it by itself.
+class _TaskOptions(_PlacedOptions, total=False):
     max_retries: int
     retry_exceptions: bool | Sequence[type[BaseException]]
     max_calls: int | None
     _generator_backpressure_num_objects: int | None
     _num_objects_per_yield: int | None
+
+
+class TaskOptions(_TaskOptions, total=False):
+    """Options of `@weft.remote` on a function and of its `.options(...)`."""
+
+    num_returns: int | Literal["streaming", "dynamic"] | None
 
 
 class ActorOptions(_PlacedOptions, total=False):
@@ -318,11 +322,8 @@ class ActorOptions(_PlacedOptions, total=False):
     enable_tensor_transport: bool | None
 
 
-class MethodOptions(TypedDict, total=False):
-    """Options of `@weft.method` and of a method's `.options(...)`."""
-
+class _MethodOptions(TypedDict, total=False):
     name: str | None
-    num_returns: int | Literal["streaming", "dynamic"] | None
     retry_exceptions: bool | Sequence[type[BaseException]]
     max_task_retries: int | None
     concurrency_group: str | None
@@ -330,6 +331,12 @@ class MethodOptions(TypedDict, total=False):
     tensor_transport: str | None
     _generator_backpressure_num_objects: int | None
     _num_objects_per_yield: int | None
+
+
+class MethodOptions(_MethodOptions, total=False):
+    """Options of `@weft.method` and of a method's `.options(...)`."""
+
+    num_returns: int | Literal["streaming", "dynamic"] | None
 
 
 def validate(kind: Kind, options: Mapping[str, Any]) -> dict[str, Any]:

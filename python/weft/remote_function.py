@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from weft import _weft
 from weft._signature import describe
@@ -13,16 +13,18 @@ from weft.options import check_combination, resources_of, returns_of, validate
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from weft import _typing as kinds
     from weft.actor import ActorClass
-    from weft.options import TaskOptions
+    from weft.options import ActorOptions, _PlacedOptions, _TaskOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _MAX_RETRIES = 3
 
 
-class RemoteFunction(Generic[P, T]):
+class RemoteFunction(Generic[P, T_co]):
     """A function whose calls run as tasks on other processes.
 
     Made by `weft.remote`; calling it directly is an error. `remote(*args, **kwargs)` submits a task and returns
@@ -38,10 +40,10 @@ class RemoteFunction(Generic[P, T]):
         42
     """
 
-    remote: Callable[P, _weft.ObjectRef[T]]
+    remote: kinds.RemoteOf
 
     def __init__(
-        self, function: Callable[P, T], options: dict[str, Any], exported: _weft.Exported | None = None
+        self, function: Callable[P, T_co], options: dict[str, Any], exported: _weft.Exported | None = None
     ) -> None:
         check_combination("task", options)
         name = getattr(function, "__name__", type(function).__name__)
@@ -57,7 +59,7 @@ class RemoteFunction(Generic[P, T]):
         self.__wrapped__ = function
         signature = describe(function, name)
         returns, stream = returns_of(options, inspect.isgeneratorfunction(inspect.unwrap(function)))
-        self.remote = _weft.TaskSubmitter(
+        self.remote = _weft.TaskSubmitter(  # type: ignore[assignment]
             exported,
             options.get("name") or name,
             list(resources_of(options, "task").items()),
@@ -70,7 +72,29 @@ class RemoteFunction(Generic[P, T]):
             signature.check,
         )
 
-    def options(self, **options: Unpack[TaskOptions]) -> RemoteFunction[P, T]:
+    @overload
+    def options(self, **options: Unpack[_TaskOptions]) -> RemoteFunction[P, T_co]: ...
+    @overload
+    def options(
+        self, *, num_returns: Literal["streaming"], **options: Unpack[_TaskOptions]
+    ) -> RemoteFunction[P, T_co]: ...
+    @overload
+    def options(
+        self, *, num_returns: Literal[1], **options: Unpack[_TaskOptions]
+    ) -> kinds.RemoteFunctionAs[P, _weft.ObjectRef[T_co]]: ...
+    @overload
+    def options(
+        self, *, num_returns: Literal[0], **options: Unpack[_TaskOptions]
+    ) -> kinds.RemoteFunctionAs[P, None]: ...
+    @overload
+    def options(
+        self, *, num_returns: kinds.Several, **options: Unpack[_TaskOptions]
+    ) -> kinds.RemoteFunctionAs[P, list[_weft.ObjectRef[Any]]]: ...
+    @overload
+    def options(
+        self, *, num_returns: int | Literal["dynamic"] | None, **options: Unpack[_TaskOptions]
+    ) -> kinds.RemoteFunctionAs[P, Any]: ...
+    def options(self, **options: Any) -> RemoteFunction[P, Any]:
         """The same function with other options.
 
         Args:
@@ -82,19 +106,21 @@ class RemoteFunction(Generic[P, T]):
         Raises:
             ValueError: An option does not exist or has a wrong value.
         """
-        merged = self._options | validate("task", cast("dict[str, Any]", options))
+        merged = self._options | validate("task", options)
         return RemoteFunction(self._function, merged, self._exported)
 
     def _remote(self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuses a direct call."""
-        raise TypeError(
-            f"{self.__name__} is a remote function: call {self.__name__}.remote(...) to run it as a task, "
-            f"or {self.__name__}._function(...) to run it here"
-        )
+    if not TYPE_CHECKING:
+        # Type checkers see no such method and report the call.
+        def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+            """Refuses a direct call."""
+            raise TypeError(
+                f"{self.__name__} is a remote function: call {self.__name__}.remote(...) to run it as a task, "
+                f"or {self.__name__}._function(...) to run it here"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteFunction, (self._function, self._options)
@@ -121,11 +147,31 @@ def _make(target: Any, options: dict[str, Any]) -> Any:
 
 
 @overload
+def remote(target: kinds.TypedClass, /) -> kinds.TypedActorClassOf[kinds.TypedClass]: ...  # type: ignore[overload-overlap]
+@overload
+def remote(target: kinds.Class, /) -> kinds.ActorClassOf[kinds.Class]: ...  # type: ignore[overload-overlap]
+@overload
 def remote(target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
 @overload
 def remote(target: Callable[P, T], /) -> RemoteFunction[P, T]: ...
 @overload
-def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(**options: Unpack[_PlacedOptions]) -> kinds.Decorator: ...
+@overload
+def remote(**options: Unpack[_TaskOptions]) -> kinds.FunctionDecorator: ...
+@overload
+def remote(*, num_returns: Literal[0], **options: Unpack[_TaskOptions]) -> kinds.FunctionDecoratorAs[None]: ...
+@overload
+def remote(
+    *, num_returns: kinds.Several, **options: Unpack[_TaskOptions]
+) -> kinds.FunctionDecoratorAs[list[_weft.ObjectRef[Any]]]: ...
+@overload
+def remote(*, num_returns: Literal["streaming"], **options: Unpack[_TaskOptions]) -> kinds.FunctionDecorator: ...
+@overload
+def remote(
+    *, num_returns: int | Literal["dynamic"] | None, **options: Unpack[_TaskOptions]
+) -> kinds.FunctionDecoratorAs[Any]: ...
+@overload
+def remote(**options: Unpack[ActorOptions]) -> kinds.ClassDecorator: ...
 def remote(*targets: Any, **options: Any) -> Any:
     """Makes a function or class remote.
 

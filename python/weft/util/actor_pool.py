@@ -6,11 +6,14 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import weft
 from weft.exceptions import ActorDiedError, TaskError
 
+H = TypeVar("H")
+T = TypeVar("T")
+V = TypeVar("V")
 _Call = Callable[[Any, Any], "weft.ObjectRef[Any]"]
 
 
@@ -19,7 +22,7 @@ class _Outcome(NamedTuple):
     error: BaseException | None
 
 
-class ActorPool:
+class ActorPool(Generic[H]):
     """Actors that share work.
 
     Args:
@@ -35,11 +38,11 @@ class ActorPool:
         [2, 4, 6]
     """
 
-    def __init__(self, actors: Iterable[Any]) -> None:
-        self._idle: deque[Any] = deque()
+    def __init__(self, actors: Iterable[H]) -> None:
+        self._idle: deque[H] = deque()
         # Calls by submission number: those that wait for an actor, those on their way, and those that have ended.
         self._waiting: deque[tuple[int, _Call, Any]] = deque()
-        self._running: dict[weft.ObjectRef[Any], tuple[int, Any]] = {}
+        self._running: dict[weft.ObjectRef[Any], tuple[int, H]] = {}
         self._ended: dict[int, _Outcome] = {}
         # Calls on their way whose result nobody wants any more.
         self._given_up: set[int] = set()
@@ -51,7 +54,7 @@ class ActorPool:
         if not self._idle:
             raise ValueError("an ActorPool needs at least one actor")
 
-    def submit(self, fn: _Call, value: Any) -> None:
+    def submit(self, fn: Callable[[H, V], weft.ObjectRef[Any]], value: V) -> None:
         """Call `fn(actor, value)` with the next free actor; waits in a queue while none is free.
 
         Args:
@@ -63,7 +66,7 @@ class ActorPool:
         self._waiting.append((number, fn, value))
         self._start()
 
-    def map(self, fn: _Call, values: Iterable[Any]) -> Iterator[Any]:
+    def map(self, fn: Callable[[H, V], weft.ObjectRef[T]], values: Iterable[V]) -> Iterator[T]:
         """Call `fn(actor, value)` for every value; results in the order of the values.
 
         What is left from earlier `submit`s is dropped. An error of a call is raised at its place.
@@ -73,7 +76,7 @@ class ActorPool:
             self.submit(fn, value)
         return self._rest(self.get_next)
 
-    def map_unordered(self, fn: _Call, values: Iterable[Any]) -> Iterator[Any]:
+    def map_unordered(self, fn: Callable[[H, V], weft.ObjectRef[T]], values: Iterable[V]) -> Iterator[T]:
         """Call `fn(actor, value)` for every value; results as they come.
 
         What is left from earlier `submit`s is dropped.
@@ -102,11 +105,11 @@ class ActorPool:
         self._collect(0)
         return bool(self._idle) and not self._waiting
 
-    def pop_idle(self) -> Any | None:
+    def pop_idle(self) -> H | None:
         """Take a free actor out of the pool; `None` when all are busy."""
         return self._idle.popleft() if self.has_free() else None
 
-    def push(self, actor: Any) -> None:
+    def push(self, actor: H) -> None:
         """Add an actor.
 
         Raises:

@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as _StandardExecutor
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import weft
 from weft.util.checks import check_at_least
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # Calls handed over per worker, at least and at most.
@@ -86,8 +87,8 @@ class Executor(_StandardExecutor):
         self._window_max = workers if workers < cpus else _AHEAD_MAX * workers
         self._window = self._window_min
         self._setup = None if initializer is None else (secrets.token_hex(8), initializer, initargs)
-        self._remote: dict[types.FunctionType, Any] = {}
-        self._call_any = weft.remote(_call).options(**self._options)
+        self._remote: dict[types.FunctionType, weft.RemoteFunction[..., Any]] = {}
+        self._call_any: weft.RemoteFunction[..., Any] = weft.remote(_call).options(**self._options)
         self._waiting: deque[_Call] = deque()
         self._in_flight = 0
         self._is_shut_down = False
@@ -100,7 +101,7 @@ class Executor(_StandardExecutor):
             atexit.register(_wait_at_exit)
         _alive.add(self)
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Schedule `fn(*args, **kwargs)`.
 
         Returns:
@@ -209,8 +210,10 @@ class Executor(_StandardExecutor):
                 if len(self._remote) >= _FUNCTIONS_MAX:
                     self._remote.clear()
                 remote = self._remote[call.fn] = weft.remote(call.fn).options(**self._options)
-            return remote.remote(*call.args, **call.kwargs)
-        return self._call_any.remote(self._setup, call.fn, call.args, call.kwargs)
+            ref: weft.ObjectRef[Any] = remote.remote(*call.args, **call.kwargs)
+        else:
+            ref = self._call_any.remote(self._setup, call.fn, call.args, call.kwargs)
+        return ref
 
     def _on_done(self, call: _Call, begin: float, done: Future[Any]) -> None:
         self._end(call, begin)

@@ -7,12 +7,42 @@ little even when they come one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import weft
 from weft.util.checks import check_at_least
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+A_contra = TypeVar("A_contra", contravariant=True)
 
+
+class _Function(Protocol[A_contra, T_co]):
+    """A remote function of one argument."""
+
+    @property
+    def _function(self) -> Callable[[A_contra], T_co]: ...
+
+
+class _Method(Protocol[A_contra, T_co]):
+    """A method of an actor, of one argument."""
+
+    @property
+    def remote(self) -> Callable[[A_contra], weft.ObjectRef[T_co]]: ...
+
+
+@overload
+def as_completed(
+    refs: Iterable[weft.ObjectRef[T]], *, chunk_size: int = 10, yield_obj_refs: Literal[False] = False
+) -> Iterator[T]: ...
+@overload
+def as_completed(
+    refs: Iterable[weft.ObjectRef[T]], *, chunk_size: int = 10, yield_obj_refs: Literal[True]
+) -> Iterator[weft.ObjectRef[T]]: ...
+@overload
+def as_completed(
+    refs: Iterable[weft.ObjectRef[Any]], *, chunk_size: int = 10, yield_obj_refs: bool = False
+) -> Iterator[Any]: ...
 def as_completed(
     refs: Iterable[weft.ObjectRef[Any]], *, chunk_size: int = 10, yield_obj_refs: bool = False
 ) -> Iterator[Any]:
@@ -56,6 +86,33 @@ def _completed(pending: list[weft.ObjectRef[Any]], yield_obj_refs: bool) -> Iter
             yield ref if yield_obj_refs else weft.get(ref)
 
 
+@overload
+def map_unordered(
+    fn: _Function[A_contra, T] | _Method[A_contra, T],
+    items: Iterable[A_contra],
+    *,
+    backpressure_size: int = 100,
+    chunk_size: int = 10,
+    yield_obj_refs: Literal[False] = False,
+) -> Iterator[T]: ...
+@overload
+def map_unordered(
+    fn: _Function[A_contra, T] | _Method[A_contra, T],
+    items: Iterable[A_contra],
+    *,
+    backpressure_size: int = 100,
+    chunk_size: int = 10,
+    yield_obj_refs: Literal[True],
+) -> Iterator[weft.ObjectRef[T]]: ...
+@overload
+def map_unordered(
+    fn: _Function[A_contra, Any] | _Method[A_contra, Any],
+    items: Iterable[A_contra],
+    *,
+    backpressure_size: int = 100,
+    chunk_size: int = 10,
+    yield_obj_refs: bool = False,
+) -> Iterator[Any]: ...
 def map_unordered(
     fn: Any,
     items: Iterable[Any],

@@ -8,11 +8,21 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import weft
 from weft.exceptions import ActorError
 from weft.util.checks import check_at_least, is_whole
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # A queue whose items are not declared holds anything.
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 Empty = queue.Empty
 Full = queue.Full
@@ -23,7 +33,7 @@ __all__ = ["Empty", "Full", "Queue"]
 _WAITING_MAX = 1000
 
 
-class Queue:
+class Queue(Generic[T]):
     """A queue in an actor.
 
     A handle can be passed to tasks and actors; all of them use the same queue.
@@ -72,7 +82,7 @@ class Queue:
         """Whether there are `maxsize` items."""
         return 0 < self.maxsize <= self.qsize()
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+    def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
         """Add an item.
 
         Args:
@@ -88,7 +98,7 @@ class Queue:
         if not weft.get(self.actor.put.remote(item, _patience(block, timeout))):
             raise Full
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
         """Take the oldest item.
 
         Args:
@@ -100,33 +110,35 @@ class Queue:
             ValueError: `timeout` is negative.
             ActorDiedError: The queue is gone.
         """
-        return _only(weft.get(self.actor.get.remote(_patience(block, timeout))))
+        items: list[T] = weft.get(self.actor.get.remote(_patience(block, timeout)))
+        return _only(items)
 
-    async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+    async def put_async(self, item: T, block: bool = True, timeout: float | None = None) -> None:
         """`put` for asyncio."""
         if not await self.actor.put.remote(item, _patience(block, timeout)):
             raise Full
 
-    async def get_async(self, block: bool = True, timeout: float | None = None) -> Any:
+    async def get_async(self, block: bool = True, timeout: float | None = None) -> T:
         """`get` for asyncio."""
-        return _only(await self.actor.get.remote(_patience(block, timeout)))
+        items: list[T] = await self.actor.get.remote(_patience(block, timeout))
+        return _only(items)
 
-    def put_nowait(self, item: Any) -> None:
+    def put_nowait(self, item: T) -> None:
         """Add an item if there is room now; otherwise `Full`."""
         self.put(item, block=False)
 
-    def get_nowait(self) -> Any:
+    def get_nowait(self) -> T:
         """Take an item if there is one now; otherwise `Empty`."""
         return self.get(block=False)
 
-    def put_nowait_batch(self, items: Iterable[Any]) -> None:
+    def put_nowait_batch(self, items: Iterable[T]) -> None:
         """Add all items, or none of them and raise `Full`."""
         batch = list(items)
         left = weft.get(self.actor.put_batch.remote(batch))
         if left is not None:
             raise Full(f"there is room for {left} items, not for {len(batch)}")
 
-    def get_nowait_batch(self, num_items: int) -> list[Any]:
+    def get_nowait_batch(self, num_items: int) -> list[T]:
         """Take `num_items` items, or none of them and raise `Empty`."""
         check_at_least("num_items", num_items, 0)
         found, items = weft.get(self.actor.get_batch.remote(num_items))
@@ -203,7 +215,7 @@ def _patience(block: bool, timeout: float | None) -> float | None:
     return timeout
 
 
-def _only(items: list[Any]) -> Any:
+def _only(items: list[T]) -> T:
     if not items:
         raise Empty
     return items[0]
