@@ -17,9 +17,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weft import aio as aio
+    from weft import cloudpickle as cloudpickle
     from weft import exceptions as exceptions
     from weft import options as options
     from weft import util as util
+    from weft._inspect import inspect_serializability as inspect_serializability
+    from weft._progress import progress as progress
+    from weft._progress import tqdm as tqdm
+    from weft._serializers import deregister_serializer as deregister_serializer
+    from weft._serializers import register_serializer as register_serializer
     from weft._weft import ObjectRef as ObjectRef
     from weft._weft import ObjectRefGenerator as ObjectRefGenerator
     from weft._weft import get as get
@@ -70,20 +77,25 @@ _HOMES = {
     "available_resources": "weft.context",
     "cancel": "weft.remote_function",
     "cluster_resources": "weft.context",
+    "deregister_serializer": "weft._serializers",
     "get": "weft._weft",
     "get_actor": "weft.actor",
     "get_gpu_ids": "weft.runtime_context",
     "get_runtime_context": "weft.runtime_context",
     "init": "weft.context",
+    "inspect_serializability": "weft._inspect",
     "is_initialized": "weft.context",
     "kill": "weft.actor",
     "list_named_actors": "weft.actor",
     "method": "weft.actor",
     "nodes": "weft.context",
+    "progress": "weft._progress",
     "put": "weft._weft",
+    "register_serializer": "weft._serializers",
     "remote": "weft.remote_function",
     "shutdown": "weft.context",
     "take": "weft._weft",
+    "tqdm": "weft._progress",
     "wait": "weft._weft",
 }
 
@@ -93,7 +105,7 @@ __all__ = [*(name for name in _HOMES if name != "ObjectID"), "exceptions"]
 if not TYPE_CHECKING:
     # Type checkers see the names above, and report others.
     def __getattr__(name: str) -> Any:
-        if name in {"exceptions", "options", "util"}:
+        if name in {"aio", "cloudpickle", "exceptions", "options", "util"}:
             return importlib.import_module(f"weft.{name}")
         home = _HOMES.get(name)
         if home is None:
@@ -105,4 +117,4 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "exceptions"})
+    return sorted({*globals(), *_HOMES, "aio", "cloudpickle", "exceptions"})

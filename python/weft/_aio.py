@@ -1,4 +1,4 @@
-"""References as futures: `await ref`, `ref.future()`, `ref.as_future()`.
+"""References as futures: `await ref`, `ref.future()`, `ref.as_future()`; and `Arrivals`, which `weft.aio` stands on.
 
 The engine reports finished references in batches; each event loop is woken once per batch.
 """
@@ -9,7 +9,9 @@ import asyncio
 import concurrent.futures
 import queue
 import threading
-from collections.abc import Generator
+import weakref
+from collections import deque
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from weft import _weft
@@ -44,9 +46,20 @@ async def next_item(generator: _weft.ObjectRefGenerator[Any]) -> _weft.ObjectRef
             return ref
         if is_known:
             raise StopAsyncIteration
-        future: asyncio.Future[None] = loop.create_future()
-        if _weft.watch(generator._peek(), (loop, future, None)):
-            await future
+        item = _NextItem(loop.create_future())
+        if _weft.watch(generator._peek(), (loop, item, None)):
+            await item.future
+
+
+class _NextItem:
+    """Whether the next item of a generator has come; its value is not asked for."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def arrive(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 async def close_generator(generator: _weft.ObjectRefGenerator[Any], error: BaseException | None = None) -> None:
@@ -119,11 +132,10 @@ _futures = _Futures()
 
 def _resolve(waiters: list[_Waiter]) -> None:
     for _, future, ref in waiters:
-        if future.done():
-            continue
         if ref is None:
-            # Only the fact is awaited: the next item of a generator.
-            future.set_result(None)
+            future.arrive()
+            continue
+        if future.done():
             continue
         try:
             value = _weft.get(ref)
@@ -131,3 +143,117 @@ def _resolve(waiters: list[_Waiter]) -> None:
             future.set_exception(error)
         else:
             future.set_result(value)
+
+
+class Arrivals:
+    """References of one wait in an event loop, taken in the order in which their outcomes come.
+
+    Values are not read. `close` must be called when the wait is over: what has not come is forgotten then, so that a
+    wait that was cancelled or timed out leaves nothing behind.
+    """
+
+    def __init__(self, refs: Iterable[_weft.ObjectRef[Any]]) -> None:
+        self._came: deque[_weft.ObjectRef[Any]] = deque()
+        self._watches: dict[_weft.ObjectRef[Any], _Watch] = {}
+        self._wake: asyncio.Future[None] | None = None
+        watches = _watches_of(asyncio.get_running_loop())
+        try:
+            for ref in refs:
+                self._add(ref, watches)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add(self, ref: _weft.ObjectRef[Any], watches: _Watches) -> None:
+        if _weft.is_ready(ref):
+            self._came.append(ref)
+            return
+        watch = watches.get(ref)
+        if watch is None or watch.is_over:
+            watch = _Watch()
+            if not _weft.watch(ref, (asyncio.get_running_loop(), watch, None)):
+                self._came.append(ref)
+                return
+            watches[ref] = watch
+        watch.join(ref, self)
+        self._watches[ref] = watch
+
+    def came(self, ref: _weft.ObjectRef[Any]) -> None:
+        """A reference has its outcome."""
+        del self._watches[ref]
+        self._came.append(ref)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def next(self, deadline: float | None) -> _weft.ObjectRef[Any] | None:
+        """The next reference with an outcome.
+
+        Args:
+            deadline: Time of the loop's clock at which to give up; None waits for ever.
+
+        Returns:
+            The reference; None at the deadline.
+        """
+        loop = asyncio.get_running_loop()
+        while not self._came:
+            seconds = None if deadline is None else deadline - loop.time()
+            if seconds is not None and seconds <= 0:
+                return None
+            self._wake = loop.create_future()
+            try:
+                await asyncio.wait([self._wake], timeout=seconds)
+            finally:
+                self._wake = None
+        return self._came.popleft()
+
+    def close(self) -> None:
+        """Forgets what has not come."""
+        for watch in self._watches.values():
+            watch.leave(self)
+        self._watches.clear()
+        self._came.clear()
+
+
+class _Watch:
+    """One reference that an event loop waits for, however many waits of it do; the engine is asked once.
+
+    It keeps the reference only while somebody waits: a value that nobody wants any more can be freed.
+    """
+
+    def __init__(self) -> None:
+        self._ref: _weft.ObjectRef[Any] | None = None
+        self._waits: dict[Arrivals, None] = {}
+        self.is_over = False
+
+    def join(self, ref: _weft.ObjectRef[Any], wait: Arrivals) -> None:
+        """One more wait."""
+        self._ref = ref
+        self._waits[wait] = None
+
+    def leave(self, wait: Arrivals) -> None:
+        """A wait is over before the outcome came."""
+        del self._waits[wait]
+        if not self._waits:
+            self._ref = None
+
+    def arrive(self) -> None:
+        """The outcome came; called in the loop."""
+        # The reference is ready; or its session is over, and whoever waits next must be told so.
+        self.is_over = True
+        ref = self._ref
+        waits, self._waits, self._ref = self._waits, {}, None
+        if ref is not None:
+            for wait in waits:
+                wait.came(ref)
+
+
+_Watches = weakref.WeakKeyDictionary[_weft.ObjectRef[Any], _Watch]
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Watches] = weakref.WeakKeyDictionary()
+
+
+def _watches_of(loop: asyncio.AbstractEventLoop) -> _Watches:
+    """The watches of a loop. Only its own thread uses them."""
+    watches = _loops.get(loop)
+    if watches is None:
+        watches = _loops[loop] = weakref.WeakKeyDictionary()
+    return watches

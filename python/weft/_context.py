@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TextIO
+
+from weft._notebook import in_cell
+from weft._output import BAR_MARK, harmless
 
 
 def auto_init() -> None:
@@ -14,16 +18,24 @@ def auto_init() -> None:
 
 
 def show(is_stderr: bool, text: str) -> None:
-    """Shows whole lines that workers printed."""
+    """Shows whole lines that workers printed, and their progress bars."""
+    if BAR_MARK in text:
+        from weft._bars import board
+
+        text = in_cell(board.take, text)
     stream = sys.stderr if is_stderr else sys.stdout
-    if stream is None:
+    if stream is None or not text:
         return
     try:
-        stream.write(text)
-        stream.flush()
+        in_cell(_write, stream, harmless(text))
     except (OSError, ValueError):
         # A closed terminal must not end the program; the lines are in the files.
         return
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(text)
+    stream.flush()
 
 
 def warn(text: str) -> None:

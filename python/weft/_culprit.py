@@ -16,6 +16,8 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from weft._code import Code
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -55,7 +57,7 @@ def explain_pickle_failure(value: object, error: BaseException, what: str) -> Ty
         ...     print(str(explain_pickle_failure([threading.Lock()], failure, "argument 0")).splitlines()[1])
           where: argument 0 -> [0] -> <unlocked _thread.lock object>
     """
-    search = _Search()
+    search = Search()
     try:
         path, culprit = search.run(value)
     except BaseException as failure:
@@ -66,14 +68,8 @@ def explain_pickle_failure(value: object, error: BaseException, what: str) -> Ty
     return explained
 
 
-def _text(what: str, path: list[str], culprit: object, search: _Search, error: BaseException) -> str:
-    reason: BaseException = search.reason or error
-    if _is_too_deep(reason):
-        said = "it is nested too deeply, or its __reduce__ never ends"
-        advice = "Flatten it, or raise sys.setrecursionlimit() in the caller."
-    else:
-        said = _safe(str, reason) or type(reason).__name__
-        advice = _advise(culprit)
+def _text(what: str, path: list[str], culprit: object, search: Search, error: BaseException) -> str:
+    said, advice = verdict(search.reason or error, culprit)
     where = " -> ".join([what, *path, show(culprit)])
     lines = [f"{what} cannot be pickled: {said}", f"  where: {where}", f"  what to do: {advice}"]
     if search.note:
@@ -81,7 +77,19 @@ def _text(what: str, path: list[str], culprit: object, search: _Search, error: B
     return "\n".join(lines)
 
 
-def _is_too_deep(failure: BaseException) -> bool:
+def verdict(failure: BaseException, culprit: object) -> tuple[str, str]:
+    """Return what is wrong with a part that cannot be pickled, and what to do about it; each one line."""
+    if is_too_deep(failure):
+        return (
+            "it is nested too deeply, or its __reduce__ never ends",
+            "Flatten it, or raise sys.setrecursionlimit() in the caller.",
+        )
+    said = " ".join(_safe(str, failure).split())
+    return said or type(failure).__name__, _advise(culprit)
+
+
+def is_too_deep(failure: BaseException) -> bool:
+    """Return whether pickling went down until the stack was full."""
     # cloudpickle turns a RecursionError into a PicklingError.
     return isinstance(failure, RecursionError) or isinstance(failure.__context__, RecursionError)
 
@@ -118,11 +126,16 @@ def _safe(how: Any, value: object) -> str:
 class _Sink:
     """Takes what a pickler writes and forgets it."""
 
+    def __init__(self) -> None:
+        self.size = 0
+
     def write(self, data: Any) -> int:
-        return len(data)
+        length = len(data)
+        self.size += length
+        return length
 
 
-class _Search:
+class Search:
     """One search. `reason` is what pickling the culprit raised, `note` why the search ended early."""
 
     def __init__(self) -> None:
@@ -134,19 +147,19 @@ class _Search:
         self._seen: dict[int, object] = {}
 
     def run(self, value: object) -> tuple[list[str], object]:
+        """Return the path to the first culprit, and the culprit."""
         path: list[str] = []
-        self._seen[id(value)] = value
-        failure = self._failure(value)
+        failure = self.failure(value)
         # A value that can be pickled here but not by the engine has no culprit to be found.
         while failure is not None and not self.note:
             self.reason = failure
-            if _is_too_deep(failure):
+            if is_too_deep(failure):
                 # Every part on the way down fails for the same reason, and none is to blame.
                 break
             if len(path) >= DEPTH_MAX:
                 self.note = f"the search ended at a depth of {DEPTH_MAX}"
                 break
-            found = self._failing_part(value)
+            found = next(self.failing_parts(value), None)
             if found is None:
                 break
             label, value, failure = found
@@ -154,34 +167,64 @@ class _Search:
                 path.append(label)
         return path, value
 
-    def _failing_part(self, value: object) -> tuple[str, object, BaseException] | None:
+    def failing_parts(self, value: object) -> Iterator[tuple[str, object, BaseException]]:
+        """Yield the parts of `value` that cannot be pickled on their own, each once per search."""
         for label, part in _parts(value):
             if id(part) in self._seen or _is_atom(part):
                 continue
             if self._attempts >= ATTEMPTS_MAX or time.monotonic() > self._deadline:
                 self.note = f"the search ended after {self._attempts:,} attempts"
-                return None
+                return
             self._seen[id(part)] = part
-            failure = self._failure(part)
+            failure = self.failure(part)
             if failure is not None:
-                return label, part, failure
-        return None
+                yield label, part, failure
 
-    def _failure(self, value: object) -> BaseException | None:
+    def failure(self, value: object) -> BaseException | None:
         """Return what pickling `value` raises, None if it works."""
-        import cloudpickle
-
         self._attempts += 1
+        self._seen[id(value)] = value
         try:
-            # Buffers are taken out of band so that large arrays cost nothing.
-            cloudpickle.Pickler(_Sink(), protocol=5, buffer_callback=_ignore).dump(value)
+            pickled_size(value)
         except Exception as failure:
             return failure
         return None
 
 
-def _ignore(_buffer: object) -> None:
-    return None
+def pickled_size(value: object) -> int:
+    """Return the size of a pickle of `value` in bytes, without making one. References inside stay as they are.
+
+    Raises:
+        Exception: What pickling it raised.
+    """
+    sizes: list[int] = []
+    sink = _Sink()
+    # Buffers are taken out of band so that large arrays cost nothing.
+    _probe()(sink, protocol=5, buffer_callback=lambda buffer: sizes.append(buffer.raw().nbytes)).dump(value)
+    return sink.size + sum(sizes)
+
+
+@functools.cache
+def _probe() -> Any:
+    import cloudpickle
+
+    from weft import _weft
+
+    class Probe(cloudpickle.Pickler):  # type: ignore[misc]
+        """Looks without touching: a reference that is pickled for good is kept for the rest of the session."""
+
+        def reducer_override(self, value: Any) -> Any:
+            if type(value) is _weft.ObjectRef and _is_of_this_session(value):
+                return int, ()
+            return super().reducer_override(value)
+
+    return Probe
+
+
+def _is_of_this_session(ref: Any) -> bool:
+    from weft import _weft
+
+    return _weft.is_running() and ref.job_id() == _weft.identity()[2]
 
 
 def _is_atom(value: object) -> bool:
@@ -194,7 +237,9 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
     An empty label stands for a step that a user would not see.
     """
     if isinstance(value, types.FunctionType):
-        yield from _function_parts(value)
+        yield from function_parts(value)
+    elif isinstance(value, Code):
+        yield "", value.target
     elif isinstance(value, types.MethodType):
         yield ".__self__", value.__self__
         yield ".__func__", value.__func__
@@ -220,7 +265,8 @@ def _is_own(cls: type, name: str) -> bool:
     return name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__abstractmethods__", "_abc_impl")
 
 
-def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+def function_parts(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """Yield what a function carries, each with the label a user would write."""
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=False):
         try:

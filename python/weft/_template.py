@@ -26,7 +26,7 @@ def main(preload: list[str], directory: str) -> None:
     # What every worker uses, so that none of them has to import it.
     import cloudpickle  # noqa: F401
 
-    from weft import _errors, _weft, _worker  # noqa: F401
+    from weft import _code, _errors, _weft, _worker  # noqa: F401
 
     for name in preload:
         try:

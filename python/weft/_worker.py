@@ -175,6 +175,13 @@ def _terminate() -> None:
     raise ActorExit("it was asked to terminate")
 
 
+def tell_driver(message: dict[str, Any]) -> None:
+    """Sends a message for the driver's progress bars with standard error."""
+    for stream in _streams:
+        if stream.fileno() == 2:
+            stream.tell_driver(message)
+
+
 def end_line() -> None:
     """The task on this thread is over, and so is the line it left unfinished."""
     for stream in _streams:

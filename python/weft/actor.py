@@ -22,6 +22,7 @@ from typing import (
 )
 
 from weft import _weft
+from weft._code import Code
 from weft._signature import Signature, describe
 from weft.options import actor_resources, check_combination, returns_of, validate
 
@@ -166,7 +167,7 @@ class ActorClass(Generic[C]):
         self._cls = cls
         self._options = options
         self._info = describe_class(cls, options)
-        self._exported = exported or _weft.Exported(cls, cls.__name__, self._info.options)
+        self._exported = exported or _weft.Exported(Code(cls), cls.__name__, self._info.options)
         self._constructor = describe(cls, cls.__name__)
         self.__name__ = cls.__name__
         self.__doc__ = cls.__doc__
@@ -268,6 +269,11 @@ class ActorClass(Generic[C]):
 
     def __repr__(self) -> str:
         return f"ActorClass({self.__name__})"
+
+    def _repr_html_(self) -> str:
+        from weft._html import class_html
+
+        return class_html(self)
 
 
 def is_async(cls: type) -> bool:
@@ -392,6 +398,11 @@ class ActorHandle(Generic[C]):
 
     def __repr__(self) -> str:
         return f"Actor({self._info.class_name}, {self._actor_id})"
+
+    def _repr_html_(self) -> str:
+        from weft._html import actor_html
+
+        return actor_html(self)
 
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from weft import _weft
+from weft._notebook import is_kernel, watch_cells
 
 _log = logging.getLogger("weft")
 
@@ -101,6 +102,11 @@ class WeftContext(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"WeftContext({self.address_info!r})"
 
+    def _repr_html_(self) -> str:
+        from weft._html import context_html
+
+        return context_html(self)
+
 
 def init(
     address: str | None = None,
@@ -116,6 +122,7 @@ def init(
     namespace: str | None = None,
     preload: Sequence[str] = (),
     inline_bytes: int | None = None,
+    cancel_on_interrupt: bool | None = None,
     **ignored: Any,
 ) -> WeftContext:
     """Starts a session: a node in this process, its worker pool and its object store.
@@ -134,6 +141,8 @@ def init(
         namespace: Namespace of actor names; one of its own by default.
         preload: Modules that the template process imports, so that no worker has to. They must not start threads.
         inline_bytes: Values up to this size (bytes) travel in messages; 100 KiB by default.
+        cancel_on_interrupt: Whether `weft.get` and `weft.wait` cancel the tasks they wait for when they are interrupted
+            (Ctrl-C, or a notebook's stop button); by default in notebooks only.
         **ignored: Options of Ray that have no meaning here.
 
     Returns:
@@ -146,6 +155,8 @@ def init(
     """
     global _session, _forked
     _check_arguments(address, ignored)
+    if cancel_on_interrupt is not None and not isinstance(cancel_on_interrupt, bool):
+        raise ValueError(f"cancel_on_interrupt must be True, False or None, not {cancel_on_interrupt!r}")
     if logging_level is not None:
         _log.setLevel(logging_level)
     if is_initialized():
@@ -193,6 +204,11 @@ def init(
         }
     )
     _session = _Session(directory, name, context)
+    watch_cells()
+    if cancel_on_interrupt is not None or is_kernel() or "weft._interrupt" in sys.modules:
+        from weft._interrupt import install
+
+        install(cancel_on_interrupt)
     return context
 
 
@@ -280,6 +296,9 @@ def shutdown(*, wait_for_processes: bool = True) -> None:
     global _session
     _weft.stop()
     _session = None
+    bars = sys.modules.get("weft._bars")
+    if bars is not None:
+        bars.board.end_session()
 
 
 def is_initialized() -> bool:
@@ -363,4 +382,12 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(shutdown)
+
+
+def _at_exit() -> None:
+    # From here on only daemon threads are left; one that waits must not come back to the interpreter.
+    _weft.interpreter_ends()
+    shutdown()
+
+
+atexit.register(_at_exit)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from weft import _weft
+from weft._code import Code
 from weft._signature import describe
 from weft.options import check_combination, resources_of, returns_of, validate
 
@@ -51,7 +52,7 @@ class RemoteFunction(Generic[P, T_co]):
         self._options = options
         retry = options.get("retry_exceptions") or False
         if exported is None or isinstance(retry, tuple):
-            exported = _weft.Exported(function, name, retry if isinstance(retry, tuple) else None)
+            exported = _weft.Exported(Code(function), name, retry if isinstance(retry, tuple) else None)
         self._exported = exported
         self.__name__ = name
         self.__doc__ = getattr(function, "__doc__", None)
@@ -127,6 +128,11 @@ class RemoteFunction(Generic[P, T_co]):
 
     def __repr__(self) -> str:
         return f"RemoteFunction({self.__name__})"
+
+    def _repr_html_(self) -> str:
+        from weft._html import function_html
+
+        return function_html(self)
 
 
 def _make(target: Any, options: dict[str, Any]) -> Any:

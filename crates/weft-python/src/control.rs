@@ -119,7 +119,7 @@ fn ask(
     client: &Arc<Client>,
     question: impl FnOnce(u64) -> Message + Send,
 ) -> PyResult<weft_runtime::wire::message::Answer> {
-    match py.detach(|| client.ask(question)) {
+    match session::detached(py, || client.ask(question)) {
         Ok(Message::Answer(answer)) => Ok(answer),
         Ok(_) | Err(_) => Err(crate::verbs::system_error(py, 12, "the session ended")),
     }

@@ -34,9 +34,19 @@ pub fn add_watcher(object: ObjectId, token: Py<PyAny>) {
     WATCHERS.lock().entry(object).or_default().push(token);
 }
 
-/// Forgets them.
-pub fn remove_watchers(object: ObjectId) {
-    let removed = WATCHERS.lock().remove(&object);
+/// Forgets one of them; the others are told, since the outcome came after they were added.
+pub fn remove_watcher(object: ObjectId, token: &Py<PyAny>) {
+    let mut removed = None;
+    {
+        let mut watchers = WATCHERS.lock();
+        if let Some(tokens) = watchers.get_mut(&object) {
+            removed = tokens.iter().position(|other| other.is(token)).map(|at| tokens.swap_remove(at));
+            if tokens.is_empty() {
+                watchers.remove(&object);
+            }
+        }
+    }
+    // Not under the lock: it may run code of the user.
     drop(removed);
 }
 

@@ -30,6 +30,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<control::Template>()?;
     module.add_function(wrap_pyfunction!(object_ref::_met, module)?)?;
     module.add_function(wrap_pyfunction!(object_ref::_out_of_band, module)?)?;
+    module.add_function(wrap_pyfunction!(session::interpreter_ends, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::get, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::take, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::put, module)?)?;

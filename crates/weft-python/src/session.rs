@@ -1,7 +1,8 @@
 //! The session this process takes part in, and which task runs on which thread.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
 
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
@@ -17,6 +18,29 @@ pub struct Session {
     pub node: Mutex<Option<NodeHandle>>,
     /// Whether this process executes tasks.
     pub is_worker: bool,
+}
+
+/// The thread that ends the interpreter.
+static EXITING: OnceLock<ThreadId> = OnceLock::new();
+
+/// The interpreter begins to end, on this thread.
+#[pyfunction]
+pub fn interpreter_ends() {
+    let _ = EXITING.set(std::thread::current().id());
+}
+
+/// Runs `work` without the GIL.
+///
+/// A daemon thread that takes the GIL again while the interpreter ends is unwound by it through our frames, which
+/// aborts the process. Such a thread stays here instead, until the process is gone.
+pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    py.detach(|| {
+        let result = work();
+        while EXITING.get().is_some_and(|thread| *thread != std::thread::current().id()) {
+            std::thread::park();
+        }
+        result
+    })
 }
 
 static SESSION: RwLock<Option<Arc<Session>>> = RwLock::new(None);

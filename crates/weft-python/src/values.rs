@@ -24,6 +24,7 @@ use weft_runtime::wire::value::{BUFFER_ALIGNMENT, FORMAT_BYTES, FORMAT_PICKLE5, 
 use weft_runtime::wire::{Blob, ObjectId};
 
 use crate::object_ref::{ObjectRef, deserialising, forget_found, serialising};
+use crate::session::detached;
 
 /// Items and depth of a tuple that the compact form takes.
 const TUPLE_ITEMS_MAX: usize = 32;
@@ -249,7 +250,7 @@ impl Encoded {
                 to[..BYTES_HEAD].fill(0);
                 to[0] = FORMAT_BYTES;
                 let from = bytes.as_bytes(py);
-                py.detach(|| weft_runtime::store::copy::copy(&mut to[BYTES_HEAD..], from));
+                detached(py, || weft_runtime::store::copy::copy(&mut to[BYTES_HEAD..], from));
             }
             Self::Pickled { pickle, buffers, .. } => {
                 let pickle = pickle.as_bytes(py);
@@ -275,7 +276,7 @@ impl Encoded {
                     };
                     let to = &mut to[start..at];
                     if from.len() > 1 << 20 {
-                        py.detach(|| weft_runtime::store::copy::copy(to, from));
+                        detached(py, || weft_runtime::store::copy::copy(to, from));
                     } else {
                         to.copy_from_slice(from);
                     }
@@ -306,7 +307,7 @@ impl Encoded {
             return Ok(Outcome::Inline(Blob::from(self.into_bytes(py))));
         }
         let location =
-            py.detach(|| client.allocate(size as u64)).map_err(|message| store_full(py, message))?;
+            detached(py, || client.allocate(size as u64)).map_err(|message| store_full(py, message))?;
         // SAFETY: the block was just allocated for us and nobody else knows it.
         let to = unsafe { client.mapping().bytes_mut(location.offset, location.length) };
         self.write(py, to);

@@ -111,7 +111,7 @@ pub fn wait_for(
         }
     }
     let lends = hooks::lends_cpu();
-    let waited = py.detach(|| {
+    let waited = session::detached(py, || {
         if lends {
             let soon = time().plus(BLOCKED_AFTER_NANOS);
             let first = deadline.map_or(soon, |at| at.min(soon));
@@ -438,17 +438,18 @@ pub fn is_ready(reference: &Bound<'_, ObjectRef>) -> bool {
 
 /// Calls `weft._aio.deliver([token, ...])` once the outcome is there; false if it is there already.
 #[pyfunction]
-pub fn watch(reference: &Bound<'_, ObjectRef>, token: Py<PyAny>) -> PyResult<bool> {
+pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyResult<bool> {
     let this = reference.get();
     this.check_session()?;
     if this.slot.outcome().is_some() {
         return Ok(false);
     }
-    hooks::add_watcher(this.id, token);
+    let token = token.unbind();
+    hooks::add_watcher(this.id, token.clone_ref(reference.py()));
     // The watcher is there before the core is asked: an outcome in between finds it.
     let watches = this.client.step(|core, out| core.ownership_mut().watch(this.id, out));
     if !watches {
-        hooks::remove_watchers(this.id);
+        hooks::remove_watcher(this.id, &token);
     }
     Ok(watches)
 }

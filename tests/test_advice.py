@@ -1,0 +1,119 @@
+"""Warnings about code that carries data along."""
+
+from __future__ import annotations
+
+import pytest
+from support import run_driver
+
+HEAD = """
+import logging, numpy as np, weft
+weft.init(num_cpus=1)
+table = np.ones(3_000_000)
+small = np.ones(1000)
+"""
+
+
+def warnings(code):
+    done = run_driver(HEAD + code)
+    return [line for line in done.stderr.splitlines() if "the code of" in line]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            """
+@weft.remote
+def total():
+    return table.sum() + small.sum()
+assert weft.get(total.remote()) == 3_001_000
+""",
+            "the code of total takes 24 MB, most of it in the global 'table' (ndarray, 24 MB). ",
+        ),
+        (
+            """
+def make(data):
+    @weft.remote
+    def total():
+        return len(data)
+    return total
+weft.get(make([b"x" * 1000] * 3 + [bytes(11 << 20)]).remote())
+""",
+            "the code of make.<locals>.total takes 12 MB, most of it in the closure variable 'data' (list, 12 MB). ",
+        ),
+        (
+            """
+@weft.remote
+class Model:
+    def predict(self):
+        return table.sum()
+weft.get(Model.remote().predict.remote())
+""",
+            "the code of Model takes 24 MB, most of it in the global 'table' (ndarray, 24 MB). ",
+        ),
+        (
+            """
+@weft.remote
+class Model:
+    weights = table
+    def predict(self):
+        return self.weights.sum()
+weft.get(Model.remote().predict.remote())
+""",
+            "the code of Model takes 24 MB, most of it in the class attribute 'weights' (ndarray, 24 MB). ",
+        ),
+    ],
+    ids=["global", "closure", "method", "class attribute"],
+)
+def test_large_code(code, expected):
+    [line] = warnings(code)
+    assert expected in line
+    place, line_number, _ = line.split(":", 2)
+    assert place == "<string>"
+    number = int(line_number)
+    source = (HEAD + code).split("\n")
+    assert any(word in "\n".join(source[number - 1 : number + 1]) for word in ("def total", "def predict"))
+
+
+def test_once_per_place():
+    found = warnings(
+        """
+def make():
+    @weft.remote
+    def total():
+        return table.sum()
+    return total
+for _ in range(3):
+    weft.get(make().remote())
+weft.get(make().options(num_cpus=0).remote())
+"""
+    )
+    assert len(found) == 1
+
+
+def test_what_is_fine():
+    assert (
+        warnings(
+            """
+ref = weft.put(table)
+@weft.remote
+def total(array):
+    return array.sum() + small.sum() + len(weft.get(ref))
+weft.get(total.remote(table))
+weft.get(total.remote(ref))
+"""
+        )
+        == []
+    )
+
+
+def test_the_logger_can_be_silenced():
+    assert (
+        warnings(
+            """
+logging.getLogger("weft").setLevel(logging.ERROR)
+weft.get(weft.remote(lambda: table.sum()).remote())
+"""
+        )
+        == []
+    )

@@ -1,0 +1,384 @@
+"""weft.aio: `get`, `wait`, `as_completed` and `gather` in event loops of drivers, tasks and asyncio actors."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from support import WAIT, run_driver
+
+import weft
+from weft.exceptions import GetTimeoutError, TaskError
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+@weft.remote
+def identity(value):
+    return value
+
+
+@weft.remote
+def fails(text):
+    raise LookupError(text)
+
+
+@weft.remote(num_cpus=0)
+def when(path, value=None):
+    """Returns once a file exists."""
+    while not path.exists():
+        time.sleep(0.005)
+    return value
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """A file that does not exist yet; tasks that wait for it end with the test at the latest."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
+
+
+def run(coroutine):
+    """Runs a coroutine in a loop of its own; a hang is an error."""
+    return asyncio.run(asyncio.wait_for(coroutine, WAIT))
+
+
+async def taken(iterator):
+    return [item async for item in iterator]
+
+
+def test_get_one_and_several():
+    async def main():
+        assert await weft.aio.get(identity.remote(1)) == 1
+        assert await weft.aio.get([identity.remote(n) for n in range(3)]) == [0, 1, 2]
+        assert await weft.aio.get((weft.put("a"), weft.put("b")), timeout=WAIT) == ["a", "b"]
+        ref = identity.remote("twice")
+        assert await weft.aio.get([ref, ref]) == ["twice", "twice"]
+        assert await weft.aio.get([]) == []
+
+    run(main())
+
+
+def test_get_of_many():
+    async def main():
+        return await weft.aio.get([identity.remote(n) for n in range(3000)])
+
+    assert run(main()) == list(range(3000))
+
+
+def test_get_raises_the_first_failure_in_order(gate):
+    async def main():
+        refs = [identity.remote(1), when.remote(gate), fails.remote("first"), fails.remote("second")]
+        waiting = asyncio.ensure_future(weft.aio.get(refs))
+        await weft.aio.wait(refs[2:], num_returns=2)
+        assert not waiting.done()
+        gate.touch()
+        with pytest.raises(LookupError, match="first") as caught:
+            await waiting
+        assert isinstance(caught.value, TaskError)
+
+    run(main())
+
+
+def test_get_gives_up_in_time_and_the_task_goes_on(gate):
+    async def main():
+        slow = when.remote(gate, "late")
+        with pytest.raises(GetTimeoutError, match="1 of 2 objects"):
+            await weft.aio.get([identity.remote(1), slow], timeout=2)
+        for look in (0, -1):
+            with pytest.raises(TimeoutError):
+                await weft.aio.get(slow, timeout=look)
+        gate.touch()
+        return await weft.aio.get(slow, timeout=WAIT)
+
+    assert run(main()) == "late"
+
+
+def test_wait_keeps_the_order_of_its_input(gate):
+    async def main():
+        slow = when.remote(gate, "slow")
+        quick = [identity.remote(n) for n in range(4)]
+        ready, rest = await weft.aio.wait([slow, *quick], num_returns=4)
+        assert (ready, rest) == (quick, [slow])
+        ready, rest = await weft.aio.wait([slow, *quick], num_returns=5, timeout=0.05)
+        assert (ready, rest) == (quick, [slow])
+        assert await weft.aio.wait((slow,), timeout=0) == ([], [slow])
+        waiting = asyncio.ensure_future(weft.aio.wait([slow]))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        gate.touch()
+        assert await waiting == ([slow], [])
+
+    run(main())
+
+
+def test_wait_does_not_read_values():
+    async def main():
+        bad = fails.remote("x")
+        assert await weft.aio.wait([bad]) == ([bad], [])
+
+    run(main())
+
+
+def test_as_completed(gate):
+    async def main():
+        slow = when.remote(gate, "slow")
+        seen = []
+        async for ref in weft.aio.as_completed([slow, *(identity.remote(n) for n in range(3))]):
+            seen.append(await ref)
+            if len(seen) == 3:
+                gate.touch()
+        assert sorted(seen[:3]) == [0, 1, 2]
+        assert seen[3] == "slow"
+        assert await taken(weft.aio.as_completed([])) == []
+        assert await taken(weft.aio.as_completed([slow, slow])) == [slow]
+
+    run(main())
+
+
+def test_as_completed_leaves_failures_to_the_caller():
+    async def main():
+        failed = 0
+        async for ref in weft.aio.as_completed((fails.remote("x"), identity.remote(1))):
+            try:
+                await ref
+            except LookupError:
+                failed += 1
+        return failed
+
+    assert run(main()) == 1
+
+
+def test_as_completed_with_a_timeout(gate):
+    async def main():
+        seen = []
+        with pytest.raises(GetTimeoutError, match="1 of 2"):
+            async for ref in weft.aio.as_completed([when.remote(gate), weft.put("there")], timeout=0.1):
+                seen.append(await ref)  # noqa: PERF401  what came before the error counts
+        assert seen == ["there"]
+
+    run(main())
+
+
+def test_gather():
+    async def main():
+        ref = identity.remote("x")
+        assert await weft.aio.gather(*(identity.remote(n) for n in range(500))) == list(range(500))
+        assert await weft.aio.gather(ref, identity.remote(1), ref) == ["x", 1, "x"]
+        assert await weft.aio.gather() == []
+        good, bad = await weft.aio.gather(ref, fails.remote("why"), return_exceptions=True)
+        assert good == "x"
+        assert isinstance(bad, LookupError)
+
+    run(main())
+
+
+def test_gather_raises_what_comes_first(gate):
+    async def main():
+        slow = when.remote(gate, "goes on")
+        with pytest.raises(LookupError, match="early"):
+            await weft.aio.gather(slow, fails.remote("early"))
+        gate.touch()
+        return await slow
+
+    assert run(main()) == "goes on"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda ref: weft.aio.get(ref),
+        lambda ref: weft.aio.get([ref], timeout=WAIT),
+        lambda ref: weft.aio.wait([ref]),
+        lambda ref: weft.aio.gather(ref),
+        lambda ref: taken(weft.aio.as_completed([ref])),
+    ],
+    ids=["get", "get list", "wait", "gather", "as_completed"],
+)
+def test_a_cancelled_wait_leaves_the_task_and_other_waits_alone(start, gate):
+    async def main():
+        ref = when.remote(gate, "done")
+        cancelled, kept = asyncio.ensure_future(start(ref)), asyncio.ensure_future(start(ref))
+        await asyncio.sleep(0.01)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        gate.touch()
+        await kept
+        return await weft.aio.get(ref)
+
+    assert run(main()) == "done"
+
+
+def test_a_wait_that_gave_up_keeps_no_reference(gate):
+    async def main():
+        ref = when.remote(gate, b"x" * 200_000)
+        alive = weakref.ref(ref)
+        for _ in range(20):
+            await weft.aio.wait([ref], timeout=0.001)
+            with pytest.raises(GetTimeoutError):
+                await weft.aio.get(ref, timeout=0.001)
+        del ref
+        gc.collect()
+        assert alive() is None
+
+    run(main())
+
+
+def test_waits_keep_what_nobody_else_has(gate):
+    async def main():
+        waiting = asyncio.ensure_future(weft.aio.get(when.remote(gate, np.arange(50_000))))
+        await asyncio.sleep(0.01)
+        gc.collect()
+        gate.touch()
+        return int((await waiting).sum())
+
+    assert run(main()) == sum(range(50_000))
+
+
+def test_what_is_ready_does_not_starve_the_loop():
+    async def main():
+        ref = weft.put(1)
+        turns = 0
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        for _ in range(50):
+            await weft.aio.get(ref)
+            await weft.aio.wait([ref])
+            await weft.aio.gather(ref)
+        beside.cancel()
+        return turns
+
+    assert run(main()) >= 75
+
+
+def test_no_threads_and_no_loops():
+    async def main():
+        before = set(threading.enumerate())
+        await weft.aio.get([identity.remote(n) for n in range(100)])
+        await weft.aio.gather(*(identity.remote(n) for n in range(100)))
+        assert set(threading.enumerate()) <= before
+
+    run(main())
+
+
+def test_in_a_task():
+    @weft.remote
+    def inside():
+        async def main():
+            return await weft.aio.get([identity.remote(n) for n in range(20)])
+
+        return asyncio.run(main())
+
+    assert weft.get(inside.remote(), timeout=WAIT) == list(range(20))
+
+
+def test_in_an_asyncio_actor(gate):
+    @weft.remote
+    class Caller:
+        def __init__(self):
+            self.seen = []
+
+        async def all_ways(self, path):
+            slow = when.remote(path, "slow")
+            ready, rest = await weft.aio.wait([slow, identity.remote(1)])
+            assert rest == [slow]
+            assert await weft.aio.get(ready) == [1]
+            try:
+                await weft.aio.get(slow, timeout=0.05)
+            except weft.exceptions.GetTimeoutError:
+                self.seen.append("late")
+            path.touch()
+            async for ref in weft.aio.as_completed([slow, identity.remote(2)]):
+                self.seen.append(await ref)
+            return await weft.aio.gather(*(identity.remote(n) for n in range(10)))
+
+        async def borrowed(self, refs):
+            return await weft.aio.get(refs, timeout=60)
+
+        async def what(self):
+            return self.seen
+
+    caller = Caller.remote()
+    mine = when.remote(gate, "mine")
+    borrowed = caller.borrowed.remote([mine])
+    assert weft.get(caller.all_ways.remote(gate), timeout=WAIT) == list(range(10))
+    assert weft.get(borrowed, timeout=WAIT) == ["mine"]
+    seen = weft.get(caller.what.remote(), timeout=WAIT)
+    assert seen[0] == "late"
+    assert set(seen[1:]) == {"slow", 2}
+
+
+def test_what_it_refuses():
+    ref = weft.put(1)
+
+    async def main():
+        for bad in (5, None, "ref", {ref}):
+            with pytest.raises(TypeError, match="ObjectRef"):
+                await weft.aio.get(bad)
+            with pytest.raises(TypeError, match="list or tuple"):
+                await weft.aio.wait(bad)
+            with pytest.raises(TypeError, match="list or tuple"):
+                weft.aio.as_completed(bad)
+        with pytest.raises(TypeError, match="list or tuple"):
+            await weft.aio.wait(ref)
+        for verb in (weft.aio.get, weft.aio.wait):
+            with pytest.raises(TypeError, match="not int"):
+                await verb([ref, 5])
+            with pytest.raises(TypeError, match="timeout"):
+                await verb([ref], timeout="1")
+            with pytest.raises(ValueError, match="NaN"):
+                await verb([ref], timeout=float("nan"))
+        with pytest.raises(TypeError, match="not int"):
+            weft.aio.as_completed([5])
+        with pytest.raises(TypeError, match=r"gather\(\*refs\)"):
+            await weft.aio.gather([ref])
+        with pytest.raises(TypeError, match="not int"):
+            await weft.aio.gather(ref, 5)
+        for count in (0, -1, 2):
+            with pytest.raises(ValueError, match="num_returns"):
+                await weft.aio.wait([ref], num_returns=count)
+        with pytest.raises(ValueError, match="twice"):
+            await weft.aio.wait([ref, ref])
+
+    run(main())
+
+
+def test_a_session_that_ends_under_a_wait():
+    done = run_driver(
+        """
+        import asyncio, time, weft
+        weft.init(num_cpus=1)
+        sleep = weft.remote(time.sleep)
+
+        async def ends(waiting):
+            try:
+                await waiting
+            except (ValueError, weft.exceptions.WeftError) as error:
+                return True
+
+        async def main():
+            refs = [sleep.remote(100) for _ in range(2)]
+            waits = [weft.aio.get(refs), weft.aio.get(refs[0], timeout=90), weft.aio.wait(refs), weft.aio.gather(*refs)]
+            waits = [asyncio.ensure_future(ends(wait)) for wait in waits]
+            await asyncio.sleep(0.1)
+            weft.shutdown()
+            print(await asyncio.wait_for(asyncio.gather(*waits), 50))
+            print(await ends(weft.aio.get(refs)))
+
+        asyncio.run(main())
+        """
+    )
+    assert done.stdout == "[True, True, True, True]\nTrue\n", done.stderr
