@@ -63,7 +63,16 @@ def _rows(name: str, handle: Any, scale: float) -> dict[str, Row]:
     if name in ("weft", "ray"):
         import rows_core
 
-        return rows_core.rows(scale)
+        core = rows_core.rows(scale)
+        if name == "ray":
+            return core
+        import rows_drop_in
+
+        return core | rows_drop_in.rows(scale)
+    if name == "loky":
+        import rows_drop_in
+
+        return rows_drop_in.joblib_rows("loky", handle)
     if name == "limits":
         import limits
 

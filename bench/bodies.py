@@ -15,6 +15,11 @@ def ok_of(_item: object) -> bytes:
     return b"ok"
 
 
+def first_of(array: object) -> float:
+    """Read one number of a large array."""
+    return float(array[0])  # type: ignore[index]
+
+
 class Server:
     """An actor whose methods answer with two bytes."""
 

@@ -51,6 +51,14 @@ METRICS = (
     Metric("get_8_mib", "get of an 8 MiB array", "us", lower=True),
     Metric("get_80_mib", "get of an 80 MiB array", "us", lower=True),
     Metric("get_800_mib", "get of an 800 MiB array", "us", lower=True),
+    Metric("executor_sync", "Executor, submit and result", "/s"),
+    Metric("executor_map", "Executor, map of tiny calls", "/s"),
+    Metric("pool_apply", "Pool, apply", "/s"),
+    Metric("pool_map_one", "Pool, map, chunksize=1", "/s"),
+    Metric("pool_map", "Pool, map, default chunksize", "/s"),
+    Metric("joblib_tiny", "joblib, 10,000 tiny calls", "/s"),
+    Metric("joblib_array", "joblib, 100 MB array in 100 calls", "/s"),
+    Metric("as_completed", "as_completed over 100,000 refs", "/s"),
     Metric("startup", "import, init, first task", "s", lower=True),
     Metric("actors_20", "20 new actors, first call answered", "s", lower=True),
     Metric("actors_1000_s", "1000 actors alive", "s", lower=True),
@@ -72,6 +80,10 @@ METRICS = (
 BY_KEY = {metric.key: metric for metric in METRICS}
 LIMIT_KEYS = tuple(m.key for m in METRICS if m.key.startswith(("ping_pong", "memcpy")))
 CORE_KEYS = tuple(m.key for m in METRICS if m.number is not None or m.key.startswith("get_"))
+# Rows of the drop-ins: weft's helpers beside what they stand in for.
+EXECUTOR_KEYS = ("executor_sync", "executor_map", "as_completed")
+POOL_KEYS = ("pool_apply", "pool_map_one", "pool_map")
+JOBLIB_KEYS = ("joblib_tiny", "joblib_array")
 # Rows that only the full run measures on Ray: no goal refers to Ray there, and they take half of
 # its time.
 RAY_FULL_ONLY = (
@@ -101,6 +113,7 @@ TITLES = {
     "pool": "Pool",
     "executor": "Executor",
     "dask": "Dask",
+    "loky": "loky",
     "limits": "limit",
 }
 
@@ -179,6 +192,9 @@ GOALS = (
     _bound("get_800_mib", 50),
     *_versus("ray", 50, "wait_1k_refs"),
     *_versus("ray", 20, "get_10k_refs"),
+    *_versus("executor", 1, *EXECUTOR_KEYS),
+    *_versus("pool", 1, *POOL_KEYS),
+    *_versus("loky", 1, *JOBLIB_KEYS),
     _bound("startup", 0.150),
     *_versus("ray", 100, "actors_20"),
     _bound("actors_1000_s", 10),

@@ -32,7 +32,7 @@ def ensure_venv() -> Path:
     stamp = VENV / f".installed-{sysconfig.get_config_var('SOABI')}-{pins}"
     if stamp.exists() and python.exists():
         return python
-    print(f"==> installing the peers into {VENV.name} (Ray, Dask, matplotlib)", flush=True)
+    print(f"==> installing the peers into {VENV.name} (Ray, Dask, joblib, matplotlib)", flush=True)
     base = getattr(sys, "_base_executable", sys.executable)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:

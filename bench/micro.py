@@ -1,4 +1,4 @@
-"""Measures weft's microbenchmark beside Ray, two process pools, Dask and the machine's raw limits.
+"""Measures weft's microbenchmark beside Ray, process pools, Dask, loky and the machine's limits.
 
     make bench                                       everything, at most 20 minutes
     make bench ARGS=--quick                          everything shortened, about 2 minutes

@@ -6,7 +6,7 @@ first answer, and a module loaded earlier would flatter it.
 
 from __future__ import annotations
 
-NAMES = ("weft", "ray", "pool", "executor", "dask")
+NAMES = ("weft", "ray", "pool", "executor", "dask", "loky")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +82,21 @@ def _dask(workers: int) -> Session:
     return client, distributed.__version__, stop
 
 
+def _loky(workers: int) -> Session:
+    import joblib
+
+    with joblib.parallel_config(backend="loky", n_jobs=workers):
+        import bodies
+
+        answers = joblib.Parallel()(joblib.delayed(bodies.ok)() for _ in range(workers))
+    assert answers == [b"ok"] * workers
+
+    def stop() -> None:
+        joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+
+    return workers, joblib.__version__, stop
+
+
 def start(name: str, workers: int) -> Session:
     """Start a peer and have one task answered."""
     if name in ("weft", "ray"):
@@ -92,5 +107,7 @@ def start(name: str, workers: int) -> Session:
         return _executor(workers)
     if name == "dask":
         return _dask(workers)
+    if name == "loky":
+        return _loky(workers)
     assert name == "limits", name
     return None, "", lambda: None

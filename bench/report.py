@@ -8,7 +8,7 @@ from catalog import BY_KEY, LIMIT_KEYS, METRICS, TITLES, Metric
 from results import ratio, value
 
 Document = dict[str, Any]
-COLUMNS = ("weft", "ray", "pool", "executor", "dask")
+COLUMNS = ("weft", "ray", "pool", "executor", "dask", "loky")
 PLACEMENT = (
     "Processes are placed by the kernel (nothing is pinned) unless a row says otherwise. "
     "GB are 10^9 bytes. Rates count items: tasks, calls, puts; batches where the row says so."

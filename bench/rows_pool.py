@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing.pool import Pool
 
 import bodies
+import rows_drop_in
 from measure import Body, Row
+
+# A hundred thousand of its futures would take ten seconds and more.
+FUTURES = 10_000
 
 
 def pool_rows(pool: Pool) -> dict[str, Row]:
@@ -23,6 +27,7 @@ def pool_rows(pool: Pool) -> dict[str, Row]:
         "task_sync": Row(sync),
         "tasks_async": Row(batch, 1000),
         "tasks_batch": Row(batch),
+        **rows_drop_in.pool_rows(lambda: pool),
     }
 
 
@@ -40,8 +45,14 @@ def executor_rows(executor: ProcessPoolExecutor) -> dict[str, Row]:
 
         return submit_and_collect
 
+    def collect_as_completed() -> None:
+        for future in as_completed([executor.submit(bodies.ok) for _ in range(FUTURES)]):
+            future.result()
+
     return {
         "task_sync": Row(sync),
         "tasks_async": Row(batch, 1000),
         "tasks_batch": Row(batch),
+        **rows_drop_in.executor_rows(lambda: executor),
+        "as_completed": Row(lambda: collect_as_completed, FUTURES),
     }

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import environment
 import footprint
-from catalog import CORE_KEYS, IDLE_KEYS, LIMIT_KEYS, PROBE_KEYS
+from catalog import (
+    CORE_KEYS,
+    EXECUTOR_KEYS,
+    IDLE_KEYS,
+    JOBLIB_KEYS,
+    LIMIT_KEYS,
+    POOL_KEYS,
+    PROBE_KEYS,
+)
 from child import Child
 from measure import Pace
 from results import Results
@@ -21,10 +29,10 @@ ROW_LIMIT_S = 90.0
 # How often an agent is started again for the rows after one that hung.
 RESTARTS_MAX = 3
 PEER_KEYS: dict[str, tuple[str, ...]] = {
-    "weft": CORE_KEYS,
+    "weft": (*CORE_KEYS, *EXECUTOR_KEYS, *POOL_KEYS, *JOBLIB_KEYS),
     "ray": CORE_KEYS,
-    "pool": ("task_sync", "tasks_async", "tasks_batch"),
-    "executor": ("task_sync", "tasks_async", "tasks_batch"),
+    "pool": ("task_sync", "tasks_async", "tasks_batch", *POOL_KEYS),
+    "executor": ("task_sync", "tasks_async", "tasks_batch", *EXECUTOR_KEYS),
     "dask": (
         "get_small",
         "put_small",
@@ -34,6 +42,7 @@ PEER_KEYS: dict[str, tuple[str, ...]] = {
         "actor_sync",
         "actor_async",
     ),
+    "loky": JOBLIB_KEYS,
     "limits": LIMIT_KEYS,
 }
 

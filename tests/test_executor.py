@@ -14,7 +14,7 @@ import pytest
 from support import WAIT, poll, run_driver
 
 import weft
-from weft.exceptions import WorkerCrashedError
+from weft.exceptions import TaskCancelledError, WorkerCrashedError
 from weft.util import Executor
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -161,6 +161,19 @@ def test_max_workers(tmp_path):
         assert len(set(executor.map(meet, "abcd"))) == 4
 
 
+@pytest.mark.parametrize("workers", [3, 7])
+def test_max_workers_that_do_not_divide_the_cpus(tmp_path, workers):
+    names = [str(tmp_path / str(number)) for number in range(workers)]
+
+    def meet(mine):
+        Path(mine).touch()
+        poll("all have come", lambda: all(map(os.path.exists, names)))
+        return os.getpid()
+
+    with Executor(max_workers=workers) as executor:
+        assert len(set(executor.map(meet, names))) == workers
+
+
 def test_shutdown(tmp_path):
     executor = Executor(max_workers=1)
     running = executor.submit(wait_for_file, str(tmp_path / "go"))
@@ -270,3 +283,35 @@ def test_a_session_that_ends_before_the_calls(tmp_path):
         """
     )
     assert done.stdout == "20 False\n", done.stderr
+
+
+def test_terminate_workers(executor, tmp_path):
+    """Running calls are interrupted, waiting ones cancelled; as in Python 3.14."""
+    running = [executor.submit(wait_for_file, str(tmp_path / "never")) for _ in range(2)]
+    waiting = [executor.submit(square, n) for n in range(50)]
+    executor.terminate_workers()
+    for future in running:
+        with pytest.raises(TaskCancelledError):
+            future.result(WAIT)
+    for future in waiting:
+        assert isinstance(future.exception(WAIT) if not future.cancelled() else CancelledError(), BaseException)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(square, 1)
+    executor.terminate_workers()
+
+
+@pytest.mark.chaos
+def test_kill_workers(executor, tmp_path):
+    def stubborn():
+        while not (tmp_path / "never").exists():
+            try:
+                (tmp_path / "runs").touch()
+                time.sleep(1)
+            except KeyboardInterrupt:
+                continue
+
+    future = executor.submit(stubborn)
+    poll("it runs", (tmp_path / "runs").exists)
+    executor.kill_workers()
+    with pytest.raises(TaskCancelledError):
+        future.result(WAIT)

@@ -263,3 +263,25 @@ def test_the_namespace_of_init_and_the_start_on_first_use():
         print(weft.is_initialized(), first != second)
     """)
     assert done.stdout.split() == ["rooms", "rooms", "True", "True"]
+
+
+def test_the_lesser_members():
+    @weft.remote(num_cpus=0.5)
+    def facts():
+        context = weft.get_runtime_context()
+        return context.get_resource_ids(), context.get_node_labels(), context.get_node_id()
+
+    ids, labels, node = weft.get(facts.remote())
+    assert ids == {"CPU": [(0, 0.5)]}
+    assert labels == {"ray.io/node-id": node}
+    context = weft.get_runtime_context()
+    assert context.runtime_env == {}
+    assert context.get_runtime_env_string() == "{}"
+    assert context.gcs_address == ""
+    assert context.get_temp_dir().endswith(context.get_session_name())
+
+
+@pytest.mark.parametrize("name", ["client", "LoggingConfig", "Language", "java_function", "tune"])
+def test_names_of_ray_that_do_not_exist_yet_say_so(name):
+    with pytest.raises(AttributeError, match=f"weft.{name}: this version of weft does not have "):
+        getattr(weft, name)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft import aio as aio
     from weft import cloudpickle as cloudpickle
     from weft import exceptions as exceptions
+    from weft import ids as ids
     from weft import options as options
     from weft import util as util
     from weft._inspect import inspect_serializability as inspect_serializability
@@ -49,6 +50,16 @@ if TYPE_CHECKING:
     from weft.context import nodes as nodes
     from weft.context import shutdown as shutdown
     from weft.generator import DynamicObjectRefGenerator as DynamicObjectRefGenerator
+    from weft.ids import ActorClassID as ActorClassID
+    from weft.ids import ActorID as ActorID
+    from weft.ids import ClusterID as ClusterID
+    from weft.ids import FunctionID as FunctionID
+    from weft.ids import JobID as JobID
+    from weft.ids import NodeID as NodeID
+    from weft.ids import PlacementGroupID as PlacementGroupID
+    from weft.ids import TaskID as TaskID
+    from weft.ids import UniqueID as UniqueID
+    from weft.ids import WorkerID as WorkerID
     from weft.remote_function import RemoteFunction as RemoteFunction
     from weft.remote_function import cancel as cancel
     from weft.remote_function import remote as remote
@@ -60,20 +71,31 @@ if TYPE_CHECKING:
     ObjectID = ObjectRef
 
 __version__ = "0.1.0"
+__commit__ = ""
 
 _HOMES = {
     "ActorClass": "weft.actor",
+    "ActorClassID": "weft.ids",
     "ActorHandle": "weft.actor",
+    "ActorID": "weft.ids",
     "ActorProxy": "weft.actor",
+    "ClusterID": "weft.ids",
     "DynamicObjectRefGenerator": "weft.generator",
     "Executor": "weft.util.executor",
+    "FunctionID": "weft.ids",
+    "JobID": "weft.ids",
+    "NodeID": "weft.ids",
     "ObjectID": "weft._weft:ObjectRef",
     "ObjectRef": "weft._weft",
     "ObjectRefGenerator": "weft._weft",
+    "PlacementGroupID": "weft.ids",
     "RemoteFunction": "weft.remote_function",
     "RuntimeContext": "weft.runtime_context",
+    "TaskID": "weft.ids",
     "TypedActor": "weft.actor",
+    "UniqueID": "weft.ids",
     "WeftContext": "weft.context",
+    "WorkerID": "weft.ids",
     "available_resources": "weft.context",
     "cancel": "weft.remote_function",
     "cluster_resources": "weft.context",
@@ -99,15 +121,42 @@ _HOMES = {
     "wait": "weft._weft",
 }
 
+_MODULES = ("aio", "cloudpickle", "exceptions", "ids", "options", "util")
+
+# What kind of process this is, as programs for Ray compare it.
+SCRIPT_MODE = 0
+WORKER_MODE = 1
+LOCAL_MODE = 2
+SPILL_WORKER_MODE = 3
+RESTORE_WORKER_MODE = 4
+
+# Names of Ray that weft does not have, and what they belong to.
+_LATER = {
+    "ClientBuilder": "a second client: drivers of a cluster are ordinary drivers",
+    "LoggingConfig": "structured logging of workers",
+    "Language": "tasks in other languages",
+    "client": "a second client: drivers of a cluster are ordinary drivers",
+    "cross_language": "tasks in other languages",
+    "data": "Ray Data",
+    "java_actor_class": "tasks in other languages",
+    "java_function": "tasks in other languages",
+    "serve": "Ray Serve",
+    "train": "Ray Train",
+    "tune": "Ray Tune",
+    "workflow": "Ray Workflow",
+}
+
 __all__ = [*(name for name in _HOMES if name != "ObjectID"), "exceptions"]
 
 
 if not TYPE_CHECKING:
     # Type checkers see the names above, and report others.
     def __getattr__(name: str) -> Any:
-        if name in {"aio", "cloudpickle", "exceptions", "options", "util"}:
+        if name in _MODULES:
             return importlib.import_module(f"weft.{name}")
         home = _HOMES.get(name)
+        if name in _LATER:
+            raise AttributeError(f"weft.{name}: this version of weft does not have {_LATER[name]}")
         if home is None:
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
         module, _, attribute = home.partition(":")
@@ -117,4 +166,4 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "aio", "cloudpickle", "exceptions"})
+    return sorted({*globals(), *_HOMES, *_MODULES})

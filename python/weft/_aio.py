@@ -125,6 +125,8 @@ class _Futures:
                         return
                 continue
             _resolve(waiters)
+            # The last ones would be kept, with their references, until more come.
+            del waiters
 
 
 _futures = _Futures()

@@ -111,6 +111,42 @@ class RuntimeContext:
         """Whether the actor this code runs in had an earlier process that failed."""
         return bool(_worker().actor_restarts)
 
+    def get_resource_ids(self) -> dict[str, list[tuple[int, float]]]:
+        """Resources of the running task or actor: name to pairs of index and amount; only GPUs have indices."""
+        ids: dict[str, list[tuple[int, float]]] = {}
+        for name, amount in self.get_assigned_resources().items():
+            gpus = get_gpu_ids() if name == "GPU" else []
+            ids[name] = [(gpu, amount / len(gpus)) for gpu in gpus] or [(0, amount)]
+        return ids
+
+    def get_node_labels(self) -> dict[str, str]:
+        """Labels of the node this code runs on."""
+        return {"ray.io/node-id": self.get_node_id()}
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """The runtime environment; empty, because there are none yet."""
+        return {}
+
+    def get_runtime_env_string(self) -> str:
+        """The runtime environment as JSON."""
+        return "{}"
+
+    @property
+    def gcs_address(self) -> str:
+        """Address of the control service; empty, because it is in the driver."""
+        return ""
+
+    def get_session_name(self) -> str:
+        """Name of the session's directory."""
+        return self.get_temp_dir().rpartition("/")[2]
+
+    def get_temp_dir(self) -> str:
+        """The session's directory; empty in a worker."""
+        from weft.context import ensure_started
+
+        return ensure_started().directory
+
     def is_canceled(self) -> bool:
         """Whether the running call was cancelled; for actor calls, which are not interrupted."""
         return _weft.is_cancelled()

@@ -34,6 +34,11 @@ _AHEAD_MAX = 256
 _SOON_SECONDS = 0.005
 # One that takes longer than this was not: fewer are handed over, so that more of them can be cancelled.
 _LATE_SECONDS = 0.1
+# Amounts of resources are counted in parts of one.
+_SHARES = 10_000
+# How long `_attend` waits for one result, and without any call in flight (seconds).
+_ATTEND_SECONDS = 0.02
+_ATTEND_PAUSE_SECONDS = 0.0005
 # Distinct functions whose remote form is kept.
 _FUNCTIONS_MAX = 128
 
@@ -79,8 +84,8 @@ class Executor(_StandardExecutor):
         cpus = max(1, int(weft.cluster_resources().get("CPU", 1)))
         self._options = dict(options or {})
         if max_workers is not None and max_workers > cpus:
-            # More processes than CPUs: each of them takes a part of one.
-            self._options.setdefault("num_cpus", cpus / max_workers)
+            # More processes than CPUs: each of them takes a part of one, rounded so that all of them fit.
+            self._options.setdefault("num_cpus", max(1, _SHARES * cpus // max_workers) / _SHARES)
         workers = max_workers or cpus
         # Fewer than the CPUs can only be had by handing over no more than that.
         self._window_min = workers if workers < cpus else _AHEAD_MIN * workers
@@ -90,7 +95,7 @@ class Executor(_StandardExecutor):
         self._remote: dict[types.FunctionType, weft.RemoteFunction[..., Any]] = {}
         self._call_any: weft.RemoteFunction[..., Any] = weft.remote(_call).options(**self._options)
         self._waiting: deque[_Call] = deque()
-        self._in_flight = 0
+        self._in_flight: set[_Call] = set()
         self._is_shut_down = False
         # Reentrant: a done-callback may submit.
         self._lock = threading.RLock()
@@ -113,7 +118,7 @@ class Executor(_StandardExecutor):
         """
         if not callable(fn):
             raise TypeError(f"submit() takes a callable, not {type(fn).__name__}")
-        future: Future[T] = Future()
+        future: _Future[T] = _Future()
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -180,22 +185,57 @@ class Executor(_StandardExecutor):
             with self._idle:
                 self._idle.wait_for(lambda: not self._waiting and not self._in_flight)
 
+    def terminate_workers(self) -> None:
+        """Take no more calls, cancel those that wait, and interrupt those that run, also while they sleep.
+
+        The futures of the interrupted ones raise `TaskCancelledError`. As in Python 3.14, this does not wait.
+        """
+        self._end_calls(force=False)
+
+    def kill_workers(self) -> None:
+        """`terminate_workers` for calls that ignore interrupts: their processes are killed."""
+        self._end_calls(force=True)
+
+    def _end_calls(self, force: bool) -> None:
+        self.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            refs = [call.ref for call in self._in_flight if call.ref is not None]
+        for ref in refs:
+            weft.cancel(ref, force=force)
+
+    def _attend(self, until: threading.Event) -> None:
+        """Wait for results on behalf of a program that sleeps meanwhile: they are noticed at once.
+
+        Without anybody who waits, the engine looks for results after a millisecond only.
+        """
+        while not until.is_set():
+            with self._lock:
+                refs = [call.ref for call in self._in_flight if call.ref is not None]
+            # Those that have come are about to be reported by another thread.
+            missing = weft.wait(refs, num_returns=len(refs), timeout=0)[1] if refs else []
+            if missing:
+                weft.wait(missing, timeout=_ATTEND_SECONDS)
+            else:
+                until.wait(_ATTEND_PAUSE_SECONDS)
+            del refs, missing
+
     def _hand_over(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting or self._in_flight >= self._window:
+                if not self._waiting or len(self._in_flight) >= self._window:
                     return
                 call = self._waiting.popleft()
                 if not call.future.set_running_or_notify_cancel():
                     self._idle.notify_all()
                     continue
-                self._in_flight += 1
+                self._in_flight.add(call)
             begin = time.monotonic()
             try:
-                done = self._start(call).future()
+                call.ref = call.future.ref = self._start(call)
+                done = call.ref.future()
             except BaseException as error:
                 # What cannot be pickled, for one.
-                self._end(None, begin)
+                self._end(call, None)
                 call.future.set_exception(error)
                 continue
             done.add_done_callback(functools.partial(self._on_done, call, begin))
@@ -224,10 +264,11 @@ class Executor(_StandardExecutor):
         else:
             call.future.set_result(done.result())
 
-    def _end(self, call: _Call | None, begin: float) -> None:
+    def _end(self, call: _Call, begin: float | None) -> None:
         with self._lock:
-            self._in_flight -= 1
-            if call is not None:
+            self._in_flight.discard(call)
+            call.ref = call.future.ref = None
+            if begin is not None:
                 took = time.monotonic() - begin
                 if took < _SOON_SECONDS:
                     self._window = min(self._window * 2, self._window_max)
@@ -257,16 +298,41 @@ def _wait_at_exit() -> None:
         executor.shutdown()
 
 
+class _Future(Future[T]):
+    """A future whose waiter reads what the engine sends, instead of being woken by the thread that does."""
+
+    ref: weft.ObjectRef[Any] | None = None
+
+    def result(self, timeout: float | None = None) -> T:
+        return super().result(self._left_after_wait(timeout))
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return super().exception(self._left_after_wait(timeout))
+
+    def _left_after_wait(self, timeout: float | None) -> float | None:
+        ref = self.ref
+        if ref is None:
+            return timeout
+        begin = time.monotonic()
+        try:
+            weft.wait([ref], timeout=None if timeout is None else max(0.0, timeout))
+        except RuntimeError:
+            # The session has ended: the future is told so.
+            return timeout
+        return None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
+
+
 class _Call:
-    __slots__ = ("args", "fn", "future", "kwargs")
+    __slots__ = ("args", "fn", "future", "kwargs", "ref")
 
     def __init__(
-        self, future: Future[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, future: _Future[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.future = future
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
+        self.ref: weft.ObjectRef[Any] | None = None
 
 
 def _call(setup: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

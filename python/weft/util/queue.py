@@ -61,7 +61,10 @@ class Queue(Generic[T]):
             raise TypeError(f"maxsize must be a whole number, not {maxsize!r}")
         options = {"num_cpus": 0, "max_concurrency": _WAITING_MAX, **(actor_options or {})}
         self.maxsize = maxsize
-        self.actor: Any = weft.remote(_QueueActor).options(**options).remote(maxsize)
+        self.actor: Any = weft.remote(self._actor_class()).options(**options).remote(maxsize)
+
+    def _actor_class(self) -> type:
+        return QueueActor
 
     def __len__(self) -> int:
         return self.qsize()
@@ -161,7 +164,9 @@ class Queue(Generic[T]):
         weft.kill(self.actor)
 
 
-class _QueueActor:
+class QueueActor:
+    """What holds the items."""
+
     def __init__(self, maxsize: int) -> None:
         self._maxsize = maxsize
         self._queue: asyncio.Queue[Any] = asyncio.Queue(maxsize)
