@@ -78,6 +78,10 @@ class TerminalProgram:
         self._is_over = False
         self._partial = b""
 
+    def type(self, text: str) -> None:
+        """What its user types."""
+        os.write(self._descriptor, text.encode())
+
     def wait_for(self, what: str, condition: Callable[[list[str]], object]) -> list[str]:
         """Reads until the screen fulfils a condition, and gives it."""
         deadline = time.monotonic() + WAIT
@@ -127,7 +131,7 @@ def on_terminal(code: str, *arguments: object, columns: int = 100, lines: int = 
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
+        stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         close_fds=True,

@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from weft._notebook import in_cell
-from weft._output import BAR_MARK, harmless
+from weft._output import BAR_MARK, DEBUG_MARK, harmless
 
 
 def auto_init() -> None:
@@ -19,6 +19,10 @@ def auto_init() -> None:
 
 def show(is_stderr: bool, text: str) -> None:
     """Shows whole lines that workers printed, and their progress bars."""
+    if DEBUG_MARK in text:
+        from weft._debugger import take
+
+        text = take(text)
     if BAR_MARK in text:
         from weft._bars import board
 

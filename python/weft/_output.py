@@ -24,6 +24,8 @@ from weft import _weft
 _MARK = b"\x1eweft:"
 # Begins what is meant for the driver's progress bars: a JSON object, which has no line ends and only ASCII in it.
 BAR_MARK = "\x1ebar:"
+# Begins the announcement of a debugger that waits.
+DEBUG_MARK = "\x1edebug:"
 # A line that is rewritten is shown this often at most (seconds). Libraries draw ten times a second.
 _FRAME_SECONDS = 0.05
 _FRAME_LENGTH_MAX = 300
@@ -213,6 +215,11 @@ class TaskStream(io.TextIOBase):
         """Sends a message for the driver's progress bars, under the name of the task that runs."""
         with self._lock:
             self._send(self._title(), _as_line(message))
+
+    def announce(self, text: str) -> None:
+        """Sends a marked line under the name of the task that runs."""
+        with self._lock:
+            self._send(self._title(), text + "\n")
 
     def _show_frame(self, line: _Line, thread: int) -> None:
         """A line is rewritten: the driver sees it as a bar until it ends."""

@@ -61,6 +61,7 @@ def _prepare(stdout: int, stderr: int) -> None:
         setattr(sys, f"__{name}__", stream)
     _main_thread = threading.get_ident()
     signal.signal(signal.SIGINT, _on_interrupt)
+    sys.breakpointhook = _on_breakpoint
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         # Forked copies of one generator would all draw the same numbers.
@@ -108,6 +109,16 @@ def clean_up(actor: Any) -> None:
         except Exception:
             traceback.print_exc()
         return
+
+
+def _on_breakpoint(*args: Any, **kwargs: Any) -> Any:
+    """`breakpoint()` talks to the driver's terminal, unless PYTHONBREAKPOINT names another debugger or none."""
+    if os.environ.get("PYTHONBREAKPOINT"):
+        return sys.__breakpointhook__(*args, **kwargs)
+    from weft._debugger import stop_here
+
+    stop_here(sys._getframe(1), _streams[1].announce)
+    return None
 
 
 def _on_interrupt(signum: int, frame: Any) -> None:
