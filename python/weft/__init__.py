@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from weft import cloudpickle as cloudpickle
     from weft import exceptions as exceptions
     from weft import ids as ids
+    from weft import metrics as metrics
     from weft import options as options
+    from weft import state as state
     from weft import util as util
     from weft._inspect import inspect_serializability as inspect_serializability
     from weft._progress import progress as progress
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from weft.context import is_initialized as is_initialized
     from weft.context import nodes as nodes
     from weft.context import shutdown as shutdown
+    from weft.context import timeline as timeline
     from weft.generator import DynamicObjectRefGenerator as DynamicObjectRefGenerator
     from weft.ids import ActorClassID as ActorClassID
     from weft.ids import ActorID as ActorID
@@ -116,12 +119,13 @@ _HOMES = {
     "register_serializer": "weft._serializers",
     "remote": "weft.remote_function",
     "shutdown": "weft.context",
+    "timeline": "weft.context",
     "take": "weft._weft",
     "tqdm": "weft._progress",
     "wait": "weft._weft",
 }
 
-_MODULES = ("aio", "cloudpickle", "exceptions", "ids", "options", "util")
+_MODULES = ("aio", "cloudpickle", "exceptions", "ids", "metrics", "options", "state", "util")
 
 # What kind of process this is, as programs for Ray compare it.
 SCRIPT_MODE = 0

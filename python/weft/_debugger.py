@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pdb
+import pdb  # noqa: T100  this is the debugger
 import queue
 import re
 import secrets
@@ -182,8 +182,8 @@ def _pass_on(connection: socket.socket, terminal: TextIO) -> None:
     """Passes lines on until the worker closes. Nothing is read ahead: the program's own input stays its own."""
     descriptor = terminal.fileno()
     while True:
-        ready, _, _ = select.select([connection, descriptor], [], [])
-        if connection in ready:
+        ready, _, _ = select.select([connection.fileno(), descriptor], [], [])
+        if connection.fileno() in ready:
             data = connection.recv(_READ_BYTES)
             if not data:
                 return

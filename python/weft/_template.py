@@ -33,6 +33,7 @@ def main(preload: list[str], directory: str) -> None:
             importlib.import_module(name)
         except Exception as error:
             print(f"weft: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
+    _worker.session_directory = directory
     template = _weft.Template(descriptor)
     gc.collect()
     gc.freeze()

@@ -10,9 +10,11 @@ import threading
 import traceback
 from typing import Any
 
-from weft import _weft
+from weft import _stacks, _weft
 from weft._output import TaskStream
 
+# Set by the template before it forks.
+session_directory = ""
 actor_id: str | None = None
 actor_class: type | None = None
 # Options of the actor that its handles know.
@@ -36,6 +38,7 @@ def main(worker: int, node: int, stdout: int, stderr: int) -> None:
     try:
         _prepare(stdout, stderr)
         _weft.worker_connect(node, worker)
+        _stacks.prepare(session_directory)
         _serve()
         status = 0
     except ConnectionAbortedError:
@@ -94,6 +97,7 @@ def _leave(status: int) -> None:
             atexit._run_exitfuncs()
         for stream in _streams:
             stream.end_lines()
+        _weft.metrics_flush()
     finally:
         os._exit(status)
 
@@ -114,7 +118,7 @@ def clean_up(actor: Any) -> None:
 def _on_breakpoint(*args: Any, **kwargs: Any) -> Any:
     """`breakpoint()` talks to the driver's terminal, unless PYTHONBREAKPOINT names another debugger or none."""
     if os.environ.get("PYTHONBREAKPOINT"):
-        return sys.__breakpointhook__(*args, **kwargs)
+        return sys.__breakpointhook__(*args, **kwargs)  # noqa: T100  as the user asked
     from weft._debugger import stop_here
 
     stop_here(sys._getframe(1), _streams[1].announce)

@@ -167,6 +167,10 @@ class ActorClass(Generic[C]):
         self._cls = cls
         self._options = options
         self._info = describe_class(cls, options)
+        if "enable_task_events" in options:
+            own = {"enable_task_events": options["enable_task_events"]}
+            methods = {name: info._replace(options=own | info.options) for name, info in self._info.methods.items()}
+            self._info = self._info._replace(methods=methods)
         self._exported = exported or _weft.Exported(Code(cls), cls.__name__, self._info.options)
         self._constructor = describe(cls, cls.__name__)
         self.__name__ = cls.__name__
@@ -326,6 +330,7 @@ class ActorMethod:
             (group, is_unordered, info.options.get("max_pending_calls", -1)),
             own.signature.arity(),
             own.signature.check,
+            merged.get("enable_task_events", True),
         )
 
     @overload

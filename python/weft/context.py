@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from weft import _weft
+from weft import _stacks, _weft
 from weft._notebook import is_kernel, watch_cells
 
 _log = logging.getLogger("weft")
@@ -18,6 +18,8 @@ _log = logging.getLogger("weft")
 _STORE_SHARE = 0.3
 _INLINE_BYTES = 100 << 10
 _STORE_BYTES_MIN = 1 << 20
+_EVENTS_BYTES = 16 << 20
+_EVENTS_BYTES_MAX = 256 << 20
 
 # Options of Ray that have no meaning here, or none yet: accepted, so that programs start.
 _ACCEPTED = frozenset(
@@ -123,6 +125,7 @@ def init(
     preload: Sequence[str] = (),
     inline_bytes: int | None = None,
     cancel_on_interrupt: bool | None = None,
+    task_events_bytes: int | None = None,
     **ignored: Any,
 ) -> WeftContext:
     """Starts a session: a node in this process, its worker pool and its object store.
@@ -143,6 +146,7 @@ def init(
         inline_bytes: Values up to this size (bytes) travel in messages; 100 KiB by default.
         cancel_on_interrupt: Whether `weft.get` and `weft.wait` cancel the tasks they wait for when they are interrupted
             (Ctrl-C, or a notebook's stop button); by default in notebooks only.
+        task_events_bytes: Memory for what happened to tasks, per process (bytes); 16 MiB by default, 0 records nothing.
         **ignored: Options of Ray that have no meaning here.
 
     Returns:
@@ -184,6 +188,7 @@ def init(
         bool(log_to_driver),
         secrets.randbits(63) | 1 << 40,
         bool(local_mode),
+        _events_bytes(task_events_bytes),
     )
     _forked = False
     node = _weft.identity()[1]
@@ -209,6 +214,7 @@ def init(
         from weft._interrupt import install
 
         install(cancel_on_interrupt)
+    _stacks.prepare(directory)
     return context
 
 
@@ -269,6 +275,14 @@ def _store_bytes(asked: int | None) -> int:
     return -(-size // 4096) * 4096
 
 
+def _events_bytes(asked: Any) -> int:
+    if asked is None:
+        return _EVENTS_BYTES
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= _EVENTS_BYTES_MAX:
+        raise ValueError(f"task_events_bytes must be a whole number from 0 to {_EVENTS_BYTES_MAX}, not {asked!r}")
+    return asked
+
+
 def _template_command(preload: Sequence[str]) -> list[str]:
     if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
         raise ValueError(f"preload must be a list of module names, not {preload!r}")
@@ -295,10 +309,52 @@ def shutdown(*, wait_for_processes: bool = True) -> None:
     """
     global _session
     _weft.stop()
+    _stacks.end()
     _session = None
     bars = sys.modules.get("weft._bars")
     if bars is not None:
         bars.board.end_session()
+
+
+def session_directory() -> str:
+    """The directory of the session that this process takes part in; empty without one."""
+    if not is_initialized():
+        return ""
+    worker = sys.modules.get("weft._worker")
+    return _session.directory if _session is not None else worker.session_directory if worker is not None else ""
+
+
+def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
+    """A trace of every task, for https://ui.perfetto.dev or chrome://tracing.
+
+    There is one track per worker, with what ran there and its parts (loading arguments, the call, storing what it
+    returned), and one per process that submitted tasks, with what they waited for. Nothing has to be switched on
+    before; the trace goes back as far as `weft.init(task_events_bytes=...)` allows.
+
+    Args:
+        filename: Where to write the trace as JSON. A file that is there is replaced.
+
+    Returns:
+        The events, if no file name is given. Times are microseconds of the machine's monotonic clock.
+
+    Raises:
+        RuntimeError: No session runs here.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import weft
+        >>> weft.timeline("trace.json")  # doctest: +SKIP
+    """
+    from weft import _timeline
+
+    directory = session_directory()
+    if not directory:
+        raise RuntimeError("weft is not started: a timeline is taken while its session runs")
+    if filename is None:
+        return list(_timeline.events(directory))
+    with open(filename, "w") as file:
+        _timeline.write(directory, file)
+    return None
 
 
 def is_initialized() -> bool:

@@ -71,6 +71,7 @@ class RemoteFunction(Generic[P, T_co]):
             options.get("max_calls") or 0,
             signature.arity(),
             signature.check,
+            options.get("enable_task_events", True),
         )
 
     @overload

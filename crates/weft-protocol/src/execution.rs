@@ -20,6 +20,7 @@ use weft_wire::{ObjectId, TaskId, WorkerId};
 use crate::action::Peer;
 use crate::ownership::Slot;
 use crate::table::Map;
+use crate::time::Instant;
 
 /// An object with its slot, to make handles and views from.
 pub type Met = (ObjectId, Arc<Slot>);
@@ -68,6 +69,8 @@ pub struct Running {
     pub uses: Vec<ObjectId>,
     /// It was cancelled while it ran.
     pub cancelled: bool,
+    /// Since about when.
+    pub since: Instant,
     /// The concurrency group it takes a place of.
     pub group: usize,
 }
@@ -161,14 +164,15 @@ impl Execution {
     }
 
     /// The next task to run. It is running from now on.
-    pub fn take_next(&mut self) -> Option<Incoming> {
+    pub fn take_next(&mut self, now: Instant) -> Option<Incoming> {
         let at = self.next_at()?;
         let incoming = self.queue.remove(at)?;
         let group = Groups::of(&incoming);
         if incoming.push.spec.kind != TaskKind::Creation {
             self.groups.enter(group);
         }
-        let running = Running { from: incoming.from, uses: incoming.uses(), cancelled: false, group };
+        let uses = incoming.uses();
+        let running = Running { from: incoming.from, uses, cancelled: false, group, since: now };
         self.running.insert(incoming.push.spec.task, running);
         Some(incoming)
     }
@@ -289,6 +293,11 @@ impl Execution {
         self.forget_taken(&gone);
         let running = self.running.iter().filter(|(_, r)| r.from == from).map(|(task, _)| *task).collect();
         (gone.into(), running)
+    }
+
+    /// Tasks that run.
+    pub fn running_tasks(&self) -> impl Iterator<Item = (TaskId, &Running)> {
+        self.running.iter().map(|(task, running)| (*task, running))
     }
 
     /// Tasks queued.

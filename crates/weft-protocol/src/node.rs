@@ -29,6 +29,7 @@ use crate::time::Instant;
 
 mod actors;
 mod questions;
+mod report;
 
 /// An effect the node asks for. Messages to one client stay in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +105,10 @@ struct Actor {
     subscribers: Set<WorkerId>,
     name: Option<(String, String)>,
     class: String,
+    /// Its constructor has returned.
+    is_ready: bool,
+    /// It is not in its first process.
+    has_restarted: bool,
     /// Why it is being ended, for the message its callers get.
     ending: Option<Failure>,
     /// How often a new process may still take over; -1 for ever.

@@ -26,10 +26,11 @@ use crate::actors::{ActorPlace, Callers};
 use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
 use crate::ownership::{Ownership, Slot};
 use crate::table::{Map, Set};
-use crate::tasks::{Leases, Pending, Pendings, Replied, State, Streams};
+use crate::tasks::{Leases, Passed, Pending, Pendings, Replied, State, Streams, TaskEvents, code_of};
 use crate::time::Instant;
 
 mod executing;
+mod report;
 mod streaming;
 
 /// What an actor needs to be placed.
@@ -62,6 +63,11 @@ pub struct WorkerCore {
     /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
     /// of any length.
     unblocked: VecDeque<u64>,
+    events: TaskEvents,
+    /// The time as far as events brought it.
+    now: Instant,
+    /// When the tasks are submitted that come next; zero: they are not recorded.
+    submitting: Instant,
 }
 
 impl WorkerCore {
@@ -80,6 +86,9 @@ impl WorkerCore {
             defined: Map::default(),
             creations: Map::default(),
             unblocked: VecDeque::new(),
+            events: TaskEvents::default(),
+            now: Instant::default(),
+            submitting: Instant::default(),
         }
     }
 
@@ -193,7 +202,9 @@ impl WorkerCore {
         }
         let retries = spec.retries;
         let state = State::Waiting { missing };
-        self.pendings.insert(Pending { spec, state, retries, cancelled: false, parent });
+        self.events.counts.submitted += 1;
+        let passed = Passed { submitted: self.submitting, ..Passed::default() };
+        self.pendings.insert(Pending { spec, state, retries, cancelled: false, parent, passed });
     }
 
     /// Moves a task on whose dependencies may be complete.
@@ -203,6 +214,7 @@ impl WorkerCore {
             return;
         }
         pending.state = State::Queued;
+        pending.passed.ready = self.now;
         let spec = pending.spec.clone();
         if let Some(failure) = self.failed_dependency(&spec) {
             self.remove_from_queue(&spec);
@@ -266,6 +278,7 @@ impl WorkerCore {
     fn push(&mut self, number: u64, worker: WorkerId, gpus: Vec<u32>, estimate: u64, out: &mut Actions) {
         let pending = self.pendings.get_mut(number).expect("only pending tasks are pushed");
         pending.state = State::Pushed { worker, estimate };
+        pending.passed.pushed = self.now;
         let spec = pending.spec.clone();
         if matches!(spec.kind, TaskKind::Task(_))
             && self.defined.entry(worker).or_default().insert(spec.function)
@@ -312,6 +325,7 @@ impl WorkerCore {
     /// Ends a task with a failure for all its returns.
     fn fail(&mut self, number: u64, failure: &Failure, out: &mut Actions) {
         let Some(pending) = self.pendings.remove(number) else { return };
+        self.events.on_failed(&pending, code_of(failure), false, self.now);
         if pending.spec.kind == TaskKind::Creation {
             self.on_actor_dead(pending.spec.task, failure.clone(), out);
         } else {
@@ -350,6 +364,7 @@ impl WorkerCore {
         now: Instant,
         out: &mut Actions,
     ) -> Option<Message> {
+        self.now = now;
         match (message, from) {
             (Message::Push(push), _) => self.on_push(from, push, out),
             (Message::Reply(reply), Peer::Worker(worker)) => self.on_reply(worker, reply, now, out),
@@ -432,9 +447,11 @@ impl WorkerCore {
         let State::Pushed { estimate, .. } = pending.state else { return };
         let spec = pending.spec.clone();
         let again = reply.retry && !pending.cancelled && pending.retries != 0;
+        self.events.on_reply(pending, worker, &reply, again, now);
         if again {
             pending.retries -= i32::from(pending.retries > 0);
             pending.state = State::Queued;
+            pending.repeat(now);
         }
         match spec.kind {
             TaskKind::Task(shape) => {
@@ -532,6 +549,10 @@ impl WorkerCore {
         if maybe_executed && pending.retries == 0 {
             let failure = crashed_failure(&pending.spec, reason);
             return self.fail(number, &failure, out);
+        }
+        if maybe_executed {
+            self.events.on_failed(pending, FailureCode::WorkerCrashed as u8 + 1, true, self.now);
+            pending.repeat(self.now);
         }
         pending.retries -= i32::from(maybe_executed && pending.retries > 0);
         pending.state = State::Queued;

@@ -32,6 +32,7 @@ pub fn start(
     log_to_driver: bool,
     random: u64,
     local_mode: bool,
+    events_bytes: u64,
 ) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -49,6 +50,7 @@ pub fn start(
         namespace,
         python: python.clone(),
         sink: if log_to_driver { Some(Box::new(Terminal)) } else { None },
+        events_bytes,
         random,
     };
     let (node, client) = py

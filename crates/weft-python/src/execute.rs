@@ -10,7 +10,9 @@ use pyo3::types::{PyBytes, PyTuple};
 use rustc_hash::FxHashMap;
 use weft_runtime::client::{Client, time};
 use weft_runtime::protocol::execution::{Incoming, Met};
-use weft_runtime::wire::message::{Define, Failure, FailureCode, Outcome, Return, TaskKind};
+use weft_runtime::protocol::tasks::Ran;
+use weft_runtime::protocol::time::Instant;
+use weft_runtime::wire::message::{Define, Failure, FailureCode, Outcome, Return, TaskKind, Timing};
 use weft_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
@@ -34,7 +36,7 @@ pub struct Ended {
     pub task: TaskId,
     pub returns: Vec<Return>,
     pub retry: bool,
-    pub nanos: u64,
+    pub ran: Ran,
     /// References inside the returns stay alive until the caller is registered for them.
     _handles: Vec<Py<ObjectRef>>,
 }
@@ -101,6 +103,8 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
         actor: local_actor_of(client, spec.kind),
     }));
     let mut retry_on = None;
+    let mut timing = timing_from(client, start);
+    let is_long = takes_long(&incoming, callee);
     let result = (|| {
         if !client.is_local() {
             crate::worker::set_visible_gpus(py, &incoming.push.gpus)?;
@@ -114,11 +118,15 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
             Callee::Actor(actor) => method(py, actor, spec.name.as_str())?,
         };
         let (args, kwargs) = decode_arguments(py, client, &incoming)?;
+        if let (Some(timing), true) = (&mut timing, is_long) {
+            timing.deserialise = time().since(start);
+        }
         let value = target.call(args, kwargs.as_ref())?;
         if spec.stream.is_some() { drain(py, client, &incoming, &value) } else { Ok(value) }
     })();
     let exit = result.as_ref().err().and_then(|error| actor_exit(py, error));
-    let ended = end(py, client, &incoming, result, retry_on.as_ref(), time().since(start));
+    let ran = Ran { nanos: time().since(start), timing };
+    let ended = end(py, client, &incoming, result, retry_on.as_ref(), ran);
     if let Some(why) = exit {
         crate::worker::leave_actor(client, spec.task, spec.kind, &why);
         if !client.is_local() {
@@ -129,6 +137,30 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     crate::worker::end_line(py);
     session::set_task(None);
     ended
+}
+
+/// Bytes up to which loading or storing takes about as long as a look at the clock: not measured.
+const SHORT_BYTES: usize = 512;
+
+/// When a task began, if anybody wants to know.
+pub fn timing_from(client: &Client, start: Instant) -> Option<Timing> {
+    client.records().then_some(Timing { started: start.0, deserialise: 0, store: 0 })
+}
+
+fn takes_long(incoming: &Incoming, callee: &Callee<'_>) -> bool {
+    let push = &incoming.push;
+    let is_new = || match callee {
+        Callee::Function => FUNCTIONS.with_borrow(|known| !known.contains_key(&push.spec.function)),
+        Callee::Actor(_) => false,
+    };
+    push.spec.arguments.len() > SHORT_BYTES || !push.dependencies.is_empty() || is_new()
+}
+
+fn took_long(value: &Return) -> bool {
+    match &value.outcome {
+        Outcome::Inline(bytes) => bytes.len() > SHORT_BYTES,
+        Outcome::Stored(_) | Outcome::Failed(_) => true,
+    }
 }
 
 fn local_actor_of(client: &Client, kind: TaskKind) -> Option<TaskId> {
@@ -159,8 +191,9 @@ pub fn end(
     incoming: &Incoming,
     result: PyResult<Bound<'_, PyAny>>,
     retry_on: Option<&Bound<'_, PyAny>>,
-    nanos: u64,
+    ran: impl Into<Ran>,
 ) -> Ended {
+    let mut ran = ran.into();
     let spec = &incoming.push.spec;
     let mut handles = Vec::new();
     let mut retry = false;
@@ -181,7 +214,12 @@ pub fn end(
             vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: Vec::new() }]
         }
     };
-    Ended { task: spec.task, returns, retry, nanos, _handles: handles }
+    if let Some(timing) = &mut ran.timing
+        && returns.iter().any(took_long)
+    {
+        timing.store = time().0.saturating_sub(timing.started + ran.nanos);
+    }
+    Ended { task: spec.task, returns, retry, ran, _handles: handles }
 }
 
 fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {

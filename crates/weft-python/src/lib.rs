@@ -8,6 +8,7 @@ mod control;
 mod execute;
 mod generator;
 mod hooks;
+mod inspect;
 mod local;
 mod object_ref;
 mod session;
@@ -51,6 +52,15 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::identity, module)?)?;
     module.add_function(wrap_pyfunction!(control::actor_ref, module)?)?;
     module.add_function(wrap_pyfunction!(control::own, module)?)?;
+    for function in [
+        wrap_pyfunction!(inspect::inspect, module)?,
+        wrap_pyfunction!(inspect::set_stack_file, module)?,
+        wrap_pyfunction!(inspect::metric_define, module)?,
+        wrap_pyfunction!(inspect::metric_record, module)?,
+        wrap_pyfunction!(inspect::metrics_flush, module)?,
+    ] {
+        module.add_function(function)?;
+    }
     module.add_function(wrap_pyfunction!(worker::current_function, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_connect, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_run, module)?)?;

@@ -84,8 +84,8 @@ fn run_one(py: Python<'_>, client: &Arc<Client>, incoming: Incoming) {
 }
 
 fn finish(client: &Client, ended: Ended) {
-    let Ended { task, returns, retry, nanos, .. } = ended;
-    client.step(|core, out| core.on_finished(task, returns, nanos, retry, out));
+    let Ended { task, returns, retry, ran, .. } = ended;
+    client.step(|core, out| core.on_finished(task, returns, ran, retry, out));
 }
 
 fn current_of(incoming: &Incoming) -> Current {

@@ -97,6 +97,8 @@ pub struct TaskSubmitter {
     arity: Arity,
     /// Raises `TypeError` for arguments that do not fit the signature.
     check: Py<PyAny>,
+    /// What happens to its tasks is recorded.
+    is_recorded: bool,
     shape: Mutex<Option<(Weak<Client>, ShapeId)>>,
 }
 
@@ -115,6 +117,7 @@ impl TaskSubmitter {
         max_calls: u32,
         arity: (usize, usize, bool),
         check: Py<PyAny>,
+        is_recorded: bool,
     ) -> Self {
         Self {
             exported,
@@ -127,6 +130,7 @@ impl TaskSubmitter {
             max_calls,
             arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
             check,
+            is_recorded,
             shape: Mutex::new(None),
         }
     }
@@ -170,7 +174,7 @@ impl TaskSubmitter {
             groups: None,
             unordered: None,
         };
-        submit(py, &client, spec)
+        submit(py, &client, spec, self.is_recorded)
     }
 }
 
@@ -213,7 +217,12 @@ fn run_if_local(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
     if client.is_local() { crate::local::run_queued(py, client) } else { Ok(()) }
 }
 
-fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResult<Bound<'py, PyAny>> {
+fn submit<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    spec: TaskSpec,
+    is_recorded: bool,
+) -> PyResult<Bound<'py, PyAny>> {
     let (task, returns) = (spec.task, spec.returns);
     let parent = session::task_id();
     let spec = Arc::new(spec);
@@ -226,7 +235,7 @@ fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResul
     if returns == 1 {
         let slot = Arc::new(Slot::default());
         let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
-        client.step(|core, out| core.submit(spec, [slot], parent, out));
+        client.step_submit(is_recorded, |core, out| core.submit(spec, [slot], parent, out));
         run_if_local(py, client)?;
         return Ok(reference.into_bound(py)?.into_any());
     }
@@ -235,7 +244,7 @@ fn submit<'py>(py: Python<'py>, client: &Arc<Client>, spec: TaskSpec) -> PyResul
         .zip(&slots)
         .map(|(index, slot)| ObjectRef::new(task.object(index), slot.clone(), client.clone()).into_bound(py))
         .collect::<PyResult<Vec<_>>>()?;
-    client.step(|core, out| core.submit(spec, slots, parent, out));
+    client.step_submit(is_recorded, |core, out| core.submit(spec, slots, parent, out));
     run_if_local(py, client)?;
     if returns == 0 {
         return Ok(py.None().into_bound(py));
@@ -270,6 +279,8 @@ pub struct MethodSubmitter {
     calling: Calling,
     arity: Arity,
     check: Py<PyAny>,
+    /// What happens to its calls is recorded.
+    is_recorded: bool,
 }
 
 #[pymethods]
@@ -287,6 +298,7 @@ impl MethodSubmitter {
         calling: Calling,
         arity: (usize, usize, bool),
         check: Py<PyAny>,
+        is_recorded: bool,
     ) -> Self {
         Self {
             actor,
@@ -299,6 +311,7 @@ impl MethodSubmitter {
             calling,
             arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
             check,
+            is_recorded,
         }
     }
 
@@ -341,7 +354,7 @@ impl MethodSubmitter {
             groups: None,
             unordered: self.calling.is_unordered.then_some(true),
         };
-        submit(py, client, spec)
+        submit(py, client, spec, self.is_recorded)
     }
 }
 
@@ -414,7 +427,7 @@ pub fn create_actor(
     };
     let slot = Arc::new(Slot::default());
     let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
-    client.step(|core, out| core.create_actor(Arc::new(spec), slot, demand, out));
+    client.step_submit(true, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     client.flush_now();
     run_if_local(py, &client)?;
     Ok(reference)

@@ -12,12 +12,13 @@ use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 use weft_runtime::client::{Client, Waited, time};
 use weft_runtime::protocol::execution::Incoming;
+use weft_runtime::protocol::tasks::Ran;
 use weft_runtime::protocol::time::Instant;
 use weft_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, TaskSpec};
 use weft_runtime::wire::{FunctionId, TaskId, WorkerId};
 
 use crate::args::decode_arguments;
-use crate::execute::{Callee, Ended, end, failure, load, method, run};
+use crate::execute::{Callee, Ended, end, failure, load, method, run, timing_from};
 use crate::generator::{MayYield, last_value, may_yield, send_item};
 use crate::hooks::{self, PythonHooks};
 use crate::session::{self, Current, Session};
@@ -97,9 +98,9 @@ fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<
 }
 
 fn finish_and_next(client: &Arc<Client>, ended: Ended) -> Option<Incoming> {
-    let Ended { task, returns, retry, nanos, .. } = ended;
+    let Ended { task, returns, retry, ran, .. } = ended;
     client.step(|core, out| {
-        core.on_finished(task, returns, nanos, retry, out);
+        core.on_finished(task, returns, ran, retry, out);
         core.next_execution()
     })
 }
@@ -144,9 +145,9 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
 
 /// The last task of this process has ended: its reply leaves, queued tasks go back.
 fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended) {
-    let Ended { task, returns, retry, nanos, .. } = ended;
+    let Ended { task, returns, retry, ran, .. } = ended;
     client.step(|core, out| {
-        core.on_finished(task, returns, nanos, retry, out);
+        core.on_finished(task, returns, ran, retry, out);
         core.return_queued(out);
     });
     py.detach(|| client.flush_all(RETIRING_NANOS));
@@ -351,15 +352,15 @@ fn prepare<'py>(
 }
 
 fn finish(client: &Arc<Client>, ended: Ended) {
-    let Ended { task, returns, retry, nanos, .. } = ended;
-    client.step(|core, out| core.on_finished(task, returns, nanos, retry, out));
+    let Ended { task, returns, retry, ran, .. } = ended;
+    client.step(|core, out| core.on_finished(task, returns, ran, retry, out));
 }
 
 fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     let client = client()?;
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
-    let nanos = time().since(call.start);
-    finish(&client, end(py, &client, &call.incoming, result, None, nanos));
+    let ran = Ran { nanos: time().since(call.start), timing: timing_from(&client, call.start) };
+    finish(&client, end(py, &client, &call.incoming, result, None, ran));
     if client.is_local() {
         client.notify();
     }

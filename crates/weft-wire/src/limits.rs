@@ -54,6 +54,27 @@ pub const PROGRESS_CELLS: usize = WORKERS_MAX + 96;
 /// Longest chain of names, messages and the like in error texts (bytes).
 pub const ERROR_TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of the names that the events of one process refer to: a share (one in so many) of the events' own bound.
+pub const EVENT_NAMES_SHARE: usize = 8;
+
+/// Rows per table and process in one answer about state: about 30 MB, and some 50 ms of the asked process.
+pub const REPORT_ROWS_MAX: u32 = 100_000;
+
+/// Questions about state that one node works on at a time.
+pub const INSPECTIONS_MAX: usize = 64;
+
+/// How long a process may take to answer a question about its state (nanoseconds).
+pub const INSPECTION_NANOS: u64 = 1_000_000_000;
+
+/// Time between two reports of one process's metrics (nanoseconds).
+pub const METRICS_NANOS: u64 = 1_000_000_000;
+
+/// Series (metrics with their tags) that one node keeps: a tag with ever new values must not fill its memory.
+pub const METRIC_SERIES_MAX: usize = 10_000;
+
+/// Processes that ended and are remembered, with the reason.
+pub const ENDED_MAX: usize = 256;
+
 const _: () = assert!(INLINE_BYTES_DEFAULT < LINK_BUFFER_BYTES_MAX);
 const _: () = assert!(LINK_BUFFER_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(LEASE_SLICE_NANOS > LEASE_BACKLOG_NANOS);

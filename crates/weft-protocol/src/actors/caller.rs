@@ -174,6 +174,13 @@ impl Callers {
         self.actors.get(&actor).map(|caller| &caller.place)
     }
 
+    /// Every actor known here: its place, calls queued, calls in flight.
+    pub fn known(&self) -> impl Iterator<Item = (ActorId, &ActorPlace, usize, usize)> {
+        self.actors
+            .iter()
+            .map(|(actor, caller)| (*actor, &caller.place, caller.queue.len(), caller.in_flight.len()))
+    }
+
     /// Calls queued or in flight over all actors.
     #[must_use]
     pub fn calls(&self) -> usize {

@@ -114,8 +114,11 @@ impl NodeCore {
     }
 
     pub(super) fn on_actor_ready(&mut self, id: ActorId, failure: Option<Failure>, out: &mut NodeActions) {
-        let Some(failure) = failure else { return };
         let Some(actor) = self.actors.get_mut(&id) else { return };
+        let Some(failure) = failure else {
+            actor.is_ready = true;
+            return;
+        };
         // The process ends by itself and its end publishes this.
         actor.ending.get_or_insert(failure);
         if let ActorPhase::Placed { worker, .. } = actor.phase {
@@ -197,6 +200,8 @@ impl NodeCore {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let mut creation = actor.creation.take().expect("kept while there are restarts");
         actor.restarts -= i32::from(actor.restarts > 0);
+        actor.is_ready = false;
+        actor.has_restarted = true;
         // The constructor learns that it is not the first one.
         creation.constructor.spec.retries += 1;
         let phase = std::mem::replace(&mut actor.phase, ActorPhase::Waiting(creation));
@@ -261,6 +266,8 @@ impl Actor {
             subscribers: Set::default(),
             name: None,
             class: String::new(),
+            is_ready: false,
+            has_restarted: false,
             ending: None,
             restarts: 0,
             creation: None,

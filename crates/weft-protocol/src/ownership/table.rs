@@ -484,5 +484,6 @@ fn freed_failure(object: ObjectId) -> weft_wire::message::Failure {
     )
 }
 
+mod report;
 #[cfg(test)]
 mod tests;

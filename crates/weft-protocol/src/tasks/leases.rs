@@ -257,6 +257,20 @@ impl Leases {
         next
     }
 
+    /// What a task of a shape holds.
+    #[must_use]
+    pub fn resources(&self, shape: ShapeId) -> Option<&ResourceSet> {
+        self.shapes.get(shape.0 as usize).map(|shape| &shape.resources)
+    }
+
+    /// Every shape: resources, tasks queued, leases, tasks in flight.
+    pub fn shapes(&self) -> impl Iterator<Item = (&ResourceSet, usize, usize, usize)> {
+        self.shapes.iter().map(|shape| {
+            let in_flight = shape.leases.iter().map(|lease| lease.in_flight.len()).sum();
+            (&shape.resources, shape.queue.len(), shape.leases.len(), in_flight)
+        })
+    }
+
     /// Leases held now.
     #[must_use]
     pub fn held(&self) -> usize {

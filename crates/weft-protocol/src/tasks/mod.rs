@@ -1,9 +1,15 @@
 //! Tasks of this process: what is pending, what it waits for, and the leases it runs on.
 
+mod events;
+mod labels;
 mod leases;
 mod pending;
+mod ran;
 mod streams;
 
+pub use events::{Counts, Passed, RECORD_BYTES, Record, TaskEvents, code_of};
+pub use labels::Label;
 pub use leases::{Lease, Leases, PushTo, Replied};
 pub use pending::{Pending, Pendings, State};
+pub use ran::Ran;
 pub use streams::{Arrival, Stream, Streams};

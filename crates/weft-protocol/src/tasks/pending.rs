@@ -8,7 +8,9 @@ use std::sync::Arc;
 use weft_wire::message::TaskSpec;
 use weft_wire::{TaskId, WorkerId};
 
+use super::Passed;
 use crate::table::Map;
+use crate::time::Instant;
 
 /// Where a pending task is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,16 @@ pub struct Pending {
     pub cancelled: bool,
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
+    /// When it passed what.
+    pub passed: Passed,
+}
+
+impl Pending {
+    /// An execution ended, and the task waits for another.
+    pub fn repeat(&mut self, now: Instant) {
+        self.passed.attempt = self.passed.attempt.saturating_add(1);
+        self.passed.ready = now;
+    }
 }
 
 /// All pending tasks, by number.
@@ -76,6 +88,11 @@ impl Pendings {
     #[must_use]
     pub fn children(&self, parent: TaskId) -> Vec<u64> {
         self.tasks.iter().filter(|(_, p)| p.parent == Some(parent)).map(|(n, _)| *n).collect()
+    }
+
+    /// Every pending task.
+    pub fn iter(&self) -> impl Iterator<Item = &Pending> {
+        self.tasks.values()
     }
 
     /// Number of pending tasks.

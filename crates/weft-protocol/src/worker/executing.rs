@@ -4,6 +4,7 @@ use super::{
     Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, Outcome, Peer,
     Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId, cancelled_failure, send,
 };
+use crate::tasks::Ran;
 
 impl WorkerCore {
     pub(super) fn on_push(&mut self, from: Peer, push: Push, out: &mut Actions) {
@@ -42,7 +43,7 @@ impl WorkerCore {
 
     /// The next task to run here.
     pub fn next_execution(&mut self) -> Option<Incoming> {
-        self.execution.take_next()
+        self.execution.take_next(self.now)
     }
 
     /// A task that ran here has ended. References inside the returns are registered for the caller first.
@@ -50,12 +51,16 @@ impl WorkerCore {
         &mut self,
         task: TaskId,
         returns: Vec<Return>,
-        nanos: u64,
+        ran: impl Into<Ran>,
         retry: bool,
         out: &mut Actions,
     ) {
+        let ran = ran.into();
+        // Whatever is taken next begins now, as nearly as anyone knows.
+        let end = ran.timing.map_or(0, |timing| timing.started + ran.nanos + timing.store);
+        self.now.0 = self.now.0.max(end);
         let Some(running) = self.execution.on_finished(task) else { return };
-        self.answer(task, running, returns, nanos, retry, out);
+        self.answer(task, running, returns, ran, retry, out);
     }
 
     fn answer(
@@ -63,7 +68,7 @@ impl WorkerCore {
         task: TaskId,
         running: Running,
         returns: Vec<Return>,
-        nanos: u64,
+        ran: Ran,
         retry: bool,
         out: &mut Actions,
     ) {
@@ -75,7 +80,8 @@ impl WorkerCore {
             self.give_away(value, caller, out);
         }
         let held = self.end_arguments(running.uses, out);
-        send(out, running.from, Reply { task, returns, held, nanos, retry });
+        let Ran { nanos, timing } = ran;
+        send(out, running.from, Reply { task, returns, held, nanos, retry, timing });
     }
 
     /// A value leaves for its owner: with the references inside it and its block.
@@ -165,11 +171,16 @@ impl WorkerCore {
         let task = cancel.task;
         match self.execution.cancel(task) {
             (Cancelled::Queued, Some(incoming)) => {
-                let running =
-                    Running { from: incoming.from, uses: incoming.uses(), cancelled: true, group: 0 };
+                let running = Running {
+                    from: incoming.from,
+                    uses: incoming.uses(),
+                    cancelled: true,
+                    group: 0,
+                    since: self.now,
+                };
                 let failure = Outcome::Failed(Box::new(cancelled_failure(task)));
                 let returns = vec![Return { outcome: failure, contained: Vec::new() }];
-                self.answer(task, running, returns, 0, false, out);
+                self.answer(task, running, returns, Ran::default(), false, out);
             }
             (Cancelled::Running, _) => {
                 if cancel.recursive {
@@ -200,12 +211,12 @@ impl WorkerCore {
 
     /// Ends every call that is queued here: the actor in this process is dead.
     pub fn refuse_queued_calls(&mut self, failure: &Failure, out: &mut Actions) {
-        while let Some(incoming) = self.execution.take_next() {
+        while let Some(incoming) = self.next_execution() {
             let task = incoming.push.spec.task;
             if matches!(incoming.push.spec.kind, TaskKind::Method(_)) {
                 let outcome = Outcome::Failed(Box::new(failure.clone()));
                 let returns = vec![Return { outcome, contained: Vec::new() }];
-                self.on_finished(task, returns, 0, false, out);
+                self.on_finished(task, returns, Ran::default(), false, out);
             }
         }
     }

@@ -105,7 +105,10 @@ fn run(client: &Client) {
             let has_sent = client.flush_now();
             let deadline = client.shared.lock().deadline.map(|at| at.since(crate::clock::now()));
             let nap = (!is_quiet).then_some(NAP_NANOS);
-            let look = client.look(&mut lead, [deadline, nap].into_iter().flatten().min());
+            let look = client.look(
+                &mut lead,
+                [deadline, nap, crate::metrics::nanos_until_due()].into_iter().flatten().min(),
+            );
             is_quiet = look == Look::Nothing && !has_sent;
             client.step(|core, out| core.return_queued(out));
         }
@@ -134,7 +137,8 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
     client.flush_now();
     if client.loop_waits.load(Ordering::Acquire) {
         *idle_naps += 1;
-        if *idle_naps >= NAPS_BEFORE_PARKING {
+        // The loop does not know when metrics are due.
+        if *idle_naps >= NAPS_BEFORE_PARKING && crate::metrics::nanos_until_due().is_none() {
             client.background.parked.store(true, Ordering::Release);
             if client.loop_waits.load(Ordering::Acquire) && !client.is_closed() {
                 std::thread::park();

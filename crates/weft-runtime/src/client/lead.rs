@@ -17,6 +17,7 @@ use weft_wire::message::Message;
 
 use super::{Client, Inbound, Lead, NODE_TOKEN, Shared, WAKE_TOKEN};
 use crate::clock::now;
+use crate::metrics;
 use crate::transport::{Inlet, ReadResult, Received};
 
 /// How a wait ended.
@@ -148,10 +149,15 @@ impl Client {
     }
 
     fn block_limit(&self, deadline: Option<Instant>, heeds_signals: bool) -> Option<u64> {
+        let metrics = metrics::nanos_until_due();
+        if metrics == Some(0) {
+            self.flush_now();
+        }
         let time = now();
         let timer = self.shared.lock().deadline;
+        let metrics = metrics.map(|nanos| time.plus(nanos));
         let signals = heeds_signals.then(|| time.plus(SIGNAL_NANOS));
-        let next = [deadline, timer, signals].into_iter().flatten().min()?;
+        let next = [deadline, timer, signals, metrics].into_iter().flatten().min()?;
         Some(next.since(time))
     }
 
@@ -305,6 +311,7 @@ impl Client {
                 self.drain_peer(lead, shared, gone.worker.0, time);
                 shared.outbox.forget(gone.worker);
             }
+            Message::Inspect(question) => return self.inspect(shared, question),
             Message::TrimBlocks(_) => {
                 let back = shared.cache.clear();
                 shared.outbox.free_blocks(back);
@@ -365,14 +372,17 @@ impl Client {
         if self.has_dropped.load(Ordering::SeqCst) {
             self.step_locked(&mut shared, |_, _| ());
         }
+        if metrics::nanos_until_due() == Some(0) {
+            self.tell_metrics(&mut shared);
+        }
         let is_dirty = shared.outbox.is_dirty();
         shared.outbox.flush();
         is_dirty
     }
 
     /// Sends what waits if it is time; otherwise makes sure that somebody does.
-    pub(super) fn flush_soon(&self, shared: &mut Shared) -> FlushedSoon {
-        if shared.outbox.should_flush() {
+    pub(super) fn flush_soon(&self, shared: &mut Shared, time: Option<Instant>) -> FlushedSoon {
+        if shared.outbox.should_flush(time) {
             let is_burst = shared.outbox.gathered() >= BURST_BYTES;
             let time = shared.outbox.flush();
             if is_burst && time >= shared.next_look {

@@ -11,6 +11,7 @@
 //! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that queue's.
 
 mod background;
+mod inspect;
 mod lead;
 mod local;
 mod outbox;
@@ -23,11 +24,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use weft_protocol::action::{Action, Actions, Peer};
 use weft_protocol::ownership::Slot;
+use weft_protocol::tasks::Counts;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_store::{BlockCache, Mapping};
@@ -90,6 +92,8 @@ pub(crate) struct Shared {
     deadline: Option<Instant>,
     /// When a busy sender reads replies again.
     next_look: Instant,
+    /// What the node has been told of the core's counts.
+    told: Counts,
     /// Messages to ourselves: an actor that calls itself through its own handle, and everything in local mode.
     loopback: VecDeque<(Peer, Message)>,
     local: Option<LocalNode>,
@@ -139,6 +143,9 @@ pub struct Client {
     /// The main thread runs an event loop that watches the sockets.
     in_loop: AtomicBool,
     loop_waits: AtomicBool,
+    /// What happens to tasks is recorded.
+    records: bool,
+    stacks: OnceLock<inspect::StackFile>,
     is_local: AtomicBool,
 }
 
@@ -194,7 +201,7 @@ impl Client {
         let data = epoll::EventData::new_u64;
         epoll::add(&*epoll, &*socket, data(NODE_TOKEN), epoll::EventFlags::IN)?;
         epoll::add(&*epoll, &wake, data(WAKE_TOKEN), epoll::EventFlags::IN)?;
-        let shared = Shared {
+        let mut shared = Shared {
             core: WorkerCore::new(welcome.worker),
             outbox: Outbox::new(epoll.clone(), socket.clone()),
             actions: Actions::new(),
@@ -204,8 +211,11 @@ impl Client {
             deadline: None,
             next_look: Instant(0),
             loopback: VecDeque::new(),
+            told: Counts::default(),
             local: None,
         };
+        let events_bytes = usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
+        shared.core.record_events(events_bytes);
         let inbound = Inbound { peer: Peer::Node, socket, inlet };
         let lead = Lead {
             epoll: Some(epoll),
@@ -234,6 +244,8 @@ impl Client {
             closed: AtomicBool::new(false),
             in_loop: AtomicBool::new(false),
             loop_waits: AtomicBool::new(false),
+            records: events_bytes > 0,
+            stacks: OnceLock::new(),
             is_local: AtomicBool::new(false),
         });
         Ok(client)
@@ -275,9 +287,30 @@ impl Client {
     /// Runs `work` on the core and carries out what it wants. What is to be sent leaves with the next flush: at once
     /// when the peers have been quiet, otherwise with others (see [`Outbox`]).
     pub fn step<R>(&self, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
+        let shared = self.shared.lock();
+        self.step_and_send(shared, None, work)
+    }
+
+    /// A [`Self::step`] that submits a task. One look at the clock serves its record and the decision when to send.
+    pub fn step_submit<R>(
+        &self,
+        is_recorded: bool,
+        work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
+    ) -> R {
+        let time = (is_recorded && self.records).then(now);
         let mut shared = self.shared.lock();
+        shared.core.set_submitting(time.unwrap_or_default());
+        self.step_and_send(shared, time, work)
+    }
+
+    fn step_and_send<R>(
+        &self,
+        mut shared: MutexGuard<'_, Shared>,
+        time: Option<Instant>,
+        work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
+    ) -> R {
         let result = self.step_locked(&mut shared, work);
-        let flushed = self.flush_soon(&mut shared);
+        let flushed = self.flush_soon(&mut shared, time);
         let aftermath = self.take_aftermath(&mut shared);
         drop(shared);
         match flushed {

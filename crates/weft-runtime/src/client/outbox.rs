@@ -95,12 +95,12 @@ impl Outbox {
         self.workers.remove(&worker);
     }
 
-    /// Whether messages wait, and whether they should leave now.
-    pub(super) fn should_flush(&self) -> bool {
+    /// Whether messages wait, and whether they should leave now; `time` is the time, if it is known.
+    pub(super) fn should_flush(&self, time: Option<Instant>) -> bool {
         if self.dirty.is_empty() {
             return false;
         }
-        self.gathered() >= GATHER_BYTES || now().since(self.last_flush) >= GATHER_NANOS
+        self.gathered() >= GATHER_BYTES || time.unwrap_or_else(now).since(self.last_flush) >= GATHER_NANOS
     }
 
     /// Bytes that wait.

@@ -3,6 +3,8 @@
 //! It is a component behind a socket: the driver that hosts it is a client like any worker. It never unpickles and
 //! never runs user code; a client that breaks the protocol is disconnected, and nobody else notices.
 
+mod metrics;
+mod rounds;
 mod service;
 mod template;
 
@@ -41,6 +43,8 @@ pub struct NodeOptions {
     pub python: String,
     /// Where the lines of workers go; `None` keeps them in files only.
     pub sink: Option<Box<dyn Sink>>,
+    /// Memory for what happens to tasks, per process (bytes); zero records nothing.
+    pub events_bytes: u64,
     /// A random number: makes ids and names of this session unlike any other's.
     pub random: u64,
 }

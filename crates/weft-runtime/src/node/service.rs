@@ -1,6 +1,6 @@
 //! The node's event loop: sockets and the shared memory around a [`NodeCore`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -17,11 +17,15 @@ use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Shut
 use weft_wire::{NodeId, WorkerId, version};
 
 use super::NodeOptions;
+use super::metrics::Metrics;
+use super::rounds::Rounds;
 use super::template::TemplateProcess;
 use crate::clock::now;
 use crate::logs::Logs;
 use crate::session::SessionDirectory;
 use crate::transport::{Flush, Inlet, Outlet, ReadResult, pair};
+
+mod inspection;
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
@@ -69,6 +73,11 @@ pub struct Service {
     ended: BTreeMap<WorkerId, (Instant, Option<weft_wire::TaskId>)>,
     logs: Logs,
     dirty: Vec<u64>,
+    started: Instant,
+    rounds: Rounds,
+    metrics: Metrics,
+    /// Processes that ended: the latest.
+    ended_rows: VecDeque<weft_wire::message::state::EndedRow>,
 }
 
 impl Service {
@@ -124,6 +133,10 @@ impl Service {
             ended: BTreeMap::new(),
             logs,
             dirty: Vec::new(),
+            started: now(),
+            rounds: Rounds::default(),
+            metrics: Metrics::default(),
+            ended_rows: VecDeque::new(),
         })
     }
 
@@ -138,6 +151,7 @@ impl Service {
                 self.on_event(event.data.u64(), event.flags, &mut out);
             }
             self.end_silent_workers(&mut out);
+            self.end_rounds();
             self.core.settle(now(), &mut out);
             self.perform(&mut out);
             self.flush_dirty();
@@ -147,7 +161,7 @@ impl Service {
 
     fn timeout(&self) -> Option<u64> {
         let silent = self.ended.values().map(|(at, _)| at.plus(REASON_NANOS)).min();
-        let next = [self.core.next_deadline(), silent].into_iter().flatten().min()?;
+        let next = [self.core.next_deadline(), silent, self.rounds.deadline()].into_iter().flatten().min()?;
         Some(next.since(now()))
     }
 
@@ -235,7 +249,8 @@ impl Service {
                 _ => self.refuse(token, "the first message must be a greeting"),
             };
         }
-        let from = connection.worker.expect("greeted clients have an id");
+        let Some(message) = self.on_inspection(token, message) else { return };
+        let from = self.connections[&token].worker.expect("only tools have no id");
         if let Some(Message::Allocate(ask)) = self.core.on_message(from, message, now(), out) {
             self.allocate(from, ask.request, ask.bytes, out);
         }
@@ -244,6 +259,9 @@ impl Service {
     fn greet(&mut self, token: u64, hello: &Hello) {
         if let Err(reason) = version::check(hello.major, hello.minor) {
             return self.refuse(token, &reason);
+        }
+        if hello.role == role::TOOL && self.connections[&token].worker.is_none() {
+            return self.greet_tool(token);
         }
         if hello.python != self.options.python {
             let reason = format!(
@@ -274,6 +292,7 @@ impl Service {
             cell,
             driver: self.driver,
             namespace: self.options.namespace.clone(),
+            events_bytes: Some(self.options.events_bytes),
         };
         let memory = self.mapping.descriptor().expect("open as long as the node");
         let Ok(descriptor) = memory.try_clone() else {
@@ -320,8 +339,11 @@ impl Service {
 
     fn end_connection(&mut self, token: u64, out: &mut NodeActions) {
         let Some(connection) = self.connections.remove(&token) else { return };
-        let Some(worker) = connection.worker else { return };
+        let Some(worker) = connection.worker else { return self.rounds.forget_tool(token) };
         self.tokens.remove(&worker);
+        if connection.is_greeted {
+            self.note_end(worker, connection.pid);
+        }
         let last_started = if connection.is_greeted {
             self.free_cells.push(connection.cell);
             self.mapping.last_started(connection.cell)
@@ -333,7 +355,7 @@ impl Service {
             signal_group(connection.pid);
         }
         match self.reasons.remove(&worker) {
-            Some(reason) => self.core.on_gone(worker, &reason, last_started, out),
+            Some(reason) => self.gone(worker, &reason, last_started, out),
             None => {
                 self.ended.insert(worker, (now(), last_started));
             }
@@ -353,7 +375,7 @@ impl Service {
                 continue;
             }
             let reason = reason.unwrap_or_else(|| "ended".to_owned());
-            self.core.on_gone(worker, &reason, last_started, out);
+            self.gone(worker, &reason, last_started, out);
         }
     }
 

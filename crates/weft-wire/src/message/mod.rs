@@ -8,6 +8,7 @@ mod control;
 mod lease;
 mod object;
 mod session;
+pub mod state;
 mod task;
 
 pub use actor::{
@@ -27,6 +28,8 @@ pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
     Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
 };
+
+pub use state::{Inspect, InspectEnd, Inspected, Measured, Timing};
 
 use crate::frame::{self, FrameError};
 
@@ -83,6 +86,7 @@ messages! {
     50 CreateActor, 51 ActorStarted, 52 ActorDead, 53 SubscribeActor, 54 KillActor,
     55 ActorOutOfScope, 56 ActorReady, 57 ExitActor, 58 ActorRestarting,
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
+    70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
 }
 
 /// Kind of [`Push`], for writers that encode a [`PushRef`] in place.

@@ -10,6 +10,8 @@ pub mod role {
     pub const DRIVER: u8 = 0;
     /// A process forked by the template.
     pub const WORKER: u8 = 1;
+    /// Something that asks and then leaves: never a worker, never a driver.
+    pub const TOOL: u8 = 2;
 }
 
 /// First message of a client to its node.
@@ -59,6 +61,9 @@ pub struct Welcome {
     /// Default namespace of actor names.
     #[n(6)]
     pub namespace: String,
+    /// Memory for what happens to tasks (bytes); without it nothing is recorded.
+    #[n(7)]
+    pub events_bytes: Option<u64>,
 }
 
 /// The node does not want this client.

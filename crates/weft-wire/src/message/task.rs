@@ -2,6 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
+use super::Timing;
 use crate::{ActorId, Blob, FunctionId, Name, ObjectId, ShapeId, TaskId};
 
 /// What a push asks for.
@@ -256,6 +257,9 @@ pub struct Reply {
     /// The exception is one that the task's options want retried.
     #[n(4)]
     pub retry: bool,
+    /// When and how long it ran, if that was measured.
+    #[n(5)]
+    pub timing: Option<Timing>,
 }
 
 /// A streaming task has yielded. Items of one execution come in order, before the reply.

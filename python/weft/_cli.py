@@ -1,0 +1,366 @@
+"""The `weft` command: looks at running programs of this user, on this machine.
+
+Exit status: 0, 1 (not found, or failed), 2 (wrong usage), 3 (no program runs, or several to choose from).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+from weft import _cli_text as text
+from weft import _snapshot
+from weft._snapshot import KINDS, NoSessionError, Row, Snapshot
+
+NOT_FOUND, USAGE, NOT_RUNNING = 1, 2, 3
+
+_ID_FIELDS = {
+    "task": "task_id",
+    "actor": "actor_id",
+    "object": "object_id",
+    "worker": "worker_id",
+    "node": "node_id",
+    "job": "job_id",
+}
+_FOLLOW_SECONDS = 0.2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command. Returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except NoSessionError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return NOT_RUNNING
+    except BrokenPipeError:
+        # The reader has seen enough; what is left to write goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ValueError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return NOT_FOUND
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--address", metavar="DIR", help="the session's directory, if several programs run")
+    common.add_argument("--json", action="store_true", help="print JSON")
+    common.add_argument("--timeout", type=float, default=30, metavar="S", help="wait so long for the node (seconds)")
+    parser = argparse.ArgumentParser(prog="weft", description="Look at running weft programs on this machine.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Any, help_: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, parents=[common], help=help_, description=help_)
+        made.set_defaults(run=run)
+        return made
+
+    command("status", _status, "what the program has and does, on one page")
+    made = command("list", _list, "rows of one kind")
+    made.add_argument("kind", choices=list(KINDS))
+    made.add_argument(
+        "--filter", action="append", default=[], metavar="KEY=VALUE", help="only rows with this (or KEY!=VALUE)"
+    )
+    made.add_argument("--limit", type=int, default=100, help="rows at most (100)")
+    made = command("get", _get, "everything about one of a kind")
+    made.add_argument("kind", choices=[*_ID_FIELDS, *KINDS])
+    made.add_argument("id", help="the id, or its end")
+    made = command("summary", _summary, "counts by name and state")
+    made.add_argument("kind", choices=("tasks", "actors", "objects"))
+    made = command("memory", _memory, "objects, their sizes, and why they are kept")
+    made.add_argument("--limit", type=int, default=100, help="rows at most (100)")
+    made = command("timeline", _timeline, "a trace of every task, for https://ui.perfetto.dev")
+    made.add_argument("-o", "--output", metavar="FILE", help="where to write it (standard output)")
+    made = command("logs", _logs, "what workers printed")
+    made.add_argument("name", nargs="?", help="process id, or part of a file's name; without it the files are listed")
+    made.add_argument("-f", "--follow", action="store_true", help="go on as more is printed")
+    command("stack", _stack, "Python stacks of the driver and all workers, as they are now")
+    made = command("why", _why, "why a task has not run, or an object is still there")
+    made.add_argument("ref", help="id of an object, task or actor, or its end")
+    command("metrics", _metrics, "all metrics, in the format of Prometheus")
+    return parser
+
+
+def _session(options: argparse.Namespace) -> str:
+    if options.timeout <= 0:
+        raise ValueError("--timeout must be a positive number of seconds")
+    return _snapshot.choose_session(options.address)
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    print(json.dumps(value, indent=2, default=str))
+
+
+def _filters(texts: list[str]) -> list[_snapshot.Filter]:
+    found = []
+    for one in texts:
+        operator = "!=" if "!=" in one else "="
+        key, separator, value = one.partition(operator)
+        if not separator or not key:
+            raise ValueError(f"--filter {one}: write KEY=VALUE or KEY!=VALUE")
+        found.append((key, operator, value))
+    return found
+
+
+def _warn_silent(snapshot: Snapshot) -> None:
+    if snapshot.silent:
+        names = ", ".join(str(snapshot.pid(worker) or worker) for worker in snapshot.silent)
+        print(f"weft: these processes did not answer: {names}", file=sys.stderr)
+
+
+def _list(options: argparse.Namespace) -> int:
+    if options.limit < 1:
+        raise ValueError("--limit must be at least 1")
+    filters = _filters(options.filter)
+    rows, snapshot = _snapshot.rows_of(_session(options), options.kind, filters, options.limit, options.timeout)
+    _warn_silent(snapshot)
+    if options.json:
+        _print_json(rows)
+    elif rows:
+        shown = [text.with_duration(row) for row in rows] if options.kind == "tasks" else rows
+        print(text.table(shown, text.COLUMNS[options.kind], text.width()))
+        if len(rows) == options.limit:
+            print(f"weft: the first {options.limit}; --limit shows more", file=sys.stderr)
+    else:
+        print(f"no {options.kind}")
+    return 0
+
+
+def _get(options: argparse.Namespace) -> int:
+    singular = options.kind if options.kind in _ID_FIELDS else options.kind.removesuffix("s")
+    field = _ID_FIELDS[singular]
+    # Everything, because only here the end of an id will do.
+    rows, snapshot = _snapshot.rows_of(
+        _session(options), f"{singular}s", [(field, "!=", "")], _snapshot.EVENTS_MAX, options.timeout
+    )
+    _warn_silent(snapshot)
+    found = [row for row in rows if str(row[field]).endswith(options.id.lower())]
+    if not found:
+        print(f"weft: there is no {singular} with the id {options.id} (any more)", file=sys.stderr)
+        return NOT_FOUND
+    if len({row[field] for row in found}) > 1:
+        raise ValueError(f"{len(found)} ids end in {options.id}; give more of it")
+    if options.json:
+        _print_json(found if len(found) > 1 else found[0])
+    else:
+        print("\n\n".join(text.fields(row) for row in found))
+    return 0
+
+
+def _summary(options: argparse.Namespace) -> int:
+    directory = _session(options)
+    if options.kind == "tasks":
+        summary = _snapshot.summary_of_tasks(directory, options.timeout)
+    else:
+        # Only here: importing typed records takes longer than all the rest.
+        from weft import state
+
+        summarize = state.summarize_actors if options.kind == "actors" else state.summarize_objects
+        summary = summarize(directory, options.timeout)
+    if options.json:
+        _print_json(summary)
+        return 0
+    if options.kind == "objects":
+        rows = [{"reference_type": name, **entry} for name, entry in summary["summary"].items()]
+        columns = ["reference_type", "total_objects", "total_size_bytes"]
+    else:
+        entries = summary["summary"].values()
+        states = sorted({one for entry in entries for one in entry["state_counts"]})
+        rows = [{"name": name, **entry["state_counts"]} for name, entry in summary["summary"].items()]
+        columns = ["name", *states]
+    print(text.table(rows, columns, text.width()) if rows else f"no {options.kind}")
+    return 0
+
+
+def _memory(options: argparse.Namespace) -> int:
+    rows, snapshot = _snapshot.rows_of(_session(options), "objects", (), options.limit, options.timeout)
+    _warn_silent(snapshot)
+    node = snapshot.node
+    if options.json:
+        keys = ("store_used", "store_capacity", "blocks")
+        _print_json({"objects": rows} | {key: node[key] for key in keys})
+        return 0
+    used, capacity = text.size(node["store_used"]), text.size(node["store_capacity"])
+    print(f"shared memory: {used} of {capacity} in {node['blocks']} blocks")
+    columns = ("object_id", "object_size", "location", "pid", "is_owner", "local_references", "uses", "reference_type")
+    print(text.table(rows, columns, text.width()) if rows else "no objects")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    snapshot = Snapshot(_session(options), _snapshot.TASKS | _snapshot.ACTORS, timeout=options.timeout)
+    _warn_silent(snapshot)
+    status = _status_of(snapshot)
+    if options.json:
+        _print_json(status)
+        return 0
+    print(f"session    {status['session_dir']}")
+    print(f"program    {status['entrypoint']} (process {status['driver_pid']}, up {status['uptime_s']:.0f} s)")
+    for name, total in status["resources_total"].items():
+        if not name.startswith("node:"):
+            used = total - status["resources_available"][name]
+            amounts = (text.size(used), text.size(total)) if "memory" in name else (f"{used:g}", f"{total:g}")
+            if name != "object_store_memory":
+                print(f"{name.ljust(10)} {amounts[0]} of {amounts[1]} in use")
+    store = status["object_store_used_bytes"], status["object_store_capacity_bytes"]
+    print(f"store      {text.size(store[0])} of {text.size(store[1])} in use")
+    for name in ("workers", "actors", "tasks"):
+        print(f"{name.ljust(10)} {text.cell(status[name]) if status[name] else 'none'}")
+    for line in status["problems"]:
+        print(f"problem    {line}")
+    return 0
+
+
+def _status_of(snapshot: Snapshot) -> Row:
+    def count(rows: Any, wanted: Any = lambda row: True) -> dict[str, int]:
+        states: dict[str, int] = {}
+        for row in rows:
+            if wanted(row):
+                states[row["state"]] = states.get(row["state"], 0) + 1
+        return states
+
+    node, job = next(snapshot.nodes()), next(snapshot.jobs())
+    # An actor's constructor stays on record while the actor lives.
+    is_task = lambda row: row["type"] != "ACTOR_CREATION_TASK"  # noqa: E731
+    problems = [
+        f"{demand['count']} leases of {text.cell(demand['resources'])} can never be granted"
+        for demand in snapshot.node["demands"]
+        if not demand["feasible"]
+    ]
+    return {
+        "session_dir": snapshot.directory,
+        "entrypoint": job["entrypoint"],
+        "driver_pid": job["driver_pid"],
+        "uptime_s": (snapshot.now_ns - snapshot.node["started"]) / 1e9,
+        "workers": count(snapshot.workers(), lambda row: row["worker_type"] != "DRIVER" and row["is_alive"]),
+        "actors": count(snapshot.actors()),
+        "tasks": count(snapshot.tasks(), is_task),
+        "problems": problems,
+        **{key: value for key, value in node.items() if key.startswith(("resources", "object_store"))},
+    }
+
+
+def _timeline(options: argparse.Namespace) -> int:
+    from weft import _timeline as timeline
+
+    directory = _session(options)
+    if options.output is None:
+        timeline.write(directory, sys.stdout, options.timeout)
+        return 0
+    with open(options.output, "w") as file:
+        count = timeline.write(directory, file, options.timeout)
+    if options.json:
+        _print_json({"file": options.output, "events": count})
+    else:
+        print(f"{count} events written to {options.output}: open it at https://ui.perfetto.dev")
+    return 0
+
+
+def _logs(options: argparse.Namespace) -> int:
+    directory = os.path.join(_session(options), "logs")
+    names = sorted(os.listdir(directory))
+    if options.name is None:
+        rows = [{"file": name, "bytes": os.path.getsize(os.path.join(directory, name))} for name in names]
+        if options.json:
+            _print_json(rows)
+        else:
+            print(text.table(rows, ("file", "bytes"), text.width()) if rows else "no worker has printed anything")
+        return 0
+    chosen = [name for name in names if options.name in name]
+    if not chosen:
+        print(f"weft: no log's name contains {options.name}; logs are: {', '.join(names) or 'none'}", file=sys.stderr)
+        return NOT_FOUND
+    paths = [os.path.join(directory, name) for name in chosen]
+    if options.json:
+        _print_json({name: _read(path, 0)[0] for name, path in zip(chosen, paths, strict=True)})
+        return 0
+    _show_logs(paths, options.follow)
+    return 0
+
+
+def _read(path: str, offset: int) -> tuple[str, int]:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size < offset:
+            # A new file under the old name.
+            offset = 0
+        file.seek(offset)
+        data = file.read()
+    return data.decode(errors="replace"), offset + len(data)
+
+
+def _show_logs(paths: list[str], follow: bool) -> None:
+    offsets = dict.fromkeys(paths, 0)
+    while True:
+        for path in paths:
+            try:
+                shown, offsets[path] = _read(path, offsets[path])
+            except FileNotFoundError:
+                # The session is over.
+                return
+            sys.stdout.write(shown)
+        sys.stdout.flush()
+        if not follow:
+            return
+        time.sleep(_FOLLOW_SECONDS)
+
+
+def _stack(options: argparse.Namespace) -> int:
+    from weft import _stacks
+
+    snapshot = Snapshot(_session(options), _snapshot.STACKS | _snapshot.TASKS, timeout=options.timeout)
+    _warn_silent(snapshot)
+    names = {row["task_id"]: row["name"] for row in snapshot.tasks()}
+    runs = {worker: names.get(task, task) for task, (worker, _) in snapshot.running().items()}
+    stacks = _stacks.read(snapshot)
+    stacks.sort(key=lambda one: one[0] != snapshot.driver)
+    if options.json:
+        rows = [{"worker_id": one, "pid": pid, "task": runs.get(one), "stack": shown} for one, pid, shown in stacks]
+        _print_json(rows)
+        return 0
+    for worker, pid, shown in stacks:
+        kind = "driver" if worker == snapshot.driver else "worker"
+        doing = f", runs {runs[worker]}" if worker in runs else ""
+        print(f"== {kind} {pid}{doing}\n{shown}")
+    return 0
+
+
+def _why(options: argparse.Namespace) -> int:
+    from weft._why import Why
+
+    why = Why(_session(options), options.timeout)
+    _warn_silent(why.snapshot)
+    found = why.find(options.ref)
+    if not found:
+        print(f"weft: nothing with the id {options.ref} is known (any more)", file=sys.stderr)
+        return NOT_FOUND
+    # An object and its task are one answer.
+    if len({one[:32] for one in found}) > 1:
+        raise ValueError(f"{len(found)} ids match {options.ref}; give more of it")
+    identity = max(found, key=len)
+    lines = why.explain(identity)
+    if options.json:
+        _print_json({"id": identity, "explanation": lines})
+    else:
+        print("\n".join(lines))
+    return 0
+
+
+def _metrics(options: argparse.Namespace) -> int:
+    from weft._prometheus import text_of
+
+    snapshot = Snapshot(_session(options), _snapshot.METRICS, timeout=options.timeout)
+    if options.json:
+        _print_json(snapshot.node["metrics"])
+    else:
+        sys.stdout.write(text_of(snapshot))
+    return 0

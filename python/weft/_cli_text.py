@@ -1,0 +1,95 @@
+"""How the `weft` command prints rows: tables that fit the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+# What a table of a kind shows, from left to right. Everything is in `weft get` and in --json.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "tasks": ("task_id", "name", "state", "type", "worker_pid", "error_type", "duration"),
+    "actors": ("actor_id", "class_name", "state", "name", "pid", "pending_calls", "death_cause"),
+    "objects": ("object_id", "object_size", "task_status", "location", "type", "pid", "reference_type"),
+    "workers": ("worker_id", "worker_type", "state", "pid", "actor_id", "resources", "exit_detail"),
+    "nodes": ("node_id", "node_ip", "state", "resources_total", "resources_available"),
+    "jobs": ("job_id", "status", "driver_pid", "entrypoint"),
+}
+_WIDTH_MIN = 6
+
+
+def width() -> int | None:
+    """Columns of the terminal; None if the output goes elsewhere."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        columns = os.environ.get("COLUMNS", "")
+        return int(columns) if columns.isdigit() and int(columns) > 0 else None
+
+
+def table(rows: Sequence[Row], columns: Sequence[str], most: int | None) -> str:
+    """Rows as a table of at most so many columns."""
+    cells = [[column.upper() for column in columns]]
+    cells += [[cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
+    if most is not None:
+        _shrink(widths, most - 2 * (len(columns) - 1))
+    lines = []
+    for line in cells:
+        shown = [_cut(text, size).ljust(size) for text, size in zip(line, widths, strict=True)]
+        lines.append("  ".join(shown).rstrip())
+    return "\n".join(line[:most] for line in lines)
+
+
+def _shrink(widths: list[int], most: int) -> None:
+    """Takes from the widest until the sum fits."""
+    while sum(widths) > most and max(widths) > _WIDTH_MIN:
+        widths[widths.index(max(widths))] -= 1
+
+
+def _cut(text: str, size: int) -> str:
+    if len(text) <= size:
+        return text
+    # Ids differ at their ends.
+    if all(letter in "0123456789abcdef" for letter in text):
+        return "…" + text[len(text) - size + 1 :]
+    return text[: size - 1] + "…"
+
+
+def cell(value: Any) -> str:
+    """A value as one line."""
+    if value is None or value == [] or value == {}:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}" if abs(value) < 1e6 else f"{value:.0f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {cell(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(cell(item) for item in value)
+    return " ".join(str(value).split())
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return ""
+
+
+def fields(row: Row) -> str:
+    """One row, a line per field."""
+    longest = max(len(name) for name in row)
+    return "\n".join(f"{name.ljust(longest)}  {cell(value)}" for name, value in row.items())
+
+
+def with_duration(row: Row) -> Row:
+    """A task's row with how long it took."""
+    start, end = row.get("start_time_ms"), row.get("end_time_ms")
+    return row | {"duration": f"{end - start:.1f} ms" if start and end else None}

@@ -1,0 +1,89 @@
+"""Python stacks of running processes, without their cooperation.
+
+Each process gives faulthandler a file in the session's directory and a signal that nothing else uses. When a tool asks,
+the process's own engine thread raises the signal; the kernel hands it to the main thread, whose handler (in C, without
+the GIL) appends the stacks of all threads. System calls that it interrupts are restarted.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import time
+from typing import IO, TYPE_CHECKING
+
+from weft import _weft
+
+if TYPE_CHECKING:
+    from weft._snapshot import Snapshot
+
+# Real-time signals are rarely used by programs, and the first ones by libraries.
+SIGNAL = signal.SIGRTMIN + 10
+_HANDLER_SECONDS = 1.0
+
+_file: IO[bytes] | None = None
+
+
+def prepare(directory: str) -> None:
+    """Makes this process ready to be asked."""
+    global _file
+    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+        # The program uses this very signal: it stays its own.
+        return
+    place = os.path.join(directory, "stacks")
+    try:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        path = os.path.join(place, str(os.getpid()))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # Open for as long as the handler may write.
+        _file = open(descriptor, "ab", buffering=0)  # noqa: SIM115
+        faulthandler.register(SIGNAL, file=_file, all_threads=True, chain=False)
+        _weft.set_stack_file(path, SIGNAL)
+    except OSError:
+        # Out of descriptors or disk: a session without stacks is better than none.
+        return
+
+
+def end() -> None:
+    """The session is over."""
+    global _file
+    if _file is not None:
+        faulthandler.unregister(SIGNAL)
+        _file.close()
+        _file = None
+
+
+def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
+    """Worker id, process id and stacks of every process that answered a question about them.
+
+    A process that cannot be stopped (in the kernel) has a text that says so.
+    """
+    found = []
+    deadline = time.monotonic() + _HANDLER_SECONDS
+    for worker, report in snapshot.reports.items():
+        pid, stack = report["pid"], report["stack"]
+        if stack is None:
+            found.append((worker, pid, "(this process cannot show its stacks)\n"))
+            continue
+        while _is_dumping(pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        try:
+            with open(stack["path"], "rb") as file:
+                file.seek(stack["offset"])
+                text = file.read().decode(errors="replace")
+        except OSError:
+            text = ""
+        found.append((worker, pid, text or "(the process did not come to show its stacks)\n"))
+    return found
+
+
+def _is_dumping(pid: int) -> bool:
+    """Whether the signal waits for the process, or its handler runs: a signal is blocked meanwhile."""
+    bit = 1 << (SIGNAL - 1)
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            lines = [line.split() for line in file if line.startswith(("SigPnd", "ShdPnd", "SigBlk"))]
+    except OSError:
+        return False
+    return any(int(mask, 16) & bit for _, mask in lines)

@@ -1,0 +1,158 @@
+"""Why a task has not run, and why an object is still there: explanations from a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft._snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, TASKS, Row, Snapshot
+
+_DEPTH_MAX = 8
+_NAMED_MAX = 5
+
+
+class Why:
+    """Explains what one snapshot knows."""
+
+    def __init__(self, directory: str, timeout: float = 30) -> None:
+        about = TASKS | OBJECTS | ACTORS | EVENTS
+        self.snapshot = Snapshot(directory, about, events=EVENTS_MAX, timeout=timeout)
+        self._actors = {row["actor_id"]: row for row in self.snapshot.actors()}
+        self._objects: dict[str, list[Row]] = {}
+        for row in self.snapshot.objects():
+            self._objects.setdefault(row["object_id"], []).append(row)
+        self._tasks: dict[str, Row] = {}
+        for row in self.snapshot.tasks():
+            # What has not ended comes first, then the latest execution.
+            self._tasks.setdefault(row["task_id"], row)
+
+    def find(self, reference: str) -> list[str]:
+        """The ids of objects, tasks and actors that are meant: by the whole id, its beginning or its end."""
+        wanted = reference.lower().removeprefix("objectref(").rstrip(")")
+        known = [*self._tasks, *self._objects]
+        if wanted in known:
+            return [wanted]
+        if len(wanted) == 40 and wanted[:32] in self._tasks:
+            # The object is gone, or is too small for the table; its task is known.
+            return [wanted[:32]]
+        return [one for one in known if one.startswith(wanted) or one.endswith(wanted)]
+
+    def explain(self, identity: str) -> list[str]:
+        """Sentences on a task or object, one per line; indented ones belong to the line before."""
+        lines: list[str] = []
+        task = self._tasks.get(identity[:32])
+        if task is not None:
+            lines += self._task(task, 0)
+        if len(identity) == 40:
+            lines += self._object(identity)
+        return lines
+
+    def _task(self, task: Row, depth: int) -> Iterator[str]:
+        indent = "  " * depth
+        title = f"{indent}task {task['task_id']} ({task['name']})"
+        state = task["state"]
+        if task["type"] == "ACTOR_CREATION_TASK" and task["task_id"] in self._actors:
+            yield from self._actor(self._actors[task["task_id"]], depth)
+        elif state == "PENDING_ARGS_AVAIL":
+            yield f"{title} waits for arguments:"
+            for missing in task["waits_for"]:
+                yield from self._missing(missing, depth + 1)
+        elif state == "PENDING_NODE_ASSIGNMENT" and task["actor_id"]:
+            yield f"{title} waits for its turn with the actor:"
+            yield from self._actor(self._actors.get(task["actor_id"]), depth + 1)
+        elif state == "PENDING_NODE_ASSIGNMENT":
+            yield f"{title} waits for a worker"
+            yield from self._resources(task["required_resources"] or {}, depth + 1)
+        elif state == "SUBMITTED_TO_WORKER":
+            yield f"{title} is at worker {task['worker_pid']} and waits there"
+            yield from self._busy(task["worker_id"], depth + 1)
+        elif state == "RUNNING":
+            now = self.snapshot.milliseconds(self.snapshot.now_ns) or 0
+            seconds = (now - (task["start_time_ms"] or now)) / 1e3
+            yield f"{title} has been running for {seconds:.1f} s in worker {task['worker_pid']}"
+        elif state == "FAILED":
+            yield f"{title} failed: {task['error_type']}"
+        else:
+            yield f"{title} has finished"
+
+    def _missing(self, identity: str, depth: int) -> Iterator[str]:
+        task = self._tasks.get(identity[:32])
+        if task is None:
+            yield "  " * depth + f"object {identity}: its task is not known; its owner has not sent it yet"
+        elif depth > _DEPTH_MAX:
+            yield "  " * depth + "..."
+        else:
+            yield from self._task(task, depth)
+
+    def _busy(self, worker: str | None, depth: int) -> Iterator[str]:
+        for task, (where, _) in self.snapshot.running().items():
+            if where == worker and task in self._tasks:
+                yield from self._task(self._tasks[task], depth)
+
+    def _resources(self, wanted: dict[str, float], depth: int) -> Iterator[str]:
+        indent = "  " * depth
+        total, free = self.snapshot.node["total"], self.snapshot.node["free"]
+        never = {name: amount for name, amount in wanted.items() if amount > total.get(name, 0)}
+        if never:
+            asked = ", ".join(f"{amount:g} {name} (there are {total.get(name, 0):g})" for name, amount in never.items())
+            yield f"{indent}it can never run here: it asks for {asked}"
+            return
+        short = {name: amount for name, amount in wanted.items() if amount > free.get(name, 0)}
+        if not short:
+            starting = sum(worker["state"] == 0 for worker in self.snapshot.node["workers"])
+            yield f"{indent}what it asks for is free; {starting} workers are being started"
+            return
+        for name, amount in short.items():
+            yield f"{indent}it asks for {amount:g} {name}; {free.get(name, 0):g} of {total[name]:g} are free. Held by:"
+            holders = [row for row in self.snapshot.workers() if row["resources"].get(name)]
+            for row in holders[:_NAMED_MAX]:
+                yield f"{indent}  {row['resources'][name]:g} by worker {row['pid']}{self._doing(row)}"
+            if len(holders) > _NAMED_MAX:
+                yield f"{indent}  and {len(holders) - _NAMED_MAX} more"
+
+    def _doing(self, worker: Row) -> str:
+        if worker["actor_id"]:
+            actor = self._actors.get(worker["actor_id"])
+            return f", actor {actor['name'] or actor['class_name']}" if actor else ""
+        names = [self._tasks[task]["name"] for task in worker["running_tasks"] if task in self._tasks]
+        return f", which runs {', '.join(names)}" if names else ""
+
+    def _actor(self, actor: Row | None, depth: int) -> Iterator[str]:
+        indent = "  " * depth
+        if actor is None:
+            yield f"{indent}the actor is not known any more"
+            return
+        title = f"{indent}actor {actor['name'] or actor['class_name']}"
+        if actor["state"] == "DEAD":
+            yield f"{title} is dead: {actor['death_cause'] or 'its constructor failed'}"
+        elif actor["state"] == "ALIVE":
+            yield f"{title} is alive in process {actor['pid']}; {actor['pending_calls']} calls have not ended"
+            yield from self._busy(actor["worker_id"], depth + 1)
+        elif actor["state"] == "DEPENDENCIES_UNREADY":
+            yield f"{title} waits for arguments of its constructor:"
+            task = self._tasks.get(actor["actor_id"])
+            for missing in task["waits_for"] if task else ():
+                yield from self._missing(missing, depth + 1)
+        elif actor["pid"]:
+            yield f"{title}: its constructor runs in process {actor['pid']}"
+        else:
+            yield f"{title} waits for its place"
+            yield from self._resources(actor["required_resources"], depth + 1)
+
+    def _object(self, identity: str) -> Iterator[str]:
+        rows = self._objects.get(identity)
+        if not rows:
+            yield f"object {identity} is in no table: it was freed, or only its own process knows it"
+            return
+        for row in sorted(rows, key=lambda row: not row["is_owner"]):
+            reasons = []
+            if row["local_references"]:
+                reasons.append(f"{row['local_references']} references or views in Python")
+            if row["uses"]:
+                reasons.append(f"{row['uses']} uses by tasks, objects that contain it, or functions")
+            if row["borrowers"]:
+                pids = ", ".join(str(self.snapshot.pid(worker) or worker) for worker in row["borrowers"])
+                reasons.append(f"borrowed by {pids}")
+            role = "is owned" if row["is_owner"] else "is borrowed"
+            where = f", {row['object_size']} bytes in {row['location']}" if row["location"] else ""
+            kept = "; ".join(reasons) or "nothing keeps it"
+            yield f"object {identity} {role} by {row['type'].lower()} {row['pid']}{where}: {kept}"

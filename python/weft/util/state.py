@@ -1,0 +1,53 @@
+"""The state of a session: `weft.state` under the name that Ray has for it."""
+
+from __future__ import annotations
+
+from weft.state import (
+    ActorState,
+    JobState,
+    NodeState,
+    ObjectState,
+    StateRecord,
+    TaskState,
+    WorkerState,
+    get_actor,
+    get_job,
+    get_node,
+    get_objects,
+    get_task,
+    get_worker,
+    list_actors,
+    list_jobs,
+    list_nodes,
+    list_objects,
+    list_tasks,
+    list_workers,
+    summarize_actors,
+    summarize_objects,
+    summarize_tasks,
+)
+
+__all__ = [
+    "ActorState",
+    "JobState",
+    "NodeState",
+    "ObjectState",
+    "StateRecord",
+    "TaskState",
+    "WorkerState",
+    "get_actor",
+    "get_job",
+    "get_node",
+    "get_objects",
+    "get_task",
+    "get_worker",
+    "list_actors",
+    "list_jobs",
+    "list_nodes",
+    "list_objects",
+    "list_tasks",
+    "list_workers",
+    "summarize_actors",
+    "summarize_objects",
+    "summarize_tasks",
+]

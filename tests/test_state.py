@@ -1,0 +1,392 @@
+"""The state of a session: tasks, actors, objects, workers, nodes, jobs, and the timeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support import poll
+
+import weft
+from weft.util import state
+
+KIB_200 = 200 << 10
+
+
+@weft.remote
+def passes(value=None):
+    return value
+
+
+@weft.remote(max_retries=0)
+def raises():
+    raise KeyError("no")
+
+
+@weft.remote
+def waits_for_file(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return os.getpid()
+
+
+@weft.remote
+class Keeper:
+    def __init__(self, value=None):
+        self.value = value
+
+    def keep(self, value):
+        self.value = value
+
+    def waits_for_file(self, path):
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
+
+def by_task(ref):
+    return state.get_task(ref.task_id())
+
+
+def states_of(*refs):
+    return [by_task(ref).state for ref in refs]
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """A file that tasks wait for; it appears at the end of the test at the latest."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
+
+
+def test_a_finished_task_has_its_times(shared_session):
+    before = time.time() * 1000
+    ref = passes.options(name="shown").remote(1)
+    weft.get(ref)
+    task = by_task(ref)
+    assert (task.name, task.func_or_class_name, task.state) == ("shown", "passes", "FINISHED")
+    assert (task.type, task.attempt_number, task.error_type) == ("NORMAL_TASK", 0, None)
+    assert before - 1 <= task.creation_time_ms <= task.start_time_ms <= task.end_time_ms <= time.time() * 1000 + 1
+    assert list(task.phases_ms) == ["queued", "lease", "transfer", "deserialise", "run", "store"]
+    worker = state.get_worker(task.worker_id)
+    assert worker.worker_type == "WORKER"
+    assert worker.pid == task.worker_pid
+    context = weft.get_runtime_context()
+    assert (task.job_id, task.node_id, task.owner_id) == (
+        context.get_job_id(),
+        context.get_node_id(),
+        context.get_worker_id(),
+    )
+
+
+def test_a_failed_task_says_how(shared_session):
+    ref = raises.remote()
+    with pytest.raises(KeyError):
+        weft.get(ref)
+    task = by_task(ref)
+    assert (task.state, task.error_type) == ("FAILED", "TASK_EXECUTION_EXCEPTION")
+
+
+def test_states_of_tasks_on_their_way(shared_session, gate):
+    running = [waits_for_file.remote(str(gate)) for _ in range(2)]
+    queued = passes.remote(1)
+    blocked = passes.remote(running[0])
+    poll("both run", lambda: states_of(*running) == ["RUNNING", "RUNNING"])
+    assert states_of(queued, blocked) == ["PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"]
+    task = by_task(blocked)
+    assert task.waits_for == [running[0].hex()]
+    assert by_task(queued).required_resources == {"CPU": 1.0}
+    (worker,) = state.list_workers(filters=[("worker_id", "=", by_task(running[0]).worker_id)])
+    assert worker.running_tasks == [running[0].task_id()]
+    gate.touch()
+    weft.get([*running, queued, blocked])
+    assert states_of(*running, queued, blocked) == ["FINISHED"] * 4
+
+
+def test_a_cancelled_task_has_failed(shared_session, gate):
+    running = [waits_for_file.remote(str(gate)) for _ in range(2)]
+    queued = passes.remote(1)
+    weft.cancel(queued)
+    with pytest.raises(weft.exceptions.TaskCancelledError):
+        weft.get(queued)
+    assert (by_task(queued).state, by_task(queued).error_type) == ("FAILED", "TASK_CANCELLED")
+    gate.touch()
+    weft.get(running)
+
+
+@pytest.mark.chaos
+def test_every_execution_is_listed(shared_session, tmp_path):
+    mark = tmp_path / "mark"
+
+    @weft.remote(max_retries=1)
+    def dies_once():
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ref = dies_once.remote()
+    weft.get(ref)
+    first, second = sorted(state.get_task(ref.task_id()), key=lambda one: one.attempt_number)
+    assert (first.state, first.error_type, first.attempt_number) == ("FAILED", "WORKER_DIED", 0)
+    assert (second.state, second.attempt_number) == ("FINISHED", 1)
+    (dead,) = state.list_workers(filters=[("worker_id", "=", first.worker_id)])
+    assert (dead.state, dead.is_alive) == ("DEAD", False)
+    assert "signal 9" in dead.exit_detail
+
+
+def test_tasks_of_tasks_name_their_parent(shared_session):
+    @weft.remote
+    def outer():
+        return weft.get_runtime_context().get_task_id(), passes.remote(2)
+
+    identity, ref = weft.get(outer.remote())
+    weft.get(ref)
+    task = by_task(ref)
+    assert task.parent_task_id == identity
+    assert task.owner_id != weft.get_runtime_context().get_worker_id()
+
+
+def test_a_task_that_does_not_want_it_is_not_recorded(shared_session):
+    silent = passes.options(enable_task_events=False)
+    ref = silent.remote(1)
+    weft.get(ref)
+    assert by_task(ref) is None
+
+
+def test_an_actor_whose_calls_are_not_recorded(shared_session):
+    keeper = Keeper.options(enable_task_events=False).remote()
+    silent = keeper.keep.remote(1)
+    shown = keeper.keep.options(enable_task_events=True).remote(1)
+    weft.get([silent, shown])
+    assert by_task(silent) is None
+    assert by_task(shown).state == "FINISHED"
+
+
+def test_life_of_an_actor(shared_session, gate):
+    slow = waits_for_file.remote(str(gate))
+    unready = Keeper.remote(slow)
+    named = Keeper.options(name="named-keeper", namespace="here").remote()
+    weft.get(named.__ray_ready__.remote())
+    call = named.waits_for_file.remote(str(gate))
+    (actor,) = state.list_actors(filters=[("name", "=", "named-keeper")])
+    assert (actor.class_name, actor.state, actor.namespace, actor.ray_namespace) == ("Keeper", "ALIVE", "here", "here")
+    assert actor.pid == state.get_worker(actor.worker_id).pid
+    assert state.get_worker(actor.worker_id).actor_id == actor.actor_id
+    assert actor.pending_calls == 1
+    assert len(state.list_actors(filters=[("state", "=", "DEPENDENCIES_UNREADY")])) == 1
+    gate.touch()
+    weft.get([slow, call, unready.__ray_ready__.remote()])
+    weft.kill(named)
+    poll("it is dead", lambda: state.get_actor(actor.actor_id).state == "DEAD")
+    assert "weft.kill()" in state.get_actor(actor.actor_id).death_cause
+
+
+@pytest.mark.chaos
+def test_an_actor_that_restarts(shared_session, tmp_path):
+    gate, mark = tmp_path / "again", tmp_path / "mark"
+
+    @weft.remote(max_restarts=1)
+    class Phoenix:
+        def __init__(self):
+            while mark.exists() and not gate.exists():
+                time.sleep(0.01)
+            mark.touch()
+
+        def pid(self):
+            return os.getpid()
+
+    actor = Phoenix.options(name="phoenix").remote()
+    os.kill(weft.get(actor.pid.remote()), signal.SIGKILL)
+
+    def state_now():
+        return state.list_actors(filters=[("name", "=", "phoenix")])[0].state
+
+    poll("it restarts", lambda: state_now() == "RESTARTING")
+    gate.touch()
+    poll("it is back", lambda: state_now() == "ALIVE")
+
+
+def test_an_actor_that_waits_for_resources(shared_session):
+    waiting = Keeper.options(num_gpus=1).remote()
+    (actor,) = state.list_actors(filters=[("state", "=", "PENDING_CREATION")])
+    assert actor.required_resources["GPU"] == 1.0
+    assert actor.pid is None
+    del waiting
+
+
+def test_objects_and_why_they_are_kept(shared_session):
+    ref = weft.put(bytes(KIB_200))
+    keeper = Keeper.remote()
+    weft.get(keeper.keep.remote([ref]))
+    identity = ref.hex()
+    poll("it is borrowed", lambda: len(state.get_objects(identity)) == 2)
+    owner, borrower = state.get_objects(identity)
+    assert (owner.is_owner, owner.type, owner.location) == (True, "DRIVER", "shared memory")
+    assert owner.object_size >= KIB_200
+    assert owner.reference_type == "LOCAL_REFERENCE+BORROWED_BY_OTHERS"
+    assert owner.borrowers == [borrower.worker_id]
+    assert (borrower.is_owner, borrower.type) == (False, "WORKER")
+    summary = state.summarize_objects()
+    assert summary["total_size_bytes"] >= KIB_200
+    del ref
+    weft.get(keeper.keep.remote(None))
+    poll("it is freed", lambda: state.get_objects(identity) == [])
+
+
+def test_one_node_and_one_job(shared_session):
+    (node,) = state.list_nodes()
+    assert (node.state, node.is_head_node, node.resources_total["CPU"]) == ("ALIVE", True, 2.0)
+    assert state.get_node(node.node_id) == node or state.get_node(node.node_id).node_id == node.node_id
+    (job,) = state.list_jobs()
+    assert (job.job_id, job.driver_pid) == (weft.get_runtime_context().get_job_id(), os.getpid())
+    assert state.get_job(job.job_id).session_dir == shared_session_dir()
+    assert state.get_job("nobody") is None
+
+
+def shared_session_dir():
+    return weft.init(ignore_reinit_error=True)["session_dir"]
+
+
+def test_a_worker_can_ask_too(shared_session):
+    @weft.remote
+    def asks():
+        mine = weft.get_runtime_context().get_task_id()
+        return state.get_task(mine).state
+
+    assert weft.get(asks.remote()) == "RUNNING"
+
+
+def test_summaries(shared_session):
+    counted = passes.options(name="another name")
+    weft.get([counted.remote(1) for _ in range(3)])
+    summary = state.summarize_tasks()
+    entry = summary["summary"]["passes"]
+    assert entry["type"] == "NORMAL_TASK"
+    assert entry["state_counts"]["FINISHED"] >= 3
+    assert summary["total_tasks"] >= 3
+    keeper = Keeper.remote()
+    weft.get(keeper.__ray_ready__.remote())
+    actors = state.summarize_actors()
+    assert actors["summary"]["Keeper"]["state_counts"]["ALIVE"] >= 1
+
+
+def test_filters_and_limits(shared_session):
+    name = "filtered"
+    weft.get([passes.options(name=name).remote(1) for _ in range(5)])
+    assert len(state.list_tasks(filters=[("name", "=", name)])) == 5
+    assert len(state.list_tasks(filters=[("name", "=", name), ("state", "!=", "finished")])) == 0
+    assert len(state.list_tasks(filters=[("name", "=", name)], limit=2)) == 2
+    assert len(state.list_tasks(limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"filters": [("colour", "=", "red")]}, "'colour' is not a field"),
+        ({"filters": [("name", "<", "f")]}, "'=' or '!='"),
+        ({"filters": ["name=f"]}, "a filter is"),
+        ({"filters": "name=f"}, "filters must be a list"),
+        ({"limit": 0}, "limit must be"),
+        ({"limit": "many"}, "limit must be"),
+        ({"timeout": -1}, "timeout must be"),
+    ],
+)
+def test_wrong_questions(shared_session, options, text):
+    with pytest.raises(ValueError, match=text):
+        state.list_tasks(**options)
+
+
+def test_records_are_like_mappings(shared_session):
+    (node,) = state.list_nodes()
+    assert node["state"] == node.get("state") == node.state
+    assert "state" in node
+    assert "colour" not in node
+    assert dict(node.items()) == node.asdict()
+    with pytest.raises(KeyError):
+        node["colour"]
+    with pytest.raises(AttributeError):
+        node.state = "DEAD"
+
+
+def slices(trace, name):
+    return [event for event in trace if event["ph"] == "X" and event["name"] == name]
+
+
+def test_the_timeline_has_every_task_and_its_phases(shared_session, gate, tmp_path):
+    refs = [passes.options(name="traced").remote(bytes(KIB_200)) for _ in range(5)]
+    weft.get(refs)
+    running = waits_for_file.remote(str(gate))
+    poll("it runs", lambda: by_task(running).state == "RUNNING")
+    trace = weft.timeline()
+    traced = slices(trace, "traced")
+    assert {event["args"]["task_id"] for event in traced} == {ref.task_id() for ref in refs}
+    assert {event["args"]["state"] for event in slices(trace, "waits_for_file")} >= {"RUNNING"}
+    one = traced[0]
+    inside = [
+        event
+        for event in trace
+        if event["ph"] == "X"
+        and event["tid"] == one["tid"]
+        and one["ts"] <= event["ts"]
+        and event["ts"] + event["dur"] <= one["ts"] + one["dur"] + 1
+    ]
+    assert {"deserialise", "run", "store"} <= {event["name"] for event in inside}
+    begun = sorted(str(event.get("id")) for event in trace if event["ph"] == "b")
+    assert begun == sorted(str(event.get("id")) for event in trace if event["ph"] == "e")
+    titles = {event["args"]["name"] for event in trace if event["name"] == "thread_name"}
+    assert f"driver {os.getpid()}" in titles
+    gate.touch()
+    weft.get(running)
+    path = tmp_path / "trace.json"
+    assert weft.timeline(path) is None
+    assert len(slices(json.loads(path.read_text()), "traced")) == 5
+
+
+def test_calls_at_the_same_time_lie_on_different_tracks(shared_session, tmp_path):
+    @weft.remote(max_concurrency=2)
+    class Pair:
+        def meet(self, mine, other):
+            Path(mine).touch()
+            while not os.path.exists(other):
+                time.sleep(0.005)
+
+    pair = Pair.remote()
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    weft.get([pair.meet.remote(a, b), pair.meet.remote(b, a)])
+    first, second = slices(weft.timeline(), "meet")
+    assert first["tid"] != second["tid"]
+
+
+def test_async_calls_have_their_time(shared_session):
+    @weft.remote
+    class Async:
+        async def answer(self):
+            return 42
+
+    actor = Async.remote()
+    ref = actor.answer.remote()
+    assert weft.get(ref) == 42
+    task = by_task(ref)
+    assert (task.type, task.state) == ("ACTOR_TASK", "FINISHED")
+    assert task.start_time_ms is not None
+
+
+def test_many_ask_at_the_same_time(shared_session):
+    weft.get([passes.remote(number) for number in range(100)])
+    found = []
+
+    def ask():
+        found.extend(len(state.list_tasks(limit=10)) for _ in range(5))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    weft.get([passes.remote(number) for number in range(500)])
+    for thread in threads:
+        thread.join()
+    assert found == [10] * 40
