@@ -492,3 +492,38 @@ def test_other_tasks_survive_max_calls():
     refs = [f.remote(i) for i in range(40) for f in (leaving, staying)]
     expected = [sign * i for i in range(40) for sign in (1, -1)]
     assert weft.get(refs, timeout=WAIT) == expected
+
+
+# --- retries of exceptions --------------------------------------------------------------------------------------------
+
+
+@weft.remote
+class Flaky:
+    def __init__(self):
+        self.calls = 0
+
+    def fail(self, error, times):
+        self.calls += 1
+        if self.calls <= times:
+            raise error("not yet")
+        return self.calls
+
+
+@weft.remote
+class FlakyLoop(Flaky._cls):
+    async def nothing(self):
+        pass
+
+
+@pytest.mark.parametrize("kind", [Flaky, FlakyLoop], ids=["plain", "loop"])
+def test_listed_exceptions_of_a_call_are_retried(kind):
+    fail = kind.remote().fail.options(max_task_retries=3, retry_exceptions=[KeyError, OSError])
+    assert weft.get(fail.remote(KeyError, 2), timeout=WAIT) == 3
+    other = kind.remote().fail.options(max_task_retries=3, retry_exceptions=[KeyError])
+    with pytest.raises(ValueError, match="not yet"):
+        weft.get(other.remote(ValueError, 1), timeout=WAIT)
+    every = kind.remote().fail.options(max_task_retries=2, retry_exceptions=True)
+    assert weft.get(every.remote(ValueError, 2), timeout=WAIT) == 3
+    spent = kind.remote().fail.options(max_task_retries=1, retry_exceptions=True)
+    with pytest.raises(ValueError, match="not yet"):
+        weft.get(spent.remote(ValueError, 2), timeout=WAIT)

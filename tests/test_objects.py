@@ -741,3 +741,34 @@ def test_take_of_an_error_and_of_other_things():
         weft.take([weft.put(1)])
     with pytest.raises(weft.exceptions.GetTimeoutError):
         weft.take(weft.remote(lambda: __import__("time").sleep(3600)).remote(), timeout=0)
+
+
+# --- references by id -------------------------------------------------------------------------------------------------
+
+
+def test_references_by_id():
+    ref = weft.put([1, 2])
+    keep = weft.put([ref])
+    for same in (weft.ObjectRef.from_hex(ref.hex()), weft.ObjectRef.from_binary(ref.binary())):
+        assert same == ref
+        assert weft.get(same) == [1, 2]
+    assert weft.get(keep)
+
+    @weft.remote
+    def read(text):
+        return weft.get(weft.ObjectRef.from_hex(text))
+
+    assert weft.get(read.remote(ref.hex()), timeout=WAIT) == [1, 2]
+    nil = weft.ObjectRef.nil()
+    assert nil.is_nil()
+    assert not ref.is_nil()
+    with pytest.raises(weft.exceptions.ObjectLostError, match="nil"):
+        weft.get(nil)
+
+
+@pytest.mark.parametrize("text", ["", "zz", "00" * 19, "é" * 20, "0" * 39])
+def test_wrong_ids_are_refused(text):
+    with pytest.raises(ValueError, match="40 hexadecimal digits"):
+        weft.ObjectRef.from_hex(text)
+    with pytest.raises(ValueError, match="20 bytes"):
+        weft.ObjectRef.from_binary(b"short")

@@ -317,6 +317,8 @@ class ActorMethod:
         if retries is None:
             retries = info.options.get("max_task_retries") or 0
         group = group_index(info, merged.get("concurrency_group"), name)
+        retry = merged.get("retry_exceptions") or False
+        retry_on = _weft.Exported(None, name, retry) if isinstance(retry, tuple) else None
         is_unordered = bool(info.options.get("allow_out_of_order_execution"))
         self._parts = (ref, name, info, options)
         self.remote = _weft.MethodSubmitter(
@@ -326,8 +328,8 @@ class ActorMethod:
             returns,
             stream,
             retries,
-            bool(merged.get("retry_exceptions") or False),
-            (group, is_unordered, info.options.get("max_pending_calls", -1)),
+            bool(retry),
+            (group, is_unordered, info.options.get("max_pending_calls", -1), retry_on),
             own.signature.arity(),
             own.signature.check,
             merged.get("enable_task_events", True),

@@ -280,9 +280,7 @@ impl WorkerCore {
         pending.state = State::Pushed { worker, estimate };
         pending.passed.pushed = self.now;
         let spec = pending.spec.clone();
-        if matches!(spec.kind, TaskKind::Task(_))
-            && self.defined.entry(worker).or_default().insert(spec.function)
-        {
+        if spec.function != FunctionId(0) && self.defined.entry(worker).or_default().insert(spec.function) {
             let define = self.functions.get(&spec.function).expect("defined before it is submitted");
             send(out, Peer::Worker(worker), (**define).clone());
         }

@@ -12,7 +12,9 @@ use weft_runtime::client::{Client, time};
 use weft_runtime::protocol::execution::{Incoming, Met};
 use weft_runtime::protocol::tasks::Ran;
 use weft_runtime::protocol::time::Instant;
-use weft_runtime::wire::message::{Define, Failure, FailureCode, Outcome, Return, TaskKind, Timing};
+use weft_runtime::wire::message::{
+    Define, Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing,
+};
 use weft_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
@@ -115,7 +117,10 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
                 retry_on = Some(retried);
                 function
             }
-            Callee::Actor(actor) => method(py, actor, spec.name.as_str())?,
+            Callee::Actor(actor) => {
+                retry_on = listed_exceptions(py, client, spec)?;
+                method(py, actor, spec.name.as_str())?
+            }
         };
         let (args, kwargs) = decode_arguments(py, client, &incoming)?;
         if let (Some(timing), true) = (&mut timing, is_long) {
@@ -167,6 +172,22 @@ fn local_actor_of(client: &Client, kind: TaskKind) -> Option<TaskId> {
     match kind {
         TaskKind::Method(actor) if client.is_local() => Some(actor),
         _ => None,
+    }
+}
+
+/// The exceptions that a call of an actor wants retried, if it has a list of them.
+///
+/// # Errors
+/// When the list cannot be read.
+pub fn listed_exceptions<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    spec: &TaskSpec,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if spec.function == FunctionId(0) {
+        Ok(None)
+    } else {
+        load(py, client, spec.function).map(|(_, list)| Some(list))
     }
 }
 

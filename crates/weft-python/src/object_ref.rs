@@ -16,6 +16,7 @@ use weft_runtime::client::Client;
 use weft_runtime::protocol::execution::Met;
 use weft_runtime::protocol::ownership::Slot;
 use weft_runtime::wire::ObjectId;
+use weft_runtime::wire::message::{Failure, FailureCode, Outcome};
 
 use crate::session;
 
@@ -41,6 +42,12 @@ impl ObjectRef {
         // SAFETY: a fresh object of a type with collector support; it is untracked once, under the GIL.
         unsafe { pyo3::ffi::PyObject_GC_UnTrack(reference.as_ptr().cast()) };
         Ok(reference)
+    }
+
+    /// A reference to no object: getting it says so.
+    fn nameless(id: ObjectId, client: Arc<Client>) -> Self {
+        let failure = Failure::new(FailureCode::ObjectLost, "the nil reference stands for no object");
+        Self::new(id, Arc::new(Slot::with_outcome(Outcome::Failed(Box::new(failure)))), client)
     }
 
     /// The process-wide table must know an object before its id leaves this process.
@@ -91,6 +98,67 @@ impl ObjectRef {
 
     fn is_nil(&self) -> bool {
         self.id == ObjectId::default()
+    }
+
+    /// A reference to the object with these bytes, registered with its owner by ourselves.
+    #[staticmethod]
+    fn from_binary(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        let id = ObjectId::from_bytes(data).ok_or_else(|| {
+            PyValueError::new_err(format!("an object id has {} bytes, not {}", Self::size(), data.len()))
+        })?;
+        let client = session::client(py)?;
+        if id == ObjectId::default() {
+            return Ok(Self::nameless(id, client));
+        }
+        let slot = client.step(|core, out| {
+            let me = core.me();
+            let table = core.ownership_mut();
+            table.hand_over(id, me, out);
+            table.received(id)
+        });
+        Ok(Self::new(id, slot, client))
+    }
+
+    /// The same, of hexadecimal digits.
+    #[staticmethod]
+    fn from_hex(py: Python<'_>, text: &str) -> PyResult<Self> {
+        let digit_pairs = text.as_bytes().chunks(2).map(|pair| {
+            std::str::from_utf8(pair)
+                .ok()
+                .filter(|p| p.len() == 2)
+                .and_then(|p| u8::from_str_radix(p, 16).ok())
+        });
+        let data: Option<Vec<u8>> = digit_pairs.collect();
+        let data = data.filter(|data| data.len() == Self::size()).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "an object id is {} hexadecimal digits, not {text:?}",
+                2 * Self::size()
+            ))
+        })?;
+        Self::from_binary(py, &data)
+    }
+
+    /// The reference that stands for nothing.
+    #[staticmethod]
+    fn nil(py: Python<'_>) -> PyResult<Self> {
+        Ok(Self::nameless(ObjectId::default(), session::client(py)?))
+    }
+
+    /// Where the reference was made; empty, because that is not recorded.
+    fn call_site(&self) -> &'static str {
+        ""
+    }
+
+    fn tensor_transport(&self) -> Option<String> {
+        None
+    }
+
+    fn redis_shard_hash(&self) -> u64 {
+        self.__hash__()
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("weft._html")?.call_method1("ref_html", (slf,))
     }
 
     fn task_id(&self) -> String {

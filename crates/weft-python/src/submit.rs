@@ -264,6 +264,9 @@ struct Calling {
     /// Calls of this process to the actor that may be pending; negative for no limit.
     #[pyo3(item(2))]
     pending_max: i64,
+    /// Exception classes that are retried; `None` for all.
+    #[pyo3(item(3))]
+    retry_on: Option<Py<Exported>>,
 }
 
 /// `.remote` of one method of one actor.
@@ -334,12 +337,16 @@ impl MethodSubmitter {
         actor.check_session()?;
         let client = &actor.client;
         self.check_room(py, client, actor.id.task)?;
+        let function = match &self.calling.retry_on {
+            Some(exported) => exported.get().define(py, client)?,
+            None => FunctionId(0),
+        };
         let arguments = encode_arguments(client, args, kwargs)?;
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
             task: client.next_task(),
             kind: TaskKind::Method(actor.id.task),
-            function: FunctionId(0),
+            function,
             name: self.name.clone(),
             returns: self.returns,
             arguments: block.clone(),

@@ -18,7 +18,7 @@ use weft_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, Tas
 use weft_runtime::wire::{FunctionId, TaskId, WorkerId};
 
 use crate::args::decode_arguments;
-use crate::execute::{Callee, Ended, end, failure, load, method, run, timing_from};
+use crate::execute::{Callee, Ended, end, failure, listed_exceptions, load, method, run, timing_from};
 use crate::generator::{MayYield, last_value, may_yield, send_item};
 use crate::hooks::{self, PythonHooks};
 use crate::session::{self, Current, Session};
@@ -360,7 +360,11 @@ fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>
     let client = client()?;
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
     let ran = Ran { nanos: time().since(call.start), timing: timing_from(&client, call.start) };
-    finish(&client, end(py, &client, &call.incoming, result, None, ran));
+    let retry_on = match &result {
+        Ok(_) => None,
+        Err(_) => listed_exceptions(py, &client, &call.incoming.push.spec).unwrap_or(None),
+    };
+    finish(&client, end(py, &client, &call.incoming, result, retry_on.as_ref(), ran));
     if client.is_local() {
         client.notify();
     }

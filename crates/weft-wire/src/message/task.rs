@@ -27,6 +27,7 @@ pub struct TaskSpec {
     pub task: TaskId,
     #[n(1)]
     pub kind: TaskKind,
+    /// What is called or constructed; of an actor call the exceptions to retry, if it has a list of them, else zero.
     #[n(2)]
     pub function: FunctionId,
     /// The display name of a task, or the method of an actor.
