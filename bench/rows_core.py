@@ -78,6 +78,16 @@ def _tasks(count: int) -> Body:
     return lambda: api.get([ok_task.remote() for _ in range(count)])
 
 
+def _read_items(count: int) -> Body:
+    generator = api.remote(bodies.items).options(num_returns="streaming")
+
+    def read() -> None:
+        for ref in generator.remote(count):
+            api.get(ref)
+
+    return read
+
+
 def _get_ten_thousand_refs() -> Body:
     ref = api.remote(bodies_core.make_refs).remote(10_000)
     assert len(api.get(ref)) == 10_000
@@ -167,6 +177,7 @@ def rows(scale: float) -> dict[str, Row]:
         "async_actor_arg": Row(lambda: _call_with_int(_async_servers()), 1000),
         "async_actor_1_n": Row(lambda: _one_to_many(_async_servers(HALF), calls), calls * HALF),
         "async_actor_n_n": Row(lambda: _many_to_many(_async_servers(HALF), calls), 4 * calls),
+        "generator": Row(lambda: _read_items(1000), 1000),
         "get_8_mib": Row(lambda: _get_large(8), micros=True),
         "get_80_mib": Row(lambda: _get_large(80), micros=True),
         "get_800_mib": Row(lambda: _get_large(800), micros=True),
