@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 
 import pytest
@@ -148,3 +149,49 @@ def test_the_namespace_of_init_and_the_start_on_first_use():
         print(weft.is_initialized(), first != second)
     """)
     assert done.stdout.split() == ["rooms", "rooms", "True", "True"]
+
+
+# --- what errors say of the call --------------------------------------------------------------------------------------
+
+
+def test_an_error_names_large_arguments():
+    @weft.remote
+    def fail(data, flag, *, extra):
+        raise ValueError("no")
+
+    large = weft.put(bytearray(2_000_000))
+    with pytest.raises(ValueError, match="no") as caught:
+        weft.get(fail.remote(large, True, extra=b"x" * 5000))
+    assert re.search(r"arguments: 0: 2\.0 MB, 1: \d+ B, extra: 5\.0 kB", str(caught.value))
+    with pytest.raises(ValueError, match="no") as caught:
+        weft.get(fail.remote(1, True, extra=2))
+    assert "arguments:" not in str(caught.value)
+    assert "submitted at" not in str(caught.value)
+
+
+def test_an_error_says_where_the_task_was_submitted_when_asked_to():
+    done = run_driver("""
+        import weft
+
+        weft.init(num_cpus=2, record_call_sites=True)
+
+        @weft.remote
+        def fail():
+            raise ValueError("no")
+
+        @weft.remote
+        def outer():
+            weft.get(fail.remote())
+
+        def submit(function):
+            return function.remote()
+
+        for function in (fail, outer):
+            try:
+                weft.get(submit(function))
+            except ValueError as error:
+                print(str(error))
+    """)
+    assert done.stdout.count("submitted at <string>:") == 3
+    assert " in submit" in done.stdout
+    assert " in outer" in done.stdout

@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,6 +63,13 @@ CAUSE_BYTES_MAX = 16 << 20
 _NESTING_MAX = 8
 
 
+# Arguments of this size (bytes) are worth a line in the error, and so many of them.
+_LARGE_ARGUMENT = 1000
+_ARGUMENTS_SHOWN = 8
+
+_PACKAGE = __file__.removesuffix("_errors.py")
+
+
 class _Nesting(threading.local):
     depth = 0
 
@@ -93,6 +101,7 @@ def pack_task_error(
     pid: int,
     actor_repr: str | None,
     actor_id: str | None,
+    notes: str = "",
 ) -> bytes:
     """Pack an exception of user code for the caller. Never raises.
 
@@ -102,6 +111,7 @@ def pack_task_error(
         pid: Process id of this worker.
         actor_repr: `repr()` of the actor, None in a task.
         actor_id: Id of the actor (hex), None in a task.
+        notes: Whole lines about the call, shown above the traceback.
 
     Returns:
         Bytes for `unpack_task_error`.
@@ -112,7 +122,7 @@ def pack_task_error(
         ValueError('boom')
     """
     try:
-        traceback_str = format_error(exception)
+        traceback_str = notes + format_error(exception)
         cause = _innermost(exception)
         packed = None if cause is None else _pack_cause(cause)
         return _dump(function_name, traceback_str, packed, None, pid, None, actor_repr, actor_id)
@@ -120,6 +130,39 @@ def pack_task_error(
         text = f"{describe(exception)[1]}\n(its traceback could not be packed: {type(failure).__name__})"
         lost = PackedCause(type(exception).__name__, "", "", f"packing it raised {type(failure).__name__}", None)
         return _dump(str(function_name), text, lost, None, pid, None, None, actor_id)
+
+
+def call_notes(sizes: list[tuple[str, int]], site: str | None) -> str:
+    """Return lines that describe a call: the sizes of its arguments if one is large, and where it was made.
+
+    Example:
+        >>> print(call_notes([("0", 8_000_000), ("mode", 3)], "train.py:41 in main"), end="")
+          arguments: 0: 8.0 MB, mode: 3 B
+          submitted at train.py:41 in main
+    """
+    text = ""
+    if any(size >= _LARGE_ARGUMENT for _, size in sizes):
+        shown = [f"{name}: {_bytes(size)}" for name, size in sizes[:_ARGUMENTS_SHOWN]]
+        rest = len(sizes) - len(shown)
+        text += f"  arguments: {', '.join(shown)}{f' and {rest} more' if rest else ''}\n"
+    return text if site is None else f"{text}  submitted at {site}\n"
+
+
+def _bytes(size: int) -> str:
+    amount = float(size)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def call_site() -> str:
+    """Return the line of user code that makes a call, for errors."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def unpack_task_error(payload: bytes) -> TaskError:

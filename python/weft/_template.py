@@ -13,7 +13,7 @@ import signal
 import sys
 
 
-def main(preload: list[str], directory: str) -> None:
+def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
     """Forks workers until the node is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whatever the driver has open and inheritable is none of the workers' business.
@@ -34,6 +34,7 @@ def main(preload: list[str], directory: str) -> None:
         except Exception as error:
             print(f"weft: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
     _worker.session_directory = directory
+    _weft.record_call_sites(record_call_sites)
     template = _weft.Template(descriptor)
     gc.collect()
     gc.freeze()

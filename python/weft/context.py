@@ -126,6 +126,7 @@ def init(
     inline_bytes: int | None = None,
     cancel_on_interrupt: bool | None = None,
     task_events_bytes: int | None = None,
+    record_call_sites: bool | None = None,
     **ignored: Any,
 ) -> WeftContext:
     """Starts a session: a node in this process, its worker pool and its object store.
@@ -146,6 +147,8 @@ def init(
         inline_bytes: Values up to this size (bytes) travel in messages; 100 KiB by default.
         cancel_on_interrupt: Whether `weft.get` and `weft.wait` cancel the tasks they wait for when they are interrupted
             (Ctrl-C, or a notebook's stop button); by default in notebooks only.
+        record_call_sites: Whether errors say where the task was submitted, which costs about 1 us per call; False by
+            default (environment variable WEFT_RECORD_CALL_SITES).
         task_events_bytes: Memory for what happened to tasks, per process (bytes); 16 MiB by default, 0 records nothing.
         **ignored: Options of Ray that have no meaning here.
 
@@ -169,7 +172,12 @@ def init(
         raise RuntimeError(
             "weft.init() was called before: call weft.shutdown() first, or pass ignore_reinit_error=True"
         )
+    if record_call_sites is None:
+        record_call_sites = os.environ.get("WEFT_RECORD_CALL_SITES", "0") not in ("", "0", "false", "False")
+    if not isinstance(record_call_sites, bool):
+        raise ValueError(f"record_call_sites must be True, False or None, not {record_call_sites!r}")
     _weft.stop()
+    _weft.record_call_sites(record_call_sites)
     totals = _totals(num_cpus, num_gpus, resources)
     store = _store_bytes(object_store_memory)
     totals["object_store_memory"] = float(store)
@@ -183,7 +191,7 @@ def init(
         store,
         int(inline),
         os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
-        [] if local_mode else _template_command(preload),
+        [] if local_mode else _template_command(preload, record_call_sites),
         name,
         bool(log_to_driver),
         secrets.randbits(63) | 1 << 40,
@@ -283,17 +291,18 @@ def _events_bytes(asked: Any) -> int:
     return asked
 
 
-def _template_command(preload: Sequence[str]) -> list[str]:
+def _template_command(preload: Sequence[str], record_call_sites: bool) -> list[str]:
     if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
         raise ValueError(f"preload must be a list of module names, not {preload!r}")
     setup = {
         "path": [os.getcwd() if entry == "" else entry for entry in sys.path],
         "prefix": (sys.prefix, sys.exec_prefix),
         "preload": list(preload),
+        "sites": record_call_sites,
     }
     code = (
         "import sys; s = " + repr(setup) + "; sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
-        "from weft._template import main; main(s['preload'], sys.argv[1])"
+        "from weft._template import main; main(s['preload'], s['sites'], sys.argv[1])"
     )
     # `site` takes most of an interpreter's start. It is only needed for import hooks of editable installs.
     needs_site = any("editable" in f"{type(finder).__module__}{finder!r}" for finder in sys.meta_path)

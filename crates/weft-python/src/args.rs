@@ -191,6 +191,25 @@ pub fn decode_arguments<'py>(
     Ok((PyTuple::new(py, args)?, kwargs))
 }
 
+/// The sizes of a call's arguments (bytes), by position or name.
+///
+/// # Errors
+/// When the arguments are garbled.
+pub fn argument_sizes(incoming: &Incoming) -> PyResult<Vec<(String, u64)>> {
+    let mut reader = Block { bytes: incoming.push.spec.arguments.as_slice() };
+    let (positional, keywords) = (reader.u16()?, reader.u16()?);
+    let mut sizes = Vec::new();
+    for index in 0..positional {
+        sizes.push((index.to_string(), reader.skip_argument(incoming)?));
+    }
+    for _ in 0..keywords {
+        let length = usize::from(reader.u16()?);
+        let name = String::from_utf8_lossy(reader.take(length)?).into_owned();
+        sizes.push((name, reader.skip_argument(incoming)?));
+    }
+    Ok(sizes)
+}
+
 struct Block<'a> {
     bytes: &'a [u8],
 }
@@ -207,6 +226,22 @@ impl<'a> Block<'a> {
     fn u16(&mut self) -> PyResult<u16> {
         let bytes = self.take(2)?;
         Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    /// The size of the next argument, which is not read.
+    fn skip_argument(&mut self, incoming: &Incoming) -> PyResult<u64> {
+        if self.take(1)?[0] == 0 {
+            let length = self.take(4)?;
+            let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+            self.take(length as usize)?;
+            return Ok(u64::from(length));
+        }
+        let number = usize::from(self.u16()?);
+        Ok(match incoming.push.dependencies.get(number).map(|dependency| &dependency.outcome) {
+            Some(Outcome::Inline(blob)) => blob.as_slice().len() as u64,
+            Some(Outcome::Stored(at)) => at.length,
+            Some(Outcome::Failed(_)) | None => 0,
+        })
     }
 
     fn argument<'py>(

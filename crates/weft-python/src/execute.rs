@@ -274,7 +274,10 @@ pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -
     }
     let packed = py.import("weft._errors").and_then(|errors| {
         let pid = std::process::id();
-        errors.call_method1("pack_task_error", (error.value(py), name, pid, title, actor))
+        let sizes = crate::args::argument_sizes(incoming).unwrap_or_default();
+        let site = incoming.push.spec.site.as_ref().map(|site| site.as_str().to_owned());
+        let notes = errors.call_method1("call_notes", (sizes, site))?;
+        errors.call_method1("pack_task_error", (error.value(py), name, pid, title, actor, notes))
     });
     let payload = packed.and_then(|packed| Ok(Blob::from(packed.cast::<PyBytes>()?.as_bytes())));
     Failure { code: FailureCode::Task, message: String::new(), payload: payload.ok() }

@@ -40,6 +40,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verbs::watch, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::cancel_task, module)?)?;
     module.add_function(wrap_pyfunction!(submit::create_actor, module)?)?;
+    module.add_function(wrap_pyfunction!(submit::record_call_sites, module)?)?;
     module.add_function(wrap_pyfunction!(control::start, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;
     module.add_function(wrap_pyfunction!(control::is_running, module)?)?;

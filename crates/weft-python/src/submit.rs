@@ -1,6 +1,7 @@
 //! Submitting: the callables behind `.remote(...)` of functions, classes and actor methods.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -173,6 +174,7 @@ impl TaskSubmitter {
             group: None,
             groups: None,
             unordered: None,
+            site: call_site(py),
         };
         submit(py, &client, spec, self.is_recorded)
     }
@@ -205,6 +207,24 @@ fn check_arguments(
     }
     check.bind(py).call(args, kwargs)?;
     Ok(())
+}
+
+/// Whether calls note where they are made.
+static RECORDS_SITES: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether calls note where they are made, for errors.
+#[pyfunction]
+pub fn record_call_sites(records: bool) {
+    RECORDS_SITES.store(records, Ordering::Relaxed);
+}
+
+/// The line that is being executed in Python.
+fn call_site(py: Python<'_>) -> Option<Name> {
+    if !RECORDS_SITES.load(Ordering::Relaxed) {
+        return None;
+    }
+    let text: String = py.import("weft._errors").ok()?.call_method0("call_site").ok()?.extract().ok()?;
+    Some(Name::from(text.as_str()))
 }
 
 /// `(items that may be unread, whether all are read at the end)`
@@ -360,6 +380,7 @@ impl MethodSubmitter {
             group: self.calling.group,
             groups: None,
             unordered: self.calling.is_unordered.then_some(true),
+            site: call_site(py),
         };
         submit(py, client, spec, self.is_recorded)
     }
@@ -425,6 +446,7 @@ pub fn create_actor(
         group: None,
         groups: groups.map(Vec::into_boxed_slice),
         unordered: None,
+        site: call_site(py),
     };
     let demand = ActorDemand {
         placement: ResourceSet::from_amounts(placement),

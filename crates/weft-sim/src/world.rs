@@ -612,5 +612,6 @@ fn spec(task: TaskId, kind: TaskKind, dependencies: Vec<ObjectId>, references: V
         group: None,
         groups: None,
         unordered: None,
+        site: None,
     }
 }

@@ -117,6 +117,7 @@ fn create(actor: ActorId) -> CreateActor {
         group: None,
         groups: None,
         unordered: None,
+        site: None,
     };
     CreateActor {
         actor,

@@ -278,6 +278,7 @@ mod tests {
             group: None,
             groups: None,
             unordered: None,
+            site: None,
         };
         let passed =
             Passed { submitted: Instant(100), ready: Instant(110), pushed: Instant(130), attempt: 0 };

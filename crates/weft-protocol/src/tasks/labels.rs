@@ -179,6 +179,7 @@ mod tests {
             group: None,
             groups: None,
             unordered: None,
+            site: None,
         }
     }
 

@@ -200,6 +200,7 @@ mod tests {
             group: None,
             groups: None,
             unordered: None,
+            site: None,
         };
         let slot = Arc::new(Slot::default());
         slot.acquire();

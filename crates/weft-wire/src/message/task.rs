@@ -69,6 +69,9 @@ pub struct TaskSpec {
     /// Of an actor call: it does not wait for earlier calls whose arguments are missing.
     #[n(15)]
     pub unordered: Option<bool>,
+    /// Where the call was made, if that is recorded: for errors.
+    #[n(16)]
+    pub site: Option<Name>,
 }
 
 /// How a streaming task hands out its items (objects 1, 2, ...).

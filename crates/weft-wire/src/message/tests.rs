@@ -34,6 +34,7 @@ fn spec() -> TaskSpec {
         group: None,
         groups: None,
         unordered: None,
+        site: None,
     }
 }
 
