@@ -12,6 +12,7 @@ import fractions
 import gc
 import math
 import mmap
+import os
 import pathlib
 import pickle
 import re
@@ -21,7 +22,7 @@ import weakref
 
 import numpy as np
 import pytest
-from support import WAIT, memfds_of, poll
+from support import WAIT, memfds_of, poll, run_driver
 
 import weft
 
@@ -772,3 +773,71 @@ def test_wrong_ids_are_refused(text):
         weft.ObjectRef.from_hex(text)
     with pytest.raises(ValueError, match="20 bytes"):
         weft.ObjectRef.from_binary(b"short")
+
+
+# --- giving objects up ------------------------------------------------------------------------------------------------
+
+
+def test_freed_objects_cannot_be_read_and_give_their_memory_back():
+    run_driver("""
+        import numpy, pytest, weft
+
+        weft.init(num_cpus=1, object_store_memory=64 << 20)
+        keep = []
+        for _ in range(5):
+            ref = weft.put(numpy.zeros(6_000_000))
+            weft.internal.free(ref)
+            weft.internal.free([ref])
+            keep.append(ref)
+        with pytest.raises(weft.exceptions.ObjectFreedError, match="was freed"):
+            weft.get(keep[0])
+        ref = weft.put(numpy.ones(1_000_000))
+        view = weft.get(ref)
+        weft.internal.free(ref)
+        other = weft.put(numpy.zeros(1_000_000))
+        assert view.sum() == 1_000_000
+    """)
+
+
+def test_free_refuses_other_things():
+    with pytest.raises(TypeError, match="takes ObjectRefs, not int"):
+        weft.internal.free([3])
+
+
+def test_a_freed_object_that_others_read_stays_for_them():
+    inner = weft.put(np.zeros(100_000))
+    outer = weft.put([inner])
+    weft.internal.free(inner)
+
+    @weft.remote
+    def read(box):
+        return float(weft.get(box[0]).sum())
+
+    assert weft.get(read.remote(outer), timeout=WAIT) == 0.0
+
+
+def test_locations():
+    small, large = weft.put(1), weft.put(np.zeros(1_000_000))
+    found = weft.experimental.get_object_locations([small, large])
+    node = weft.get_runtime_context().get_node_id()
+    assert found[large] == {"node_ids": [node], "object_size": found[large]["object_size"], "did_spill": False}
+    assert found[large]["object_size"] > 8_000_000
+    assert found[small]["node_ids"] == []
+
+
+def test_pickling_references_outside_of_weft_can_be_forbidden():
+    done = run_driver(
+        """
+        import pickle, weft
+
+        weft.init(num_cpus=1)
+        ref = weft.put([1])
+        try:
+            pickle.dumps(ref)
+        except weft.exceptions.OufOfBandObjectRefSerializationException as error:
+            print(error)
+        assert weft.get(weft.get(weft.put([ref]))[0]) == [1]
+        """,
+        env=os.environ | {"WEFT_ALLOW_OUT_OF_BAND_REFS": "0"},
+    )
+    assert "WEFT_ALLOW_OUT_OF_BAND_REFS=0 forbids" in done.stdout

@@ -354,3 +354,13 @@ print("end")
         program.wait_for("its bar", lambda lines: re.match(r"\(Trainer pid=\d+\) steps: +\d+%", lines[0]))
         (tmp_path / "go").touch()
         assert program.finish() == ["end"]
+
+
+def test_progress_over_a_generator(shared_session):
+    @weft.remote
+    def count(n):
+        yield from range(n)
+
+    assert list(weft.progress(count.remote(5), total=5, disable=True)) == [0, 1, 2, 3, 4]
+    refs = list(weft.progress(count.remote(2), yield_obj_refs=True, disable=True))
+    assert weft.get(refs) == [0, 1]

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from weft import aio as aio
     from weft import cloudpickle as cloudpickle
     from weft import exceptions as exceptions
+    from weft import experimental as experimental
     from weft import ids as ids
+    from weft import internal as internal
     from weft import metrics as metrics
     from weft import options as options
     from weft import state as state
@@ -125,7 +127,18 @@ _HOMES = {
     "wait": "weft._weft",
 }
 
-_MODULES = ("aio", "cloudpickle", "exceptions", "ids", "metrics", "options", "state", "util")
+_MODULES = (
+    "aio",
+    "cloudpickle",
+    "exceptions",
+    "experimental",
+    "ids",
+    "internal",
+    "metrics",
+    "options",
+    "state",
+    "util",
+)
 
 # What kind of process this is, as programs for Ray compare it.
 SCRIPT_MODE = 0

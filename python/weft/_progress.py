@@ -178,7 +178,7 @@ class tqdm(Generic[T]):  # noqa: N801  the name that programs know
 
 
 def progress(
-    refs: Iterable[_weft.ObjectRef[T]],
+    refs: Iterable[_weft.ObjectRef[T]] | _weft.ObjectRefGenerator[T],
     *,
     description: str | None = None,
     total: float | None = None,
@@ -190,7 +190,7 @@ def progress(
     """Yield the results of references as they come, with a progress bar.
 
     Args:
-        refs: References, each at most once.
+        refs: References, each at most once; or the generator of a streaming task, whose items come in their order.
         description: What stands in front of the bar.
         total: How many results count as all; by default as many as there are references.
         unit: What is counted.
@@ -212,9 +212,12 @@ def progress(
     given: Any = refs
     if isinstance(given, _weft.ObjectRef) or not isinstance(given, Iterable):
         raise TypeError(f"progress() takes an iterable of ObjectRefs, not {type(given).__name__}: put it into a list")
-    pending = list(refs)
     if total is not None:
         _number("total", total)
+    if isinstance(refs, _weft.ObjectRefGenerator):
+        bar = tqdm[Any](desc=description, total=total, unit=unit, leave=leave, disable=disable)
+        return _iterate_stream(refs, bar, yield_obj_refs)
+    pending = list(refs)
     if pending:
         # What is wrong with the references is said at the call, not at the first `next`.
         _weft.wait(pending, num_returns=1, timeout=0)
@@ -250,6 +253,22 @@ def _iterate(
                 del ref
                 yield value
                 del value
+
+
+def _iterate_stream(generator: _weft.ObjectRefGenerator[Any], bar: tqdm[Any], yield_obj_refs: bool) -> Iterator[Any]:
+    import weft
+
+    with bar:
+        while True:
+            if not weft.wait([generator], timeout=_STILL_SECONDS)[0]:
+                bar.refresh()
+                continue
+            ref = next(generator, None)
+            if ref is None:
+                return
+            value = ref if yield_obj_refs else weft.get(ref)
+            bar.update()
+            yield value
 
 
 def _in_worker() -> bool:

@@ -34,6 +34,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session::interpreter_ends, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::get, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::take, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::free_objects, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::object_size, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::wait, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::is_ready, module)?)?;

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -64,6 +64,12 @@ impl ObjectRef {
                 "{} belongs to a session that has ended (weft.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
                 self.__repr__()
             )));
+        }
+        if self.slot.is_freed() {
+            let text = format!("{} was freed with weft.internal.free()", self.__repr__());
+            return Err(Python::attach(|py| {
+                crate::verbs::system_error(py, FailureCode::ObjectFreed as u8, &text)
+            }));
         }
         if self.slot.is_taken() {
             return Err(PyValueError::new_err(format!(
@@ -208,6 +214,9 @@ impl ObjectRef {
         if let Some(index) = index {
             return Ok((module.getattr("_met")?, (index,)).into_pyobject(py)?.into_any());
         }
+        if *OUT_OF_BAND_FORBIDDEN {
+            return Err(forbidden(py));
+        }
         this.client.step(|core, _| core.ownership_mut().add_use(this.id));
         let bytes = this.binary(py);
         Ok((module.getattr("_out_of_band")?, (bytes,)).into_pyobject(py)?.into_any())
@@ -227,6 +236,20 @@ impl ObjectRef {
 }
 
 use pyo3::IntoPyObjectExt;
+
+/// Whether references may only be pickled inside weft.
+static OUT_OF_BAND_FORBIDDEN: LazyLock<bool> = LazyLock::new(|| {
+    let names = ["WEFT_ALLOW_OUT_OF_BAND_REFS", "RAY_allow_out_of_band_object_ref_serialization"];
+    names.iter().any(|name| std::env::var(name).is_ok_and(|value| value == "0"))
+});
+
+fn forbidden(py: Python<'_>) -> PyErr {
+    let text = "a reference is being pickled outside of weft, which WEFT_ALLOW_OUT_OF_BAND_REFS=0 forbids: its object would stay for the rest of the session. Pass it as an argument or inside a value";
+    let made = py
+        .import("weft.exceptions")
+        .and_then(|module| module.getattr("OufOfBandObjectRefSerializationException")?.call1((text,)));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
 
 /// The value that is being read: the client its references belong to, and the references.
 type Reading = (Arc<Client>, Rc<Vec<Met>>);

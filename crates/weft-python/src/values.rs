@@ -353,6 +353,7 @@ enum Keep {
 impl Drop for View {
     fn drop(&mut self) {
         if let Keep::Stored { client, object, slot, .. } = &self.keep {
+            slot.drop_view();
             client.drop_handle(*object, slot);
         }
     }
@@ -447,6 +448,7 @@ impl Source<'_> {
         let keep = match (self.outcome, self.slot) {
             (Outcome::Stored(location), Some(slot)) => {
                 slot.acquire();
+                slot.add_view();
                 Keep::Stored {
                     client: self.client.clone(),
                     object: self.object,

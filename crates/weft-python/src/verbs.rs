@@ -430,6 +430,30 @@ fn append_part(rest: &Bound<'_, PyList>, list: &Bound<'_, PyList>, from: usize, 
     Ok(())
 }
 
+/// Gives objects up although references to them are left.
+#[pyfunction]
+pub fn free_objects(refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<()> {
+    for reference in &refs {
+        let this = reference.get();
+        if !this.slot.is_freed() {
+            this.check_session()?;
+        }
+        this.register();
+        this.client.step(|core, out| core.ownership_mut().free(this.id, out));
+    }
+    Ok(())
+}
+
+/// The size of an object (bytes) and whether it lies in shared memory; `None` when it is not there or has failed.
+#[pyfunction]
+pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool)> {
+    match reference.get().slot.outcome()? {
+        Outcome::Inline(blob) => Some((blob.as_slice().len() as u64, false)),
+        Outcome::Stored(at) => Some((at.length, true)),
+        Outcome::Failed(_) => None,
+    }
+}
+
 /// Whether the outcome of a reference is there.
 #[pyfunction]
 pub fn is_ready(reference: &Bound<'_, ObjectRef>) -> bool {

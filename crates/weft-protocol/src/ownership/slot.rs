@@ -16,6 +16,8 @@ pub struct Slot {
     handles: AtomicU32,
     registered: AtomicBool,
     taken: AtomicBool,
+    freed: AtomicBool,
+    views: AtomicU32,
     mark: AtomicU32,
 }
 
@@ -62,6 +64,34 @@ impl Slot {
     #[must_use]
     pub fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Acquire)
+    }
+
+    /// The user gave the object up before its references were gone.
+    pub fn mark_freed(&self) {
+        self.freed.store(true, Ordering::Release);
+    }
+
+    /// Whether the user gave the object up.
+    #[inline]
+    #[must_use]
+    pub fn is_freed(&self) -> bool {
+        self.freed.load(Ordering::Acquire)
+    }
+
+    /// Counts a view of the value in; it also holds a handle.
+    pub fn add_view(&self) {
+        self.views.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a view out.
+    pub fn drop_view(&self) {
+        self.views.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Views of the value at the moment.
+    #[must_use]
+    pub fn views(&self) -> u32 {
+        self.views.load(Ordering::Acquire)
     }
 
     /// Marks the slot with the number of a pass over many; false if this pass marked it before.

@@ -59,6 +59,8 @@ pub struct Record {
     waiting: Option<Box<Waiting>>,
     /// The handle of an actor: when it goes, the actor goes.
     is_actor: bool,
+    /// Its block was given up before the record went.
+    is_released: bool,
 }
 
 /// The table of one process.
@@ -183,6 +185,26 @@ impl Ownership {
             let is_unborrowed = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
             is_unborrowed && record.uses == 0 && record.slot.handles() <= 1
         })
+    }
+
+    /// Gives an object of ours up although references to it are left: reading it through them is an error in this
+    /// process. Its memory is free at once if nobody else can read it and no view of it is left, else when they are gone.
+    pub fn free(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let is_ours = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+        if object.owner() != self.me || record.slot.outcome().is_none() {
+            return;
+        }
+        record.slot.mark_freed();
+        if let Some(Outcome::Stored(location)) = record.slot.outcome()
+            && is_ours
+            && record.uses == 0
+            && record.slot.views() == 0
+            && !record.is_released
+        {
+            record.is_released = true;
+            out.push(Action::FreeBlock(*location));
+        }
     }
 
     /// The last handle of an object was dropped.
@@ -435,7 +457,9 @@ impl Ownership {
                     let message = weft_wire::message::ActorOutOfScope { actor: object.task };
                     send(out, Peer::Node, message);
                 }
-                if let Some(Outcome::Stored(location)) = record.slot.outcome() {
+                if let Some(Outcome::Stored(location)) = record.slot.outcome()
+                    && !record.is_released
+                {
                     out.push(Action::FreeBlock(*location));
                 }
             }
@@ -460,7 +484,15 @@ impl Ownership {
 
 impl Record {
     fn new(slot: Arc<Slot>, origin: Origin) -> Self {
-        Self { slot, uses: 0, origin, contained: Box::default(), waiting: None, is_actor: false }
+        Self {
+            slot,
+            uses: 0,
+            origin,
+            contained: Box::default(),
+            waiting: None,
+            is_actor: false,
+            is_released: false,
+        }
     }
 
     /// Borrowers of an owned object.

@@ -1,0 +1,44 @@
+"""Where objects are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import _weft
+
+
+def get_object_locations(refs: Sequence[_weft.ObjectRef[Any]], timeout_ms: int = -1) -> dict[Any, dict[str, Any]]:
+    """Says where objects are.
+
+    Args:
+        refs: References.
+        timeout_ms: How long to wait for objects that are not there yet (milliseconds); -1 as long as it takes.
+
+    Returns:
+        For each reference `node_ids` (the nodes that have the value), `object_size` (bytes, or None) and `did_spill`.
+        An object that travels in messages, is not there, or has failed lies on no node.
+
+    Raises:
+        TypeError: `refs` holds something else.
+    """
+    import weft
+
+    given = list(refs)
+    for ref in given:
+        if not isinstance(ref, _weft.ObjectRef):
+            raise TypeError(f"get_object_locations() takes ObjectRefs, not {type(ref).__name__}")
+    distinct = list(dict.fromkeys(given))
+    if distinct:
+        weft.wait(distinct, num_returns=len(distinct), timeout=None if timeout_ms < 0 else timeout_ms / 1000)
+    return get_local_object_locations(distinct)
+
+
+def get_local_object_locations(refs: Sequence[_weft.ObjectRef[Any]]) -> dict[Any, dict[str, Any]]:
+    """Says what this process knows of where objects are, without waiting. See `get_object_locations`."""
+    node = _weft.identity()[1]
+    found = {}
+    for ref in refs:
+        size, is_stored = _weft.object_size(ref) or (None, False)
+        found[ref] = {"node_ids": [node] if is_stored else [], "object_size": size, "did_spill": False}
+    return found
