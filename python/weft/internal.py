@@ -12,8 +12,8 @@ def free(refs: _weft.ObjectRef[Any] | Sequence[_weft.ObjectRef[Any]], local_only
     """Gives objects up although references to them are left.
 
     Getting one afterwards raises `ObjectFreedError` in the process that freed it. The memory is free at once when no
-    other process borrows the object and no array of it is in use, else when those are gone. Objects of other owners, and
-    those that are not there yet, stay.
+    other process borrows the object and no array of it is in use, else when those are gone. Objects of other owners,
+    and those that are not there yet, stay.
 
     Args:
         refs: One reference, or several.
