@@ -117,3 +117,30 @@ weft.get(weft.remote(lambda: table.sum()).remote())
         )
         == []
     )
+
+
+def test_waiting_for_tasks_one_by_one_is_noticed_once():
+    done = run_driver("""
+        import time, weft
+
+        weft.init(num_cpus=2)
+
+        @weft.remote
+        def slow():
+            time.sleep(0.11)
+
+        @weft.remote
+        class Actor:
+            def slow(self):
+                time.sleep(0.11)
+
+        actor = Actor.remote()
+        for _ in range(22):
+            weft.get(actor.slow.remote())
+        print("actors are fine", flush=True)
+        for _ in range(42):
+            weft.get(slow.remote())
+        weft.get([slow.remote() for _ in range(10)])
+    """)
+    assert done.stderr.count("were waited for one by one") == 1
+    assert "<string>:20: 2" in done.stderr

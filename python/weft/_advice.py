@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,8 @@ from weft._culprit import function_parts, pickled_size
 
 # What takes less than this (bytes) is not to blame.
 _SHARE_BYTES_MIN = 1 << 20
+
+_PACKAGE = __file__.removesuffix("_advice.py")
 
 _warned: set[tuple[str, int]] = set()
 
@@ -33,6 +36,23 @@ def large_code(target: Any, size: int) -> None:
     warn(
         f"{place[0]}:{place[1]}: the code of {name} takes {_megabytes(size)}{captured}. It is sent to every worker "
         "that runs it. Store the data once with weft.put() and pass the reference as an argument, or load it inside"
+    )
+
+
+def get_in_loop(count: int) -> None:
+    """A thread has waited for so many tasks, each before it submitted the next one."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return
+    place = frame.f_code.co_filename, frame.f_lineno
+    if place in _warned:
+        return
+    _warned.add(place)
+    warn(
+        f"{place[0]}:{place[1]}: {count} tasks were waited for one by one, each before the next one was submitted, so "
+        "they did not run at the same time. Submit all of them first and call weft.get() with the list"
     )
 
 

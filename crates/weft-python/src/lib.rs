@@ -3,6 +3,7 @@
 //! The GIL is taken here only where Python code must run: executing tasks, delivering awaited results, signals,
 //! warnings, and showing log lines ([`hooks`]). No lock of the engine is held while it is taken.
 
+mod advice;
 mod args;
 mod control;
 mod execute;

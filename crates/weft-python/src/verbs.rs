@@ -12,6 +12,7 @@ use weft_runtime::client::{Client, Waited, time};
 use weft_runtime::protocol::time::Instant;
 use weft_runtime::wire::message::{Failure, FailureCode, Outcome};
 
+use crate::advice;
 use crate::args::{explain, put_encoded};
 use crate::generator::ObjectRefGenerator;
 use crate::hooks;
@@ -168,7 +169,10 @@ pub fn get<'py>(
         let this = reference.get();
         if this.slot.outcome().is_none() {
             this.check_session()?;
+            let start = time();
+            let is_call = this.client.step(|core, _| core.is_actor_call(this.id.task));
             wait_all(py, &this.client, std::slice::from_ref(reference), timeout)?;
+            advice::on_waited(py, &this.client, this.id.task, is_call, time().since(start));
         } else {
             this.check_session()?;
         }

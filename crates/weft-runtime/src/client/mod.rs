@@ -278,6 +278,12 @@ impl Client {
         TaskId { owner: self.me, number: self.numbers.fetch_add(1, Ordering::Relaxed) }
     }
 
+    /// Whether this process has submitted or put nothing after this task.
+    #[must_use]
+    pub fn is_latest(&self, task: TaskId) -> bool {
+        self.numbers.load(Ordering::Relaxed) == task.number + 1
+    }
+
     /// Whether the session is over.
     #[must_use]
     pub fn is_closed(&self) -> bool {
