@@ -56,6 +56,7 @@ def has_ended(actor):
 # --- restarts ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("actor.max_restarts", "actor.restarts_seen", "context.reconstructed")
 def test_an_actor_restarts_with_its_constructor():
     counter = Counter.options(max_restarts=1).remote(10)
     assert weft.get(counter.add.remote()) == 11
@@ -68,6 +69,7 @@ def test_an_actor_restarts_with_its_constructor():
     assert weft.get(counter.pid.remote()) != first
 
 
+@pytest.mark.api("actor.max_restarts")
 def test_restarts_run_out():
     counter = Counter.options(max_restarts=1).remote()
     for expected in (ActorUnavailableError, ActorDiedError):
@@ -76,6 +78,7 @@ def test_restarts_run_out():
     assert has_ended(counter)
 
 
+@pytest.mark.api("actor.max_task_retries", "actor.restarts_seen", "errors.actor")
 def test_calls_are_retried_after_a_restart(tmp_path):
     counter = Counter.options(max_restarts=-1, max_task_retries=2).remote()
     died = counter.die_once.remote(tmp_path / "died")
@@ -84,12 +87,14 @@ def test_calls_are_retried_after_a_restart(tmp_path):
     assert weft.get(later, timeout=WAIT) == [2, 3, 4, 5, 6]
 
 
+@pytest.mark.api("method.max_task_retries")
 def test_a_method_has_its_own_retries(tmp_path):
     counter = Counter.options(max_restarts=1).remote()
     retried = counter.die_once.options(max_task_retries=1)
     assert weft.get(retried.remote(tmp_path / "died"), timeout=WAIT) == 1
 
 
+@pytest.mark.api("kill")
 def test_killed_without_no_restart_an_actor_comes_back():
     counter = Counter.options(max_restarts=1).remote()
     first = weft.get(counter.pid.remote())
@@ -157,6 +162,7 @@ def test_the_resources_of_a_restarting_actor_are_counted_once():
 # --- ending in order --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("actor.exit_actor")
 def test_exit_actor_ends_it_for_good():
     counter = Counter.options(max_restarts=5).remote()
     with pytest.raises(ActorDiedError, match=r"exit_actor\(\) was called"):
@@ -164,11 +170,13 @@ def test_exit_actor_ends_it_for_good():
     assert has_ended(counter)
 
 
+@pytest.mark.api("actor.exit_actor")
 def test_exit_actor_outside_of_an_actor():
     with pytest.raises(RuntimeError, match="does not run in an actor"):
         weft.actor.exit_actor()
 
 
+@pytest.mark.api("actor.exit_actor")
 def test_an_asyncio_actor_exits():
     @weft.remote
     class Leaving:
@@ -186,12 +194,14 @@ def test_an_asyncio_actor_exits():
         weft.get(waiting, timeout=WAIT)
 
 
+@pytest.mark.api("actor.exit_actor")
 def test_a_threaded_actor_exits():
     counter = Counter.options(max_concurrency=3).remote()
     with pytest.raises(ActorDiedError, match="exit_actor"):
         weft.get(counter.leave.remote(), timeout=WAIT)
 
 
+@pytest.mark.api("actor.ready")
 def test_terminate_waits_for_the_calls_before_it():
     counter = Counter.remote()
     calls = [counter.add.remote() for _ in range(20)]
@@ -222,6 +232,7 @@ class TidyLoop(Tidy._cls):
         pass
 
 
+@pytest.mark.api("own.clean_up")
 @pytest.mark.parametrize("how", ["exit", "terminate", "out of scope"])
 @pytest.mark.parametrize("kind", [Tidy, Tidy.options(max_concurrency=3), TidyLoop], ids=["plain", "threads", "loop"])
 def test_the_clean_up_hook_runs(tmp_path, how, kind):
@@ -237,6 +248,7 @@ def test_the_clean_up_hook_runs(tmp_path, how, kind):
     poll("it has cleaned up", (tmp_path / "clean").exists)
 
 
+@pytest.mark.api("own.clean_up")
 def test_kill_runs_no_clean_up_hook(tmp_path):
     actor = Tidy.remote(tmp_path / "clean")
     weft.get(actor.ping.remote(), timeout=WAIT)
@@ -246,6 +258,7 @@ def test_kill_runs_no_clean_up_hook(tmp_path):
     assert not (tmp_path / "clean").exists()
 
 
+@pytest.mark.api("own.clean_up")
 def test_the_clean_up_hook_runs_at_shutdown(tmp_path):
     run_driver(
         """
@@ -273,6 +286,7 @@ def test_the_clean_up_hook_runs_at_shutdown(tmp_path):
 # --- detached actors --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("actor.lifetime")
 def test_a_detached_actor_outlives_its_handles_and_its_owner():
     @weft.remote
     def create(name):
@@ -291,6 +305,7 @@ def test_a_detached_actor_outlives_its_handles_and_its_owner():
     poll("its name is free", lambda: "lasting" not in weft.list_named_actors())
 
 
+@pytest.mark.api("actor.lifetime")
 def test_an_actor_that_is_not_detached_ends_with_its_owner():
     @weft.remote
     class Owner:
@@ -304,6 +319,7 @@ def test_an_actor_that_is_not_detached_ends_with_its_owner():
     poll("the child ends", lambda: not is_alive(pid))
 
 
+@pytest.mark.api("actor.name", "actor.get_if_exists")
 def test_names_live_in_namespaces():
     first = Counter.options(name="twin", namespace="one").remote(1)
     second = Counter.options(name="twin", namespace="two").remote(2)
@@ -352,6 +368,7 @@ class Grouped:
         return self.most
 
 
+@pytest.mark.api("actor.concurrency_groups", "method.concurrency_group")
 def test_groups_have_limits_of_their_own():
     actor = Grouped.remote()
     calls = [actor.io.remote() for _ in range(6)]
@@ -362,6 +379,7 @@ def test_groups_have_limits_of_their_own():
     assert weft.get(actor.plain.remote()) == 2
 
 
+@pytest.mark.api("method.concurrency_group")
 def test_a_call_can_choose_its_group():
     actor = Grouped.remote()
     calls = [actor.io.remote() for _ in range(3)]
@@ -371,6 +389,7 @@ def test_a_call_can_choose_its_group():
     weft.get(calls, timeout=WAIT)
 
 
+@pytest.mark.api("actor.concurrency_groups")
 def test_groups_of_an_asyncio_actor():
     @weft.remote(concurrency_groups={"few": 2})
     class Loop:
@@ -395,6 +414,7 @@ def test_groups_of_an_asyncio_actor():
     assert weft.get(actor.highest.remote()) == 2
 
 
+@pytest.mark.api("actor.concurrency_groups")
 def test_a_group_that_does_not_exist():
     actor = Grouped.remote()
     with pytest.raises(ValueError, match=r"'nowhere', which the actor does not have: it has 'io', 'check'"):
@@ -421,6 +441,7 @@ def test_groups_reach_handles_by_name():
 # --- order and limits -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("actor.out_of_order")
 def test_calls_wait_for_the_arguments_of_earlier_ones_unless_told_not_to(tmp_path):
     gate = tmp_path / "gate"
 
@@ -437,6 +458,7 @@ def test_calls_wait_for_the_arguments_of_earlier_ones_unless_told_not_to(tmp_pat
     assert weft.get(late, timeout=WAIT) == 11
 
 
+@pytest.mark.api("actor.out_of_order")
 def test_an_unordered_call_whose_argument_fails():
     @weft.remote
     def fail():
@@ -448,6 +470,7 @@ def test_an_unordered_call_whose_argument_fails():
     assert weft.get(counter.add.remote(), timeout=WAIT) == 1
 
 
+@pytest.mark.api("actor.max_pending_calls", "errors.named")
 def test_pending_calls_are_limited(tmp_path):
     gate = tmp_path / "gate"
 
@@ -470,6 +493,7 @@ def test_pending_calls_are_limited(tmp_path):
 # --- max_calls --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("task.max_calls")
 def test_a_worker_ends_after_max_calls():
     @weft.remote(max_calls=2)
     def pid():
@@ -480,6 +504,7 @@ def test_a_worker_ends_after_max_calls():
     poll("the workers end", lambda: not any(is_alive(one) for one in pids))
 
 
+@pytest.mark.api("task.max_calls")
 def test_other_tasks_survive_max_calls():
     @weft.remote(max_calls=1)
     def leaving(i):
@@ -516,6 +541,7 @@ class FlakyLoop(Flaky._cls):
 
 
 @pytest.mark.parametrize("kind", [Flaky, FlakyLoop], ids=["plain", "loop"])
+@pytest.mark.api("method.retry_exceptions")
 def test_listed_exceptions_of_a_call_are_retried(kind):
     fail = kind.remote().fail.options(max_task_retries=3, retry_exceptions=[KeyError, OSError])
     assert weft.get(fail.remote(KeyError, 2), timeout=WAIT) == 3

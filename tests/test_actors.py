@@ -70,12 +70,14 @@ def name():
     return f"actor-{uuid.uuid4().hex}"
 
 
+@pytest.mark.api("actor.class")
 def test_an_actor_keeps_its_state():
     counter = Counter.remote()
     assert weft.get([counter.add.remote() for _ in range(10)], timeout=WAIT) == list(range(1, 11))
     assert weft.get(counter.read.remote(), timeout=WAIT) == 10
 
 
+@pytest.mark.api("actor.class")
 def test_constructor_arguments():
     assert weft.get(Counter.remote(5).add.remote(), timeout=WAIT) == 6
     assert weft.get(Counter.remote(start=5, step=10).add.remote(), timeout=WAIT) == 15
@@ -108,6 +110,7 @@ def test_tasks_run_beside_many_actors():
     assert weft.get(identity.remote("free"), timeout=WAIT) == "free"
 
 
+@pytest.mark.api("actor.order")
 def test_calls_of_one_caller_run_in_order():
     recorder = Recorder.remote()
     for n in range(2000):
@@ -135,6 +138,7 @@ def test_calls_made_before_the_constructor_is_done_wait_for_it(tmp_path):
     assert weft.get(refs[-1], timeout=WAIT) == ["constructed", 0, 1, 2]
 
 
+@pytest.mark.api("actor.order")
 def test_order_holds_when_an_argument_is_late(tmp_path):
     """A call that waits for a ref holds back the calls behind it."""
     gate = tmp_path / "gate"
@@ -162,6 +166,7 @@ def test_order_holds_with_large_and_small_arguments():
     assert weft.get(recorder.all.remote(), timeout=WAIT) == expected
 
 
+@pytest.mark.api("actor.order")
 def test_calls_from_several_callers_each_keep_their_order():
     recorder = Recorder.remote()
 
@@ -269,6 +274,7 @@ def test_inheritance_from_the_plain_class():
     assert weft.get(Doubling.remote(1).add.remote(10), timeout=WAIT) == 21
 
 
+@pytest.mark.api("actor.class")
 def test_inheritance_from_an_actor_class_is_refused():
     with pytest.raises(TypeError, match="inherit"):
 
@@ -284,12 +290,14 @@ def test_an_actor_without_methods_or_constructor():
     assert weft.get(Empty.remote().__ray_ready__.remote(), timeout=WAIT) is True
 
 
+@pytest.mark.api("actor.ready", "actor.call")
 def test_built_in_methods():
     counter = Counter.remote(3)
     assert weft.get(counter.__ray_ready__.remote(), timeout=WAIT) is True
     assert weft.get(counter.__ray_call__.remote(lambda self, x: self.value + x, 4), timeout=WAIT) == 7
 
 
+@pytest.mark.api("method", "method.num_returns")
 def test_several_returns_of_a_method():
     @weft.remote
     class Splitter:
@@ -317,6 +325,7 @@ def test_results_of_methods_as_arguments():
     assert weft.get(counter.add.remote(counter.add.remote(5)), timeout=WAIT) == 20
 
 
+@pytest.mark.api("actor.class", "actor.handle")
 def test_direct_use_is_refused():
     with pytest.raises(TypeError, match="remote"):
         Counter()
@@ -325,11 +334,13 @@ def test_direct_use_is_refused():
         counter.add()
 
 
+@pytest.mark.api("actor.handle")
 def test_an_unknown_method():
     with pytest.raises(AttributeError, match="subtract"):
         Counter.remote().subtract  # noqa: B018
 
 
+@pytest.mark.api("actor.handle")
 def test_handles_are_values():
     one, two = Counter.remote(), Counter.remote()
     same = weft.get(identity.remote(one), timeout=WAIT)
@@ -341,6 +352,7 @@ def test_handles_are_values():
     assert one._actor_id in repr(one)
 
 
+@pytest.mark.api("actor.handle")
 def test_a_handle_passed_to_a_task_inside_a_value_and_in_a_closure():
     counter = Counter.remote()
 
@@ -425,6 +437,7 @@ def test_a_closure_class_travels():
     assert weft.get(Adds.remote().add.remote(2), timeout=WAIT) == 42
 
 
+@pytest.mark.api("get_actor")
 def test_named_actors(name):
     counter = Counter.options(name=name).remote(1)
     found = weft.get_actor(name)
@@ -433,6 +446,7 @@ def test_named_actors(name):
     assert weft.get(counter.read.remote(), timeout=WAIT) == 2
 
 
+@pytest.mark.api("get_actor")
 def test_a_named_actor_is_found_from_a_task(name):
     counter = Counter.options(name=name).remote(5)
 
@@ -444,6 +458,7 @@ def test_a_named_actor_is_found_from_a_task(name):
     assert weft.get(counter.read.remote(), timeout=WAIT) == 6
 
 
+@pytest.mark.api("actor.name", "errors.named")
 def test_a_name_is_taken_once(name):
     counter = Counter.options(name=name).remote()
     with pytest.raises(ActorAlreadyExistsError, match=name) as caught:
@@ -452,6 +467,7 @@ def test_a_name_is_taken_once(name):
     assert weft.get(counter.add.remote(), timeout=WAIT) == 1
 
 
+@pytest.mark.api("actor.name")
 def test_names_live_in_namespaces(name):
     here = Counter.options(name=name).remote(1)
     there = Counter.options(name=name, namespace="elsewhere").remote(2)
@@ -461,11 +477,13 @@ def test_names_live_in_namespaces(name):
         weft.get_actor(name, namespace="nowhere")
 
 
+@pytest.mark.api("get_actor")
 def test_an_unknown_name(name):
     with pytest.raises(ValueError, match=name):
         weft.get_actor(name)
 
 
+@pytest.mark.api("get_actor")
 @pytest.mark.parametrize("wrong", ["", None, 5], ids=repr)
 def test_a_wrong_name(wrong):
     with pytest.raises((ValueError, TypeError)):
@@ -480,6 +498,7 @@ def name_is_free(name):
     return False
 
 
+@pytest.mark.api("actor.name")
 def test_a_name_is_free_again_after_kill(name):
     counter = Counter.options(name=name).remote()
     weft.get(counter.read.remote(), timeout=WAIT)
@@ -489,6 +508,7 @@ def test_a_name_is_free_again_after_kill(name):
     assert weft.get(again.read.remote(), timeout=WAIT) == 7
 
 
+@pytest.mark.api("actor.scope")
 def test_an_actor_ends_with_its_last_handle():
     counter = Counter.remote()
     pid = weft.get(counter.pid.remote(), timeout=WAIT)
@@ -531,6 +551,7 @@ def test_an_actor_lives_while_another_actor_holds_its_handle():
     assert weft.get([holder.use.remote(), holder.use.remote()], timeout=WAIT) == [2, 3]
 
 
+@pytest.mark.api("actor.scope")
 def test_pending_calls_are_done_when_the_last_handle_goes(tmp_path):
     mark = tmp_path / "mark"
 
@@ -554,6 +575,7 @@ def test_a_call_on_a_temporary_handle():
     assert weft.get(method.remote(), timeout=WAIT) == 3
 
 
+@pytest.mark.api("actor.scope")
 def test_an_actor_that_ends_runs_its_exit_handlers(tmp_path):
     mark = tmp_path / "mark"
 
@@ -573,6 +595,7 @@ def test_an_actor_that_ends_runs_its_exit_handlers(tmp_path):
     poll("the exit handler has run", mark.exists)
 
 
+@pytest.mark.api("kill")
 def test_kill():
     counter = Counter.remote()
     pid = weft.get(counter.pid.remote(), timeout=WAIT)
@@ -583,6 +606,7 @@ def test_kill():
     poll("the actor is gone", lambda: not is_alive(pid))
 
 
+@pytest.mark.api("kill")
 def test_kill_runs_no_exit_handlers(tmp_path):
     mark = tmp_path / "mark"
 
@@ -611,6 +635,7 @@ def test_kill_again_and_of_an_actor_that_is_not_up_yet():
         weft.get(counter.read.remote(), timeout=WAIT)
 
 
+@pytest.mark.api("kill")
 @pytest.mark.parametrize("thing", [None, "counter", Counter], ids=["none", "text", "class"])
 def test_kill_of_something_else(thing):
     with pytest.raises((TypeError, ValueError), match="actor handle"):

@@ -18,6 +18,7 @@ def warnings(code):
     return [line for line in done.stderr.splitlines() if "the code of" in line]
 
 
+@pytest.mark.api("own.advice")
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -75,6 +76,7 @@ def test_large_code(code, expected):
     assert any(word in "\n".join(source[number - 1 : number + 1]) for word in ("def total", "def predict"))
 
 
+@pytest.mark.api("own.advice")
 def test_once_per_place():
     found = warnings(
         """
@@ -119,6 +121,7 @@ weft.get(weft.remote(lambda: table.sum()).remote())
     )
 
 
+@pytest.mark.api("own.advice")
 def test_waiting_for_tasks_one_by_one_is_noticed_once():
     done = run_driver("""
         import time, weft

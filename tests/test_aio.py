@@ -53,6 +53,7 @@ async def taken(iterator):
     return [item async for item in iterator]
 
 
+@pytest.mark.api("own.aio")
 def test_get_one_and_several():
     async def main():
         assert await weft.aio.get(identity.remote(1)) == 1
@@ -100,6 +101,7 @@ def test_get_gives_up_in_time_and_the_task_goes_on(gate):
     assert run(main()) == "late"
 
 
+@pytest.mark.api("own.aio")
 def test_wait_keeps_the_order_of_its_input(gate):
     async def main():
         slow = when.remote(gate, "slow")
@@ -126,6 +128,7 @@ def test_wait_does_not_read_values():
     run(main())
 
 
+@pytest.mark.api("own.aio")
 def test_as_completed(gate):
     async def main():
         slow = when.remote(gate, "slow")
@@ -166,6 +169,7 @@ def test_as_completed_with_a_timeout(gate):
     run(main())
 
 
+@pytest.mark.api("own.aio")
 def test_gather():
     async def main():
         ref = identity.remote("x")
@@ -264,6 +268,7 @@ def test_what_is_ready_does_not_starve_the_loop():
     assert run(main()) >= 75
 
 
+@pytest.mark.api("own.aio")
 def test_no_threads_and_no_loops():
     async def main():
         before = set(threading.enumerate())

@@ -66,6 +66,7 @@ def test_a_coroutine_method_returns_its_value():
     assert weft.get([plain.f.remote(n) for n in range(500)], timeout=WAIT) == list(range(1, 501))
 
 
+@pytest.mark.api("actor.async")
 def test_calls_overlap():
     gate = Gate.remote()
     refs = [gate.through.remote(n) for n in range(50)]
@@ -88,6 +89,7 @@ def test_calls_overlap_across_callers():
     assert weft.get(refs, timeout=WAIT) == [0, 1, 2, 3]
 
 
+@pytest.mark.api("actor.max_concurrency")
 def test_max_concurrency_limits_the_calls_inside():
     @weft.remote(max_concurrency=3)
     class Narrow:
@@ -107,6 +109,7 @@ def test_max_concurrency_limits_the_calls_inside():
     assert max(weft.get([narrow.enter.remote() for _ in range(30)], timeout=WAIT)) == 3
 
 
+@pytest.mark.api("actor.max_concurrency")
 def test_more_than_a_thousand_calls_wait_their_turn():
     gate = Gate.remote()
     refs = [gate.through.remote(n) for n in range(999)]
@@ -134,6 +137,7 @@ def test_calls_begin_in_the_order_of_their_caller():
     assert weft.get(log.all.remote(), timeout=WAIT) == list(range(500))
 
 
+@pytest.mark.api("actor.async")
 def test_sync_methods_run_in_the_loops_thread():
     @weft.remote
     class Mixed:
@@ -147,6 +151,7 @@ def test_sync_methods_run_in_the_loops_thread():
     assert len(set(weft.get([mixed.in_loop.remote(), mixed.in_sync.remote()], timeout=WAIT))) == 1
 
 
+@pytest.mark.api("actor.async")
 def test_await_a_ref():
     @weft.remote
     class Awaits:
@@ -185,6 +190,7 @@ def test_await_an_error():
     assert weft.get(Awaits.remote().f.remote(), timeout=WAIT) == ("TaskError(KeyError)", True)
 
 
+@pytest.mark.api("actor.async")
 def test_await_another_actor():
     gate = Gate.remote()
 

@@ -52,6 +52,7 @@ async def value_of(ref):
     return await ref
 
 
+@pytest.mark.api("ref.await")
 def test_await_a_task_and_a_put():
     async def main():
         return await identity.remote(1), await weft.put("two")
@@ -93,6 +94,7 @@ def test_await_twice_and_from_several_coroutines(gate):
     assert run(main()) == ([1], [1])
 
 
+@pytest.mark.api("ref.await")
 def test_gather_keeps_the_order():
     async def main():
         return await asyncio.gather(*(identity.remote(n) for n in range(2000)))
@@ -109,6 +111,7 @@ def test_a_large_value_is_the_shared_read_only_view():
     run(main())
 
 
+@pytest.mark.api("ref.await")
 def test_an_error_is_raised_by_await():
     async def main():
         with pytest.raises(LookupError, match="why") as caught:
@@ -129,6 +132,7 @@ def test_gather_with_errors():
     run(main())
 
 
+@pytest.mark.api("ref.await")
 def test_wait_for_times_out_and_the_ref_stays_usable(gate):
     async def main():
         ref = when.remote(gate, "after all")
@@ -154,6 +158,7 @@ def test_a_cancelled_await_leaves_the_task_alone(gate):
     assert run(main()) == "done"
 
 
+@pytest.mark.api("ref.await")
 def test_as_completed_and_wait_of_futures(gate):
     async def main():
         slow = when.remote(gate, "slow")
@@ -250,6 +255,7 @@ def test_calls_of_actors_can_be_awaited():
     run(main())
 
 
+@pytest.mark.api("ref.future")
 def test_as_future_is_an_asyncio_future():
     async def main():
         future = identity.remote(5).as_future()
@@ -268,6 +274,7 @@ def test_as_future_needs_a_running_loop():
         identity.remote(1).as_future()
 
 
+@pytest.mark.api("ref.future")
 def test_future_is_a_concurrent_future():
     future = identity.remote(6).future()
     assert isinstance(future, concurrent.futures.Future)
@@ -276,6 +283,7 @@ def test_future_is_a_concurrent_future():
     assert weft.put("stored").future().result(timeout=WAIT) == "stored"
 
 
+@pytest.mark.api("ref.future")
 def test_future_with_an_error():
     future = fails.remote("here").future()
     assert isinstance(future.exception(timeout=WAIT), LookupError)
@@ -283,6 +291,7 @@ def test_future_with_an_error():
         future.result(timeout=WAIT)
 
 
+@pytest.mark.api("ref.future")
 def test_future_with_a_timeout(gate):
     ref = when.remote(gate, 1)
     future = ref.future()

@@ -402,6 +402,7 @@ def test_a_ref_from_an_earlier_init():
 # --- a resource that can never be had (warn with what was asked and what exists; `get(timeout)` still ends) ----------
 
 
+@pytest.mark.api("failure.infeasible")
 def test_a_resource_that_can_never_be_had(caplog):
     """Warn with what was asked and what exists; `get(timeout)` still ends; others run on."""
     ref = identity.options(num_cpus=1000, resources={"unobtainium": 3}).remote(1)
@@ -416,6 +417,7 @@ def test_a_resource_that_can_never_be_had(caplog):
         weft.get(ref, timeout=WAIT)
 
 
+@pytest.mark.api("failure.infeasible")
 def test_an_actor_that_can_never_be_placed(caplog):
     """The same for an actor."""
     actor = Plain.options(num_gpus=8).remote()
@@ -441,6 +443,7 @@ def test_the_warning_is_not_repeated_for_each_task(caplog):
 # --- options that do not exist or have the wrong type (name the option and what is allowed) --------------------------
 
 
+@pytest.mark.api("task.invalid_option")
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
@@ -558,6 +561,7 @@ def refused(use):
 """
 
 
+@pytest.mark.api("errors.store_full")
 def test_a_put_larger_than_the_store():
     """A put larger than the store (say how large the store is and how to change it)."""
     done = run_driver(
@@ -574,6 +578,7 @@ print("said so")
     assert done.stdout == "said so\n"
 
 
+@pytest.mark.api("errors.store_full")
 def test_puts_that_together_are_larger_than_the_store():
     """Also the sum of what is kept; when some is dropped there is room again."""
     done = run_driver(

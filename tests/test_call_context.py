@@ -102,6 +102,7 @@ def test_a_ready_ref_does_not_starve_the_loop():
     assert asyncio.run(main()) >= 50
 
 
+@pytest.mark.api("task.remote")
 @pytest.mark.parametrize(
     ("args", "kwargs"),
     [((), {}), ((1, 2, 3), {}), ((1,), {"a": 1}), ((1,), {"d": 1}), ((), {"b": 1})],
@@ -154,6 +155,7 @@ def test_the_namespace_of_init_and_the_start_on_first_use():
 # --- what errors say of the call --------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("own.call_sites")
 def test_an_error_names_large_arguments():
     @weft.remote
     def fail(data, flag, *, extra):
@@ -169,6 +171,7 @@ def test_an_error_names_large_arguments():
     assert "submitted at" not in str(caught.value)
 
 
+@pytest.mark.api("own.call_sites")
 def test_an_error_says_where_the_task_was_submitted_when_asked_to():
     done = run_driver("""
         import weft

@@ -54,6 +54,7 @@ def assert_cancelled(ref):
         weft.get(ref, timeout=WAIT)
 
 
+@pytest.mark.api("errors.cancelled", "failure.cancel_running")
 @pytest.mark.parametrize("task", [sleeps, spins], ids=["sleeps", "spins"])
 def test_a_running_task_is_interrupted(mark, task):
     ref = task.remote(mark)
@@ -63,6 +64,7 @@ def test_a_running_task_is_interrupted(mark, task):
     assert weft.get([identity.remote(n) for n in range(10)], timeout=WAIT) == list(range(10))
 
 
+@pytest.mark.api("failure.cancel_force")
 @pytest.mark.parametrize("task", [sleeps, spins], ids=["sleeps", "spins"])
 def test_force_kills_the_worker(mark, task):
     ref = task.remote(mark)
@@ -74,6 +76,7 @@ def test_force_kills_the_worker(mark, task):
     poll("the worker is gone", lambda: not is_alive(pid))
 
 
+@pytest.mark.api("failure.cancel_force")
 def test_force_ends_a_task_that_ignores_interrupts(mark):
     @weft.remote
     def stubborn(mark):
@@ -88,6 +91,7 @@ def test_force_ends_a_task_that_ignores_interrupts(mark):
     poll("the worker is gone", lambda: not is_alive(pid))
 
 
+@pytest.mark.api("failure.cancel_running")
 def test_a_task_blocked_in_get_is_interrupted(mark):
     @weft.remote
     def waits(mark, inner):
@@ -101,6 +105,7 @@ def test_a_task_blocked_in_get_is_interrupted(mark):
     assert_cancelled(ref)
 
 
+@pytest.mark.api("failure.cancel_queued")
 def test_a_queued_task_never_runs(tmp_path):
     mark, touched = tmp_path / "mark", tmp_path / "touched"
 
@@ -120,6 +125,7 @@ def test_a_queued_task_never_runs(tmp_path):
     assert not touched.exists()
 
 
+@pytest.mark.api("failure.cancel_queued")
 def test_a_task_that_waits_for_its_arguments(mark, tmp_path):
     touched = tmp_path / "touched"
 
@@ -137,6 +143,7 @@ def test_a_task_that_waits_for_its_arguments(mark, tmp_path):
     assert not touched.exists()
 
 
+@pytest.mark.api("failure.cancel_queued")
 def test_many_queued_tasks(mark):
     running = sleeps.options(num_cpus=2).remote(mark)
     pid_in(mark)
@@ -157,6 +164,7 @@ def test_the_tasks_that_need_a_cancelled_one_fail_with_it(mark):
     assert_cancelled(second)
 
 
+@pytest.mark.api("cancel")
 def test_a_task_that_has_ended_keeps_its_value():
     ref = identity.remote("kept")
     assert weft.get(ref, timeout=WAIT) == "kept"
@@ -175,6 +183,7 @@ def test_cancel_twice(mark):
     assert_cancelled(ref)
 
 
+@pytest.mark.api("failure.cancel_no_retry")
 def test_cancelled_work_is_not_retried(tmp_path):
     marks = tmp_path / "marks"
 
@@ -194,6 +203,7 @@ def test_cancelled_work_is_not_retried(tmp_path):
         assert marks.read_text() == "x"
 
 
+@pytest.mark.api("failure.cancel_recursive")
 def test_children_are_cancelled_as_well(tmp_path):
     marks = [tmp_path / str(n) for n in range(3)]
 
@@ -214,6 +224,7 @@ def test_children_are_cancelled_as_well(tmp_path):
     assert weft.get(identity.options(num_cpus=2).remote("free"), timeout=WAIT) == "free"
 
 
+@pytest.mark.api("failure.cancel_recursive")
 def test_children_are_spared_without_recursive(tmp_path):
     mark, gate = tmp_path / "mark", tmp_path / "gate"
 
@@ -244,6 +255,7 @@ def test_one_of_several_returns_cancels_the_task(mark):
     assert_cancelled(second)
 
 
+@pytest.mark.api("cancel")
 def test_cancel_from_a_task(mark):
     @weft.remote
     def cancels(box):
@@ -285,6 +297,7 @@ def test_the_next_task_on_the_worker_is_not_hit(tmp_path):
         assert weft.get([identity.remote(n) for _ in range(3)], timeout=WAIT) == [n] * 3
 
 
+@pytest.mark.api("cancel")
 @pytest.mark.parametrize("thing", [None, "ref", [], 5], ids=repr)
 def test_cancel_of_something_else(thing):
     with pytest.raises(TypeError, match="ObjectRef"):
@@ -308,6 +321,7 @@ class Sync:
         return "alive"
 
 
+@pytest.mark.api("failure.cancel_actor_call")
 def test_a_queued_actor_call_is_dropped(tmp_path):
     sync = Sync.remote()
     mark, gate, touched = tmp_path / "mark", tmp_path / "gate", tmp_path / "touched"
@@ -322,6 +336,7 @@ def test_a_queued_actor_call_is_dropped(tmp_path):
     assert not touched.exists()
 
 
+@pytest.mark.api("failure.cancel_actor_call")
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_a_running_actor_call_can_see_that_it_is_cancelled(tmp_path, concurrency):
     sync = Sync.options(max_concurrency=concurrency).remote()
@@ -366,6 +381,7 @@ class Async:
         await sleeps.remote(mark)
 
 
+@pytest.mark.api("failure.cancel_actor_call")
 def test_a_coroutine_is_cancelled(mark):
     actor = Async.remote()
     ref = actor.block.remote(mark)
@@ -375,6 +391,7 @@ def test_a_coroutine_is_cancelled(mark):
     assert weft.get(actor.what.remote(), timeout=WAIT) == ["cancelled"]
 
 
+@pytest.mark.api("failure.cancel_recursive")
 def test_children_of_a_coroutine_are_cancelled(mark):
     actor = Async.remote()
     ref = actor.child.remote(mark)
@@ -384,6 +401,7 @@ def test_children_of_a_coroutine_are_cancelled(mark):
     assert weft.get(identity.options(num_cpus=2).remote("free"), timeout=WAIT) == "free"
 
 
+@pytest.mark.api("failure.cancel_actor_call")
 @pytest.mark.parametrize("cls", [Sync, Async], ids=["sync", "async"])
 def test_force_is_not_for_actors(tmp_path, cls):
     actor = cls.remote()

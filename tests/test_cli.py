@@ -125,6 +125,7 @@ def test_wrong_values(program, option):
     assert command("list", "tasks", *option, base=program.base, check=2).stderr.startswith("weft: ")
 
 
+@pytest.mark.api("cli.status")
 def test_status(program):
     status = program.json("status")
     assert status["session_dir"] == program.directory
@@ -138,6 +139,7 @@ def test_status(program):
 
 
 @pytest.mark.parametrize("kind", ["tasks", "actors", "objects", "workers", "nodes", "jobs"])
+@pytest.mark.api("cli.list")
 def test_list(program, kind):
     rows = program.json("list", kind)
     assert rows
@@ -150,6 +152,7 @@ def test_list(program, kind):
     assert (one if isinstance(one, dict) else one[0])[f"{singular}_id"] == identity
 
 
+@pytest.mark.api("cli.list")
 def test_list_filters_and_limits(program):
     rows = program.json("list", "tasks", "--filter", "name=holds", "--filter", "state!=RUNNING")
     assert [row["state"] for row in rows] == ["PENDING_NODE_ASSIGNMENT"]
@@ -157,17 +160,20 @@ def test_list_filters_and_limits(program):
     assert program.run("list", "actors", "--filter", "state=DEAD") == "no actors\n"
 
 
+@pytest.mark.api("cli.get")
 def test_get_what_is_not_there(program):
     done = command("get", "task", "feedfeed", base=program.base, check=1)
     assert "there is no task" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["tasks", "actors", "objects"])
+@pytest.mark.api("cli.summary")
 def test_summary(program, kind):
     assert program.json("summary", kind)["summary"]
     assert len(program.run("summary", kind).splitlines()) >= 2
 
 
+@pytest.mark.api("cli.memory")
 def test_memory(program):
     memory = program.json("memory")
     assert memory["store_used"] >= 1 << 20
@@ -175,6 +181,7 @@ def test_memory(program):
     assert program.run("memory").startswith("shared memory: 1.0 MiB of")
 
 
+@pytest.mark.api("cli.timeline")
 def test_timeline(program, tmp_path):
     path = tmp_path / "trace.json"
     assert "events written" in program.run("timeline", "-o", str(path))
@@ -183,6 +190,7 @@ def test_timeline(program, tmp_path):
     assert len(json.loads(program.run("timeline"))) >= len(trace)
 
 
+@pytest.mark.api("cli.logs")
 def test_logs(program):
     files = [row["file"] for row in program.json("logs")]
     assert any(name.endswith(".out") for name in files)
@@ -203,6 +211,7 @@ def test_logs_can_be_followed(program):
         following.terminate()
 
 
+@pytest.mark.api("cli.stack")
 def test_stacks_of_everyone(program):
     stacks = program.json("stack")
     tasks = [row for row in stacks if row["task"] == "holds"]
@@ -217,6 +226,7 @@ def test_stacks_of_everyone(program):
     assert program.json("status")["tasks"]["RUNNING"] == 2
 
 
+@pytest.mark.api("cli.why")
 def test_why(program):
     lines = program.json("why", program.later)["explanation"]
     assert "waits for arguments" in lines[0]

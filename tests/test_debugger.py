@@ -27,6 +27,7 @@ def prompts(count):
     return lambda lines: sum("(Pdb)" in line for line in lines) >= count
 
 
+@pytest.mark.api("own.breakpoint")
 def test_a_terminal_becomes_the_debugger():
     with on_terminal(HEAD + "print('result', weft.get(double.remote(4)))") as program:
         program.wait_for("the debugger", has("stopped at", "(Pdb)"))

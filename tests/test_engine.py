@@ -268,6 +268,7 @@ def test_a_borrowed_reference_is_passed_on() -> None:
     assert weft.get(weft.get(result, timeout=WAIT)[0], timeout=WAIT) == 200_000
 
 
+@pytest.mark.api("ref.equality")
 def test_identity_of_references() -> None:
     ref = weft.put(1)
     again = pickle.loads(pickle.dumps(ref))
@@ -422,6 +423,7 @@ def test_an_actor_ends_with_its_last_handle_after_its_calls() -> None:
     assert eventually(lambda: gone(pid))
 
 
+@pytest.mark.api("actor.get_if_exists")
 def test_named_actors() -> None:
     first = Counter.options(name="shared").remote(1)
     assert weft.get(weft.get_actor("shared").add.remote(), timeout=WAIT) == 2

@@ -59,6 +59,7 @@ def test_examples_in_docstrings_hold(module):
     assert tried.attempted > 0
 
 
+@pytest.mark.api("errors.base", "errors.node", "errors.unused")
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_class_survives_pickling(cls):
     error = cls(*ARGUMENTS.get(cls.__name__, ()))
@@ -76,6 +77,7 @@ def test_every_class_survives_pickling(cls):
             assert vars(again) == vars(error)
 
 
+@pytest.mark.api("errors.lost_reasons", "errors.memory", "errors.unschedulable", "errors.placement_group")
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_class_says_something_and_is_documented(cls):
     error = cls(*ARGUMENTS.get(cls.__name__, ()))
@@ -85,6 +87,7 @@ def test_every_class_says_something_and_is_documented(cls):
     assert cls.__name__ in exceptions.__all__
 
 
+@pytest.mark.api("errors.base", "errors.node")
 @pytest.mark.parametrize(
     ("ray", "weft"),
     [
@@ -101,6 +104,7 @@ def test_ray_names_are_the_same_classes(ray, weft):
     assert {ray, weft} <= set(exceptions.__all__)
 
 
+@pytest.mark.api("errors.lost_reasons", "errors.timeout")
 @pytest.mark.parametrize(
     ("cls", "base"),
     [
@@ -133,12 +137,14 @@ def test_import_is_light():
     assert loaded[1:] in ([], ["__future__"])
 
 
+@pytest.mark.api("errors.base")
 @pytest.mark.parametrize("data", [b"", b"garbage", pickle.dumps([1]), pickle.dumps(ValueError("x"))])
 def test_from_bytes_refuses_other_bytes(data):
     with pytest.raises(ValueError, match="these bytes hold"):
         WeftError.from_bytes(data)
 
 
+@pytest.mark.api("errors.base", "errors.system")
 def test_from_weft_exception():
     plain = TaskError("f", "tb", KeyError("k"))
     assert isinstance(WeftError.from_weft_exception(plain), KeyError)
@@ -276,6 +282,7 @@ DUALS = [
 ]
 
 
+@pytest.mark.api("errors.task")
 @pytest.mark.parametrize(("cause", "attributes"), DUALS, ids=lambda value: type(value).__name__)
 def test_error_is_of_the_class_of_its_cause(cause, attributes):
     error = failed(cause, "job")
@@ -299,6 +306,7 @@ def test_dual_classes_are_cached():
     assert type(failed(Plain())) is not type(failed(WithMeta()))
 
 
+@pytest.mark.api("errors.task")
 @pytest.mark.parametrize(
     "cause",
     [
@@ -367,6 +375,7 @@ def test_dual_can_be_raised_noted_and_chained():
     assert not hasattr(error.cause, "__notes__")
 
 
+@pytest.mark.api("errors.task")
 def test_exception_groups():
     error = failed(ExceptionGroup("both", [ValueError("a"), KeyError("b")]))
     assert isinstance(error, ExceptionGroup)
@@ -500,6 +509,7 @@ class Huge(Exception):
         self.data = bytes(_errors.CAUSE_BYTES_MAX + 1)
 
 
+@pytest.mark.api("errors.system")
 @pytest.mark.parametrize(
     ("cause", "reason"),
     [
@@ -658,6 +668,7 @@ CODES = {
 }
 
 
+@pytest.mark.api("errors.system")
 @pytest.mark.parametrize("code", CODES)
 def test_system_errors(code):
     error = _errors.system_error(code, "what happened")
@@ -667,6 +678,7 @@ def test_system_errors(code):
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+@pytest.mark.api("errors.actor")
 def test_actor_init_error():
     try:
         raise FileNotFoundError(2, "missing", "model.bin")
@@ -797,6 +809,7 @@ def explained(value, what="argument 0"):
     return str(error).splitlines()
 
 
+@pytest.mark.api("own.culprits")
 @pytest.mark.parametrize(("value", "path"), CULPRITS, ids=[path for _, path in CULPRITS])
 def test_culprits_are_found(value, path):
     first, where, advice = explained(value)

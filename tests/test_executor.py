@@ -38,6 +38,7 @@ def executor():
         yield executor
 
 
+@pytest.mark.api("own.executor")
 def test_submit(executor):
     future = executor.submit(pow, 323, 1235)
     assert isinstance(future, Future)
@@ -48,6 +49,7 @@ def test_submit(executor):
     assert executor.submit(lambda *, a: a, a=1).result(WAIT) == 1
 
 
+@pytest.mark.api("own.executor")
 def test_the_standard_functions_for_futures(executor):
     futures = [executor.submit(square, number) for number in range(20)]
     done, not_done = concurrent.futures.wait(futures, timeout=WAIT)
@@ -84,6 +86,7 @@ def test_a_closure_is_read_at_every_call(executor):
     assert executor.submit(read).result(WAIT) == 2
 
 
+@pytest.mark.api("own.executor")
 def test_map(executor):
     assert list(executor.map(square, range(1000))) == [n * n for n in range(1000)]
     assert list(executor.map(pow, [2, 3], [5, 2])) == [32, 9]
@@ -104,6 +107,7 @@ def test_map_with_a_timeout(executor, tmp_path):
     (tmp_path / "go").touch()
 
 
+@pytest.mark.api("own.executor")
 def test_map_streams_an_endless_input(executor):
     results = executor.map(square, itertools.count(), buffersize=8)
     assert list(itertools.islice(results, 100)) == [n * n for n in range(100)]
@@ -126,6 +130,7 @@ def test_sizes_that_are_none(executor, size):
         executor.map(square, [1], buffersize=size)
 
 
+@pytest.mark.api("own.executor")
 def test_cancel_what_waits(tmp_path):
     with Executor(max_workers=1) as executor:
         running = executor.submit(wait_for_file, str(tmp_path / "go"))
@@ -174,6 +179,7 @@ def test_max_workers_that_do_not_divide_the_cpus(tmp_path, workers):
         assert len(set(executor.map(meet, names))) == workers
 
 
+@pytest.mark.api("own.executor")
 def test_shutdown(tmp_path):
     executor = Executor(max_workers=1)
     running = executor.submit(wait_for_file, str(tmp_path / "go"))
@@ -268,6 +274,7 @@ def test_a_program_that_ends_waits_for_its_calls(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
+@pytest.mark.api("own.executor")
 def test_a_session_that_ends_before_the_calls(tmp_path):
     """Nothing hangs, and no new session is started for what waits."""
     done = run_driver(
@@ -300,6 +307,7 @@ def test_terminate_workers(executor, tmp_path):
     executor.terminate_workers()
 
 
+@pytest.mark.api("own.executor")
 @pytest.mark.chaos
 def test_kill_workers(executor, tmp_path):
     def stubborn():

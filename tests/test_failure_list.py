@@ -65,6 +65,7 @@ def suicide():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.api("task.max_retries", "failure.worker")
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     "end",
@@ -85,6 +86,7 @@ def test_a_worker_killed_in_the_middle_of_a_task(end):
         weft.get(dies.remote(), timeout=WAIT)
 
 
+@pytest.mark.api("task.max_retries", "errors.process", "failure.worker")
 @pytest.mark.chaos
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (2, 3), (None, 4)], ids=["none", "two", "default"])
 def test_a_worker_that_is_killed_each_time(tmp_path, retries, attempts):
@@ -102,6 +104,7 @@ def test_a_worker_that_is_killed_each_time(tmp_path, retries, attempts):
     assert marks.read_text() == "x" * attempts
 
 
+@pytest.mark.api("task.max_retries")
 @pytest.mark.chaos
 @pytest.mark.parametrize("retries", [3, -1])
 def test_a_worker_killed_thrice(tmp_path, retries):
@@ -121,6 +124,7 @@ def test_a_worker_killed_thrice(tmp_path, retries):
     assert marks.read_text() == "xxxx"
 
 
+@pytest.mark.api("failure.worker")
 @pytest.mark.chaos
 def test_a_crash_does_not_touch_the_tasks_around_it():
     """Nothing is lost: tasks before, beside and behind a crash give their values."""
@@ -142,6 +146,7 @@ def test_a_crash_does_not_touch_the_tasks_around_it():
         weft.get(crash, timeout=WAIT)
 
 
+@pytest.mark.api("ref.ownership")
 @pytest.mark.chaos
 def test_results_of_a_worker_outlive_it():
     """Nothing is lost: what a worker has returned is there when it is dead."""
@@ -160,6 +165,7 @@ def test_results_of_a_worker_outlive_it():
     assert small == b"small"
 
 
+@pytest.mark.api("ref.ownership", "errors.lost", "failure.owner")
 @pytest.mark.chaos
 @pytest.mark.parametrize("size", [10, 1 << 20], ids=["inline", "stored"])
 def test_what_a_dead_worker_owned_is_an_owner_died_error(size):
@@ -203,6 +209,7 @@ def test_a_worker_killed_while_its_task_waits_for_another():
 # --- an actor that dies in its constructor, in a method, between calls, with calls queued ---------------------------
 
 
+@pytest.mark.api("errors.actor")
 def test_an_actor_that_dies_in_its_constructor_by_an_exception():
     """An actor that dies in its constructor: `ActorDiedError` with the constructor's error."""
     actor = Plain.remote(ValueError("no construction today"))
@@ -271,6 +278,7 @@ def test_an_actor_that_dies_between_calls():
         weft.get(actor.pid.remote(), timeout=WAIT)
 
 
+@pytest.mark.api("failure.kill")
 @pytest.mark.chaos
 def test_an_actor_that_is_killed_with_calls_running_and_queued(tmp_path):
     """An actor that dies with calls queued, by `weft.kill`; also for other callers than the one who kills."""

@@ -62,11 +62,13 @@ class Holder:
         self.inner = {"lock": threading.Lock()}
 
 
+@pytest.mark.api("own.culprits")
 def test_argument_that_cannot_be_pickled_names_the_path() -> None:
     with pytest.raises(TypeError, match=r"(?s)argument 0.*inner.*lock"):
         identity.remote(Holder())
 
 
+@pytest.mark.api("own.culprits")
 def test_closure_that_cannot_be_pickled_names_the_variable() -> None:
     guard = threading.Lock()
 
@@ -87,6 +89,7 @@ def test_result_that_cannot_be_pickled_is_a_task_error() -> None:
         weft.get(bad.remote(), timeout=WAIT)
 
 
+@pytest.mark.api("errors.task")
 def test_exception_is_both_classes_and_shows_the_remote_line() -> None:
     @weft.remote
     def fails() -> None:
@@ -219,6 +222,7 @@ def test_actor_that_dies_between_calls() -> None:
         call_for_a_while()
 
 
+@pytest.mark.api("failure.kill")
 def test_kill_ends_calls_in_flight_and_later_ones() -> None:
     actor = Fragile.remote()
     weft.get(actor.fine.remote(), timeout=WAIT)

@@ -85,6 +85,7 @@ class AsyncSource:
             note(path, "closed")
 
 
+@pytest.mark.api("generator")
 def test_a_generator_streams_by_default():
     generator = count.remote(4)
     assert isinstance(generator, weft.ObjectRefGenerator)
@@ -97,6 +98,7 @@ def test_an_empty_generator_ends_at_once():
     assert list(count.remote(0)) == []
 
 
+@pytest.mark.api("task.num_returns")
 def test_any_iterable_streams_when_asked():
     @weft.remote(num_returns="streaming")
     def letters():
@@ -119,6 +121,7 @@ def test_a_generator_with_a_number_of_returns_is_not_streamed():
     assert weft.get([first, second]) == [0, 1]
 
 
+@pytest.mark.api("generator")
 def test_items_come_as_they_are_yielded(tmp_path):
     @weft.remote
     def two(gate):
@@ -135,6 +138,7 @@ def test_items_come_as_they_are_yielded(tmp_path):
     assert weft.get(next(generator), timeout=WAIT) == "second"
 
 
+@pytest.mark.api("generator")
 def test_an_error_is_the_last_item():
     refs = list(count_and_fail.remote(2))
     assert weft.get(refs[:2]) == [0, 1]
@@ -181,6 +185,7 @@ def test_items_may_hold_references_and_be_passed_on():
     assert weft.get(refs, timeout=WAIT) == [0, 1, 2, 3]
 
 
+@pytest.mark.api("generator.protocol")
 def test_completed_is_ready_at_the_end():
     generator = count.remote(3)
     assert weft.get(generator.completed(), timeout=WAIT) is None
@@ -190,6 +195,7 @@ def test_completed_is_ready_at_the_end():
         weft.get(failed.completed(), timeout=WAIT)
 
 
+@pytest.mark.api("task.backpressure")
 def test_back_pressure_holds_the_producer(tmp_path):
     path = tmp_path / "notes"
     generator = noting.options(_generator_backpressure_num_objects=3).remote(path, 100)
@@ -201,6 +207,7 @@ def test_back_pressure_holds_the_producer(tmp_path):
     assert weft.get(list(generator)) == list(range(2, 100))
 
 
+@pytest.mark.api("generator.protocol")
 def test_closing_ends_the_producer(tmp_path):
     path = tmp_path / "notes"
     generator = noting.options(_generator_backpressure_num_objects=2).remote(path, 10**9)
@@ -212,6 +219,7 @@ def test_closing_ends_the_producer(tmp_path):
     assert list(generator) == []
 
 
+@pytest.mark.api("generator.dropped")
 def test_a_dropped_generator_ends_the_producer(tmp_path):
     path = tmp_path / "notes"
     generator = noting.remote(path, 10**9)
@@ -231,6 +239,7 @@ def test_a_dropped_generator_goes_on_when_its_end_is_awaited(tmp_path):
     assert notes(path)[-2:] == ["end", "closed"]
 
 
+@pytest.mark.api("generator.dropped")
 def test_unread_items_are_freed():
     # Each round fills most of the store; the second one only fits when the items of the first are freed.
     run_driver("""
@@ -254,6 +263,7 @@ def test_unread_items_are_freed():
     """)
 
 
+@pytest.mark.api("generator.verbs")
 def test_wait_takes_generators(tmp_path):
     gate = tmp_path / "gate"
 
@@ -275,12 +285,14 @@ def test_wait_takes_generators(tmp_path):
     assert rest == []
 
 
+@pytest.mark.api("get")
 def test_get_refuses_a_generator():
     generator = count.remote(1)
     with pytest.raises(ValueError, match="ObjectRefGenerator"):
         weft.get(generator)
 
 
+@pytest.mark.api("generator.verbs")
 def test_cancel_ends_a_running_generator(tmp_path):
     @weft.remote
     def slow(path):
@@ -339,6 +351,7 @@ def test_two_threads_share_the_items():
     assert all(values == sorted(values) for values in seen)
 
 
+@pytest.mark.api("actor.generators")
 def test_actors_stream():
     source = Source.remote()
     assert weft.get(list(source.items.remote(3))) == [0, 1, 2]
@@ -354,6 +367,7 @@ def test_an_actor_that_dies_ends_its_streams():
         weft.get(refs[-1], timeout=WAIT)
 
 
+@pytest.mark.api("actor.generators")
 def test_asyncio_actors_stream():
     source = AsyncSource.remote()
     assert weft.get(list(source.items.remote(3))) == [0, 1, 2]
@@ -362,6 +376,7 @@ def test_asyncio_actors_stream():
     assert [weft.get(list(generator)) for generator in both] == [list(range(50))] * 2
 
 
+@pytest.mark.api("generator.protocol")
 def test_closing_ends_an_asynchronous_generator(tmp_path):
     path = tmp_path / "notes"
     source = AsyncSource.remote()
@@ -371,6 +386,7 @@ def test_closing_ends_an_asynchronous_generator(tmp_path):
     poll("the generator is closed", lambda: notes(path) == ["closed"])
 
 
+@pytest.mark.api("generator")
 def test_asynchronous_iteration():
     async def collect():
         values = [await ref async for ref in count.remote(20)]
@@ -391,6 +407,7 @@ def test_generators_inside_tasks():
     assert weft.get(total.remote(100), timeout=WAIT) == sum(range(100))
 
 
+@pytest.mark.api("generator.protocol")
 def test_generator_protocol():
     generator = count.remote(3)
     assert weft.get(generator.send(None)) == 0
@@ -406,6 +423,7 @@ def test_a_generator_stays_in_its_process():
         pickle.dumps(count.remote(1))
 
 
+@pytest.mark.api("task.num_returns", "generator.dynamic")
 def test_dynamic_generators_give_all_references_at_the_end():
     @weft.remote(num_returns="dynamic")
     def squares(n):
@@ -426,6 +444,7 @@ def test_dynamic_generators_give_all_references_at_the_end():
     assert weft.get(firsts.remote(items), timeout=WAIT) == [0, 1, 4, 9]
 
 
+@pytest.mark.api("generator.dynamic")
 def test_a_failing_dynamic_generator_raises():
     with pytest.raises(ValueError, match="after 2"):
         weft.get(count_and_fail.options(num_returns="dynamic").remote(2), timeout=WAIT)

@@ -12,6 +12,7 @@ from weft import ids
 CLASSES = [value for value in vars(ids).values() if isinstance(value, type) and issubclass(value, ids.BaseID)]
 
 
+@pytest.mark.api("ids")
 @pytest.mark.parametrize("cls", CLASSES)
 def test_round_trips(cls):
     made = cls.from_random()
@@ -25,6 +26,7 @@ def test_round_trips(cls):
     assert made != cls.nil()
 
 
+@pytest.mark.api("ids")
 @pytest.mark.parametrize("cls", CLASSES)
 @pytest.mark.parametrize("wrong", [b"", b"1" * 99, "text", 3, None])
 def test_wrong_bytes(cls, wrong):
@@ -32,6 +34,7 @@ def test_wrong_bytes(cls, wrong):
         cls(wrong)
 
 
+@pytest.mark.api("ids")
 @pytest.mark.parametrize("wrong", ["", "zz" * 16, "00", None, 5])
 def test_wrong_text(wrong):
     with pytest.raises(ValueError, match="32 hexadecimal digits"):
@@ -42,6 +45,7 @@ def test_classes_are_not_mixed():
     assert ids.TaskID.nil() != ids.ActorID.nil()
 
 
+@pytest.mark.api("ids")
 def test_the_engine_shows_the_same_text(shared_session):
     @weft.remote
     def own():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import sys
@@ -12,6 +11,8 @@ import pytest
 from support import WAIT, run_driver
 
 import weft
+from weft.exceptions import GetTimeoutError
+from weft.util import accelerators
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +27,7 @@ def identity(value):
     return value
 
 
+@pytest.mark.api("init", "is_initialized")
 def test_init_and_shutdown():
     assert not weft.is_initialized()
     context = weft.init(num_cpus=1)
@@ -37,6 +39,7 @@ def test_init_and_shutdown():
     assert not Path(context["session_dir"]).exists()
 
 
+@pytest.mark.api("shutdown")
 def test_shutdown_may_be_called_at_any_time():
     weft.shutdown()
     weft.init(num_cpus=1)
@@ -44,6 +47,7 @@ def test_shutdown_may_be_called_at_any_time():
     weft.shutdown(wait_for_processes=True)
 
 
+@pytest.mark.api("shutdown")
 def test_several_sessions_in_turn():
     directories = set()
     for n in range(5):
@@ -58,6 +62,7 @@ def test_a_session_that_is_not_used():
     weft.shutdown()
 
 
+@pytest.mark.api("init.context")
 def test_the_context_is_a_mapping():
     context = weft.init(num_cpus=1)
     assert dict(context) == context.address_info
@@ -82,23 +87,27 @@ def test_the_context_is_a_mapping():
     assert isinstance(context.dashboard_url, str)
 
 
+@pytest.mark.api("init.context")
 def test_the_context_ends_the_session():
     with weft.init(num_cpus=1) as context:
         assert weft.get(identity.remote(context["node_id"]), timeout=WAIT) == context["node_id"]
     assert not weft.is_initialized()
 
 
+@pytest.mark.api("init.context")
 def test_the_context_ends_the_session_after_an_error():
     with pytest.raises(KeyError), weft.init(num_cpus=1):
         raise KeyError
     assert not weft.is_initialized()
 
 
+@pytest.mark.api("init.context")
 def test_disconnect():
     weft.init(num_cpus=1).disconnect()
     assert not weft.is_initialized()
 
 
+@pytest.mark.api("init.again")
 def test_a_second_init_is_refused():
     weft.init(num_cpus=1)
     with pytest.raises(RuntimeError, match="ignore_reinit_error"):
@@ -106,6 +115,7 @@ def test_a_second_init_is_refused():
     assert weft.get(identity.remote(1), timeout=WAIT) == 1
 
 
+@pytest.mark.api("init.again")
 def test_ignore_reinit_error():
     first = weft.init(num_cpus=1)
     second = weft.init(num_cpus=7, ignore_reinit_error=True)
@@ -113,11 +123,13 @@ def test_ignore_reinit_error():
     assert weft.cluster_resources()["CPU"] == 1
 
 
+@pytest.mark.api("init")
 def test_num_cpus_by_default_is_what_this_process_may_use():
     weft.init()
     assert weft.cluster_resources()["CPU"] == len(os.sched_getaffinity(0))
 
 
+@pytest.mark.api("init")
 def test_resources():
     weft.init(num_cpus=3, num_gpus=2, resources={"tape": 1.5}, object_store_memory=64 << 20)
     total = weft.cluster_resources()
@@ -131,10 +143,12 @@ def test_no_cpus_at_all():
     assert weft.get(identity.options(num_cpus=0).remote(1), timeout=WAIT) == 1
 
 
+@pytest.mark.api("init")
 def test_address_local():
     assert weft.init("local", num_cpus=1)["node_id"]
 
 
+@pytest.mark.api("init", "init.address")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -169,20 +183,78 @@ def test_wrong_arguments_are_named(arguments, words):
     assert weft.get(identity.remote(1), timeout=WAIT) == 1
 
 
-def test_arguments_of_ray_are_accepted():
-    weft.init(
-        num_cpus=1,
-        include_dashboard=False,
-        dashboard_host="127.0.0.1",
-        dashboard_port=1234,
-        configure_logging=True,
-        logging_level=logging.INFO,
-        _temp_dir=None,
-        _system_config={},
-    )
-    assert weft.get(identity.remote(1), timeout=WAIT) == 1
+ARGUMENTS_OF_RAY = {
+    "configure_logging": True,
+    "logging_format": "%(message)s",
+    "logging_config": None,
+    "include_dashboard": True,
+    "dashboard_host": "127.0.0.1",
+    "dashboard_port": 8265,
+    "job_config": None,
+    "runtime_env": None,
+    "enable_resource_isolation": False,
+    "cgroup_path": None,
+    "system_reserved_cpu": None,
+    "system_reserved_memory": None,
+    "proxy_server_url": None,
+    "object_spilling_directory": "/nowhere",
+    "_system_config": {"max_io_workers": 1},
+    "_temp_dir": "/nowhere",
+    "_node_ip_address": "127.0.0.1",
+    "_node_name": "here",
+    "_memory": 1 << 30,
+    "_plasma_directory": "/nowhere",
+    "_metrics_export_port": 0,
+    "_enable_object_reconstruction": True,
+    "_redis_username": "default",
+    "_redis_password": "",
+    "_driver_object_store_memory": None,
+    "_tracing_startup_hook": None,
+    "_skip_env_hook": True,
+}
 
 
+@pytest.mark.api("init.ray_arguments")
+def test_arguments_of_ray_change_nothing():
+    with weft.init(num_cpus=1, **ARGUMENTS_OF_RAY) as context:
+        assert not context["session_dir"].startswith("/nowhere")
+        assert weft.cluster_resources()["CPU"] == 1
+        assert weft.get(identity.remote(1), timeout=WAIT) == 1
+
+
+@pytest.mark.api("task.accelerator_type", "util.accelerators")
+def test_a_kind_of_accelerator():
+    @weft.remote(num_cpus=0)
+    def held():
+        return weft.get_runtime_context().get_assigned_resources()
+
+    kinds = {f"accelerator_type:{accelerators.NVIDIA_H100}": 1}
+    with weft.init(num_cpus=1, resources=kinds):
+        here = held.options(accelerator_type=accelerators.NVIDIA_H100).remote()
+        nowhere = held.options(accelerator_type=accelerators.AMD_INSTINCT_MI210).remote()
+        assert list(weft.get(here, timeout=WAIT)) == ["accelerator_type:H100"]
+        with pytest.raises(GetTimeoutError):
+            weft.get(nowhere, timeout=0)
+
+
+@pytest.mark.api("init.address", "labels", "runtime_env")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"address": "auto"}, "runs on one machine"),
+        ({"address": "ray://head:10001"}, "runs on one machine"),
+        ({"runtime_env": {"pip": ["x"]}}, "does not have runtime environments"),
+        ({"labels": {"zone": "a"}}, "does not have labels"),
+    ],
+    ids=str,
+)
+def test_sessions_of_later_versions(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        weft.init(num_cpus=1, **arguments)
+    assert not weft.is_initialized()
+
+
+@pytest.mark.api("init")
 def test_namespace():
     weft.init(num_cpus=1, namespace="mine")
     assert weft.get_runtime_context().namespace == "mine"
@@ -234,6 +306,7 @@ def test_a_directory_of_wrong_mode_is_not_trusted(short_dir, monkeypatch):
         weft.init(num_cpus=1)
 
 
+@pytest.mark.api("own.preload")
 def test_preload():
     weft.init(num_cpus=1, preload=["colorsys"])
 
@@ -244,6 +317,7 @@ def test_preload():
     assert weft.get(loaded.remote("colorsys"), timeout=WAIT)
 
 
+@pytest.mark.api("own.preload")
 def test_a_preload_that_cannot_be_imported_says_so_and_does_not_stop_the_session():
     done = run_driver(
         """
@@ -260,6 +334,7 @@ def test_a_preload_that_cannot_be_imported_says_so_and_does_not_stop_the_session
     assert "no_such_module_here" in done.stderr
 
 
+@pytest.mark.api("init.auto")
 @pytest.mark.parametrize(
     "first_use",
     [
@@ -291,6 +366,7 @@ def test_the_first_use_starts_a_session(first_use):
     assert done.stdout == "started\n"
 
 
+@pytest.mark.api("init.auto")
 def test_declaring_starts_nothing():
     done = run_driver(
         """
@@ -308,6 +384,7 @@ def test_declaring_starts_nothing():
     assert done.stdout == "False 1\n"
 
 
+@pytest.mark.api("init.auto")
 def test_starting_on_first_use_can_be_switched_off():
     done = run_driver(
         """
@@ -331,6 +408,7 @@ def test_starting_on_first_use_can_be_switched_off():
     assert done.stdout == "1\n"
 
 
+@pytest.mark.api("import_as_ray")
 def test_import_as_ray():
     done = run_driver(
         """
@@ -356,6 +434,7 @@ def test_import_is_light():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.api("constants")
 def test_public_names():
     for name in weft.__all__:
         assert getattr(weft, name) is not None
@@ -365,6 +444,7 @@ def test_public_names():
     assert set(weft.__all__) <= set(dir(weft))
 
 
+@pytest.mark.api("nodes")
 def test_nodes():
     context = weft.init(num_cpus=1)
     (node,) = weft.nodes()

@@ -63,6 +63,7 @@ def is_view(array):
     return not array.flags.owndata, array.flags.writeable, float(array.sum())
 
 
+@pytest.mark.api("util.joblib")
 def test_results_in_order():
     assert Parallel()(delayed(square)(n) for n in range(1000)) == [n * n for n in range(1000)]
     assert Parallel()(delayed(square)(number=n) for n in range(10)) == [n * n for n in range(10)]
@@ -81,6 +82,7 @@ def test_names(name):
     assert Parallel(n_jobs=2, backend=name)(delayed(square)(n) for n in range(5)) == [0, 1, 4, 9, 16]
 
 
+@pytest.mark.api("util.joblib")
 def test_all_ways_to_register():
     assert weft.util.joblib.register_ray is weft.util.joblib.register
     assert weft.util.joblib.register_weft is weft.util.joblib.register
@@ -99,6 +101,7 @@ def test_one_parallel_for_several_calls():
             assert parallel(delayed(square)(n) for n in range(20)) == [n * n for n in range(20)]
 
 
+@pytest.mark.api("util.joblib")
 @pytest.mark.parametrize("return_as", ["generator", "generator_unordered"])
 def test_generators(return_as):
     results = Parallel(return_as=return_as)(delayed(square)(n) for n in range(100))
@@ -125,6 +128,7 @@ def test_a_generator_that_is_dropped(tmp_path):
     assert Parallel()(delayed(square)(n) for n in range(5)) == [0, 1, 4, 9, 16]
 
 
+@pytest.mark.api("util.joblib")
 @pytest.mark.parametrize("return_as", ["list", "generator", "generator_unordered"])
 def test_an_exception_is_the_one_that_was_raised(return_as):
     with pytest.raises(ZeroDivisionError) as caught:

@@ -96,6 +96,7 @@ def assert_gone(pids, directory=None):
         poll("the directory is gone", lambda: not Path(directory).exists())
 
 
+@pytest.mark.api("failure.driver")
 @pytest.mark.chaos
 @pytest.mark.parametrize("doing", DOING)
 def test_nothing_is_left_of_a_driver_that_is_killed(doing):
@@ -110,6 +111,7 @@ def test_nothing_is_left_of_a_driver_that_is_killed(doing):
         assert_gone(pids, directory)
 
 
+@pytest.mark.api("failure.driver")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT], ids=str)
 def test_nothing_is_left_of_a_driver_that_ends_by_a_signal(number):
     code = HEAD + "context = weft.init(num_cpus=2); refs = [sleeps.remote() for _ in range(3)]" + READY
@@ -166,6 +168,7 @@ for line in sys.stdin:
         assert ask(two, "c") == f"c {1 << 20}\n"
 
 
+@pytest.mark.api("shutdown", "failure.driver")
 @pytest.mark.parametrize(
     ("ending", "status"),
     [
@@ -259,6 +262,7 @@ def test_idle_workers_that_are_killed_are_replaced(weft_session):
         assert not victims & set(weft.get([pid.remote() for _ in range(10)], timeout=WAIT))
 
 
+@pytest.mark.api("shutdown")
 def test_shutdown_with_work_in_flight(nothing_left):
     """Running and queued tasks, actors, streams of results, a thread in `get`: all end, and a new session works."""
 

@@ -58,10 +58,12 @@ class Counter:
         return context.get_actor_id(), context.get_task_name(), context.current_actor
 
 
+@pytest.mark.api("own.local_mode")
 def test_tasks_run_on_the_calling_thread():
     assert weft.get(here.remote()) == (os.getpid(), threading.get_ident())
 
 
+@pytest.mark.api("own.local_mode")
 def test_a_breakpoint_works(monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "breakpointhook", lambda: seen.append(sys._getframe(1).f_code.co_name))
@@ -75,6 +77,7 @@ def test_a_breakpoint_works(monkeypatch):
     assert seen == ["stops"]
 
 
+@pytest.mark.api("own.local_mode")
 def test_values_are_pickled_as_otherwise():
     value = {"list": [1]}
     back = weft.get(identity.remote(value))
@@ -87,6 +90,7 @@ def test_values_are_pickled_as_otherwise():
         identity.remote(threading.Lock())
 
 
+@pytest.mark.api("own.local_mode")
 def test_errors_are_the_same():
     @weft.remote
     def fail(ref):
@@ -122,6 +126,7 @@ def test_a_task_that_fails_is_retried(tmp_path):
     assert weft.get(flaky.remote(tmp_path / "attempts")) == 3
 
 
+@pytest.mark.api("own.local_mode")
 def test_actors():
     counter = Counter.remote(5)
     assert weft.get([counter.add.remote() for _ in range(3)]) == [6, 7, 8]

@@ -431,6 +431,7 @@ print(modes == {0o700})
     assert "True\n" in done.stdout
 
 
+@pytest.mark.api("init.logging")
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_lines_can_be_kept_from_the_terminal(how):
     options = "dict(log_to_driver=False)" if how == "argument" else "dict()"
@@ -439,6 +440,7 @@ def test_lines_can_be_kept_from_the_terminal(how):
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.api("init.logging")
 def test_the_argument_wins_over_the_environment():
     done = run(FILES, "dict(log_to_driver=True)", env=os.environ | {"WEFT_LOG_TO_DRIVER": "0"})
     assert done.stdout.count("line") == 20

@@ -19,6 +19,7 @@ def values():
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
+@pytest.mark.api("metrics")
 def test_counters_of_all_processes_add_up(shared_session):
     counter = Counter("add_up_total", description="Things", tag_keys=("kind",))
 
@@ -82,6 +83,7 @@ def test_a_report_comes_by_itself(shared_session):
     assert values()["by_itself_total"] == 1
 
 
+@pytest.mark.api("metrics")
 def test_gauges_belong_to_their_process(shared_session):
     @weft.remote
     class Level:
@@ -97,6 +99,7 @@ def test_gauges_belong_to_their_process(shared_session):
     assert shown[f'level{{WorkerId="{second}"}}'] == 8
 
 
+@pytest.mark.api("metrics")
 def test_histograms_count_what_is_at_most_a_boundary(shared_session):
     seconds = Histogram("seconds", boundaries=[0.1, 1, 10], tag_keys=("op",))
 
@@ -129,6 +132,7 @@ def test_default_tags_and_info(shared_session):
     assert Histogram("defaults_seconds", boundaries=[1]).info["boundaries"] == [1.0]
 
 
+@pytest.mark.api("metrics")
 def test_the_engine_has_metrics_of_its_own(shared_session):
     @weft.remote(max_retries=0)
     def fails():

@@ -112,6 +112,7 @@ class NotThere:
         raise LookupError("the iterable broke")
 
 
+@pytest.mark.api("util.multiprocessing")
 class TestApply:
     def test_arguments(self, pool):
         assert pool.apply(power, (3,)) == 3
@@ -196,6 +197,7 @@ class TestApply:
         assert results == {t: [t**n for n in range(20)] + [n * n for n in range(50)] for t in range(4)}
 
 
+@pytest.mark.api("util.multiprocessing")
 class TestMap:
     @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 1000])
     @pytest.mark.parametrize("chunksize", [None, 1, 3, 10_000])
@@ -271,6 +273,7 @@ def call(function, argument):
     return function(argument)
 
 
+@pytest.mark.api("util.multiprocessing")
 class TestImap:
     @pytest.mark.parametrize("chunksize", [1, 3, 100])
     def test_results_in_order(self, pool, chunksize):
@@ -361,6 +364,7 @@ def square_after(number):
     return number * number + 1
 
 
+@pytest.mark.api("util.multiprocessing")
 class TestWorkers:
     def test_an_initializer(self, make_pool):
         pool = make_pool(2, initializer=set_word, initargs=("hello",))
@@ -402,6 +406,7 @@ def meet_all(mine, names):
     return os.getpid()
 
 
+@pytest.mark.api("util.multiprocessing")
 class TestEnd:
     def test_close_and_join(self, make_pool):
         pool = make_pool(2)
@@ -831,6 +836,7 @@ def test_a_program_that_does_not_close_its_pool():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.api("util.multiprocessing")
 class TestJoinableQueue:
     def test_join_waits_for_what_is_not_done(self, shared_session):
         queue = JoinableQueue()

@@ -76,6 +76,7 @@ def cells(html):
     return dict(found)
 
 
+@pytest.mark.api("own.notebooks")
 @pytest.mark.usefixtures("shared_session")
 class TestLooks:
     def test_a_session(self, shared_session):
@@ -150,6 +151,7 @@ def test_looks_after_the_session():
         assert "of a session that has ended" in line
 
 
+@pytest.mark.api("own.notebooks")
 def test_lines_go_to_the_cell_that_ran_last(kernel):
     done = run_driver(
         HEAD
@@ -255,6 +257,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 
+@pytest.mark.api("own.notebooks")
 def test_an_interrupted_wait_cancels_in_a_notebook(kernel):
     done = run_driver(
         HEAD

@@ -202,6 +202,7 @@ RICH = [
 ]
 
 
+@pytest.mark.api("put")
 @pytest.mark.parametrize("value", PLAIN + RICH, ids=lambda v: type(v).__name__)
 def test_values_come_back_equal_and_of_the_same_class(value):
     for back in there_and_back(value):
@@ -299,6 +300,7 @@ def test_recursive_closures_travel():
     assert weft.get(weft.remote(factorial).remote(10), timeout=WAIT) == 3_628_800
 
 
+@pytest.mark.api("put")
 def test_put_stores_a_copy():
     value = [1]
     ref = weft.put(value)
@@ -308,6 +310,7 @@ def test_put_stores_a_copy():
     assert weft.get(ref) == [1]
 
 
+@pytest.mark.api("put")
 def test_put_of_an_array_stores_a_copy():
     source = np.zeros(LARGE, dtype=np.uint8)
     ref = weft.put(source)
@@ -343,6 +346,7 @@ def test_numpy_arrays(name):
         assert (back == value).all()
 
 
+@pytest.mark.api("values.zero_copy")
 def test_large_arrays_are_read_only_views():
     ref = weft.put(np.zeros(LARGE))
     view = weft.get(ref)
@@ -355,6 +359,7 @@ def test_large_arrays_are_read_only_views():
     assert not weft.get(ref).any()
 
 
+@pytest.mark.api("values.zero_copy")
 def test_views_share_one_copy():
     ref = weft.put(np.arange(LARGE))
     first, second = weft.get(ref), weft.get(ref)
@@ -363,6 +368,7 @@ def test_views_share_one_copy():
     assert first.ctypes.data % 64 == 0
 
 
+@pytest.mark.api("values.zero_copy")
 def test_a_view_lies_in_the_shared_memory_of_the_node():
     address = weft.get(weft.put(np.arange(LARGE))).ctypes.data
     spans = [line.split()[0].split("-") for line in memfds_of("self")]
@@ -433,6 +439,7 @@ def test_memory_of_dropped_results_is_used_again():
         assert weft.get(make.remote(total // 8), timeout=WAIT).nbytes == total // 8
 
 
+@pytest.mark.api("values.zero_copy")
 def test_pickle_5_buffers_are_not_copied():
     class Buffered:
         def __init__(self, data):
@@ -468,6 +475,7 @@ def test_memoryview_of_a_mapping_is_refused_by_name():
         weft.put({"region": region})
 
 
+@pytest.mark.api("task.arguments", "ref.travel")
 def test_refs_inside_values():
     inner = weft.put("inner")
     outer = weft.put({"ref": inner, "list": [inner, inner]})
@@ -477,6 +485,7 @@ def test_refs_inside_values():
     assert weft.get(back["ref"]) == "inner"
 
 
+@pytest.mark.api("ref.travel")
 def test_a_ref_inside_an_object_keeps_its_object():
     outer = weft.put([weft.put(np.ones(LARGE))])
     gc.collect()
@@ -485,6 +494,7 @@ def test_a_ref_inside_an_object_keeps_its_object():
     assert weft.get(weft.get(outer)[0]).sum() == LARGE
 
 
+@pytest.mark.api("ref.travel")
 def test_a_ref_inside_a_result_keeps_its_object():
     @weft.remote
     def make():
@@ -508,6 +518,7 @@ def test_refs_nested_through_many_levels():
     assert weft.get(ref) == "core"
 
 
+@pytest.mark.api("ref.travel")
 def test_a_borrowed_ref_is_passed_on():
     @weft.remote
     def last(box):
@@ -521,6 +532,7 @@ def test_a_borrowed_ref_is_passed_on():
         assert weft.get(middle.remote([weft.put(value)]), timeout=WAIT) == value
 
 
+@pytest.mark.api("ref.travel")
 def test_an_actor_keeps_a_borrowed_ref():
     @weft.remote
     class Shelf:
@@ -539,6 +551,7 @@ def test_an_actor_keeps_a_borrowed_ref():
         assert weft.get(shelf.read.remote(), timeout=WAIT) == value
 
 
+@pytest.mark.api("task.closures")
 def test_a_ref_captured_by_a_function():
     small, large = weft.put("small"), weft.put(np.ones(LARGE))
 
@@ -549,6 +562,7 @@ def test_a_ref_captured_by_a_function():
     assert weft.get([f.remote(), f.remote()], timeout=WAIT) == [("small", LARGE)] * 2
 
 
+@pytest.mark.api("task.closures")
 def test_a_captured_ref_lives_as_long_as_the_function():
     ref = weft.put(np.ones(LARGE))
 
@@ -575,6 +589,7 @@ def test_a_pending_ref_travels_inside_a_value():
     assert weft.get(boxed.remote([weft.get(box)[0]]), timeout=WAIT) == "late"
 
 
+@pytest.mark.api("ref.out_of_band")
 def test_out_of_band_pickle_of_a_ref():
     ref = weft.put("pinned")
     data = pickle.dumps(ref)
@@ -585,11 +600,13 @@ def test_out_of_band_pickle_of_a_ref():
     assert weft.get(pickle.loads(data)) == "pinned"
 
 
+@pytest.mark.api("put")
 def test_put_of_a_ref_is_refused():
     with pytest.raises(TypeError, match="ObjectRef"):
         weft.put(weft.put(1))
 
 
+@pytest.mark.api("ref.identity", "ref.equality", "ref.owner_address")
 def test_identity_of_refs():
     one, two = weft.put(1), weft.put(1)
     same = weft.get(weft.put([one]))[0]
@@ -606,6 +623,7 @@ def test_identity_of_refs():
     assert len(one.binary()) == weft.ObjectRef.size()
 
 
+@pytest.mark.api("ref.identity")
 def test_refs_of_one_task_have_its_task_id():
     first, second = identity.options(num_returns=2).remote((1, 2))
     assert first.task_id() == second.task_id() != identity.remote(1).task_id()
@@ -653,6 +671,7 @@ def test_ten_thousand_refs_in_one_object():
 # --- copies to change -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("own.copy")
 @pytest.mark.parametrize("length", [3, 1_000_000], ids=["small", "large"])
 def test_a_copy_can_be_changed_and_the_object_stays(length):
     ref = weft.put({"a": np.zeros(length), "b": np.ones(length)})
@@ -667,6 +686,7 @@ def test_a_copy_can_be_changed_and_the_object_stays(length):
     assert mine["b"][0] == 1
 
 
+@pytest.mark.api("own.copy")
 def test_copies_of_a_list():
     refs = [weft.put(np.full(100_000, i)) for i in range(3)]
     for i, mine in enumerate(weft.get(refs, copy=True)):
@@ -674,6 +694,7 @@ def test_copies_of_a_list():
         assert (mine == i + 1).all()
 
 
+@pytest.mark.api("own.copy")
 def test_a_copy_outlives_its_reference():
     ref = weft.put(np.arange(1_000_000))
     mine = weft.get(ref, copy=True)
@@ -686,6 +707,7 @@ def test_a_copy_outlives_its_reference():
     assert (mine[1:] == np.arange(1, 1_000_000)).all()
 
 
+@pytest.mark.api("own.take")
 def test_take_moves_the_last_reference():
     @weft.remote
     def zeros():
@@ -705,6 +727,7 @@ def test_take_moves_the_last_reference():
     assert (mine == 3).all()
 
 
+@pytest.mark.api("own.take")
 def test_take_copies_what_others_may_read():
     ref = weft.put(np.zeros(1_000_000))
     view = weft.get(ref)
@@ -747,6 +770,7 @@ def test_take_of_an_error_and_of_other_things():
 # --- references by id -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("ref.from", "ref.call_site")
 def test_references_by_id():
     ref = weft.put([1, 2])
     keep = weft.put([ref])
@@ -778,6 +802,7 @@ def test_wrong_ids_are_refused(text):
 # --- giving objects up ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("values.free")
 def test_freed_objects_cannot_be_read_and_give_their_memory_back():
     run_driver("""
         import numpy, pytest, weft
@@ -816,6 +841,7 @@ def test_a_freed_object_that_others_read_stays_for_them():
     assert weft.get(read.remote(outer), timeout=WAIT) == 0.0
 
 
+@pytest.mark.api("values.locations")
 def test_locations():
     small, large = weft.put(1), weft.put(np.zeros(1_000_000))
     found = weft.experimental.get_object_locations([small, large])
@@ -825,6 +851,7 @@ def test_locations():
     assert found[small]["node_ids"] == []
 
 
+@pytest.mark.api("ref.out_of_band")
 def test_pickling_references_outside_of_weft_can_be_forbidden():
     done = run_driver(
         """

@@ -204,6 +204,7 @@ def test_every_option_has_a_value_that_is_refused():
     assert {name for name, _ in REFUSED} == {name for _, name in PAIRS}
 
 
+@pytest.mark.api("task.runtime_env", "task.placement_group", "task.label_selector", "scheduling_strategies")
 @pytest.mark.parametrize(
     ("name", "value", "feature"),
     [
@@ -219,6 +220,7 @@ def test_features_of_later_versions_are_named(name, value, feature):
     assert f"this version of weft does not have {feature} yet; give " in text
 
 
+@pytest.mark.api("task.resources")
 @pytest.mark.parametrize(
     ("key", "instead"),
     [("CPU", "use num_cpus"), ("GPU", "use num_gpus"), ("memory", "use memory"), ("object_store_memory", "weft.init")],
@@ -231,6 +233,7 @@ def test_the_part_of_a_dict_that_is_wrong_is_named():
     assert refusal("task", {"resources": {"good": 1, "bad": -1}}).startswith("resources['bad']=-1 (int)")
 
 
+@pytest.mark.api("task.invalid_option")
 @pytest.mark.parametrize(
     ("kind", "name", "parts"),
     [

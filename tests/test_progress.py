@@ -34,6 +34,7 @@ def square(n):
 """
 
 
+@pytest.mark.api("own.progress")
 @pytest.mark.usefixtures("shared_session")
 class TestInThisProcess:
     """The driver's standard error is captured here: no terminal."""
@@ -115,6 +116,7 @@ class TestInThisProcess:
             len(tqdm(disable=True))
 
 
+@pytest.mark.api("own.progress")
 def test_in_a_pipe_there_are_lines():
     done = run_driver(
         HEAD
@@ -166,6 +168,7 @@ weft.shutdown()
     assert len(screen) == 24
 
 
+@pytest.mark.api("own.progress")
 def test_bars_of_workers_and_driver_stand_below_each_other(tmp_path):
     code = """
 @weft.remote
@@ -262,6 +265,7 @@ def draws(path, leave=True):
 """
 
 
+@pytest.mark.api("own.bars")
 def test_bars_of_other_libraries_in_a_pipe(tmp_path):
     (tmp_path / "go").touch()
     done = run_driver(
@@ -278,6 +282,7 @@ weft.shutdown()
     assert re.fullmatch(rf"({prefix}half\n){{3}}", done.stdout), done.stdout
 
 
+@pytest.mark.api("own.bars")
 def test_bars_of_other_libraries_on_a_terminal(tmp_path):
     code = """
 weft.get(draws.remote(sys.argv[1]))
@@ -312,6 +317,7 @@ weft.shutdown()
     assert lines[3:5] == ["\x1ebar:{no json", "\x1ebar:[1]"]
 
 
+@pytest.mark.api("own.bars")
 def test_rich_in_a_task():
     pytest.importorskip("rich")
     done = run_driver(
@@ -334,6 +340,7 @@ weft.shutdown()
     assert not re.search(r"\r|\x1b\[[0-9;?]*[^0-9;?m]", done.stderr)
 
 
+@pytest.mark.api("own.progress")
 def test_actors_have_bars(tmp_path):
     code = """
 @weft.remote

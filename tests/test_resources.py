@@ -75,6 +75,7 @@ def runs(tmp_path):
     runs.end()
 
 
+@pytest.mark.api("cluster_resources")
 def test_totals():
     total = weft.cluster_resources()
     assert total["CPU"] == CPUS
@@ -87,6 +88,7 @@ def test_totals():
     assert len([name for name in total if name.startswith("node:")]) == 2
 
 
+@pytest.mark.api("nodes")
 def test_nodes_agree():
     (node,) = weft.nodes()
     assert node["Alive"]
@@ -94,6 +96,7 @@ def test_nodes_agree():
     assert node["NodeID"] == weft.get_runtime_context().get_node_id()
 
 
+@pytest.mark.api("cluster_resources", "task.resources")
 @pytest.mark.parametrize(
     ("options", "name", "used"),
     [
@@ -126,6 +129,7 @@ def test_no_more_run_than_there_are_cpus(runs):
     assert all(mark.exists() for mark in marks)
 
 
+@pytest.mark.api("task.resources")
 def test_fractions_share_a_cpu(runs):
     marks = [runs.start(num_cpus=0.5) for _ in range(2 * CPUS)]
     poll("all run", lambda: all(mark.exists() for mark in marks))
@@ -138,6 +142,7 @@ def test_small_fractions_add_up_exactly(runs):
     poll("they are counted", lambda: available("tape") == pytest.approx(1.2))
 
 
+@pytest.mark.api("task.resources")
 def test_custom_resources_bound_what_runs(runs):
     marks = [runs.start(num_cpus=0, resources={"tape": 1}) for _ in range(3)]
     poll("two run", lambda: sum(mark.exists() for mark in marks) == 2)
@@ -165,6 +170,7 @@ def test_a_task_sees_what_it_was_given():
     assert found["tape"] == 1
 
 
+@pytest.mark.api("task.resources")
 def test_a_blocked_task_gives_its_cpu_back():
     """Each of these tasks needs a CPU while its parents wait: many more than there are CPUs."""
 
@@ -210,6 +216,7 @@ def test_a_blocked_task_keeps_its_custom_resources(runs):
     weft.get(ref, timeout=WAIT)
 
 
+@pytest.mark.api("actor.resources")
 def test_an_actor_without_num_cpus_holds_none():
     @weft.remote
     class Idle:
@@ -221,6 +228,7 @@ def test_an_actor_without_num_cpus_holds_none():
     poll("its CPU is free again", lambda: available("CPU") == CPUS)
 
 
+@pytest.mark.api("actor.resources")
 def test_an_actor_with_resources_holds_them_for_life():
     @weft.remote(num_cpus=2, resources={"tape": 1})
     class Holder:
@@ -235,6 +243,7 @@ def test_an_actor_with_resources_holds_them_for_life():
     poll("all is free again", lambda: available("CPU") == CPUS and available("tape") == 2)
 
 
+@pytest.mark.api("actor.resources")
 def test_resources_of_a_killed_actor_are_free_again():
     @weft.remote(num_cpus=CPUS)
     class Greedy:
@@ -272,6 +281,7 @@ def devices(ready=None, gate=None):
     return weft.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
+@pytest.mark.api("get_gpu_ids")
 def test_a_gpu_task_sees_its_device():
     ids, visible = weft.get(devices.options(num_gpus=1).remote(), timeout=WAIT)
     assert len(ids) == 1
@@ -280,12 +290,14 @@ def test_a_gpu_task_sees_its_device():
     assert len(weft.get(context.remote(), timeout=WAIT)["GPU"]) == 1
 
 
+@pytest.mark.api("get_gpu_ids")
 def test_a_task_with_several_gpus():
     ids, visible = weft.get(devices.options(num_gpus=3).remote(), timeout=WAIT)
     assert len(set(ids)) == 3
     assert visible == ",".join(map(str, ids))
 
 
+@pytest.mark.api("get_gpu_ids")
 def test_a_task_without_gpus_sees_none():
     """Also on a worker that has run a task with GPUs before."""
     weft.get([devices.options(num_gpus=1).remote() for _ in range(8)], timeout=WAIT)
@@ -294,6 +306,7 @@ def test_a_task_without_gpus_sees_none():
         assert not visible
 
 
+@pytest.mark.api("task.resources")
 def test_gpus_of_tasks_at_the_same_time_are_distinct(tmp_path):
     gate = tmp_path / "gate"
     marks = [tmp_path / str(n) for n in range(4)]
@@ -313,6 +326,7 @@ def test_fractions_share_a_gpu(tmp_path):
     assert sorted(used) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.api("actor.resources")
 def test_a_gpu_actor_keeps_its_device():
     @weft.remote(num_gpus=1)
     class OnGpu:

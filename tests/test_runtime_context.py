@@ -57,6 +57,7 @@ def is_hex(text):
     return isinstance(text, str) and len(bytes.fromhex(text)) > 0
 
 
+@pytest.mark.api("get_runtime_context", "context.ids")
 def test_in_the_driver():
     here = facts()
     assert is_hex(here["job"])
@@ -68,6 +69,7 @@ def test_in_the_driver():
     assert facts() == here
 
 
+@pytest.mark.api("get_runtime_context", "context.ids", "context.get")
 def test_in_a_task():
     here, there = facts(), weft.get(in_task.remote(), timeout=WAIT)
     for same in ("job", "node", "namespace"):
@@ -80,6 +82,7 @@ def test_in_a_task():
     assert there["group"] is None
 
 
+@pytest.mark.api("context.ids")
 def test_task_ids_are_those_of_the_refs():
     refs = [in_task.remote() for _ in range(20)]
     inside = [found["task"] for found in weft.get(refs, timeout=WAIT)]
@@ -87,11 +90,13 @@ def test_task_ids_are_those_of_the_refs():
     assert len(set(inside)) == 20
 
 
+@pytest.mark.api("context.ids")
 def test_worker_ids_belong_to_processes():
     seen = {(found["worker"], found["pid"]) for found in weft.get([in_task.remote() for _ in range(50)], timeout=WAIT)}
     assert len({worker for worker, _ in seen}) == len({pid for _, pid in seen}) == len(seen)
 
 
+@pytest.mark.api("task.name", "context.names")
 def test_names_of_tasks():
     plain = weft.get(in_task.remote(), timeout=WAIT)
     named = weft.get(in_task.options(name="another name").remote(), timeout=WAIT)
@@ -126,6 +131,7 @@ def test_a_thread_of_a_task_can_ask():
         assert in_thread[same] == in_main[same]
 
 
+@pytest.mark.api("context.ids")
 @pytest.mark.parametrize("cls", [Asked, AsyncAsked], ids=["sync", "async"])
 def test_in_an_actor(cls):
     actor = cls.remote()
@@ -144,11 +150,13 @@ def test_the_task_id_in_an_actor_is_that_of_the_ref():
     assert weft.get(ref, timeout=WAIT)["task"] == ref.task_id()
 
 
+@pytest.mark.api("context.names")
 def test_the_name_of_an_actor():
     actor = Asked.options(name="a name to ask for").remote()
     assert weft.get(actor.facts.remote(), timeout=WAIT)["actor_name"] == "a name to ask for"
 
 
+@pytest.mark.api("method.name")
 def test_the_name_of_a_call():
     actor = Asked.remote()
     assert weft.get(actor.facts.options(name="this call").remote(), timeout=WAIT)["name"] == "this call"
@@ -167,6 +175,7 @@ def test_the_constructor_has_the_actors_id():
     assert weft.get(actor.read.remote(), timeout=WAIT) == actor._actor_id
 
 
+@pytest.mark.api("context.actor")
 def test_an_actor_gets_a_handle_on_itself():
     actor = Asked.remote()
     itself = weft.get(actor.itself.remote(), timeout=WAIT)
@@ -183,6 +192,7 @@ def test_a_task_of_an_actor_is_not_in_the_actor():
     assert weft.get(Asks.remote().ask.remote(), timeout=WAIT)["actor"] is None
 
 
+@pytest.mark.api("context.get")
 def test_all_of_it_as_a_dict():
     @weft.remote
     def everything():
@@ -198,6 +208,7 @@ def test_all_of_it_as_a_dict():
     assert there["task_id"] == ref.task_id()
 
 
+@pytest.mark.api("context.reconstructed")
 def test_an_actor_is_not_reconstructed():
     @weft.remote
     class Fresh:
@@ -208,6 +219,7 @@ def test_an_actor_is_not_reconstructed():
     assert read is False, "a property, as in Ray"
 
 
+@pytest.mark.api("context.resources")
 def test_assigned_resources():
     @weft.remote(num_cpus=0.5, memory=1000)
     def held():
@@ -216,6 +228,7 @@ def test_assigned_resources():
     assert weft.get(held.remote(), timeout=WAIT) == {"CPU": 0.5, "memory": 1000}
 
 
+@pytest.mark.api("get_gpu_ids", "context.resources")
 def test_accelerators_without_any():
     @weft.remote
     def seen():
@@ -226,6 +239,7 @@ def test_accelerators_without_any():
     assert accelerators["GPU"] == []
 
 
+@pytest.mark.api("context.canceled")
 def test_a_cancelled_call_of_an_actor_can_be_seen(tmp_path):
     @weft.remote
     class Patient:
@@ -249,6 +263,7 @@ def test_a_cancelled_call_of_an_actor_can_be_seen(tmp_path):
     assert weft.get(patient.is_canceled.remote(), timeout=WAIT) is False
 
 
+@pytest.mark.api("context.names")
 def test_the_namespace_of_init_and_the_start_on_first_use():
     done = run_driver("""
         import weft
@@ -265,6 +280,7 @@ def test_the_namespace_of_init_and_the_start_on_first_use():
     assert done.stdout.split() == ["rooms", "rooms", "True", "True"]
 
 
+@pytest.mark.api("context.resources", "context.node", "context.session")
 def test_the_lesser_members():
     @weft.remote(num_cpus=0.5)
     def facts():
@@ -281,6 +297,7 @@ def test_the_lesser_members():
     assert context.get_temp_dir().endswith(context.get_session_name())
 
 
+@pytest.mark.api("logging_config")
 @pytest.mark.parametrize("name", ["client", "LoggingConfig", "Language", "java_function", "tune"])
 def test_names_of_ray_that_do_not_exist_yet_say_so(name):
     with pytest.raises(AttributeError, match=f"weft.{name}: this version of weft does not have "):

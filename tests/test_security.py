@@ -74,6 +74,7 @@ def socket_inodes(pid):
     return found
 
 
+@pytest.mark.api("own.closed")
 def test_no_process_has_an_internet_socket():
     actor = Actor.remote()
     weft.get([actor.pid.remote(), identity.remote(1)], timeout=WAIT)
@@ -87,6 +88,7 @@ def test_no_process_has_an_internet_socket():
                 assert not inodes & used, (pid, table)
 
 
+@pytest.mark.api("own.closed")
 def test_listening_sockets_lie_in_the_private_directory(directory):
     """No abstract name either: those have no mode."""
     ours = set().union(*(socket_inodes(pid) for pid in processes()))
@@ -100,6 +102,7 @@ def test_listening_sockets_lie_in_the_private_directory(directory):
     assert all(path.startswith(f"{directory}/") for path in listening)
 
 
+@pytest.mark.api("own.closed")
 def test_modes(directory):
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "logs").stat().st_mode) == 0o700

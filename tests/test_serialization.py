@@ -47,6 +47,7 @@ def remote(function):
     return weft.remote(function)
 
 
+@pytest.mark.api("values.serializers")
 def test_put_arguments_returns_and_closures():
     with registered():
         assert get(weft.put(Account(1))).balance == 1
@@ -105,6 +106,7 @@ def test_without_it_the_culprit_is_named():
         weft.put(Account(1))
 
 
+@pytest.mark.api("values.serializers")
 def test_deregister():
     with registered():
         ref = weft.put(Account(6))
@@ -154,6 +156,7 @@ def test_a_serializer_that_fails():
         get(weft.put(Account(1)))
 
 
+@pytest.mark.api("values.serializers")
 def test_register_refuses():
     with pytest.raises(TypeError, match="takes a class, not Account"):
         register_serializer(Account(1), serializer=str, deserializer=str)
@@ -197,12 +200,14 @@ def inspect(value, **options):
     return out.getvalue(), sorted(failures, key=lambda failure: failure.name)
 
 
+@pytest.mark.api("values.inspect")
 def test_inspect_what_is_fine(capsys):
     assert inspect_serializability([1, lambda: 2], name="values") == (True, set())
     assert capsys.readouterr().out == "values: can be pickled\n"
     assert inspect(weft.put(1))[1] == []
 
 
+@pytest.mark.api("values.inspect")
 def test_inspect_finds_all_culprits():
     lock, other = threading.Lock(), threading.Lock()
 
@@ -218,6 +223,7 @@ def test_inspect_finds_all_culprits():
     assert text.count("what to do: Make the lock inside") == 2
 
 
+@pytest.mark.api("values.inspect")
 def test_inspect_draws_a_tree():
     text, _ = inspect({"a": {"b": threading.Lock()}, "c": threading.Lock()}, name="state")
     assert text.splitlines() == [
@@ -287,6 +293,7 @@ def test_inspect_refuses(depth):
         inspect_serializability(1, depth=depth)
 
 
+@pytest.mark.api("values.cloudpickle")
 def test_cloudpickle_under_our_name():
     from weft import cloudpickle
 

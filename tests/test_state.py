@@ -64,6 +64,7 @@ def gate(tmp_path):
     path.touch()
 
 
+@pytest.mark.api("state.list")
 def test_a_finished_task_has_its_times(shared_session):
     before = time.time() * 1000
     ref = passes.options(name="shown").remote(1)
@@ -151,6 +152,7 @@ def test_tasks_of_tasks_name_their_parent(shared_session):
     assert task.owner_id != weft.get_runtime_context().get_worker_id()
 
 
+@pytest.mark.api("task.enable_task_events")
 def test_a_task_that_does_not_want_it_is_not_recorded(shared_session):
     silent = passes.options(enable_task_events=False)
     ref = silent.remote(1)
@@ -158,6 +160,7 @@ def test_a_task_that_does_not_want_it_is_not_recorded(shared_session):
     assert by_task(ref) is None
 
 
+@pytest.mark.api("method.enable_task_events")
 def test_an_actor_whose_calls_are_not_recorded(shared_session):
     keeper = Keeper.options(enable_task_events=False).remote()
     silent = keeper.keep.remote(1)
@@ -167,6 +170,7 @@ def test_an_actor_whose_calls_are_not_recorded(shared_session):
     assert by_task(shown).state == "FINISHED"
 
 
+@pytest.mark.api("state.list", "state.get")
 def test_life_of_an_actor(shared_session, gate):
     slow = waits_for_file.remote(str(gate))
     unready = Keeper.remote(slow)
@@ -219,6 +223,7 @@ def test_an_actor_that_waits_for_resources(shared_session):
     del waiting
 
 
+@pytest.mark.api("state.list")
 def test_objects_and_why_they_are_kept(shared_session):
     ref = weft.put(bytes(KIB_200))
     keeper = Keeper.remote()
@@ -238,6 +243,7 @@ def test_objects_and_why_they_are_kept(shared_session):
     poll("it is freed", lambda: state.get_objects(identity) == [])
 
 
+@pytest.mark.api("state.list", "state.get")
 def test_one_node_and_one_job(shared_session):
     (node,) = state.list_nodes()
     assert (node.state, node.is_head_node, node.resources_total["CPU"]) == ("ALIVE", True, 2.0)
@@ -261,6 +267,7 @@ def test_a_worker_can_ask_too(shared_session):
     assert weft.get(asks.remote()) == "RUNNING"
 
 
+@pytest.mark.api("state.summarize")
 def test_summaries(shared_session):
     counted = passes.options(name="another name")
     weft.get([counted.remote(1) for _ in range(3)])
@@ -275,6 +282,7 @@ def test_summaries(shared_session):
     assert actors["summary"]["Keeper"]["state_counts"]["ALIVE"] >= 1
 
 
+@pytest.mark.api("state.list")
 def test_filters_and_limits(shared_session):
     name = "filtered"
     weft.get([passes.options(name=name).remote(1) for _ in range(5)])
@@ -317,6 +325,7 @@ def slices(trace, name):
     return [event for event in trace if event["ph"] == "X" and event["name"] == name]
 
 
+@pytest.mark.api("timeline")
 def test_the_timeline_has_every_task_and_its_phases(shared_session, gate, tmp_path):
     refs = [passes.options(name="traced").remote(bytes(KIB_200)) for _ in range(5)]
     weft.get(refs)

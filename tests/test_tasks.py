@@ -31,12 +31,14 @@ def pid():
     return os.getpid()
 
 
+@pytest.mark.api("task.remote")
 def test_a_task_returns_its_value():
     ref = add.remote(1, 2)
     assert isinstance(ref, weft.ObjectRef)
     assert weft.get(ref, timeout=WAIT) == 3
 
 
+@pytest.mark.api("task.remote")
 def test_a_task_runs_in_another_process():
     assert weft.get(pid.remote(), timeout=WAIT) != os.getpid()
 
@@ -45,6 +47,7 @@ def test_many_tasks_keep_their_order_in_get():
     assert weft.get([identity.remote(n) for n in range(3000)], timeout=WAIT) == list(range(3000))
 
 
+@pytest.mark.api("remote")
 def test_decorator_with_options():
     @weft.remote(num_cpus=0.5, max_retries=0)
     def f():
@@ -53,6 +56,7 @@ def test_decorator_with_options():
     assert weft.get(f.remote(), timeout=WAIT) == "f"
 
 
+@pytest.mark.api("remote")
 def test_remote_as_a_call():
     def f(x):
         return x + 1
@@ -61,6 +65,7 @@ def test_remote_as_a_call():
     assert weft.get(weft.remote(num_cpus=1)(f).remote(1), timeout=WAIT) == 2
 
 
+@pytest.mark.api("remote")
 @pytest.mark.parametrize(
     "make",
     [lambda: lambda x: x + 1, lambda: functools.partial(lambda a, b: a + b, 1), lambda: (1).__add__],
@@ -70,12 +75,14 @@ def test_any_callable_can_be_remote(make):
     assert weft.get(weft.remote(make()).remote(2), timeout=WAIT) == 3
 
 
+@pytest.mark.api("task.options")
 def test_options_returns_a_copy():
     other = add.options(num_cpus=0.1, name="sum")
     assert other is not add
     assert weft.get([other.remote(1, 2), add.remote(3, 4)], timeout=WAIT) == [3, 7]
 
 
+@pytest.mark.api("task.options")
 def test_name_and_docstring_stay():
     @weft.remote
     def documented():
@@ -85,18 +92,21 @@ def test_name_and_docstring_stay():
     assert documented.__doc__ == "What it does."
 
 
+@pytest.mark.api("task.function")
 def test_direct_call_is_refused():
     with pytest.raises(TypeError, match="remote"):
         add(1, 2)
     assert add._function(1, 2) == 3
 
 
+@pytest.mark.api("task._remote")
 def test_underscore_remote():
     assert weft.get(add._remote(args=[1, 2]), timeout=WAIT) == 3
     assert weft.get(add._remote([1], {"b": 5}, num_cpus=1), timeout=WAIT) == 6
     assert isinstance(weft.get(pid._remote(), timeout=WAIT), int)
 
 
+@pytest.mark.api("task.remote")
 def test_keyword_and_default_arguments():
     @weft.remote
     def f(a, /, b, c=3, *rest, d, e=5, **more):
@@ -124,6 +134,7 @@ def test_many_arguments():
     assert weft.get(count.remote(*range(500), **kwargs), timeout=WAIT) == sum(range(500)) + sum(range(300))
 
 
+@pytest.mark.api("task.arguments")
 def test_argument_refs_are_replaced_by_values():
     assert weft.get(add.remote(identity.remote(1), weft.put(2)), timeout=WAIT) == 3
     assert weft.get(add.remote(b=identity.remote("y"), a=weft.put("x")), timeout=WAIT) == "xy"
@@ -134,6 +145,7 @@ def test_the_same_ref_twice():
     assert weft.get(add.remote(ref, ref), timeout=WAIT) == [1, 1]
 
 
+@pytest.mark.api("task.arguments")
 def test_refs_in_containers_stay_refs():
     @weft.remote
     def f(box):
@@ -157,6 +169,7 @@ def test_a_tree_of_dependencies():
     assert weft.get(refs[0], timeout=WAIT) == sum(range(64))
 
 
+@pytest.mark.api("task.arguments")
 def test_a_task_does_not_start_before_its_arguments_are_there(tmp_path):
     gate = tmp_path / "gate"
 
@@ -194,6 +207,7 @@ def test_a_task_whose_ref_is_dropped_runs_nevertheless(tmp_path):
         time.sleep(0.01)
 
 
+@pytest.mark.api("task.num_returns")
 def test_several_returns():
     @weft.remote(num_returns=3)
     def three():
@@ -213,6 +227,7 @@ def test_several_returns_may_be_any_iterable_of_that_length():
     assert weft.get([second, first], timeout=WAIT) == ["b", "a"]
 
 
+@pytest.mark.api("task.num_returns")
 def test_no_returns():
     @weft.remote(num_returns=0)
     def none():
@@ -221,6 +236,7 @@ def test_no_returns():
     assert none.remote() is None
 
 
+@pytest.mark.api("task.num_returns")
 def test_num_returns_by_options():
     assert weft.get(identity.options(num_returns=2).remote((1, 2)), timeout=WAIT) == [1, 2]
 
@@ -267,6 +283,7 @@ def test_nested_tasks():
     assert weft.get(fib.remote(9), timeout=WAIT) == 34
 
 
+@pytest.mark.api("task.closures")
 def test_globals_and_closures_travel():
     base = {"x": 40}
 
@@ -324,6 +341,7 @@ def test_an_error_of_an_argument_reaches_the_task_that_needs_it():
     assert isinstance(caught.value, TaskError)
 
 
+@pytest.mark.api("task.max_retries")
 def test_user_errors_are_not_retried_by_default(tmp_path):
     marks = tmp_path / "marks"
 
@@ -338,6 +356,7 @@ def test_user_errors_are_not_retried_by_default(tmp_path):
     assert marks.read_text() == "x"
 
 
+@pytest.mark.api("task.retry_exceptions")
 @pytest.mark.parametrize("which", [True, [OSError, ValueError]], ids=["any", "listed"])
 def test_retry_exceptions(tmp_path, which):
     marks = tmp_path / "marks"
@@ -354,6 +373,7 @@ def test_retry_exceptions(tmp_path, which):
     assert marks.read_text() == "xxx"
 
 
+@pytest.mark.api("task.retry_exceptions")
 def test_retry_exceptions_ends_at_max_retries(tmp_path):
     marks = tmp_path / "marks"
 
@@ -368,6 +388,7 @@ def test_retry_exceptions_ends_at_max_retries(tmp_path):
     assert marks.read_text() == "xxx"
 
 
+@pytest.mark.api("task.retry_exceptions")
 def test_retry_exceptions_leaves_other_classes_alone(tmp_path):
     marks = tmp_path / "marks"
 
@@ -421,6 +442,7 @@ def test_an_async_function_is_refused():
         weft.remote(f)
 
 
+@pytest.mark.api("remote")
 @pytest.mark.parametrize("target", [3, "f", None], ids=repr)
 def test_only_functions_and_classes_can_be_remote(target):
     with pytest.raises(TypeError):

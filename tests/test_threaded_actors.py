@@ -58,12 +58,14 @@ class Meeting:
         return os.getpid()
 
 
+@pytest.mark.api("actor.max_concurrency", "actor.threaded")
 def test_as_many_calls_as_max_concurrency_run_at_a_time():
     meeting = Meeting.remote()
     idents = weft.get([meeting.join.remote() for _ in range(4)], timeout=WAIT)
     assert len(set(idents)) == 4
 
 
+@pytest.mark.api("actor.max_concurrency")
 def test_no_more_calls_than_max_concurrency_run_at_a_time():
     @weft.remote(max_concurrency=3)
     class Narrow:
@@ -85,10 +87,12 @@ def test_no_more_calls_than_max_concurrency_run_at_a_time():
     assert max(weft.get([narrow.enter.remote() for _ in range(30)], timeout=WAIT)) == 3
 
 
+@pytest.mark.api("actor.threaded")
 def test_the_constructor_runs_on_the_main_thread():
     assert weft.get(Meeting.remote().where.remote(), timeout=WAIT)
 
 
+@pytest.mark.api("actor.threaded")
 def test_state_is_shared():
     meeting = Meeting.remote()
     values = weft.get([meeting.add.remote() for _ in range(400)], timeout=WAIT)

@@ -43,6 +43,7 @@ class Counter(weft.TypedActor):
         return 2 * n
 
 
+@pytest.mark.api("own.typed_actors")
 def test_typed_actor_is_an_actor_like_any_other(weft_session):
     counter = weft.remote(Counter).remote(start=1)
     assert isinstance(counter, weft.ActorHandle)
@@ -56,6 +57,7 @@ def test_typed_actor_is_an_actor_like_any_other(weft_session):
         counter.ad.remote(1)
 
 
+@pytest.mark.api("method")
 def test_a_marked_method_stays_a_method():
     counter = Counter(1)
     assert counter.add(2, times=2) == 5
@@ -63,6 +65,7 @@ def test_a_marked_method_stays_a_method():
     assert Counter.add.__qualname__ == "Counter.add"
 
 
+@pytest.mark.api("own.typed_actors")
 def test_a_mark_refuses_what_is_no_method():
     with pytest.raises(TypeError, match="not options"):
         weft.method(3)
@@ -72,6 +75,7 @@ def test_a_mark_refuses_what_is_no_method():
         weft.method()
 
 
+@pytest.mark.api("actor.types", "own.typed_actors")
 def test_actor_proxy_is_a_handle_at_run_time():
     assert weft.ActorProxy is weft.ActorHandle
     assert weft.ActorProxy[Counter] == weft.ActorHandle[Counter]
@@ -85,6 +89,7 @@ def test_the_cases_hold_at_run_time_as_far_as_they_declare():
     assert isinstance(module.RemoteCounter, weft.ActorClass)
 
 
+@pytest.mark.api("own.typing")
 def test_checkers_see_every_public_name():
     """Both lists of the package's `__init__` have the same names."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
@@ -94,6 +99,7 @@ def test_checkers_see_every_public_name():
     assert seen == {*weft._HOMES, *weft._MODULES}
 
 
+@pytest.mark.api("own.typing")
 def test_the_package_says_that_it_is_typed():
     assert (PACKAGE / "py.typed").is_file()
     assert (PACKAGE / "_typing.pyi").is_file()

@@ -66,6 +66,7 @@ class Worker:
 # --- as_completed and map_unordered ----------------------------------------------------------------------------------
 
 
+@pytest.mark.api("util.iteration")
 def test_as_completed_yields_the_fast_before_the_slow(tmp_path):
     slow = wait_for_file.remote(str(tmp_path / "go"), "slow")
     results = as_completed([slow, double.remote(1), double.remote(2)])
@@ -74,6 +75,7 @@ def test_as_completed_yields_the_fast_before_the_slow(tmp_path):
     assert list(results) == ["slow"]
 
 
+@pytest.mark.api("util.iteration")
 def test_as_completed_can_yield_references():
     refs = [double.remote(number) for number in range(5)]
     assert set(as_completed(refs, yield_obj_refs=True)) == set(refs)
@@ -117,6 +119,7 @@ def test_sizes_that_are_none(size):
         map_unordered(double, [], backpressure_size=size)
 
 
+@pytest.mark.api("util.iteration")
 def test_map_unordered():
     assert sorted(map_unordered(double, range(250))) == list(range(0, 500, 2))
     assert list(map_unordered(double, [])) == []
@@ -125,6 +128,7 @@ def test_map_unordered():
     assert sorted(map_unordered(actor.double, range(3), chunk_size=1)) == [0, 2, 4]
 
 
+@pytest.mark.api("util.iteration")
 def test_map_unordered_takes_items_as_results_are_taken():
     taken = []
 
@@ -153,6 +157,7 @@ def pool():
     return ActorPool([Worker.options(num_cpus=0).remote() for _ in range(2)])
 
 
+@pytest.mark.api("util.actor_pool")
 def test_an_actor_pool_maps_in_order(pool, tmp_path):
     path = str(tmp_path / "go")
     results = pool.map(lambda actor, number: actor.slow_first.remote(number, path), range(4))
@@ -160,6 +165,7 @@ def test_an_actor_pool_maps_in_order(pool, tmp_path):
     assert list(results) == [0, 1, 2, 3]
 
 
+@pytest.mark.api("util.actor_pool")
 def test_an_actor_pool_maps_out_of_order(pool, tmp_path):
     path = tmp_path / "go"
     results = pool.map_unordered(lambda actor, number: actor.slow_first.remote(number, str(path)), range(4))
@@ -168,6 +174,7 @@ def test_an_actor_pool_maps_out_of_order(pool, tmp_path):
     assert list(results) == [0]
 
 
+@pytest.mark.api("util.actor_pool")
 def test_submit_and_get_next(pool):
     assert not pool.has_next()
     with pytest.raises(StopIteration):
@@ -184,6 +191,7 @@ def test_submit_and_get_next(pool):
     assert not pool.has_next()
 
 
+@pytest.mark.api("util.actor_pool")
 def test_has_free_pop_and_push(pool, tmp_path):
     path = tmp_path / "go"
     pool.submit(lambda actor, n: actor.slow_first.remote(n, str(path)), 0)
@@ -201,6 +209,7 @@ def test_has_free_pop_and_push(pool, tmp_path):
     assert pool.get_next(timeout=WAIT) == 0
 
 
+@pytest.mark.api("util.actor_pool")
 def test_a_call_that_takes_too_long(pool, tmp_path):
     path = tmp_path / "go"
     pool.submit(lambda actor, n: actor.slow_first.remote(n, str(path)), 0)
@@ -261,6 +270,7 @@ def test_pools_of_nothing(actors):
 # --- Queue -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("util.queue")
 def test_a_queue_is_first_in_first_out():
     queue = Queue()
     for number in range(5):
@@ -272,6 +282,7 @@ def test_a_queue_is_first_in_first_out():
     assert queue.empty()
 
 
+@pytest.mark.api("util.queue")
 def test_a_bounded_queue():
     queue = Queue(maxsize=2)
     queue.put_nowait(1)
@@ -286,6 +297,7 @@ def test_a_bounded_queue():
     assert queue.get_nowait_batch(2) == [2, 3]
 
 
+@pytest.mark.api("util.queue")
 def test_an_empty_queue():
     queue = Queue()
     for get in (queue.get_nowait, lambda: queue.get(block=False), lambda: queue.get(timeout=0.02)):
@@ -294,6 +306,7 @@ def test_an_empty_queue():
     assert Empty is stdlib_queue.Empty
 
 
+@pytest.mark.api("util.queue")
 def test_batches_are_all_or_nothing():
     queue = Queue(maxsize=3)
     queue.put_nowait_batch([1, 2])
@@ -321,6 +334,7 @@ def test_a_queue_between_tasks_and_a_thread():
     assert [item for item in items if item < 50] == list(range(50))
 
 
+@pytest.mark.api("util.queue")
 def test_a_queue_in_asyncio():
     queue = Queue(maxsize=1)
 
@@ -355,6 +369,7 @@ def test_what_a_queue_refuses():
     assert queue.get() == "still alive"
 
 
+@pytest.mark.api("util.queue")
 @pytest.mark.parametrize("force", [False, True])
 def test_shutdown_of_a_queue(force):
     queue = Queue()
@@ -365,6 +380,7 @@ def test_shutdown_of_a_queue(force):
     queue.shutdown()
 
 
+@pytest.mark.api("util.queue")
 def test_a_queue_with_options():
     queue = Queue(actor_options={"name": "the-queue", "num_cpus": 1})
     queue.put(1)
@@ -375,6 +391,7 @@ def test_a_queue_with_options():
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.api("util.named_actors")
 def test_list_named_actors():
     before = set(list_named_actors())
     here = Worker.options(name="here").remote()

@@ -40,6 +40,7 @@ def gates(tmp_path):
         path.touch()
 
 
+@pytest.mark.api("get")
 def test_get_of_a_list_keeps_its_order():
     refs = [identity.remote(n) for n in range(50)]
     assert weft.get(refs[::-1], timeout=WAIT) == list(range(50))[::-1]
@@ -66,6 +67,7 @@ def test_get_mixes_puts_results_and_large_values():
     assert weft.get(refs, timeout=WAIT) == [1, 2, large, large]
 
 
+@pytest.mark.api("get")
 @pytest.mark.parametrize("value", [1, "ref", None, {"a": 1}, iter([])], ids=lambda v: type(v).__name__)
 def test_get_of_something_else(value):
     with pytest.raises(ValueError, match="ObjectRef"):
@@ -82,6 +84,7 @@ def test_get_of_a_list_of_lists():
         weft.get([[weft.put(1)]])
 
 
+@pytest.mark.api("get", "errors.timeout")
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.05, -1], ids=str)
 def test_get_with_a_timeout_that_passes(gates, timeout):
     ref = when.remote(gates[0], "late")
@@ -98,6 +101,7 @@ def test_get_of_a_list_times_out_when_one_is_missing(gates):
         weft.get(refs, timeout=0.1)
 
 
+@pytest.mark.api("get")
 def test_timeout_0_gives_what_is_there():
     ref = identity.remote(1)
     weft.wait([ref], timeout=WAIT)
@@ -105,6 +109,7 @@ def test_timeout_0_gives_what_is_there():
     assert weft.get([ref, weft.put(2)], timeout=0) == [1, 2]
 
 
+@pytest.mark.api("get")
 @pytest.mark.parametrize("timeout", ["1", [], float("nan")], ids=str)
 def test_a_timeout_of_another_kind(gates, timeout):
     with pytest.raises((TypeError, ValueError)):
@@ -116,6 +121,7 @@ def test_a_huge_timeout():
     assert weft.get(identity.remote(1), timeout=float("inf")) == 1
 
 
+@pytest.mark.api("get")
 def test_an_error_in_a_list_is_raised():
     with pytest.raises(ValueError, match="second") as caught:
         weft.get([identity.remote(1), fails.remote("second")], timeout=WAIT)
@@ -137,6 +143,7 @@ def test_an_error_in_a_list_does_not_wait_for_the_rest(gates):
         weft.get(refs, timeout=0.2)
 
 
+@pytest.mark.api("wait")
 def test_wait_for_one(gates):
     refs = [when.remote(gate, n) for n, gate in enumerate(gates)]
     gates[2].touch()
@@ -145,6 +152,7 @@ def test_wait_for_one(gates):
     assert rest == [refs[0], refs[1], refs[3]]
 
 
+@pytest.mark.api("wait")
 def test_wait_keeps_the_order_of_the_list_not_of_completion(gates):
     refs = [when.remote(gate, n) for n, gate in enumerate(gates)]
     gates[3].touch()
@@ -165,6 +173,7 @@ def test_wait_gives_no_more_than_asked_for():
     assert weft.wait(refs, num_returns=2) == (refs[:2], refs[2:])
 
 
+@pytest.mark.api("wait")
 def test_wait_with_a_timeout_gives_what_is_ready(gates):
     refs = [when.remote(gates[0]), weft.put(1)]
     assert weft.wait(refs, num_returns=2, timeout=0.1) == ([refs[1]], [refs[0]])
@@ -188,6 +197,7 @@ def test_wait_of_an_empty_list():
         weft.wait([])
 
 
+@pytest.mark.api("wait")
 def test_wait_for_too_many():
     with pytest.raises(ValueError, match="num_returns"):
         weft.wait([weft.put(1)], num_returns=2)
@@ -199,12 +209,14 @@ def test_wait_for_none(number):
         weft.wait([weft.put(1)], num_returns=number)
 
 
+@pytest.mark.api("wait")
 def test_wait_with_a_repeated_ref():
     ref = weft.put(1)
     with pytest.raises(ValueError, match=r"twice|duplicate|once"):
         weft.wait([ref, weft.put(2), ref])
 
 
+@pytest.mark.api("wait")
 @pytest.mark.parametrize("kind", [lambda r: r, lambda r: {r}, lambda r: (r,)], ids=["ref", "set", "tuple"])
 def test_wait_takes_a_list(kind):
     with pytest.raises(TypeError, match="list"):
@@ -250,6 +262,7 @@ def test_get_inside_a_task_with_a_timeout(gates):
     assert weft.get(impatient.remote([when.remote(gates[0])]), timeout=WAIT) == "timed out"
 
 
+@pytest.mark.api("wait")
 def test_fetch_local_is_accepted():
     ref = weft.put(1)
     assert weft.wait([ref], fetch_local=False) == ([ref], [])

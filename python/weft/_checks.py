@@ -269,3 +269,21 @@ def later(feature: str, *neutral: object) -> Check:
 def feature_of(check: Check) -> str | None:
     """Return the feature that a check made by `later` waits for, None for other checks."""
     return getattr(check, "feature", None)
+
+
+class LaterAttribute:
+    """An attribute of a feature that does not exist yet: reading it says so, and `hasattr` is False.
+
+    Args:
+        feature: Its name, for the error text.
+    """
+
+    def __init__(self, feature: str) -> None:
+        self._feature = feature
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__}.{self._name}: this version of weft does not have {self._feature} yet")

@@ -22,6 +22,7 @@ from typing import (
 )
 
 from weft import _weft
+from weft._checks import LaterAttribute
 from weft._code import Code
 from weft._signature import Signature, describe
 from weft.options import actor_resources, check_combination, returns_of, validate
@@ -260,7 +261,9 @@ class ActorClass(Generic[C]):
         return target.remote(*(args or ()), **(kwargs or {}))
 
     if not TYPE_CHECKING:
-        # Type checkers see no such method and report the call.
+        # Type checkers see no such methods and report the calls.
+        bind = LaterAttribute("graphs of tasks")
+
         def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
             """Refuses a direct call."""
             raise TypeError(f"{self.__name__} is an actor class: create an actor with {self.__name__}.remote(...)")
@@ -361,7 +364,9 @@ class ActorMethod:
         return target.remote(*(args or ()), **(kwargs or {}))
 
     if not TYPE_CHECKING:
-        # Type checkers see no such method and report the call.
+        # Type checkers see no such methods and report the calls.
+        bind = LaterAttribute("graphs of tasks")
+
         def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
             """Refuses a direct call."""
             name = self._parts[1]

@@ -232,8 +232,9 @@ def _check_arguments(address: str | None, ignored: Mapping[str, Any]) -> None:
     unknown = sorted(set(ignored) - _ACCEPTED)
     if unknown:
         raise ValueError(f"weft.init() has no argument {unknown[0]!r}")
-    if ignored.get("runtime_env"):
-        raise ValueError("runtime_env: this version of weft does not have runtime environments yet")
+    for name, feature in (("runtime_env", "runtime environments"), ("labels", "labels of nodes")):
+        if ignored.get(name):
+            raise ValueError(f"{name}: this version of weft does not have {feature} yet")
 
 
 def _amount(name: str, value: Any) -> float:
@@ -420,7 +421,7 @@ def nodes() -> list[dict[str, Any]]:
             "DashboardAgentListenPort": 0,
             "RuntimeEnvAgentPort": 0,
             "Resources": cluster_resources(),
-            "Labels": {"weft.io/node-id": node},
+            "Labels": {"ray.io/node-id": node},
             "DeathReason": 0,
             "DeathReasonMessage": "",
         }

@@ -653,3 +653,18 @@ RayActorError = ActorError
 RaySystemError = WeftSystemError
 LocalRayletDiedError = LocalNodeDiedError
 PlasmaObjectNotAvailable = ObjectNotAvailableError
+
+# Names of Ray that weft does not have, and what they belong to.
+_LATER = {
+    "RayCgraphCapacityExceeded": "compiled graphs",
+    "RayChannelError": "compiled graphs",
+    "RayChannelTimeoutError": "compiled graphs",
+    "RayDirectTransportError": "tensor transport",
+}
+
+if not TYPE_CHECKING:
+    # Type checkers report other names by themselves.
+    def __getattr__(name: str) -> type[WeftError]:
+        if name in _LATER:
+            raise AttributeError(f"weft.exceptions.{name}: this version of weft does not have {_LATER[name]}")
+        raise AttributeError(f"module 'weft.exceptions' has no attribute {name!r}")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from weft import _weft
+from weft._checks import LaterAttribute
 from weft._code import Code
 from weft._signature import describe
 from weft.options import check_combination, resources_of, returns_of, validate
@@ -116,7 +117,9 @@ class RemoteFunction(Generic[P, T_co]):
         return target.remote(*(args or ()), **(kwargs or {}))
 
     if not TYPE_CHECKING:
-        # Type checkers see no such method and report the call.
+        # Type checkers see no such methods and report the calls.
+        bind = LaterAttribute("graphs of tasks")
+
         def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
             """Refuses a direct call."""
             raise TypeError(

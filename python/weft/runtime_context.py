@@ -33,6 +33,17 @@ def _loop_call() -> tuple[str | None, str] | None:
     return call
 
 
+# Members of Ray's context that weft does not have, and what to do instead.
+_LATER = {
+    "actor_id": "deprecated members: use get_actor_id()",
+    "current_placement_group_id": "placement groups",
+    "job_id": "deprecated members: use get_job_id()",
+    "node_id": "deprecated members: use get_node_id()",
+    "should_capture_child_tasks_in_placement_group": "placement groups",
+    "task_id": "deprecated members: use get_task_id()",
+}
+
+
 class RuntimeContext:
     """Facts about the running code. Ids are hex strings; None where there is no such thing."""
 
@@ -159,6 +170,13 @@ class RuntimeContext:
         if self.get_actor_id() is not None:
             facts["actor_id"] = self.get_actor_id() or ""
         return facts
+
+    if not TYPE_CHECKING:
+        # Type checkers report other names by themselves.
+        def __getattr__(self, name: str) -> Any:
+            if name in _LATER:
+                raise AttributeError(f"RuntimeContext.{name}: this version of weft does not have {_LATER[name]}")
+            raise AttributeError(f"RuntimeContext has no member {name!r}")
 
 
 _CONTEXT = RuntimeContext()

@@ -4,8 +4,7 @@ Nothing here knows more of the engine than a user's program does. The names are 
 this package for one of its modules and need not load the others.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: it would be `weft.util.annotations`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -15,29 +14,75 @@ if TYPE_CHECKING:
     from weft import list_named_actors as list_named_actors
     from weft import register_serializer as register_serializer
     from weft.util.actor_pool import ActorPool as ActorPool
+    from weft.util.debug import disable_log_once_globally as disable_log_once_globally
+    from weft.util.debug import enable_periodic_logging as enable_periodic_logging
+    from weft.util.debug import log_once as log_once
     from weft.util.executor import Executor as Executor
     from weft.util.iteration import as_completed as as_completed
     from weft.util.iteration import map_unordered as map_unordered
+    from weft.util.node import get_node_instance_id as get_node_instance_id
+    from weft.util.node import get_node_ip_address as get_node_ip_address
 
 _HOMES = {
     "ActorPool": "weft.util.actor_pool",
     "Executor": "weft.util.executor",
     "as_completed": "weft.util.iteration",
     "deregister_serializer": "weft",
+    "disable_log_once_globally": "weft.util.debug",
+    "enable_periodic_logging": "weft.util.debug",
+    "get_node_instance_id": "weft.util.node",
+    "get_node_ip_address": "weft.util.node",
     "inspect_serializability": "weft",
     "list_named_actors": "weft",
+    "log_once": "weft.util.debug",
     "map_unordered": "weft.util.iteration",
     "register_serializer": "weft",
 }
-_MODULES = ("joblib", "multiprocessing", "progress", "queue", "serialization")
+_MODULES = (
+    "accelerators",
+    "annotations",
+    "debug",
+    "joblib",
+    "multiprocessing",
+    "progress",
+    "queue",
+    "serialization",
+)
+
+# Names of Ray that weft does not have, and what they belong to.
+_LATER = {
+    "ActorGroup": "groups of actors, which Ray has deprecated: keep handles in a list",
+    "PlacementGroup": "placement groups",
+    "collective": "collective operations",
+    "dask": "the scheduler for Dask",
+    "get_current_placement_group": "placement groups",
+    "get_placement_group": "placement groups",
+    "iter": "parallel iterators, which Ray has deprecated: use generators",
+    "lightgbm": "LightGBM on weft",
+    "pdb": "a remote debugger",
+    "placement_group": "placement groups",
+    "placement_group_table": "placement groups",
+    "remove_placement_group": "placement groups",
+    "rpdb": "a remote debugger",
+    "scheduling_strategies": "scheduling strategies beside 'DEFAULT' and 'SPREAD'",
+    "spark": "Spark on weft",
+    "tpu": "slices of TPUs",
+    "tracing": "tracing hooks",
+    "xgboost": "XGBoost on weft",
+}
 
 __all__ = [
     "ActorPool",
     "Executor",
     "as_completed",
     "deregister_serializer",
+    "disable_log_once_globally",
+    "enable_periodic_logging",
+    "get_node_instance_id",
+    "get_node_ip_address",
     "inspect_serializability",
     "list_named_actors",
+    "log_once",
     "map_unordered",
     "register_serializer",
 ]
@@ -46,6 +91,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"weft.util.{name}")
+    if name in _LATER:
+        raise AttributeError(f"weft.util.{name}: this version of weft does not have {_LATER[name]}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'weft.util' has no attribute {name!r}")
