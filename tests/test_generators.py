@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import pickle
+import signal
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from support import WAIT, poll, run_driver
 
 import weft
-from weft.exceptions import ActorDiedError, TaskCancelledError
+from weft.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -365,6 +366,50 @@ def test_an_actor_that_dies_ends_its_streams():
     refs = list(generator)
     with pytest.raises(ActorDiedError):
         weft.get(refs[-1], timeout=WAIT)
+
+
+@weft.remote
+class Endless:
+    def count(self):
+        i = 0
+        while True:
+            yield i
+            i += 1
+
+    def ping(self):
+        return "pong"
+
+
+@pytest.mark.parametrize("unread", [-1, 2], ids=["runs ahead", "waits for its reader"])
+def test_cancel_ends_the_generator_of_an_actor(unread):
+    actor = Endless.remote()
+    generator = actor.count.options(_generator_backpressure_num_objects=unread).remote()
+    assert weft.get(next(generator)) == 0
+    weft.cancel(generator)
+    with pytest.raises(TaskCancelledError):
+        for ref in generator:
+            weft.get(ref)
+    assert weft.get(actor.ping.remote(), timeout=WAIT) == "pong"
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("calls_at_a_time", [1, 2])
+@pytest.mark.parametrize("unread", [-1, 2], ids=["runs ahead", "waits for its reader"])
+def test_an_actor_goes_on_when_the_reader_of_its_items_dies(unread, calls_at_a_time):
+    actor = Endless.options(max_concurrency=calls_at_a_time).remote()
+
+    @weft.remote(max_retries=0)
+    def reads_and_dies(actor):
+        readers = [
+            actor.count.options(_generator_backpressure_num_objects=unread).remote() for _ in range(calls_at_a_time)
+        ]
+        for reader in readers:
+            weft.get(next(reader))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WorkerCrashedError):
+        weft.get(reads_and_dies.remote(actor), timeout=WAIT)
+    assert weft.get(actor.ping.remote(), timeout=WAIT) == "pong"
 
 
 @pytest.mark.api("actor.generators")

@@ -7,6 +7,8 @@ import gc
 import os
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -246,6 +248,184 @@ def test_threads_submit():
     for thread in threads:
         thread.join(WAIT)
     assert sorted(results) == [[n * 100 + i for i in range(50)] for n in range(4)]
+
+
+def on_threads(count, work):
+    """Runs `work(n)` on so many threads; raises what one of them raised."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, range(count), timeout=WAIT))
+
+
+def test_an_actor_runs_one_call_at_a_time():
+    @weft.remote
+    class Careless:
+        def __init__(self):
+            self.value = 0
+            self.order = []
+
+        def add(self, thread, n):
+            before = self.value
+            time.sleep(0.0005)
+            self.value = before + 1
+            self.order.append((thread, n))
+            return n
+
+        def count(self):
+            for _ in range(5):
+                before = self.value
+                time.sleep(0.0005)
+                self.value = before + 1
+                yield before
+
+        def seen(self):
+            return self.value, self.order
+
+    actor = Careless.remote()
+
+    def work(thread):
+        calls = [actor.add.remote(thread, n) for n in range(20)]
+        assert len(list(actor.count.remote())) == 5
+        return weft.get(calls, timeout=WAIT)
+
+    assert on_threads(4, work) == [list(range(20))] * 4
+    value, order = weft.get(actor.seen.remote())
+    assert value == 4 * 25
+    for thread in range(4):
+        assert [n for other, n in order if other == thread] == list(range(20))
+
+
+def test_a_generator_is_advanced_by_whoever_waits(tmp_path):
+    # The thread that waits for the end meets a generator that another thread is advancing, by one item only.
+    running, go_on = tmp_path / "running", tmp_path / "go_on"
+
+    @weft.remote
+    def slowly():
+        for i in range(3):
+            running.touch()
+            while not go_on.exists():
+                time.sleep(0.001)
+            yield i
+
+    generator = slowly.remote()
+    completed = generator.completed()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: weft.get(next(generator)))
+        poll("the generator runs", running.exists)
+        end = pool.submit(weft.get, completed, timeout=WAIT)
+        time.sleep(0.05)
+        go_on.touch()
+        assert first.result(WAIT) == 0
+        assert end.result(WAIT) is None
+
+
+def test_a_wait_with_a_deadline_ends_beside_an_endless_generator():
+    generator = Counter.remote().count.remote()
+    with pytest.raises(GetTimeoutError):
+        weft.get(generator.completed(), timeout=0.05)
+    assert weft.get(next(generator)) == 0
+
+
+def test_cancel_ends_a_generator():
+    generator = Counter.remote().count.remote()
+    assert weft.get(next(generator)) == 0
+    weft.cancel(generator)
+    with pytest.raises(TaskCancelledError):
+        weft.get(next(generator))
+    assert list(generator) == []
+
+
+def test_an_actor_exits_from_a_generator():
+    @weft.remote
+    class Leaves:
+        def items(self):
+            yield 1
+            weft.actor.exit_actor()
+
+        def ping(self):
+            return 1
+
+    actor = Leaves.remote()
+    item, end = actor.items.remote()
+    assert weft.get(item) == 1
+    with pytest.raises(ActorDiedError, match="exit_actor"):
+        weft.get(end)
+    with pytest.raises(ActorDiedError, match="exit_actor"):
+        weft.get(actor.ping.remote())
+
+
+@weft.remote
+class UsesWeft:
+    """Its clean-up hook stores a large value and reads a generator."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def ping(self):
+        return 1
+
+    def __weft_shutdown__(self):
+        @weft.remote
+        def items(value):
+            yield len(value)
+
+        sizes = [weft.get(ref) for ref in items.remote(weft.put(b"x" * (1 << 20)))]
+        self.path.write_text(str(sizes))
+
+
+def test_a_clean_up_hook_uses_weft(tmp_path):
+    path = tmp_path / "sizes"
+    actor = UsesWeft.remote(path)
+    weft.get(actor.ping.remote())
+    del actor
+    gc.collect()
+    poll("the hook has run", lambda: path.exists() and path.read_text() == str([1 << 20]))
+
+
+def test_a_clean_up_hook_uses_weft_at_the_end(tmp_path):
+    path = tmp_path / "sizes"
+    actor = UsesWeft.remote(path)
+    weft.get(actor.ping.remote())
+    weft.shutdown()
+    assert path.read_text() == str([1 << 20])
+    assert not weft.is_initialized()
+
+
+def test_a_forked_process_has_nothing_of_it(tmp_path):
+    done = run_driver(
+        """
+        import os, sys, warnings
+        import weft
+
+        warnings.simplefilter("ignore")
+
+        @weft.remote
+        class Actor:
+            def ping(self):
+                return 1
+
+            def __weft_shutdown__(self):
+                print("cleaned up", os.getpid() == parent, flush=True)
+
+        @weft.remote
+        class Async:
+            async def ping(self):
+                return 2
+
+        parent = os.getpid()
+        weft.init(local_mode=True)
+        actor, other = Actor.remote(), Async.remote()
+        assert weft.get([actor.ping.remote(), other.ping.remote()]) == [1, 2]
+        child = os.fork()
+        if child == 0:
+            weft.init(local_mode=True)
+            assert weft.get(Async.remote().ping.remote(), timeout=30) == 2
+            weft.shutdown()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        weft.shutdown()
+        """
+    )
+    assert done.stdout.split("\n")[:-1] == ["cleaned up True"]
 
 
 def test_helpers_work():

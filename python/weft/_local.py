@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 from weft import _async_actor, _weft
 
 _lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    # The loop's thread does not exist here, and another one may have held the lock.
+    global _lock
+    _lock = threading.Lock()
+    _async_actor._loop = None
+    _async_actor._running.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def wake() -> None:

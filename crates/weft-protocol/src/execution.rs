@@ -284,15 +284,20 @@ impl Execution {
         self.running.get(&task).is_some_and(|running| running.cancelled)
     }
 
-    /// A caller died: its queued tasks go, its running ones are named so that they can be interrupted.
+    /// A caller died: its queued tasks go, its running ones are cancelled and named so that they can be interrupted.
     pub fn on_caller_gone(&mut self, worker: WorkerId) -> (Vec<Incoming>, Vec<TaskId>) {
         let from = Peer::Worker(worker);
         let (gone, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|i| i.from == from);
         self.queue = stay;
         self.forget_taken(&gone);
-        let running = self.running.iter().filter(|(_, r)| r.from == from).map(|(task, _)| *task).collect();
-        (gone.into(), running)
+        let mut interrupted = Vec::new();
+        for (task, running) in self.running.iter_mut().filter(|(_, running)| running.from == from) {
+            // A thread of an actor is not interrupted: one that waits for a reader asks whether it was cancelled.
+            running.cancelled = true;
+            interrupted.push(*task);
+        }
+        (gone.into(), interrupted)
     }
 
     /// Tasks that run.

@@ -115,6 +115,8 @@ struct Actor {
     restarts: i32,
     /// What a new process is told: kept while there are restarts.
     creation: Option<Box<CreateActor>>,
+    /// Blocks with arguments of its constructor that the node keeps for it.
+    kept: Vec<u64>,
     detached: bool,
 }
 

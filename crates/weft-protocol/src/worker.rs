@@ -237,6 +237,10 @@ impl WorkerCore {
                 }
                 self.dispatch_actor(actor, out);
             }
+            TaskKind::Creation if self.ownership.record(spec.task.object(0)).is_none() => {
+                // Its last handle went while its arguments were awaited; the node has heard that it is out of scope.
+                self.fail(number, &unborn_failure(&spec), out);
+            }
             TaskKind::Creation => self.request_actor(&spec, out),
         }
     }
@@ -582,13 +586,20 @@ impl WorkerCore {
             let cause = if cancelled { cancelled_failure(task) } else { failure.clone() };
             self.fail(number, &cause, out);
         }
-        if self.creations.swap_remove(&actor).is_some() {
+        if let Some(demand) = self.creations.swap_remove(&actor) {
+            if demand.detached {
+                // What kept it without handles; see `create_actor`.
+                self.ownership.end_use(actor.object(0), out);
+            }
             if let Some(pending) = self.pendings.remove(actor.number) {
                 self.end_uses(&pending.spec, out);
             }
             // The handle's slot says that the actor is dead; it holds no value.
             let object = actor.object(0);
             self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+        }
+        if self.ownership.record(actor.object(0)).is_none() {
+            self.callers.forget(actor);
         }
     }
 
@@ -733,6 +744,11 @@ fn crashed_failure(spec: &TaskSpec, reason: &str) -> Failure {
             spec.retries
         ),
     )
+}
+
+fn unborn_failure(spec: &TaskSpec) -> Failure {
+    let message = format!("actor {} was dropped before it was created", spec.name.as_str());
+    Failure::new(FailureCode::ActorDied, message)
 }
 
 fn restarting_failure(spec: &TaskSpec, reason: &str) -> Failure {

@@ -82,10 +82,11 @@ fn python_version(py: Python<'_>) -> String {
 /// Ends the session of this process.
 #[pyfunction]
 pub fn stop(py: Python<'_>) {
-    let Some(session) = session::replace(None) else { return };
-    if session.client.is_local() {
+    if session::current().is_some_and(|session| session.client.is_local()) {
+        // Before the session ends: clean-up hooks may use it.
         crate::local::end_all(py);
     }
+    let Some(session) = session::replace(None) else { return };
     py.detach(|| {
         session.client.close();
         if let Some(mut node) = session.node.lock().take() {
@@ -113,6 +114,7 @@ pub fn forget_after_fork() {
         }
         std::mem::forget(session);
     }
+    crate::local::forget();
 }
 
 /// Asks the node and waits for the answer.

@@ -133,7 +133,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     let ran = Ran { nanos: time().since(start), timing };
     let ended = end(py, client, &incoming, result, retry_on.as_ref(), ran);
     if let Some(why) = exit {
-        crate::worker::leave_actor(client, spec.task, spec.kind, &why);
+        crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
         if !client.is_local() {
             crate::worker::wait_for_end(py, client);
         }
@@ -192,7 +192,7 @@ pub fn listed_exceptions<'py>(
 }
 
 /// Why the actor ends, if that is what the exception means.
-fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
+pub fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
     let kind = py.import("weft._worker").and_then(|module| module.getattr("ActorExit")).ok()?;
     error.is_instance(py, &kind).then(|| error.value(py).to_string())
 }

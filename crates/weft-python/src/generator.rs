@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use weft_runtime::client::Client;
@@ -266,15 +266,21 @@ impl ObjectRefGenerator {
 pub enum MayYield {
     Now,
     Later,
+    /// Nobody reads further.
     Never,
+    /// It was cancelled, or its caller is gone.
+    Cancelled,
 }
 
 /// Whether a streaming task may yield its item `index`.
 #[must_use]
 pub fn may_yield(client: &Client, task: TaskId, options: Streaming, index: u32) -> MayYield {
-    let Taken { items, stop } = client.step(|core, _| core.execution().taken(task));
+    let (Taken { items, stop }, is_cancelled) =
+        client.step(|core, _| (core.execution().taken(task), core.execution().is_cancelled(task)));
     let limit = options.backpressure;
-    if stop {
+    if is_cancelled {
+        MayYield::Cancelled
+    } else if stop {
         MayYield::Never
     } else if limit > 0 && index > items.saturating_add(limit) {
         MayYield::Later
@@ -319,17 +325,39 @@ pub fn drain<'py>(
         if may_yield(client, task, options, next) == MayYield::Later {
             wait_for(py, client, || may_yield(client, task, options, next) != MayYield::Later, None)?;
         }
-        if may_yield(client, task, options, next) == MayYield::Never {
-            if value.hasattr("close")? {
-                value.call_method0("close")?;
+        match may_yield(client, task, options, next) {
+            MayYield::Now | MayYield::Later => {}
+            MayYield::Never => {
+                close_items(&items)?;
+                break;
             }
-            break;
+            MayYield::Cancelled => {
+                close_items(&items)?;
+                return Err(cancelled());
+            }
         }
         let Some(item) = items.next() else { break };
         send_item(py, client, task, next, &item?)?;
         count = next;
     }
     last_value(py, client, task, options, count)
+}
+
+/// Ends a generator where it stands; other iterables have nothing to end.
+///
+/// # Errors
+/// What its `finally` blocks raised.
+pub fn close_items(items: &Bound<'_, PyAny>) -> PyResult<()> {
+    if items.hasattr("close")? {
+        items.call_method0("close")?;
+    }
+    Ok(())
+}
+
+/// How a generator ends that was cancelled between two items, where no signal reaches it: in an actor, or in local mode.
+#[must_use]
+pub fn cancelled() -> PyErr {
+    PyKeyboardInterrupt::new_err("the task was cancelled")
 }
 
 /// What a streaming task returns when it has yielded `count` items.

@@ -5,6 +5,10 @@
 //! - GIL-3 `on_warning`: a warning for the user.
 //! - GIL-4 `on_signal`: signal handlers run in a thread that waits.
 //! - GIL-5 [`Terminal::show`]: lines of workers appear in the driver.
+//! - GIL-6 `on_actor_end`: in local mode an actor ends, on a thread of its own (`local::end_actor_soon`).
+//!
+//! All but the last run on the thread that reads for all others: code of the user that may itself wait for the engine
+//! does not belong there.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -142,7 +146,7 @@ impl Hooks for PythonHooks {
     }
 
     fn on_actor_end(&self, actor: TaskId, in_order: bool) {
-        Python::attach(|py| crate::local::on_actor_end(py, actor, in_order));
+        crate::local::end_actor_soon(actor, in_order);
     }
 
     fn on_end(&self, _reason: &str) {

@@ -25,7 +25,9 @@ static EXITING: OnceLock<ThreadId> = OnceLock::new();
 
 /// The interpreter begins to end, on this thread.
 #[pyfunction]
-pub fn interpreter_ends() {
+pub fn interpreter_ends(py: Python<'_>) {
+    // Code of actors that end in local mode would stay on its threads from now on.
+    crate::local::finish_endings(py);
     let _ = EXITING.set(std::thread::current().id());
 }
 

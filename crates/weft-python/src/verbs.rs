@@ -106,10 +106,7 @@ pub fn wait_for(
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
     if client.is_local() {
-        // Nobody else advances the generators of this process.
-        while !is_done() && crate::local::advance_stream(py, client, None) {
-            py.check_signals()?;
-        }
+        return wait_locally(py, client, is_done, deadline);
     }
     let lends = hooks::lends_cpu();
     let waited = session::detached(py, || {
@@ -127,6 +124,33 @@ pub fn wait_for(
         }
         client.wait_until(&mut is_done, deadline, true)
     });
+    waited_as(py, waited)
+}
+
+/// A wait in local mode: nobody else advances the generators of this process. Another thread may be at one at the moment
+/// and leave it where it is, so this one takes it up again whenever it can.
+fn wait_locally(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    mut is_done: impl FnMut() -> bool + Send,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
+    loop {
+        let mut is_late = false;
+        while !is_done() && !is_late && crate::local::advance_stream(py, client, None) {
+            py.check_signals()?;
+            is_late = deadline.is_some_and(|at| time() >= at);
+        }
+        let waited = session::detached(py, || {
+            client.wait_until(|| is_done() || crate::local::can_advance(client), deadline, true)
+        });
+        if !waited_as(py, waited)? || is_late || is_done() {
+            return Ok(is_done());
+        }
+    }
+}
+
+fn waited_as(py: Python<'_>, waited: Waited) -> PyResult<bool> {
     if let Some(interrupt) = hooks::take_interrupt() {
         return Err(interrupt);
     }
@@ -499,5 +523,5 @@ pub fn cancel_task(reference: &Bound<'_, PyAny>, force: bool, recursive: bool) -
         ));
     }
     client.step(|core, out| core.cancel(task, force, recursive, out));
-    Ok(())
+    if client.is_local() { crate::local::run_queued(reference.py(), client) } else { Ok(()) }
 }

@@ -155,8 +155,12 @@ fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended) {
 
 /// The actor in this process ends by its own wish: the node hears it and ends the process. Calls that are open, also
 /// the one that said so, share its fate.
-pub fn leave_actor(client: &Client, task: TaskId, kind: TaskKind, why: &str) {
+pub fn leave_actor(py: Python<'_>, client: &Client, task: TaskId, kind: TaskKind, why: &str) {
     let TaskKind::Method(actor) = kind else { return };
+    if client.is_local() {
+        // Here and now, before anyone can see that it has ended.
+        crate::local::on_actor_end(py, actor, true);
+    }
     let failure = Failure::new(FailureCode::ActorDied, format!("the actor ended: {why}"));
     client.step(|core, out| core.on_actor_exits(actor, task, failure, out));
     client.flush_now();
@@ -394,7 +398,8 @@ pub fn call_may_yield(token: u64, index: u32) -> PyResult<u8> {
     Ok(match may_yield(&*client()?, task, options, index) {
         MayYield::Now => 0,
         MayYield::Later => 1,
-        MayYield::Never => 2,
+        // The event loop cancels the coroutine.
+        MayYield::Never | MayYield::Cancelled => 2,
     })
 }
 
@@ -419,10 +424,10 @@ pub fn call_raised(py: Python<'_>, token: u64, error: Bound<'_, PyAny>) -> PyRes
 
 /// A call in the event loop ended the actor.
 #[pyfunction]
-pub fn call_exits(token: u64, why: &str) -> PyResult<()> {
+pub fn call_exits(py: Python<'_>, token: u64, why: &str) -> PyResult<()> {
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
     let TaskSpec { task, kind, .. } = call.incoming.push.spec;
-    leave_actor(&*client()?, task, kind, why);
+    leave_actor(py, &*client()?, task, kind, why);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The simulated world: cores, the channels between them, and a driver program that a seed writes.
 //!
-//! The program submits tasks that take earlier results as arguments, put values with references inside, call an actor,
-//! and drop references at random. The oracle knows what each task may end in. Checked after every step: the
+//! The program submits tasks that take earlier results as arguments, put values with references inside, call actors of
+//! all kinds, read streams, and drop references at random. The oracle knows what each task may end in. Checked after every step: the
 //! invariants of the cores. Checked at the end, when faults have stopped: every task has an outcome (I1); what was not
 //! touched by a fault has its value; no record, block, lease or resource is left.
 
@@ -13,7 +13,7 @@ use weft_protocol::execution::Incoming;
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
 use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
-use weft_protocol::worker::{ActorDemand, WorkerCore};
+use weft_protocol::worker::WorkerCore;
 use weft_wire::message::{
     Define, Failure, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind, TaskSpec,
 };
@@ -21,14 +21,19 @@ use weft_wire::{Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId}
 
 use crate::random::Random;
 
+mod actors;
 mod readers;
 
+use actors::{SimActor, Starts};
 use readers::{Reader, streaming_of};
 
 /// Nanoseconds per step.
 const STEP_NANOS: u64 = 100_000;
 /// Steps that may pass after the last fault before everything must have finished.
 const STEPS_MAX: usize = 400_000;
+
+/// Actors alive at a time.
+const ACTORS_MAX: usize = 3;
 
 /// What a run may do.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +51,32 @@ pub struct Plan {
 struct Process {
     core: WorkerCore,
     numbers: u64,
-    /// The task that runs, and when it ends.
-    running: Option<(Incoming, u64)>,
-    /// Peers that are connected: later sends need no question to the node.
+    /// What runs: one task, or the calls of an actor with groups.
+    running: Vec<Running>,
     blocked: bool,
     is_constructed: bool,
-    /// Items that the running task has yielded.
+    /// The calls of an actor that began here.
+    starts: Starts,
+}
+
+impl Process {
+    fn new(core: WorkerCore) -> Self {
+        Self {
+            core,
+            numbers: 0,
+            running: Vec::new(),
+            blocked: false,
+            is_constructed: false,
+            starts: Starts::default(),
+        }
+    }
+}
+
+struct Running {
+    incoming: Incoming,
+    /// When it ends; zero: it was interrupted.
+    end: u64,
+    /// Items that it has yielded.
     yielded: u32,
 }
 
@@ -78,7 +103,9 @@ pub struct World {
     submitted: usize,
     next_block: u64,
     blocks: BTreeSet<u64>,
-    actor: Option<usize>,
+    actors: Vec<SimActor>,
+    /// The program ended an actor.
+    has_killed_actors: bool,
     readers: Vec<Reader>,
     /// A reader left before the end: its task may have been cancelled.
     has_left_streams: bool,
@@ -102,8 +129,7 @@ impl World {
             code: Blob::default(),
             references: Vec::new(),
         });
-        let process =
-            Process { core, numbers: 0, running: None, blocked: false, is_constructed: false, yielded: 0 };
+        let process = Process::new(core);
         Self {
             random: Random::new(seed),
             plan,
@@ -119,7 +145,8 @@ impl World {
             submitted: 0,
             next_block: 0,
             blocks: BTreeSet::new(),
-            actor: None,
+            actors: Vec::new(),
+            has_killed_actors: false,
             readers: Vec::new(),
             has_left_streams: false,
             kills: 0,
@@ -160,7 +187,7 @@ impl World {
             && self.handles.is_empty()
             && self.readers.is_empty()
             && self.channels.values().all(VecDeque::is_empty)
-            && self.processes.values().all(|process| process.running.is_none())
+            && self.processes.values().all(|process| process.running.is_empty())
             && self.starting.is_empty()
     }
 
@@ -188,7 +215,7 @@ impl World {
 
     fn submit(&mut self) {
         self.submitted += 1;
-        if self.actor.is_none() && self.random.chance(1, 8) {
+        if self.actors.len() < ACTORS_MAX && self.random.chance(1, 8) {
             return self.create_actor();
         }
         let mut dependencies = Vec::new();
@@ -200,16 +227,20 @@ impl World {
                 references.push(handle.id);
             }
         }
-        let actor = self.actor.filter(|_| self.random.chance(1, 3)).map(|at| self.handles[at].id.task);
+        let calls_actor = !self.actors.is_empty() && self.random.chance(1, 2);
+        let actor = calls_actor.then(|| self.random.below(self.actors.len()));
         let process = self.processes.get_mut(&self.driver).expect("the driver lives");
         process.numbers += 1;
         let task = TaskId { owner: self.driver, number: process.numbers };
         let cpu = ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]);
         let kind = match actor {
-            Some(actor) => TaskKind::Method(actor),
+            Some(at) => TaskKind::Method(self.actors[at].id),
             None => TaskKind::Task(process.core.shape(&cpu)),
         };
-        let spec = TaskSpec { stream: streaming_of(task), ..spec(task, kind, dependencies, references) };
+        let mut spec = TaskSpec { stream: streaming_of(task), ..spec(task, kind, dependencies, references) };
+        if let Some(at) = actor {
+            self.actors[at].make_call(&mut spec);
+        }
         if spec.stream.is_some() {
             let slot = self.completion_slot(task);
             self.results.push(slot.clone());
@@ -222,26 +253,6 @@ impl World {
         self.with_core(self.driver, |core, out| core.submit(Arc::new(spec), [slot], None, out));
     }
 
-    fn create_actor(&mut self) {
-        let process = self.processes.get_mut(&self.driver).expect("the driver lives");
-        process.numbers += 1;
-        let task = TaskId { owner: self.driver, number: process.numbers };
-        let spec = spec(task, TaskKind::Creation, Vec::new(), Vec::new());
-        let slot = Arc::new(Slot::default());
-        slot.acquire();
-        self.actor = Some(self.handles.len());
-        self.handles.push(Handle { id: task.object(0), slot: slot.clone(), is_actor: true });
-        let demand = ActorDemand {
-            restarts: 1,
-            detached: false,
-            placement: ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]),
-            lifetime: ResourceSet::default(),
-        };
-        self.with_core(self.driver, |core, out| {
-            core.create_actor(Arc::new(spec), slot, demand, out);
-        });
-    }
-
     fn drop_a_handle(&mut self) {
         let is_late = self.submitted >= self.plan.tasks;
         if self.handles.is_empty() || (!is_late && self.handles.len() < 6) {
@@ -249,8 +260,9 @@ impl World {
         }
         let at = self.random.below(self.handles.len());
         let handle = self.handles.swap_remove(at);
-        // Where the actor's handle lies now.
-        self.actor = self.handles.iter().position(|handle| handle.is_actor);
+        if handle.is_actor {
+            self.leave_actor(handle.id.task);
+        }
         if handle.slot.release() {
             self.with_core(self.driver, |core, out| core.on_handles_dropped(&[handle.id], out));
         }
@@ -290,10 +302,8 @@ impl World {
             }
             Action::Interrupt { task, .. } => {
                 let process = self.processes.get_mut(&who).expect("it acts");
-                if let Some((incoming, end)) = &mut process.running
-                    && incoming.push.spec.task == task
-                {
-                    *end = 0;
+                for running in process.running.iter_mut().filter(|r| r.incoming.push.spec.task == task) {
+                    running.end = 0;
                 }
             }
             Action::Ready(_) | Action::Warn(_) => {}
@@ -315,6 +325,7 @@ impl World {
         let mut out = NodeActions::new();
         work(&mut self.node, now, &mut out);
         self.node.settle(now, &mut out);
+        let mut killed = Vec::new();
         for action in out {
             match action {
                 NodeAction::Send(to, message) => {
@@ -323,21 +334,21 @@ impl World {
                     }
                 }
                 NodeAction::StartWorker(worker) => self.starting.push(worker),
-                NodeAction::KillWorker(worker) => self.kill(worker),
+                NodeAction::KillWorker(worker) => killed.push(worker),
                 NodeAction::FreeBlock(block) => {
                     assert!(self.blocks.remove(&block), "a block is freed once");
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
             }
         }
+        // A process ends some time after the signal: what the node said together with it is on its way by then.
+        killed.into_iter().for_each(|worker| self.kill(worker));
     }
 
     fn start_a_worker(&mut self) {
         let Some(worker) = self.starting.pop() else { return };
         let core = WorkerCore::new(worker);
-        let process =
-            Process { core, numbers: 0, running: None, blocked: false, is_constructed: false, yielded: 0 };
-        self.processes.insert(worker, process);
+        self.processes.insert(worker, Process::new(core));
         self.with_node(|node, now, _| node.on_connected(worker, 2, now));
     }
 
@@ -390,41 +401,50 @@ impl World {
             return;
         }
         let who = ids[self.random.below(ids.len())];
-        let process = self.processes.get_mut(&who).expect("listed above");
-        match process.running.take() {
-            Some((incoming, end)) if end <= self.time => {
-                // A cancelled task ends where it stands; another one yields what it has first.
-                if end == 0 || self.yield_an_item(who, &incoming.push.spec) {
-                    self.end_task(who, incoming);
-                } else {
-                    self.processes.get_mut(&who).expect("it lives").running = Some((incoming, end));
-                }
-            }
-            Some(running) => {
-                process.running = Some(running);
-                self.maybe_block(who);
-            }
-            None => {
-                let length = self.random.next_number() % (20 * STEP_NANOS);
-                let end = self.time + length;
-                let next = self.with_core(who, |core, _| core.next_execution());
-                let process = self.processes.get_mut(&who).expect("it lives");
-                match next.as_ref().map(|incoming| incoming.push.spec.kind) {
-                    Some(TaskKind::Creation) => process.is_constructed = true,
-                    Some(TaskKind::Method(_)) => {
-                        assert!(process.is_constructed, "E3: a call runs before the constructor");
-                    }
-                    Some(TaskKind::Task(_)) | None => {}
-                }
-                process.running = next.map(|incoming| (incoming, end));
-                process.yielded = 0;
-            }
+        let count = self.processes[&who].running.len();
+        if count < self.processes[&who].starts.places() && (count == 0 || self.random.chance(1, 2)) {
+            return self.start_a_task(who);
         }
+        let at = self.random.below(count);
+        let running = self.processes.get_mut(&who).expect("listed above").running.swap_remove(at);
+        if running.end > self.time {
+            self.processes.get_mut(&who).expect("listed above").running.push(running);
+            return self.maybe_block(who);
+        }
+        // A cancelled task ends where it stands; another one yields what it has first.
+        let mut running = running;
+        if running.end == 0 || self.yield_an_item(who, &running.incoming.push.spec, &mut running.yielded) {
+            self.end_task(who, running.incoming);
+        } else {
+            self.processes.get_mut(&who).expect("it lives").running.push(running);
+        }
+    }
+
+    fn start_a_task(&mut self, who: WorkerId) {
+        let end = self.time + self.random.next_number() % (20 * STEP_NANOS);
+        let Some(incoming) = self.with_core(who, |core, _| core.next_execution()) else { return };
+        let process = self.processes.get_mut(&who).expect("it lives");
+        match incoming.push.spec.kind {
+            TaskKind::Creation => {
+                process.is_constructed = true;
+                process.starts.on_constructor(&incoming.push.spec);
+            }
+            TaskKind::Method(_) => {
+                assert!(process.is_constructed, "E3: a call runs before the constructor");
+                let running = process.running.iter().map(|running| &running.incoming.push.spec);
+                process.starts.on_call(&incoming.push.spec, running);
+            }
+            TaskKind::Task(_) => {}
+        }
+        process.running.push(Running { incoming, end, yielded: 0 });
     }
 
     /// A running task may wait in `get` for a while, or take long: what is queued behind it goes back.
     fn maybe_block(&mut self, who: WorkerId) {
         let process = self.processes.get_mut(&who).expect("it lives");
+        if process.starts.places() > 1 {
+            return;
+        }
         if process.blocked || self.random.chance(1, 4) {
             process.blocked = !process.blocked;
             let blocked = process.blocked;
@@ -537,15 +557,26 @@ impl World {
                 self.kill(who);
             }
         }
-        if self.plan.cancel_one_in > 0
-            && !self.handles.is_empty()
-            && self.random.chance(1, self.plan.cancel_one_in)
-        {
-            let at = self.random.below(self.handles.len());
-            let task = self.handles[at].id.task;
-            if !self.handles[at].is_actor {
-                self.with_core(self.driver, |core, out| core.cancel(task, false, true, out));
-            }
+        if self.plan.cancel_one_in > 0 && self.random.chance(1, self.plan.cancel_one_in) {
+            self.cancel_something();
+        }
+        if self.plan.kill_one_in > 0 && self.random.chance(1, 4 * self.plan.kill_one_in) {
+            self.kill_an_actor();
+        }
+    }
+
+    /// Cancels a task by one of its references, or a streaming one by its reader.
+    fn cancel_something(&mut self) {
+        let tasks: Vec<TaskId> = self
+            .handles
+            .iter()
+            .filter(|handle| !handle.is_actor)
+            .map(|handle| handle.id.task)
+            .chain(self.readers.iter().map(Reader::task))
+            .collect();
+        if !tasks.is_empty() {
+            let task = tasks[self.random.below(tasks.len())];
+            self.with_core(self.driver, |core, out| core.cancel(task, false, true, out));
         }
     }
 
@@ -558,7 +589,7 @@ impl World {
                 node.on_message(who, message, now, out);
             });
         }
-        let last = process.running.as_ref().map(|(incoming, _)| incoming.push.spec.task);
+        let last = process.running.last().map(|running| running.incoming.push.spec.task);
         self.with_node(|node, _, out| node.on_gone(who, "was killed", last, out));
         self.channels.retain(|(_, to), _| *to != Some(who));
     }
@@ -575,7 +606,7 @@ impl World {
                     FailureCode::ActorUnavailable => self.kills > 0,
                     FailureCode::WorkerCrashed | FailureCode::OwnerDied => self.kills > 0,
                     // The program may drop the actor's handle and have no calls left, or lose it to a fault.
-                    FailureCode::ActorDied => self.kills > 0,
+                    FailureCode::ActorDied => self.kills > 0 || self.has_killed_actors,
                     _ => false,
                 },
             };

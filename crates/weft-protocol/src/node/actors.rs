@@ -2,7 +2,8 @@
 //! actor table).
 
 use weft_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, CreateActor, ExitActor, Failure, Infeasible,
+    ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, ExitActor, Failure, Infeasible,
+    Outcome,
 };
 use weft_wire::{ActorId, WorkerId};
 
@@ -23,6 +24,11 @@ impl NodeCore {
         entry.class = create.class.name.as_str().to_owned();
         entry.restarts = create.restarts.unwrap_or(0);
         entry.detached = create.detached == Some(true);
+        if entry.detached {
+            // Its creator may end before its process, or the next one, has read the arguments.
+            entry.kept = stored_arguments(&create);
+            entry.kept.iter().for_each(|block| self.holders.keep(*block));
+        }
         let feasible =
             self.resources.is_feasible(&create.placement) && self.resources.is_feasible(&create.lifetime);
         if !feasible {
@@ -221,6 +227,12 @@ impl NodeCore {
     fn bury(&mut self, id: ActorId, failure: Failure, out: &mut NodeActions) {
         if let Some(actor) = self.actors.get_mut(&id) {
             actor.phase = ActorPhase::Dead(failure);
+            actor.creation = None;
+            for block in std::mem::take(&mut actor.kept) {
+                if self.holders.let_go(block) {
+                    out.push(NodeAction::FreeBlock(block));
+                }
+            }
         }
         self.free_name(id);
         self.publish(id, out);
@@ -257,6 +269,15 @@ impl NodeCore {
     }
 }
 
+/// Blocks with arguments of a constructor.
+fn stored_arguments(create: &CreateActor) -> Vec<u64> {
+    let block = |dependency: &Dependency| match &dependency.outcome {
+        Outcome::Stored(location) => Some(location.offset),
+        Outcome::Inline(_) | Outcome::Failed(_) => None,
+    };
+    create.constructor.dependencies.iter().filter_map(block).collect()
+}
+
 impl Actor {
     pub(super) fn new(owner: WorkerId) -> Self {
         Self {
@@ -271,6 +292,7 @@ impl Actor {
             ending: None,
             restarts: 0,
             creation: None,
+            kept: Vec::new(),
             detached: false,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A block is held by the process that owns the object in it. When an owner dies, its blocks must not be reused
 //! while another process still has views of them: the node asks every process which ones it reads, and the
-//! readers become holders. A block is free when nobody holds it.
+//! readers become holders. The node itself keeps blocks that it will show to processes to come: the arguments of a
+//! detached actor. A block is free when nobody holds it.
 //!
 //! It never touches memory: it says which blocks are free.
 
@@ -24,6 +25,8 @@ struct Round {
 pub struct Holders {
     blocks: Map<u64, Vec<WorkerId>>,
     by_holder: Map<WorkerId, Set<u64>>,
+    /// Blocks the node keeps, and how often.
+    kept: Map<u64, u32>,
     rounds: Map<u64, Round>,
     next_round: u64,
     /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver speak over
@@ -54,13 +57,36 @@ impl Holders {
             }
             None => {
                 holders.remove(at);
-                if holders.is_empty() {
-                    self.blocks.swap_remove(&block);
-                    return true;
-                }
-                false
+                self.is_free_now(block)
             }
         }
+    }
+
+    /// The node keeps a block until [`Self::let_go`].
+    pub fn keep(&mut self, block: u64) {
+        if self.blocks.contains_key(&block) {
+            *self.kept.entry(block).or_default() += 1;
+        }
+    }
+
+    /// Ends one [`Self::keep`]. True if nobody holds the block now.
+    #[must_use]
+    pub fn let_go(&mut self, block: u64) -> bool {
+        let Some(count) = self.kept.get_mut(&block) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.kept.swap_remove(&block);
+        }
+        self.is_free_now(block)
+    }
+
+    /// Forgets a block that nobody holds.
+    fn is_free_now(&mut self, block: u64) -> bool {
+        let is_free = !self.kept.contains_key(&block) && self.blocks.get(&block).is_some_and(Vec::is_empty);
+        if is_free {
+            self.blocks.swap_remove(&block);
+        }
+        is_free
     }
 
     /// A holder frees a block. True if nobody holds it now.
@@ -75,11 +101,7 @@ impl Holders {
             return false;
         }
         holders.retain(|other| *other != holder);
-        if holders.is_empty() {
-            self.blocks.swap_remove(&block);
-            return true;
-        }
-        false
+        self.is_free_now(block)
     }
 
     /// A process is gone. Gives the number of the round to ask `others` in, if it held blocks, and the blocks that
@@ -129,8 +151,7 @@ impl Holders {
             let Some(holders) = self.blocks.get_mut(&block) else { continue };
             // The first holder is the dead owner.
             holders.remove(0);
-            if holders.is_empty() {
-                self.blocks.swap_remove(&block);
+            if self.is_free_now(block) {
                 free.push(block);
             }
         }
@@ -197,6 +218,22 @@ mod tests {
         holders.on_gone(OWNER, &[READER]);
         let (_, free) = holders.on_gone(READER, &[]);
         assert_eq!(free, [0]);
+    }
+
+    #[test]
+    fn a_block_that_the_node_keeps_outlives_its_holders() {
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        holders.keep(0);
+        holders.keep(0);
+        assert_eq!(holders.on_gone(OWNER, &[]), (Some(0), Vec::new()));
+        assert!(!holders.let_go(0));
+        assert!(holders.let_go(0));
+        holders.insert(64, OWNER);
+        holders.keep(64);
+        assert!(!holders.let_go(64));
+        assert!(holders.release(64, OWNER));
+        assert!(holders.is_empty());
     }
 
     #[test]

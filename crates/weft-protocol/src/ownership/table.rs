@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use weft_wire::limits::WORKERS_MAX;
 use weft_wire::message::{AddBorrow, Fetch, Outcome, RemoveBorrow};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
@@ -72,6 +73,9 @@ pub struct Ownership {
     borrowed_by: Map<WorkerId, Set<ObjectId>>,
     /// Objects of gone owners are found through this.
     borrowed_from: Map<WorkerId, Set<ObjectId>>,
+    /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
+    /// handed shortly before its end. As many as a node has at a time; messages are not on their way for longer.
+    gone: Set<WorkerId>,
 }
 
 /// Effects of an outcome that the caller must act on.
@@ -85,7 +89,13 @@ impl Ownership {
     /// An empty table of process `me`.
     #[must_use]
     pub fn new(me: WorkerId) -> Self {
-        Self { me, records: Map::default(), borrowed_by: Map::default(), borrowed_from: Map::default() }
+        Self {
+            me,
+            records: Map::default(),
+            borrowed_by: Map::default(),
+            borrowed_from: Map::default(),
+            gone: Set::default(),
+        }
     }
 
     /// Number of records.
@@ -225,6 +235,9 @@ impl Ownership {
 
     /// A borrower was registered with us.
     pub fn on_add_borrow(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
+        if self.gone.contains(&borrower) {
+            return;
+        }
         self.change_borrow(object, borrower, 1, out);
     }
 
@@ -399,6 +412,9 @@ impl Ownership {
     /// A process is gone: it borrows nothing any more, and what it owned has no value (fate-sharing, Ownership,
     /// section 4.3). Returns the objects whose waiting tasks must hear of it.
     pub fn on_worker_gone(&mut self, worker: WorkerId, out: &mut Actions) -> Vec<ObjectId> {
+        if self.gone.insert(worker) && self.gone.len() > WORKERS_MAX {
+            self.gone.shift_remove_index(0);
+        }
         for object in self.borrowed_by.swap_remove(&worker).unwrap_or_default() {
             if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) {
                 borrowers.retain(|(who, _)| *who != worker);

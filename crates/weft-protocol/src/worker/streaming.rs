@@ -37,10 +37,11 @@ impl WorkerCore {
         Some((next, self.ownership.record(task.object(next))?.slot.clone()))
     }
 
-    /// The reader takes the next item, of which it has a handle. False if another reader was faster.
+    /// The reader takes the next item, of which it has a handle. False if another thread was faster: it took the item
+    /// or closed the stream.
     pub fn take_item(&mut self, task: TaskId, index: u32, out: &mut Actions) -> bool {
         let Some(stream) = self.streams.get_mut(task.number) else { return false };
-        if stream.next != index {
+        if stream.is_dropped || stream.next != index {
             return false;
         }
         stream.next += 1;
@@ -144,4 +145,71 @@ impl WorkerCore {
 
 fn end_of_stream() -> Failure {
     Failure::new(FailureCode::EndOfStream, "the generator has no further items")
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::message::{Define, LeaseGranted, Reply, TaskKind, TaskSpec};
+    use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
+
+    use super::*;
+    use crate::time::Instant;
+
+    const ME: WorkerId = WorkerId(1);
+    const WORKER: WorkerId = WorkerId(2);
+
+    /// A streaming task that runs.
+    fn streaming(core: &mut WorkerCore, out: &mut Actions) -> TaskId {
+        let task = TaskId { owner: ME, number: 1 };
+        let shape = core.shape(&ResourceSet::default());
+        let (function, name) = (FunctionId(1), Name::from("f"));
+        core.define(Define { function, name: name.clone(), code: Blob::default(), references: Vec::new() });
+        let spec = TaskSpec {
+            task,
+            kind: TaskKind::Task(shape),
+            function,
+            name,
+            returns: 1,
+            arguments: Blob::default(),
+            dependencies: Box::new([]),
+            references: Box::new([]),
+            retries: 0,
+            retry_exceptions: false,
+            concurrency: 0,
+            title: None,
+            stream: Some(Streaming::default()),
+            group: None,
+            groups: None,
+            unordered: None,
+            site: None,
+        };
+        core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, out);
+        let granted = LeaseGranted { shape, lease: LeaseId(1), worker: WORKER, gpus: Vec::new() };
+        core.on_message(Peer::Node, granted.into(), Instant(0), out);
+        task
+    }
+
+    fn value() -> Return {
+        Return { outcome: Outcome::Inline(Blob::from(&b"1"[..])), contained: Vec::new() }
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_stream_whose_reader_left() {
+        // One thread saw an item and made a handle of it; another one closed the generator before it was taken.
+        let mut core = WorkerCore::new(ME);
+        let mut out = Actions::new();
+        let task = streaming(&mut core, &mut out);
+        core.on_item(Item { task, index: 1, value: value() }, &mut out);
+        let (index, slot) = core.next_item(task).expect("it streams");
+        slot.acquire();
+        core.drop_stream(task, &mut out);
+        assert!(!core.take_item(task, index, &mut out));
+        assert!(slot.release());
+        core.on_handles_dropped(&[task.object(index)], &mut out);
+        let reply =
+            Reply { task, returns: vec![value()], held: Vec::new(), nanos: 1, retry: false, timing: None };
+        core.on_message(Peer::Worker(WORKER), reply.into(), Instant(0), &mut out);
+        assert!(core.ownership().is_empty(), "{:?}", core.ownership());
+        assert_eq!(core.open_streams(), 0);
+    }
 }

@@ -18,6 +18,12 @@ pub(super) struct Reader {
     has_failed: bool,
 }
 
+impl Reader {
+    pub(super) fn task(&self) -> TaskId {
+        self.task
+    }
+}
+
 /// How many items a task yields.
 pub(super) fn items_of(task: TaskId) -> u32 {
     u32::try_from(task.number % 5).expect("less than five")
@@ -72,18 +78,18 @@ impl World {
     }
 
     /// A streaming task that runs yields its next item if it may; true when it has none left.
-    pub(super) fn yield_an_item(&mut self, who: WorkerId, spec: &TaskSpec) -> bool {
+    pub(super) fn yield_an_item(&mut self, who: WorkerId, spec: &TaskSpec, yielded: &mut u32) -> bool {
         let (task, Some(options)) = (spec.task, spec.stream) else { return true };
-        let process = self.processes.get_mut(&who).expect("it runs the task");
-        let taken = process.core.execution().taken(task);
-        if process.yielded >= items_of(task) || taken.stop {
+        let execution = self.processes[&who].core.execution();
+        let taken = execution.taken(task);
+        if *yielded >= items_of(task) || taken.stop || execution.is_cancelled(task) {
             return true;
         }
-        let index = process.yielded + 1;
+        let index = *yielded + 1;
         if options.backpressure > 0 && index > taken.items.saturating_add(options.backpressure) {
             return false;
         }
-        process.yielded = index;
+        *yielded = index;
         let value = self.make_value(who);
         self.with_core(who, |core, out| core.on_yielded(task, index, value, out));
         false

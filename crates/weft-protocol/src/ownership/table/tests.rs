@@ -95,6 +95,18 @@ fn a_dead_borrower_lets_go() {
 }
 
 #[test]
+fn a_registration_of_a_dead_borrower_comes_too_late() {
+    // A third process had the borrower's reply before its end, and registers it here after we heard of that end.
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_worker_gone(FRIEND, &mut out);
+    table.on_add_borrow(id, FRIEND, &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
 fn a_borrowed_object_is_fetched_once_and_returned_once() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let id = object(FRIEND, 5);
