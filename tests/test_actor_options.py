@@ -113,6 +113,14 @@ def test_killed_without_no_restart_an_actor_comes_back():
     assert has_ended(counter)
 
 
+def test_killed_again_while_it_starts_an_actor_still_comes_back():
+    counter = Counter.options(max_restarts=-1, max_task_retries=-1).remote()
+    weft.get(counter.pid.remote())
+    for _ in range(20):
+        weft.kill(counter, no_restart=False)
+    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+
+
 def test_a_killed_actor_without_restarts_ends():
     counter = Counter.remote()
     weft.get(counter.pid.remote())

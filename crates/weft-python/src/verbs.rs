@@ -57,6 +57,10 @@ fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 /// The task's exception.
 pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
     let outcome = reference.slot.outcome().expect("only called when it is there");
+    if access != Access::Sole && reference.slot.is_taken() {
+        // Another thread took it while this one waited.
+        reference.check_session()?;
+    }
     if let Outcome::Failed(failure) = outcome {
         return Err(failure_error(py, failure));
     }
@@ -231,13 +235,18 @@ pub fn take<'py>(
     this.check_session()?;
     wait_all(py, &this.client, std::slice::from_ref(reference), timeout)?;
     let is_sole = this.slot.handles() == 1 && this.client.step(|core, _| core.ownership().is_sole(this.id));
-    let access = if is_sole { Access::Sole } else { Access::Private };
-    let value = value_of(py, this, access)?;
-    // Views of the value may be written to from now on: nobody may find them through the reference.
-    if is_sole && this.slot.handles() > 1 {
-        this.slot.mark_taken();
+    if !is_sole {
+        return value_of(py, this, Access::Private);
     }
-    Ok(value)
+    // Views of the value may be written to from now on: nobody may find them through the reference, also not while they
+    // are made.
+    this.slot.set_taken(true);
+    let value = value_of(py, this, Access::Sole);
+    if this.slot.handles() == 1 {
+        // There are none: the value was built anew.
+        this.slot.set_taken(false);
+    }
+    value
 }
 
 fn references<'py>(refs: &Bound<'py, PyAny>, verb: &str) -> PyResult<Vec<Bound<'py, ObjectRef>>> {

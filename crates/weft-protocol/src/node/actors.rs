@@ -135,6 +135,13 @@ impl NodeCore {
 
     pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut NodeActions) {
         let actor = self.actors.entry(id).or_insert_with(|| Actor::new(id.owner));
+        if let ActorPhase::Waiting(create) = &actor.phase
+            && may_restart
+            && create.constructor.spec.retries > 0
+        {
+            // It is starting again: there is no process to kill.
+            return;
+        }
         if let ActorPhase::Placed { worker, .. } = actor.phase
             && may_restart
             && actor.restarts != 0

@@ -54,9 +54,9 @@ impl Slot {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && self.registered.load(Ordering::Acquire)
     }
 
-    /// The value belongs to user code that may change it: the object must not be read any more.
-    pub fn mark_taken(&self) {
-        self.taken.store(true, Ordering::Release);
+    /// Whether the value belongs to user code that may change it: the object must not be read any more then.
+    pub fn set_taken(&self, taken: bool) {
+        self.taken.store(taken, Ordering::Release);
     }
 
     /// Whether the value was taken.
