@@ -21,6 +21,12 @@ class Code:
     def __init__(self, target: Any) -> None:
         self.target = target
 
+    @property
+    def place(self) -> str | None:
+        """File and line of a function, for advice."""
+        code = getattr(self.target, "__code__", None)
+        return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
     def __reduce__(self) -> tuple[Any, ...]:
         import cloudpickle
 

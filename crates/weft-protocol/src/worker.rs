@@ -33,6 +33,11 @@ mod executing;
 mod report;
 mod streaming;
 
+/// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
+const TINY_NANOS: u64 = 2_000;
+/// So many of them are worth a word.
+const TINY_TASKS: u32 = 500_000;
+
 /// What an actor needs to be placed.
 #[derive(Debug, Clone)]
 pub struct ActorDemand {
@@ -53,6 +58,8 @@ pub struct WorkerCore {
     ownership: Ownership,
     pendings: Pendings,
     streams: Streams,
+    /// Tasks of ours that took next to no time; counted until somebody was told.
+    tiny_tasks: u32,
     leases: Leases,
     callers: Callers,
     execution: Execution,
@@ -79,6 +86,7 @@ impl WorkerCore {
             ownership: Ownership::new(me),
             pendings: Pendings::default(),
             streams: Streams::default(),
+            tiny_tasks: 0,
             leases: Leases::default(),
             callers: Callers::default(),
             execution: Execution::default(),
@@ -459,6 +467,7 @@ impl WorkerCore {
             TaskKind::Task(shape) => {
                 let function = spec.function;
                 let nanos = reply.nanos;
+                self.notice_tiny(function, nanos, out);
                 let replied = Replied { shape, worker, task: number, estimate, function, nanos };
                 self.leases.on_reply(&replied, now);
                 if again {
@@ -479,6 +488,24 @@ impl WorkerCore {
             }
             TaskKind::Creation => {}
         }
+    }
+
+    /// Many tasks in a row that took less than handing them over are worth a word, once.
+    fn notice_tiny(&mut self, function: FunctionId, nanos: u64, out: &mut Actions) {
+        if nanos >= TINY_NANOS || self.tiny_tasks >= TINY_TASKS {
+            return;
+        }
+        self.tiny_tasks += 1;
+        if self.tiny_tasks < TINY_TASKS {
+            return;
+        }
+        let Some(define) = self.functions.get(&function) else { return };
+        let place = define.place.as_ref().map_or(String::new(), |place| format!("{}: ", place.as_str()));
+        out.push(Action::Warn(format!(
+            "{place}{TINY_TASKS} tasks took less than {} us each, the last of them {}(); handing such a task over takes as long. Let one task do many of them, or use weft.Executor().map(..., chunksize=n)",
+            TINY_NANOS / 1000,
+            define.name.as_str()
+        )));
     }
 
     fn end(&mut self, number: u64, reply: Reply, out: &mut Actions) {

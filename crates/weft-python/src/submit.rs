@@ -76,7 +76,9 @@ impl Exported {
         code.as_slice().hash(&mut hasher);
         ids(&found).hash(&mut hasher);
         let function = FunctionId(hasher.finish());
-        let define = Define { function, name: self.name.clone(), code, references: ids(&found) };
+        let place = self.target.bind(py).getattr("place").and_then(|place| place.extract::<String>());
+        let place = place.ok().map(|place| Name::from(place.as_str()));
+        let define = Define { function, name: self.name.clone(), code, references: ids(&found), place };
         client.step(|core, _| core.define(define));
         *self.sent.lock() = Some((Arc::downgrade(client), function));
         Ok(function)

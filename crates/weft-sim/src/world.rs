@@ -128,6 +128,7 @@ impl World {
             name: Name::from("f"),
             code: Blob::default(),
             references: Vec::new(),
+            place: None,
         });
         let process = Process::new(core);
         Self {
@@ -527,6 +528,7 @@ impl World {
             name: Name::from("f"),
             code: Blob::default(),
             references: Vec::new(),
+            place: None,
         });
         let shape = process.core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
         let spec = spec(task, TaskKind::Task(shape), Vec::new(), Vec::new());

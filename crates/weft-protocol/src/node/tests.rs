@@ -128,6 +128,7 @@ fn create(actor: ActorId) -> CreateActor {
             name: Name::from("Counter"),
             code: Blob::default(),
             references: Vec::new(),
+            place: None,
         },
         constructor: Push { spec, dependencies: Vec::new(), gpus: Vec::new() },
         restarts: None,

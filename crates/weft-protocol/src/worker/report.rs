@@ -165,8 +165,9 @@ mod tests {
     use weft_wire::message::{Define, LeaseGranted, Message, Reply, TaskSpec, Timing};
     use weft_wire::{Blob, LeaseId, Name, ResourceSet, WorkerId};
 
+    use super::super::{TINY_NANOS, TINY_TASKS};
     use super::*;
-    use crate::action::{Actions, Peer};
+    use crate::action::{Action, Actions, Peer};
     use crate::ownership::Slot;
 
     const ME: WorkerId = WorkerId(1);
@@ -176,7 +177,13 @@ mod tests {
         let mut core = WorkerCore::new(ME);
         core.record_events(1 << 16);
         let name = Name::from("f");
-        core.define(Define { function: FunctionId(3), name, code: Blob::default(), references: vec![] });
+        core.define(Define {
+            function: FunctionId(3),
+            name,
+            code: Blob::default(),
+            references: vec![],
+            place: Some(Name::from("x.py:3")),
+        });
         core
     }
 
@@ -257,6 +264,21 @@ mod tests {
         assert_eq!((label.name.as_str(), label.function.as_str(), label.kind), ("shown", "f", 0));
         assert_eq!(core.counts(), Counts { submitted: 2, finished: 1, failed: 0, retried: 0 });
         drop(slots);
+    }
+
+    #[test]
+    fn very_many_tiny_tasks_are_noticed_once() {
+        let mut core = core();
+        let mut out = Actions::new();
+        (1..TINY_TASKS).for_each(|_| core.notice_tiny(FunctionId(3), TINY_NANOS - 1, &mut out));
+        core.notice_tiny(FunctionId(3), TINY_NANOS, &mut out);
+        assert_eq!(out, []);
+        (0..2).for_each(|_| core.notice_tiny(FunctionId(3), 0, &mut out));
+        let [Action::Warn(text)] = &out[..] else { panic!("one warning, not {out:?}") };
+        assert!(
+            text.starts_with("x.py:3: 500000 tasks took less than 2 us each, the last of them f();"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -163,7 +163,13 @@ mod tests {
         let task = TaskId { owner: ME, number: 1 };
         let shape = core.shape(&ResourceSet::default());
         let (function, name) = (FunctionId(1), Name::from("f"));
-        core.define(Define { function, name: name.clone(), code: Blob::default(), references: Vec::new() });
+        core.define(Define {
+            function,
+            name: name.clone(),
+            code: Blob::default(),
+            references: Vec::new(),
+            place: None,
+        });
         let spec = TaskSpec {
             task,
             kind: TaskKind::Task(shape),

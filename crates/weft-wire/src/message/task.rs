@@ -313,6 +313,9 @@ pub struct Define {
     /// References captured in the code; pinned for the job.
     #[n(3)]
     pub references: Vec<ObjectId>,
+    /// File and line of the code, for advice.
+    #[n(4)]
+    pub place: Option<Name>,
 }
 
 /// Stop a task.
