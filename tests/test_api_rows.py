@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import doctest
 import inspect
+import os
 import pickle
 import warnings
 
 import pytest
-from support import WAIT, poll, run_driver
+from support import WAIT, is_alive, poll, run_driver
 
 import weft
 from weft.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, OwnerDiedError
@@ -149,8 +150,18 @@ def test_task_events(shared_session, is_on):
 
 
 @pytest.mark.api("put.owner")
-def test_an_owner_is_accepted(shared_session):
-    assert weft.get(weft.put([1], _owner=Counter.remote()), timeout=WAIT) == [1]
+def test_another_actor_can_own_an_object(shared_session):
+    owner = Counter.remote()
+    read, unread = weft.put([1], _owner=owner), weft.put({"of": weft.put(2)}, _owner=owner)
+    assert weft.get(read, timeout=WAIT) == [1]
+    assert read.owner_address() != weft.put(1).owner_address()
+    pid = weft.get(owner.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT)
+    weft.kill(owner)
+    poll("the owner is gone", lambda: not is_alive(pid))
+    with pytest.raises(weft.exceptions.OwnerDiedError):
+        weft.get(unread, timeout=WAIT)
+    with pytest.raises(TypeError, match="takes an actor handle, not int"):
+        weft.put(1, _owner=3)
 
 
 @pytest.mark.api("get")

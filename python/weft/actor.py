@@ -517,6 +517,22 @@ def kill(actor: AnyHandle, *, no_restart: bool = True) -> None:
     _weft.kill_actor(actor._ref, f"actor {actor._info.class_name}", not no_restart)
 
 
+def put_owned(value: Any, owner: Any) -> _weft.ObjectRef[Any]:
+    """What `weft.put(value, _owner=actor)` does: the actor puts the value, between two of its calls."""
+    if not isinstance(owner, ActorHandle):
+        raise TypeError(f"weft.put(_owner=) takes an actor handle, not {type(owner).__name__}")
+    if isinstance(value, _weft.ObjectRef):
+        raise TypeError("weft.put() takes a value, not an ObjectRef: pass the reference on as it is")
+    # In a list: a value that is passed by itself could be replaced by what it refers to.
+    (ref,) = _weft.get(owner.__ray_call__.remote(_put_here, [value]))
+    made: _weft.ObjectRef[Any] = ref
+    return made
+
+
+def _put_here(_actor: Any, box: list[Any]) -> list[_weft.ObjectRef[Any]]:
+    return [_weft.put(box[0])]
+
+
 def exit_actor() -> NoReturn:
     """Ends the actor this code runs in, as intended: it does not restart.
 

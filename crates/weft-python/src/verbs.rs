@@ -302,10 +302,14 @@ fn wait_all(
 pub fn put<'py>(
     py: Python<'py>,
     value: &Bound<'py, PyAny>,
-    _owner: Option<&Bound<'_, PyAny>>,
+    _owner: Option<&Bound<'py, PyAny>>,
     _tensor_transport: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Bound<'py, ObjectRef>> {
     let client = session::client(py)?;
+    if let Some(owner) = _owner.filter(|owner| !owner.is_none()) {
+        let made = py.import("weft.actor")?.call_method1("put_owned", (value, owner))?;
+        return Ok(made.cast_into_exact::<ObjectRef>()?);
+    }
     let mut bytes = Vec::with_capacity(24);
     if encode_plain(value, &mut bytes) {
         let blob = weft_runtime::wire::Blob::from(bytes.as_slice());
