@@ -402,3 +402,12 @@ def test_list_named_actors():
     assert {"name": "there", "namespace": "elsewhere"} in everywhere
     assert "here" in {actor["name"] for actor in everywhere}
     assert weft.list_named_actors is list_named_actors
+
+
+def test_a_queue_whose_actor_died_says_so():
+    queue = Queue(maxsize=2)
+    queue.put(1)
+    weft.kill(queue.actor)
+    for use in (lambda: queue.put(2), queue.get, queue.qsize, queue.get_nowait, lambda: queue.put_nowait(3)):
+        with pytest.raises(ActorDiedError):
+            use()
