@@ -20,12 +20,13 @@ use weft_runtime::client::{Client, time};
 use weft_runtime::protocol::execution::Incoming;
 use weft_runtime::protocol::time::Instant;
 use weft_runtime::wire::TaskId;
-use weft_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind};
+use weft_runtime::wire::message::{Streaming, TaskKind};
 
 use crate::args::decode_arguments;
-use crate::execute::{Callee, Ended, actor_exit, end, failure, load, method, run};
+use crate::execute::{Callee, actor_exit, end, load, method, run};
 use crate::generator::{MayYield, cancelled, close_items, last_value, may_yield, send_item};
 use crate::session::{self, Current};
+use crate::worker::{constructor_failure, finish};
 
 /// An actor of this process.
 struct LocalActor {
@@ -192,11 +193,6 @@ fn is_async(actor: TaskId) -> bool {
     ACTORS.lock().as_ref().and_then(|actors| actors.get(&actor)).is_some_and(|actor| actor.is_async)
 }
 
-fn finish(client: &Client, ended: Ended) {
-    let Ended { task, returns, retry, ran, .. } = ended;
-    client.step(|core, out| core.on_finished(task, returns, ran, retry, out));
-}
-
 fn current_of(incoming: &Incoming) -> Current {
     let spec = &incoming.push.spec;
     Current {
@@ -228,11 +224,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: Incoming) {
             ACTORS.lock().get_or_insert_default().insert(spec.task, actor);
             None
         }
-        Err(error) => {
-            let Failure { payload, .. } = failure(py, &error, spec.name.as_str(), &incoming);
-            let message = spec.name.as_str().to_owned();
-            Some(Failure { code: FailureCode::ActorInit, message, payload })
-        }
+        Err(error) => Some(constructor_failure(py, &error, &incoming)),
     };
     client.step(|core, out| core.on_constructed(spec.task, failure, out));
 }

@@ -160,23 +160,15 @@ impl TaskSubmitter {
         let kind = TaskKind::Task(shape);
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
-            task: client.next_task(),
-            kind,
-            function,
-            name: self.name.clone(),
             returns: self.returns,
-            arguments: block.clone(),
             dependencies: dependencies.clone(),
             references: references.clone(),
             retries: self.retries,
             retry_exceptions: self.retry_exceptions,
             concurrency: self.max_calls,
-            title: None,
             stream: streaming(self.stream),
-            group: None,
-            groups: None,
-            unordered: None,
             site: call_site(py),
+            ..TaskSpec::new(client.next_task(), kind, function, self.name.clone(), block.clone())
         };
         submit(py, &client, spec, self.is_recorded)
     }
@@ -366,23 +358,23 @@ impl MethodSubmitter {
         let arguments = encode_arguments(client, args, kwargs)?;
         let Arguments { block, dependencies, references, .. } = &arguments;
         let spec = TaskSpec {
-            task: client.next_task(),
-            kind: TaskKind::Method(actor.id.task),
-            function,
-            name: self.name.clone(),
             returns: self.returns,
-            arguments: block.clone(),
             dependencies: dependencies.clone(),
             references: references.clone(),
             retries: self.retries,
             retry_exceptions: self.retry_exceptions,
-            concurrency: 0,
             title: self.title.clone(),
             stream: streaming(self.stream),
             group: self.calling.group,
-            groups: None,
             unordered: self.calling.is_unordered.then_some(true),
             site: call_site(py),
+            ..TaskSpec::new(
+                client.next_task(),
+                TaskKind::Method(actor.id.task),
+                function,
+                self.name.clone(),
+                block.clone(),
+            )
         };
         submit(py, client, spec, self.is_recorded)
     }
@@ -432,23 +424,12 @@ pub fn create_actor(
     }
     let Arguments { block, dependencies, references, .. } = &arguments;
     let spec = TaskSpec {
-        task,
-        kind: TaskKind::Creation,
-        function,
-        name: Name::from(title),
-        returns: 1,
-        arguments: block.clone(),
         dependencies: dependencies.clone(),
         references: references.clone(),
-        retries: 0,
-        retry_exceptions: false,
         concurrency,
-        title: None,
-        stream: None,
-        group: None,
         groups: groups.map(Vec::into_boxed_slice),
-        unordered: None,
         site: call_site(py),
+        ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(title), block.clone())
     };
     let demand = ActorDemand {
         placement: ResourceSet::from_amounts(placement),

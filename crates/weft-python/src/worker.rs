@@ -247,9 +247,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
             Ok(mode)
         }
         Err(error) => {
-            let Failure { payload, .. } = failure(py, &error, spec.name.as_str(), incoming);
-            let message = spec.name.as_str().to_owned();
-            let failure = Failure { code: FailureCode::ActorInit, message, payload };
+            let failure = constructor_failure(py, &error, incoming);
             client.step(|core, out| core.on_constructed(task, Some(failure), out));
             client.flush_now();
             // The node publishes why and ends this process; calls that come meanwhile are not taken.
@@ -355,7 +353,15 @@ fn prepare<'py>(
     }
 }
 
-fn finish(client: &Arc<Client>, ended: Ended) {
+/// The failure of an actor whose constructor raised.
+pub fn constructor_failure(py: Python<'_>, error: &PyErr, incoming: &Incoming) -> Failure {
+    let name = incoming.push.spec.name.as_str();
+    let Failure { payload, .. } = failure(py, error, name, incoming);
+    Failure { code: FailureCode::ActorInit, message: name.to_owned(), payload }
+}
+
+/// Reports the end of a task that ran here.
+pub fn finish(client: &Client, ended: Ended) {
     let Ended { task, returns, retry, ran, .. } = ended;
     client.step(|core, out| core.on_finished(task, returns, ran, retry, out));
 }

@@ -629,22 +629,10 @@ impl World {
 
 fn spec(task: TaskId, kind: TaskKind, dependencies: Vec<ObjectId>, references: Vec<ObjectId>) -> TaskSpec {
     TaskSpec {
-        task,
-        kind,
-        function: FunctionId(1),
-        name: Name::from("f"),
-        returns: 1,
-        arguments: Blob::default(),
         dependencies: dependencies.into(),
         references: references.into(),
         retries: 3,
-        retry_exceptions: false,
         concurrency: 1,
-        title: None,
-        stream: None,
-        group: None,
-        groups: None,
-        unordered: None,
-        site: None,
+        ..TaskSpec::new(task, kind, FunctionId(1), Name::from("f"), Blob::default())
     }
 }

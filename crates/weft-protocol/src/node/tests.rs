@@ -101,23 +101,8 @@ fn a_dead_worker_gives_everything_back_and_everyone_hears() {
 
 fn create(actor: ActorId) -> CreateActor {
     let spec = TaskSpec {
-        task: actor,
-        kind: TaskKind::Creation,
-        function: FunctionId(1),
-        name: Name::from("Counter"),
-        returns: 1,
-        arguments: Blob::default(),
-        dependencies: Box::new([]),
-        references: Box::new([]),
-        retries: 0,
-        retry_exceptions: false,
         concurrency: 1,
-        title: None,
-        stream: None,
-        group: None,
-        groups: None,
-        unordered: None,
-        site: None,
+        ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), Name::from("Counter"), Blob::default())
     };
     CreateActor {
         actor,

@@ -262,23 +262,14 @@ mod tests {
 
     fn pending(number: u64, name: &str) -> Pending {
         let spec = TaskSpec {
-            task: TaskId { owner: WorkerId(1), number },
-            kind: TaskKind::Task(ShapeId(0)),
-            function: FunctionId(3),
-            name: Name::from(name),
-            returns: 1,
-            arguments: Blob::default(),
-            dependencies: Box::new([]),
-            references: Box::new([]),
             retries: 3,
-            retry_exceptions: false,
-            concurrency: 0,
-            title: None,
-            stream: None,
-            group: None,
-            groups: None,
-            unordered: None,
-            site: None,
+            ..TaskSpec::new(
+                TaskId { owner: WorkerId(1), number },
+                TaskKind::Task(ShapeId(0)),
+                FunctionId(3),
+                Name::from(name),
+                Blob::default(),
+            )
         };
         let passed =
             Passed { submitted: Instant(100), ready: Instant(110), pushed: Instant(130), attempt: 0 };

@@ -162,25 +162,13 @@ mod tests {
     use super::*;
 
     fn spec(name: &str) -> TaskSpec {
-        TaskSpec {
-            task: TaskId { owner: WorkerId(1), number: 1 },
-            kind: TaskKind::Task(ShapeId(0)),
-            function: FunctionId(3),
-            name: Name::from(name),
-            returns: 1,
-            arguments: Blob::default(),
-            dependencies: Box::new([]),
-            references: Box::new([]),
-            retries: 0,
-            retry_exceptions: false,
-            concurrency: 0,
-            title: None,
-            stream: None,
-            group: None,
-            groups: None,
-            unordered: None,
-            site: None,
-        }
+        TaskSpec::new(
+            TaskId { owner: WorkerId(1), number: 1 },
+            TaskKind::Task(ShapeId(0)),
+            FunctionId(3),
+            Name::from(name),
+            Blob::default(),
+        )
     }
 
     #[test]

@@ -191,23 +191,14 @@ mod tests {
         let shape = core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
         let of = |number: &u64| TaskId { owner: ME, number: *number }.object(0);
         let spec = TaskSpec {
-            task: TaskId { owner: ME, number },
-            kind: TaskKind::Task(shape),
-            function: FunctionId(3),
-            name: Name::from("shown"),
-            returns: 1,
-            arguments: Blob::default(),
             dependencies: dependencies.iter().map(of).collect(),
-            references: Box::new([]),
-            retries: 0,
-            retry_exceptions: false,
-            concurrency: 0,
-            title: None,
-            stream: None,
-            group: None,
-            groups: None,
-            unordered: None,
-            site: None,
+            ..TaskSpec::new(
+                TaskId { owner: ME, number },
+                TaskKind::Task(shape),
+                FunctionId(3),
+                Name::from("shown"),
+                Blob::default(),
+            )
         };
         let slot = Arc::new(Slot::default());
         slot.acquire();

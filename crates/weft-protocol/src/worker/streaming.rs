@@ -171,23 +171,8 @@ mod tests {
             place: None,
         });
         let spec = TaskSpec {
-            task,
-            kind: TaskKind::Task(shape),
-            function,
-            name,
-            returns: 1,
-            arguments: Blob::default(),
-            dependencies: Box::new([]),
-            references: Box::new([]),
-            retries: 0,
-            retry_exceptions: false,
-            concurrency: 0,
-            title: None,
             stream: Some(Streaming::default()),
-            group: None,
-            groups: None,
-            unordered: None,
-            site: None,
+            ..TaskSpec::new(task, TaskKind::Task(shape), function, name, Blob::default())
         };
         core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, out);
         let granted = LeaseGranted { shape, lease: LeaseId(1), worker: WORKER, gpus: Vec::new() };

@@ -74,6 +74,33 @@ pub struct TaskSpec {
     pub site: Option<Name>,
 }
 
+impl TaskSpec {
+    /// A task with one return, and without dependencies, retries or anything else of note.
+    #[inline]
+    #[must_use]
+    pub fn new(task: TaskId, kind: TaskKind, function: FunctionId, name: Name, arguments: Blob) -> Self {
+        Self {
+            task,
+            kind,
+            function,
+            name,
+            returns: 1,
+            arguments,
+            dependencies: Box::default(),
+            references: Box::default(),
+            retries: 0,
+            retry_exceptions: false,
+            concurrency: 0,
+            title: None,
+            stream: None,
+            group: None,
+            groups: None,
+            unordered: None,
+            site: None,
+        }
+    }
+}
+
 /// How a streaming task hands out its items (objects 1, 2, ...).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(array)]

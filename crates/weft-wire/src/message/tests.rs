@@ -18,23 +18,16 @@ fn round_trip(message: Message) {
 fn spec() -> TaskSpec {
     let task = TaskId { owner: WorkerId(7), number: 9 };
     TaskSpec {
-        task,
-        kind: TaskKind::Task(ShapeId(1)),
-        function: FunctionId(3),
-        name: Name::from("f"),
-        returns: 1,
-        arguments: Blob::from(&b"abc"[..]),
         dependencies: Box::new([task.object(0)]),
-        references: Box::new([]),
         retries: 3,
-        retry_exceptions: false,
         concurrency: 1,
-        title: None,
-        stream: None,
-        group: None,
-        groups: None,
-        unordered: None,
-        site: None,
+        ..TaskSpec::new(
+            task,
+            TaskKind::Task(ShapeId(1)),
+            FunctionId(3),
+            Name::from("f"),
+            Blob::from(&b"abc"[..]),
+        )
     }
 }
 
