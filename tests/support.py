@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+import weft
 
 T = TypeVar("T")
 
@@ -27,6 +30,20 @@ def poll(what: str, condition: Callable[[], T], seconds: float = WAIT) -> T:
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(_POLL_SECONDS)
     return value
+
+
+def poll_store_has_room(size: int, seconds: float = 20) -> None:
+    """Waits until one value of so many bytes fits into the object store, so that little else can be left in it."""
+
+    def has_room() -> bool:
+        gc.collect()
+        try:
+            weft.put(b"x" * size)
+        except weft.exceptions.ObjectStoreFullError:
+            return False
+        return True
+
+    poll("the store has room", has_room, seconds)
 
 
 def run_driver(code: str, *arguments: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess:

@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import WAIT, is_alive, poll, run_driver
+from support import WAIT, is_alive, poll, poll_store_has_room, run_driver
 
 import weft
 from weft.exceptions import ActorDiedError, ActorUnavailableError
@@ -35,17 +35,8 @@ def session(nothing_left):
 
 
 def assert_store_is_empty():
-    """One value takes nearly the whole store, so nothing else may be left in it."""
-
-    def has_room():
-        gc.collect()
-        try:
-            weft.put(b"x" * ((STORE_MIB - LOST_MIB) * MIB))
-        except weft.exceptions.ObjectStoreFullError:
-            return False
-        return True
-
-    poll("the store is empty", has_room, seconds=20)
+    """Only what kills may cost can be left in the store."""
+    poll_store_has_room((STORE_MIB - LOST_MIB) * MIB)
 
 
 class Keeper:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import random
 import signal
@@ -12,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import WAIT, poll
+from support import WAIT, poll, poll_store_has_room
 
 import weft
 from weft.exceptions import ActorDiedError, ActorUnavailableError, TaskCancelledError, WeftError, WorkerCrashedError
@@ -38,17 +37,8 @@ LOST_MIB = 16
 
 
 def assert_store_is_empty():
-    """One value takes most of the store, so only what kills may cost can be left in it."""
-
-    def has_room():
-        gc.collect()
-        try:
-            weft.put(b"x" * ((STORE_MIB - LOST_MIB) * MIB))
-        except weft.exceptions.ObjectStoreFullError:
-            return False
-        return True
-
-    poll("the store is empty", has_room, seconds=20)
+    """Only what kills may cost can be left in the store."""
+    poll_store_has_room((STORE_MIB - LOST_MIB) * MIB)
     poll("all CPUs are free", lambda: weft.available_resources()["CPU"] == 3)
 
 
