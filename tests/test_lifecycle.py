@@ -201,6 +201,35 @@ def test_ways_a_driver_ends(ending, status, short_dir):
         assert done.stderr == ""
 
 
+@pytest.mark.api("shutdown", "failure.driver")
+@pytest.mark.parametrize("_run", range(4))
+def test_daemon_threads_that_call_weft_until_the_end(_run):
+    done = run_driver(
+        HEAD
+        + """
+class Python:
+    def __reduce__(self):
+        for _ in range(200):  # the interpreter hands the GIL over in here
+            threading.get_ident()
+        return Python, ()
+
+def without_end():
+    while True:
+        try:
+            get(identity.remote(get(weft.put(Python()))))
+        except Exception:
+            pass
+
+weft.init(num_cpus=1)
+sys.setswitchinterval(1e-5)
+for _ in range(4):
+    threading.Thread(target=without_end, daemon=True).start()
+time.sleep(0.1)
+"""
+    )
+    assert done.stderr == ""
+
+
 def test_exit_handlers_of_the_program_may_still_use_weft():
     done = run_driver(
         HEAD

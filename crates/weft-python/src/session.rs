@@ -1,8 +1,10 @@
 //! The session this process takes part in, and which task runs on which thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
@@ -23,23 +25,79 @@ pub struct Session {
 /// The thread that ends the interpreter.
 static EXITING: OnceLock<ThreadId> = OnceLock::new();
 
+/// How many threads are inside a call of ours and may execute Python in it.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// How deep this thread is inside calls of ours: one may execute Python that makes the next.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Long enough for every call that is not waiting for something.
+const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+
 /// The interpreter begins to end, on this thread.
 #[pyfunction]
 pub fn interpreter_ends(py: Python<'_>) {
     // Code of actors that end in local mode would stay on its threads from now on.
     crate::local::finish_endings(py);
     let _ = EXITING.set(std::thread::current().id());
+    py.detach(|| {
+        let start = Instant::now();
+        while INSIDE.load(Ordering::SeqCst) > 0 && start.elapsed() < LEAVE_WITHIN {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+}
+
+fn stays_here() -> bool {
+    EXITING.get().is_some_and(|thread| *thread != std::thread::current().id())
+}
+
+/// A call of ours that may execute Python, for as long as this lives.
+///
+/// The interpreter ends daemon threads when they take the GIL again, by unwinding them. In a call of ours that would go
+/// through our frames, which aborts the process. So no daemon thread begins a call once the interpreter begins to end,
+/// and the end waits for the calls that had begun.
+pub struct Inside(());
+
+impl Inside {
+    /// Call it first.
+    pub fn enter(py: Python<'_>) -> Self {
+        if stays_here() {
+            detached(py, || ());
+        }
+        if DEPTH.replace(DEPTH.get() + 1) == 0 {
+            INSIDE.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+        if DEPTH.get() == 0 {
+            INSIDE.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Runs `work` without the GIL.
 ///
-/// A daemon thread that takes the GIL again while the interpreter ends is unwound by it through our frames, which
-/// aborts the process. Such a thread stays here instead, until the process is gone.
+/// A daemon thread stays here once the interpreter ends, until the process is gone: see [`Inside`].
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    let was_inside = usize::from(DEPTH.get() > 0);
+    INSIDE.fetch_sub(was_inside, Ordering::Relaxed);
     py.detach(|| {
         let result = work();
-        while EXITING.get().is_some_and(|thread| *thread != std::thread::current().id()) {
-            std::thread::park();
+        // Counted before the look, so that the end either sees this thread or is seen by it.
+        INSIDE.fetch_add(was_inside, Ordering::SeqCst);
+        if stays_here() {
+            INSIDE.fetch_sub(was_inside, Ordering::SeqCst);
+            loop {
+                std::thread::park();
+            }
         }
         result
     })

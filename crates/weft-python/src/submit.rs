@@ -152,6 +152,7 @@ impl TaskSubmitter {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let _inside = session::Inside::enter(py);
         check_arguments(py, self.arity, &self.check, args, kwargs)?;
         let client = session::client(py)?;
         let function = self.exported.get().define(py, &client)?;
@@ -346,6 +347,7 @@ impl MethodSubmitter {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let _inside = session::Inside::enter(py);
         check_arguments(py, self.arity, &self.check, args, kwargs)?;
         let actor = self.actor.get();
         actor.check_session()?;
@@ -414,6 +416,7 @@ pub fn create_actor(
     makeup: ActorMakeup,
     name: Option<(String, String, Vec<u8>)>,
 ) -> PyResult<ObjectRef> {
+    let _inside = session::Inside::enter(py);
     let (concurrency, groups, restarts, detached) = makeup;
     let client = session::client(py)?;
     let function = exported.get().define(py, &client)?;

@@ -192,6 +192,7 @@ pub fn get<'py>(
     copy: bool,
     _use_object_store: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _inside = session::Inside::enter(py);
     let access = if copy { Access::Private } else { Access::Shared };
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let this = reference.get();
@@ -227,6 +228,7 @@ pub fn take<'py>(
     r#ref: &Bound<'py, PyAny>,
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _inside = session::Inside::enter(py);
     let Ok(reference) = r#ref.cast_exact::<ObjectRef>() else {
         let kind = r#ref.get_type().name()?;
         return Err(PyTypeError::new_err(format!("weft.take() takes an ObjectRef, not {kind}")));
@@ -305,6 +307,7 @@ pub fn put<'py>(
     _owner: Option<&Bound<'py, PyAny>>,
     _tensor_transport: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Bound<'py, ObjectRef>> {
+    let _inside = session::Inside::enter(py);
     let client = session::client(py)?;
     if let Some(owner) = _owner.filter(|owner| !owner.is_none()) {
         let made = py.import("weft.actor")?.call_method1("put_owned", (value, owner))?;
@@ -340,6 +343,7 @@ pub fn wait<'py>(
     timeout: Option<f64>,
     fetch_local: bool,
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let _inside = session::Inside::enter(py);
     let _ = fetch_local;
     let kind = refs.get_type();
     let list = refs
