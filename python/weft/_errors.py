@@ -28,6 +28,8 @@ from weft.exceptions import (
     NodeDiedError,
     ObjectFreedError,
     ObjectLostError,
+    ObjectReconstructionFailedError,
+    ObjectReconstructionFailedLineageEvictedError,
     ObjectRefStreamEndOfStreamError,
     ObjectStoreFullError,
     OutOfMemoryError,
@@ -237,6 +239,8 @@ _SYSTEM_ERRORS: dict[int, Callable[[str], BaseException]] = {
     17: ActorAlreadyExistsError,
     18: _actor_init_failed,
     19: ObjectRefStreamEndOfStreamError,
+    20: lambda message: ObjectReconstructionFailedError(message=message),
+    21: lambda message: ObjectReconstructionFailedLineageEvictedError(message=message),
 }
 
 

@@ -20,6 +20,7 @@ _INLINE_BYTES = 100 << 10
 _STORE_BYTES_MIN = 1 << 20
 _EVENTS_BYTES = 16 << 20
 _EVENTS_BYTES_MAX = 256 << 20
+_LINEAGE_BYTES = 1 << 30
 
 # Options of Ray that have no meaning here, or none yet: accepted, so that programs start.
 _ACCEPTED = frozenset(
@@ -126,6 +127,7 @@ def init(
     inline_bytes: int | None = None,
     cancel_on_interrupt: bool | None = None,
     task_events_bytes: int | None = None,
+    lineage_bytes: int | None = None,
     record_call_sites: bool | None = None,
     **ignored: Any,
 ) -> WeftContext:
@@ -150,6 +152,9 @@ def init(
         record_call_sites: Whether errors say where the task was submitted, which costs about 1 us per call; False by
             default (environment variable WEFT_RECORD_CALL_SITES).
         task_events_bytes: Memory for what happened to tasks, per process (bytes); 16 MiB by default, 0 records nothing.
+        lineage_bytes: Memory for descriptions of finished tasks whose results may have to be computed again, per
+            process (bytes); 1 GiB by default. When it is used up, those of the oldest tasks go, and with them the
+            possibility to compute their results again.
         **ignored: Options of Ray that have no meaning here.
 
     Returns:
@@ -197,6 +202,7 @@ def init(
         secrets.randbits(63) | 1 << 40,
         bool(local_mode),
         _events_bytes(task_events_bytes),
+        _lineage_bytes(lineage_bytes),
     )
     _forked = False
     node = _weft.identity()[1]
@@ -289,6 +295,14 @@ def _events_bytes(asked: Any) -> int:
         return _EVENTS_BYTES
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= _EVENTS_BYTES_MAX:
         raise ValueError(f"task_events_bytes must be a whole number from 0 to {_EVENTS_BYTES_MAX}, not {asked!r}")
+    return asked
+
+
+def _lineage_bytes(asked: Any) -> int:
+    if asked is None:
+        return _LINEAGE_BYTES
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked < 1 << 63:
+        raise ValueError(f"lineage_bytes must be a whole number of bytes, 0 or more, not {asked!r}")
     return asked
 
 

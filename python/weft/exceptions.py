@@ -42,6 +42,7 @@ __all__ = [
     "ObjectLostError",
     "ObjectNotAvailableError",
     "ObjectReconstructionFailedError",
+    "ObjectReconstructionFailedLineageEvictedError",
     "ObjectRefStreamEndOfStreamError",
     "ObjectStoreFullError",
     "OufOfBandObjectRefSerializationException",
@@ -438,6 +439,12 @@ class ObjectReconstructionFailedError(ObjectLostError):
         if message is None and reason:
             message = f"Object {object_ref_hex or '(unknown)'}: {self._default_message} {reason}"
         super().__init__(object_ref_hex, owner_address, call_site, message=message)
+
+
+class ObjectReconstructionFailedLineageEvictedError(ObjectReconstructionFailedError):
+    """The value is lost, and the description of the task that made it was given up to save memory."""
+
+    _default_message = "the value is lost, and the description of the task that made it was given up to save memory."
 
 
 class ObjectFetchTimedOutError(ObjectLostError):

@@ -14,12 +14,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_wire::message::{Push, TaskKind};
+use weft_wire::message::{Outcome, Push, TaskKind};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use crate::action::Peer;
 use crate::ownership::Slot;
-use crate::table::Map;
+use crate::table::{Map, Set};
 use crate::time::Instant;
 
 /// An object with its slot, to make handles and views from.
@@ -57,6 +57,14 @@ impl Incoming {
             uses.extend(met.contained.iter().map(|(object, _)| *object));
         }
         uses
+    }
+
+    /// Arguments whose values were lost and have not come again.
+    #[must_use]
+    pub fn missing(&self) -> Vec<ObjectId> {
+        let dependencies = self.push.dependencies.iter().zip(&self.dependencies);
+        let has_no_value = |met: &MetDependency| met.stored.as_ref().is_some_and(|s| s.outcome().is_none());
+        dependencies.filter(|(_, met)| has_no_value(met)).map(|(dependency, _)| dependency.object).collect()
     }
 }
 
@@ -105,6 +113,8 @@ pub struct Execution {
     blocked: bool,
     has_constructor: bool,
     groups: Groups,
+    /// Lost values that queued calls wait for.
+    missing: Set<ObjectId>,
 }
 
 /// The concurrency groups of an actor: places per group, the default group first. Without groups whoever asks for a
@@ -179,6 +189,9 @@ impl Execution {
 
     fn next_at(&self) -> Option<usize> {
         let front = self.queue.front()?;
+        if !self.missing.is_empty() {
+            return self.next_complete();
+        }
         if matches!(front.push.spec.kind, TaskKind::Method(_)) && !self.has_constructor {
             return None;
         }
@@ -186,6 +199,94 @@ impl Execution {
             return Some(0);
         }
         self.queue.iter().position(|incoming| self.groups.has_room(incoming))
+    }
+
+    /// The next one when some wait for values: those behind one that waits stay behind it.
+    fn next_complete(&self) -> Option<usize> {
+        let mut held_up = Set::default();
+        for (at, incoming) in self.queue.iter().enumerate() {
+            let (spec, group) = (&incoming.push.spec, Groups::of(incoming));
+            let waits = !incoming.missing().is_empty();
+            match spec.kind {
+                TaskKind::Creation => return (!waits).then_some(at),
+                TaskKind::Method(_) if !self.has_constructor => return None,
+                TaskKind::Method(_) | TaskKind::Task(_) => {}
+            }
+            let has_room = self.groups.free.is_empty() || self.groups.has_room(incoming);
+            let is_unordered = spec.unordered == Some(true);
+            if !waits && has_room && (is_unordered || !held_up.contains(&group)) {
+                return Some(at);
+            }
+            if !is_unordered {
+                held_up.insert(group);
+            }
+        }
+        None
+    }
+
+    /// A queued call waits for a value.
+    pub fn miss(&mut self, object: ObjectId) {
+        self.missing.insert(object);
+    }
+
+    /// Whether a queued call waits for this value.
+    #[inline]
+    #[must_use]
+    pub fn is_missing(&self, object: ObjectId) -> bool {
+        !self.missing.is_empty() && self.missing.contains(&object)
+    }
+
+    /// Values are lost. Gives the queued tasks that take them; calls of an actor wait here.
+    pub fn on_lost(&mut self, lost: &[ObjectId]) -> Vec<Incoming> {
+        let takes_lost =
+            |incoming: &Incoming| incoming.push.dependencies.iter().any(|d| lost.contains(&d.object));
+        let (hit, mut stay): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(|incoming| {
+                matches!(incoming.push.spec.kind, TaskKind::Task(_)) && takes_lost(incoming)
+            });
+        for incoming in stay.iter_mut().filter(|incoming| takes_lost(incoming)) {
+            self.missing.extend(incoming.missing());
+        }
+        self.queue = stay;
+        self.forget_taken(&hit);
+        hit.into()
+    }
+
+    /// A value came that calls wait for. Gives in how many places it goes, and the references that were there before.
+    pub fn on_value(&mut self, object: ObjectId, outcome: &Outcome, met: &[Met]) -> (usize, Vec<ObjectId>) {
+        self.missing.swap_remove(&object);
+        let (mut places, mut before) = (0, Vec::new());
+        for incoming in &mut self.queue {
+            for (dependency, known) in incoming.push.dependencies.iter_mut().zip(&mut incoming.dependencies) {
+                if dependency.object != object || known.stored.is_none() {
+                    continue;
+                }
+                places += 1;
+                before.extend(known.contained.iter().map(|(inner, _)| *inner));
+                dependency.outcome = outcome.clone();
+                dependency.contained = met.iter().map(|(inner, _)| *inner).collect();
+                known.contained = met.to_vec();
+            }
+        }
+        (places, before)
+    }
+
+    /// A value that calls wait for will not come: takes them out.
+    pub fn take_missing(&mut self, object: ObjectId) -> Vec<Incoming> {
+        self.missing.swap_remove(&object);
+        let takes = |incoming: &Incoming| {
+            incoming
+                .push
+                .dependencies
+                .iter()
+                .zip(&incoming.dependencies)
+                .any(|(dependency, met)| dependency.object == object && met.stored.is_some())
+        };
+        let (hit, stay): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(takes);
+        self.queue = stay;
+        self.forget_taken(&hit);
+        hit.into()
     }
 
     /// Whether there is a task to run now.
@@ -208,6 +309,11 @@ impl Execution {
         let running = self.running.swap_remove(&task)?;
         self.groups.leave(running.group);
         Some(running)
+    }
+
+    /// The constructor will not run: no call may.
+    pub fn on_constructor_refused(&mut self) {
+        self.has_constructor = false;
     }
 
     /// The constructor ended; it takes no place of a group.

@@ -22,12 +22,13 @@ use weft_wire::message::{
 };
 use weft_wire::{ActorId, LeaseId, ResourceSet, ShapeId, TaskId, WorkerId};
 
-use crate::objects::Holders;
+use crate::objects::{Holders, Lost};
 use crate::scheduling::{Grant, NodeResources};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
 mod actors;
+mod blocks;
 mod questions;
 mod report;
 
@@ -148,6 +149,9 @@ pub struct NodeCore {
     waiting_actors: VecDeque<ActorId>,
     placements: VecDeque<Placement>,
     holders: Holders,
+    lost: Lost,
+    /// Clients that must be told what is lost.
+    newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
     turn: usize,
 }
@@ -171,6 +175,8 @@ impl NodeCore {
             waiting_actors: VecDeque::new(),
             placements: VecDeque::new(),
             holders: Holders::default(),
+            lost: Lost::default(),
+            newcomers: Vec::new(),
             turn: 0,
         }
     }
@@ -195,6 +201,7 @@ impl NodeCore {
     /// A client is connected. A worker is idle from now on.
     pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
         self.clients.insert(client, Client::default());
+        self.newcomers.extend((!self.lost.is_empty()).then_some(client));
         if let Some(worker) = self.workers.get_mut(&client) {
             worker.pid = pid;
             worker.state = WorkerState::Idle { since: now };
@@ -247,7 +254,8 @@ impl NodeCore {
         self.end_actors_of(client, out);
         let others: Vec<WorkerId> = self.clients.keys().copied().collect();
         let (round, free) = self.holders.on_gone(client, &others);
-        out.extend(free.into_iter().map(NodeAction::FreeBlock));
+        free.into_iter().for_each(|block| self.free_block(block, out));
+        self.lost_blocks_gone(client, out);
         if let Some(round) = round {
             let question = weft_wire::message::ReadersOf { round, owner: client };
             for other in others {
@@ -314,19 +322,21 @@ impl NodeCore {
             Message::FreeBlocks(free) => {
                 for block in free.offsets {
                     if self.holders.release(block, from) {
-                        out.push(NodeAction::FreeBlock(block));
+                        self.free_block(block, out);
                     }
                 }
             }
+            Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => {
                 let to = self.clients.contains_key(&give.owner).then_some(give.owner);
                 if self.holders.give(give.offset, from, to) {
-                    out.push(NodeAction::FreeBlock(give.offset));
+                    self.free_block(give.offset, out);
                 }
             }
             Message::StillRead(answer) => {
                 let free = self.holders.on_answer(answer.round, from, &answer.offsets);
-                out.extend(free.into_iter().map(NodeAction::FreeBlock));
+                free.into_iter().for_each(|block| self.free_block(block, out));
+                self.on_forgotten(answer.round, from, out);
             }
             other => return Some(other),
         }
@@ -415,6 +425,7 @@ impl NodeCore {
 
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        self.tell_newcomers(out);
         self.place_actors(out);
         self.place_leases(out);
         self.assign_workers(out);

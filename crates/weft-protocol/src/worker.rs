@@ -24,12 +24,13 @@ use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, Wor
 use crate::action::{Action, Actions, Peer, send};
 use crate::actors::{ActorPlace, Callers};
 use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
-use crate::ownership::{Ownership, Slot};
+use crate::ownership::{Lineage, Ownership, Slot};
 use crate::table::{Map, Set};
 use crate::tasks::{Leases, Passed, Pending, Pendings, Replied, State, Streams, TaskEvents, code_of};
 use crate::time::Instant;
 
 mod executing;
+mod recovery;
 mod report;
 mod streaming;
 
@@ -56,6 +57,9 @@ pub struct ActorDemand {
 pub struct WorkerCore {
     me: WorkerId,
     ownership: Ownership,
+    lineage: Lineage,
+    /// Values of ours that were lost on their way.
+    lost_on_arrival: Vec<ObjectId>,
     pendings: Pendings,
     streams: Streams,
     /// Tasks of ours that took next to no time; counted until somebody was told.
@@ -84,6 +88,8 @@ impl WorkerCore {
         Self {
             me,
             ownership: Ownership::new(me),
+            lineage: Lineage::default(),
+            lost_on_arrival: Vec::new(),
             pendings: Pendings::default(),
             streams: Streams::default(),
             tiny_tasks: 0,
@@ -212,7 +218,8 @@ impl WorkerCore {
         let state = State::Waiting { missing };
         self.events.counts.submitted += 1;
         let passed = Passed { submitted: self.submitting, ..Passed::default() };
-        self.pendings.insert(Pending { spec, state, retries, cancelled: false, parent, passed });
+        let (cancelled, recovers) = (false, false);
+        self.pendings.insert(Pending { spec, state, retries, cancelled, recovers, parent, passed });
     }
 
     /// Moves a task on whose dependencies may be complete.
@@ -238,10 +245,12 @@ impl WorkerCore {
                 self.dispatch(shape, out);
             }
             TaskKind::Method(actor) => {
-                if spec.unordered == Some(true)
-                    && let Err(failure) = self.callers.enqueue(actor, number)
-                {
-                    return self.fail(number, &failure, out);
+                if spec.unordered == Some(true) {
+                    let is_first = self.pendings.get(number).is_some_and(|pending| pending.recovers);
+                    let enqueue = if is_first { Callers::enqueue_first } else { Callers::enqueue };
+                    if let Err(failure) = enqueue(&mut self.callers, actor, number) {
+                        return self.fail(number, &failure, out);
+                    }
                 }
                 self.dispatch_actor(actor, out);
             }
@@ -254,9 +263,12 @@ impl WorkerCore {
     }
 
     fn run_unblocked(&mut self, out: &mut Actions) {
+        self.lose_arrivals(out);
         while let Some(number) = self.unblocked.pop_front() {
             self.advance(number, out);
+            self.lose_arrivals(out);
         }
+        self.settle_lineage(out);
     }
 
     fn failed_dependency(&self, spec: &TaskSpec) -> Option<Failure> {
@@ -335,6 +347,8 @@ impl WorkerCore {
     /// Ends a task with a failure for all its returns.
     fn fail(&mut self, number: u64, failure: &Failure, out: &mut Actions) {
         let Some(pending) = self.pendings.remove(number) else { return };
+        let changed = pending.recovers.then(|| recovery::reconstruction_failure(&pending.spec, failure));
+        let failure = changed.as_ref().unwrap_or(failure);
         self.events.on_failed(&pending, code_of(failure), false, self.now);
         if pending.spec.kind == TaskKind::Creation {
             self.on_actor_dead(pending.spec.task, failure.clone(), out);
@@ -355,6 +369,13 @@ impl WorkerCore {
     }
 
     fn resolve(&mut self, object: ObjectId, outcome: Outcome, contained: &[ObjectId], out: &mut Actions) {
+        if self.ownership.is_lost(&outcome) {
+            if object.owner() != self.me {
+                self.ownership.discard(object, &outcome, contained, out);
+                return self.ownership.ask_again(object, out);
+            }
+            self.lost_on_arrival.push(object);
+        }
         let resolved = self.ownership.resolve(object, outcome, contained, out);
         for number in resolved.dependents {
             if let Some(Pending { state: State::Waiting { missing }, .. }) = self.pendings.get_mut(number) {
@@ -363,6 +384,9 @@ impl WorkerCore {
                     self.unblocked.push_back(number);
                 }
             }
+        }
+        if self.execution.is_missing(object) {
+            self.deliver_missing(object, out);
         }
     }
 
@@ -389,6 +413,7 @@ impl WorkerCore {
             (Message::CancelTask(cancel), Peer::Worker(_)) => self.on_cancel(&cancel, out),
             (Message::Fetch(fetch), Peer::Worker(worker)) => {
                 self.ownership.on_fetch(fetch.object, worker, out);
+                self.revive(fetch.object, out);
             }
             (Message::Value(value), Peer::Worker(_)) => {
                 self.resolve(value.object, value.outcome, &value.contained, out);
@@ -423,6 +448,11 @@ impl WorkerCore {
                 }
                 send(out, Peer::Node, StillRead { round: question.round, offsets });
             }
+            (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
+            (Message::ForgetLost(question), Peer::Node) => {
+                self.ownership.forget_lost(&question.offsets);
+                send(out, Peer::Node, StillRead { round: question.round, offsets: Vec::new() });
+            }
             (Message::Infeasible(what), Peer::Node) => out.push(Action::Warn(format!(
                 "a task or actor asks for {}, but this cluster has only {}: it stays pending until resources are added. Ask for less, or start with more",
                 what.asked.describe(),
@@ -453,8 +483,11 @@ impl WorkerCore {
             }
         }
         let number = reply.task.number;
-        let Some(pending) = self.pendings.get_mut(number) else { return };
-        let State::Pushed { estimate, .. } = pending.state else { return };
+        let Some(Pending { state: State::Pushed { estimate, .. }, .. }) = self.pendings.get(number) else {
+            return self.discard_reply(&reply, out);
+        };
+        let estimate = *estimate;
+        let pending = self.pendings.get_mut(number).expect("looked up above");
         let spec = pending.spec.clone();
         let again = reply.retry && !pending.cancelled && pending.retries != 0;
         self.events.on_reply(pending, worker, &reply, again, now);
@@ -463,6 +496,7 @@ impl WorkerCore {
             pending.state = State::Queued;
             pending.repeat(now);
         }
+        let waits = again && self.must_wait_again(number, out);
         match spec.kind {
             TaskKind::Task(shape) => {
                 let function = spec.function;
@@ -470,16 +504,17 @@ impl WorkerCore {
                 self.notice_tiny(function, nanos, out);
                 let replied = Replied { shape, worker, task: number, estimate, function, nanos };
                 self.leases.on_reply(&replied, now);
-                if again {
+                if again && !waits {
                     self.leases.enqueue(shape, number);
-                } else {
+                } else if !again {
                     self.end(number, reply, out);
                 }
                 self.dispatch(shape, out);
             }
             TaskKind::Method(actor) => {
                 self.callers.on_reply(actor, number);
-                if again && self.callers.enqueue(actor, number).is_ok() {
+                let has_place = waits && spec.unordered == Some(true);
+                if again && (has_place || self.callers.enqueue(actor, number).is_ok()) {
                     // Goes behind the calls that are queued: its turn has passed.
                 } else {
                     self.end(number, reply, out);
@@ -509,7 +544,9 @@ impl WorkerCore {
     }
 
     fn end(&mut self, number: u64, reply: Reply, out: &mut Actions) {
-        let Some(pending) = self.pendings.remove(number) else { return };
+        let Some(pending) = self.pendings.remove(number) else {
+            return self.discard_reply(&reply, out);
+        };
         let task = pending.spec.task;
         if let [Return { outcome: Outcome::Failed(failure), .. }] = &reply.returns[..] {
             for index in 0..pending.spec.returns {
@@ -517,10 +554,15 @@ impl WorkerCore {
             }
             self.end_stream(task, Some(failure), out);
         } else {
+            let is_stored = |value: &Return| matches!(value.outcome, Outcome::Stored(_));
+            let has_stored = reply.returns.iter().any(is_stored);
             for (index, value) in (0..).zip(reply.returns) {
                 self.resolve(task.object(index), value.outcome, &value.contained, out);
             }
             self.end_stream(task, None, out);
+            if has_stored {
+                self.keep_lineage(&pending, out);
+            }
         }
         self.end_uses(&pending.spec, out);
     }
@@ -539,7 +581,9 @@ impl WorkerCore {
                 continue;
             }
             pending.state = State::Queued;
-            self.leases.enqueue_front(shape, task.number);
+            if !self.must_wait_again(task.number, out) {
+                self.leases.enqueue_front(shape, task.number);
+            }
         }
         for shape in self.leases.shape_ids() {
             self.dispatch(shape, out);
@@ -585,7 +629,9 @@ impl WorkerCore {
         }
         pending.retries -= i32::from(maybe_executed && pending.retries > 0);
         pending.state = State::Queued;
-        self.leases.enqueue_front(shape, number);
+        if !self.must_wait_again(number, out) {
+            self.leases.enqueue_front(shape, number);
+        }
     }
 
     /// Calls in flight may have been executed: they are made again within their retries, in their order.
@@ -601,7 +647,11 @@ impl WorkerCore {
             } else {
                 pending.retries -= i32::from(pending.retries > 0);
                 pending.state = State::Queued;
-                self.callers.enqueue_front(actor, number);
+                let is_unordered = pending.spec.unordered == Some(true);
+                // One without order takes its place when its arguments are there.
+                if !self.must_wait_again(number, out) || !is_unordered {
+                    self.callers.enqueue_front(actor, number);
+                }
             }
         }
     }
@@ -699,6 +749,7 @@ impl WorkerCore {
                 self.ownership.on_handle_dropped(*object, out);
             }
         }
+        self.settle_lineage(out);
     }
 
     /// Returns idle leases. Gives the time to call again, if there is one.

@@ -33,6 +33,7 @@ pub fn start(
     random: u64,
     local_mode: bool,
     events_bytes: u64,
+    lineage_bytes: u64,
 ) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -51,6 +52,7 @@ pub fn start(
         python: python.clone(),
         sink: if log_to_driver { Some(Box::new(Terminal)) } else { None },
         events_bytes,
+        lineage_bytes,
         random,
     };
     let (node, client) = py

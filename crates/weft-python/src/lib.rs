@@ -36,6 +36,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verbs::get, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::take, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::free_objects, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::lose_objects, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::object_size, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::wait, module)?)?;

@@ -56,7 +56,7 @@ fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 /// # Errors
 /// The task's exception.
 pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
-    let outcome = reference.slot.outcome().expect("only called when it is there");
+    let outcome = wait_for_outcome(py, reference)?;
     if access != Access::Sole && reference.slot.is_taken() {
         // Another thread took it while this one waited.
         reference.check_session()?;
@@ -66,16 +66,35 @@ pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> 
     }
     let client = &reference.client;
     let met = if needs_references(client, outcome) && reference.slot.is_registered() {
-        client.step(|core, _| {
+        let met = client.step(|core, _| {
             let table = core.ownership_mut();
             let contained = table.contained(reference.id);
-            contained.into_iter().map(|id| (id, table.meet(id))).collect()
-        })
+            let is_latest = reference.slot.outcome().is_some_and(|latest| std::ptr::eq(latest, outcome));
+            is_latest.then(|| contained.into_iter().map(|id| (id, table.meet(id))).collect())
+        });
+        match met {
+            Some(met) => met,
+            // It was lost just now.
+            None => return value_of(py, reference, access),
+        }
     } else {
         Vec::new()
     };
     let slot = Some(&reference.slot);
     Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
+}
+
+/// The outcome of an object that was there. It may be lost by now: then it comes again, or says why not.
+fn wait_for_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<&'a Outcome> {
+    loop {
+        if let Some(outcome) = reference.slot.outcome() {
+            return Ok(outcome);
+        }
+        if reference.id.owner() != reference.client.me() {
+            reference.client.step(|core, out| core.ownership_mut().need(reference.id, out));
+        }
+        wait_for(py, &reference.client, || reference.slot.outcome().is_some(), None)?;
+    }
 }
 
 /// Plain values hold no references; looking is cheaper than asking the table.
@@ -487,6 +506,32 @@ pub fn free_objects(refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<()> {
         this.client.step(|core, out| core.ownership_mut().free(this.id, out));
     }
     Ok(())
+}
+
+/// Has the node treat the memory of objects as lost, and waits until this process has heard of it. Gives how many of
+/// them lay in shared memory.
+#[pyfunction]
+pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<usize> {
+    let client = session::client(py)?;
+    let mut waiting = Vec::new();
+    let mut offsets = Vec::new();
+    for reference in &refs {
+        let this = reference.get();
+        this.check_session()?;
+        if let Some(outcome @ Outcome::Stored(at)) = this.slot.outcome() {
+            this.register();
+            offsets.push(at.offset);
+            waiting.push((this.slot.clone(), outcome.clone()));
+        }
+    }
+    let count = offsets.len();
+    client.step(|_, out| {
+        let message = weft_runtime::wire::message::LoseBlocks { offsets };
+        weft_runtime::protocol::action::send(out, weft_runtime::protocol::action::Peer::Node, message);
+    });
+    let has_heard = move || waiting.iter().all(|(slot, before)| slot.outcome() != Some(before));
+    wait_for(py, &client, has_heard, None)?;
+    Ok(count)
 }
 
 /// The size of an object (bytes) and whether it lies in shared memory; `None` when it is not there or has failed.

@@ -46,6 +46,8 @@ pub struct Plan {
     pub kill_one_in: u64,
     /// One step in so many cancels a task; zero for never.
     pub cancel_one_in: u64,
+    /// One step in so many loses a block of shared memory; zero for never.
+    pub lose_one_in: u64,
 }
 
 struct Process {
@@ -111,6 +113,8 @@ pub struct World {
     has_left_streams: bool,
     /// Kills so far.
     pub kills: usize,
+    /// Blocks lost so far.
+    pub losses: usize,
     faults: bool,
 }
 
@@ -151,6 +155,7 @@ impl World {
             readers: Vec::new(),
             has_left_streams: false,
             kills: 0,
+            losses: 0,
             faults: true,
         }
     }
@@ -176,7 +181,8 @@ impl World {
         let open = self.results.iter().filter(|slot| slot.outcome().is_none()).count();
         let waiting: usize = self.channels.values().map(VecDeque::len).sum();
         format!(
-            "{open} results open, {waiting} messages on their way, {} tasks pending, {} processes, quiet node: {}",
+            "{:?} {open} results open, {waiting} messages on their way, {} tasks pending, {} processes, quiet node: {}",
+            self.processes[&self.driver].core,
             self.processes[&self.driver].core.pending_tasks(),
             self.processes.len(),
             self.node.is_quiet()
@@ -250,7 +256,6 @@ impl World {
         let slot = Arc::new(Slot::default());
         slot.acquire();
         self.handles.push(Handle { id: task.object(0), slot: slot.clone(), is_actor: false });
-        self.results.push(slot.clone());
         self.with_core(self.driver, |core, out| core.submit(Arc::new(spec), [slot], None, out));
     }
 
@@ -260,7 +265,13 @@ impl World {
             return;
         }
         let at = self.random.below(self.handles.len());
+        let handle = &self.handles[at];
+        // In the end every outcome is looked at: that of a dropped one may be gone before anybody sees it.
+        if is_late && !handle.is_actor && handle.slot.outcome().is_none() {
+            return;
+        }
         let handle = self.handles.swap_remove(at);
+        self.check_outcome(&handle);
         if handle.is_actor {
             self.leave_actor(handle.id.task);
         }
@@ -424,12 +435,16 @@ impl World {
     fn start_a_task(&mut self, who: WorkerId) {
         let end = self.time + self.random.next_number() % (20 * STEP_NANOS);
         let Some(incoming) = self.with_core(who, |core, _| core.next_execution()) else { return };
+        // A call whose result was lost is made again, behind the others.
+        let caller = self.processes.get(&incoming.push.spec.task.owner);
+        let is_repeated = caller.is_some_and(|caller| caller.core.recovers(incoming.push.spec.task));
         let process = self.processes.get_mut(&who).expect("it lives");
         match incoming.push.spec.kind {
             TaskKind::Creation => {
                 process.is_constructed = true;
                 process.starts.on_constructor(&incoming.push.spec);
             }
+            TaskKind::Method(_) if is_repeated => {}
             TaskKind::Method(_) => {
                 assert!(process.is_constructed, "E3: a call runs before the constructor");
                 let running = process.running.iter().map(|running| &running.incoming.push.spec);
@@ -559,6 +574,14 @@ impl World {
                 self.kill(who);
             }
         }
+        if self.plan.lose_one_in > 0 && self.random.chance(1, self.plan.lose_one_in) {
+            let blocks: Vec<u64> = self.blocks.iter().copied().collect();
+            if !blocks.is_empty() {
+                let block = blocks[self.random.below(blocks.len())];
+                self.losses += 1;
+                self.with_node(|node, _, out| node.lose_blocks(&[block], out));
+            }
+        }
         if self.plan.cancel_one_in > 0 && self.random.chance(1, self.plan.cancel_one_in) {
             self.cancel_something();
         }
@@ -596,23 +619,36 @@ impl World {
         self.channels.retain(|(_, to), _| *to != Some(who));
     }
 
+    fn check_outcome(&self, handle: &Handle) {
+        let outcome = handle.slot.outcome();
+        assert!(
+            handle.is_actor || self.allows(outcome),
+            "a task ended in {outcome:?} with {} kills",
+            self.kills
+        );
+    }
+
+    fn allows(&self, outcome: Option<&Outcome>) -> bool {
+        match outcome {
+            None | Some(Outcome::Inline(_) | Outcome::Stored(_)) => true,
+            Some(Outcome::Failed(failure)) => match failure.code {
+                FailureCode::Cancelled => self.plan.cancel_one_in > 0 || self.has_left_streams,
+                FailureCode::ActorUnavailable => self.kills > 0,
+                FailureCode::WorkerCrashed | FailureCode::OwnerDied => self.kills > 0,
+                FailureCode::ObjectLost | FailureCode::ReconstructionFailed => self.losses > 0,
+                // The program may drop the actor's handle and have no calls left, or lose it to a fault.
+                FailureCode::ActorDied => self.kills > 0 || self.has_killed_actors,
+                _ => false,
+            },
+        }
+    }
+
     /// Everything has an outcome and nothing is left.
     fn check_end(&mut self) {
         for slot in &self.results {
             let outcome = slot.outcome();
-            let allowed = match outcome {
-                None => panic!("I1: a task has no outcome: {}", self.describe()),
-                Some(Outcome::Inline(_) | Outcome::Stored(_)) => true,
-                Some(Outcome::Failed(failure)) => match failure.code {
-                    FailureCode::Cancelled => self.plan.cancel_one_in > 0 || self.has_left_streams,
-                    FailureCode::ActorUnavailable => self.kills > 0,
-                    FailureCode::WorkerCrashed | FailureCode::OwnerDied => self.kills > 0,
-                    // The program may drop the actor's handle and have no calls left, or lose it to a fault.
-                    FailureCode::ActorDied => self.kills > 0 || self.has_killed_actors,
-                    _ => false,
-                },
-            };
-            assert!(allowed, "a task ended in {outcome:?} with {} kills", self.kills);
+            assert!(outcome.is_some(), "I1: a task has no outcome: {}", self.describe());
+            assert!(self.allows(outcome), "a task ended in {outcome:?} with {} kills", self.kills);
         }
         let driver = &self.processes[&self.driver].core;
         assert_eq!(driver.pending_tasks(), 0, "no task is pending");

@@ -24,15 +24,25 @@ fn run(plan: Plan) -> usize {
 
 #[test]
 fn without_faults_everything_has_its_value() {
-    run(Plan { tasks: 60, cpus: 2, kill_one_in: 0, cancel_one_in: 0 });
+    run(Plan { tasks: 60, cpus: 2, kill_one_in: 0, cancel_one_in: 0, lose_one_in: 0 });
 }
 
 #[test]
 fn with_cancellation_everything_ends() {
-    run(Plan { tasks: 60, cpus: 2, kill_one_in: 0, cancel_one_in: 8 });
+    run(Plan { tasks: 60, cpus: 2, kill_one_in: 0, cancel_one_in: 8, lose_one_in: 0 });
 }
 
 #[test]
 fn with_killed_workers_everything_ends() {
-    assert!(run(Plan { tasks: 80, cpus: 3, kill_one_in: 20, cancel_one_in: 30 }) > 0);
+    assert!(run(Plan { tasks: 80, cpus: 3, kill_one_in: 20, cancel_one_in: 30, lose_one_in: 0 }) > 0);
+}
+
+#[test]
+fn with_lost_memory_everything_ends() {
+    run(Plan { tasks: 60, cpus: 3, kill_one_in: 0, cancel_one_in: 0, lose_one_in: 4 });
+}
+
+#[test]
+fn with_everything_that_can_happen_everything_ends() {
+    run(Plan { tasks: 80, cpus: 3, kill_one_in: 20, cancel_one_in: 30, lose_one_in: 6 });
 }

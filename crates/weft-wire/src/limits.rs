@@ -75,6 +75,10 @@ pub const METRIC_SERIES_MAX: usize = 10_000;
 /// Processes that ended and are remembered, with the reason.
 pub const ENDED_MAX: usize = 256;
 
+/// Descriptions of finished tasks that a process keeps so that their results can be computed again (bytes), unless the
+/// session says otherwise: a million small ones.
+pub const LINEAGE_BYTES: usize = 1 << 30;
+
 const _: () = assert!(INLINE_BYTES_DEFAULT < LINK_BUFFER_BYTES_MAX);
 const _: () = assert!(LINK_BUFFER_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(LEASE_SLICE_NANOS > LEASE_BACKLOG_NANOS);

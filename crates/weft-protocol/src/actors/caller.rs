@@ -70,6 +70,16 @@ impl Callers {
         Ok(())
     }
 
+    /// Puts a call before all others, or says why it can never run.
+    ///
+    /// # Errors
+    /// The failure of a dead actor.
+    pub fn enqueue_first(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
+        self.enqueue(actor, task)?;
+        self.actors[&actor].queue.rotate_right(1);
+        Ok(())
+    }
+
     /// The front call and where it may go now.
     #[must_use]
     pub fn next_call(&self, actor: ActorId) -> Option<(u64, WorkerId)> {

@@ -237,7 +237,7 @@ impl NodeCore {
             actor.creation = None;
             for block in std::mem::take(&mut actor.kept) {
                 if self.holders.let_go(block) {
-                    out.push(NodeAction::FreeBlock(block));
+                    self.free_block(block, out);
                 }
             }
         }

@@ -158,6 +158,12 @@ impl Holders {
         free
     }
 
+    /// Whether somebody holds this block.
+    #[must_use]
+    pub fn contains(&self, block: u64) -> bool {
+        self.blocks.contains_key(&block)
+    }
+
     /// Blocks held.
     #[must_use]
     pub fn len(&self) -> usize {

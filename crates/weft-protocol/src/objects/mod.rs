@@ -1,5 +1,7 @@
 //! Objects as a node sees them: blocks of shared memory and who holds them.
 
 mod holders;
+mod lost;
 
 pub use holders::Holders;
+pub use lost::Lost;

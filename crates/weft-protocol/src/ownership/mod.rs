@@ -1,7 +1,9 @@
 //! Ownership: what this process owns or borrows, and when it can go (Ownership, sections 4.1 and 4.2).
 
+mod lineage;
 mod slot;
 mod table;
 
+pub use lineage::{Finished, Lineage};
 pub use slot::Slot;
-pub use table::{Origin, Ownership, Record};
+pub use table::{Made, Origin, Ownership, Record};

@@ -1,8 +1,11 @@
-//! A slot: the write-once place where an object's outcome appears, shared between the ownership table and every
-//! handle that user code holds.
+//! A slot: the place where an object's outcome appears, shared between the ownership table and every handle that user
+//! code holds.
 //!
 //! It exists so that `get` on an object that is there takes no lock: a handle reads its slot. It is passive: it
 //! never waits and never wakes anyone. The core writes the outcome; handles count themselves in and out.
+//!
+//! An outcome is written once. When the value is lost, a place for the next outcome stands behind it: who holds the
+//! earlier one may go on reading it, who looks again finds the latest.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,13 +15,20 @@ use weft_wire::message::Outcome;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Slot {
-    outcome: OnceLock<Outcome>,
+    first: Version,
     handles: AtomicU32,
     registered: AtomicBool,
     taken: AtomicBool,
     freed: AtomicBool,
     views: AtomicU32,
     mark: AtomicU32,
+}
+
+/// An outcome, and what came after it was lost.
+#[derive(Debug, Default)]
+struct Version {
+    outcome: OnceLock<Outcome>,
+    next: OnceLock<Box<Version>>,
 }
 
 impl Slot {
@@ -34,12 +44,29 @@ impl Slot {
     #[inline]
     #[must_use]
     pub fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.get()
+        self.latest().outcome.get()
     }
 
     /// Writes the outcome. A second outcome is dropped: the first one may have been read.
     pub fn fill(&self, outcome: Outcome) -> bool {
-        self.outcome.set(outcome).is_ok()
+        self.latest().outcome.set(outcome).is_ok()
+    }
+
+    /// The value is lost: there is no outcome until the next [`Self::fill`].
+    pub fn lose(&self) {
+        let latest = self.latest();
+        if latest.outcome.get().is_some() {
+            let _ = latest.next.set(Box::default());
+        }
+    }
+
+    #[inline]
+    fn latest(&self) -> &Version {
+        let mut version = &self.first;
+        while let Some(next) = version.next.get() {
+            version = next;
+        }
+        version
     }
 
     /// Counts a handle in. The caller holds a handle, the table's lock, or is the only one who knows the slot.
@@ -129,6 +156,18 @@ mod tests {
         assert!(slot.fill(Outcome::Inline(Blob::from(&b"1"[..]))));
         assert!(!slot.fill(Outcome::Inline(Blob::from(&b"2"[..]))));
         assert_eq!(slot.outcome(), Some(&Outcome::Inline(Blob::from(&b"1"[..]))));
+    }
+
+    #[test]
+    fn after_a_loss_the_next_outcome_counts_and_the_earlier_one_can_still_be_read() {
+        let slot = Slot::with_outcome(Outcome::Inline(Blob::from(&b"1"[..])));
+        let before = slot.outcome().expect("filled");
+        slot.lose();
+        slot.lose();
+        assert_eq!(slot.outcome(), None);
+        assert!(slot.fill(Outcome::Inline(Blob::from(&b"2"[..]))));
+        assert_eq!(before, &Outcome::Inline(Blob::from(&b"1"[..])));
+        assert_eq!(slot.outcome(), Some(&Outcome::Inline(Blob::from(&b"2"[..]))));
     }
 
     #[test]

@@ -11,13 +11,14 @@
 //! - O1: a record is removed only when no handle, no use and no borrower is left and its outcome is known.
 //! - O2: `uses` counts submitted or executing tasks, containing objects and pins; it never underflows.
 //! - O3: the contained references of a value are used by its record for as long as it stands.
+//! - O4: a record that only lineage keeps holds no shared memory: its value goes, and comes back by execution.
 //!
 //! It never frees memory or sends anything by itself: it appends actions.
 
 use std::sync::Arc;
 
 use weft_wire::limits::WORKERS_MAX;
-use weft_wire::message::{AddBorrow, Fetch, Outcome, RemoveBorrow};
+use weft_wire::message::{AddBorrow, Fetch, FreeBlocks, Location, Outcome, RemoveBorrow};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use super::Slot;
@@ -49,12 +50,35 @@ struct Waiting {
     watched: bool,
 }
 
+/// How an object of ours came to be, as far as it says whether it can be made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Made {
+    /// By `put`, or by a task that is pending or kept in the lineage.
+    #[default]
+    Itself,
+    /// By a call of an actor that may not be repeated.
+    Call,
+    /// By a streaming task.
+    Item,
+    /// By a task that may not be executed again: it has no retries, or has used them up.
+    Spent,
+    /// By a task whose description was given up to save memory.
+    Evicted,
+}
+
 /// One object.
 #[derive(Debug)]
 pub struct Record {
     /// Where the outcome appears.
     pub slot: Arc<Slot>,
     uses: u32,
+    /// Arguments of kept tasks that this is (Ownership, table 2: the lineage count).
+    lineage: u32,
+    made: Made,
+    /// Its value is gone, and nobody computes it.
+    is_absent: bool,
+    /// The task that made it is kept.
+    is_kept: bool,
     origin: Origin,
     contained: Box<[ObjectId]>,
     waiting: Option<Box<Waiting>>,
@@ -76,6 +100,12 @@ pub struct Ownership {
     /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
     /// handed shortly before its end. As many as a node has at a time; messages are not on their way for longer.
     gone: Set<WorkerId>,
+    /// Blocks whose contents are lost, until the node uses them again.
+    lost: Set<u64>,
+    /// Blocks of lost values; given up with the record, because a process may still be reading there.
+    stale: Map<ObjectId, Vec<Location>>,
+    /// Results of kept tasks whose records went.
+    out_of_scope: Vec<ObjectId>,
 }
 
 /// Effects of an outcome that the caller must act on.
@@ -95,6 +125,9 @@ impl Ownership {
             borrowed_by: Map::default(),
             borrowed_from: Map::default(),
             gone: Set::default(),
+            lost: Set::default(),
+            stale: Map::default(),
+            out_of_scope: Vec::new(),
         }
     }
 
@@ -213,7 +246,8 @@ impl Ownership {
             && !record.is_released
         {
             record.is_released = true;
-            out.push(Action::FreeBlock(*location));
+            let location = *location;
+            self.free_block(location, out);
         }
     }
 
@@ -226,6 +260,8 @@ impl Ownership {
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if object.owner() == self.me && borrower == self.me {
             // An actor called itself: what it owns it owns.
+        } else if self.gone.contains(&borrower) {
+            // The owner may be younger than the end of this process, and would never hear that it is gone.
         } else if object.owner() == self.me {
             self.on_add_borrow(object, borrower, out);
         } else if object.owner() != borrower {
@@ -389,7 +425,7 @@ impl Ownership {
         if let Outcome::Stored(location) = outcome
             && object.owner() == self.me
         {
-            out.push(Action::FreeBlock(*location));
+            self.free_block(*location, out);
         }
     }
 
@@ -459,14 +495,21 @@ impl Ownership {
         let Some(record) = self.records.get(&object) else { return };
         let owned_and_free = match &record.origin {
             Origin::Owned(borrowers) => {
-                borrowers.is_empty() && (record.slot.outcome().is_some() || record.is_actor)
+                borrowers.is_empty()
+                    && (record.slot.outcome().is_some() || record.is_actor || record.is_absent)
             }
             Origin::Borrowed { .. } => true,
         };
         if !owned_and_free || record.uses > 0 || record.slot.handles() > 0 {
             return;
         }
+        if record.lineage > 0 {
+            return self.release_value(object, out);
+        }
         let record = self.records.swap_remove(&object).expect("looked up above");
+        if record.is_kept {
+            self.out_of_scope.push(object);
+        }
         match record.origin {
             Origin::Owned(_) => {
                 if record.is_actor {
@@ -476,7 +519,7 @@ impl Ownership {
                 if let Some(Outcome::Stored(location)) = record.slot.outcome()
                     && !record.is_released
                 {
-                    out.push(Action::FreeBlock(*location));
+                    self.free_block(*location, out);
                 }
             }
             Origin::Borrowed { received, .. } => {
@@ -492,8 +535,20 @@ impl Ownership {
                 }
             }
         }
+        if let Some(blocks) = self.stale.swap_remove(&object) {
+            blocks.into_iter().for_each(|location| self.free_block(location, out));
+        }
         for inner in &record.contained {
             self.end_use(*inner, out);
+        }
+    }
+
+    /// A block is not needed any more. A lost one is not for reuse here: the node waits until nobody believes in it.
+    fn free_block(&self, location: Location, out: &mut Actions) {
+        if self.lost.contains(&location.offset) {
+            send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
+        } else {
+            out.push(Action::FreeBlock(location));
         }
     }
 }
@@ -503,6 +558,10 @@ impl Record {
         Self {
             slot,
             uses: 0,
+            lineage: 0,
+            made: Made::default(),
+            is_absent: false,
+            is_kept: false,
             origin,
             contained: Box::default(),
             waiting: None,
@@ -522,16 +581,21 @@ impl Record {
 }
 
 fn freed_failure(object: ObjectId) -> weft_wire::message::Failure {
-    let TaskId { owner, number } = object.task;
     weft_wire::message::Failure::new(
         weft_wire::message::FailureCode::ObjectFreed,
         format!(
-            "object {number}/{} of process {:x} was freed: its last reference was dropped before this one was used. Keep a reference, or pass the reference itself instead of its id",
-            object.index, owner.0
+            "{} was freed: its last reference was dropped before this one was used. Keep a reference, or pass the reference itself instead of its id",
+            name_of(object)
         ),
     )
 }
 
+fn name_of(object: ObjectId) -> String {
+    let TaskId { owner, number } = object.task;
+    format!("object {number}/{} of process {:x}", object.index, owner.0)
+}
+
+mod recovery;
 mod report;
 #[cfg(test)]
 mod tests;

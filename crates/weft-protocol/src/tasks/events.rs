@@ -274,7 +274,15 @@ mod tests {
         let passed =
             Passed { submitted: Instant(100), ready: Instant(110), pushed: Instant(130), attempt: 0 };
         let state = State::Pushed { worker: WorkerId(5), estimate: 0 };
-        Pending { spec: Arc::new(spec), state, retries: 3, cancelled: false, parent: None, passed }
+        Pending {
+            spec: Arc::new(spec),
+            state,
+            retries: 3,
+            cancelled: false,
+            recovers: false,
+            parent: None,
+            passed,
+        }
     }
 
     fn reply(number: u64) -> Reply {

@@ -42,6 +42,8 @@ pub struct Pending {
     pub retries: i32,
     /// It was cancelled: it is not executed again.
     pub cancelled: bool,
+    /// It has ended before; its results, or some of them, are lost.
+    pub recovers: bool,
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
     /// When it passed what.

@@ -9,25 +9,43 @@ use crate::tasks::Ran;
 impl WorkerCore {
     pub(super) fn on_push(&mut self, from: Peer, push: Push, out: &mut Actions) {
         let incoming = self.meet_arguments(from, push, out);
+        let missing = incoming.missing();
+        if !missing.is_empty() {
+            if matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+                return self.give_back(vec![incoming], out);
+            }
+            for object in missing {
+                self.execution.miss(object);
+                self.ownership.need(object, out);
+                self.revive(object, out);
+            }
+        }
         if let Err(refused) = self.execution.on_push(incoming) {
             self.give_back(vec![*refused], out);
         }
     }
 
     /// Enters what the arguments refer to, used by the task until it ends.
-    fn meet_arguments(&mut self, from: Peer, push: Push, out: &mut Actions) -> Incoming {
+    fn meet_arguments(&mut self, from: Peer, mut push: Push, out: &mut Actions) -> Incoming {
         let mut references = Vec::with_capacity(push.spec.references.len());
         for object in &push.spec.references {
             self.ownership.add_use(*object);
             references.push((*object, self.ownership.meet(*object)));
         }
         let mut dependencies = Vec::with_capacity(push.dependencies.len());
-        for dependency in &push.dependencies {
+        for dependency in &mut push.dependencies {
             let mut met = MetDependency::default();
             if matches!(dependency.outcome, Outcome::Stored(_)) {
                 self.ownership.add_use(dependency.object);
                 let slot = self.ownership.meet(dependency.object);
-                if slot.outcome().is_none() {
+                if self.ownership.is_lost(&dependency.outcome)
+                    && let Some(latest) = slot.outcome()
+                {
+                    dependency.outcome = latest.clone();
+                    dependency.contained = self.ownership.contained(dependency.object);
+                }
+                let is_mine = dependency.object.owner() == self.me;
+                if slot.outcome().is_none() && !is_mine && !self.ownership.is_lost(&dependency.outcome) {
                     self.resolve(dependency.object, dependency.outcome.clone(), &[], out);
                 }
                 met.stored = Some(slot);
@@ -63,7 +81,7 @@ impl WorkerCore {
         self.answer(task, running, returns, ran, retry, out);
     }
 
-    fn answer(
+    pub(super) fn answer(
         &mut self,
         task: TaskId,
         running: Running,
@@ -148,7 +166,7 @@ impl WorkerCore {
         }
     }
 
-    fn give_back(&mut self, tasks: Vec<Incoming>, out: &mut Actions) {
+    pub(super) fn give_back(&mut self, tasks: Vec<Incoming>, out: &mut Actions) {
         let mut by_caller: Vec<(Peer, Vec<TaskId>)> = Vec::new();
         for incoming in &tasks {
             let task = incoming.push.spec.task;

@@ -6,6 +6,7 @@ use weft_wire::message::{Failure, FailureCode, Item, ItemsTaken, Outcome, Return
 use weft_wire::{ObjectId, TaskId};
 
 use super::{Actions, Peer, Slot, State, WorkerCore, send};
+use crate::ownership::Made;
 use crate::tasks::Arrival;
 
 impl WorkerCore {
@@ -104,6 +105,9 @@ impl WorkerCore {
         match self.streams.get_mut(task.number).map(|stream| stream.on_item(index)) {
             Some(Arrival::New) => {
                 self.know_item(task, index);
+                if matches!(value.outcome, Outcome::Stored(_)) {
+                    self.ownership.set_made(object, Made::Item);
+                }
                 self.resolve(object, value.outcome, &value.contained, out);
             }
             Some(Arrival::Unwanted) | None => {

@@ -327,6 +327,11 @@ impl Client {
                 self.closed.store(true, Ordering::Release);
                 return;
             }
+            Message::BlocksLost(_) => {
+                // One of them may be kept for the next value.
+                let kept = shared.cache.clear();
+                shared.outbox.free_blocks(kept);
+            }
             _ => {}
         }
         let other = self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));

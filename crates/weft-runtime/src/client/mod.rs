@@ -216,6 +216,9 @@ impl Client {
         };
         let events_bytes = usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
         shared.core.record_events(events_bytes);
+        if let Some(bytes) = welcome.lineage_bytes {
+            shared.core.limit_lineage(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
         let inbound = Inbound { peer: Peer::Node, socket, inlet };
         let lead = Lead {
             epoll: Some(epoll),

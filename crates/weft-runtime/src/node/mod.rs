@@ -45,6 +45,8 @@ pub struct NodeOptions {
     pub sink: Option<Box<dyn Sink>>,
     /// Memory for what happens to tasks, per process (bytes); zero records nothing.
     pub events_bytes: u64,
+    /// Memory for descriptions of tasks whose results may have to be computed again, per process (bytes).
+    pub lineage_bytes: u64,
     /// A random number: makes ids and names of this session unlike any other's.
     pub random: u64,
 }

@@ -293,6 +293,7 @@ impl Service {
             driver: self.driver,
             namespace: self.options.namespace.clone(),
             events_bytes: Some(self.options.events_bytes),
+            lineage_bytes: Some(self.options.lineage_bytes),
         };
         let memory = self.mapping.descriptor().expect("open as long as the node");
         let Ok(descriptor) = memory.try_clone() else {

@@ -16,6 +16,7 @@ pub(super) struct Reader {
     task: TaskId,
     taken: u32,
     has_failed: bool,
+    has_lost: bool,
 }
 
 impl Reader {
@@ -37,7 +38,7 @@ pub(super) fn streaming_of(task: TaskId) -> Option<Streaming> {
 
 impl World {
     pub(super) fn add_reader(&mut self, task: TaskId) {
-        self.readers.push(Reader { task, taken: 0, has_failed: false });
+        self.readers.push(Reader { task, taken: 0, has_failed: false, has_lost: false });
     }
 
     /// A reader looks for its next item, takes it, and keeps it for a while; now and then one leaves.
@@ -58,8 +59,16 @@ impl World {
             None => return,
             Some(Outcome::Failed(failure)) if failure.code == FailureCode::EndOfStream => {
                 let complete = reader.taken == items_of(task);
-                assert!(reader.has_failed || complete, "S1: {task:?} ended after {} items", reader.taken);
+                assert!(
+                    reader.has_failed || reader.has_lost || complete,
+                    "S1: {task:?} ended after {} items",
+                    reader.taken
+                );
                 return self.leave(at);
+            }
+            // An item may be lost, or one of the task's arguments was: only then nothing follows.
+            Some(Outcome::Failed(failure)) if failure.code == FailureCode::ObjectLost => {
+                reader.has_lost = true
             }
             Some(Outcome::Failed(_)) => reader.has_failed = true,
             Some(_) => assert!(!reader.has_failed, "nothing comes after an error"),

@@ -115,3 +115,31 @@ pub struct StillRead {
     #[n(1)]
     pub offsets: Vec<u64>,
 }
+
+/// Client to node: treat these blocks as lost. For tests of recovery.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct LoseBlocks {
+    #[n(0)]
+    pub offsets: Vec<u64>,
+}
+
+/// Node to clients: what lay in these blocks is lost; nothing that says it lies there is to be believed until
+/// [`ForgetLost`].
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct BlocksLost {
+    #[n(0)]
+    pub offsets: Vec<u64>,
+}
+
+/// Node to clients: the owners have given these lost blocks up; they will be used again when all have answered with an
+/// empty [`StillRead`].
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ForgetLost {
+    #[n(0)]
+    pub round: u64,
+    #[n(1)]
+    pub offsets: Vec<u64>,
+}

@@ -64,6 +64,9 @@ pub struct Welcome {
     /// Memory for what happens to tasks (bytes); without it nothing is recorded.
     #[n(7)]
     pub events_bytes: Option<u64>,
+    /// Memory for descriptions of tasks whose results may have to be computed again (bytes).
+    #[n(8)]
+    pub lineage_bytes: Option<u64>,
 }
 
 /// The node does not want this client.

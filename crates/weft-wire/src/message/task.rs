@@ -244,6 +244,12 @@ pub enum FailureCode {
     /// A streaming task has no further items.
     #[n(19)]
     EndOfStream,
+    /// The value is lost, and what would compute it again failed or may not be repeated.
+    #[n(20)]
+    ReconstructionFailed,
+    /// The value is lost, and the description of the task that made it was given up to save memory.
+    #[n(21)]
+    LineageEvicted,
 }
 
 /// The value of one dependency.

@@ -19,6 +19,7 @@ impl Service {
             driver: self.driver,
             namespace: self.options.namespace.clone(),
             events_bytes: None,
+            lineage_bytes: None,
         };
         let Some(connection) = self.connections.get_mut(&token) else { return };
         connection.is_greeted = true;

@@ -1,0 +1,54 @@
+//! Blocks of the node's shared memory that become free, and those whose contents are lost.
+
+use weft_wire::WorkerId;
+use weft_wire::message::{BlocksLost, ForgetLost};
+
+use super::{NodeAction, NodeActions, NodeCore};
+
+impl NodeCore {
+    /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is there.
+    pub(super) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
+        if !self.lost.contains(block) {
+            return out.push(NodeAction::FreeBlock(block));
+        }
+        let clients: Vec<WorkerId> = self.clients.keys().copied().collect();
+        let Some(round) = self.lost.retire(block, &clients) else {
+            return out.push(NodeAction::FreeBlock(block));
+        };
+        for client in clients {
+            let question = ForgetLost { round, offsets: vec![block] };
+            out.push(NodeAction::Send(client, Box::new(question.into())));
+        }
+    }
+
+    /// What lies in these blocks is lost; those that nobody holds are passed over.
+    pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
+        let mut lost = offsets.to_vec();
+        lost.retain(|block| self.holders.contains(*block) && self.lost.insert(*block));
+        if lost.is_empty() {
+            return;
+        }
+        for client in self.clients.keys() {
+            let message = BlocksLost { offsets: lost.clone() };
+            out.push(NodeAction::Send(*client, Box::new(message.into())));
+        }
+    }
+
+    /// Processes that came after a loss hear of it before they hear of anything else that matters.
+    pub(super) fn tell_newcomers(&mut self, out: &mut NodeActions) {
+        for client in std::mem::take(&mut self.newcomers) {
+            let offsets = self.lost.believed();
+            if !offsets.is_empty() && self.clients.contains_key(&client) {
+                out.push(NodeAction::Send(client, Box::new(BlocksLost { offsets }.into())));
+            }
+        }
+    }
+
+    pub(super) fn on_forgotten(&mut self, round: u64, from: WorkerId, out: &mut NodeActions) {
+        out.extend(self.lost.on_answer(round, from).map(NodeAction::FreeBlock));
+    }
+
+    pub(super) fn lost_blocks_gone(&mut self, client: WorkerId, out: &mut NodeActions) {
+        out.extend(self.lost.on_gone(client).into_iter().map(NodeAction::FreeBlock));
+    }
+}

@@ -1,0 +1,196 @@
+//! Lost values and lineage counts in the ownership table (Ownership, sections 4.2 and 4.3).
+//!
+//! A value is lost when the node says so. A borrower forgets where it was and asks the owner again; the owner's core has
+//! it computed again, or says why that cannot be ([`super::Made`]). Between the node's word and its reuse of the memory
+//! a process may be told the old place by one that has not heard yet: such a message counts as no answer.
+//!
+//! It never decides whether a task is executed again: `worker/recovery.rs` does.
+
+use weft_wire::ObjectId;
+use weft_wire::message::{AddBorrow, Failure, FailureCode, Outcome};
+
+use super::{Actions, Made, Origin, Ownership, Peer, Record, freed_failure, send};
+
+impl Ownership {
+    /// The contents of blocks are lost. Gives the objects that were there, which have no value now.
+    pub fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
+        self.lost.extend(offsets.iter().copied());
+        let is_hit = |record: &Record| record.slot.outcome().is_some_and(|outcome| self.is_lost(outcome));
+        let hit: Vec<ObjectId> =
+            self.records.iter().filter(|(_, record)| is_hit(record)).map(|(object, _)| *object).collect();
+        for object in &hit {
+            self.lose(*object, out);
+        }
+        hit
+    }
+
+    /// The node uses the blocks again.
+    pub fn forget_lost(&mut self, offsets: &[u64]) {
+        for offset in offsets {
+            self.lost.swap_remove(offset);
+        }
+    }
+
+    /// Whether an outcome says that a value is where nothing is any more.
+    #[inline]
+    #[must_use]
+    pub fn is_lost(&self, outcome: &Outcome) -> bool {
+        !self.lost.is_empty()
+            && matches!(outcome, Outcome::Stored(location) if self.lost.contains(&location.offset))
+    }
+
+    /// Takes the outcome of an object back.
+    pub fn lose(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let Some(Outcome::Stored(location)) = record.slot.outcome() else { return };
+        let location = *location;
+        match &mut record.origin {
+            Origin::Owned(_) => {
+                record.is_absent = true;
+                if !std::mem::take(&mut record.is_released) {
+                    self.stale.entry(object).or_default().push(location);
+                }
+            }
+            Origin::Borrowed { fetching, .. } => *fetching = false,
+        }
+        record.slot.lose();
+        for inner in std::mem::take(&mut record.contained) {
+            self.end_use(inner, out);
+        }
+    }
+
+    /// A borrowed value that came is lost already: ask again.
+    pub fn ask_again(&mut self, object: ObjectId, out: &mut Actions) {
+        if let Some(Record { origin: Origin::Borrowed { fetching, .. }, .. }) = self.records.get_mut(&object)
+        {
+            *fetching = false;
+        }
+        self.need(object, out);
+    }
+
+    /// Whether an object of ours has no value and none is being computed.
+    #[must_use]
+    pub fn is_absent(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_some_and(|record| record.is_absent)
+    }
+
+    /// The task that makes an object is executed again.
+    pub fn expect_again(&mut self, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_absent = false;
+            record.is_kept = false;
+        }
+    }
+
+    /// The task that made an object is kept in the lineage. False if the object is gone.
+    pub fn mark_kept(&mut self, object: ObjectId) -> bool {
+        self.records.get_mut(&object).is_some_and(|record| {
+            record.is_kept = true;
+            true
+        })
+    }
+
+    /// Notes why an object cannot be made again.
+    pub fn set_made(&mut self, object: ObjectId, made: Made) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_kept = false;
+            record.made = made;
+        }
+    }
+
+    /// How an object came to be.
+    #[must_use]
+    pub fn made(&self, object: ObjectId) -> Made {
+        self.records.get(&object).map_or(Made::Itself, |record| record.made)
+    }
+
+    /// A kept task takes the object as an argument. False if that does not keep it: handles of actors, and values of
+    /// others in shared memory, live as long as they are used.
+    pub fn add_lineage(&mut self, object: ObjectId) -> bool {
+        let me = self.me;
+        let Some(record) = self.records.get_mut(&object) else { return false };
+        let is_small = matches!(record.slot.outcome(), Some(Outcome::Inline(_)));
+        let is_kept = !record.is_actor && (object.owner() == me || is_small);
+        record.lineage += u32::from(is_kept);
+        is_kept
+    }
+
+    /// Borrows an object once more that this process had given back, if it lives.
+    pub fn borrow_again(&mut self, object: ObjectId, out: &mut Actions) {
+        if object.owner() != self.me && !self.records.contains_key(&object) {
+            send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower: self.me });
+            self.received(object);
+        }
+    }
+
+    /// Ends one [`Self::add_lineage`] that counted.
+    pub fn end_lineage(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        assert!(record.lineage > 0, "O2: lineage lets go of what it never kept");
+        record.lineage -= 1;
+        self.settle(object, out);
+    }
+
+    /// Kept tasks that take the object as an argument.
+    #[must_use]
+    pub fn lineage_count(&self, object: ObjectId) -> u32 {
+        self.records.get(&object).map_or(0, |record| record.lineage)
+    }
+
+    /// Results of kept tasks whose records went since the last call.
+    pub fn take_out_of_scope(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.out_of_scope)
+    }
+
+    /// Only lineage keeps the record: its shared memory goes (O4).
+    pub(super) fn release_value(&mut self, object: ObjectId, out: &mut Actions) {
+        let record = self.records.get(&object).expect("looked up by the caller");
+        let (can_return, is_ours) = (record.is_kept, object.owner() == self.me);
+        let Some(Outcome::Stored(_)) = record.slot.outcome() else { return };
+        if !is_ours {
+            return;
+        }
+        self.lose(object, out);
+        for location in self.stale.swap_remove(&object).unwrap_or_default() {
+            self.free_block(location, out);
+        }
+        if !can_return {
+            let record = self.records.get_mut(&object).expect("a lost object stays while lineage counts it");
+            record.is_absent = false;
+            record.slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
+        }
+    }
+
+    /// Why an object whose value is lost stays lost.
+    #[must_use]
+    pub fn lost_failure(&self, object: ObjectId) -> Failure {
+        let name = super::name_of(object);
+        let (code, why) = match self.made(object) {
+            _ if object.owner() != self.me => (
+                FailureCode::OwnerDied,
+                "The process that owned it is gone, and with it how it was made. Let a longer-lived process create the object",
+            ),
+            Made::Itself => (
+                FailureCode::ObjectLost,
+                "It was made by weft.put(), or as a large argument: no task can compute it again. Put it again, or let a task make it",
+            ),
+            Made::Call => (
+                FailureCode::ObjectLost,
+                "It was made by a call of an actor, which is not repeated. Allow that with max_task_retries, or let a task make it",
+            ),
+            Made::Item => (
+                FailureCode::ObjectLost,
+                "It is an item of a generator, which is not repeated. Call the generator again",
+            ),
+            Made::Spent => (
+                FailureCode::ReconstructionFailed,
+                "The task that made it may not be executed again: it has no retries left. Allow more with max_retries",
+            ),
+            Made::Evicted => (
+                FailureCode::LineageEvicted,
+                "The description of the task that made it was given up to save memory. Allow more with weft.init(lineage_bytes=...)",
+            ),
+        };
+        Failure::new(code, format!("{name} is lost: no copy of its value is left. {why}"))
+    }
+}

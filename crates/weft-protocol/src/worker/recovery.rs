@@ -1,0 +1,311 @@
+//! Object recovery (Ownership, section 4.3): what happens when the node says that values are lost.
+//!
+//! The owner has the creating task executed again, first those that make its lost arguments, as often as their retries
+//! allow. Tasks that were about to read a lost value wait for it again: queued here with their owner, pushed ones go back
+//! (tasks) or wait where they are (calls of an actor, which must stay in order). There are no secondary copies while
+//! there is one node.
+//!
+//! Invariants:
+//! - R1: an object of ours that something needs has a value, is being computed, or has a failure that says why not.
+//! - R2: a task is kept in the lineage only while it is not pending.
+
+use std::sync::Arc;
+
+use weft_wire::message::{Failure, FailureCode, Outcome, Reply, Return, SubscribeActor, TaskKind, TaskSpec};
+use weft_wire::{ObjectId, TaskId};
+
+use super::{Actions, Incoming, Peer, Pending, Running, State, WorkerCore, hex, send, uses};
+use crate::execution::Met;
+use crate::ownership::{Finished, Made};
+use crate::tasks::Ran;
+
+impl WorkerCore {
+    /// Memory for lineage (bytes).
+    pub fn limit_lineage(&mut self, bytes: usize) {
+        self.lineage.set_limit(bytes);
+    }
+
+    /// Whether a task of ours is pending because a result of it is lost.
+    #[must_use]
+    pub fn recovers(&self, task: TaskId) -> bool {
+        task.owner == self.me && self.pendings.get(task.number).is_some_and(|pending| pending.recovers)
+    }
+
+    /// Tasks kept for recovery, and their bytes.
+    #[must_use]
+    pub fn lineage(&self) -> (usize, usize) {
+        (self.lineage.len(), self.lineage.bytes())
+    }
+
+    /// A task of ours ended well. Its description is kept if one of its results lies in shared memory and it may be
+    /// executed again; its arguments are still used.
+    pub(super) fn keep_lineage(&mut self, pending: &Pending, out: &mut Actions) {
+        let spec = &pending.spec;
+        let objects = || (0..spec.returns).map(|index| spec.task.object(index));
+        let made = match spec.kind {
+            _ if spec.stream.is_some() => Made::Item,
+            TaskKind::Method(_) if spec.retries == 0 => Made::Call,
+            _ if pending.retries == 0 => Made::Spent,
+            TaskKind::Method(_) | TaskKind::Task(_) | TaskKind::Creation => Made::Itself,
+        };
+        if made != Made::Itself {
+            return objects().for_each(|object| self.ownership.set_made(object, made));
+        }
+        let mut records = 0;
+        for object in objects() {
+            records += u32::from(self.ownership.mark_kept(object));
+        }
+        if records == 0 {
+            return;
+        }
+        let arguments = spec.dependencies.iter().chain(&spec.references).copied();
+        let arguments = arguments.filter(|object| self.ownership.add_lineage(*object)).collect();
+        let (retries, parent) = (pending.retries, pending.parent);
+        self.lineage.keep(Finished { spec: spec.clone(), retries, parent, arguments, records });
+        while let Some(evicted) = self.lineage.evict() {
+            for index in 0..evicted.spec.returns {
+                self.ownership.set_made(evicted.spec.task.object(index), Made::Evicted);
+            }
+            self.release_lineage(&evicted, out);
+        }
+    }
+
+    fn release_lineage(&mut self, finished: &Finished, out: &mut Actions) {
+        for object in &finished.arguments {
+            self.ownership.end_lineage(*object, out);
+        }
+    }
+
+    /// Lets go of kept tasks whose results are all gone: in a loop, because one may have kept a chain of any length.
+    pub(super) fn settle_lineage(&mut self, out: &mut Actions) {
+        loop {
+            let gone = self.ownership.take_out_of_scope();
+            if gone.is_empty() {
+                return;
+            }
+            for object in gone {
+                if let Some(finished) = self.lineage.on_record_gone(object.task.number) {
+                    self.release_lineage(&finished, out);
+                }
+            }
+        }
+    }
+
+    /// The contents of blocks are lost.
+    pub(super) fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) {
+        let lost = self.ownership.on_blocks_lost(offsets, out);
+        self.wait_again(&lost, out);
+        let back = self.execution.on_lost(&lost);
+        for object in &lost {
+            if self.execution.is_missing(*object) {
+                self.ownership.need(*object, out);
+            }
+        }
+        if !back.is_empty() {
+            self.give_back(back, out);
+        }
+        for object in lost {
+            self.recover(object, out);
+        }
+    }
+
+    /// Queued tasks of ours that take lost values wait for them.
+    fn wait_again(&mut self, lost: &[ObjectId], out: &mut Actions) {
+        let takes_lost = |spec: &TaskSpec| spec.dependencies.iter().any(|object| lost.contains(object));
+        let queued: Vec<Arc<TaskSpec>> = self
+            .pendings
+            .iter()
+            .filter(|pending| match pending.state {
+                // A constructor waits at the node: its worker fetches what is lost.
+                State::Queued => pending.spec.kind != TaskKind::Creation,
+                State::Waiting { missing } => missing == 0,
+                State::Pushed { .. } => false,
+            })
+            .filter(|pending| takes_lost(&pending.spec))
+            .map(|pending| pending.spec.clone())
+            .collect();
+        for spec in queued {
+            if let TaskKind::Task(shape) = spec.kind {
+                self.leases.remove_queued(shape, spec.task.number);
+            } else if spec.unordered == Some(true) {
+                self.remove_from_queue(&spec);
+            }
+            self.await_arguments(&spec, out);
+        }
+        self.recount_waiting(lost, out);
+    }
+
+    /// Tasks that wait for other arguments wait for the lost ones, too.
+    fn recount_waiting(&mut self, lost: &[ObjectId], out: &mut Actions) {
+        let takes_lost = |spec: &TaskSpec| spec.dependencies.iter().any(|object| lost.contains(object));
+        let waiting: Vec<Arc<TaskSpec>> = self
+            .pendings
+            .iter()
+            .filter(|pending| matches!(pending.state, State::Waiting { missing } if missing > 0))
+            .filter(|pending| takes_lost(&pending.spec))
+            .map(|pending| pending.spec.clone())
+            .collect();
+        for spec in waiting {
+            let mut more = 0;
+            for object in spec.dependencies.iter().filter(|object| lost.contains(object)) {
+                more += u32::from(self.ownership.depend(*object, spec.task.number, out));
+            }
+            if let Some(Pending { state: State::Waiting { missing }, .. }) =
+                self.pendings.get_mut(spec.task.number)
+            {
+                *missing += more;
+            }
+        }
+    }
+
+    /// Has a task wait for those of its arguments that have no outcome. False if all have one.
+    fn await_arguments(&mut self, spec: &TaskSpec, out: &mut Actions) -> bool {
+        let mut missing = 0;
+        for object in &spec.dependencies {
+            missing += u32::from(self.ownership.depend(*object, spec.task.number, out));
+        }
+        if missing == 0 {
+            return false;
+        }
+        if let Some(pending) = self.pendings.get_mut(spec.task.number) {
+            pending.state = State::Waiting { missing };
+        }
+        true
+    }
+
+    /// A task that was pushed is to be queued again: unless one of its arguments was lost meanwhile.
+    pub(super) fn must_wait_again(&mut self, number: u64, out: &mut Actions) -> bool {
+        let Some(pending) = self.pendings.get(number) else { return false };
+        if pending.spec.dependencies.is_empty() {
+            return false;
+        }
+        let spec = pending.spec.clone();
+        self.await_arguments(&spec, out)
+    }
+
+    /// Has the value of an object of ours computed again, if it has none and nobody computes it.
+    pub(super) fn recover(&mut self, object: ObjectId, out: &mut Actions) {
+        let mut todo = vec![object];
+        while let Some(object) = todo.pop() {
+            if !self.ownership.is_absent(object) {
+                continue;
+            }
+            let finished = match object.owner() == self.me {
+                true => self.lineage.take(object.task.number),
+                false => None,
+            };
+            match finished {
+                Some(finished) => self.repeat(&finished, &mut todo, out),
+                None => {
+                    self.ownership.expect_again(object);
+                    let failure = self.ownership.lost_failure(object);
+                    self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+                }
+            }
+        }
+    }
+
+    /// Executes a task again whose results, or some of them, are lost.
+    fn repeat(&mut self, finished: &Finished, todo: &mut Vec<ObjectId>, out: &mut Actions) {
+        let mut spec = finished.spec.clone();
+        if matches!(spec.kind, TaskKind::Method(_)) {
+            // Its turn has passed: calls that wait for it must not hold it up, here or at the actor.
+            Arc::make_mut(&mut spec).unordered = Some(true);
+        }
+        for index in 0..spec.returns {
+            self.ownership.expect_again(spec.task.object(index));
+        }
+        let number = spec.task.number;
+        for object in uses(&spec) {
+            self.ownership.borrow_again(object, out);
+        }
+        self.enter(spec.clone(), finished.parent, out);
+        let pending = self.pendings.get_mut(number).expect("entered above");
+        pending.retries = finished.retries - i32::from(finished.retries > 0);
+        pending.recovers = true;
+        todo.extend(uses(&spec).filter(|object| self.ownership.is_absent(*object)));
+        self.release_lineage(finished, out);
+        if let TaskKind::Method(actor) = spec.kind
+            && !self.callers.meet(actor)
+        {
+            send(out, Peer::Node, SubscribeActor { actor });
+        }
+        self.unblocked.push_back(number);
+    }
+
+    /// Values of ours that came from a process that had not heard of their loss.
+    pub(super) fn lose_arrivals(&mut self, out: &mut Actions) {
+        while let Some(object) = self.lost_on_arrival.pop() {
+            self.ownership.lose(object, out);
+            self.wait_again(&[object], out);
+            self.recover(object, out);
+        }
+    }
+
+    /// A value that calls queued here wait for has come, or will not.
+    pub(super) fn deliver_missing(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(outcome) = self.ownership.record(object).and_then(|record| record.slot.outcome().cloned())
+        else {
+            return;
+        };
+        if let Outcome::Failed(failure) = outcome {
+            for incoming in self.execution.take_missing(object) {
+                self.refuse(incoming, &failure, out);
+            }
+            return;
+        }
+        let contained = self.ownership.contained(object);
+        let met: Vec<Met> = contained.iter().map(|inner| (*inner, self.ownership.meet(*inner))).collect();
+        let (places, before) = self.execution.on_value(object, &outcome, &met);
+        for inner in contained.iter().cycle().take(places * contained.len()) {
+            self.ownership.add_use(*inner);
+        }
+        for inner in before {
+            self.ownership.end_use(inner, out);
+        }
+    }
+
+    /// Ends a call, or a constructor, that was not begun.
+    fn refuse(&mut self, incoming: Incoming, failure: &Failure, out: &mut Actions) {
+        let spec = &incoming.push.spec;
+        if spec.kind == TaskKind::Creation {
+            self.execution.on_constructor_refused();
+            return self.on_constructed(spec.task, Some(failure.clone()), out);
+        }
+        let (task, uses) = (spec.task, incoming.uses());
+        let running = Running { from: incoming.from, uses, cancelled: false, group: 0, since: self.now };
+        let outcome = Outcome::Failed(Box::new(failure.clone()));
+        let returns = vec![Return { outcome, contained: Vec::new() }];
+        self.answer(task, running, returns, Ran::default(), false, out);
+    }
+
+    /// A reply that nobody waits for: what it brings is let go.
+    pub(super) fn discard_reply(&mut self, reply: &Reply, out: &mut Actions) {
+        for (index, value) in (0..).zip(&reply.returns) {
+            self.ownership.discard(reply.task.object(index), &value.outcome, &value.contained, out);
+        }
+    }
+
+    /// A value that somebody else counts on is wanted: have it computed if it went with its last use.
+    pub(super) fn revive(&mut self, object: ObjectId, out: &mut Actions) {
+        if object.owner() == self.me && self.ownership.is_absent(object) {
+            self.recover(object, out);
+        }
+    }
+}
+
+/// What a failure means for results that were there and are lost.
+pub(super) fn reconstruction_failure(spec: &TaskSpec, failure: &Failure) -> Failure {
+    if matches!(failure.code, FailureCode::Cancelled | FailureCode::Task) {
+        return failure.clone();
+    }
+    Failure::new(
+        FailureCode::ReconstructionFailed,
+        format!(
+            "the value of object {} was lost, and executing {}() again failed: {}",
+            hex(spec.task),
+            spec.name.as_str(),
+            failure.message
+        ),
+    )
+}
