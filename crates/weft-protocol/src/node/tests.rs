@@ -139,3 +139,31 @@ fn an_actor_is_placed_announced_and_buried() {
     assert!(dead.failure.message.contains("weft.kill()"), "{}", dead.failure.message);
     assert!(node.is_quiet());
 }
+
+#[test]
+fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
+    use weft_wire::message::{BlocksLost, ForgetLost, FreeBlocks, LoseBlocks, StillRead};
+    let mut node = node(1.0);
+    say(&mut node, DRIVER, request(1.0, 1));
+    connect(&mut node, WorkerId(101));
+    node.on_allocated(64, DRIVER);
+    let told = |who, offsets: &[u64]| {
+        NodeAction::Send(who, Box::new(BlocksLost { offsets: offsets.to_vec() }.into()))
+    };
+    let out = say(&mut node, DRIVER, LoseBlocks { offsets: vec![64, 128] });
+    assert_eq!(out, [told(DRIVER, &[64]), told(WorkerId(101), &[64])], "nobody holds block 128");
+    assert_eq!(say(&mut node, DRIVER, LoseBlocks { offsets: vec![64] }), [], "that is known");
+    say(&mut node, DRIVER, request(1.0, 2));
+    let late = node.new_worker_id();
+    node.on_connected(late, 3, NOW);
+    let mut out = NodeActions::new();
+    node.settle(NOW, &mut out);
+    assert!(out.contains(&told(late, &[64])));
+    let out = say(&mut node, DRIVER, FreeBlocks { offsets: vec![64] });
+    let Some(NodeAction::Send(_, message)) = out.first() else { panic!("{out:?}") };
+    let Message::ForgetLost(ForgetLost { round, .. }) = **message else { panic!("{message:?}") };
+    let answer = StillRead { round, offsets: Vec::new() };
+    assert_eq!(say(&mut node, DRIVER, answer.clone()), []);
+    assert_eq!(say(&mut node, late, answer.clone()), []);
+    assert_eq!(say(&mut node, WorkerId(101), answer), [NodeAction::FreeBlock(64)]);
+}

@@ -309,3 +309,6 @@ pub(super) fn reconstruction_failure(spec: &TaskSpec, failure: &Failure) -> Fail
         ),
     )
 }
+
+#[cfg(test)]
+mod tests;

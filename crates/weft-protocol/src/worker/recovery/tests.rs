@@ -1,0 +1,401 @@
+//! Exact actions of an owner, a borrower and a worker when memory is lost.
+
+use weft_wire::message::{
+    AddBorrow, BlocksLost, CancelTask, Define, Dependency, Fetch, ForgetLost, FreeBlocks, Location, Message,
+    Push, Returned, StillRead, Value,
+};
+use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
+
+use super::*;
+use crate::action::Action;
+use crate::ownership::Slot;
+use crate::time::Instant;
+
+const ME: WorkerId = WorkerId(1);
+const WORKER: WorkerId = WorkerId(2);
+const OTHER: WorkerId = WorkerId(3);
+const NOW: Instant = Instant(0);
+
+/// A core that holds one lease.
+struct Owner {
+    core: WorkerCore,
+    out: Actions,
+}
+
+impl Owner {
+    fn new() -> Self {
+        let mut core = WorkerCore::new(ME);
+        core.define(Define {
+            function: FunctionId(1),
+            name: Name::from("f"),
+            code: Blob::default(),
+            references: Vec::new(),
+            place: None,
+        });
+        core.shape(&ResourceSet::default());
+        Self { core, out: Actions::new() }
+    }
+
+    fn say(&mut self, from: Peer, message: impl Into<Message>) -> Actions {
+        assert_eq!(self.core.on_message(from, message.into(), NOW, &mut self.out), None);
+        self.core.check();
+        std::mem::take(&mut self.out)
+    }
+
+    fn grant(&mut self, lease: u64) -> Actions {
+        let shape = weft_wire::ShapeId(0);
+        let (lease, gpus) = (LeaseId(lease), Vec::new());
+        self.say(Peer::Node, weft_wire::message::LeaseGranted { shape, lease, worker: WORKER, gpus })
+    }
+
+    fn submit(&mut self, number: u64, dependencies: &[ObjectId], retries: i32) -> Arc<Slot> {
+        let task = task(number);
+        let kind = TaskKind::Task(weft_wire::ShapeId(0));
+        let spec = TaskSpec {
+            dependencies: dependencies.into(),
+            retries,
+            ..TaskSpec::new(task, kind, FunctionId(1), Name::from("f"), Blob::default())
+        };
+        let slot = Arc::new(Slot::default());
+        slot.acquire();
+        self.core.submit(Arc::new(spec), [slot.clone()], None, &mut self.out);
+        slot
+    }
+
+    /// The worker's reply: a value at this place.
+    fn finish(&mut self, number: u64, offset: u64) -> Actions {
+        let returns = vec![Return { outcome: stored(offset), contained: Vec::new() }];
+        let (held, task) = (Vec::new(), task(number));
+        let reply = Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None };
+        self.say(Peer::Worker(WORKER), reply)
+    }
+
+    fn lose(&mut self, offsets: &[u64]) -> Actions {
+        self.say(Peer::Node, BlocksLost { offsets: offsets.to_vec() })
+    }
+
+    fn drop_handle(&mut self, number: u64, slot: &Slot) -> Actions {
+        assert!(slot.release());
+        self.core.on_handles_dropped(&[task(number).object(0)], &mut self.out);
+        std::mem::take(&mut self.out)
+    }
+}
+
+fn task(number: u64) -> TaskId {
+    TaskId { owner: ME, number }
+}
+
+fn stored(offset: u64) -> Outcome {
+    Outcome::Stored(Location { offset, length: 4096 })
+}
+
+fn pushes(out: &Actions) -> Vec<u64> {
+    let number = |action: &Action| match action {
+        Action::Push { spec, .. } => Some(spec.task.number),
+        _ => None,
+    };
+    out.iter().filter_map(number).collect()
+}
+
+fn code_in(slot: &Slot) -> Option<FailureCode> {
+    match slot.outcome()? {
+        Outcome::Failed(failure) => Some(failure.code),
+        Outcome::Inline(_) | Outcome::Stored(_) => None,
+    }
+}
+
+fn sends(out: &Actions, to: Peer, message: impl Into<Message>) -> bool {
+    out.contains(&Action::Send { to, message: Box::new(message.into()) })
+}
+
+#[test]
+fn the_owner_executes_the_creating_task_again() {
+    let mut owner = Owner::new();
+    let slot = owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    assert_eq!(owner.core.lineage().0, 1);
+    assert_eq!(pushes(&owner.lose(&[64])), [1]);
+    assert_eq!(slot.outcome(), None);
+    assert_eq!(owner.core.lineage().0, 0, "R2: a pending task is not kept");
+    owner.finish(1, 128);
+    assert_eq!(slot.outcome(), Some(&stored(128)));
+    // The lost block goes back with the record, not for reuse here; the other one may be kept.
+    let out = owner.drop_handle(1, &slot);
+    assert!(sends(&out, Peer::Node, FreeBlocks { offsets: vec![64] }));
+    assert!(out.contains(&Action::FreeBlock(Location { offset: 128, length: 4096 })));
+    assert!(owner.core.ownership().is_empty());
+    assert_eq!(owner.core.lineage(), (0, 0));
+}
+
+#[test]
+fn a_loss_that_does_not_concern_us_changes_nothing() {
+    let mut owner = Owner::new();
+    let slot = owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    assert_eq!(owner.lose(&[128]), []);
+    assert_eq!(slot.outcome(), Some(&stored(64)));
+}
+
+#[test]
+fn retries_are_used_up_by_recovery() {
+    let mut owner = Owner::new();
+    let slot = owner.submit(1, &[], 1);
+    owner.grant(1);
+    owner.finish(1, 64);
+    owner.lose(&[64]);
+    owner.finish(1, 128);
+    assert_eq!(pushes(&owner.lose(&[128])), [0u64; 0]);
+    assert_eq!(code_in(&slot), Some(FailureCode::ReconstructionFailed));
+}
+
+#[test]
+fn what_put_made_has_no_way_back() {
+    let mut owner = Owner::new();
+    let slot = Arc::new(Slot::with_outcome(stored(64)));
+    slot.acquire();
+    owner.core.ownership_mut().own(task(1).object(0), slot.clone());
+    owner.lose(&[64]);
+    assert_eq!(code_in(&slot), Some(FailureCode::ObjectLost));
+}
+
+#[test]
+fn lost_arguments_come_first_and_their_memory_goes_when_only_lineage_keeps_them() {
+    let mut owner = Owner::new();
+    let first = owner.submit(1, &[], 3);
+    let second = owner.submit(2, &[task(1).object(0)], 3);
+    owner.grant(1);
+    assert_eq!(pushes(&owner.finish(1, 64)), [2]);
+    owner.finish(2, 128);
+    // O4: the record stays for lineage, its memory goes.
+    let out = owner.drop_handle(1, &first);
+    assert_eq!(out, [Action::FreeBlock(Location { offset: 64, length: 4096 })]);
+    assert_eq!(owner.core.ownership().lineage_count(task(1).object(0)), 1);
+    owner.grant(2);
+    assert_eq!(pushes(&owner.lose(&[128])), [1]);
+    assert_eq!(pushes(&owner.finish(1, 192)), [2]);
+    let out = owner.finish(2, 256);
+    assert_eq!(second.outcome(), Some(&stored(256)));
+    assert!(
+        out.contains(&Action::FreeBlock(Location { offset: 192, length: 4096 })),
+        "the argument goes again"
+    );
+    owner.drop_handle(2, &second);
+    assert!(owner.core.ownership().is_empty(), "{:?}", owner.core.ownership());
+    assert_eq!(owner.core.lineage(), (0, 0));
+}
+
+#[test]
+fn a_reply_that_brings_a_lost_value_counts_as_a_loss() {
+    let mut owner = Owner::new();
+    let slot = owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.lose(&[64]);
+    assert_eq!(pushes(&owner.finish(1, 64)), [1]);
+    assert_eq!(slot.outcome(), None);
+    owner.finish(1, 128);
+    assert_eq!(slot.outcome(), Some(&stored(128)));
+}
+
+#[test]
+fn a_task_that_waits_for_its_lease_waits_for_its_argument_again() {
+    let mut owner = Owner::new();
+    owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    owner.core.on_timer(Instant(u64::MAX / 2), &mut owner.out);
+    owner.submit(2, &[task(1).object(0)], 3);
+    owner.lose(&[64]);
+    let granted = owner.grant(2);
+    assert_eq!(pushes(&granted), [1], "the argument is made first");
+    let out = owner.finish(1, 128);
+    let dependency = out.iter().find_map(|action| match action {
+        Action::Push { dependencies, .. } => Some(dependencies[0].outcome.clone()),
+        _ => None,
+    });
+    assert_eq!(dependency, Some(stored(128)));
+}
+
+#[test]
+fn a_cancelled_recovery_ends_in_a_cancellation() {
+    let mut owner = Owner::new();
+    let slot = owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    owner.lose(&[64]);
+    owner.core.cancel(task(1), false, true, &mut owner.out);
+    let cancel = CancelTask { task: task(1), force: false, recursive: true };
+    assert!(sends(&std::mem::take(&mut owner.out), Peer::Worker(WORKER), cancel));
+    let failure = Failure::new(FailureCode::Cancelled, "cancelled");
+    let returns = vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: Vec::new() }];
+    let (held, task) = (Vec::new(), task(1));
+    owner.say(Peer::Worker(WORKER), Reply { task, returns, held, nanos: 1, retry: false, timing: None });
+    assert_eq!(code_in(&slot), Some(FailureCode::Cancelled));
+    assert_eq!(owner.core.pending_tasks(), 0);
+}
+
+#[test]
+fn a_borrower_forgets_the_place_and_asks_again_until_the_owner_has_heard() {
+    let mut borrower = Owner::new();
+    let object = TaskId { owner: OTHER, number: 7 }.object(0);
+    let slot = borrower.core.ownership_mut().received(object);
+    slot.acquire();
+    borrower.core.ownership_mut().need(object, &mut borrower.out);
+    assert!(sends(&std::mem::take(&mut borrower.out), Peer::Worker(OTHER), Fetch { object }));
+    let value = |offset| Value { object, outcome: stored(offset), contained: Vec::new() };
+    borrower.say(Peer::Worker(OTHER), value(64));
+    assert_eq!(borrower.lose(&[64]), [], "nobody needs it at the moment");
+    assert_eq!(slot.outcome(), None);
+    borrower.core.ownership_mut().need(object, &mut borrower.out);
+    borrower.out.clear();
+    // The owner has not heard of the loss and says what it knew.
+    let out = borrower.say(Peer::Worker(OTHER), value(64));
+    assert!(sends(&out, Peer::Worker(OTHER), Fetch { object }));
+    borrower.say(Peer::Worker(OTHER), value(128));
+    assert_eq!(slot.outcome(), Some(&stored(128)));
+}
+
+#[test]
+fn an_owner_brings_a_value_back_when_a_borrower_asks() {
+    let mut owner = Owner::new();
+    let first = owner.submit(1, &[], 3);
+    owner.submit(2, &[task(1).object(0)], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    owner.finish(2, 128);
+    owner.drop_handle(1, &first);
+    owner.grant(2);
+    // Somebody has kept an id without being registered: the value went, and comes back.
+    let object = task(1).object(0);
+    assert_eq!(pushes(&owner.say(Peer::Worker(OTHER), Fetch { object })), [1]);
+    let out = owner.finish(1, 192);
+    assert!(sends(&out, Peer::Worker(OTHER), Value { object, outcome: stored(192), contained: Vec::new() }));
+}
+
+fn push_to_me(kind: TaskKind, dependency: ObjectId, offset: u64) -> Push {
+    let task = TaskId { owner: OTHER, number: 9 };
+    let spec = TaskSpec {
+        dependencies: Box::new([dependency]),
+        ..TaskSpec::new(task, kind, FunctionId(1), Name::from("f"), Blob::default())
+    };
+    let dependencies =
+        vec![Dependency { object: dependency, outcome: stored(offset), contained: Vec::new() }];
+    Push { spec, dependencies, gpus: Vec::new() }
+}
+
+#[test]
+fn a_pushed_task_goes_back_when_its_argument_is_lost() {
+    let dependency = TaskId { owner: OTHER, number: 7 }.object(0);
+    let task = TaskId { owner: OTHER, number: 9 };
+    let push = push_to_me(TaskKind::Task(weft_wire::ShapeId(0)), dependency, 64);
+    let returned = Returned { tasks: vec![task] };
+    // The loss comes after the task ...
+    let mut worker = Owner::new();
+    worker.say(Peer::Worker(OTHER), push.clone());
+    assert!(sends(&worker.lose(&[64]), Peer::Worker(OTHER), returned.clone()));
+    assert!(worker.core.next_execution().is_none());
+    // ... or before it.
+    assert!(sends(&worker.say(Peer::Worker(OTHER), push), Peer::Worker(OTHER), returned));
+    assert!(worker.core.ownership().is_empty());
+}
+
+#[test]
+fn calls_of_an_actor_wait_where_they_are_and_stay_in_order() {
+    let actor = TaskId { owner: OTHER, number: 1 };
+    let dependency = TaskId { owner: OTHER, number: 7 }.object(0);
+    let mut worker = Owner::new();
+    let constructor = Push {
+        spec: TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), Name::from("A"), Blob::default()),
+        dependencies: Vec::new(),
+        gpus: Vec::new(),
+    };
+    worker.say(Peer::Node, constructor);
+    worker.core.next_execution().expect("the constructor");
+    worker.core.on_constructed(actor, None, &mut worker.out);
+    worker.say(Peer::Worker(OTHER), push_to_me(TaskKind::Method(actor), dependency, 64));
+    let mut later = push_to_me(TaskKind::Method(actor), dependency, 64);
+    later.spec.task.number = 10;
+    later.spec.dependencies = Box::default();
+    later.dependencies.clear();
+    worker.say(Peer::Worker(OTHER), later);
+    assert!(sends(&worker.lose(&[64]), Peer::Worker(OTHER), Fetch { object: dependency }));
+    assert!(worker.core.next_execution().is_none(), "E2: the later call waits, too");
+    let value = Value { object: dependency, outcome: stored(128), contained: Vec::new() };
+    worker.say(Peer::Worker(OTHER), value);
+    let first = worker.core.next_execution().expect("complete");
+    assert_eq!(first.push.dependencies[0].outcome, stored(128));
+    assert_eq!(worker.core.next_execution().map(|call| call.push.spec.task.number), Some(10));
+}
+
+#[test]
+fn a_call_whose_argument_stays_lost_fails_with_its_reason() {
+    let actor = TaskId { owner: OTHER, number: 1 };
+    let dependency = TaskId { owner: OTHER, number: 7 }.object(0);
+    let mut worker = Owner::new();
+    worker.say(Peer::Worker(OTHER), push_to_me(TaskKind::Method(actor), dependency, 64));
+    worker.lose(&[64]);
+    let failure = Failure::new(FailureCode::ObjectLost, "lost");
+    let outcome = Outcome::Failed(Box::new(failure));
+    let out = worker.say(
+        Peer::Worker(OTHER),
+        Value { object: dependency, outcome: outcome.clone(), contained: Vec::new() },
+    );
+    let reply = out.iter().find_map(|action| match action {
+        Action::Send { message, .. } => match &**message {
+            Message::Reply(reply) => Some(reply.returns[0].outcome.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(reply, Some(outcome));
+    assert!(worker.core.next_execution().is_none());
+}
+
+#[test]
+fn references_that_were_given_back_are_borrowed_again() {
+    let mut owner = Owner::new();
+    let foreign = TaskId { owner: OTHER, number: 7 }.object(0);
+    owner.core.ownership_mut().received(foreign).acquire();
+    let slot = owner.submit(1, &[foreign], 3);
+    let value = Value { object: foreign, outcome: stored(32), contained: Vec::new() };
+    owner.say(Peer::Worker(OTHER), value);
+    owner.grant(1);
+    owner.finish(1, 64);
+    let borrowed = owner.core.ownership().record(foreign).expect("held").slot.clone();
+    assert!(borrowed.release());
+    owner.core.on_handles_dropped(&[foreign], &mut owner.out);
+    assert!(owner.core.ownership().record(foreign).is_none(), "large values of others are not kept");
+    owner.out.clear();
+    let out = owner.lose(&[64]);
+    assert!(sends(&out, Peer::Worker(OTHER), AddBorrow { object: foreign, borrower: ME }));
+    assert!(sends(&out, Peer::Worker(OTHER), Fetch { object: foreign }));
+    let gone = Failure::new(FailureCode::ObjectFreed, "gone");
+    let outcome = Outcome::Failed(Box::new(gone));
+    owner.say(Peer::Worker(OTHER), Value { object: foreign, outcome, contained: Vec::new() });
+    assert_eq!(code_in(&slot), Some(FailureCode::ReconstructionFailed));
+}
+
+#[test]
+fn lost_blocks_are_forgotten_on_request() {
+    let mut owner = Owner::new();
+    owner.lose(&[64]);
+    let out = owner.say(Peer::Node, ForgetLost { round: 9, offsets: vec![64] });
+    assert!(sends(&out, Peer::Node, StillRead { round: 9, offsets: Vec::new() }));
+    let slot = owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    assert_eq!(slot.outcome(), Some(&stored(64)));
+}
+
+#[test]
+fn the_oldest_lineage_goes_first_and_says_so() {
+    let mut owner = Owner::new();
+    owner.core.limit_lineage(0);
+    let slot = owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    assert_eq!(owner.core.lineage(), (0, 0));
+    owner.lose(&[64]);
+    assert_eq!(code_in(&slot), Some(FailureCode::LineageEvicted));
+}
