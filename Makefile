@@ -5,6 +5,7 @@
 #   SEEDS=100           how many seeds `make sim` runs
 #   FUZZ_SECONDS=30     how long `make fuzz` runs each target
 #   ROUNDS=3            how often `make chaos` repeats its tests
+#   CHAOS_SECONDS=180   how long its storm of kills lasts the first time
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,6 +19,7 @@ ARGS ?=
 SEEDS ?= 100
 FUZZ_SECONDS ?= 30
 ROUNDS ?= 3
+CHAOS_SECONDS ?= 180
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -146,6 +148,7 @@ do-fuzz: do-rust-tools
 do-chaos: do-build $(STAMPS)/pins-test
 	@for round in $$(seq $(ROUNDS)); do \
 	  echo "==> tests that kill processes, round $$round of $(ROUNDS)"; \
+	  WEFT_CHAOS_SECONDS=$$([ $$round = 1 ] && echo $(CHAOS_SECONDS) || echo 10) \
 	  $(PY) -m pytest -q -m chaos $(ARGS) || \
 	    { [ $$? -ne 5 ] || echo "no test bears the marker chaos" >&2; exit 1; }; \
 	done

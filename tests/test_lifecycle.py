@@ -640,27 +640,43 @@ def test_the_template_has_one_thread(weft_session):
     assert len(threads_of(template_of(os.getpid()))) == 1
 
 
-def test_twenty_sessions_leave_the_process_as_it_was():
+# `WEFT_LONG=1` takes some minutes.
+SESSIONS = 1000 if os.environ.get("WEFT_LONG") else 50
+
+
+@pytest.mark.timeout(240 + SESSIONS)
+def test_many_sessions_leave_the_process_as_it_was(short_dir):
     done = run_driver(
         HEAD
         + """
 from support import Footprint
+def anonymous_kib():
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0])
 def round():
-    weft.init(num_cpus=2)
+    weft.init(num_cpus=2, _temp_dir=sys.argv[2])
     actor = Actor.remote()
     get([identity.remote(b"x" * 200_000), actor.pid.remote()])
     weft.shutdown()
-round()
-gc.collect()
-before = Footprint.now()
-for _ in range(20):
+for _ in range(10):
     round()
 gc.collect()
+before, kib = Footprint.now(), anonymous_kib()
+for _ in range(int(sys.argv[1])):
+    round()
+gc.collect()
+print("memory", anonymous_kib() - kib, file=sys.stderr)
 print(before.left_over(Footprint.now()) or "nothing")
+print(anonymous_kib() - kib < 8 << 10 or "memory")
+print([path for path in Path(sys.argv[2]).rglob("*") if path.is_file()])
 """,
+        SESSIONS,
+        short_dir,
         cwd=Path(__file__).parent,
+        timeout=200 + SESSIONS,
     )
-    assert done.stdout == "nothing\n"
+    print(done.stderr)
+    assert done.stdout.splitlines() == ["nothing", "True", "[]"]
 
 
 def test_footprints_see_what_is_left(weft_session):

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 
 use weft_wire::limits::{WORKER_IDLE_NANOS, WORKERS_MAX, WORKERS_STARTING_MAX};
 use weft_wire::message::{
-    ActorReady, CreateActor, Failure, FailureCode, Infeasible, LeaseGranted, Message, ReclaimLease,
-    RequestLease, Shutdown, WorkerGone,
+    ActorReady, CreateActor, Failure, FailureCode, GivenBlocks, Infeasible, LeaseGranted, Message,
+    ReclaimLease, RequestLease, Shutdown, UnknownBlocks, WorkerGone,
 };
 use weft_wire::{ActorId, LeaseId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -26,9 +26,13 @@ use crate::objects::{Holders, Lost};
 use crate::scheduling::{Grant, NodeResources};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use departed::Departed;
+use pace::Pace;
 
 mod actors;
 mod blocks;
+mod departed;
+mod pace;
 mod questions;
 mod report;
 
@@ -119,6 +123,10 @@ struct Actor {
     /// Blocks with arguments of its constructor that the node keeps for it.
     kept: Vec<u64>,
     detached: bool,
+    /// Its owner has no reference to it any more, or never told of one.
+    is_dropped: bool,
+    /// How soon its next process may begin.
+    pace: Pace,
 }
 
 #[derive(Debug)]
@@ -147,7 +155,12 @@ pub struct NodeCore {
     actors: Map<ActorId, Actor>,
     names: Map<(String, String), (ActorId, weft_wire::Blob)>,
     waiting_actors: VecDeque<ActorId>,
+    /// Actors that ended and that nobody refers to, the latest last: for those who look at the state.
+    ended_actors: VecDeque<ActorId>,
     placements: VecDeque<Placement>,
+    /// How soon the next worker may be started after one that ended before it was there.
+    pace: Pace,
+    departed: Departed,
     holders: Holders,
     lost: Lost,
     /// Clients that must be told what is lost.
@@ -173,7 +186,10 @@ impl NodeCore {
             actors: Map::default(),
             names: Map::default(),
             waiting_actors: VecDeque::new(),
+            ended_actors: VecDeque::new(),
             placements: VecDeque::new(),
+            pace: Pace::default(),
+            departed: Departed::default(),
             holders: Holders::default(),
             lost: Lost::default(),
             newcomers: Vec::new(),
@@ -205,6 +221,7 @@ impl NodeCore {
         if let Some(worker) = self.workers.get_mut(&client) {
             worker.pid = pid;
             worker.state = WorkerState::Idle { since: now };
+            self.pace.is_well();
         }
     }
 
@@ -217,6 +234,7 @@ impl NodeCore {
     /// A worker could not be forked.
     pub fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
         self.workers.swap_remove(&worker);
+        self.pace.ended(false);
         out.push(NodeAction::Warn(format!("a worker process could not be started: {error}")));
     }
 
@@ -228,13 +246,18 @@ impl NodeCore {
         last_started: Option<TaskId>,
         out: &mut NodeActions,
     ) {
+        let what = self.describe_process(client);
         let was_client = self.clients.swap_remove(&client).is_some();
         let state = self.workers.swap_remove(&client).map(|worker| (worker.state, worker.blocked));
         if !was_client && state.is_none() {
             return;
         }
-        if let Some((WorkerState::Leased(lease), blocked)) = state {
-            self.end_lease(lease, blocked);
+        match state {
+            Some((WorkerState::Leased(lease), blocked)) => {
+                self.end_lease(lease, blocked);
+            }
+            Some((WorkerState::Starting, _)) => self.pace.ended(false),
+            Some((WorkerState::Idle { .. } | WorkerState::Actor(_), _)) | None => {}
         }
         let held: Vec<LeaseId> =
             self.leases.iter().filter(|(_, l)| l.client == client).map(|(id, _)| *id).collect();
@@ -244,7 +267,9 @@ impl NodeCore {
             out.push(NodeAction::KillWorker(state.worker));
         }
         self.drop_placements_of(client);
-        let gone = WorkerGone { worker: client, reason: reason.to_owned(), last_started };
+        self.forget_client(client);
+        let gone = WorkerGone { worker: client, reason: reason.to_owned(), last_started, what };
+        self.departed.note(&gone);
         for other in self.clients.keys() {
             out.push(NodeAction::Send(*other, Box::new(gone.clone().into())));
         }
@@ -262,6 +287,10 @@ impl NodeCore {
                 out.push(NodeAction::Send(other, Box::new(question.clone().into())));
             }
         }
+        for (receiver, offsets) in self.holders.given_by(client) {
+            let question = GivenBlocks { giver: client, offsets };
+            out.push(NodeAction::Send(receiver, Box::new(question.into())));
+        }
     }
 
     fn end_lease(&mut self, lease: LeaseId, blocked: bool) -> Option<WorkerId> {
@@ -275,6 +304,16 @@ impl NodeCore {
             client.reclaiming = false;
         }
         Some(state.worker)
+    }
+
+    /// Nobody is to be told of anything by, or connected to, a process that is gone.
+    fn forget_client(&mut self, gone: WorkerId) {
+        for actor in self.actors.values_mut() {
+            actor.subscribers.swap_remove(&gone);
+        }
+        for client in self.clients.values_mut() {
+            client.introduced.swap_remove(&gone);
+        }
     }
 
     fn drop_placements_of(&mut self, gone: WorkerId) {
@@ -331,6 +370,13 @@ impl NodeCore {
                 let to = self.clients.contains_key(&give.owner).then_some(give.owner);
                 if self.holders.give(give.offset, from, to) {
                     self.free_block(give.offset, out);
+                }
+            }
+            Message::UnknownBlocks(UnknownBlocks { giver, offsets }) => {
+                for block in offsets {
+                    if self.holders.disown(block, giver, from) {
+                        self.free_block(block, out);
+                    }
                 }
             }
             Message::StillRead(answer) => {
@@ -402,9 +448,7 @@ impl NodeCore {
         if self.clients.contains_key(&to) {
             self.introduce(from, to, out);
         } else {
-            let gone =
-                WorkerGone { worker: to, reason: "it had ended before".to_owned(), last_started: None };
-            out.push(NodeAction::Send(from, Box::new(gone.into())));
+            out.push(NodeAction::Send(from, Box::new(self.departed.of(to).into())));
         }
     }
 
@@ -426,9 +470,9 @@ impl NodeCore {
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.tell_newcomers(out);
-        self.place_actors(out);
+        self.place_actors(now);
         self.place_leases(out);
-        self.assign_workers(out);
+        self.assign_workers(now, out);
         self.reclaim(out);
         self.trim_pool(now, out);
     }
@@ -474,7 +518,7 @@ impl NodeCore {
         false
     }
 
-    fn assign_workers(&mut self, out: &mut NodeActions) {
+    fn assign_workers(&mut self, now: Instant, out: &mut NodeActions) {
         while let Some(placement) = self.placements.pop_front() {
             // A process never works for itself: its task may wait for the very lease it would be.
             let caller = match &placement {
@@ -498,7 +542,7 @@ impl NodeCore {
                 Placement::Actor { actor, grant } => self.start_actor(actor, grant, worker, out),
             }
         }
-        self.start_workers(out);
+        self.start_workers(now, out);
     }
 
     fn grant_lease(
@@ -522,9 +566,13 @@ impl NodeCore {
         out.push(NodeAction::Send(client, Box::new(granted.into())));
     }
 
-    fn start_workers(&mut self, out: &mut NodeActions) {
+    fn start_workers(&mut self, now: Instant, out: &mut NodeActions) {
         let mut starting = self.workers.values().filter(|w| w.state == WorkerState::Starting).count();
-        while starting < self.placements.len().min(WORKERS_STARTING_MAX) && self.workers.len() < WORKERS_MAX {
+        let wanted = self.placements.len().min(WORKERS_STARTING_MAX);
+        if wanted == 0 || !self.pace.may_begin(now) {
+            return;
+        }
+        while starting < wanted && self.workers.len() < WORKERS_MAX {
             let id = self.new_worker_id();
             let worker = Worker { state: WorkerState::Starting, blocked: false, pid: 0 };
             self.workers.insert(id, worker);
@@ -575,6 +623,12 @@ impl NodeCore {
     /// When [`Self::settle`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
+        let starts = (!self.placements.is_empty()).then(|| self.pace.next()).flatten();
+        let restarts = self.waiting_actors.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min();
+        [self.next_trim(), starts, restarts].into_iter().flatten().min()
+    }
+
+    fn next_trim(&self) -> Option<Instant> {
         let idle: Vec<Instant> = self
             .workers
             .values()

@@ -26,12 +26,13 @@ use crate::actors::{ActorPlace, Callers};
 use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
 use crate::ownership::{Lineage, Ownership, Slot};
 use crate::table::{Map, Set};
-use crate::tasks::{Leases, Passed, Pending, Pendings, Replied, State, Streams, TaskEvents, code_of};
+use crate::tasks::{Delays, Leases, Passed, Pending, Pendings, Replied, State, Streams, TaskEvents, code_of};
 use crate::time::Instant;
 
 mod executing;
 mod recovery;
 mod report;
+mod retrying;
 mod streaming;
 
 /// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
@@ -74,6 +75,7 @@ pub struct WorkerCore {
     /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
     /// of any length.
     unblocked: VecDeque<u64>,
+    delays: Delays,
     events: TaskEvents,
     /// The time as far as events brought it.
     now: Instant,
@@ -100,6 +102,7 @@ impl WorkerCore {
             defined: Map::default(),
             creations: Map::default(),
             unblocked: VecDeque::new(),
+            delays: Delays::default(),
             events: TaskEvents::default(),
             now: Instant::default(),
             submitting: Instant::default(),
@@ -174,6 +177,7 @@ impl WorkerCore {
         self.enter(spec, parent, out);
         if let Some(actor) = actor {
             if !self.callers.meet(actor) {
+                self.ownership.mark_actor(actor.object(0));
                 send(out, Peer::Node, SubscribeActor { actor });
             }
             // A call that needs no order takes its place when its arguments are there.
@@ -218,8 +222,8 @@ impl WorkerCore {
         let state = State::Waiting { missing };
         self.events.counts.submitted += 1;
         let passed = Passed { submitted: self.submitting, ..Passed::default() };
-        let (cancelled, recovers) = (false, false);
-        self.pendings.insert(Pending { spec, state, retries, cancelled, recovers, parent, passed });
+        let (cancelled, recovers, crashes) = (false, false, 0);
+        self.pendings.insert(Pending { spec, state, retries, cancelled, recovers, crashes, parent, passed });
     }
 
     /// Moves a task on whose dependencies may be complete.
@@ -453,6 +457,11 @@ impl WorkerCore {
                 self.ownership.forget_lost(&question.offsets);
                 send(out, Peer::Node, StillRead { round: question.round, offsets: Vec::new() });
             }
+            (Message::GivenBlocks(mut question), Peer::Node) => {
+                // The shell knows of blocks without a value: being written, or kept for reuse.
+                question.offsets.retain(|block| !self.ownership.knows_block(*block));
+                return (!question.offsets.is_empty()).then(|| question.into());
+            }
             (Message::Infeasible(what), Peer::Node) => out.push(Action::Warn(format!(
                 "a task or actor asks for {}, but this cluster has only {}: it stays pending until resources are added. Ask for less, or start with more",
                 what.asked.describe(),
@@ -603,7 +612,7 @@ impl WorkerCore {
             self.after_crash(*number, at < begun, &gone.reason, out);
         }
         for object in self.ownership.on_worker_gone(worker, out) {
-            let failure = owner_died_failure(object, &gone.reason);
+            let failure = owner_died_failure(object, gone);
             self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
         }
         self.on_caller_gone(worker, out);
@@ -628,7 +637,11 @@ impl WorkerCore {
             pending.repeat(self.now);
         }
         pending.retries -= i32::from(maybe_executed && pending.retries > 0);
-        pending.state = State::Queued;
+        pending.crashes = pending.crashes.saturating_add(u8::from(maybe_executed));
+        if maybe_executed && self.delay(number) {
+            return;
+        }
+        self.pendings.get_mut(number).expect("looked up above").state = State::Queued;
         if !self.must_wait_again(number, out) {
             self.leases.enqueue_front(shape, number);
         }
@@ -750,11 +763,25 @@ impl WorkerCore {
             }
         }
         self.settle_lineage(out);
+        self.forget_dropped_actors();
     }
 
-    /// Returns idle leases. Gives the time to call again, if there is one.
+    /// Where an actor is does not matter to a process without handle or call.
+    fn forget_dropped_actors(&mut self) {
+        for actor in self.ownership.take_dropped_actors() {
+            if self.ownership.record(actor.object(0)).is_none() {
+                self.callers.forget(actor);
+            }
+        }
+    }
+
+    /// Returns idle leases and tries crashed tasks again. Gives the time to call again, if there is one.
     pub fn on_timer(&mut self, now: Instant, out: &mut Actions) -> Option<Instant> {
-        self.leases.return_leases(now, out)
+        self.forget_dropped_actors();
+        self.now = now;
+        self.retry_delayed(out);
+        let leases = self.leases.return_leases(now, out);
+        [leases, self.delays.next()].into_iter().flatten().min()
     }
 
     /// Tasks submitted and not ended.
@@ -840,12 +867,14 @@ fn restarting_failure(spec: &TaskSpec, reason: &str) -> Failure {
     )
 }
 
-fn owner_died_failure(object: ObjectId, reason: &str) -> Failure {
+fn owner_died_failure(object: ObjectId, gone: &WorkerGone) -> Failure {
+    let owner = gone.what.clone().unwrap_or_else(|| format!("process {:016x}", gone.worker.0));
     Failure::new(
         FailureCode::OwnerDied,
         format!(
-            "the process that owns object {} is gone ({reason}), and its value with it. Let a longer-lived process create the object, or create it again",
-            hex(object.task)
+            "the owner of object {}, {owner}, is gone ({}), and the value with it. Let a longer-lived process create the object, or create it again",
+            hex(object.task),
+            gone.reason
         ),
     )
 }

@@ -117,6 +117,7 @@ pub fn forget_after_fork() {
         std::mem::forget(session);
     }
     crate::local::forget();
+    crate::collect::forget();
 }
 
 /// Asks the node and waits for the answer.

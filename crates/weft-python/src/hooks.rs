@@ -6,8 +6,9 @@
 //! - GIL-4 `on_signal`: signal handlers run in a thread that waits.
 //! - GIL-5 [`Terminal::show`]: lines of workers appear in the driver.
 //! - GIL-6 `on_actor_end`: in local mode an actor ends, on a thread of its own (`local::end_actor_soon`).
+//! - GIL-7 `on_memory_pressure`: cycles are collected, on a thread of its own (`collect::collect_soon`).
 //!
-//! All but the last run on the thread that reads for all others: code of the user that may itself wait for the engine
+//! All but the last two run on the thread that reads for all others: code of the user that may itself wait for the engine
 //! does not belong there.
 
 use std::cell::RefCell;
@@ -147,6 +148,10 @@ impl Hooks for PythonHooks {
 
     fn on_actor_end(&self, actor: TaskId, in_order: bool) {
         crate::local::end_actor_soon(actor, in_order);
+    }
+
+    fn on_memory_pressure(&self) {
+        crate::collect::collect_soon();
     }
 
     fn on_end(&self, _reason: &str) {

@@ -5,6 +5,7 @@
 
 mod advice;
 mod args;
+mod collect;
 mod control;
 mod execute;
 mod generator;

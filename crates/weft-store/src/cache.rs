@@ -45,6 +45,12 @@ impl BlockCache {
         out
     }
 
+    /// Whether a block is kept.
+    #[must_use]
+    pub fn contains(&self, offset: u64) -> bool {
+        self.blocks.iter().any(|(kept, _)| *kept == offset)
+    }
+
     /// Empties the cache.
     pub fn clear(&mut self) -> Vec<u64> {
         self.bytes = 0;
@@ -62,7 +68,9 @@ mod tests {
         assert!(cache.put(4096, 8192).is_empty());
         assert_eq!(cache.take(9000), None, "too small");
         assert_eq!(cache.take(1000), None, "would waste too much");
+        assert!(cache.contains(4096));
         assert_eq!(cache.take(8000), Some((4096, 8192)));
+        assert!(!cache.contains(4096));
         assert_eq!(cache.take(8000), None);
     }
 

@@ -41,6 +41,12 @@ pub const WORKERS_STARTING_MAX: usize = 8;
 /// recursion, and an error serves it better than a machine without memory.
 pub const WORKERS_MAX: usize = 4000;
 
+/// Pause before a task whose worker crashed twice is tried again (nanoseconds); it doubles with each further crash.
+pub const RETRY_PAUSE_NANOS: u64 = 50_000_000;
+
+/// The longest such pause (nanoseconds): a task that may be retried for ever costs a process every so often.
+pub const RETRY_PAUSE_NANOS_MAX: u64 = 5_000_000_000;
+
 /// An idle pooled worker beyond the number of CPUs ends after this time (nanoseconds).
 pub const WORKER_IDLE_NANOS: u64 = 2_000_000_000;
 
@@ -72,7 +78,7 @@ pub const METRICS_NANOS: u64 = 1_000_000_000;
 /// Series (metrics with their tags) that one node keeps: a tag with ever new values must not fill its memory.
 pub const METRIC_SERIES_MAX: usize = 10_000;
 
-/// Processes that ended and are remembered, with the reason.
+/// Processes that ended and are remembered, with the reason; and as many actors.
 pub const ENDED_MAX: usize = 256;
 
 /// Descriptions of finished tasks that a process keeps so that their results can be computed again (bytes), unless the

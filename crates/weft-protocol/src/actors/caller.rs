@@ -115,12 +115,13 @@ impl Callers {
 
     /// The node says where the actor is.
     pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32) {
-        self.meet(actor);
         let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
-        let place = &mut self.actors[&actor].place;
-        // This process may have ended it while it started: then no call of ours goes there any more.
-        if !matches!(place, ActorPlace::Dead(_)) {
-            *place = ActorPlace::At { worker, window };
+        // It may have gone out of scope here. And this process may have ended it while it started: then no call of
+        // ours goes there any more.
+        if let Some(caller) = self.actors.get_mut(&actor)
+            && !matches!(caller.place, ActorPlace::Dead(_))
+        {
+            caller.place = ActorPlace::At { worker, window };
         }
     }
 
@@ -133,8 +134,7 @@ impl Callers {
     /// The actor's process is gone and another one is coming. Returns the calls that were in flight, in order; queued
     /// ones wait for the new process.
     pub fn on_restarting(&mut self, actor: ActorId) -> Vec<u64> {
-        self.meet(actor);
-        let caller = &mut self.actors[&actor];
+        let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
         if !matches!(caller.place, ActorPlace::Dead(_)) {
             caller.place = ActorPlace::Pending;
         }
@@ -158,8 +158,7 @@ impl Callers {
 
     /// The actor is gone. Returns the calls that were queued or in flight.
     pub fn on_dead(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
-        self.meet(actor);
-        let caller = &mut self.actors[&actor];
+        let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
         caller.place = ActorPlace::Dead(failure);
         let mut calls: Vec<u64> = std::mem::take(&mut caller.in_flight).into_iter().collect();
         calls.extend(std::mem::take(&mut caller.queue));
@@ -236,6 +235,18 @@ mod tests {
         callers.on_started(actor(), WorkerId(4), 1);
         assert_eq!(callers.next_call(actor()), None);
         assert_eq!(callers.on_dead(actor(), failure), [1]);
+    }
+
+    #[test]
+    fn news_of_an_actor_that_was_forgotten_enters_nothing() {
+        let mut callers = Callers::default();
+        callers.meet(actor());
+        callers.on_started(actor(), WorkerId(4), 1);
+        callers.forget(actor());
+        callers.on_started(actor(), WorkerId(5), 1);
+        assert!(callers.on_restarting(actor()).is_empty());
+        assert!(callers.on_dead(actor(), Failure::new(FailureCode::ActorDied, "gone")).is_empty());
+        assert_eq!(callers.known().count(), 0);
     }
 
     #[test]

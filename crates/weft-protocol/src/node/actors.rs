@@ -1,15 +1,18 @@
 //! The node's half of actors: placing them, telling callers where they are, ending them (Ray, section 4.2.1: the
 //! actor table).
 
+use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, ExitActor, Failure, Infeasible,
     Outcome,
 };
 use weft_wire::{ActorId, WorkerId};
 
+use super::pace::Pace;
 use super::{
     Actor, ActorPhase, Grant, NodeAction, NodeActions, NodeCore, Placement, Set, WorkerState, actor_died,
 };
+use crate::time::Instant;
 
 impl NodeCore {
     pub(super) fn on_create_actor(&mut self, from: WorkerId, create: CreateActor, out: &mut NodeActions) {
@@ -45,13 +48,14 @@ impl NodeCore {
     }
 
     /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that does.
-    pub(super) fn place_actors(&mut self, _out: &mut NodeActions) {
+    pub(super) fn place_actors(&mut self, now: Instant) {
         let mut still_waiting = std::collections::VecDeque::new();
         for actor in std::mem::take(&mut self.waiting_actors) {
-            let Some(Actor { phase: ActorPhase::Waiting(create), .. }) = self.actors.get(&actor) else {
+            let Some(Actor { phase: ActorPhase::Waiting(create), pace, .. }) = self.actors.get_mut(&actor)
+            else {
                 continue;
             };
-            let fits = self.resources.fits(&create.placement);
+            let fits = pace.may_begin(now) && self.resources.fits(&create.placement);
             match fits.then(|| self.resources.acquire(&create.lifetime)).flatten() {
                 Some(grant) => self.placements.push_back(Placement::Actor { actor, grant }),
                 None => still_waiting.push_back(actor),
@@ -134,7 +138,8 @@ impl NodeCore {
     }
 
     pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut NodeActions) {
-        let actor = self.actors.entry(id).or_insert_with(|| Actor::new(id.owner));
+        let unknown = || Actor { is_dropped: true, ..Actor::new(id.owner) };
+        let actor = self.actors.entry(id).or_insert_with(unknown);
         if let ActorPhase::Waiting(create) = &actor.phase
             && may_restart
             && create.constructor.spec.retries > 0
@@ -163,6 +168,7 @@ impl NodeCore {
 
     pub(super) fn on_out_of_scope(&mut self, id: ActorId, out: &mut NodeActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
+        actor.is_dropped = true;
         let failure = actor_died(format!("{} ended because its last handle was dropped", actor.title()));
         match &actor.phase {
             ActorPhase::Reserved | ActorPhase::Waiting(_) => {
@@ -212,6 +218,7 @@ impl NodeCore {
     fn restart(&mut self, id: ActorId, blocked: bool, reason: &str, out: &mut NodeActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let mut creation = actor.creation.take().expect("kept while there are restarts");
+        actor.pace.ended(actor.is_ready);
         actor.restarts -= i32::from(actor.restarts > 0);
         actor.is_ready = false;
         actor.has_restarted = true;
@@ -243,6 +250,20 @@ impl NodeCore {
         }
         self.free_name(id);
         self.publish(id, out);
+        self.retire(id);
+    }
+
+    /// Keeps an ended actor that nobody refers to for a while, for those who look at the state.
+    fn retire(&mut self, id: ActorId) {
+        if self.actors.get(&id).is_none_or(|actor| !actor.is_dropped) {
+            return;
+        }
+        self.ended_actors.push_back(id);
+        if self.ended_actors.len() > ENDED_MAX
+            && let Some(oldest) = self.ended_actors.pop_front()
+        {
+            self.actors.swap_remove(&oldest);
+        }
     }
 
     fn free_name(&mut self, id: ActorId) {
@@ -259,7 +280,6 @@ impl NodeCore {
             self.actors.iter().filter(|(_, a)| a.owner == owner && !a.detached).map(|(id, _)| *id).collect();
         for id in owned {
             let actor = self.actors.get_mut(&id).expect("listed above");
-            actor.subscribers.swap_remove(&owner);
             let failure = actor_died(format!("{} ended with the process that owned it", actor.title()));
             match &actor.phase {
                 ActorPhase::Placed { worker, .. } => {
@@ -301,10 +321,12 @@ impl Actor {
             creation: None,
             kept: Vec::new(),
             detached: false,
+            is_dropped: false,
+            pace: Pace::default(),
         }
     }
 
-    fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         match (&self.name, self.class.as_str()) {
             (Some((_, name)), class) => format!("actor {name:?} ({class})"),
             (None, "") => "the actor".to_owned(),

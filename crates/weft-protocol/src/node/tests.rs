@@ -93,10 +93,13 @@ fn a_dead_worker_gives_everything_back_and_everyone_hears() {
     connect(&mut node, WorkerId(101));
     let mut out = NodeActions::new();
     node.on_gone(WorkerId(101), "was killed by signal 9", None, &mut out);
-    let gone =
-        WorkerGone { worker: WorkerId(101), reason: "was killed by signal 9".to_owned(), last_started: None };
-    assert_eq!(out, [NodeAction::Send(DRIVER, Box::new(gone.into()))]);
+    let reason = "was killed by signal 9".to_owned();
+    let what = Some("worker (pid 2)".to_owned());
+    let gone = WorkerGone { worker: WorkerId(101), reason, last_started: None, what };
+    assert_eq!(out, [NodeAction::Send(DRIVER, Box::new(gone.clone().into()))]);
     assert!(node.is_quiet());
+    let late = say(&mut node, DRIVER, weft_wire::message::Connect { worker: WorkerId(101) });
+    assert_eq!(late, [NodeAction::Send(DRIVER, Box::new(gone.into()))], "also whoever asks later");
 }
 
 fn create(actor: ActorId) -> CreateActor {
@@ -166,4 +169,100 @@ fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
     assert_eq!(say(&mut node, DRIVER, answer.clone()), []);
     assert_eq!(say(&mut node, late, answer.clone()), []);
     assert_eq!(say(&mut node, WorkerId(101), answer), [NodeAction::FreeBlock(64)]);
+}
+
+fn kill(node: &mut NodeCore, worker: WorkerId) {
+    let mut out = NodeActions::new();
+    node.on_gone(worker, "was killed by signal 9", None, &mut out);
+    node.settle(NOW, &mut out);
+}
+
+#[test]
+fn what_is_known_of_a_process_goes_with_it() {
+    let mut node = node(1.0);
+    let actor = TaskId { owner: DRIVER, number: 7 };
+    say(&mut node, DRIVER, create(actor));
+    connect(&mut node, WorkerId(101));
+    for number in 0..10 {
+        let caller = WorkerId(2000 + number);
+        connect(&mut node, caller);
+        say(&mut node, caller, weft_wire::message::SubscribeActor { actor });
+        assert_eq!(node.actors[&actor].subscribers.len(), 2);
+        kill(&mut node, caller);
+    }
+    assert_eq!(node.actors[&actor].subscribers.len(), 1, "the driver");
+    assert_eq!(node.clients[&WorkerId(101)].introduced, Set::from_iter([DRIVER]));
+}
+
+#[test]
+fn only_the_latest_ended_actors_are_remembered() {
+    let mut node = node(1.0);
+    let ended = weft_wire::limits::ENDED_MAX as u64 + 20;
+    for number in 0..ended {
+        let actor = TaskId { owner: DRIVER, number };
+        let out = say(&mut node, DRIVER, create(actor));
+        let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
+        connect(&mut node, worker);
+        say(&mut node, DRIVER, weft_wire::message::ActorOutOfScope { actor });
+        kill(&mut node, worker);
+        // Somebody who knows it from elsewhere ends it, too.
+        let unknown = TaskId { owner: WorkerId(9999), number };
+        say(&mut node, DRIVER, weft_wire::message::KillActor { actor: unknown, may_restart: None });
+    }
+    assert_eq!(node.actors.len(), weft_wire::limits::ENDED_MAX);
+    assert_eq!(node.ended_actors.len(), weft_wire::limits::ENDED_MAX);
+    let kept = node.actors.values().all(|actor| matches!(actor.phase, ActorPhase::Dead(_)));
+    assert!(kept && node.is_quiet());
+}
+
+#[test]
+fn workers_that_end_before_they_are_there_are_replaced_ever_later() {
+    let mut node = node(1.0);
+    let mut now = NOW;
+    let mut started = say(&mut node, DRIVER, request(1.0, 1));
+    for end in 0..5 {
+        let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
+        let mut out = NodeActions::new();
+        node.on_gone(worker, "exited with status 1", None, &mut out);
+        out.clear();
+        node.settle(now, &mut out);
+        if end > 0 {
+            assert_eq!(out, [], "after {end}");
+            let next = node.next_deadline().expect("a pause");
+            assert_eq!(next.since(now), weft_wire::limits::RETRY_PAUSE_NANOS << (end - 1));
+            now = next;
+            node.settle(now, &mut out);
+        }
+        started = out;
+        assert_eq!(node.next_deadline(), None);
+    }
+    let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{started:?}") };
+    let mut out = NodeActions::new();
+    node.on_connected(worker, 2, now);
+    node.settle(now, &mut out);
+    assert!(matches!(out[..], [NodeAction::Introduce(..), NodeAction::Send(DRIVER, _)]), "{out:?}");
+}
+
+#[test]
+fn an_actor_whose_constructor_kills_it_is_restarted_ever_later() {
+    let mut node = node(1.0);
+    let actor = TaskId { owner: DRIVER, number: 7 };
+    let mut now = NOW;
+    let mut started = say(&mut node, DRIVER, CreateActor { restarts: Some(-1), ..create(actor) });
+    for end in 0..4 {
+        let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
+        connect(&mut node, worker);
+        let mut out = NodeActions::new();
+        node.on_gone(worker, "was killed by signal 9", None, &mut out);
+        out.clear();
+        node.settle(now, &mut out);
+        if end > 0 {
+            assert_eq!(out, [], "after {end}");
+            let next = node.next_deadline().expect("a pause");
+            assert_eq!(next.since(now), weft_wire::limits::RETRY_PAUSE_NANOS << (end - 1));
+            now = next;
+            node.settle(now, &mut out);
+        }
+        started = out;
+    }
 }

@@ -5,6 +5,10 @@
 //! readers become holders. The node itself keeps blocks that it will show to processes to come: the arguments of a
 //! detached actor. A block is free when nobody holds it.
 //!
+//! A worker that ends may have told the node of a block it gave away and not the receiver of the value in it. So the
+//! receivers are asked which blocks of a dead giver they do not know, and those are free. The question comes behind
+//! the news of the end, before which a receiver reads all that the giver sent it (N4).
+//!
 //! It never touches memory: it says which blocks are free.
 
 use weft_wire::WorkerId;
@@ -24,6 +28,8 @@ struct Round {
 #[derive(Debug, Default)]
 pub struct Holders {
     blocks: Map<u64, Vec<WorkerId>>,
+    /// Who gave a block last, and to whom. Goes with the block.
+    given: Map<u64, (WorkerId, WorkerId)>,
     by_holder: Map<WorkerId, Set<u64>>,
     /// Blocks the node keeps, and how often.
     kept: Map<u64, u32>,
@@ -38,6 +44,7 @@ impl Holders {
     /// A block was allocated for `holder`.
     pub fn insert(&mut self, block: u64, holder: WorkerId) {
         self.blocks.insert(block, vec![holder]);
+        self.given.swap_remove(&block);
         self.by_holder.entry(holder).or_default().insert(block);
     }
 
@@ -53,6 +60,7 @@ impl Holders {
             Some(to) => {
                 holders[at] = to;
                 self.by_holder.entry(to).or_default().insert(block);
+                self.given.insert(block, (from, to));
                 self.early.swap_remove(&(block, to)) && self.release(block, to)
             }
             None => {
@@ -85,6 +93,7 @@ impl Holders {
         let is_free = !self.kept.contains_key(&block) && self.blocks.get(&block).is_some_and(Vec::is_empty);
         if is_free {
             self.blocks.swap_remove(&block);
+            self.given.swap_remove(&block);
         }
         is_free
     }
@@ -102,6 +111,25 @@ impl Holders {
         }
         holders.retain(|other| *other != holder);
         self.is_free_now(block)
+    }
+
+    /// The blocks that a process gave away last, for each receiver that holds them.
+    #[must_use]
+    pub fn given_by(&self, giver: WorkerId) -> Map<WorkerId, Vec<u64>> {
+        let mut receivers: Map<WorkerId, Vec<u64>> = Map::default();
+        for (block, (from, to)) in &self.given {
+            if *from == giver && self.by_holder.get(to).is_some_and(|held| held.contains(block)) {
+                receivers.entry(*to).or_default().push(*block);
+            }
+        }
+        receivers
+    }
+
+    /// The receiver does not know a block that a dead process gave it. True if nobody holds it now. An answer that was
+    /// overtaken (the block was freed since, or given by another one) changes nothing.
+    #[must_use]
+    pub fn disown(&mut self, block: u64, giver: WorkerId, receiver: WorkerId) -> bool {
+        self.given.get(&block) == Some(&(giver, receiver)) && self.release(block, receiver)
     }
 
     /// A process is gone. Gives the number of the round to ask `others` in, if it held blocks, and the blocks that
@@ -138,6 +166,8 @@ impl Holders {
                 && let Some(holders) = self.blocks.get_mut(block)
             {
                 holders.push(from);
+                // It knows the block by reading it, whoever gave it before.
+                self.given.swap_remove(block);
                 self.by_holder.entry(from).or_default().insert(*block);
             }
         }
@@ -240,6 +270,38 @@ mod tests {
         assert!(!holders.let_go(64));
         assert!(holders.release(64, OWNER));
         assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn a_block_whose_value_never_came_is_disowned() {
+        let mut holders = Holders::default();
+        for block in [0, 64] {
+            holders.insert(block, OTHER);
+            assert!(!holders.give(block, OTHER, Some(READER)));
+        }
+        assert_eq!(holders.on_gone(OTHER, &[READER]), (None, Vec::new()));
+        assert_eq!(holders.given_by(OTHER), Map::from_iter([(READER, vec![0, 64])]));
+        assert!(holders.disown(64, OTHER, READER));
+        assert!(holders.release(0, READER));
+        assert!(holders.is_empty() && holders.given.is_empty());
+    }
+
+    #[test]
+    fn an_answer_about_a_block_that_was_used_again_changes_nothing() {
+        let mut holders = Holders::default();
+        holders.insert(0, OTHER);
+        assert!(!holders.give(0, OTHER, Some(READER)));
+        assert_eq!(holders.given_by(OTHER).len(), 1);
+        // The reader knew it and freed it, and got it again for a value of its own.
+        assert!(holders.release(0, READER));
+        holders.insert(0, READER);
+        assert!(!holders.disown(0, OTHER, READER));
+        // The reader freed that too, and the owner gave it the block with a value.
+        assert!(holders.release(0, READER));
+        holders.insert(0, OWNER);
+        assert!(!holders.give(0, OWNER, Some(READER)));
+        assert!(!holders.disown(0, OTHER, READER));
+        assert_eq!(holders.len(), 1);
     }
 
     #[test]

@@ -106,6 +106,10 @@ pub struct Ownership {
     stale: Map<ObjectId, Vec<Location>>,
     /// Results of kept tasks whose records went.
     out_of_scope: Vec<ObjectId>,
+    /// Blocks of values that other processes gave us and that we have not freed.
+    given_blocks: Set<u64>,
+    /// Actors whose handle's record went since somebody asked.
+    dropped_actors: Vec<TaskId>,
 }
 
 /// Effects of an outcome that the caller must act on.
@@ -128,6 +132,8 @@ impl Ownership {
             lost: Set::default(),
             stale: Map::default(),
             out_of_scope: Vec::new(),
+            given_blocks: Set::default(),
+            dropped_actors: Vec::new(),
         }
     }
 
@@ -161,7 +167,7 @@ impl Ownership {
         self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Vec::new())));
     }
 
-    /// Marks an owned record as the handle of an actor.
+    /// Marks a record as the handle of an actor.
     pub fn mark_actor(&mut self, object: ObjectId) {
         if let Some(record) = self.records.get_mut(&object) {
             record.is_actor = true;
@@ -216,6 +222,15 @@ impl Ownership {
     #[must_use]
     pub fn is_held_beyond(&self, object: ObjectId, uses: u32) -> bool {
         self.records.get(&object).is_some_and(|r| r.slot.handles() > 0 || r.uses > uses)
+    }
+
+    /// Whether nothing and nobody waits for the object of ours, or could.
+    #[must_use]
+    pub fn is_unwanted(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_none_or(|record| {
+            let is_unborrowed = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+            is_unborrowed && record.uses == 0 && record.slot.handles() == 0 && record.waiting.is_none()
+        })
     }
 
     /// Whether the object is ours and nothing but the caller's one handle keeps it: nobody else can read it.
@@ -380,6 +395,11 @@ impl Ownership {
             self.discard_met(object, &outcome, contained, out);
             return Resolved::default();
         }
+        if let Outcome::Stored(location) = outcome
+            && object.owner() == self.me
+        {
+            self.given_blocks.insert(location.offset);
+        }
         record.slot.fill(outcome);
         record.contained = contained.into();
         let waiting = record.waiting.take();
@@ -484,10 +504,24 @@ impl Ownership {
     pub fn inherit(&mut self, object: ObjectId) {
         if let Some(record) = self.records.get_mut(&object) {
             record.origin = Origin::Owned(Vec::new());
+            if let Some(Outcome::Stored(location)) = record.slot.outcome() {
+                self.given_blocks.insert(location.offset);
+            }
         }
         if let Some(objects) = self.borrowed_from.get_mut(&object.owner()) {
             objects.swap_remove(&object);
         }
+    }
+
+    /// Actors that nothing here refers to any more.
+    pub fn take_dropped_actors(&mut self) -> Vec<TaskId> {
+        std::mem::take(&mut self.dropped_actors)
+    }
+
+    /// Whether the block holds a value that another process gave us.
+    #[must_use]
+    pub fn knows_block(&self, offset: u64) -> bool {
+        self.given_blocks.contains(&offset)
     }
 
     /// Removes a record that nothing keeps (O1) and lets go of what it kept.
@@ -509,6 +543,9 @@ impl Ownership {
         let record = self.records.swap_remove(&object).expect("looked up above");
         if record.is_kept {
             self.out_of_scope.push(object);
+        }
+        if record.is_actor {
+            self.dropped_actors.push(object.task);
         }
         match record.origin {
             Origin::Owned(_) => {
@@ -544,7 +581,8 @@ impl Ownership {
     }
 
     /// A block is not needed any more. A lost one is not for reuse here: the node waits until nobody believes in it.
-    fn free_block(&self, location: Location, out: &mut Actions) {
+    fn free_block(&mut self, location: Location, out: &mut Actions) {
+        self.given_blocks.swap_remove(&location.offset);
         if self.lost.contains(&location.offset) {
             send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
         } else {

@@ -132,7 +132,7 @@ impl TaskEvents {
         if self.is_recorded(pending) {
             let worker = match pending.state {
                 State::Pushed { worker, .. } => worker,
-                State::Waiting { .. } | State::Queued => WorkerId::default(),
+                State::Waiting { .. } | State::Queued | State::Delayed { .. } => WorkerId::default(),
             };
             self.write(pending, worker, failure, again, 0, None, now);
         }
@@ -280,6 +280,7 @@ mod tests {
             retries: 3,
             cancelled: false,
             recovers: false,
+            crashes: 0,
             parent: None,
             passed,
         }

@@ -1,5 +1,6 @@
 //! Tasks of this process: what is pending, what it waits for, and the leases it runs on.
 
+mod delays;
 mod events;
 mod labels;
 mod leases;
@@ -7,6 +8,7 @@ mod pending;
 mod ran;
 mod streams;
 
+pub use delays::{Delays, pause_after};
 pub use events::{Counts, Passed, RECORD_BYTES, Record, TaskEvents, code_of};
 pub use labels::Label;
 pub use leases::{Lease, Leases, PushTo, Replied};

@@ -22,6 +22,11 @@ pub enum State {
     },
     /// Waits for a lease or for its turn with an actor.
     Queued,
+    /// Its worker crashed, and crashes before: it waits for a while.
+    Delayed {
+        /// Until when.
+        until: Instant,
+    },
     /// Sent to a worker.
     Pushed {
         /// Which.
@@ -44,6 +49,8 @@ pub struct Pending {
     pub cancelled: bool,
     /// It has ended before; its results, or some of them, are lost.
     pub recovers: bool,
+    /// Workers that ended while they ran it.
+    pub crashes: u8,
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
     /// When it passed what.

@@ -119,7 +119,7 @@ impl WorkerCore {
                 // A constructor waits at the node: its worker fetches what is lost.
                 State::Queued => pending.spec.kind != TaskKind::Creation,
                 State::Waiting { missing } => missing == 0,
-                State::Pushed { .. } => false,
+                State::Pushed { .. } | State::Delayed { .. } => false,
             })
             .filter(|pending| takes_lost(&pending.spec))
             .map(|pending| pending.spec.clone())

@@ -71,7 +71,7 @@ impl WorkerCore {
     fn task_row(&self, pending: &Pending) -> TaskRow {
         let (state, worker) = match pending.state {
             State::Waiting { .. } => (0, None),
-            State::Queued => (1, None),
+            State::Queued | State::Delayed { .. } => (1, None),
             State::Pushed { worker, .. } => (2, Some(worker)),
         };
         let spec = &pending.spec;
@@ -82,7 +82,7 @@ impl WorkerCore {
             State::Waiting { .. } => {
                 spec.dependencies.iter().filter(is_missing).take(MISSING_MAX).copied().collect()
             }
-            State::Queued | State::Pushed { .. } => Vec::new(),
+            State::Queued | State::Delayed { .. } | State::Pushed { .. } => Vec::new(),
         };
         let resources = match spec.kind {
             TaskKind::Task(shape) => self.leases.resources(shape).cloned(),

@@ -137,8 +137,9 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
     client.flush_now();
     if client.loop_waits.load(Ordering::Acquire) {
         *idle_naps += 1;
-        // The loop does not know when metrics are due.
-        if *idle_naps >= NAPS_BEFORE_PARKING && crate::metrics::nanos_until_due().is_none() {
+        // The loop knows neither when metrics are due nor when the core wants to look again.
+        let has_timer = client.run_timer();
+        if *idle_naps >= NAPS_BEFORE_PARKING && !has_timer && crate::metrics::nanos_until_due().is_none() {
             client.background.parked.store(true, Ordering::Release);
             if client.loop_waits.load(Ordering::Acquire) && !client.is_closed() {
                 std::thread::park();
@@ -157,6 +158,21 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
 }
 
 impl Client {
+    /// Lets the core do what is due by now. True if it wants to be asked again at some time.
+    fn run_timer(&self) -> bool {
+        let mut shared = self.shared.lock();
+        let time = crate::clock::now();
+        if shared.deadline.is_some_and(|at| at <= time) {
+            shared.deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
+            shared.outbox.flush();
+        }
+        let has_timer = shared.deadline.is_some();
+        let aftermath = self.take_aftermath(&mut shared);
+        drop(shared);
+        self.finish(aftermath);
+        has_timer
+    }
+
     /// Makes the background thread look soon, although nothing came.
     pub(super) fn rouse(&self) {
         if self.background.sleeps() {

@@ -315,6 +315,7 @@ impl Client {
             Message::TrimBlocks(_) => {
                 let back = shared.cache.clear();
                 shared.outbox.free_blocks(back);
+                shared.aftermath.memory_pressure = true;
                 return;
             }
             Message::Shutdown(shutdown) => {
@@ -348,6 +349,7 @@ impl Client {
                     *waiting = Some(answer.into());
                 }
             }
+            Some(Message::GivenBlocks(question)) => shared.disown_unknown(question),
             Some(_) | None => {}
         }
     }

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use weft_protocol::action::{Action, Actions, Peer};
 use weft_protocol::ownership::Slot;
@@ -33,7 +33,9 @@ use weft_protocol::tasks::Counts;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_store::{BlockCache, Mapping};
-use weft_wire::message::{Allocate, Hello, Location, Message, Outcome, Push, Welcome};
+use weft_wire::message::{
+    Allocate, GivenBlocks, Hello, Location, Message, Outcome, Push, UnknownBlocks, Welcome,
+};
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId, version};
 
 use self::lead::FlushedSoon;
@@ -59,6 +61,8 @@ pub trait Hooks: Send + Sync {
     fn on_end(&self, reason: &str);
     /// In local mode: an actor of this process has ended, in order or not.
     fn on_actor_end(&self, actor: TaskId, in_order: bool);
+    /// The object store is short of room: let go of what is held without need.
+    fn on_memory_pressure(&self);
 }
 
 /// What a step leaves to be done without the locks.
@@ -68,6 +72,7 @@ pub(crate) struct Aftermath {
     interrupts: Vec<(TaskId, bool)>,
     warnings: Vec<String>,
     ended_actors: Vec<(TaskId, bool)>,
+    memory_pressure: bool,
     end: Option<String>,
 }
 
@@ -77,6 +82,7 @@ impl Aftermath {
             && self.interrupts.is_empty()
             && self.warnings.is_empty()
             && self.ended_actors.is_empty()
+            && !self.memory_pressure
             && self.end.is_none()
     }
 }
@@ -88,6 +94,8 @@ pub(crate) struct Shared {
     actions: Actions,
     answers: FxHashMap<u64, Option<Message>>,
     cache: BlockCache,
+    /// Blocks with values that this process writes or has written and still has.
+    written: FxHashSet<u64>,
     aftermath: Aftermath,
     deadline: Option<Instant>,
     /// When a busy sender reads replies again.
@@ -97,6 +105,31 @@ pub(crate) struct Shared {
     /// Messages to ourselves: an actor that calls itself through its own handle, and everything in local mode.
     loopback: VecDeque<(Peer, Message)>,
     local: Option<LocalNode>,
+}
+
+impl Shared {
+    /// A block that was kept, for a value of `bytes`.
+    fn take_kept_block(&mut self, bytes: u64) -> Option<u64> {
+        let (offset, _) = self.cache.take(bytes)?;
+        self.written.insert(offset);
+        Some(offset)
+    }
+
+    /// Keeps a block that nobody reads for the next value; what is too much goes back to the node.
+    fn keep_block(&mut self, location: Location) {
+        self.written.remove(&location.offset);
+        let back = self.cache.put(location.offset, weft_store::Arena::rounded(location.length));
+        self.outbox.free_blocks(back);
+    }
+
+    /// Tells the node which of these blocks nobody here knows.
+    fn disown_unknown(&mut self, question: GivenBlocks) {
+        let is_known = |block: &u64| self.written.contains(block) || self.cache.contains(*block);
+        let offsets: Vec<u64> = question.offsets.into_iter().filter(|block| !is_known(block)).collect();
+        if !offsets.is_empty() {
+            self.outbox.push(Peer::Node, &UnknownBlocks { giver: question.giver, offsets }.into());
+        }
+    }
 }
 
 /// One receiving half.
@@ -155,6 +188,9 @@ impl std::fmt::Debug for Client {
     }
 }
 
+/// How long to wait before each attempt to get a block (milliseconds).
+const ALLOCATE_PAUSES_MS: [u64; 10] = [0, 1, 5, 20, 50, 100, 200, 300, 400, 500];
+
 const NODE_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 
@@ -207,6 +243,7 @@ impl Client {
             actions: Actions::new(),
             answers: FxHashMap::default(),
             cache: BlockCache::new(welcome.arena_bytes),
+            written: FxHashSet::default(),
             aftermath: Aftermath::default(),
             deadline: None,
             next_look: Instant(0),
@@ -365,7 +402,12 @@ impl Client {
                 Action::Send { to: Peer::Worker(to), message } if to == self.me || local::is_local(to) => {
                     shared.loopback.push_back((Peer::Worker(to), *message));
                 }
-                Action::Send { to, message } => shared.outbox.push(to, &message),
+                Action::Send { to, message } => {
+                    if let Message::GiveBlock(give) = &*message {
+                        shared.written.remove(&give.offset);
+                    }
+                    shared.outbox.push(to, &message);
+                }
                 Action::Push { worker, spec, dependencies, gpus }
                     if worker == self.me || local::is_local(worker) =>
                 {
@@ -378,11 +420,7 @@ impl Client {
                     push.append(shared.outbox.buffer(Peer::Worker(worker)));
                 }
                 Action::Ready(object) => shared.aftermath.ready.push(object),
-                Action::FreeBlock(location) => {
-                    let size = weft_store::Arena::rounded(location.length);
-                    let back = shared.cache.put(location.offset, size);
-                    shared.outbox.free_blocks(back);
-                }
+                Action::FreeBlock(location) => shared.keep_block(location),
                 Action::Interrupt { task, force } => shared.aftermath.interrupts.push((task, force)),
                 Action::Warn(text) => shared.aftermath.warnings.push(text),
             }
@@ -441,6 +479,9 @@ impl Client {
         }
         for (actor, in_order) in aftermath.ended_actors {
             hooks.on_actor_end(actor, in_order);
+        }
+        if aftermath.memory_pressure {
+            hooks.on_memory_pressure();
         }
         if let Some(reason) = aftermath.end {
             hooks.on_end(&reason);
@@ -515,12 +556,12 @@ impl Client {
     pub fn allocate(&self, bytes: u64) -> Result<Location, String> {
         // What was dropped just now may be the very block this value fits into.
         self.step(|_, _| ());
-        let kept = self.shared.lock().cache.take(bytes);
-        if let Some((offset, _)) = kept {
+        if let Some(offset) = self.shared.lock().take_kept_block(bytes) {
             return Ok(Location { offset, length: bytes });
         }
-        // What others keep for reuse comes back when the node asks for it; that takes a moment.
-        for pause_ms in [0, 1, 5, 20, 50, 100, 200] {
+        // What others keep for reuse comes back when the node asks for it, and what is held by cycles of Python objects
+        // when the collectors of all processes have run; that takes a moment.
+        for pause_ms in ALLOCATE_PAUSES_MS {
             if pause_ms > 0 {
                 std::thread::sleep(Duration::from_millis(pause_ms));
                 self.step(|_, _| ());
@@ -530,9 +571,10 @@ impl Client {
                 return Err("the session has ended".to_owned());
             };
             if let Some(offset) = answer.offset {
+                self.shared.lock().written.insert(offset);
                 return Ok(Location { offset, length: bytes });
             }
-            if bytes > answer.capacity || pause_ms == 200 {
+            if bytes > answer.capacity || Some(&pause_ms) == ALLOCATE_PAUSES_MS.last() {
                 return Err(format!(
                     "a value of {bytes} bytes does not fit into the object store: {} of {} bytes are in use. Drop references that are not needed, or start with a larger store: weft.init(object_store_memory={})",
                     answer.used,
@@ -546,10 +588,7 @@ impl Client {
 
     /// Gives back a block that was never shown to anyone.
     pub fn free(&self, location: Location) {
-        let mut shared = self.shared.lock();
-        let size = weft_store::Arena::rounded(location.length);
-        let back = shared.cache.put(location.offset, size);
-        shared.outbox.free_blocks(back);
+        self.shared.lock().keep_block(location);
     }
 
     /// Ends the client: the background thread stops, and waits end.

@@ -132,9 +132,14 @@ impl Outbox {
         self.workers.clear();
     }
 
-    /// Sends what waits. The time of the last message that left.
+    /// Sends what waits, the node's first: it must hear that a block is another process's before that one hears of the
+    /// value in it. If this process ended in between, the node would give the block to someone else while it is read.
+    /// The time of the last message that left.
     pub(super) fn flush(&mut self) -> Instant {
         if !self.dirty.is_empty() {
+            if !self.flush_node() {
+                return self.last_flush;
+            }
             for peer in std::mem::take(&mut self.dirty) {
                 self.flush_peer(peer);
             }
@@ -145,8 +150,26 @@ impl Outbox {
 
     /// The socket behind a token can take more.
     pub(super) fn on_writable(&mut self, token: u64) {
-        let peer = if token == super::NODE_TOKEN { Peer::Node } else { Peer::Worker(WorkerId(token)) };
-        self.flush_peer(peer);
+        if token == super::NODE_TOKEN {
+            self.flush();
+        } else if self.flush_node() {
+            self.flush_peer(Peer::Worker(WorkerId(token)));
+        } else if let Some(line) = self.workers.get_mut(&WorkerId(token)) {
+            // Its turn comes with the node's.
+            line.set_full(false, self.epoll.as_ref());
+            if !line.is_dirty {
+                line.is_dirty = true;
+                self.dirty.push(Peer::Worker(WorkerId(token)));
+            }
+        }
+    }
+
+    /// Sends what waits for the node. False while it cannot take all of it; it reads always, so that is not for long.
+    fn flush_node(&mut self) -> bool {
+        if self.node.is_dirty || self.node.is_full {
+            self.flush_peer(Peer::Node);
+        }
+        !self.node.is_full
     }
 
     fn flush_peer(&mut self, peer: Peer) {
@@ -161,20 +184,79 @@ impl Outbox {
         let Some(socket) = &line.socket else { return };
         // A peer that is gone is announced by the node; what waits for it is dropped then.
         let is_full = line.outlet.flush(&**socket) == Flush::Full;
-        if is_full != line.is_full {
-            line.is_full = is_full;
-            let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, is_full);
-            let data = epoll::EventData::new_u64(line.token);
-            if let Some(epoll) = &self.epoll {
-                let _ = epoll::modify(&**epoll, &**socket, data, flags);
-            }
-        }
+        line.set_full(is_full, self.epoll.as_ref());
     }
 }
 
 impl Line {
     fn new(token: u64, socket: Option<Arc<OwnedFd>>) -> Self {
         Self { token, socket, outlet: Outlet::default(), is_full: false, is_dirty: false }
+    }
+
+    /// The socket takes no more for now, or does again: then the leader hears when that changes.
+    fn set_full(&mut self, is_full: bool, epoll: Option<&Arc<OwnedFd>>) {
+        if is_full == self.is_full {
+            return;
+        }
+        self.is_full = is_full;
+        let mut flags = epoll::EventFlags::IN;
+        flags.set(epoll::EventFlags::OUT, is_full);
+        let data = epoll::EventData::new_u64(self.token);
+        if let (Some(epoll), Some(socket)) = (epoll, &self.socket) {
+            let _ = epoll::modify(&**epoll, &**socket, data, flags);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{Inlet, pair};
+    use weft_wire::message::GiveBlock;
+
+    const RECEIVER: WorkerId = WorkerId(7);
+
+    fn messages(inlet: &mut Inlet, socket: &OwnedFd) -> Vec<Message> {
+        inlet.read_plain(socket);
+        std::iter::from_fn(|| inlet.next_message().expect("frames"))
+            .map(|received| received.message)
+            .collect()
+    }
+
+    /// The message about a block and the message with the value in it take different ways.
+    #[test]
+    fn a_receiver_hears_nothing_before_the_node_has_heard_all() {
+        let (node, node_end) = pair().expect("sockets");
+        let (worker, worker_end) = pair().expect("sockets");
+        let flags = epoll::CreateFlags::CLOEXEC;
+        let epoll = Arc::new(epoll::create(flags).expect("a descriptor"));
+        let mut outbox = Outbox::new(epoll, Arc::new(node));
+        outbox.connected(RECEIVER, Arc::new(worker));
+        // The receiver's line waits first; and the node's takes more than its socket.
+        outbox.push(Peer::Worker(RECEIVER), &Connect { worker: RECEIVER }.into());
+        let blocks: usize = 400_000;
+        for offset in 0..blocks as u64 {
+            outbox.push(Peer::Node, &GiveBlock { offset, owner: RECEIVER }.into());
+        }
+        let (mut at_node, mut at_worker) = (Inlet::default(), Inlet::default());
+        let mut heard = 0;
+        outbox.flush();
+        let told = loop {
+            outbox.on_writable(RECEIVER.0);
+            let told = messages(&mut at_worker, &worker_end);
+            if !told.is_empty() {
+                break told;
+            }
+            heard += messages(&mut at_node, &node_end).len();
+            outbox.on_writable(crate::client::NODE_TOKEN);
+        };
+        assert_eq!(told, [Connect { worker: RECEIVER }.into()]);
+        assert!(heard > 0, "the node's socket was full");
+        // Nothing is sent from here on: what the node did not read had left.
+        while heard < blocks {
+            let more = messages(&mut at_node, &node_end).len();
+            assert!(more > 0, "{heard} of {blocks}");
+            heard += more;
+        }
     }
 }

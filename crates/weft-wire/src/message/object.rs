@@ -143,3 +143,24 @@ pub struct ForgetLost {
     #[n(1)]
     pub offsets: Vec<u64>,
 }
+
+/// Node to a client: these blocks were given to you by a process that is gone since. Which of them do you not know?
+/// It may have ended between its words to the node and those to you.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct GivenBlocks {
+    #[n(0)]
+    pub giver: WorkerId,
+    #[n(1)]
+    pub offsets: Vec<u64>,
+}
+
+/// The client's answer: nobody here has heard of these.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct UnknownBlocks {
+    #[n(0)]
+    pub giver: WorkerId,
+    #[n(1)]
+    pub offsets: Vec<u64>,
+}

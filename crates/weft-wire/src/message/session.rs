@@ -105,6 +105,9 @@ pub struct WorkerGone {
     /// The last task it began, if it began one: later pushes were not executed.
     #[n(2)]
     pub last_started: Option<TaskId>,
+    /// For people: "actor Counter (pid 123)".
+    #[n(3)]
+    pub what: Option<String>,
 }
 
 /// End now.
