@@ -1,8 +1,9 @@
 # One word a command. `make help` lists them; each ends with one line that says whether all is well.
 #
 #   PYTHON=python3.12   the interpreter .venv is made from
-#   ARGS=...            further arguments for test (pytest), demo, bench
+#   ARGS=...            further arguments for test (pytest), demo, bench, explore
 #   SEEDS=100           how many seeds `make sim` runs
+#   STATES=60000000     how many states `make explore` visits per configuration
 #   FUZZ_SECONDS=30     how long `make fuzz` runs each target
 #   ROUNDS=3            how often `make chaos` repeats its tests
 #   CHAOS_SECONDS=180   how long its storm of kills lasts the first time
@@ -17,6 +18,7 @@ SHELL := bash
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 100
+STATES ?= 60000000
 FUZZ_SECONDS ?= 30
 ROUNDS ?= 3
 CHAOS_SECONDS ?= 180
@@ -45,7 +47,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
-COMMANDS := demo test build bench lint docs fuzz sim chaos clean
+COMMANDS := demo test build bench lint docs fuzz sim explore chaos clean
 .PHONY: $(COMMANDS) $(addprefix do-,$(COMMANDS)) help do-rust-tools force
 
 help:
@@ -56,6 +58,7 @@ help:
 	@echo "make lint    rustfmt, clippy, ruff, mypy, pyright, tidy, licences and advisories"
 	@echo "make docs    build the documentation into site/; a warning is an error"
 	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS))"
+	@echo "make explore search small worlds whole                  (STATES=$(STATES) each at most; ARGS='--config NAME')"
 	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
 	@echo "make chaos   repeat the tests that kill processes       (ROUNDS=$(ROUNDS))"
 	@echo "make clean   remove everything the other commands made"
@@ -141,6 +144,10 @@ do-docs: $(STAMPS)/pins-docs
 do-sim: do-rust-tools
 	@echo "==> simulator, $(SEEDS) seeds"
 	@WEFT_SIM_SEEDS="$(SEEDS)" $(CARGO) test --locked --release -p weft-sim
+
+do-explore: do-rust-tools
+	@echo "==> explorer, at most $(STATES) states per configuration"
+	@$(CARGO) run --quiet --locked --release -p weft-sim --bin explore -- --max-states "$(STATES)" $(ARGS)
 
 do-fuzz: do-rust-tools
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" CARGO="$(CARGO)" tools/fuzz.sh

@@ -32,6 +32,7 @@ use pace::Pace;
 mod actors;
 mod blocks;
 mod departed;
+mod lookups;
 mod pace;
 mod questions;
 mod report;
@@ -165,6 +166,7 @@ pub struct NodeCore {
     lost: Lost,
     /// Clients that must be told what is lost.
     newcomers: Vec<WorkerId>,
+    lookups: lookups::Lookups,
     /// Who is served next when several wait.
     turn: usize,
 }
@@ -193,6 +195,7 @@ impl NodeCore {
             holders: Holders::default(),
             lost: Lost::default(),
             newcomers: Vec::new(),
+            lookups: lookups::Lookups::default(),
             turn: 0,
         }
     }
@@ -277,19 +280,24 @@ impl NodeCore {
             self.on_actor_process_gone(actor, blocked, reason, out);
         }
         self.end_actors_of(client, out);
+        self.end_lookups_of(client, out);
         let others: Vec<WorkerId> = self.clients.keys().copied().collect();
         let (round, free) = self.holders.on_gone(client, &others);
-        free.into_iter().for_each(|block| self.free_block(block, out));
+        self.ask_readers(client, round, free, out);
         self.lost_blocks_gone(client, out);
-        if let Some(round) = round {
-            let question = weft_wire::message::ReadersOf { round, owner: client };
-            for other in others {
-                out.push(NodeAction::Send(other, Box::new(question.clone().into())));
-            }
-        }
         for (receiver, offsets) in self.holders.given_by(client) {
             let question = GivenBlocks { giver: client, offsets };
             out.push(NodeAction::Send(receiver, Box::new(question.into())));
+        }
+    }
+
+    /// Asks everyone which blocks of a dead owner they read, if there is a round; frees what nobody does.
+    fn ask_readers(&mut self, owner: WorkerId, round: Option<u64>, free: Vec<u64>, out: &mut NodeActions) {
+        free.into_iter().for_each(|block| self.free_block(block, out));
+        let Some(round) = round else { return };
+        let question = weft_wire::message::ReadersOf { round, owner };
+        for other in self.clients.keys() {
+            out.push(NodeAction::Send(*other, Box::new(question.clone().into())));
         }
     }
 
@@ -367,8 +375,11 @@ impl NodeCore {
             }
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => {
-                let to = self.clients.contains_key(&give.owner).then_some(give.owner);
-                if self.holders.give(give.offset, from, to) {
+                if !self.clients.contains_key(&give.owner) {
+                    let others: Vec<WorkerId> = self.clients.keys().copied().collect();
+                    let (round, free) = self.holders.give_to_gone(give.offset, from, give.owner, &others);
+                    self.ask_readers(give.owner, round, free, out);
+                } else if self.holders.give(give.offset, from, give.owner) {
                     self.free_block(give.offset, out);
                 }
             }
@@ -380,6 +391,7 @@ impl NodeCore {
                 }
             }
             Message::StillRead(answer) => {
+                self.on_looked_up(answer.round, out);
                 let free = self.holders.on_answer(answer.round, from, &answer.offsets);
                 free.into_iter().for_each(|block| self.free_block(block, out));
                 self.on_forgotten(answer.round, from, out);

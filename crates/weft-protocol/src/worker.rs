@@ -206,6 +206,10 @@ impl WorkerCore {
         self.callers.meet(actor);
         self.creations.insert(actor, demand);
         self.enter(spec, None, out);
+        if self.pendings.get(actor.number).is_some_and(|p| p.state != State::Waiting { missing: 0 }) {
+            // The handle may reach others, and they the node, while the constructor waits for its arguments.
+            send(out, Peer::Node, SubscribeActor { actor });
+        }
         self.advance(actor.number, out);
         self.run_unblocked(out);
     }
@@ -355,7 +359,10 @@ impl WorkerCore {
         let failure = changed.as_ref().unwrap_or(failure);
         self.events.on_failed(&pending, code_of(failure), false, self.now);
         if pending.spec.kind == TaskKind::Creation {
-            self.on_actor_dead(pending.spec.task, failure.clone(), out);
+            // Others that have the handle wait for word from the node.
+            let (actor, failure) = (pending.spec.task, failure.clone());
+            send(out, Peer::Node, ActorReady { actor, failure: Some(failure.clone()) });
+            self.on_actor_dead(actor, failure, out);
         } else {
             for index in 0..pending.spec.returns {
                 let outcome = Outcome::Failed(Box::new(failure.clone()));

@@ -4,5 +4,6 @@
 //! messages in an order that a seed decides. Workers may be killed at any step. Faults stop after a while; then
 //! everything must finish ([`world::World::run`]). The simulator has no sockets, clocks or threads.
 
+pub mod explore;
 pub mod random;
 pub mod world;

@@ -88,12 +88,11 @@ impl NodeCore {
     }
 
     pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut NodeActions) {
-        let Some(actor) = self.actors.get_mut(&id) else {
-            let failure =
-                actor_died("the actor is gone: its last handle was dropped before this one was used");
-            let dead = ActorDead { actor: id, failure };
-            return out.push(NodeAction::Send(from, Box::new(dead.into())));
-        };
+        if from == id.owner {
+            // Its creator says that it will come: its constructor waits for arguments.
+            self.actors.entry(id).or_insert_with(|| Actor::new(from));
+        }
+        let Some(actor) = self.actors.get_mut(&id) else { return self.look_up(id, from, out) };
         actor.subscribers.insert(from);
         self.tell(id, from, out);
     }
@@ -129,6 +128,10 @@ impl NodeCore {
             actor.is_ready = true;
             return;
         };
+        if matches!(actor.phase, ActorPhase::Reserved) {
+            // An argument of its constructor failed.
+            return self.bury(id, failure, out);
+        }
         // The process ends by itself and its end publishes this.
         actor.ending.get_or_insert(failure);
         if let ActorPhase::Placed { worker, .. } = actor.phase {

@@ -266,3 +266,42 @@ fn an_actor_whose_constructor_kills_it_is_restarted_ever_later() {
         started = out;
     }
 }
+
+#[test]
+fn an_actor_that_waits_for_arguments_is_known_to_others() {
+    use weft_wire::message::{ActorDead, SubscribeActor};
+    let mut node = node(1.0);
+    let other = WorkerId(7);
+    node.on_connected(other, 3, NOW);
+    let actor = TaskId { owner: DRIVER, number: 1 };
+    assert_eq!(say(&mut node, DRIVER, SubscribeActor { actor }), []);
+    assert_eq!(say(&mut node, other, SubscribeActor { actor }), []);
+    // An argument of its constructor fails.
+    let failure = Failure::new(FailureCode::WorkerCrashed, "gone");
+    let out = say(&mut node, DRIVER, ActorReady { actor, failure: Some(failure.clone()) });
+    let dead =
+        |to: WorkerId| NodeAction::Send(to, Box::new(ActorDead { actor, failure: failure.clone() }.into()));
+    assert_eq!(out, [dead(DRIVER), dead(other)]);
+}
+
+#[test]
+fn an_actor_is_looked_up_behind_what_its_owner_said() {
+    use weft_wire::message::{ActorDead, ReadersOf, StillRead, SubscribeActor};
+    let mut node = node(1.0);
+    let other = WorkerId(7);
+    node.on_connected(other, 3, NOW);
+    let actor = TaskId { owner: DRIVER, number: 1 };
+    let asked = |round| vec![NodeAction::Send(DRIVER, Box::new(ReadersOf { round, owner: DRIVER }.into()))];
+    let (first, second) = (1 << 63, (1 << 63) + 1);
+    // The owner's word comes over another connection, after the question of a process that has the handle.
+    assert_eq!(say(&mut node, other, SubscribeActor { actor }), asked(first));
+    assert_eq!(say(&mut node, DRIVER, SubscribeActor { actor }), []);
+    assert_eq!(say(&mut node, DRIVER, StillRead { round: first, offsets: Vec::new() }), []);
+    // One that is gone stays gone.
+    let gone = TaskId { owner: DRIVER, number: 2 };
+    assert_eq!(say(&mut node, other, SubscribeActor { actor: gone }), asked(second));
+    let out = say(&mut node, DRIVER, StillRead { round: second, offsets: Vec::new() });
+    let [NodeAction::Send(to, message)] = &out[..] else { panic!("one answer: {out:?}") };
+    assert_eq!(*to, other);
+    assert!(matches!(&**message, Message::ActorDead(ActorDead { actor, .. }) if *actor == gone));
+}

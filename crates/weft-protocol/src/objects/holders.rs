@@ -18,6 +18,8 @@ use crate::table::{Map, Set};
 /// A question to all processes about the blocks of a dead owner.
 #[derive(Debug)]
 struct Round {
+    /// Who held them.
+    owner: WorkerId,
     /// Processes that have not answered.
     open: Set<WorkerId>,
     /// Blocks in question.
@@ -48,26 +50,41 @@ impl Holders {
         self.by_holder.entry(holder).or_default().insert(block);
     }
 
-    /// The block's object belongs to another process. True if the block is free, because that one is gone.
+    /// The block's object belongs to another process. True if the block is free, because that one has freed it.
     #[must_use]
-    pub fn give(&mut self, block: u64, from: WorkerId, to: Option<WorkerId>) -> bool {
+    pub fn give(&mut self, block: u64, from: WorkerId, to: WorkerId) -> bool {
+        if !self.replace(block, from, to) {
+            return false;
+        }
+        self.by_holder.entry(to).or_default().insert(block);
+        self.given.insert(block, (from, to));
+        self.early.swap_remove(&(block, to)) && self.release(block, to)
+    }
+
+    /// The block's object belongs to a process that is gone. It may have told others of the value before its end, so
+    /// they are asked as for the blocks it held: gives what [`Self::on_gone`] gives.
+    pub fn give_to_gone(
+        &mut self,
+        block: u64,
+        from: WorkerId,
+        gone: WorkerId,
+        others: &[WorkerId],
+    ) -> (Option<u64>, Vec<u64>) {
+        if !self.replace(block, from, gone) {
+            return (None, Vec::new());
+        }
+        self.open_round(gone, vec![block], others)
+    }
+
+    /// Makes one process the holder instead of another; false if that one does not hold the block.
+    fn replace(&mut self, block: u64, from: WorkerId, to: WorkerId) -> bool {
         let Some(holders) = self.blocks.get_mut(&block) else { return false };
         let Some(at) = holders.iter().position(|holder| *holder == from) else { return false };
+        holders[at] = to;
         if let Some(blocks) = self.by_holder.get_mut(&from) {
             blocks.swap_remove(&block);
         }
-        match to {
-            Some(to) => {
-                holders[at] = to;
-                self.by_holder.entry(to).or_default().insert(block);
-                self.given.insert(block, (from, to));
-                self.early.swap_remove(&(block, to)) && self.release(block, to)
-            }
-            None => {
-                holders.remove(at);
-                self.is_free_now(block)
-            }
-        }
+        true
     }
 
     /// The node keeps a block until [`Self::let_go`].
@@ -144,17 +161,27 @@ impl Holders {
         if blocks.is_empty() {
             return (None, free);
         }
-        // The round holds them in the name of the dead one until all have answered.
+        let (round, closed) = self.open_round(worker, blocks, others);
+        free.extend(closed);
+        (round, free)
+    }
+
+    /// The round holds the blocks in the name of the dead one until all have answered.
+    fn open_round(
+        &mut self,
+        owner: WorkerId,
+        blocks: Vec<u64>,
+        others: &[WorkerId],
+    ) -> (Option<u64>, Vec<u64>) {
         let number = self.next_round;
         self.next_round += 1;
-        self.rounds.insert(number, Round { open: others.iter().copied().collect(), blocks });
-        if others.is_empty() {
-            free.extend(self.close(number));
-        }
+        self.rounds.insert(number, Round { owner, open: others.iter().copied().collect(), blocks });
+        let free = if others.is_empty() { self.close(number) } else { Vec::new() };
         (Some(number), free)
     }
 
-    /// A process names the blocks it still reads. Gives the blocks that are free now.
+    /// A process names the blocks it still reads. Gives the blocks that are free now. A block may be among them that the
+    /// dead owner was to get and whose giver has not said so yet.
     pub fn on_answer(&mut self, round: u64, from: WorkerId, reads: &[u64]) -> Vec<u64> {
         let Some(state) = self.rounds.get_mut(&round) else { return Vec::new() };
         if !state.open.swap_remove(&from) {
@@ -162,9 +189,7 @@ impl Holders {
         }
         let done = state.open.is_empty();
         for block in reads {
-            if state.blocks.contains(block)
-                && let Some(holders) = self.blocks.get_mut(block)
-            {
+            if let Some(holders) = self.blocks.get_mut(block) {
                 holders.push(from);
                 // It knows the block by reading it, whoever gave it before.
                 self.given.swap_remove(block);
@@ -179,8 +204,9 @@ impl Holders {
         let mut free = Vec::new();
         for block in state.blocks {
             let Some(holders) = self.blocks.get_mut(&block) else { continue };
-            // The first holder is the dead owner.
-            holders.remove(0);
+            if let Some(at) = holders.iter().position(|holder| *holder == state.owner) {
+                holders.remove(at);
+            }
             if self.is_free_now(block) {
                 free.push(block);
             }
@@ -219,7 +245,7 @@ mod tests {
     fn a_block_is_free_when_its_holder_frees_it() {
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, Some(READER)));
+        assert!(!holders.give(0, OWNER, READER));
         assert!(holders.release(0, READER));
         assert!(holders.is_empty());
     }
@@ -230,7 +256,7 @@ mod tests {
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
         assert!(!holders.release(0, READER));
-        assert!(holders.give(0, OWNER, Some(READER)));
+        assert!(holders.give(0, OWNER, READER));
         assert!(holders.is_empty());
     }
 
@@ -277,7 +303,7 @@ mod tests {
         let mut holders = Holders::default();
         for block in [0, 64] {
             holders.insert(block, OTHER);
-            assert!(!holders.give(block, OTHER, Some(READER)));
+            assert!(!holders.give(block, OTHER, READER));
         }
         assert_eq!(holders.on_gone(OTHER, &[READER]), (None, Vec::new()));
         assert_eq!(holders.given_by(OTHER), Map::from_iter([(READER, vec![0, 64])]));
@@ -290,7 +316,7 @@ mod tests {
     fn an_answer_about_a_block_that_was_used_again_changes_nothing() {
         let mut holders = Holders::default();
         holders.insert(0, OTHER);
-        assert!(!holders.give(0, OTHER, Some(READER)));
+        assert!(!holders.give(0, OTHER, READER));
         assert_eq!(holders.given_by(OTHER).len(), 1);
         // The reader knew it and freed it, and got it again for a value of its own.
         assert!(holders.release(0, READER));
@@ -299,16 +325,37 @@ mod tests {
         // The reader freed that too, and the owner gave it the block with a value.
         assert!(holders.release(0, READER));
         holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, Some(READER)));
+        assert!(!holders.give(0, OWNER, READER));
         assert!(!holders.disown(0, OTHER, READER));
         assert_eq!(holders.len(), 1);
     }
 
     #[test]
-    fn a_block_given_to_a_dead_process_is_free() {
+    fn a_block_given_to_a_dead_process_is_free_when_nobody_reads_it() {
+        // The dead process got the value and told a reader of it; the word of the giver comes last.
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
-        assert!(holders.give(0, OWNER, None));
+        let (round, free) = holders.give_to_gone(0, OWNER, OTHER, &[OWNER, READER]);
+        let round = round.expect("the others are asked");
+        assert!(free.is_empty());
+        assert!(holders.on_answer(round, READER, &[0]).is_empty());
+        assert!(holders.on_answer(round, OWNER, &[]).is_empty());
+        assert!(holders.release(0, READER));
+        holders.insert(64, OWNER);
+        assert_eq!(holders.give_to_gone(64, OWNER, OTHER, &[]).1, [64]);
+        assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn a_reader_may_name_a_block_that_its_dead_owner_has_not_been_given_yet() {
+        let mut holders = Holders::default();
+        holders.insert(0, OTHER);
+        holders.insert(64, OWNER);
+        let (round, _) = holders.on_gone(OWNER, &[READER]);
+        assert_eq!(holders.on_answer(round.expect("it held a block"), READER, &[0]), [64]);
+        let (round, _) = holders.give_to_gone(0, OTHER, OWNER, &[READER]);
+        assert!(holders.on_answer(round.expect("it is asked again"), READER, &[]).is_empty());
+        assert!(holders.release(0, READER));
         assert!(holders.is_empty());
     }
 }

@@ -10,8 +10,8 @@ use weft_wire::WorkerId;
 
 use crate::table::{Map, Set};
 
-/// Numbers of the questions here start where those of the holders never come.
-const FIRST_ROUND: u64 = 1 << 63;
+/// Numbers of the questions here start where those of the holders never come; those of lookups are above.
+const FIRST_ROUND: u64 = 1 << 62;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]

@@ -262,7 +262,7 @@ impl Ownership {
         {
             record.is_released = true;
             let location = *location;
-            self.free_block(location, out);
+            self.free_block(object, location, out);
         }
     }
 
@@ -445,7 +445,7 @@ impl Ownership {
         if let Outcome::Stored(location) = outcome
             && object.owner() == self.me
         {
-            self.free_block(*location, out);
+            self.free_block(object, *location, out);
         }
     }
 
@@ -500,7 +500,7 @@ impl Ownership {
             .collect()
     }
 
-    /// The block of an orphaned object became ours: it is freed when the record goes.
+    /// The block of an orphaned object became ours, as far as nobody else reads it: it is given up when the record goes.
     pub fn inherit(&mut self, object: ObjectId) {
         if let Some(record) = self.records.get_mut(&object) {
             record.origin = Origin::Owned(Vec::new());
@@ -556,7 +556,7 @@ impl Ownership {
                 if let Some(Outcome::Stored(location)) = record.slot.outcome()
                     && !record.is_released
                 {
-                    self.free_block(*location, out);
+                    self.free_block(object, *location, out);
                 }
             }
             Origin::Borrowed { received, .. } => {
@@ -573,17 +573,18 @@ impl Ownership {
             }
         }
         if let Some(blocks) = self.stale.swap_remove(&object) {
-            blocks.into_iter().for_each(|location| self.free_block(location, out));
+            blocks.into_iter().for_each(|location| self.free_block(object, location, out));
         }
         for inner in &record.contained {
             self.end_use(*inner, out);
         }
     }
 
-    /// A block is not needed any more. A lost one is not for reuse here: the node waits until nobody believes in it.
-    fn free_block(&mut self, location: Location, out: &mut Actions) {
+    /// A block is not needed any more. It is not for reuse here if it is lost, because somebody may still believe in it,
+    /// or inherited, perhaps by others, too: the node knows when the last of them is done.
+    fn free_block(&mut self, object: ObjectId, location: Location, out: &mut Actions) {
         self.given_blocks.swap_remove(&location.offset);
-        if self.lost.contains(&location.offset) {
+        if self.lost.contains(&location.offset) || object.owner() != self.me {
             send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
         } else {
             out.push(Action::FreeBlock(location));

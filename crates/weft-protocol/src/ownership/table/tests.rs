@@ -198,3 +198,20 @@ fn an_actor_goes_with_its_last_handle() {
     );
     assert!(table.is_empty());
 }
+
+#[test]
+fn an_inherited_block_goes_back_to_the_node_and_is_not_reused() {
+    // Others may have inherited it too: only the node knows when the last reader is done.
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(FRIEND, 1);
+    let slot = table.received(id);
+    slot.acquire();
+    table.resolve(id, Outcome::Stored(Location { offset: 64, length: 10 }), &[], &mut out);
+    table.on_worker_gone(FRIEND, &mut out);
+    table.inherit(id);
+    drop_handle(&mut table, id, &slot, &mut out);
+    let mut expected = Actions::new();
+    send(&mut expected, Peer::Node, FreeBlocks { offsets: vec![64] });
+    assert_eq!(out, expected);
+    assert!(table.is_empty());
+}

@@ -1,0 +1,56 @@
+//! A configuration: a small world, the faults in it, and what its program may meet.
+
+use weft_wire::message::FailureCode;
+
+use super::facts::code_bit;
+use super::machines::Setup;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// For the command line.
+    pub name: &'static str,
+    /// What it covers.
+    pub about: &'static str,
+    /// The machines.
+    pub setup: Setup,
+    /// Processes that may exist, the driver and those that take over from killed ones included.
+    pub processes: usize,
+    /// Processes that are killed.
+    pub kills: u8,
+    /// Processes that may be killed, by number.
+    pub victims: Vec<u8>,
+    /// Failures that a body may meet without any fault.
+    pub expected: Vec<FailureCode>,
+    /// Failures that it may meet after a kill.
+    pub tolerated: Vec<FailureCode>,
+    /// What is known to be wrong, and only to be told: see `docs/verification.md`.
+    pub finding: Finding,
+}
+
+/// A defect that was found and is not mended yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Finding {
+    /// Every property must hold.
+    #[default]
+    None,
+    /// Blocks may be left after a kill; every other property must hold.
+    BlocksLeft,
+    /// The search must end in a violation whose words begin like this.
+    Violation(&'static str),
+}
+
+impl Config {
+    /// Whether a fault may end this process.
+    #[must_use]
+    pub fn may_be_killed(&self, index: u8) -> bool {
+        self.victims.contains(&index)
+    }
+
+    /// Failures that are explained after so many kills, as bits.
+    #[must_use]
+    pub fn allowed(&self, kills: u8) -> u32 {
+        let tolerated = if kills > 0 { &self.tolerated[..] } else { &[] };
+        self.expected.iter().chain(tolerated).fold(0, |bits, code| bits | code_bit(*code))
+    }
+}

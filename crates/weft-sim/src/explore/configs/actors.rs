@@ -1,0 +1,177 @@
+//! Actors: a restart, two callers, retried calls, and references in an actor's state.
+//!
+//! Checked on the way: calls of one caller begin in order in each process of the actor, none before the constructor,
+//! and there is one process of an actor at a time.
+
+use weft_wire::message::FailureCode;
+
+use crate::explore::program::{Body, Program, Step, body, submit};
+use crate::explore::{Config, Finding, Setup};
+
+/// One caller and one restart, small enough for every change.
+pub fn restart() -> Config {
+    let driver = vec![
+        Step::Create { body: 1, dependencies: vec![], restarts: 1, into: 0 },
+        call(0, 2, &[], 1, 1),
+        call(0, 2, &[], 1, 2),
+        Step::Get(1),
+        Step::Get(2),
+    ];
+    let bodies = vec![body("driver", driver), body("constructor", vec![]), body("method", vec![])];
+    config(
+        "actor-restart",
+        "an actor with 1 restart, 2 calls with retries; it fails anywhere",
+        bodies,
+        1,
+        1,
+        4,
+    )
+}
+
+/// Two callers, one of them a task that was given the handle.
+pub fn callers() -> Config {
+    let driver = vec![
+        Step::Create { body: 1, dependencies: vec![], restarts: 1, into: 0 },
+        Step::Submit { body: 3, dependencies: vec![], references: vec![0], retries: 0, into: 1 },
+        call(0, 2, &[], 1, 2),
+        call(0, 2, &[], 1, 3),
+        Step::Drop(0),
+        Step::Get(2),
+        Step::Get(3),
+        Step::Get(1),
+    ];
+    let task = vec![call(0, 2, &[], 1, 1), call(0, 2, &[], 1, 2), Step::Get(1), Step::Get(2)];
+    let bodies = vec![
+        body("driver", driver),
+        body("constructor", vec![]),
+        body("method", vec![]),
+        body("caller", task),
+    ];
+    config(
+        "actor-callers",
+        "an actor with 1 restart, 2 callers with 2 calls each; one process fails anywhere",
+        bodies,
+        2,
+        1,
+        5,
+    )
+}
+
+/// The actor keeps a reference in its state beyond the call that brought it.
+pub fn state(kills: u8) -> Config {
+    let driver = vec![
+        Step::Put { is_stored: true, contains: vec![], into: 0 },
+        Step::Create { body: 1, dependencies: vec![], restarts: 0, into: 1 },
+        call(1, 2, &[0], 0, 2),
+        Step::Drop(0),
+        Step::Get(2),
+        call(1, 3, &[], 0, 3),
+        Step::Get(3),
+    ];
+    let keep = body("keep", vec![Step::Get(0), Step::Keep(0)]);
+    let bodies =
+        vec![body("driver", driver), body("constructor", vec![]), keep, body("forget", vec![Step::Forget])];
+    let (name, about) = match kills {
+        0 => ("actor-state-well", "an actor keeps a reference and lets it go later; no failure"),
+        _ => ("actor-state", "an actor keeps a reference and lets it go later; it fails anywhere"),
+    };
+    config(name, about, bodies, 1, kills, 3)
+}
+
+/// An actor that is dropped while its calls are on their way, and one whose owner fails.
+pub fn owned() -> Config {
+    let driver = vec![
+        Step::Submit { body: 1, dependencies: vec![], references: vec![], retries: 0, into: 0 },
+        Step::Get(0),
+        Step::Open { of: 0, at: 0, into: 1 },
+        Step::Drop(0),
+        call(1, 3, &[], 0, 2),
+        Step::Get(2),
+    ];
+    let creator =
+        vec![Step::Create { body: 2, dependencies: vec![], restarts: 0, into: 0 }, call(0, 3, &[], 0, 1)];
+    let creator = Body { returns: vec![0], ..body("creator", creator) };
+    let bodies = vec![body("driver", driver), creator, body("constructor", vec![]), body("method", vec![])];
+    config(
+        "actor-owned",
+        "a task returns the handle of its actor; the owner or the actor fails anywhere",
+        bodies,
+        2,
+        1,
+        4,
+    )
+}
+
+/// A task passes a reference that it borrows to an actor, which reads it while the task may be gone.
+pub fn lent() -> Config {
+    let driver = vec![
+        Step::Put { is_stored: true, contains: vec![], into: 0 },
+        Step::Create { body: 1, dependencies: vec![], restarts: 0, into: 1 },
+        Step::Submit { body: 3, dependencies: vec![], references: vec![0, 1], retries: 0, into: 2 },
+        Step::Drop(0),
+        Step::Get(2),
+    ];
+    let task = vec![call(1, 2, &[0], 0, 2), Step::Get(2)];
+    let method = body("method", vec![Step::Get(0)]);
+    let bodies = vec![body("driver", driver), body("constructor", vec![]), method, body("caller", task)];
+    let about = "a borrower passes a reference to an actor; the borrower fails anywhere";
+    Config { finding: Finding::Violation("I5: block"), ..config("actor-lent", about, bodies, 2, 1, 4) }
+}
+
+/// An actor whose constructor waits for an argument is called by another process.
+pub fn unborn() -> Config {
+    let driver = vec![
+        submit(4, 1, 0),
+        Step::Create { body: 1, dependencies: vec![0], restarts: 0, into: 1 },
+        Step::Submit { body: 3, dependencies: vec![], references: vec![1], retries: 0, into: 2 },
+        Step::Drop(1),
+        Step::Get(2),
+    ];
+    let task = vec![call(0, 2, &[], 0, 1), Step::Get(1)];
+    let bodies = vec![
+        body("driver", driver),
+        body("constructor", vec![]),
+        body("method", vec![]),
+        body("caller", task),
+        body("argument", vec![]),
+    ];
+    config(
+        "actor-unborn",
+        "an actor is called while its constructor waits for an argument; no failure",
+        bodies,
+        2,
+        0,
+        4,
+    )
+}
+
+fn call(actor: usize, body: usize, references: &[usize], retries: i32, into: usize) -> Step {
+    Step::Call { actor, body, references: references.to_vec(), retries, into }
+}
+
+fn config(
+    name: &'static str,
+    about: &'static str,
+    bodies: Vec<Body>,
+    cpus: u32,
+    kills: u8,
+    processes: usize,
+) -> Config {
+    Config {
+        name,
+        about,
+        setup: Setup { program: Program { bodies, task_nanos: 5_000_000 }, cpus, pool_size: 8 },
+        processes,
+        kills,
+        victims: (2..9).collect(),
+        expected: vec![],
+        tolerated: vec![
+            FailureCode::ActorDied,
+            FailureCode::ActorUnavailable,
+            FailureCode::OwnerDied,
+            FailureCode::WorkerCrashed,
+            FailureCode::Cancelled,
+        ],
+        finding: Finding::None,
+    }
+}

@@ -1,0 +1,79 @@
+//! The lease protocol: two clients ask for two workers, push ahead, give leases back, and one process fails.
+//!
+//! The second client is a task that submits tasks of its own. With short tasks several are pushed ahead to one
+//! lease, and a worker whose task takes long sends them back; with long ones the node reclaims leases for the client
+//! that has fewer.
+
+use weft_wire::message::FailureCode;
+
+use crate::explore::program::{Program, Step, body, submit};
+use crate::explore::{Config, Finding, Setup};
+
+/// Three short tasks of one client: requests, grants, pushing ahead, returns.
+pub fn ahead() -> Config {
+    config(
+        "lease-ahead",
+        "1 client, 1 worker, 3 short tasks pushed ahead; a worker fails anywhere",
+        3,
+        0,
+        1,
+        10_000,
+        1,
+        4,
+    )
+}
+
+/// Two clients without a failure.
+pub fn clients(kills: u8) -> Config {
+    let (name, about) = match kills {
+        0 => ("lease-clients-well", "2 clients with 2 tasks each, 2 workers at a time; no failure"),
+        _ => ("lease-clients", "2 clients with 2 tasks each, 2 workers at a time; a worker fails anywhere"),
+    };
+    config(name, about, 2, 2, 2, 5_000_000, kills, 7)
+}
+
+/// Two clients whose tasks are short.
+pub fn short() -> Config {
+    config(
+        "lease-short",
+        "2 clients with 2 short tasks each, 2 workers at a time; a worker fails anywhere",
+        2,
+        2,
+        2,
+        10_000,
+        1,
+        7,
+    )
+}
+
+#[allow(clippy::too_many_arguments)]
+fn config(
+    name: &'static str,
+    about: &'static str,
+    tasks: usize,
+    inner: usize,
+    cpus: u32,
+    task_nanos: u64,
+    kills: u8,
+    processes: usize,
+) -> Config {
+    let many = |body: usize, count: usize, first: usize| {
+        (first..first + count).map(move |variable| submit(body, 1, variable))
+    };
+    let client = usize::from(inner > 0);
+    let calls = (0..client).map(|variable| submit(2, 1, variable)).chain(many(1, tasks, client));
+    let driver = calls.chain((0..tasks + client).map(Step::Get)).collect();
+    let second = many(1, inner, 0).chain((0..inner).map(Step::Get)).collect();
+    let bodies = vec![body("driver", driver), body("task", vec![]), body("client", second)];
+    Config {
+        name,
+        about,
+        setup: Setup { program: Program { bodies, task_nanos }, cpus, pool_size: 8 },
+        processes,
+        kills,
+        victims: (2..9).collect(),
+        expected: vec![],
+        tolerated: vec![FailureCode::Cancelled],
+        finding: Finding::None,
+    }
+}

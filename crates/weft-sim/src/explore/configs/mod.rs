@@ -1,0 +1,50 @@
+//! The configurations, one file each.
+
+mod actors;
+mod borrowing;
+mod leases;
+mod nested;
+
+use super::Config;
+
+/// Those that are searched whole within seconds: they run on every change.
+#[must_use]
+pub fn small() -> Vec<Config> {
+    vec![
+        nested::chain(),
+        nested::parallel(),
+        borrowing::arguments(0),
+        borrowing::arguments(1),
+        borrowing::puts(0),
+        borrowing::puts(1),
+        borrowing::futures(),
+        borrowing::given(),
+        actors::restart(),
+        actors::state(0),
+        actors::state(1),
+        actors::owned(),
+        actors::lent(),
+        actors::unborn(),
+        leases::ahead(),
+    ]
+}
+
+/// All of them.
+#[must_use]
+pub fn all() -> Vec<Config> {
+    let mut all = small();
+    all.extend([
+        nested::deep(),
+        nested::wide(),
+        nested::broad(),
+        nested::full(),
+        borrowing::returns(),
+        borrowing::chain(),
+        borrowing::orphans(),
+        actors::callers(),
+        leases::clients(0),
+        leases::clients(1),
+        leases::short(),
+    ]);
+    all
+}

@@ -1,0 +1,22 @@
+//! Exhaustive exploration: every state that a small world can be in, over the cores that run in production.
+//!
+//! A [`Config`] is a world with a few processes, a program for them and a number of faults. [`search()`] visits
+//! every state it can reach and checks the properties of each ([`world::World`] says what may happen and what must
+//! hold). `docs/adr/0012-exhaustive-exploration.md` says why this is not done with a library.
+
+mod channels;
+mod config;
+pub mod configs;
+pub mod facts;
+mod hash;
+mod machines;
+mod node;
+mod process;
+pub mod program;
+mod search;
+mod visited;
+pub mod world;
+
+pub use config::{Config, Finding};
+pub use machines::Setup;
+pub use search::{Found, search};

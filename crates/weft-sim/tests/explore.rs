@@ -1,0 +1,42 @@
+//! Searches the small configurations whole. `make explore` searches all of them.
+
+use weft_sim::explore::{Config, Finding, configs, search};
+
+/// More than any small configuration has.
+const STATES_MAX: u64 = 2_000_000;
+
+fn check(config: &Config) {
+    let found = search(config, STATES_MAX);
+    let name = config.name;
+    assert!(found.is_as_expected(config), "{name}: {:#?}", found.violation);
+    assert!(found.is_complete || found.violation.is_some(), "{name} has {} states and more", found.states);
+    assert!(found.ends > 0 || found.violation.is_some(), "{name} never ends");
+}
+
+#[test]
+fn every_state_of_the_small_configurations_is_well() {
+    configs::small().iter().for_each(check);
+}
+
+#[test]
+fn a_violation_comes_with_its_steps_in_words() {
+    // Without the failures that a kill explains, the first one met is a violation.
+    let config =
+        configs::small().into_iter().find(|config| config.name == "actor-state").expect("a small one");
+    let config = Config { tolerated: Vec::new(), finding: Finding::None, ..config };
+    let found = search(&config, STATES_MAX);
+    assert!(!found.is_as_expected(&config));
+    let (text, trace) = found.violation.expect("an actor without restarts is killed");
+    assert!(text.starts_with("I2: a get ended in failure"), "{text}");
+    assert_eq!(trace.iter().filter(|step| step.starts_with("FAULT")).count(), 1, "{trace:#?}");
+}
+
+#[test]
+fn the_same_search_finds_the_same_states() {
+    let config = &configs::small()[0];
+    let (first, second) = (search(config, STATES_MAX), search(config, STATES_MAX));
+    assert_eq!(
+        (first.states, first.transitions, first.depth),
+        (second.states, second.transitions, second.depth)
+    );
+}
