@@ -260,20 +260,23 @@ class Snapshot:
     def actors(self) -> Iterator[Row]:
         """Actors that live, wait, or are dead and still referred to."""
         calls: dict[str, int] = {}
+        kept: dict[str, int] = {}
         for report in self.reports.values():
             for known in report["actors"]:
                 calls[known["actor"]] = calls.get(known["actor"], 0) + known["queued"] + known["in_flight"]
+                kept[known["actor"]] = kept.get(known["actor"], 0) + (known["kept"] or 0)
         rows = {row["actor"]: row for row in self.node["actors"]}
         for owner, report in self.reports.items():
             for task in report["tasks"]:
                 if task["label"]["kind"] == 1 and task["task"] not in rows:
                     # Its arguments are not there yet, so no node has heard of it.
-                    yield self._actor(_unborn_actor(owner, task), 0)
+                    yield self._actor(_unborn_actor(owner, task), 0, 0)
         for row in rows.values():
-            yield self._actor(row, calls.get(row["actor"], 0))
+            yield self._actor(row, calls.get(row["actor"], 0), kept.get(row["actor"], 0))
 
-    def _actor(self, row: Row, calls: int) -> Row:
+    def _actor(self, row: Row, calls: int, kept: int) -> Row:
         namespace, name = row["name"] or (None, None)
+        checkpoints = row.get("checkpoints")
         return {
             "actor_id": row["actor"],
             "class_name": row["class"],
@@ -289,6 +292,9 @@ class Snapshot:
             "required_resources": row["resources"],
             "death_cause": row["death"],
             "is_detached": bool(row["detached"]),
+            "restarts": row.get("restarts") or 0,
+            "checkpoints": checkpoints,
+            "calls_since_checkpoint": None if checkpoints is None else kept,
         }
 
     def objects(self) -> Iterator[Row]:

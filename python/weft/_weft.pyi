@@ -114,7 +114,7 @@ class MethodSubmitter:
         stream: tuple[int, bool] | None,
         retries: int,
         retry_exceptions: bool,
-        calling: tuple[int | None, bool, int, Exported | None],
+        calling: tuple[int | None, bool, int, Exported | None, bool | None],
         arity: tuple[int, int, bool],
         check: Callable[..., None],
         is_recorded: bool,
@@ -196,7 +196,7 @@ def create_actor(
     title: str,
     placement: Sequence[tuple[str, float]],
     lifetime: Sequence[tuple[str, float]],
-    makeup: tuple[int, Sequence[int] | None, int, bool],
+    makeup: tuple[int, Sequence[int] | None, int, bool, int | None],
     name: tuple[str, str, bytes] | None,
 ) -> ObjectRef[Any]: ...
 def start(

@@ -22,6 +22,7 @@ from typing import (
 )
 
 from weft import _weft
+from weft._checkpoints import check_call, check_class
 from weft._checks import LaterAttribute
 from weft._code import Code
 from weft._signature import Signature, describe
@@ -42,7 +43,13 @@ _OPTIONS_ATTRIBUTE = "__weft_method_options__"
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
 # Options of an actor that decide how its methods are called.
-_CALL_OPTIONS = ("max_task_retries", "max_pending_calls", "concurrency_groups", "allow_out_of_order_execution")
+_CALL_OPTIONS = (
+    "max_task_retries",
+    "max_pending_calls",
+    "concurrency_groups",
+    "allow_out_of_order_execution",
+    "checkpoint_every",
+)
 
 
 class MethodInfo(NamedTuple):
@@ -135,7 +142,8 @@ def describe_class(cls: type, options: dict[str, Any]) -> ActorInfo:
         if name != "__call__" or "__call__" in vars(cls)
     }
     for name in _BUILTIN:
-        methods[name] = MethodInfo(Signature(name, (("args", 2, False), ("kwargs", 4, False))), {})
+        own = {"read_only": True} if name == "__ray_ready__" else {}
+        methods[name] = MethodInfo(Signature(name, (("args", 2, False), ("kwargs", 4, False))), own)
     return ActorInfo(cls.__name__, methods, {name: options[name] for name in _CALL_OPTIONS if name in options})
 
 
@@ -165,6 +173,8 @@ class ActorClass(Generic[C]):
         if any(isinstance(base, ActorClass) for base in getattr(cls, "__orig_bases__", cls.__bases__)):
             raise TypeError(f"{cls.__name__} inherits from an actor class: inherit from the plain class instead")
         check_combination("actor", options)
+        if options.get("checkpoint_every"):
+            check_class(cls, options)
         self._cls = cls
         self._options = options
         self._info = describe_class(cls, options)
@@ -245,14 +255,16 @@ class ActorClass(Generic[C]):
             raise
         return ActorHandle(ref, self._info)
 
-    def _makeup(self) -> tuple[int, list[int] | None, int, bool]:
+    def _makeup(self) -> tuple[int, list[int] | None, int, bool, int | None]:
         options = self._options
         calls = options.get("max_concurrency")
         if calls is None:
             calls = _ASYNC_CONCURRENCY if is_async(self._cls) else 1
         groups = list((options.get("concurrency_groups") or {}).values())
         is_detached = options.get("lifetime") == "detached"
-        return calls + sum(groups), groups or None, options.get("max_restarts", 0), is_detached
+        every = options.get("checkpoint_every")
+        restarts = options.get("max_restarts", -1 if every else 0)
+        return calls + sum(groups), groups or None, restarts, is_detached, every
 
     def _remote(
         self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any
@@ -323,6 +335,10 @@ class ActorMethod:
         retry = merged.get("retry_exceptions") or False
         retry_on = _weft.Exported(None, name, retry) if isinstance(retry, tuple) else None
         is_unordered = bool(info.options.get("allow_out_of_order_execution"))
+        is_kept = None
+        if info.options.get("checkpoint_every"):
+            is_kept = not merged.get("read_only", False)
+            check_call(info.class_name, name, stream is not None, bool(retry), is_kept)
         self._parts = (ref, name, info, options)
         self.remote = _weft.MethodSubmitter(
             ref,
@@ -332,7 +348,7 @@ class ActorMethod:
             stream,
             retries,
             bool(retry),
-            (group, is_unordered, info.options.get("max_pending_calls", -1), retry_on),
+            (group, is_unordered, info.options.get("max_pending_calls", -1), retry_on, is_kept),
             own.signature.arity(),
             own.signature.check,
             merged.get("enable_task_events", True),

@@ -191,6 +191,16 @@ def _rows() -> tuple[Option, ...]:
             "Calls do not wait for earlier ones whose arguments are missing.",
             "should",
         ),
+        Option(
+            "checkpoint_every",
+            _ACTOR,
+            "int | None",
+            None,
+            count(1, "calls"),
+            "Calls after which the actor's state is kept; after a failure the calls since then are made again.",
+            "must",
+        ),
+        Option("read_only", _METHOD, "bool", False, flag, "The method does not change the actor's state.", "must"),
         Option("enable_task_events", _ALL, "bool", True, flag, "Record what happens to the task.", "should"),
         Option(
             "label_selector", _PLACED, "dict[str, str] | None", None, later("labels", None, {}), "Labels.", "should"
@@ -318,6 +328,7 @@ class ActorOptions(_PlacedOptions, total=False):
     concurrency_groups: dict[str, int] | None
     max_pending_calls: int
     allow_out_of_order_execution: bool | None
+    checkpoint_every: int | None
     _actor_generator_backpressure_num_objects: int | None
     enable_tensor_transport: bool | None
 
@@ -327,6 +338,7 @@ class _MethodOptions(TypedDict, total=False):
     retry_exceptions: bool | Sequence[type[BaseException]]
     max_task_retries: int | None
     concurrency_group: str | None
+    read_only: bool
     enable_task_events: bool
     tensor_transport: str | None
     _generator_backpressure_num_objects: int | None

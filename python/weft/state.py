@@ -99,6 +99,10 @@ class ActorState(StateRecord):
     Attributes:
         state: DEPENDENCIES_UNREADY, PENDING_CREATION, ALIVE, RESTARTING or DEAD.
         pending_calls: Calls that were made and have not ended.
+        restarts: Processes that took over so far.
+        checkpoints: Checkpoints taken so far; None for an actor without `checkpoint_every`.
+        calls_since_checkpoint: Calls that living callers keep because no checkpoint covers them; those in flight are
+            among them.
     """
 
     actor_id: str
@@ -115,6 +119,9 @@ class ActorState(StateRecord):
     required_resources: dict[str, float]
     death_cause: str | None
     is_detached: bool
+    restarts: int = 0
+    checkpoints: int | None = None
+    calls_since_checkpoint: int | None = None
 
     @property
     def ray_namespace(self) -> str | None:

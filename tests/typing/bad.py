@@ -138,6 +138,9 @@ weft.remote(3)  # mypy: call-overload; pyright: reportArgumentType
 weft.remote(length)  # mypy: call-overload; pyright: reportArgumentType
 RemotePlain.options(max_retries=1)  # mypy: call-arg; pyright: reportCallIssue
 RemotePlain.options(lifetime="for ever")  # mypy: arg-type; pyright: reportArgumentType
+RemotePlain.options(checkpoint_every="often")  # mypy: arg-type; pyright: reportArgumentType
+length.options(checkpoint_every=5)  # mypy: call-overload; pyright: reportCallIssue
+weft.method(read_only="yes")  # mypy: call-overload; pyright: reportArgumentType
 weft.method(num_cpus=1)  # mypy: call-overload; pyright: reportCallIssue
 weft.method(3)  # mypy: call-overload; pyright: reportArgumentType
 

@@ -286,6 +286,8 @@ def plain_actors(cls: type[Plain], more: dict[str, Any]) -> None:
     RemotePlain.options(name="plain", get_if_exists=True, max_concurrency=4).remote(start=1)
     assert_type(weft.remote(num_cpus=1)(Plain).remote(1), weft.ActorHandle[Plain])
     assert_type(weft.remote(max_concurrency=2)(Plain).remote(1), weft.ActorHandle[Plain])
+    assert_type(weft.remote(checkpoint_every=500)(Plain).remote(1), weft.ActorHandle[Plain])
+    RemotePlain.options(checkpoint_every=500, max_restarts=3).remote(1)
     assert_type(weft.remote(Point).remote(1, y=2), weft.ActorHandle[Point])
     weft.remote(cls).remote(1)
     weft.remote(Plain).options(**more).remote(1)
@@ -315,6 +317,10 @@ class Counter(weft.TypedActor):
     @weft.method
     def add(self, n: int, *, times: int = 1) -> int:
         self.value += n * times
+        return self.value
+
+    @weft.method(read_only=True)
+    def read(self) -> int:
         return self.value
 
     @weft.method

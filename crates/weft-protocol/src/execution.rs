@@ -18,6 +18,7 @@ use weft_wire::message::{Outcome, Push, TaskKind};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use crate::action::Peer;
+use crate::actors::Takeover;
 use crate::ownership::Slot;
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -81,6 +82,10 @@ pub struct Running {
     pub since: Instant,
     /// The concurrency group it takes a place of.
     pub group: usize,
+    /// Its effects are part of the state of an actor with checkpoints.
+    pub kept: bool,
+    /// It was cancelled before it began.
+    pub not_run: bool,
 }
 
 /// How far the items of a streaming task have been read.
@@ -107,6 +112,9 @@ pub enum Cancelled {
 #[derive(Debug, Default)]
 pub struct Execution {
     queue: VecDeque<Incoming>,
+    /// Calls that wait until those are through that are made again after a takeover. As many as may be in flight.
+    held: VecDeque<Incoming>,
+    takeover: Takeover,
     running: Map<TaskId, Running>,
     /// Streaming tasks, queued or running.
     taken: Map<TaskId, Taken>,
@@ -167,6 +175,8 @@ impl Execution {
                 self.groups = Groups::new(incoming.push.spec.concurrency, groups);
             }
             self.queue.push_front(incoming);
+        } else if matches!(incoming.from, Peer::Worker(caller) if self.takeover.holds(caller)) {
+            self.held.push_back(incoming);
         } else {
             self.queue.push_back(incoming);
         }
@@ -182,9 +192,25 @@ impl Execution {
             self.groups.enter(group);
         }
         let uses = incoming.uses();
-        let running = Running { from: incoming.from, uses, cancelled: false, group, since: now };
+        let kept = incoming.push.spec.kept == Some(true);
+        let running =
+            Running { from: incoming.from, uses, cancelled: false, group, kept, not_run: false, since: now };
         self.running.insert(incoming.push.spec.task, running);
         Some(incoming)
+    }
+
+    /// This process takes an actor over; these callers make calls again.
+    pub fn on_restore(&mut self, callers: &[WorkerId]) {
+        if self.takeover.begin(callers) {
+            self.queue.append(&mut self.held);
+        }
+    }
+
+    /// A caller has made its calls again.
+    pub fn on_replayed(&mut self, caller: WorkerId) {
+        if self.takeover.on_replayed(caller) {
+            self.queue.append(&mut self.held);
+        }
     }
 
     fn next_at(&self) -> Option<usize> {
@@ -244,7 +270,7 @@ impl Execution {
             std::mem::take(&mut self.queue).into_iter().partition(|incoming| {
                 matches!(incoming.push.spec.kind, TaskKind::Task(_)) && takes_lost(incoming)
             });
-        for incoming in stay.iter_mut().filter(|incoming| takes_lost(incoming)) {
+        for incoming in stay.iter_mut().chain(&mut self.held).filter(|incoming| takes_lost(incoming)) {
             self.missing.extend(incoming.missing());
         }
         self.queue = stay;
@@ -256,7 +282,7 @@ impl Execution {
     pub fn on_value(&mut self, object: ObjectId, outcome: &Outcome, met: &[Met]) -> (usize, Vec<ObjectId>) {
         self.missing.swap_remove(&object);
         let (mut places, mut before) = (0, Vec::new());
-        for incoming in &mut self.queue {
+        for incoming in self.queue.iter_mut().chain(&mut self.held) {
             for (dependency, known) in incoming.push.dependencies.iter_mut().zip(&mut incoming.dependencies) {
                 if dependency.object != object || known.stored.is_none() {
                     continue;
@@ -282,9 +308,13 @@ impl Execution {
                 .zip(&incoming.dependencies)
                 .any(|(dependency, met)| dependency.object == object && met.stored.is_some())
         };
-        let (hit, stay): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.queue).into_iter().partition(takes);
-        self.queue = stay;
+        let mut hit = VecDeque::new();
+        for queue in [&mut self.queue, &mut self.held] {
+            let (leave, stay): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(queue).into_iter().partition(&takes);
+            *queue = stay;
+            hit.extend(leave);
+        }
         self.forget_taken(&hit);
         hit.into()
     }
@@ -374,8 +404,11 @@ impl Execution {
             running.cancelled = true;
             return (Cancelled::Running, None);
         }
-        let at = self.queue.iter().position(|incoming| incoming.push.spec.task == task);
-        match at.and_then(|at| self.queue.remove(at)) {
+        let take = |queue: &mut VecDeque<Incoming>| {
+            let at = queue.iter().position(|incoming| incoming.push.spec.task == task)?;
+            queue.remove(at)
+        };
+        match take(&mut self.queue).or_else(|| take(&mut self.held)) {
             Some(incoming) => {
                 self.taken.swap_remove(&task);
                 (Cancelled::Queued, Some(incoming))
@@ -393,9 +426,16 @@ impl Execution {
     /// A caller died: its queued tasks go, its running ones are cancelled and named so that they can be interrupted.
     pub fn on_caller_gone(&mut self, worker: WorkerId) -> (Vec<Incoming>, Vec<TaskId>) {
         let from = Peer::Worker(worker);
-        let (gone, stay): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.queue).into_iter().partition(|i| i.from == from);
-        self.queue = stay;
+        let mut gone = VecDeque::new();
+        for queue in [&mut self.queue, &mut self.held] {
+            let (leave, stay): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(queue).into_iter().partition(|i| i.from == from);
+            *queue = stay;
+            gone.extend(leave);
+        }
+        if self.takeover.on_gone(worker) {
+            self.queue.append(&mut self.held);
+        }
         self.forget_taken(&gone);
         let mut interrupted = Vec::new();
         for (task, running) in self.running.iter_mut().filter(|(_, running)| running.from == from) {
@@ -414,7 +454,7 @@ impl Execution {
     /// Tasks queued.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.held.len()
     }
 
     /// Tasks running.

@@ -26,11 +26,13 @@ use crate::objects::{Holders, Lost};
 use crate::scheduling::{Grant, NodeResources};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use checkpoints::Checkpoints;
 use departed::Departed;
 use pace::Pace;
 
 mod actors;
 mod blocks;
+mod checkpoints;
 mod departed;
 mod lookups;
 mod pace;
@@ -113,8 +115,8 @@ struct Actor {
     class: String,
     /// Its constructor has returned.
     is_ready: bool,
-    /// It is not in its first process.
-    has_restarted: bool,
+    /// How many processes took over so far.
+    takeovers: u32,
     /// Why it is being ended, for the message its callers get.
     ending: Option<Failure>,
     /// How often a new process may still take over; -1 for ever.
@@ -128,6 +130,8 @@ struct Actor {
     is_dropped: bool,
     /// How soon its next process may begin.
     pace: Pace,
+    /// Of an actor that takes checkpoints.
+    checkpoints: Option<Checkpoints>,
 }
 
 #[derive(Debug)]
@@ -362,6 +366,7 @@ impl NodeCore {
             Message::ActorReady(ActorReady { actor, failure }) => {
                 self.on_actor_ready(actor, failure, out);
             }
+            Message::Checkpoint(checkpoint) => self.on_checkpoint(from, checkpoint, out),
             Message::ReserveName(reserve) => self.on_reserve_name(from, reserve, out),
             Message::FindName(find) => self.on_find_name(from, &find, out),
             Message::ListNames(list) => self.on_list_names(from, &list, out),

@@ -22,15 +22,17 @@ use weft_wire::message::{
 use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use crate::action::{Action, Actions, Peer, send};
-use crate::actors::{ActorPlace, Callers};
+use crate::actors::{ActorPlace, Callers, Instance};
 use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
 use crate::ownership::{Lineage, Ownership, Slot};
 use crate::table::{Map, Set};
 use crate::tasks::{Delays, Leases, Passed, Pending, Pendings, Replied, State, Streams, TaskEvents, code_of};
 use crate::time::Instant;
 
+mod checkpointing;
 mod executing;
 mod recovery;
+mod replaying;
 mod report;
 mod retrying;
 mod streaming;
@@ -68,6 +70,7 @@ pub struct WorkerCore {
     leases: Leases,
     callers: Callers,
     execution: Execution,
+    instance: Instance,
     functions: Map<FunctionId, Arc<Define>>,
     /// Functions each peer knows.
     defined: Map<WorkerId, Set<FunctionId>>,
@@ -98,6 +101,7 @@ impl WorkerCore {
             leases: Leases::default(),
             callers: Callers::default(),
             execution: Execution::default(),
+            instance: Instance::default(),
             functions: Map::default(),
             defined: Map::default(),
             creations: Map::default(),
@@ -276,6 +280,9 @@ impl WorkerCore {
             self.advance(number, out);
             self.lose_arrivals(out);
         }
+        if self.callers.is_replaying() {
+            self.go_on_replaying(out);
+        }
         self.settle_lineage(out);
     }
 
@@ -297,10 +304,17 @@ impl WorkerCore {
     }
 
     fn dispatch_actor(&mut self, actor: ActorId, out: &mut Actions) {
+        if self.callers.is_replaying() {
+            self.replay(actor, out);
+        }
         while let Some((number, worker)) = self.callers.next_call(actor) {
             let pending = self.pendings.get(number).expect("A1: queued calls are pending");
             if pending.state != State::Queued {
                 return;
+            }
+            if pending.spec.kept.is_some() {
+                let spec = pending.spec.clone();
+                self.keep_call(actor, spec);
             }
             self.callers.on_pushed(actor);
             self.push(number, worker, Vec::new(), 0, out);
@@ -312,6 +326,10 @@ impl WorkerCore {
         pending.state = State::Pushed { worker, estimate };
         pending.passed.pushed = self.now;
         let spec = pending.spec.clone();
+        self.send_push(spec, worker, gpus, out);
+    }
+
+    fn send_push(&mut self, spec: Arc<TaskSpec>, worker: WorkerId, gpus: Vec<u32>, out: &mut Actions) {
         if spec.function != FunctionId(0) && self.defined.entry(worker).or_default().insert(spec.function) {
             let define = self.functions.get(&spec.function).expect("defined before it is submitted");
             send(out, Peer::Worker(worker), (**define).clone());
@@ -429,7 +447,8 @@ impl WorkerCore {
             (Message::Value(value), Peer::Worker(_)) => {
                 self.resolve(value.object, value.outcome, &value.contained, out);
             }
-            (Message::AddBorrow(add), Peer::Worker(_)) => {
+            // The node registers the process to which it gives the state of an actor.
+            (Message::AddBorrow(add), _) => {
                 self.ownership.on_add_borrow(add.object, add.borrower, out);
             }
             (Message::RemoveBorrow(remove), Peer::Worker(worker)) => {
@@ -442,7 +461,8 @@ impl WorkerCore {
             }
             (Message::WorkerGone(gone), Peer::Node) => self.on_worker_gone(&gone, out),
             (Message::ActorStarted(started), Peer::Node) => {
-                self.callers.on_started(started.actor, started.worker, started.concurrency);
+                let replays = started.replays == Some(true);
+                self.callers.on_started(started.actor, started.worker, started.concurrency, replays);
                 self.dispatch_actor(started.actor, out);
             }
             (Message::ActorRestarting(restarting), Peer::Node) => {
@@ -451,6 +471,10 @@ impl WorkerCore {
             (Message::ActorDead(dead), Peer::Node) => {
                 self.on_actor_dead(dead.actor, dead.failure, out);
             }
+            (Message::Checkpointed(done), Peer::Node) => self.on_checkpointed(&done, out),
+            (Message::Restore(restore), Peer::Node) => self.on_restore(restore),
+            (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
+            (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(&keep, out),
             (Message::ReadersOf(question), Peer::Node) => {
                 let read = self.ownership.blocks_read_from(question.owner);
                 let offsets = read.iter().map(|(_, offset)| *offset).collect();
@@ -500,12 +524,13 @@ impl WorkerCore {
         }
         let number = reply.task.number;
         let Some(Pending { state: State::Pushed { estimate, .. }, .. }) = self.pendings.get(number) else {
-            return self.discard_reply(&reply, out);
+            return self.on_ghost_reply(&reply, out);
         };
         let estimate = *estimate;
         let pending = self.pendings.get_mut(number).expect("looked up above");
         let spec = pending.spec.clone();
-        let again = reply.retry && !pending.cancelled && pending.retries != 0;
+        // An execution whose effects are kept is not followed by another one of the same call.
+        let again = reply.retry && !pending.cancelled && pending.retries != 0 && spec.kept != Some(true);
         self.events.on_reply(pending, worker, &reply, again, now);
         if again {
             pending.retries -= i32::from(pending.retries > 0);
@@ -529,6 +554,9 @@ impl WorkerCore {
             }
             TaskKind::Method(actor) => {
                 self.callers.on_reply(actor, number);
+                if spec.kept == Some(false) || reply.not_run == Some(true) {
+                    self.forget_call(actor, number, out);
+                }
                 let has_place = waits && spec.unordered == Some(true);
                 if again && (has_place || self.callers.enqueue(actor, number).is_ok()) {
                     // Goes behind the calls that are queued: its turn has passed.
@@ -561,7 +589,7 @@ impl WorkerCore {
 
     fn end(&mut self, number: u64, reply: Reply, out: &mut Actions) {
         let Some(pending) = self.pendings.remove(number) else {
-            return self.discard_reply(&reply, out);
+            return self.on_ghost_reply(&reply, out);
         };
         let task = pending.spec.task;
         if let [Return { outcome: Outcome::Failed(failure), .. }] = &reply.returns[..] {
@@ -654,9 +682,12 @@ impl WorkerCore {
         }
     }
 
-    /// Calls in flight may have been executed: they are made again within their retries, in their order.
+    /// Calls in flight may have been executed: they are made again within their retries, in their order. Those of an
+    /// actor with checkpoints are made again anyway.
     fn on_actor_restarting(&mut self, actor: ActorId, reason: &str, out: &mut Actions) {
-        for number in self.callers.on_restarting(actor).into_iter().rev() {
+        let interrupted = self.callers.on_restarting(actor);
+        self.repeat_kept(actor, &interrupted.kept, out);
+        for number in interrupted.others.into_iter().rev() {
             let Some(pending) = self.pendings.get_mut(number) else { continue };
             let task = pending.spec.task;
             if pending.cancelled {
@@ -683,6 +714,8 @@ impl WorkerCore {
             let cause = if cancelled { cancelled_failure(task) } else { failure.clone() };
             self.fail(number, &cause, out);
         }
+        let kept = self.callers.take_kept(actor);
+        self.release_kept(kept, out);
         if let Some(demand) = self.creations.swap_remove(&actor) {
             if demand.detached {
                 // What kept it without handles; see `create_actor`.
@@ -744,6 +777,10 @@ impl WorkerCore {
             return;
         }
         self.remove_from_queue(&spec);
+        if let (TaskKind::Method(actor), Some(_)) = (spec.kind, spec.kept) {
+            // It may wait to be pushed again. It was never answered, so nobody has built on it.
+            self.forget_call(actor, number, out);
+        }
         self.fail(number, &cancelled_failure(spec.task), out);
         match spec.kind {
             TaskKind::Task(shape) => self.dispatch(shape, out),

@@ -42,7 +42,7 @@ fn the_creator_forgets_an_actor_that_was_killed_before_its_handle_was_dropped() 
     let demand = ActorDemand { placement: none.clone(), lifetime: none, restarts: 0, detached: false };
     let slot = held();
     core.create_actor(Arc::new(spec), slot.clone(), demand, &mut Actions::new());
-    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1 });
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
     core.kill_actor(actor, "it", false, &mut Actions::new());
     from_node(&mut core, dead(actor));
     assert!(core.actor_place(actor).is_some(), "later calls are refused");
@@ -63,19 +63,26 @@ fn a_borrower_forgets_an_actor_with_its_last_handle_and_call() {
     let spec = TaskSpec::new(call, TaskKind::Method(actor), FunctionId(0), name, Blob::default());
     let mut out = Actions::new();
     core.submit(Arc::new(spec), [held()], None, &mut out);
-    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1 });
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
     assert!(handle.release());
     core.on_handles_dropped(&[actor.object(0)], &mut out);
     assert!(core.actor_place(actor).is_some(), "the call is on its way");
     let value = Return { outcome: Outcome::Inline(Blob::default()), contained: vec![] };
-    let reply =
-        Reply { task: call, returns: vec![value], held: vec![], nanos: 5, retry: false, timing: None };
+    let reply = Reply {
+        task: call,
+        returns: vec![value],
+        held: vec![],
+        nanos: 5,
+        retry: false,
+        timing: None,
+        not_run: None,
+    };
     core.on_message(Peer::Worker(HOME), reply.into(), NOW, &mut out);
     core.on_timer(NOW, &mut out);
     assert_eq!(core.actor_place(actor), None);
     assert!(!out.iter().any(|action| matches!(action, Action::Warn(_))));
     // News that was on its way enters nothing.
-    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1 });
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
     from_node(&mut core, dead(actor));
     assert_eq!(core.actor_place(actor), None);
 }

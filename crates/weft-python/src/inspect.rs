@@ -183,7 +183,7 @@ told_as_dict! {
     LabelRow { name, function, kind, actor, parent }
     RunningRow { task, since, cancelled }
     ObjectRow { object, state, size, owned, handles, uses, borrowers, contained, is_actor, dependents }
-    KnownActorRow { actor, place, queued, in_flight }
+    KnownActorRow { actor, place, queued, in_flight, kept }
     ShapeRow { resources, queued, leases, in_flight }
     Events { records, labels, lost }
     Stack { path, offset }
@@ -192,7 +192,7 @@ told_as_dict! {
         actors, demands, ended, metrics, leases, events_bytes,
     }
     WorkerRow { worker, pid, state, client, actor, blocked, resources }
-    ActorRow { actor, owner, class, name, phase, worker, pid, death, resources, detached }
+    ActorRow { actor, owner, class, name, phase, worker, pid, death, resources, detached, restarts, checkpoints }
     DemandRow { client, resources, count, feasible }
     EndedRow { worker, pid, reason, at }
     Series { name, kind, description, tags, boundaries, values }

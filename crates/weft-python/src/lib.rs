@@ -5,6 +5,7 @@
 
 mod advice;
 mod args;
+mod checkpoint;
 mod collect;
 mod control;
 mod execute;

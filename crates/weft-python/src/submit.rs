@@ -282,6 +282,9 @@ struct Calling {
     /// Exception classes that are retried; `None` for all.
     #[pyo3(item(3))]
     retry_on: Option<Py<Exported>>,
+    /// Of an actor with checkpoints: whether the effects of the call are part of its state.
+    #[pyo3(item(4))]
+    kept: Option<bool>,
 }
 
 /// `.remote` of one method of one actor.
@@ -369,6 +372,8 @@ impl MethodSubmitter {
             stream: streaming(self.stream),
             group: self.calling.group,
             unordered: self.calling.is_unordered.then_some(true),
+            // In local mode nothing fails, and nothing is kept for that.
+            kept: self.calling.kept.filter(|_| !client.is_local()),
             site: call_site(py),
             ..TaskSpec::new(
                 client.next_task(),
@@ -399,8 +404,8 @@ impl MethodSubmitter {
 }
 
 /// What an actor is beside its class and resources: calls at a time, places per concurrency group, restarts, whether
-/// it outlives its owner.
-type ActorMakeup = (u32, Option<Vec<u32>>, i32, bool);
+/// it outlives its owner, calls between two checkpoints.
+type ActorMakeup = (u32, Option<Vec<u32>>, i32, bool, Option<u32>);
 
 /// Creates an actor and returns the reference behind its handle.
 #[pyfunction]
@@ -417,7 +422,7 @@ pub fn create_actor(
     name: Option<(String, String, Vec<u8>)>,
 ) -> PyResult<ObjectRef> {
     let _inside = session::Inside::enter(py);
-    let (concurrency, groups, restarts, detached) = makeup;
+    let (concurrency, groups, restarts, detached, checkpoint_every) = makeup;
     let client = session::client(py)?;
     let function = exported.get().define(py, &client)?;
     let arguments = encode_arguments(&client, args, kwargs)?;
@@ -431,6 +436,7 @@ pub fn create_actor(
         references: references.clone(),
         concurrency,
         groups: groups.map(Vec::into_boxed_slice),
+        checkpoint_every,
         site: call_site(py),
         ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(title), block.clone())
     };

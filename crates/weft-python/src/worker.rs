@@ -18,6 +18,7 @@ use weft_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, Tas
 use weft_runtime::wire::{FunctionId, TaskId, WorkerId};
 
 use crate::args::decode_arguments;
+use crate::checkpoint;
 use crate::execute::{Callee, Ended, end, failure, listed_exceptions, load, method, run, timing_from};
 use crate::generator::{MayYield, last_value, may_yield, send_item};
 use crate::hooks::{self, PythonHooks};
@@ -134,10 +135,11 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
                     return Ok(Some(mode));
                 }
             }
-            TaskKind::Method(_) => {
+            TaskKind::Method(id) => {
                 let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
                 let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
-                ended = Some(run(py, &client, incoming, &Callee::Actor(&actor)));
+                let done = run(py, &client, incoming, &Callee::Actor(&actor));
+                ended = checkpoint::after_call(py, &client, &actor, id, done);
             }
         }
     }
@@ -218,13 +220,14 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
         actor: None,
     };
     session::set_task(Some(current));
+    checkpoint::begin(spec);
     let made = (|| {
         set_visible_gpus(py, &incoming.push.gpus)?;
         let (class, options) = load(py, client, spec.function)?;
         let helper = py.import("weft._worker")?;
         helper.call_method1("actor_begins", (&class, options, session::hex(spec.task), spec.retries))?;
         let (args, kwargs) = decode_arguments(py, client, incoming)?;
-        let actor = class.call(args, kwargs.as_ref())?;
+        let actor = checkpoint::construct(py, client, &class, (args, kwargs))?;
         let is_async: bool = helper.call_method1("actor_stands", (&actor,))?.extract()?;
         Ok::<_, PyErr>((actor, is_async))
     })();

@@ -60,6 +60,12 @@ impl TaskId {
     pub fn reader(self) -> ObjectId {
         self.object(u32::MAX)
     }
+
+    /// Stands for the state of an actor from a checkpoint, in the process that takes the actor over.
+    #[must_use]
+    pub fn state(self) -> ObjectId {
+        self.object(u32::MAX - 1)
+    }
 }
 
 /// An actor is named by the task that creates it.

@@ -57,6 +57,10 @@ pub const BLOCK_CACHE_BYTES: u64 = 64 << 20;
 /// Progress cells at the start of the arena: one per worker slot.
 pub const PROGRESS_CELLS: usize = WORKERS_MAX + 96;
 
+/// How long an actor waits for its replies to leave before it takes a checkpoint (nanoseconds). A caller that reads
+/// nothing for so long holds up others no further: the checkpoint is taken later.
+pub const CHECKPOINT_FLUSH_NANOS: u64 = 1_000_000_000;
+
 /// Longest chain of names, messages and the like in error texts (bytes).
 pub const ERROR_TEXT_BYTES_MAX: usize = 64 << 10;
 

@@ -10,11 +10,13 @@
 //! It never sends: [`Callers::next_call`] says what goes where.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use weft_wire::limits::ACTOR_CALLS_IN_FLIGHT;
-use weft_wire::message::Failure;
+use weft_wire::message::{Failure, TaskSpec};
 use weft_wire::{ActorId, WorkerId};
 
+use super::Kept;
 use crate::table::{Map, Set};
 
 /// Where an actor is.
@@ -38,12 +40,27 @@ struct Caller {
     place: ActorPlace,
     queue: VecDeque<u64>,
     in_flight: Set<u64>,
+    /// Of an actor with checkpoints.
+    kept: Option<Box<Kept>>,
+}
+
+/// The calls that were in flight when an actor's process ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Interrupted {
+    /// They are kept, and will be pushed again.
+    pub kept: Vec<u64>,
+    /// They are not, in order.
+    pub others: Vec<u64>,
 }
 
 /// Every actor this process calls.
 #[derive(Debug, Default)]
 pub struct Callers {
     actors: Map<ActorId, Caller>,
+    /// Actors that were taken over and whose kept calls are to be pushed again.
+    replaying: Set<ActorId>,
+    /// Calls in flight whose outcome is known: they were pushed again only for what they do.
+    ghosts: Map<u64, ActorId>,
 }
 
 impl Callers {
@@ -52,7 +69,12 @@ impl Callers {
         let mut is_new = false;
         self.actors.entry(actor).or_insert_with(|| {
             is_new = true;
-            Caller { place: ActorPlace::Pending, queue: VecDeque::new(), in_flight: Set::default() }
+            Caller {
+                place: ActorPlace::Pending,
+                queue: VecDeque::new(),
+                in_flight: Set::default(),
+                kept: None,
+            }
         });
         !is_new
     }
@@ -84,12 +106,10 @@ impl Callers {
     #[must_use]
     pub fn next_call(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
         let caller = self.actors.get(&actor)?;
-        match caller.place {
-            ActorPlace::At { worker, window } if caller.in_flight.len() < window => {
-                Some((*caller.queue.front()?, worker))
-            }
-            ActorPlace::At { .. } | ActorPlace::Pending | ActorPlace::Dead(_) => None,
+        if caller.is_replaying() {
+            return None;
         }
+        Some((*caller.queue.front()?, caller.room()?))
     }
 
     /// The front call was pushed.
@@ -106,6 +126,90 @@ impl Callers {
         }
     }
 
+    /// A call to an actor with checkpoints was pushed for the first time.
+    pub fn keep(&mut self, actor: ActorId, spec: Arc<TaskSpec>) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.kept.get_or_insert_default().add(spec);
+        }
+    }
+
+    /// Takes a kept call out, if it is there.
+    pub fn forget_kept(&mut self, actor: ActorId, task: u64) -> Option<Arc<TaskSpec>> {
+        let caller = self.actors.get_mut(&actor)?;
+        // Without this one, whose reply has come.
+        let in_flight = caller.in_flight.len() + 1;
+        caller.kept.as_mut()?.remove(task, in_flight)
+    }
+
+    /// A checkpoint covers these calls.
+    pub fn cover(&mut self, actor: ActorId, calls: &[u64]) -> Vec<Arc<TaskSpec>> {
+        let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.as_mut());
+        kept.map(|kept| kept.cover(calls)).unwrap_or_default()
+    }
+
+    /// All kept calls: the actor is gone for good.
+    pub fn take_kept(&mut self, actor: ActorId) -> Vec<Arc<TaskSpec>> {
+        self.replaying.swap_remove(&actor);
+        self.ghosts.retain(|_, of| *of != actor);
+        let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.take());
+        kept.map(|kept| kept.into_specs().collect()).unwrap_or_default()
+    }
+
+    /// Whether calls of any actor are being pushed again.
+    #[inline]
+    #[must_use]
+    pub fn is_replaying(&self) -> bool {
+        !self.replaying.is_empty()
+    }
+
+    /// Actors whose calls are being pushed again.
+    #[must_use]
+    pub fn replaying(&self) -> Vec<ActorId> {
+        self.replaying.iter().copied().collect()
+    }
+
+    /// The kept call to push again next, and where to, if there is room now.
+    #[must_use]
+    pub fn next_replay(&self, actor: ActorId) -> Option<(Arc<TaskSpec>, WorkerId)> {
+        let caller = self.actors.get(&actor)?;
+        let kept = caller.kept.as_ref().filter(|kept| kept.is_replaying())?;
+        Some((kept.next()?.clone(), caller.room()?))
+    }
+
+    /// The next kept call was pushed again; of a ghost the outcome is known.
+    pub fn on_replayed(&mut self, actor: ActorId, task: u64, is_ghost: bool) {
+        let caller = self.actors.get_mut(&actor).expect("next_replay found it");
+        caller.kept.as_mut().expect("next_replay found it").on_pushed();
+        caller.in_flight.insert(task);
+        if is_ghost {
+            self.ghosts.insert(task, actor);
+        }
+    }
+
+    /// The process to tell that all answered calls were pushed again, once.
+    pub fn take_replay_end(&mut self, actor: ActorId) -> Option<WorkerId> {
+        let caller = self.actors.get_mut(&actor)?;
+        let ActorPlace::At { worker, .. } = caller.place else { return None };
+        caller.kept.as_mut()?.take_end().then_some(worker)
+    }
+
+    /// Whether new calls may be pushed: all kept ones were.
+    pub fn finish_replay(&mut self, actor: ActorId) -> bool {
+        let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.as_mut());
+        let is_done = kept.is_some_and(|kept| kept.is_replaying() && kept.finish());
+        if is_done {
+            self.replaying.swap_remove(&actor);
+        }
+        is_done
+    }
+
+    /// A reply came for which no task waits. Gives the actor if the call was a ghost.
+    pub fn on_ghost_reply(&mut self, task: u64) -> Option<ActorId> {
+        let actor = self.ghosts.swap_remove(&task)?;
+        self.on_reply(actor, task);
+        Some(actor)
+    }
+
     /// Takes a queued call out.
     pub fn remove_queued(&mut self, actor: ActorId, task: u64) {
         if let Some(caller) = self.actors.get_mut(&actor) {
@@ -113,15 +217,19 @@ impl Callers {
         }
     }
 
-    /// The node says where the actor is.
-    pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32) {
+    /// The node says where the actor is, and whether a new process took it over that waits for kept calls.
+    pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32, replays: bool) {
         let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
         // It may have gone out of scope here. And this process may have ended it while it started: then no call of
         // ours goes there any more.
-        if let Some(caller) = self.actors.get_mut(&actor)
-            && !matches!(caller.place, ActorPlace::Dead(_))
-        {
-            caller.place = ActorPlace::At { worker, window };
+        let Some(caller) = self.actors.get_mut(&actor) else { return };
+        if matches!(caller.place, ActorPlace::Dead(_)) {
+            return;
+        }
+        caller.place = ActorPlace::At { worker, window };
+        if replays {
+            caller.kept.get_or_insert_default().begin();
+            self.replaying.insert(actor);
         }
     }
 
@@ -131,16 +239,22 @@ impl Callers {
         self.actors[&actor].place = ActorPlace::Dead(failure);
     }
 
-    /// The actor's process is gone and another one is coming. Returns the calls that were in flight, in order; queued
-    /// ones wait for the new process.
-    pub fn on_restarting(&mut self, actor: ActorId) -> Vec<u64> {
-        let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
+    /// The actor's process is gone and another one is coming. Returns the calls that were in flight and whose outcome is
+    /// not known; queued ones wait for the new process.
+    pub fn on_restarting(&mut self, actor: ActorId) -> Interrupted {
+        let Some(caller) = self.actors.get_mut(&actor) else { return Interrupted::default() };
         if !matches!(caller.place, ActorPlace::Dead(_)) {
             caller.place = ActorPlace::Pending;
         }
         let mut calls: Vec<u64> = std::mem::take(&mut caller.in_flight).into_iter().collect();
         calls.sort_unstable();
-        calls
+        let Some(kept) = &mut caller.kept else { return Interrupted { kept: Vec::new(), others: calls } };
+        kept.rewind();
+        self.replaying.swap_remove(&actor);
+        calls.retain(|task| self.ghosts.swap_remove(task).is_none());
+        let numbers = kept.numbers();
+        let (kept, others) = calls.into_iter().partition(|task| numbers.contains(task));
+        Interrupted { kept, others }
     }
 
     /// Puts a call that was in flight back to the front.
@@ -168,11 +282,11 @@ impl Callers {
 
     /// Forgets an actor that has gone out of scope here.
     pub fn forget(&mut self, actor: ActorId) {
-        let idle = self
-            .actors
-            .get(&actor)
-            .is_some_and(|caller| caller.queue.is_empty() && caller.in_flight.is_empty());
-        if idle {
+        let is_idle = self.actors.get(&actor).is_some_and(|caller| {
+            let keeps = caller.kept.as_ref().is_some_and(|kept| kept.len() > 0);
+            caller.queue.is_empty() && caller.in_flight.is_empty() && !keeps
+        });
+        if is_idle {
             self.actors.swap_remove(&actor);
         }
     }
@@ -190,10 +304,31 @@ impl Callers {
             .map(|(actor, caller)| (*actor, &caller.place, caller.queue.len(), caller.in_flight.len()))
     }
 
+    /// Calls to an actor that are kept here.
+    #[must_use]
+    pub fn kept(&self, actor: ActorId) -> usize {
+        let kept = self.actors.get(&actor).and_then(|caller| caller.kept.as_ref());
+        kept.map_or(0, |kept| kept.len())
+    }
+
     /// Calls queued or in flight over all actors.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.actors.values().map(|caller| caller.queue.len() + caller.in_flight.len()).sum()
+    }
+}
+
+impl Caller {
+    /// The actor's process, if it takes another call now.
+    fn room(&self) -> Option<WorkerId> {
+        match self.place {
+            ActorPlace::At { worker, window } if self.in_flight.len() < window => Some(worker),
+            ActorPlace::At { .. } | ActorPlace::Pending | ActorPlace::Dead(_) => None,
+        }
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.is_replaying())
     }
 }
 
@@ -214,7 +349,7 @@ mod tests {
         assert!(callers.meet(actor()));
         (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
         assert_eq!(callers.next_call(actor()), None);
-        callers.on_started(actor(), WorkerId(4), 1);
+        callers.on_started(actor(), WorkerId(4), 1, false);
         let mut order = Vec::new();
         while let Some((task, worker)) = callers.next_call(actor()) {
             assert_eq!(worker, WorkerId(4));
@@ -232,7 +367,7 @@ mod tests {
         let failure = Failure::new(FailureCode::ActorDied, "killed");
         callers.refuse(actor(), failure.clone());
         assert_eq!(callers.enqueue(actor(), 2), Err(failure.clone()));
-        callers.on_started(actor(), WorkerId(4), 1);
+        callers.on_started(actor(), WorkerId(4), 1, false);
         assert_eq!(callers.next_call(actor()), None);
         assert_eq!(callers.on_dead(actor(), failure), [1]);
     }
@@ -241,10 +376,10 @@ mod tests {
     fn news_of_an_actor_that_was_forgotten_enters_nothing() {
         let mut callers = Callers::default();
         callers.meet(actor());
-        callers.on_started(actor(), WorkerId(4), 1);
+        callers.on_started(actor(), WorkerId(4), 1, false);
         callers.forget(actor());
-        callers.on_started(actor(), WorkerId(5), 1);
-        assert!(callers.on_restarting(actor()).is_empty());
+        callers.on_started(actor(), WorkerId(5), 1, false);
+        assert_eq!(callers.on_restarting(actor()), Interrupted::default());
         assert!(callers.on_dead(actor(), Failure::new(FailureCode::ActorDied, "gone")).is_empty());
         assert_eq!(callers.known().count(), 0);
     }
@@ -253,7 +388,7 @@ mod tests {
     fn death_ends_every_call_and_refuses_later_ones() {
         let mut callers = Callers::default();
         callers.meet(actor());
-        callers.on_started(actor(), WorkerId(4), 1);
+        callers.on_started(actor(), WorkerId(4), 1, false);
         (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
         callers.on_pushed(actor());
         let failure = Failure::new(FailureCode::ActorDied, "gone");

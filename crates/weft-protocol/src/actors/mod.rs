@@ -1,5 +1,10 @@
-//! Actors as their callers see them. The instance's side is in [`crate::execution`].
+//! Actors as their callers see them, and what their processes know of checkpoints. How calls are executed is in
+//! [`crate::execution`].
 
 mod caller;
+mod checkpoint;
+mod instance;
 
-pub use caller::{ActorPlace, Callers};
+pub use caller::{ActorPlace, Callers, Interrupted};
+pub use checkpoint::Kept;
+pub use instance::{Instance, Restored, Takeover};

@@ -10,7 +10,8 @@ use weft_wire::{ActorId, WorkerId};
 
 use super::pace::Pace;
 use super::{
-    Actor, ActorPhase, Grant, NodeAction, NodeActions, NodeCore, Placement, Set, WorkerState, actor_died,
+    Actor, ActorPhase, Checkpoints, Grant, NodeAction, NodeActions, NodeCore, Placement, Set, WorkerState,
+    actor_died,
 };
 use crate::time::Instant;
 
@@ -27,6 +28,7 @@ impl NodeCore {
         entry.class = create.class.name.as_str().to_owned();
         entry.restarts = create.restarts.unwrap_or(0);
         entry.detached = create.detached == Some(true);
+        entry.checkpoints = create.constructor.spec.checkpoint_every.map(|_| Checkpoints::default());
         if entry.detached {
             // Its creator may end before its process, or the next one, has read the arguments.
             entry.kept = stored_arguments(&create);
@@ -82,6 +84,7 @@ impl NodeCore {
         self.workers[&worker].state = WorkerState::Actor(id);
         let mut constructor = create.constructor;
         constructor.gpus = gpus;
+        self.restore(id, worker, out);
         out.push(NodeAction::Send(worker, Box::new(create.class.into())));
         out.push(NodeAction::Send(worker, Box::new(constructor.into())));
         self.publish(id, out);
@@ -111,7 +114,8 @@ impl NodeCore {
             ActorPhase::Reserved | ActorPhase::Waiting(_) => {}
             ActorPhase::Placed { worker, .. } => {
                 let worker = *worker;
-                let started = ActorStarted { actor: id, worker, concurrency: actor.concurrency };
+                let replays = (actor.takeovers > 0 && actor.checkpoints.is_some()).then_some(true);
+                let started = ActorStarted { actor: id, worker, concurrency: actor.concurrency, replays };
                 self.introduce(to, worker, out);
                 out.push(NodeAction::Send(to, Box::new(started.into())));
             }
@@ -224,7 +228,7 @@ impl NodeCore {
         actor.pace.ended(actor.is_ready);
         actor.restarts -= i32::from(actor.restarts > 0);
         actor.is_ready = false;
-        actor.has_restarted = true;
+        actor.takeovers += 1;
         // The constructor learns that it is not the first one.
         creation.constructor.spec.retries += 1;
         let phase = std::mem::replace(&mut actor.phase, ActorPhase::Waiting(creation));
@@ -242,6 +246,7 @@ impl NodeCore {
     }
 
     fn bury(&mut self, id: ActorId, failure: Failure, out: &mut NodeActions) {
+        self.drop_checkpoint(id, out);
         if let Some(actor) = self.actors.get_mut(&id) {
             actor.phase = ActorPhase::Dead(failure);
             actor.creation = None;
@@ -318,7 +323,7 @@ impl Actor {
             name: None,
             class: String::new(),
             is_ready: false,
-            has_restarted: false,
+            takeovers: 0,
             ending: None,
             restarts: 0,
             creation: None,
@@ -326,6 +331,7 @@ impl Actor {
             detached: false,
             is_dropped: false,
             pace: Pace::default(),
+            checkpoints: None,
         }
     }
 

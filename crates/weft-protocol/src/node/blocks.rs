@@ -21,10 +21,10 @@ impl NodeCore {
         }
     }
 
-    /// What lies in these blocks is lost; those that nobody holds are passed over.
+    /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
     pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
         let mut lost = offsets.to_vec();
-        lost.retain(|block| self.holders.contains(*block) && self.lost.insert(*block));
+        lost.retain(|block| self.holders.is_held(*block) && self.lost.insert(*block));
         if lost.is_empty() {
             return;
         }

@@ -62,10 +62,10 @@ impl NodeCore {
     fn actor_row(&self, id: ActorId, actor: &Actor) -> ActorRow {
         let (phase, worker, death) = match &actor.phase {
             ActorPhase::Reserved => (0, None, None),
-            ActorPhase::Waiting(_) if actor.has_restarted => (5, None, None),
+            ActorPhase::Waiting(_) if actor.takeovers > 0 => (5, None, None),
             ActorPhase::Waiting(_) => (1, None, None),
             ActorPhase::Placed { worker, .. } if actor.is_ready => (3, Some(*worker), None),
-            ActorPhase::Placed { worker, .. } if actor.has_restarted => (5, Some(*worker), None),
+            ActorPhase::Placed { worker, .. } if actor.takeovers > 0 => (5, Some(*worker), None),
             ActorPhase::Placed { worker, .. } => (2, Some(*worker), None),
             ActorPhase::Dead(failure) => (4, None, Some(failure.message.clone())),
         };
@@ -84,6 +84,8 @@ impl NodeCore {
             death,
             resources,
             detached: Some(actor.detached),
+            restarts: Some(actor.takeovers),
+            checkpoints: actor.checkpoints.as_ref().map(|checkpoints| checkpoints.taken),
         }
     }
 

@@ -3,7 +3,7 @@
 //! A block is held by the process that owns the object in it. When an owner dies, its blocks must not be reused
 //! while another process still has views of them: the node asks every process which ones it reads, and the
 //! readers become holders. The node itself keeps blocks that it will show to processes to come: the arguments of a
-//! detached actor. A block is free when nobody holds it.
+//! detached actor, the states in checkpoints. A block is free when nobody holds it.
 //!
 //! A worker that ends may have told the node of a block it gave away and not the receiver of the value in it. So the
 //! receivers are asked which blocks of a dead giver they do not know, and those are free. The question comes behind
@@ -91,6 +91,14 @@ impl Holders {
     pub fn keep(&mut self, block: u64) {
         if self.blocks.contains_key(&block) {
             *self.kept.entry(block).or_default() += 1;
+        }
+    }
+
+    /// A process holds a block, too: it frees it when it has no view of it any more.
+    pub fn share(&mut self, block: u64, with: WorkerId) {
+        if let Some(holders) = self.blocks.get_mut(&block) {
+            holders.push(with);
+            self.by_holder.entry(with).or_default().insert(block);
         }
     }
 
@@ -214,10 +222,10 @@ impl Holders {
         free
     }
 
-    /// Whether somebody holds this block.
+    /// Whether a process, and not the node, holds this block.
     #[must_use]
-    pub fn contains(&self, block: u64) -> bool {
-        self.blocks.contains_key(&block)
+    pub fn is_held(&self, block: u64) -> bool {
+        self.blocks.contains_key(&block) && !self.kept.contains_key(&block)
     }
 
     /// Blocks held.
@@ -295,6 +303,19 @@ mod tests {
         holders.keep(64);
         assert!(!holders.let_go(64));
         assert!(holders.release(64, OWNER));
+        assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn a_block_of_a_checkpoint_outlives_the_process_that_made_it() {
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        holders.keep(0);
+        assert!(!holders.release(0, OWNER));
+        assert_eq!(holders.on_gone(OWNER, &[]), (None, Vec::new()));
+        holders.share(0, READER);
+        assert!(!holders.let_go(0));
+        assert!(holders.release(0, READER));
         assert!(holders.is_empty());
     }
 

@@ -86,6 +86,8 @@ pub struct Record {
     is_actor: bool,
     /// Its block was given up before the record went.
     is_released: bool,
+    /// Others hold the block, too: it goes back to the node, and is not reused here.
+    is_shared: bool,
 }
 
 /// The table of one process.
@@ -261,8 +263,8 @@ impl Ownership {
             && !record.is_released
         {
             record.is_released = true;
-            let location = *location;
-            self.free_block(object, location, out);
+            let (location, is_shared) = (*location, record.is_shared);
+            self.free_block(location, is_shared, out);
         }
     }
 
@@ -445,7 +447,7 @@ impl Ownership {
         if let Outcome::Stored(location) = outcome
             && object.owner() == self.me
         {
-            self.free_block(object, *location, out);
+            self.free_block(*location, false, out);
         }
     }
 
@@ -500,10 +502,19 @@ impl Ownership {
             .collect()
     }
 
+    /// Enters a value that came with its block: this process is one of those who hold it.
+    pub fn adopt(&mut self, object: ObjectId, outcome: Outcome) {
+        let slot = Arc::new(Slot::with_outcome(outcome));
+        slot.register();
+        let record = Record { is_shared: true, ..Record::new(slot, Origin::Owned(Vec::new())) };
+        self.records.insert(object, record);
+    }
+
     /// The block of an orphaned object became ours, as far as nobody else reads it: it is given up when the record goes.
     pub fn inherit(&mut self, object: ObjectId) {
         if let Some(record) = self.records.get_mut(&object) {
             record.origin = Origin::Owned(Vec::new());
+            record.is_shared = true;
             if let Some(Outcome::Stored(location)) = record.slot.outcome() {
                 self.given_blocks.insert(location.offset);
             }
@@ -556,7 +567,7 @@ impl Ownership {
                 if let Some(Outcome::Stored(location)) = record.slot.outcome()
                     && !record.is_released
                 {
-                    self.free_block(object, *location, out);
+                    self.free_block(*location, record.is_shared, out);
                 }
             }
             Origin::Borrowed { received, .. } => {
@@ -573,7 +584,7 @@ impl Ownership {
             }
         }
         if let Some(blocks) = self.stale.swap_remove(&object) {
-            blocks.into_iter().for_each(|location| self.free_block(object, location, out));
+            blocks.into_iter().for_each(|location| self.free_block(location, record.is_shared, out));
         }
         for inner in &record.contained {
             self.end_use(*inner, out);
@@ -581,10 +592,10 @@ impl Ownership {
     }
 
     /// A block is not needed any more. It is not for reuse here if it is lost, because somebody may still believe in it,
-    /// or inherited, perhaps by others, too: the node knows when the last of them is done.
-    fn free_block(&mut self, object: ObjectId, location: Location, out: &mut Actions) {
+    /// or if others hold it, too: the node knows when the last of them is done.
+    fn free_block(&mut self, location: Location, is_shared: bool, out: &mut Actions) {
         self.given_blocks.swap_remove(&location.offset);
-        if self.lost.contains(&location.offset) || object.owner() != self.me {
+        if is_shared || self.lost.contains(&location.offset) {
             send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
         } else {
             out.push(Action::FreeBlock(location));
@@ -606,6 +617,7 @@ impl Record {
             waiting: None,
             is_actor: false,
             is_released: false,
+            is_shared: false,
         }
     }
 

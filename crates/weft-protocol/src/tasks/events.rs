@@ -294,6 +294,7 @@ mod tests {
             nanos: 40,
             retry: false,
             timing: Some(Timing { started: 150, deserialise: 8, store: 4 }),
+            not_run: None,
         }
     }
 

@@ -8,6 +8,9 @@ use crate::tasks::Ran;
 
 impl WorkerCore {
     pub(super) fn on_push(&mut self, from: Peer, push: Push, out: &mut Actions) {
+        if let Some(every) = push.spec.checkpoint_every {
+            self.instance.begin(push.spec.task, every);
+        }
         let incoming = self.meet_arguments(from, push, out);
         let missing = incoming.missing();
         if !missing.is_empty() {
@@ -78,6 +81,9 @@ impl WorkerCore {
         let end = ran.timing.map_or(0, |timing| timing.started + ran.nanos + timing.store);
         self.now.0 = self.now.0.max(end);
         let Some(running) = self.execution.on_finished(task) else { return };
+        if running.kept {
+            self.instance.on_executed(task);
+        }
         self.answer(task, running, returns, ran, retry, out);
     }
 
@@ -99,7 +105,8 @@ impl WorkerCore {
         }
         let held = self.end_arguments(running.uses, out);
         let Ran { nanos, timing } = ran;
-        send(out, running.from, Reply { task, returns, held, nanos, retry, timing });
+        let not_run = running.not_run.then_some(true);
+        send(out, running.from, Reply { task, returns, held, nanos, retry, timing, not_run });
     }
 
     /// A value leaves for its owner: with the references inside it and its block.
@@ -194,6 +201,8 @@ impl WorkerCore {
                     uses: incoming.uses(),
                     cancelled: true,
                     group: 0,
+                    kept: false,
+                    not_run: true,
                     since: self.now,
                 };
                 let failure = Outcome::Failed(Box::new(cancelled_failure(task)));

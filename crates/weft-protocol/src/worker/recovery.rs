@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use weft_wire::message::{Failure, FailureCode, Outcome, Reply, Return, SubscribeActor, TaskKind, TaskSpec};
+use weft_wire::message::{Failure, FailureCode, Outcome, Return, SubscribeActor, TaskKind, TaskSpec};
 use weft_wire::{ObjectId, TaskId};
 
 use super::{Actions, Incoming, Peer, Pending, Running, State, WorkerCore, hex, send, uses};
@@ -44,7 +44,8 @@ impl WorkerCore {
         let objects = || (0..spec.returns).map(|index| spec.task.object(index));
         let made = match spec.kind {
             _ if spec.stream.is_some() => Made::Item,
-            TaskKind::Method(_) if spec.retries == 0 => Made::Call,
+            // A repeated call would change the state that its checkpoints restore.
+            TaskKind::Method(_) if spec.retries == 0 || spec.kept == Some(true) => Made::Call,
             _ if pending.retries == 0 => Made::Spent,
             TaskKind::Method(_) | TaskKind::Task(_) | TaskKind::Creation => Made::Itself,
         };
@@ -273,17 +274,11 @@ impl WorkerCore {
             return self.on_constructed(spec.task, Some(failure.clone()), out);
         }
         let (task, uses) = (spec.task, incoming.uses());
-        let running = Running { from: incoming.from, uses, cancelled: false, group: 0, since: self.now };
+        let (from, since) = (incoming.from, self.now);
+        let running = Running { from, uses, cancelled: false, group: 0, kept: false, not_run: true, since };
         let outcome = Outcome::Failed(Box::new(failure.clone()));
         let returns = vec![Return { outcome, contained: Vec::new() }];
         self.answer(task, running, returns, Ran::default(), false, out);
-    }
-
-    /// A reply that nobody waits for: what it brings is let go.
-    pub(super) fn discard_reply(&mut self, reply: &Reply, out: &mut Actions) {
-        for (index, value) in (0..).zip(&reply.returns) {
-            self.ownership.discard(reply.task.object(index), &value.outcome, &value.contained, out);
-        }
     }
 
     /// A value that somebody else counts on is wanted: have it computed if it went with its last use.

@@ -139,6 +139,7 @@ impl crate::actors::Callers {
             },
             queued: queued as u64,
             in_flight: in_flight as u64,
+            kept: Some(self.kept(actor) as u64).filter(|kept| *kept > 0),
         };
         self.known().take(rows).map(row).collect()
     }
@@ -244,7 +245,7 @@ mod tests {
         tell(
             &mut core,
             Peer::Worker(WORKER),
-            Reply { task, returns, held: vec![], nanos: 20, retry: false, timing },
+            Reply { task, returns, held: vec![], nanos: 20, retry: false, timing, not_run: None },
             200,
         );
         let report = ask(&core, about::TASKS | about::EVENTS);

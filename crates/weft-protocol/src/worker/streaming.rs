@@ -201,8 +201,15 @@ mod tests {
         assert!(!core.take_item(task, index, &mut out));
         assert!(slot.release());
         core.on_handles_dropped(&[task.object(index)], &mut out);
-        let reply =
-            Reply { task, returns: vec![value()], held: Vec::new(), nanos: 1, retry: false, timing: None };
+        let reply = Reply {
+            task,
+            returns: vec![value()],
+            held: Vec::new(),
+            nanos: 1,
+            retry: false,
+            timing: None,
+            not_run: None,
+        };
         core.on_message(Peer::Worker(WORKER), reply.into(), Instant(0), &mut out);
         assert!(core.ownership().is_empty(), "{:?}", core.ownership());
         assert_eq!(core.open_streams(), 0);

@@ -65,13 +65,15 @@ impl LocalNode {
                 }
                 let (actor, concurrency) = (create.actor, create.constructor.spec.concurrency);
                 self.actors.insert(actor, concurrency);
-                let started = ActorStarted { actor, worker: self.me, concurrency };
+                let started = ActorStarted { actor, worker: self.me, concurrency, replays: None };
                 vec![create.class.into(), create.constructor.into(), started.into()]
             }
             Message::SubscribeActor(subscribe) => {
                 let actor = subscribe.actor;
                 vec![match self.actors.get(&actor) {
-                    Some(&concurrency) => ActorStarted { actor, worker: self.me, concurrency }.into(),
+                    Some(&concurrency) => {
+                        ActorStarted { actor, worker: self.me, concurrency, replays: None }.into()
+                    }
                     None => dead(actor, "the actor is gone: its last handle was dropped before"),
                 }]
             }

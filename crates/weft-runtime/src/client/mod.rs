@@ -488,10 +488,12 @@ impl Client {
         }
     }
 
-    /// Sends everything that waits to be sent, for at most `nanos`. Must be called without the GIL.
-    pub fn flush_all(&self, nanos: u64) {
+    /// Sends everything that waits to be sent, for at most `nanos`. True if all of it has left. Must be called without
+    /// the GIL.
+    pub fn flush_all(&self, nanos: u64) -> bool {
         self.flush_now();
-        self.wait_until(|| self.shared.lock().outbox.is_empty(), Some(now().plus(nanos)), false);
+        let has_left = || self.shared.lock().outbox.is_empty();
+        self.wait_until(has_left, Some(now().plus(nanos)), false) == Waited::Done
     }
 
     /// A handle was dropped; `slot` says whether anyone must hear of it.

@@ -39,6 +39,10 @@ pub struct ActorStarted {
     pub worker: WorkerId,
     #[n(2)]
     pub concurrency: u32,
+    /// A new process has taken over an actor with checkpoints: the receiver makes the calls again that the restored
+    /// checkpoint does not cover, as [`super::Replayed`] says.
+    #[n(3)]
+    pub replays: Option<bool>,
 }
 
 /// The actor's process is gone and another one is coming.

@@ -4,6 +4,7 @@
 //! is decided here about who may send what (the protocol refuses what it does not expect).
 
 mod actor;
+mod checkpoint;
 mod control;
 mod lease;
 mod object;
@@ -15,6 +16,7 @@ pub use actor::{
     ActorDead, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, CreateActor, ExitActor, KillActor,
     SubscribeActor,
 };
+pub use checkpoint::{Checkpoint, Checkpointed, KeepObjects, Replayed, Restore};
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
 pub use lease::{Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked};
 pub use object::{
@@ -88,6 +90,7 @@ messages! {
     55 ActorOutOfScope, 56 ActorReady, 57 ExitActor, 58 ActorRestarting,
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
     70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
+    80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
 }
 
 /// Kind of [`Push`], for writers that encode a [`PushRef`] in place.

@@ -240,6 +240,9 @@ pub struct KnownActorRow {
     pub queued: u64,
     #[n(3)]
     pub in_flight: u64,
+    /// Calls kept until a checkpoint covers them.
+    #[n(20)]
+    pub kept: Option<u64>,
 }
 
 /// A resource shape and the tasks of it.
@@ -394,6 +397,12 @@ pub struct ActorRow {
     /// It does not end with its owner.
     #[n(9)]
     pub detached: Option<bool>,
+    /// Processes that took over so far.
+    #[n(20)]
+    pub restarts: Option<u32>,
+    /// Checkpoints taken so far, of an actor that takes them.
+    #[n(21)]
+    pub checkpoints: Option<u64>,
 }
 
 /// Leases that a process waits for.

@@ -72,6 +72,13 @@ pub struct TaskSpec {
     /// Where the call was made, if that is recorded: for errors.
     #[n(16)]
     pub site: Option<Name>,
+    /// Of a call to an actor with checkpoints: whether its effects are part of the actor's state. Then its caller keeps
+    /// it until a checkpoint covers it.
+    #[n(20)]
+    pub kept: Option<bool>,
+    /// Of a creation: calls between two checkpoints.
+    #[n(21)]
+    pub checkpoint_every: Option<u32>,
 }
 
 impl TaskSpec {
@@ -97,6 +104,8 @@ impl TaskSpec {
             groups: None,
             unordered: None,
             site: None,
+            kept: None,
+            checkpoint_every: None,
         }
     }
 }
@@ -297,6 +306,9 @@ pub struct Reply {
     /// When and how long it ran, if that was measured.
     #[n(5)]
     pub timing: Option<Timing>,
+    /// It was cancelled before it began: nothing of it was executed.
+    #[n(8)]
+    pub not_run: Option<bool>,
 }
 
 /// A streaming task has yielded. Items of one execution come in order, before the reply.

@@ -57,6 +57,7 @@ fn messages_round_trip() {
             nanos: 5,
             retry: false,
             timing: Some(Timing { started: 1 << 40, deserialise: 0, store: 7 }),
+            not_run: Some(true),
         }
         .into(),
     );
@@ -64,7 +65,11 @@ fn messages_round_trip() {
     round_trip(Push { spec: streaming, dependencies: vec![], gpus: vec![] }.into());
     let value =
         Return { outcome: Outcome::Inline(Blob::from(&b"item"[..])), contained: vec![task.object(3)] };
-    round_trip(Item { task, index: 7, value }.into());
+    round_trip(Item { task, index: 7, value: value.clone() }.into());
+    round_trip(Checkpoint { actor: task, state: value.clone(), calls: vec![task] }.into());
+    round_trip(Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)] }.into());
+    let kept = TaskSpec { kept: Some(true), checkpoint_every: Some(500), ..spec() };
+    round_trip(Push { spec: kept, dependencies: vec![], gpus: vec![] }.into());
     round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
     round_trip(Blocked {}.into());
     round_trip(
@@ -103,6 +108,7 @@ fn the_encoding_stays_what_it_is() {
         nanos: 5,
         retry: false,
         timing: None,
+        not_run: None,
     };
     let golden: [(Message, &str); 4] = [
         (

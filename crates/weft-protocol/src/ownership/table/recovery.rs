@@ -152,7 +152,7 @@ impl Ownership {
         }
         self.lose(object, out);
         for location in self.stale.swap_remove(&object).unwrap_or_default() {
-            self.free_block(object, location, out);
+            self.free_block(location, false, out);
         }
         if !can_return {
             let record = self.records.get_mut(&object).expect("a lost object stays while lineage counts it");

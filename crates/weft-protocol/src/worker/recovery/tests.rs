@@ -2,7 +2,7 @@
 
 use weft_wire::message::{
     AddBorrow, BlocksLost, CancelTask, Define, Dependency, Fetch, ForgetLost, FreeBlocks, Location, Message,
-    Push, Returned, StillRead, Value,
+    Push, Reply, Returned, StillRead, Value,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
 
@@ -66,7 +66,8 @@ impl Owner {
     fn finish(&mut self, number: u64, offset: u64) -> Actions {
         let returns = vec![Return { outcome: stored(offset), contained: Vec::new() }];
         let (held, task) = (Vec::new(), task(number));
-        let reply = Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None };
+        let reply =
+            Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None, not_run: None };
         self.say(Peer::Worker(WORKER), reply)
     }
 
@@ -230,7 +231,10 @@ fn a_cancelled_recovery_ends_in_a_cancellation() {
     let failure = Failure::new(FailureCode::Cancelled, "cancelled");
     let returns = vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: Vec::new() }];
     let (held, task) = (Vec::new(), task(1));
-    owner.say(Peer::Worker(WORKER), Reply { task, returns, held, nanos: 1, retry: false, timing: None });
+    owner.say(
+        Peer::Worker(WORKER),
+        Reply { task, returns, held, nanos: 1, retry: false, timing: None, not_run: None },
+    );
     assert_eq!(code_in(&slot), Some(FailureCode::Cancelled));
     assert_eq!(owner.core.pending_tasks(), 0);
 }

@@ -1,0 +1,66 @@
+//! Checkpoints of actors (Ray, section 5.1): the state of one, what it covers, and how a new process takes over.
+
+use minicbor::{Decode, Encode};
+
+use super::Return;
+use crate::{ActorId, ObjectId, TaskId, WorkerId};
+
+/// An actor's process to the node: its state after these calls. Their replies have left before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Checkpoint {
+    #[n(0)]
+    pub actor: ActorId,
+    /// What `__weft_checkpoint__` returned, with the references inside.
+    #[n(1)]
+    pub state: Return,
+    /// Calls executed since the checkpoint before, in the order of execution.
+    #[n(2)]
+    pub calls: Vec<TaskId>,
+}
+
+/// Node to a caller and to the actor's process: the checkpoint stands, and the receiver's calls with these numbers are
+/// in it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Checkpointed {
+    #[n(0)]
+    pub actor: ActorId,
+    #[n(1)]
+    pub calls: Vec<u64>,
+}
+
+/// Node to the process that takes an actor over, before the constructor.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Restore {
+    #[n(0)]
+    pub actor: ActorId,
+    /// The last checkpoint; `None` if there was none. The receiver borrows the references inside.
+    #[n(1)]
+    pub state: Option<Return>,
+    /// Who makes calls again before others are executed.
+    #[n(2)]
+    pub callers: Vec<WorkerId>,
+}
+
+/// A caller to the process that took an actor over: calls from here on are new, or were not answered by the process
+/// before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Replayed {
+    #[n(0)]
+    pub actor: ActorId,
+}
+
+/// Node to an owner: references inside a checkpoint. As long as it stands, they keep their objects.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct KeepObjects {
+    /// References of a checkpoint that stands from now on.
+    #[n(0)]
+    pub begin: Vec<ObjectId>,
+    /// References of one that does not stand any more.
+    #[n(1)]
+    pub end: Vec<ObjectId>,
+}
