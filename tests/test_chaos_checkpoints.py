@@ -55,7 +55,7 @@ def test_every_call_counts_once_whatever_dies(session, every):
                 assert [entry for entry in seen if entry[0] == name] == entries[: n + 1]
         return weft.get(results)
 
-    log = RemoteLog.options(checkpoint_every=every).remote()
+    log = RemoteLog.options(checkpoint_every=every, max_task_retries=-1).remote()
     tasks = [caller.remote(log, name, 150) for name in ("a", "b")]
     thread = threading.Thread(target=killer, args=(log, 12))
     thread.start()

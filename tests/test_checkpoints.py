@@ -13,7 +13,7 @@ from checkpointed import Box, Log, RemoteBox, RemoteLog, kill, row_of
 from support import WAIT, poll
 
 import weft
-from weft.exceptions import ActorDiedError, OwnerDiedError, TaskCancelledError
+from weft.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError, TaskCancelledError
 from weft.util import state
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -132,6 +132,16 @@ def test_restarts_run_out(tmp_path):
     kill(log)
     with pytest.raises(ActorDiedError):
         weft.get(log.add.remote(2), timeout=WAIT)
+
+
+def test_a_call_that_ends_every_process_is_given_up():
+    log = RemoteLog.remote()
+    refs = [log.add.remote(0), log.__ray_call__.remote(lambda actor: os.kill(os.getpid(), signal.SIGKILL))]
+    refs.append(log.add.remote(1))
+    with pytest.raises(ActorUnavailableError, match="max_task_retries=3"):
+        weft.get(refs[1], timeout=WAIT)
+    assert weft.get([refs[0], refs[2]], timeout=WAIT) == [1, 2]
+    assert row_of(log).restarts == 4
 
 
 def test_a_detached_actor_comes_back_after_its_creator():

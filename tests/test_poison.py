@@ -118,3 +118,27 @@ def test_an_actor_whose_constructor_kills_it(tmp_path):
     weft.kill(actor)
     with pytest.raises(weft.exceptions.ActorDiedError):
         weft.get(actor.ping.remote(), timeout=WAIT)
+
+
+def test_a_call_that_kills_its_actor_until_it_is_cancelled(tmp_path):
+    """Calls behind it wait; when it is gone they have their turn."""
+    mark = tmp_path / "mark"
+
+    @weft.remote(max_restarts=-1, max_task_retries=-1)
+    class Mortal:
+        def die(self):
+            with mark.open("a") as file:
+                file.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def ping(self):
+            return "alive"
+
+    actor = Mortal.remote()
+    poisoned, behind = actor.die.remote(), [actor.ping.remote() for _ in range(5)]
+    poll("it is tried again", lambda: attempts(mark) >= 25)
+    assert run_beside(0.2) > 0
+    weft.cancel(poisoned)
+    with pytest.raises(TaskCancelledError):
+        weft.get(poisoned, timeout=WAIT)
+    assert weft.get(behind, timeout=WAIT) == ["alive"] * 5

@@ -42,6 +42,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS_ATTRIBUTE = "__weft_method_options__"
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
+# How often the call is made again during which the process of an actor with checkpoints ended. The others always are.
+_KEPT_CALL_RETRIES = 3
 # Options of an actor that decide how its methods are called.
 _CALL_OPTIONS = (
     "max_task_retries",
@@ -328,15 +330,18 @@ class ActorMethod:
         own = info.methods[name]
         merged = own.options | options
         returns, stream = returns_of(merged, own.is_generator)
+        every = info.options.get("checkpoint_every")
         retries = merged.get("max_task_retries")
         if retries is None:
-            retries = info.options.get("max_task_retries") or 0
+            retries = info.options.get("max_task_retries")
+        if retries is None:
+            retries = _KEPT_CALL_RETRIES if every else 0
         group = group_index(info, merged.get("concurrency_group"), name)
         retry = merged.get("retry_exceptions") or False
         retry_on = _weft.Exported(None, name, retry) if isinstance(retry, tuple) else None
         is_unordered = bool(info.options.get("allow_out_of_order_execution"))
         is_kept = None
-        if info.options.get("checkpoint_every"):
+        if every:
             is_kept = not merged.get("read_only", False)
             check_call(info.class_name, name, stream is not None, bool(retry), is_kept)
         self._parts = (ref, name, info, options)

@@ -281,7 +281,7 @@ impl NodeCore {
             out.push(NodeAction::Send(*other, Box::new(gone.clone().into())));
         }
         if let Some((WorkerState::Actor(actor), blocked)) = state {
-            self.on_actor_process_gone(actor, blocked, reason, out);
+            self.on_actor_process_gone(actor, blocked, &gone, out);
         }
         self.end_actors_of(client, out);
         self.end_lookups_of(client, out);

@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_wire::message::{
-    ActorReady, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure, FailureCode, KillActor,
-    LeaseGranted, Message, Outcome, Push, Reply, Return, Returned, StillRead, SubscribeActor, TaskKind,
-    TaskSpec, WorkerGone,
+    ActorReady, ActorRestarting, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure,
+    FailureCode, KillActor, LeaseGranted, Message, Outcome, Push, Reply, Return, Returned, StillRead,
+    SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -466,7 +466,7 @@ impl WorkerCore {
                 self.dispatch_actor(started.actor, out);
             }
             (Message::ActorRestarting(restarting), Peer::Node) => {
-                self.on_actor_restarting(restarting.actor, &restarting.reason, out);
+                self.on_actor_restarting(&restarting, out);
             }
             (Message::ActorDead(dead), Peer::Node) => {
                 self.on_actor_dead(dead.actor, dead.failure, out);
@@ -684,9 +684,11 @@ impl WorkerCore {
 
     /// Calls in flight may have been executed: they are made again within their retries, in their order. Those of an
     /// actor with checkpoints are made again anyway.
-    fn on_actor_restarting(&mut self, actor: ActorId, reason: &str, out: &mut Actions) {
+    fn on_actor_restarting(&mut self, restarting: &ActorRestarting, out: &mut Actions) {
+        let ActorRestarting { actor, reason, .. } = restarting;
+        let actor = *actor;
         let interrupted = self.callers.on_restarting(actor);
-        self.repeat_kept(actor, &interrupted.kept, out);
+        self.repeat_kept(restarting, &interrupted.kept, out);
         for number in interrupted.others.into_iter().rev() {
             let Some(pending) = self.pendings.get_mut(number) else { continue };
             let task = pending.spec.task;

@@ -19,7 +19,7 @@ fn run(plan: Plan, seeds: std::ops::Range<u64>) -> world::Seen {
 
 #[test]
 fn without_failures_every_call_is_executed_once() {
-    let plan = Plan { calls: 60, every: 7, kill_one_in: 0, cancel_one_in: 0 };
+    let plan = Plan { calls: 60, every: 7, kill_one_in: 0, cancel_one_in: 0, retries: -1 };
     let seen = run(plan, 0..20);
     assert_eq!((seen.kills, seen.replayed), (0, 0));
     assert!(seen.checkpoints > 0);
@@ -27,7 +27,7 @@ fn without_failures_every_call_is_executed_once() {
 
 #[test]
 fn the_state_survives_failures_at_any_step() {
-    let plan = Plan { calls: 60, every: 5, kill_one_in: 150, cancel_one_in: 0 };
+    let plan = Plan { calls: 60, every: 5, kill_one_in: 150, cancel_one_in: 0, retries: -1 };
     let seen = run(plan, 0..150);
     assert!(seen.kills > 100 && seen.replayed > 100 && seen.restored > 50, "{seen:?}");
     assert!(seen.killed_before_sending > 5, "a checkpoint was ready when its process died: {seen:?}");
@@ -35,19 +35,26 @@ fn the_state_survives_failures_at_any_step() {
 
 #[test]
 fn the_state_survives_failures_in_quick_succession() {
-    let plan = Plan { calls: 40, every: 3, kill_one_in: 40, cancel_one_in: 0 };
+    let plan = Plan { calls: 40, every: 3, kill_one_in: 40, cancel_one_in: 0, retries: -1 };
     assert!(run(plan, 0..100).killed_in_replay > 20);
 }
 
 #[test]
 fn an_actor_without_a_checkpoint_yet_begins_anew_and_every_call_comes_again() {
-    let plan = Plan { calls: 50, every: 1000, kill_one_in: 200, cancel_one_in: 0 };
+    let plan = Plan { calls: 50, every: 1000, kill_one_in: 200, cancel_one_in: 0, retries: -1 };
     let seen = run(plan, 0..50);
     assert!(seen.checkpoints == 0 && seen.replayed > 100, "{seen:?}");
 }
 
 #[test]
 fn cancelled_calls_are_executed_once_or_not_at_all() {
-    let plan = Plan { calls: 60, every: 5, kill_one_in: 150, cancel_one_in: 15 };
+    let plan = Plan { calls: 60, every: 5, kill_one_in: 150, cancel_one_in: 15, retries: -1 };
     assert!(run(plan, 0..150).cancelled > 50);
+}
+
+#[test]
+fn a_call_that_is_given_up_is_in_no_state() {
+    let plan = Plan { calls: 60, every: 5, kill_one_in: 150, cancel_one_in: 0, retries: 0 };
+    let seen = run(plan, 0..150);
+    assert!(seen.given_up > 20, "{seen:?}");
 }

@@ -4,7 +4,7 @@
 use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, ExitActor, Failure, Infeasible,
-    Outcome,
+    Outcome, WorkerGone,
 };
 use weft_wire::{ActorId, WorkerId};
 
@@ -198,12 +198,13 @@ impl NodeCore {
         &mut self,
         id: ActorId,
         blocked: bool,
-        reason: &str,
+        gone: &WorkerGone,
         out: &mut NodeActions,
     ) {
+        let reason = &gone.reason;
         let Some(actor) = self.actors.get_mut(&id) else { return };
         if actor.ending.is_none() && actor.restarts != 0 {
-            return self.restart(id, blocked, reason, out);
+            return self.restart(id, blocked, gone, out);
         }
         let title = actor.title();
         let failure = actor.ending.take().unwrap_or_else(|| {
@@ -222,7 +223,7 @@ impl NodeCore {
     }
 
     /// A new process takes over: it is placed like a new actor, under the same id and name.
-    fn restart(&mut self, id: ActorId, blocked: bool, reason: &str, out: &mut NodeActions) {
+    fn restart(&mut self, id: ActorId, blocked: bool, gone: &WorkerGone, out: &mut NodeActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let mut creation = actor.creation.take().expect("kept while there are restarts");
         actor.pace.ended(actor.is_ready);
@@ -239,7 +240,8 @@ impl NodeCore {
             self.resources.release(&grant);
         }
         self.waiting_actors.push_back(id);
-        let restarting = ActorRestarting { actor: id, reason: reason.to_owned() };
+        let WorkerGone { reason, last_started, .. } = gone.clone();
+        let restarting = ActorRestarting { actor: id, reason, last_started };
         for subscriber in self.actors[&id].subscribers.clone() {
             out.push(NodeAction::Send(subscriber, Box::new(restarting.clone().into())));
         }

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use weft_wire::message::{Checkpointed, KeepObjects, Replayed, Reply, TaskSpec};
+use weft_wire::message::{ActorRestarting, Checkpointed, KeepObjects, Replayed, Reply, TaskSpec};
 use weft_wire::{ActorId, ObjectId};
 
-use super::{Actions, Peer, State, WorkerCore, cancelled_failure, send};
+use super::{Actions, Peer, State, WorkerCore, cancelled_failure, restarting_failure, send};
 
 impl WorkerCore {
     /// A call is pushed for the first time.
@@ -44,17 +44,25 @@ impl WorkerCore {
     }
 
     /// Kept calls were in flight when the actor's process ended. They have not been answered, so no checkpoint has them.
-    pub(super) fn repeat_kept(&mut self, actor: ActorId, calls: &[u64], out: &mut Actions) {
+    /// The one that ran then may be what ended the process: it is made again within its retries only.
+    pub(super) fn repeat_kept(&mut self, restarting: &ActorRestarting, calls: &[u64], out: &mut Actions) {
+        let ActorRestarting { actor, reason, last_started } = restarting;
         for number in calls {
             let Some(pending) = self.pendings.get_mut(*number) else { continue };
-            if pending.cancelled {
-                let failure = cancelled_failure(pending.spec.task);
-                self.forget_call(actor, *number, out);
-                self.fail(*number, &failure, out);
+            let has_run = *last_started == Some(pending.spec.task);
+            let failure = if pending.cancelled {
+                Some(cancelled_failure(pending.spec.task))
             } else {
-                pending.state = State::Queued;
-                pending.repeat(self.now);
+                (has_run && pending.retries == 0).then(|| restarting_failure(&pending.spec, reason))
+            };
+            if let Some(failure) = failure {
+                self.forget_call(*actor, *number, out);
+                self.fail(*number, &failure, out);
+                continue;
             }
+            pending.retries -= i32::from(has_run && pending.retries > 0);
+            pending.state = State::Queued;
+            pending.repeat(self.now);
         }
     }
 

@@ -13,7 +13,8 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
-    Connect, Define, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind, TaskSpec,
+    Connect, Define, Failure, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind,
+    TaskSpec,
 };
 use weft_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -28,6 +29,8 @@ pub struct Plan {
     pub every: u32,
     pub kill_one_in: u64,
     pub cancel_one_in: u64,
+    /// Of each call, for the case that its process ends while it runs.
+    pub retries: i32,
 }
 
 /// What happened, to be sure that a plan reaches what it is for.
@@ -38,6 +41,7 @@ pub struct Seen {
     pub restored: usize,
     pub replayed: usize,
     pub cancelled: usize,
+    pub given_up: usize,
     pub killed_before_sending: usize,
     pub killed_in_replay: usize,
 }
@@ -49,6 +53,7 @@ impl Seen {
         self.restored += other.restored;
         self.replayed += other.replayed;
         self.cancelled += other.cancelled;
+        self.given_up += other.given_up;
         self.killed_before_sending += other.killed_before_sending;
         self.killed_in_replay += other.killed_in_replay;
     }
@@ -67,6 +72,7 @@ struct Instance {
     log: Vec<TaskId>,
     held: Vec<(ObjectId, Arc<Slot>)>,
     running: Option<Incoming>,
+    last_started: Option<TaskId>,
     is_constructed: bool,
     is_due: bool,
 }
@@ -88,8 +94,8 @@ pub struct World {
     processes: BTreeMap<WorkerId, Process>,
     channels: BTreeMap<(Option<WorkerId>, Option<WorkerId>), VecDeque<Message>>,
     starting: Vec<WorkerId>,
-    /// Processes that have died without the node knowing.
-    dying: BTreeSet<WorkerId>,
+    /// Processes that have died without the node knowing, and what they began last.
+    dying: BTreeMap<WorkerId, Option<TaskId>>,
     dead: BTreeSet<WorkerId>,
     callers: [WorkerId; 2],
     actor: ActorId,
@@ -119,7 +125,7 @@ impl World {
             processes,
             channels: BTreeMap::new(),
             starting: Vec::new(),
-            dying: BTreeSet::new(),
+            dying: BTreeMap::new(),
             dead: BTreeSet::new(),
             callers,
             actor: TaskId { owner: callers[0], number: 1 },
@@ -225,6 +231,7 @@ impl World {
         let task = TaskId { owner: caller, number };
         let mut spec = TaskSpec {
             kept: Some(!is_read),
+            retries: self.plan.retries,
             ..TaskSpec::new(
                 task,
                 TaskKind::Method(self.actor),
@@ -283,8 +290,10 @@ impl World {
         match process.actor.running.take() {
             Some(incoming) => self.end_call(who, &incoming),
             None => {
-                let next = self.with_core(who, |core, _| core.next_execution());
-                self.processes.get_mut(&who).expect("lives").actor.running = next;
+                let Some(next) = self.with_core(who, |core, _| core.next_execution()) else { return };
+                let actor = &mut self.processes.get_mut(&who).expect("lives").actor;
+                actor.last_started = Some(next.push.spec.task);
+                actor.running = Some(next);
             }
         }
     }
@@ -513,13 +522,15 @@ impl World {
     }
 
     fn die(&mut self, who: WorkerId) {
-        if self.processes.remove(&who).is_some() {
-            self.dying.insert(who);
+        if let Some(process) = self.processes.remove(&who) {
+            self.dying.insert(who, process.actor.last_started);
         }
     }
 
     fn notice_a_death(&mut self) {
-        let Some(who) = self.dying.first().copied() else { return };
+        let Some((who, last_started)) = self.dying.first_key_value().map(|(who, last)| (*who, *last)) else {
+            return;
+        };
         while let Some(message) = self.channels.get_mut(&(Some(who), None)).and_then(VecDeque::pop_front) {
             self.with_node(|node, now, out| {
                 node.on_message(who, message, now, out);
@@ -527,7 +538,7 @@ impl World {
         }
         self.dying.remove(&who);
         self.dead.insert(who);
-        self.with_node(|node, _, out| node.on_gone(who, "was killed", None, out));
+        self.with_node(|node, _, out| node.on_gone(who, "was killed", last_started, out));
     }
 
     // --- the oracle ---
@@ -542,14 +553,17 @@ impl World {
                 let times = log.iter().filter(|task| **task == call.task).count();
                 let outcome = call.slot.outcome().expect("finished");
                 if let Outcome::Failed(failure) = outcome {
-                    assert!(call.is_cancelled && failure.code == FailureCode::Cancelled, "{failure:?}");
-                    assert!(times <= 1, "I8: {:?} is in the state {times} times", call.task);
-                    self.seen.cancelled += 1;
+                    let is_given_up = failure.code == FailureCode::ActorUnavailable;
+                    assert!(self.may_fail(call, failure), "{failure:?}");
+                    assert!(times <= usize::from(!is_given_up), "I8: {:?} is there {times} times", call.task);
+                    self.seen.given_up += usize::from(is_given_up);
+                    self.seen.cancelled += usize::from(!is_given_up);
                 } else {
                     assert_eq!(times, 1, "I8: {:?} is in the state once", call.task);
                 }
                 expected.extend((times == 1).then_some(call.task));
-                if self.plan.cancel_one_in == 0 {
+                if matches!(outcome, Outcome::Inline(_) | Outcome::Stored(_)) && self.plan.cancel_one_in == 0
+                {
                     assert_eq!(self.read(outcome), [u8::try_from(expected.len()).expect("few")], "I2");
                 }
             }
@@ -562,11 +576,19 @@ impl World {
         }
     }
 
+    fn may_fail(&self, call: &Call, failure: &Failure) -> bool {
+        match failure.code {
+            FailureCode::Cancelled => call.is_cancelled,
+            FailureCode::ActorUnavailable => self.plan.retries >= 0,
+            _ => false,
+        }
+    }
+
     fn check_reads(&self) {
         for call in self.calls.iter().filter(|call| call.is_read) {
             let outcome = call.slot.outcome().expect("finished");
-            if matches!(outcome, Outcome::Failed(_)) {
-                assert!(call.is_cancelled, "{outcome:?}");
+            if let Outcome::Failed(failure) = outcome {
+                assert!(self.may_fail(call, failure), "{failure:?}");
                 continue;
             }
             let seen: BTreeSet<TaskId> = self.read(outcome).chunks(16).map(from_bytes).collect();

@@ -3,7 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use super::{Define, Failure, Push};
-use crate::{ActorId, ResourceSet, WorkerId};
+use crate::{ActorId, ResourceSet, TaskId, WorkerId};
 
 /// Asks the node for an actor.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -54,6 +54,9 @@ pub struct ActorRestarting {
     /// For people: what happened to the process.
     #[n(1)]
     pub reason: String,
+    /// The call that it began last.
+    #[n(2)]
+    pub last_started: Option<TaskId>,
 }
 
 /// The actor is gone for good.
