@@ -118,6 +118,15 @@ PROBES: dict[str, Callable[[Any, int, Tell], None]] = {
 }
 
 
+def _probe(name: str) -> Callable[[Any, int, Tell], None]:
+    if name in PROBES:
+        return PROBES[name]
+    # Imported late: the module needs the engine, which an idle probe must not have loaded.
+    import rows_recovery
+
+    return rows_recovery.PROBES[name]
+
+
 def idle(name: str, workers: int, tell: Tell) -> None:
     """Only start the engine and stand still; the runner weighs the processes from outside."""
     tell(event="before")
@@ -143,7 +152,7 @@ def main() -> None:
     else:
         api, version, stop = peers.start_core(name, workers)
         tell(event="started", version=version)
-        PROBES[probe](api, argument, tell)
+        _probe(probe)(api, argument, tell)
         stop()
     tell(event="done")
 

@@ -237,7 +237,8 @@ def test_why(program):
     assert "which runs holds" in lines[2]
     assert "can never run here: it asks for 1 GPU" in program.run("why", program.stuck)
     kept = program.run("why", program.big)
-    assert "in shared memory: 1 references or views in Python" in kept
+    assert "(1.0 MiB in shared memory)" in kept
+    assert "has 1 reference to it in Python" in kept
     assert "nothing with the id" in command("why", "feedfeed", base=program.base, check=1).stderr
 
 

@@ -76,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     made = command("summary", _summary, "counts by name and state")
     made.add_argument("kind", choices=("tasks", "actors", "objects"))
     made = command("memory", _memory, "objects, their sizes, and why they are kept")
-    made.add_argument("--limit", type=int, default=100, help="rows at most (100)")
+    made.add_argument("--top", "--limit", type=int, default=100, metavar="N", help="so many of the largest (100)")
+    made.add_argument("--group-by", choices=("owner", "site", "reason"), help="only totals")
     made = command("timeline", _timeline, "a trace of every task, for https://ui.perfetto.dev")
     made.add_argument("-o", "--output", metavar="FILE", help="where to write it (standard output)")
     made = command("logs", _logs, "what workers printed")
@@ -183,18 +184,52 @@ def _summary(options: argparse.Namespace) -> int:
 
 
 def _memory(options: argparse.Namespace) -> int:
-    rows, snapshot = _snapshot.rows_of(_session(options), "objects", (), options.limit, options.timeout)
+    if options.top < 1:
+        raise ValueError("--top must be at least 1")
+    from weft import _objects
+
+    about = _snapshot.OBJECTS | _snapshot.TASKS
+    snapshot = Snapshot(_session(options), about, timeout=options.timeout)
     _warn_silent(snapshot)
+    known = _objects.Objects(snapshot)
+    # An object counts once: as its owner tells, or whoever knows it if the owner is silent.
+    objects = sorted((rows[0] for rows in known.by_id.values()), key=lambda row: -row["object_size"])
+    groups = {by: _objects.totals(objects, by) for by in _objects.GROUPS}
     node = snapshot.node
     if options.json:
         keys = ("store_used", "store_capacity", "blocks")
-        _print_json({"objects": rows} | {key: node[key] for key in keys})
+        totals = {f"by_{by}": found for by, found in groups.items()}
+        told = [told for row in objects[: options.top] for told in known.by_id[row["object_id"]]]
+        _print_json({"objects": told} | {key: node[key] for key in keys} | totals)
         return 0
     used, capacity = text.size(node["store_used"]), text.size(node["store_capacity"])
     print(f"shared memory: {used} of {capacity} in {node['blocks']} blocks")
-    columns = ("object_id", "object_size", "location", "pid", "is_owner", "local_references", "uses", "reference_type")
-    print(text.table(rows, columns, text.width()) if rows else "no objects")
+    if not objects:
+        print("no objects")
+        return 0
+    if options.group_by:
+        print(_groups(groups[options.group_by], options.top))
+        return 0
+    shown = [text.memory_row(known.by_id[row["object_id"]]) for row in objects[: options.top]]
+    columns = [column for column in text.MEMORY_COLUMNS if column != "call_site" or any(map(_has_site, shown))]
+    print(text.table(shown, columns, text.width()))
+    for by in ("reason", "owner"):
+        print(f"\n{_groups(groups[by], options.top)}")
+    hints = [f"{row['object_id']}: {row['hint']}" for row in objects[: options.top] if row["hint"]]
+    if hints:
+        print("", *hints, sep="\n")
+    if len(objects) > options.top:
+        print(f"weft: the largest {options.top} of {len(objects)} objects; --top shows more", file=sys.stderr)
     return 0
+
+
+def _has_site(row: Row) -> bool:
+    return bool(row["call_site"])
+
+
+def _groups(found: list[Row], most: int) -> str:
+    rows = [row | {"bytes": text.size(row["bytes"])} for row in found[:most]]
+    return text.table(rows, list(rows[0]), text.width())
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -349,7 +384,7 @@ def _why(options: argparse.Namespace) -> int:
     identity = max(found, key=len)
     lines = why.explain(identity)
     if options.json:
-        _print_json({"id": identity, "explanation": lines})
+        _print_json({"id": identity, "explanation": lines, "objects": why.objects(identity)})
     else:
         print("\n".join(lines))
     return 0

@@ -18,7 +18,22 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "nodes": ("node_id", "node_ip", "state", "resources_total", "resources_available"),
     "jobs": ("job_id", "status", "driver_pid", "entrypoint"),
 }
+MEMORY_COLUMNS = ("object_id", "size", "location", "owner", "created_by", "call_site", "kept_by")
 _WIDTH_MIN = 6
+_WORDS = {
+    "LOCAL_REFERENCE": "reference",
+    "VIEW": "view",
+    "TASK": "task",
+    "RUNNING_TASK": "running task",
+    "QUEUED_TASK": "queued task",
+    "CONTAINED_IN": "containing object",
+    "FUNCTION": "function",
+    "ACTOR_CONSTRUCTOR": "constructor of an actor",
+    "DETACHED_ACTOR": "detached actor",
+    "GENERATOR": "generator",
+    "PINNED": "pickle outside of weft",
+    "LINEAGE": "lineage",
+}
 
 
 def width() -> int | None:
@@ -93,3 +108,31 @@ def with_duration(row: Row) -> Row:
     """A task's row with how long it took."""
     start, end = row.get("start_time_ms"), row.get("end_time_ms")
     return row | {"duration": f"{end - start:.1f} ms" if start and end else None}
+
+
+def memory_row(rows: Sequence[Row]) -> Row:
+    """One object in a table: what all processes say of it, its owner first."""
+    first = rows[0]
+    kept = [_kept(first)] if first["holds"] else []
+    kept += [f"{row['process']} {row['pid']}: {_kept(row)}" for row in rows[1:]]
+    return {
+        "object_id": first["object_id"],
+        "size": size(first["object_size"]),
+        "location": "actor" if first["is_actor_handle"] else first["location"] or first["task_status"].lower(),
+        "owner": f"{first['owner_process']} {first['owner_pid'] or first['owner_id']}",
+        "created_by": first["created_by"],
+        "call_site": first["call_site"],
+        "kept_by": "; ".join(kept) or "nothing",
+    }
+
+
+def _kept(row: Row) -> str:
+    """The holds of one process, counted by reason; its borrowers speak for themselves."""
+    counts: dict[str, int] = {}
+    for hold in row["holds"]:
+        word = _WORDS.get(hold["reason"])
+        if word is not None:
+            counts[word] = counts.get(word, 0) + hold["count"]
+    if row["borrowers"]:
+        counts["borrower"] = len(row["borrowers"])
+    return ", ".join(f"{count} {word}" if count == 1 else f"{count} x {word}" for word, count in counts.items())

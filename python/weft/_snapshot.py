@@ -299,40 +299,9 @@ class Snapshot:
 
     def objects(self) -> Iterator[Row]:
         """What every process owns or borrows, the largest first."""
-        rows = [
-            self._object(worker, report["pid"], row)
-            for worker, report in self.reports.items()
-            for row in report["objects"]
-        ]
-        rows.sort(key=lambda row: -row["object_size"])
-        yield from rows
+        from weft._objects import Objects
 
-    def _object(self, worker: str, pid: int, row: Row) -> Row:
-        reasons = []
-        if row["is_actor"]:
-            reasons.append("ACTOR_HANDLE")
-        if row["handles"]:
-            reasons.append("LOCAL_REFERENCE")
-        if row["dependents"] or row["uses"]:
-            reasons.append("USED_BY_TASK_OR_OBJECT")
-        if row["borrowers"]:
-            reasons.append("BORROWED_BY_OTHERS")
-        return {
-            "object_id": row["object"],
-            "object_size": row["size"],
-            "task_status": ("PENDING", "FINISHED", "FINISHED", "FAILED")[row["state"]],
-            "location": (None, "message", "shared memory", None)[row["state"]],
-            "reference_type": "+".join(reasons) or "UNKNOWN_STATUS",
-            "type": "DRIVER" if worker == self.driver else "WORKER",
-            "pid": pid,
-            "worker_id": worker,
-            "owner_id": row["object"][:16],
-            "is_owner": row["owned"],
-            "local_references": row["handles"],
-            "uses": row["uses"],
-            "borrowers": row["borrowers"],
-            "contained_references": row["contained"],
-        }
+        yield from Objects(self).rows()
 
     def workers(self) -> Iterator[Row]:
         """The driver and its workers; then those that ended lately."""
@@ -464,7 +433,7 @@ def _is_equal(actual: Any, value: Any) -> bool:
 KINDS: dict[str, tuple[int, Callable[[Snapshot], Iterator[Row]]]] = {
     "tasks": (TASKS | EVENTS, Snapshot.tasks),
     "actors": (ACTORS | TASKS, Snapshot.actors),
-    "objects": (OBJECTS, Snapshot.objects),
+    "objects": (OBJECTS | TASKS, Snapshot.objects),
     "workers": (TASKS, Snapshot.workers),
     "nodes": (0, Snapshot.nodes),
     "jobs": (0, Snapshot.jobs),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft._snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, TASKS, Row, Snapshot
+from weft._why_object import WhyObject
 
 _DEPTH_MAX = 8
 _NAMED_MAX = 5
@@ -17,18 +18,16 @@ class Why:
         about = TASKS | OBJECTS | ACTORS | EVENTS
         self.snapshot = Snapshot(directory, about, events=EVENTS_MAX, timeout=timeout)
         self._actors = {row["actor_id"]: row for row in self.snapshot.actors()}
-        self._objects: dict[str, list[Row]] = {}
-        for row in self.snapshot.objects():
-            self._objects.setdefault(row["object_id"], []).append(row)
         self._tasks: dict[str, Row] = {}
         for row in self.snapshot.tasks():
             # What has not ended comes first, then the latest execution.
             self._tasks.setdefault(row["task_id"], row)
+        self._kept = WhyObject(self.snapshot, self._tasks)
 
     def find(self, reference: str) -> list[str]:
         """The ids of objects, tasks and actors that are meant: by the whole id, its beginning or its end."""
         wanted = reference.lower().removeprefix("objectref(").rstrip(")")
-        known = [*self._tasks, *self._objects]
+        known = [*self._tasks, *self._kept.objects.by_id]
         if wanted in known:
             return [wanted]
         if len(wanted) == 40 and wanted[:32] in self._tasks:
@@ -36,14 +35,21 @@ class Why:
             return [wanted[:32]]
         return [one for one in known if one.startswith(wanted) or one.endswith(wanted)]
 
+    def objects(self, identity: str) -> list[Row]:
+        """What every process that knows an object says of it."""
+        return self._kept.objects.by_id.get(identity, [])
+
     def explain(self, identity: str) -> list[str]:
         """Sentences on a task or object, one per line; indented ones belong to the line before."""
         lines: list[str] = []
         task = self._tasks.get(identity[:32])
         if task is not None:
             lines += self._task(task, 0)
+        handle = f"{identity}00000000"
+        if identity in self._actors and self.objects(handle):
+            identity = handle
         if len(identity) == 40:
-            lines += self._object(identity)
+            lines += self._kept.explain(identity)
         return lines
 
     def _task(self, task: Row, depth: int) -> Iterator[str]:
@@ -137,22 +143,3 @@ class Why:
         else:
             yield f"{title} waits for its place"
             yield from self._resources(actor["required_resources"], depth + 1)
-
-    def _object(self, identity: str) -> Iterator[str]:
-        rows = self._objects.get(identity)
-        if not rows:
-            yield f"object {identity} is in no table: it was freed, or only its own process knows it"
-            return
-        for row in sorted(rows, key=lambda row: not row["is_owner"]):
-            reasons = []
-            if row["local_references"]:
-                reasons.append(f"{row['local_references']} references or views in Python")
-            if row["uses"]:
-                reasons.append(f"{row['uses']} uses by tasks, objects that contain it, or functions")
-            if row["borrowers"]:
-                pids = ", ".join(str(self.snapshot.pid(worker) or worker) for worker in row["borrowers"])
-                reasons.append(f"borrowed by {pids}")
-            role = "is owned" if row["is_owner"] else "is borrowed"
-            where = f", {row['object_size']} bytes in {row['location']}" if row["location"] else ""
-            kept = "; ".join(reasons) or "nothing keeps it"
-            yield f"object {identity} {role} by {row['type'].lower()} {row['pid']}{where}: {kept}"

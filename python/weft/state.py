@@ -130,15 +130,48 @@ class ActorState(StateRecord):
 
 
 @dataclass(frozen=True)
+class ObjectHold(StateRecord):
+    """One reason why a process keeps an object.
+
+    Attributes:
+        reason: LOCAL_REFERENCE (in Python), VIEW (an array that lies in it), TASK (a task that the process submitted),
+            RUNNING_TASK or QUEUED_TASK (one that runs or waits in the process), CONTAINED_IN (another object), FUNCTION
+            (its code), ACTOR_CONSTRUCTOR (an argument of it), DETACHED_ACTOR, GENERATOR (not read to its end), PINNED
+            (pickled outside of weft), BORROWER (another process), LINEAGE (finished tasks that may have to run again).
+        count: How many times.
+        id: The task, object, actor or process that holds it; None where there is none, or where there are too many
+            to name each.
+        name: What the task, function or process is called.
+    """
+
+    reason: str
+    count: int
+    id: str | None
+    name: str | None
+
+
+@dataclass(frozen=True)
 class ObjectState(StateRecord):
     """An object, as one process knows it: its owner, or one that borrows it. Bytes of the value are `object_size`.
 
     Attributes:
-        reference_type: Why it is kept there: ACTOR_HANDLE, LOCAL_REFERENCE, USED_BY_TASK_OR_OBJECT and
+        location: "message" (small, travels in messages), "shared memory", or None while there is no value.
+        reference_type: Why it is kept there, in short: ACTOR_HANDLE, LOCAL_REFERENCE, USED_BY_TASK_OR_OBJECT and
             BORROWED_BY_OTHERS, joined by "+".
+        process: What the process is: driver, worker, or the actor that lives in it.
+        created_by: Function of its task, as far as records go back. None for a value that was put.
+        call_site: Where its task was submitted or it was put, with `weft.init(record_call_sites=True)`.
         local_references: References and views in Python.
+        views: The views among them: arrays that lie in the object.
         uses: Tasks that use it, objects that contain it, functions that captured it.
         borrowers: Ids of the processes that borrow it.
+        lineage: Finished tasks that take it as an argument, and whose results may have to be computed again. An object
+            that nothing else keeps has no value meanwhile.
+        holds: Each reason why the process keeps it.
+        contains: Ids of references inside its value (the first few of `contained_references`).
+        is_fetching: It is borrowed, and its value is on its way.
+        waiting: Ids of borrowers that wait for its value.
+        hint: Set by the owner where something certainly keeps the object for long without need.
     """
 
     object_id: str
@@ -147,14 +180,27 @@ class ObjectState(StateRecord):
     location: str | None
     reference_type: str
     type: str
+    process: str
     pid: int
     worker_id: str
     owner_id: str
+    owner_process: str
+    owner_pid: int | None
     is_owner: bool
+    is_actor_handle: bool
+    created_by: str | None
+    call_site: str | None
     local_references: int
+    views: int
     uses: int
     borrowers: list[str]
+    lineage: int
+    holds: list[ObjectHold]
     contained_references: int
+    contains: list[str]
+    is_fetching: bool
+    waiting: list[str]
+    hint: str | None
 
 
 @dataclass(frozen=True)
@@ -205,6 +251,10 @@ class JobState(StateRecord):
     namespace: str
     start_time_ms: float | None
     session_dir: str
+
+
+def _object_state(**row: Any) -> ObjectState:
+    return ObjectState(**row | {"holds": [ObjectHold(**hold) for hold in row["holds"]]})
 
 
 def _directory(address: str | None) -> str:
@@ -285,13 +335,13 @@ def _lister(kind: str, record: Callable[..., R], title: str) -> Callable[..., li
         return [record(**row) for row in rows]
 
     list_rows.__name__ = list_rows.__qualname__ = f"list_{kind}"
-    list_rows.__doc__ = _LIST_DOC.format(title=title, record=getattr(record, "__name__", kind))
+    list_rows.__doc__ = _LIST_DOC.format(title=title, record=_RECORDS[kind].__name__)
     return list_rows
 
 
 list_tasks = _lister("tasks", TaskState, "Tasks that have not ended, and those that have as far as records go back.")
 list_actors = _lister("actors", ActorState, "Actors: waiting, alive, and dead ones that are still referred to.")
-list_objects = _lister("objects", ObjectState, "Objects that processes own or borrow, the largest first.")
+list_objects = _lister("objects", _object_state, "Objects that processes own or borrow, the largest first.")
 list_workers = _lister("workers", WorkerState, "The driver, its workers, and those that ended lately.")
 list_nodes = _lister("nodes", NodeState, "The nodes.")
 list_jobs = _lister("jobs", JobState, "The programs: the driver of the session.")
@@ -344,7 +394,7 @@ def get_job(id: str, address: str | None = None, timeout: float = 30) -> JobStat
 
 def get_objects(id: str, address: str | None = None, timeout: float = 30) -> list[ObjectState]:  # noqa: A002
     """What every process that owns or borrows an object says about it; its owner first."""
-    found = [ObjectState(**row) for row in _find("objects", "object_id", id, address, timeout)]
+    found = [_object_state(**row) for row in _find("objects", "object_id", id, address, timeout)]
     return sorted(found, key=lambda one: not one.is_owner)
 
 

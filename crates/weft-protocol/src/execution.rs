@@ -120,6 +120,8 @@ pub struct Execution {
     taken: Map<TaskId, Taken>,
     blocked: bool,
     has_constructor: bool,
+    /// The actor here and what its constructor was given: used as long as the actor lives.
+    constructed: Option<(TaskId, Vec<ObjectId>)>,
     groups: Groups,
     /// Lost values that queued calls wait for.
     missing: Set<ObjectId>,
@@ -348,7 +350,9 @@ impl Execution {
 
     /// The constructor ended; it takes no place of a group.
     pub fn on_constructed(&mut self, actor: TaskId) {
-        self.running.swap_remove(&actor);
+        if let Some(running) = self.running.swap_remove(&actor) {
+            self.constructed = Some((actor, running.uses));
+        }
     }
 
     /// The owner of a streaming task has read so far. Tasks that are not here any more are not remembered.
@@ -449,6 +453,17 @@ impl Execution {
     /// Tasks that run.
     pub fn running_tasks(&self) -> impl Iterator<Item = (TaskId, &Running)> {
         self.running.iter().map(|(task, running)| (*task, running))
+    }
+
+    /// Tasks that wait.
+    pub fn queued_tasks(&self) -> impl Iterator<Item = &Incoming> {
+        self.queue.iter()
+    }
+
+    /// The actor here, and what its constructor was given.
+    #[must_use]
+    pub fn constructed(&self) -> Option<(TaskId, &[ObjectId])> {
+        self.constructed.as_ref().map(|(actor, uses)| (*actor, &uses[..]))
     }
 
     /// Tasks queued.

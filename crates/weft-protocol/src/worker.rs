@@ -31,6 +31,7 @@ use crate::time::Instant;
 
 mod checkpointing;
 mod executing;
+mod holds;
 mod recovery;
 mod replaying;
 mod report;
@@ -75,6 +76,8 @@ pub struct WorkerCore {
     /// Functions each peer knows.
     defined: Map<WorkerId, Set<FunctionId>>,
     creations: Map<ActorId, ActorDemand>,
+    /// How often the node hears that a block changes hands: more than once only to measure what that costs.
+    pins: u32,
     /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
     /// of any length.
     unblocked: VecDeque<u64>,
@@ -105,6 +108,7 @@ impl WorkerCore {
             functions: Map::default(),
             defined: Map::default(),
             creations: Map::default(),
+            pins: 1,
             unblocked: VecDeque::new(),
             delays: Delays::default(),
             events: TaskEvents::default(),
@@ -169,6 +173,7 @@ impl WorkerCore {
         for (index, slot) in (0..).zip(slots) {
             self.ownership.own(spec.task.object(index), slot);
         }
+        self.note_site(&spec);
         if let Some(options) = spec.stream {
             self.open_stream(spec.task, options);
         }
@@ -207,6 +212,7 @@ impl WorkerCore {
         if demand.detached {
             self.ownership.add_use(actor.object(0));
         }
+        self.note_site(&spec);
         self.callers.meet(actor);
         self.creations.insert(actor, demand);
         self.enter(spec, None, out);

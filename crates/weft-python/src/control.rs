@@ -132,6 +132,13 @@ fn ask(
     }
 }
 
+/// The node hears so many times of each stored value that a task of this process returns: measures what once costs.
+#[pyfunction]
+pub fn repeat_pins(py: Python<'_>, times: u32) -> PyResult<()> {
+    session::client(py)?.step(|core, _| core.repeat_pins(times));
+    Ok(())
+}
+
 /// Ends an actor now; `title` names it in the errors of later calls.
 #[pyfunction]
 pub fn kill_actor(actor: &Bound<'_, ObjectRef>, title: &str, may_restart: bool) -> PyResult<()> {

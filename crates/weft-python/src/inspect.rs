@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::metrics;
 use weft_runtime::wire::message::state::{
-    ActorRow, DemandRow, EndedRow, Events, Inspect, KnownActorRow, LabelRow, MetricKind, NodeReport,
-    ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
+    ActorRow, DemandRow, EndedRow, Events, HoldRow, Inspect, KnownActorRow, LabelRow, MetricKind, NodeReport,
+    ObjectDetail, ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
 };
 use weft_runtime::wire::resources::UNIT;
 use weft_runtime::wire::{Blob, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
@@ -182,7 +182,11 @@ told_as_dict! {
     }
     LabelRow { name, function, kind, actor, parent }
     RunningRow { task, since, cancelled }
-    ObjectRow { object, state, size, owned, handles, uses, borrowers, contained, is_actor, dependents }
+    ObjectRow {
+        object, state, size, owned, handles, uses, borrowers, contained, is_actor, dependents, detail,
+    }
+    ObjectDetail { views, holds, inner, site, maker, fetching, waiting, lineage }
+    HoldRow { kind, count, task, object, name }
     KnownActorRow { actor, place, queued, in_flight, kept }
     ShapeRow { resources, queued, leases, in_flight }
     Events { records, labels, lost }

@@ -59,6 +59,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::identity, module)?)?;
     module.add_function(wrap_pyfunction!(control::actor_ref, module)?)?;
     module.add_function(wrap_pyfunction!(control::own, module)?)?;
+    module.add_function(wrap_pyfunction!(control::repeat_pins, module)?)?;
     for function in [
         wrap_pyfunction!(inspect::inspect, module)?,
         wrap_pyfunction!(inspect::set_stack_file, module)?,

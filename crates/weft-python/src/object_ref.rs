@@ -57,6 +57,14 @@ impl ObjectRef {
         }
     }
 
+    /// Notes where the object is put, if that is wanted.
+    pub fn note_site(&self, py: Python<'_>) {
+        if let Some(site) = crate::submit::call_site(py) {
+            self.register();
+            self.client.step(|core, _| core.ownership_mut().set_site(self.id, site));
+        }
+    }
+
     /// Refuses references of an earlier session, and those whose value was taken.
     pub fn check_session(&self) -> PyResult<()> {
         if self.client.is_closed() {
@@ -150,9 +158,10 @@ impl ObjectRef {
         Ok(Self::nameless(ObjectId::default(), session::client(py)?))
     }
 
-    /// Where the reference was made; empty, because that is not recorded.
-    fn call_site(&self) -> &'static str {
-        ""
+    /// Where the object's task was submitted, or where it was put: empty unless that is recorded, and known to its owner.
+    fn call_site(&self) -> String {
+        let site = self.client.step(|core, _| core.ownership().site(self.id).cloned());
+        site.map(|site| site.as_str().to_owned()).unwrap_or_default()
     }
 
     fn tensor_transport(&self) -> Option<String> {

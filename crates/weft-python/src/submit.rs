@@ -214,7 +214,7 @@ pub fn record_call_sites(records: bool) {
 }
 
 /// The line that is being executed in Python.
-fn call_site(py: Python<'_>) -> Option<Name> {
+pub fn call_site(py: Python<'_>) -> Option<Name> {
     if !RECORDS_SITES.load(Ordering::Relaxed) {
         return None;
     }

@@ -336,7 +336,9 @@ pub fn put<'py>(
     if encode_plain(value, &mut bytes) {
         let blob = weft_runtime::wire::Blob::from(bytes.as_slice());
         let (id, slot) = client.put_inline(Outcome::Inline(blob));
-        return ObjectRef::new(id, slot, client).into_bound(py);
+        let reference = ObjectRef::new(id, slot, client);
+        reference.note_site(py);
+        return reference.into_bound(py);
     }
     if value.is_exact_instance_of::<ObjectRef>() {
         return Err(PyTypeError::new_err(
@@ -346,7 +348,9 @@ pub fn put<'py>(
     let mut inner = Vec::new();
     let encoded = encode(value, &mut inner)
         .map_err(|error| explain(py, value, &error, "the value passed to weft.put()"))?;
-    put_encoded(py, &client, encoded, inner)?.into_bound(py)
+    let reference = put_encoded(py, &client, encoded, inner)?;
+    reference.note_site(py);
+    reference.into_bound(py)
 }
 
 /// wait(refs, *, num_returns=1, timeout=None, fetch_local=True)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use weft_wire::limits::WORKERS_MAX;
 use weft_wire::message::{AddBorrow, Fetch, FreeBlocks, Location, Outcome, RemoveBorrow};
-use weft_wire::{ObjectId, TaskId, WorkerId};
+use weft_wire::{Name, ObjectId, TaskId, WorkerId};
 
 use super::Slot;
 use crate::action::{Action, Actions, Peer, send};
@@ -102,6 +102,8 @@ pub struct Ownership {
     /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
     /// handed shortly before its end. As many as a node has at a time; messages are not on their way for longer.
     gone: Set<WorkerId>,
+    /// Where objects were made; empty unless that is recorded.
+    sites: Map<ObjectId, Name>,
     /// Blocks whose contents are lost, until the node uses them again.
     lost: Set<u64>,
     /// Blocks of lost values; given up with the record, because a process may still be reading there.
@@ -131,6 +133,7 @@ impl Ownership {
             borrowed_by: Map::default(),
             borrowed_from: Map::default(),
             gone: Set::default(),
+            sites: Map::default(),
             lost: Set::default(),
             stale: Map::default(),
             out_of_scope: Vec::new(),
@@ -552,6 +555,9 @@ impl Ownership {
             return self.release_value(object, out);
         }
         let record = self.records.swap_remove(&object).expect("looked up above");
+        if !self.sites.is_empty() {
+            self.sites.swap_remove(&object);
+        }
         if record.is_kept {
             self.out_of_scope.push(object);
         }

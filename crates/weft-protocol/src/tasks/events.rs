@@ -210,6 +210,11 @@ impl TaskEvents {
         self.ring[self.next..].iter().chain(&self.ring[..self.next])
     }
 
+    /// Numbers and labels of the tasks of all records.
+    pub fn labelled(&self) -> impl Iterator<Item = (u64, &super::Label)> {
+        self.iter().map(|record| (record.number, self.labels.get(record.label)))
+    }
+
     /// The latest records, at most so many, with `describe` for their labels.
     #[must_use]
     pub fn report(&self, most: usize, mut describe: impl FnMut(&super::Label) -> LabelRow) -> Events {

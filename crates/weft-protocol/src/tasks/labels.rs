@@ -143,6 +143,11 @@ impl Labels {
         self.free.push(number);
     }
 
+    /// The label with this number.
+    pub(super) fn get(&self, number: u32) -> &Label {
+        &self.entries[number as usize].label
+    }
+
     /// All labels, by number; those that are free keep their last name.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Label> {
         self.entries.iter().map(|entry| &entry.label)

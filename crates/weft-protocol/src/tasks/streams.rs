@@ -83,6 +83,11 @@ impl Streams {
         self.streams.get(&task)
     }
 
+    /// All streams, by task number.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Stream)> {
+        self.streams.iter().map(|(task, stream)| (*task, stream))
+    }
+
     /// Looks a stream up to change it.
     pub fn get_mut(&mut self, task: u64) -> Option<&mut Stream> {
         self.streams.get_mut(&task)

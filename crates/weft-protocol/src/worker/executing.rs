@@ -109,14 +109,22 @@ impl WorkerCore {
         send(out, running.from, Reply { task, returns, held, nanos, retry, timing, not_run });
     }
 
+    /// From now on the node hears so many times of each block that leaves for its owner. Once is enough, and it takes no
+    /// notice of the others: this measures what once costs.
+    pub fn repeat_pins(&mut self, times: u32) {
+        self.pins = times.max(1);
+    }
+
     /// A value leaves for its owner: with the references inside it and its block.
     pub(super) fn give_away(&mut self, value: &Return, to: WorkerId, out: &mut Actions) {
         for object in &value.contained {
             self.ownership.hand_over(*object, to, out);
         }
         if let Outcome::Stored(location) = value.outcome {
-            let message = weft_wire::message::GiveBlock { offset: location.offset, owner: to };
-            send(out, Peer::Node, message);
+            for _ in 0..self.pins {
+                let message = weft_wire::message::GiveBlock { offset: location.offset, owner: to };
+                send(out, Peer::Node, message);
+            }
         }
     }
 

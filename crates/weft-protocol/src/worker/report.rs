@@ -47,7 +47,7 @@ impl WorkerCore {
         }
         if asks(about::OBJECTS) {
             report.objects_total = self.ownership.len() as u64;
-            report.objects = self.ownership.report(rows);
+            report.objects = self.object_rows(rows);
         }
         if asks(about::ACTORS) {
             report.actors = self.callers.report(rows);

@@ -19,6 +19,9 @@ impl WorkerCore {
 
     fn enter_item(&mut self, object: ObjectId) {
         self.ownership.own(object, Arc::new(Slot::default()));
+        if let Some(site) = self.ownership.site(object.task.object(0)).cloned() {
+            self.ownership.set_site(object, site);
+        }
         self.ownership.add_use(object);
     }
 

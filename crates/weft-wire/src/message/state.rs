@@ -225,6 +225,82 @@ pub struct ObjectRow {
     /// Tasks that wait for it.
     #[n(9)]
     pub dependents: u32,
+    /// Why it is kept, one by one.
+    #[n(10)]
+    pub detail: Option<ObjectDetail>,
+}
+
+/// What keeps an object in one process, and where it came from.
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct ObjectDetail {
+    /// Views of the value in Python: a part of the handles.
+    #[n(0)]
+    pub views: u32,
+    /// What its uses are.
+    #[n(1)]
+    pub holds: Vec<HoldRow>,
+    /// References inside its value: the first few.
+    #[n(2)]
+    pub inner: Vec<ObjectId>,
+    /// Where its task was submitted, or where it was put, if that is recorded.
+    #[n(3)]
+    pub site: Option<String>,
+    /// Function, method or class of the task that makes it, as far as records go back.
+    #[n(4)]
+    pub maker: Option<String>,
+    /// It is borrowed, and its owner was asked for the value.
+    #[n(5)]
+    pub fetching: bool,
+    /// Borrowers that wait for the value.
+    #[n(6)]
+    pub waiting: Vec<WorkerId>,
+    /// Finished tasks, kept because their results may have to be computed again, that take it as an argument.
+    #[n(7)]
+    pub lineage: Option<u64>,
+}
+
+/// What a hold on an object is.
+pub mod hold {
+    /// A task or call that this process submitted, and that has not ended, refers to it.
+    pub const TASK: u8 = 0;
+    /// A task that runs in this process was given it.
+    pub const RUNNING: u8 = 1;
+    /// A task that waits in this process was given it.
+    pub const QUEUED: u8 = 2;
+    /// The value of another object contains it.
+    pub const CONTAINED: u8 = 3;
+    /// The code of a function or class refers to it.
+    pub const FUNCTION: u8 = 4;
+    /// The constructor of an actor that lives was given it.
+    pub const CONSTRUCTOR: u8 = 5;
+    /// It is the handle of a detached actor.
+    pub const DETACHED: u8 = 6;
+    /// It is an item, or the end, of a generator that is not read to its end.
+    pub const GENERATOR: u8 = 7;
+    /// A reference to it was pickled outside of the engine.
+    pub const PINNED: u8 = 8;
+}
+
+/// One reason why a process keeps an object.
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct HoldRow {
+    /// See [`hold`].
+    #[n(0)]
+    pub kind: u8,
+    /// Uses that it stands for.
+    #[n(1)]
+    pub count: u32,
+    /// The task or actor.
+    #[n(2)]
+    pub task: Option<TaskId>,
+    /// The object that contains it.
+    #[n(3)]
+    pub object: Option<ObjectId>,
+    /// What the task or function is called.
+    #[n(4)]
+    pub name: Option<String>,
 }
 
 /// An actor that this process calls.

@@ -1,41 +1,73 @@
 //! What the ownership table tells about its objects.
 
 use weft_wire::message::Outcome;
-use weft_wire::message::state::ObjectRow;
-use weft_wire::{ObjectId, WorkerId};
+use weft_wire::message::state::{ObjectDetail, ObjectRow};
+use weft_wire::{Name, ObjectId, WorkerId};
 
 use super::{Origin, Ownership, Record};
+
+/// References inside a value that are named per object.
+const INNER_MAX: usize = 8;
 
 impl Ownership {
     /// The first so many objects.
     #[must_use]
     pub fn report(&self, most: usize) -> Vec<ObjectRow> {
-        self.objects().take(most).map(|(object, record)| row(object, record)).collect()
+        self.objects().take(most).map(|(object, record)| self.row(object, record)).collect()
     }
-}
 
-fn row(object: ObjectId, record: &Record) -> ObjectRow {
-    let (state, size) = match record.slot.outcome() {
-        None => (0, 0),
-        Some(Outcome::Inline(bytes)) => (1, bytes.len() as u64),
-        Some(Outcome::Stored(location)) => (2, location.length),
-        Some(Outcome::Failed(_)) => (3, 0),
-    };
-    let (owned, borrowers): (bool, Vec<WorkerId>) = match &record.origin {
-        Origin::Owned(_) => (true, record.borrowers()),
-        Origin::Borrowed { .. } => (false, Vec::new()),
-    };
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    ObjectRow {
-        object,
-        state,
-        size,
-        owned,
-        handles: record.slot.handles(),
-        uses: record.uses,
-        borrowers,
-        contained: count(record.contained.len()),
-        is_actor: record.is_actor,
-        dependents: record.waiting.as_ref().map_or(0, |waiting| count(waiting.dependents.len())),
+    /// Notes where an object in the table was made.
+    pub fn set_site(&mut self, object: ObjectId, site: Name) {
+        if self.records.contains_key(&object) {
+            self.sites.insert(object, site);
+        }
+    }
+
+    /// Where an object was made, if that is recorded.
+    #[must_use]
+    pub fn site(&self, object: ObjectId) -> Option<&Name> {
+        self.sites.get(&object)
+    }
+
+    fn row(&self, object: ObjectId, record: &Record) -> ObjectRow {
+        let (state, size) = match record.slot.outcome() {
+            None => (0, 0),
+            Some(Outcome::Inline(bytes)) => (1, bytes.len() as u64),
+            Some(Outcome::Stored(location)) => (2, location.length),
+            Some(Outcome::Failed(_)) => (3, 0),
+        };
+        let (owned, borrowers): (bool, Vec<WorkerId>) = match &record.origin {
+            Origin::Owned(_) => (true, record.borrowers()),
+            Origin::Borrowed { .. } => (false, Vec::new()),
+        };
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let waiting = record.waiting.as_ref();
+        ObjectRow {
+            object,
+            state,
+            size,
+            owned,
+            handles: record.slot.handles(),
+            uses: record.uses,
+            borrowers,
+            contained: count(record.contained.len()),
+            is_actor: record.is_actor,
+            dependents: waiting.map_or(0, |waiting| count(waiting.dependents.len())),
+            detail: Some(ObjectDetail {
+                views: record.slot.views(),
+                inner: record.contained.iter().take(INNER_MAX).copied().collect(),
+                site: self.site(object).map(|site| site.as_str().to_owned()),
+                fetching: state == 0 && matches!(record.origin, Origin::Borrowed { fetching: true, .. }),
+                waiting: waiting.map(|waiting| waiting.fetchers.clone()).unwrap_or_default(),
+                lineage: Some(record.lineage.into()),
+                ..ObjectDetail::default()
+            }),
+        }
+    }
+
+    /// Objects whose values contain references, and these.
+    pub(crate) fn containing(&self) -> impl Iterator<Item = (ObjectId, &[ObjectId])> {
+        let containing = self.objects().filter(|(_, record)| !record.contained.is_empty());
+        containing.map(|(object, record)| (object, &*record.contained))
     }
 }

@@ -1,0 +1,35 @@
+"""Which probes on recovery and references a run makes, and how large they are.
+
+The runner reads this; the probes themselves, which need an engine, are in `rows_recovery.py`.
+"""
+
+from __future__ import annotations
+
+from catalog import PROBE_KEYS
+from runner import Runner
+
+CHAIN_MS = 10_000
+
+
+def measure_all(runner: Runner, peers: list[str], quick: bool) -> None:
+    """Run the probes once, on Ray as far as it can do the same.
+
+    Ray has no call that loses an object and no checkpoints, and its pins cannot be repeated.
+    """
+    calls, rounds = (10_000, 5) if quick else (100_000, 50)
+    if quick:
+        for key in runner.wanted.intersection(PROBE_KEYS["chains"]):
+            runner.results.skip("weft", key, "a minute; left out with --quick")
+    elif "weft" in peers:
+        runner.probe("chains", "weft", CHAIN_MS, 180)
+    if "weft" in peers:
+        runner.probe("lost_objects", "weft", 1 if quick else 3, 90)
+        runner.probe("checkpoints", "weft", 10_000, 90)
+        runner.probe("borrowers", "weft", calls, 90)
+        runner.probe("pins", "weft", 4 if quick else 8, 120)
+        runner.probe("iterations", "weft", rounds, 120)
+    if "ray" in peers and not quick:
+        runner.probe("chains", "ray", CHAIN_MS, 300)
+        # Fewer tasks and iterations: Ray runs 1,400 to 2,500 tasks a second.
+        runner.probe("borrowers", "ray", calls // 10, 180)
+        runner.probe("iterations", "ray", rounds // 5, 300)
