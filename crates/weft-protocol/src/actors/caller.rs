@@ -283,7 +283,7 @@ impl Callers {
     /// Forgets an actor that has gone out of scope here.
     pub fn forget(&mut self, actor: ActorId) {
         let is_idle = self.actors.get(&actor).is_some_and(|caller| {
-            let keeps = caller.kept.as_ref().is_some_and(|kept| kept.len() > 0);
+            let keeps = caller.kept.as_ref().is_some_and(|kept| !kept.is_empty());
             caller.queue.is_empty() && caller.in_flight.is_empty() && !keeps
         });
         if is_idle {
