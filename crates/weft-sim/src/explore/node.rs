@@ -14,6 +14,7 @@ pub const BLOCKS_LEFT: &str = "blocks with a holder at the node";
 
 /// What the node asks of its surroundings, in order.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "they live for one step")]
 pub enum NodeEffect {
     /// A message to a process.
     Send(u8, Message),

@@ -29,6 +29,7 @@ const CLASS: FunctionId = FunctionId(1);
 
 /// What a process asks of its surroundings, in order.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "they live for one step")]
 pub enum Effect {
     /// A message to the node (0) or a process.
     Send(u8, Message),
