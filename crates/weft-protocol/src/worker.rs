@@ -529,11 +529,9 @@ impl WorkerCore {
             }
         }
         let number = reply.task.number;
-        let Some(Pending { state: State::Pushed { estimate, .. }, .. }) = self.pendings.get(number) else {
+        let Some((pending, estimate)) = self.pendings.get_mut(number).and_then(Pending::pushed) else {
             return self.on_ghost_reply(&reply, out);
         };
-        let estimate = *estimate;
-        let pending = self.pendings.get_mut(number).expect("looked up above");
         let spec = pending.spec.clone();
         // An execution whose effects are kept is not followed by another one of the same call.
         let again = reply.retry && !pending.cancelled && pending.retries != 0 && spec.kept != Some(true);

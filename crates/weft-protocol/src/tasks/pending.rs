@@ -58,6 +58,14 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// The task and how long it was taken to run, if it is with a worker.
+    pub fn pushed(&mut self) -> Option<(&mut Self, u64)> {
+        match self.state {
+            State::Pushed { estimate, .. } => Some((self, estimate)),
+            State::Waiting { .. } | State::Queued | State::Delayed { .. } => None,
+        }
+    }
+
     /// An execution ended, and the task waits for another.
     pub fn repeat(&mut self, now: Instant) {
         self.passed.attempt = self.passed.attempt.saturating_add(1);
