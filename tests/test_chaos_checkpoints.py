@@ -99,7 +99,7 @@ def test_a_state_that_does_not_fit_leaves_the_checkpoint_before(session, capfd):
     size = box.__ray_call__.options(read_only=True).remote(lambda actor: actor.value.sum())
     assert weft.get(size, timeout=WAIT) == 16 * MIB
     del box
-    assert "ObjectStoreFullError" in capfd.readouterr().err
+    poll("the terminal says why", lambda: "ObjectStoreFullError" in capfd.readouterr().err)
 
 
 def test_in_local_mode_nothing_fails_and_nothing_is_kept(nothing_left):

@@ -124,6 +124,19 @@ def test_a_cancelled_call_that_waited_is_not_executed(tmp_path):
     assert weft.get(log.read.remote(), timeout=WAIT) == [0, 2, 3]
 
 
+def test_a_caller_that_is_done_with_the_actor_holds_nobody_up():
+    @weft.remote
+    def look(log):
+        return weft.get(log.read.remote())
+
+    log = RemoteLog.remote()
+    refs = [log.add.remote(n) for n in range(3)]
+    assert weft.get([look.remote(log) for _ in range(4)], timeout=WAIT)
+    kill(log)
+    assert weft.get(log.read.remote(), timeout=WAIT) == [0, 1, 2]
+    del refs
+
+
 def test_restarts_run_out(tmp_path):
     log = RemoteLog.options(max_restarts=1).remote()
     weft.get(log.add.remote(0), timeout=WAIT)

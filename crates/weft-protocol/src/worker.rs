@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use weft_wire::message::{
     ActorReady, ActorRestarting, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure,
-    FailureCode, KillActor, LeaseGranted, Message, Outcome, Push, Reply, Return, Returned, StillRead,
-    SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    FailureCode, KillActor, LeaseGranted, Message, Outcome, Push, Replayed, Reply, Return, Returned,
+    StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -251,6 +251,9 @@ impl WorkerCore {
         let spec = pending.spec.clone();
         if let Some(failure) = self.failed_dependency(&spec) {
             self.remove_from_queue(&spec);
+            if let (TaskKind::Method(actor), Some(_)) = (spec.kind, spec.kept) {
+                self.forget_call(actor, number, out);
+            }
             self.fail(number, &failure, out);
             if let TaskKind::Method(actor) = spec.kind {
                 self.dispatch_actor(actor, out);
@@ -469,6 +472,10 @@ impl WorkerCore {
             (Message::ActorStarted(started), Peer::Node) => {
                 let replays = started.replays == Some(true);
                 self.callers.on_started(started.actor, started.worker, started.concurrency, replays);
+                if replays && self.callers.place(started.actor).is_none() {
+                    // Out of scope here, so nothing is made again; the process waits to hear that.
+                    send(out, Peer::Worker(started.worker), Replayed { actor: started.actor });
+                }
                 self.dispatch_actor(started.actor, out);
             }
             (Message::ActorRestarting(restarting), Peer::Node) => {

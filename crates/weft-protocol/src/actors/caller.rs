@@ -223,7 +223,9 @@ impl Callers {
         // It may have gone out of scope here. And this process may have ended it while it started: then no call of
         // ours goes there any more.
         let Some(caller) = self.actors.get_mut(&actor) else { return };
-        if matches!(caller.place, ActorPlace::Dead(_)) {
+        // The node may say it twice: to all callers, and to one that asks. Calls are pushed to a process once.
+        let is_known = matches!(caller.place, ActorPlace::At { worker: before, .. } if before == worker);
+        if is_known || matches!(caller.place, ActorPlace::Dead(_)) {
             return;
         }
         caller.place = ActorPlace::At { worker, window };
@@ -283,7 +285,7 @@ impl Callers {
     /// Forgets an actor that has gone out of scope here.
     pub fn forget(&mut self, actor: ActorId) {
         let is_idle = self.actors.get(&actor).is_some_and(|caller| {
-            let keeps = caller.kept.as_ref().is_some_and(|kept| !kept.is_empty());
+            let keeps = caller.kept.as_ref().is_some_and(|kept| kept.is_replaying() || !kept.is_empty());
             caller.queue.is_empty() && caller.in_flight.is_empty() && !keeps
         });
         if is_idle {

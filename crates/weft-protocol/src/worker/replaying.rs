@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use weft_wire::message::{ActorRestarting, Checkpointed, KeepObjects, Replayed, Reply, TaskSpec};
+use weft_wire::message::{
+    ActorRestarting, Checkpointed, Failure, FailureCode, KeepObjects, KillActor, Outcome, Replayed, Reply,
+    TaskKind, TaskSpec,
+};
 use weft_wire::{ActorId, ObjectId};
 
 use super::{Actions, Peer, State, WorkerCore, cancelled_failure, restarting_failure, send};
@@ -63,6 +66,8 @@ impl WorkerCore {
             pending.retries -= i32::from(has_run && pending.retries > 0);
             pending.state = State::Queued;
             pending.repeat(self.now);
+            // In its place, until a lost argument is there again.
+            self.must_wait_again(*number, out);
         }
     }
 
@@ -70,12 +75,15 @@ impl WorkerCore {
     /// Replies come in the order of the calls, so none of the others is before one that was answered.
     pub(super) fn replay(&mut self, actor: ActorId, out: &mut Actions) {
         while let Some((spec, worker)) = self.callers.next_replay(actor) {
-            if !self.is_complete(&spec, out) {
-                // An argument is lost, and on its way back.
+            let number = spec.task.number;
+            let state = self.pendings.get(number).map(|pending| &pending.state);
+            let is_ghost = state.is_none();
+            // One whose argument is lost holds the others up until that is there again.
+            if state.is_some_and(|state| *state != State::Queued)
+                || (is_ghost && !self.has_arguments(&spec, out))
+            {
                 return;
             }
-            let number = spec.task.number;
-            let is_ghost = self.pendings.get(number).is_none();
             if !is_ghost {
                 self.end_replay(actor, out);
             }
@@ -91,16 +99,35 @@ impl WorkerCore {
         }
     }
 
-    fn is_complete(&mut self, spec: &TaskSpec, out: &mut Actions) -> bool {
-        let has_value = |object: &ObjectId| {
-            self.ownership.record(*object).is_some_and(|record| record.slot.outcome().is_some())
-        };
-        let missing: Vec<ObjectId> =
-            spec.dependencies.iter().copied().filter(|object| !has_value(object)).collect();
-        for object in &missing {
-            self.ownership.need(*object, out);
+    /// Whether a ghost has its arguments. Those that are lost are asked for; without one there is no way back for the
+    /// actor, whose state was made with it.
+    fn has_arguments(&mut self, spec: &TaskSpec, out: &mut Actions) -> bool {
+        let mut is_complete = true;
+        for object in &spec.dependencies {
+            match self.ownership.record(*object).and_then(|record| record.slot.outcome()) {
+                Some(Outcome::Inline(_) | Outcome::Stored(_)) => {}
+                Some(Outcome::Failed(_)) => {
+                    self.give_actor_up(spec, out);
+                    return false;
+                }
+                None => {
+                    is_complete = false;
+                    self.ownership.need(*object, out);
+                    self.revive(*object, out);
+                }
+            }
         }
-        missing.is_empty()
+        is_complete
+    }
+
+    fn give_actor_up(&mut self, spec: &TaskSpec, out: &mut Actions) {
+        let TaskKind::Method(actor) = spec.kind else { return };
+        let message = format!(
+            "the actor ended: an argument of {}() is lost, which would have to be called again to restore its state",
+            spec.name.as_str()
+        );
+        self.callers.refuse(actor, Failure::new(FailureCode::ActorDied, message));
+        send(out, Peer::Node, KillActor { actor, may_restart: Some(false) });
     }
 
     /// Goes on with replays that waited for a lost argument.
@@ -122,9 +149,16 @@ impl WorkerCore {
         for (index, value) in (0..).zip(&reply.returns) {
             self.ownership.discard(reply.task.object(index), &value.outcome, &value.contained, out);
         }
-        if let Some(actor) = self.callers.on_ghost_reply(reply.task.number) {
-            self.dispatch_actor(actor, out);
+        let number = reply.task.number;
+        let Some(actor) = self.callers.on_ghost_reply(number) else { return };
+        if reply.not_run == Some(true)
+            && let Some(spec) = self.callers.forget_kept(actor, number)
+        {
+            // Its arguments were lost on the way.
+            self.give_actor_up(&spec, out);
+            self.release_kept([spec], out);
         }
+        self.dispatch_actor(actor, out);
     }
 
     /// Checkpoints of actors contain references to objects of this process.

@@ -13,14 +13,14 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
-    Connect, Define, Failure, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind,
-    TaskSpec,
+    Connect, Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
+    TaskKind, TaskSpec, UnknownBlocks,
 };
 use weft_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
 
-/// Time per step: the pauses of the node end.
-const STEP_NANOS: u64 = 10_000_000;
 const STEPS_MAX: usize = 200_000;
+/// Nanoseconds per step.
+const STEP_NANOS: u64 = 5_000_000;
 
 /// What a run may do. One step in so many is a kill or a cancellation; zero for never.
 #[derive(Debug, Clone, Copy)]
@@ -217,7 +217,6 @@ impl World {
             && self.channels.values().all(VecDeque::is_empty)
             && self.processes.values().all(|p| p.unsent.is_empty() && !p.actor.is_busy())
             && self.starting.is_empty()
-            && self.node.next_deadline().is_none()
             && self.dying.is_empty()
     }
 
@@ -407,13 +406,24 @@ impl World {
         result
     }
 
-    /// What one process has to say leaves, all of it: a block is given away by way of the node, and the reply that names
-    /// it goes to the caller.
+    /// What one process has to say to one receiver leaves.
     fn flush_one(&mut self) {
         let waiting: Vec<WorkerId> =
             self.processes.iter().filter(|(_, p)| !p.unsent.is_empty()).map(|(id, _)| *id).collect();
-        if let Some(who) = self.pick(&waiting) {
-            self.flush(who);
+        let Some(who) = self.pick(&waiting) else { return };
+        let receivers: Vec<Option<WorkerId>> =
+            self.processes[&who].unsent.iter().map(|(to, _)| *to).collect();
+        let to = self.pick(&receivers).expect("not empty");
+        // A block is given away before the reply that names it leaves.
+        for to in [None, to] {
+            let unsent = std::mem::take(&mut self.processes.get_mut(&who).expect("lives").unsent);
+            for (receiver, message) in unsent {
+                if receiver == to {
+                    self.post(Some(who), to, message);
+                } else {
+                    self.processes.get_mut(&who).expect("lives").unsent.push((receiver, message));
+                }
+            }
         }
     }
 
@@ -462,7 +472,11 @@ impl World {
             return self.die(to);
         }
         let peer = from.map_or(Peer::Node, Peer::Worker);
-        self.with_core(to, |core, out| core.on_message(peer, message, now, out));
+        let left = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
+        if let Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) = left {
+            let answer = UnknownBlocks { giver, offsets };
+            self.processes.get_mut(&to).expect("lives").unsent.push((None, answer.into()));
+        }
     }
 
     fn with_node(&mut self, work: impl FnOnce(&mut NodeCore, Instant, &mut NodeActions)) {
@@ -486,7 +500,7 @@ impl World {
     // --- processes ---
 
     fn start(&mut self) {
-        // Time alone may let the node begin again.
+        // A process that takes over may have to wait for its time.
         self.with_node(|_, _, _| ());
         let Some(worker) = self.starting.pop() else { return };
         self.processes.insert(worker, Process::new(WorkerCore::new(worker)));
@@ -609,7 +623,7 @@ impl World {
             self.drop_handles(caller, [(handle, slot)]);
         }
         for _ in 0..20_000 {
-            self.time += 1;
+            self.time += STEP_NANOS;
             match self.below(5) {
                 0 => self.flush_one(),
                 1 => self.act(),

@@ -34,7 +34,8 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_store::{BlockCache, Mapping};
 use weft_wire::message::{
-    Allocate, GivenBlocks, Hello, Location, Message, Outcome, Push, UnknownBlocks, Welcome,
+    Allocate, Checkpoint, GivenBlocks, Hello, Location, Message, Outcome, Push, Return, UnknownBlocks,
+    Welcome,
 };
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId, version};
 
@@ -403,8 +404,8 @@ impl Client {
                     shared.loopback.push_back((Peer::Worker(to), *message));
                 }
                 Action::Send { to, message } => {
-                    if let Message::GiveBlock(give) = &*message {
-                        shared.written.remove(&give.offset);
+                    if let Some(block) = block_given_with(&message) {
+                        shared.written.remove(&block);
                     }
                     shared.outbox.push(to, &message);
                 }
@@ -623,6 +624,17 @@ impl Client {
     #[must_use]
     pub fn loop_descriptor(&self) -> Option<i32> {
         self.lead.lock().epoll.as_ref().map(AsRawFd::as_raw_fd)
+    }
+}
+
+/// The block that belongs to somebody else with this message.
+fn block_given_with(message: &Message) -> Option<u64> {
+    match message {
+        Message::GiveBlock(give) => Some(give.offset),
+        Message::Checkpoint(Checkpoint { state: Return { outcome: Outcome::Stored(at), .. }, .. }) => {
+            Some(at.offset)
+        }
+        _ => None,
     }
 }
 
