@@ -20,9 +20,11 @@ pub struct Config {
     pub kills: u8,
     /// Processes that may be killed, by number.
     pub victims: Vec<u8>,
+    /// Blocks whose contents are lost, at any time and whichever they are.
+    pub losses: u8,
     /// Failures that a body may meet without any fault.
     pub expected: Vec<FailureCode>,
-    /// Failures that it may meet after a kill.
+    /// Failures that it may meet after a fault.
     pub tolerated: Vec<FailureCode>,
     /// What is known to be wrong, and only to be told: see `docs/verification.md`.
     pub finding: Finding,
@@ -34,8 +36,6 @@ pub enum Finding {
     /// Every property must hold.
     #[default]
     None,
-    /// Blocks may be left after a kill; every other property must hold.
-    BlocksLeft,
     /// The search must end in a violation whose words begin like this.
     Violation(&'static str),
 }
@@ -47,10 +47,10 @@ impl Config {
         self.victims.contains(&index)
     }
 
-    /// Failures that are explained after so many kills, as bits.
+    /// Failures that are explained after so many faults, as bits.
     #[must_use]
-    pub fn allowed(&self, kills: u8) -> u32 {
-        let tolerated = if kills > 0 { &self.tolerated[..] } else { &[] };
+    pub fn allowed(&self, faults: u8) -> u32 {
+        let tolerated = if faults > 0 { &self.tolerated[..] } else { &[] };
         self.expected.iter().chain(tolerated).fold(0, |bits, code| bits | code_bit(*code))
     }
 }

@@ -41,6 +41,8 @@ pub enum Event {
     Gone { index: u8, dead: u32 },
     /// To the node: a block is given to a process.
     Allocated { index: u8, block: u64 },
+    /// To the node: what lies in a block is lost.
+    Lost { block: u64 },
 }
 
 /// What follows for the world, in order.
@@ -247,6 +249,7 @@ impl Machines {
                         node.gone(index, self.locals[dead as usize].facts.last_started, &mut effects);
                     }
                     Event::Allocated { index, block } => node.allocate(block, index, &mut effects),
+                    Event::Lost { block } => node.lose(block, &mut effects),
                     Event::Run | Event::ReturnQueued | Event::Block => unreachable!("not an event of a node"),
                 }
                 effects.iter().map(|effect| self.node_output(effect)).collect()
@@ -255,15 +258,17 @@ impl Machines {
                 let mut effects = Vec::new();
                 match event {
                     Event::Deliver { from, message } => {
-                        process.deliver(from, self.messages[message as usize].clone(), &mut effects);
+                        let message = self.messages[message as usize].clone();
+                        process.deliver(from, message, &self.setup.program, &mut effects);
                     }
                     Event::Run => process.run(&self.setup.program, &mut effects),
                     Event::Timer => process.fire_timer(&mut effects),
                     Event::ReturnQueued => process.return_queued(&mut effects),
                     Event::Block => process.block(&mut effects),
-                    Event::Connected { .. } | Event::Gone { .. } | Event::Allocated { .. } => {
-                        unreachable!("not an event of a process")
-                    }
+                    Event::Connected { .. }
+                    | Event::Gone { .. }
+                    | Event::Allocated { .. }
+                    | Event::Lost { .. } => unreachable!("not an event of a process"),
                 }
                 effects.iter().map(|effect| self.output(effect)).collect()
             }

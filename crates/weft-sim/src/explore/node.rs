@@ -9,15 +9,11 @@ use super::facts::{BLOCK_BYTES, Facts};
 use super::process::{LATER, NOW};
 use super::program::{FIRST, index_of, worker};
 
-/// What is left when blocks are.
-pub const BLOCKS_LEFT: &str = "blocks with a holder at the node";
-
 /// What the node asks of its surroundings, in order.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "they live for one step")]
 pub enum NodeEffect {
     /// A message to a process.
-    Send(u8, Message),
+    Send(u8, Box<Message>),
     /// A process is to be forked.
     Start(u8),
     /// A process is to end.
@@ -54,7 +50,7 @@ impl Node {
         self.core.check();
         for action in out {
             match action {
-                NodeAction::Send(to, message) => effects.push(NodeEffect::Send(index_of(to), *message)),
+                NodeAction::Send(to, message) => effects.push(NodeEffect::Send(index_of(to), message)),
                 NodeAction::StartWorker(worker) => effects.push(NodeEffect::Start(index_of(worker))),
                 NodeAction::KillWorker(worker) => effects.push(NodeEffect::Kill(index_of(worker))),
                 NodeAction::FreeBlock(offset) => {
@@ -90,6 +86,11 @@ impl Node {
         self.act(NOW, effects, |core, _| core.on_allocated(block * BLOCK_BYTES, worker(index)));
     }
 
+    /// What lies in a block is lost.
+    pub fn lose(&mut self, block: u64, effects: &mut Vec<NodeEffect>) {
+        self.act(NOW, effects, |core, out| core.lose_blocks(&[block * BLOCK_BYTES], out));
+    }
+
     /// The time has come that the core waits for.
     pub fn fire_timer(&mut self, effects: &mut Vec<NodeEffect>) {
         self.act(LATER, effects, |_, _| ());
@@ -100,7 +101,7 @@ impl Node {
     pub fn facts(&self) -> Facts {
         let leftover = [
             (!self.core.is_quiet(), "leases, placements or resources at the node"),
-            (!self.core.holders().is_empty() || self.blocks != 0, BLOCKS_LEFT),
+            (!self.core.holders().is_empty() || self.blocks != 0, "blocks with a holder at the node"),
         ];
         Facts {
             can_fire: self.core.next_deadline().is_some(),

@@ -12,7 +12,8 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
-    Define, Failure, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind, TaskSpec,
+    Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
+    TaskKind, TaskSpec, UnknownBlocks,
 };
 use weft_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -29,10 +30,9 @@ const CLASS: FunctionId = FunctionId(1);
 
 /// What a process asks of its surroundings, in order.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "they live for one step")]
 pub enum Effect {
     /// A message to the node (0) or a process.
-    Send(u8, Message),
+    Send(u8, Box<Message>),
     /// A block of shared memory was given to this process; the answer is not waited for.
     Allocate(u64),
 }
@@ -133,14 +133,14 @@ impl Process {
         let mut to_self = Vec::new();
         for action in out {
             let (to, message) = match action {
-                Action::Send { to, message } => (to, *message),
+                Action::Send { to, message } => (to, message),
                 Action::Push { worker, spec, dependencies, gpus } => {
                     let push = Push { spec: (*spec).clone(), dependencies, gpus };
-                    (Peer::Worker(worker), push.into())
+                    (Peer::Worker(worker), Box::new(push.into()))
                 }
                 Action::FreeBlock(location) => {
                     self.freed |= block_of(location);
-                    (Peer::Node, FreeBlocks { offsets: vec![location.offset] }.into())
+                    (Peer::Node, Box::new(FreeBlocks { offsets: vec![location.offset] }.into()))
                 }
                 Action::Interrupt { task, .. } => {
                     if let Some(frame) = &mut self.frame
@@ -155,7 +155,7 @@ impl Process {
                 Action::Ready(_) | Action::Warn(_) => continue,
             };
             match to {
-                Peer::Worker(to) if to == self.core.me() => to_self.push(message),
+                Peer::Worker(to) if to == self.core.me() => to_self.push(*message),
                 Peer::Worker(to) => effects.push(Effect::Send(index_of(to), message)),
                 Peer::Node => effects.push(Effect::Send(0, message)),
             }
@@ -164,13 +164,24 @@ impl Process {
     }
 
     /// A message came; the shell looks at the timer after each.
-    pub fn deliver(&mut self, from: u8, message: Message, effects: &mut Vec<Effect>) {
+    pub fn deliver(&mut self, from: u8, message: Message, program: &Program, effects: &mut Vec<Effect>) {
+        let is_loss = matches!(message, Message::BlocksLost(_));
         let peer = if from == 0 { Peer::Node } else { Peer::Worker(worker(from)) };
-        let deadline = self.act(effects, |core, out| {
-            core.on_message(peer, message, NOW, out);
-            core.on_timer(NOW, out)
+        let (left, deadline) = self.act(effects, |core, out| {
+            let left = core.on_message(peer, message, NOW, out);
+            (left, core.on_timer(NOW, out))
         });
         self.has_timer = deadline.is_some();
+        if let Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) = left
+            && !offsets.is_empty()
+        {
+            let answer = UnknownBlocks { giver, offsets };
+            effects.push(Effect::Send(0, Box::new(answer.into())));
+        }
+        let waits_for = self.frame.as_ref().and_then(Frame::awaited).map(|handle| handle.id);
+        if let (true, true, Some(object)) = (is_loss, program.asks_again, waits_for) {
+            self.act(effects, |core, out| core.ownership_mut().watch(object, out));
+        }
     }
 
     /// The time has come that the core waits for.
@@ -545,11 +556,14 @@ impl Frame {
         self.variables.iter().flatten().chain(&self.views)
     }
 
+    /// What it waits for.
+    fn awaited(&self) -> Option<&Handle> {
+        self.waits_for.and_then(|variable| self.variables[variable].as_ref())
+    }
+
     /// Whether it can only wait.
     fn waits(&self) -> bool {
-        let Some(variable) = self.waits_for else { return false };
-        let handle = self.variables[variable].as_ref();
-        !self.was_interrupted && handle.is_some_and(|handle| handle.slot.outcome().is_none())
+        !self.was_interrupted && self.awaited().is_some_and(|handle| handle.slot.outcome().is_none())
     }
 }
 

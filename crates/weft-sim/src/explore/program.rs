@@ -119,6 +119,8 @@ pub struct Program {
     pub bodies: Vec<Body>,
     /// How long every task seems to run (nanoseconds): short ones are pushed ahead.
     pub task_nanos: u64,
+    /// Whoever waits for a value asks for it again after a loss. The shell does not, see the findings.
+    pub asks_again: bool,
 }
 
 /// Shorthand for a task without arguments of interest.

@@ -34,9 +34,9 @@ impl Found {
     pub fn is_as_expected(&self, config: &Config) -> bool {
         match (&self.violation, config.finding) {
             (Some((text, _)), Finding::Violation(known)) => text.starts_with(known),
-            (Some(_), Finding::None | Finding::BlocksLeft) => false,
+            (Some(_), Finding::None) => false,
             (None, Finding::Violation(_)) => !self.is_complete,
-            (None, Finding::None | Finding::BlocksLeft) => true,
+            (None, Finding::None) => true,
         }
     }
 }

@@ -15,10 +15,9 @@ use weft_wire::WorkerId;
 use weft_wire::message::{Connect, Message};
 
 use super::channels::{Contents, EMPTY};
-use super::config::{Config, Finding};
+use super::config::Config;
 use super::facts::Facts;
 use super::machines::{Event, Machines, Output};
-use super::node::BLOCKS_LEFT;
 use super::program::{index_of, worker};
 
 /// Room for the numbers of one state.
@@ -31,7 +30,9 @@ const ABSENT: u32 = 0;
 /// A process whose end was noticed.
 const GONE: u32 = 1;
 const NODE: usize = 0;
+/// Kills (8 bits), signalled processes and forked ones that are not connected (8 bits each), losses.
 const FLAGS: usize = 1;
+const LOSSES_SHIFT: u32 = 26;
 
 /// Something that may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub enum Move {
     End(u8),
     /// A fault: a process ends between two steps.
     Kill(u8),
+    /// A fault: what lies in a block is lost.
+    Lose(u8),
 }
 
 /// A move, and after how many of its outputs the process that acts is killed, if it is.
@@ -136,12 +139,26 @@ impl<'c> World<'c> {
         }
         let count = moves.len();
         if kills_of(words) < self.config.kills {
-            self.faults(words, moves)?;
+            self.kills(words, moves)?;
+        }
+        if losses_of(words) < self.config.losses {
+            self.losses(words, moves)?;
         }
         Ok(count)
     }
 
-    fn faults(&mut self, words: &Words, moves: &mut Vec<(Taken, Words)>) -> Result<(), (Taken, Violation)> {
+    fn losses(&mut self, words: &Words, moves: &mut Vec<(Taken, Words)>) -> Result<(), (Taken, Violation)> {
+        let blocks = self.machines.local(words[NODE]).facts.blocks;
+        for block in (0..64).filter(|block| blocks & (1 << block) != 0) {
+            let taken = Taken { what: Move::Lose(block), killed_after: None };
+            let mut next = self.take(words, taken).map_err(|violation| (taken, violation))?;
+            next[FLAGS] += 1 << LOSSES_SHIFT;
+            moves.push((taken, next));
+        }
+        Ok(())
+    }
+
+    fn kills(&mut self, words: &Words, moves: &mut Vec<(Taken, Words)>) -> Result<(), (Taken, Violation)> {
         let mut taken_moves: Vec<Taken> = Vec::new();
         for index in self.everyone() {
             if self.config.may_be_killed(index) && self.living(words, index).is_some() {
@@ -241,6 +258,7 @@ impl<'c> World<'c> {
             Move::Local { index, event } => Some((index, event)),
             Move::Start(index) => Some((0, Event::Connected { index })),
             Move::Notice(index) => Some((0, Event::Gone { index, dead: words[Self::at(index)] })),
+            Move::Lose(block) => Some((0, Event::Lost { block: u64::from(block) })),
             Move::End(_) | Move::Kill(_) => None,
         }
     }
@@ -266,7 +284,7 @@ impl<'c> World<'c> {
             }
             Move::Notice(index) => next[Self::at(index)] = GONE,
             Move::End(index) | Move::Kill(index) => self.end(&mut next, index),
-            Move::Local { .. } => {}
+            Move::Local { .. } | Move::Lose(_) => {}
         }
         if let Some((index, event)) = event {
             self.act(&mut next, index, event, taken.killed_after)?;
@@ -384,7 +402,7 @@ impl<'c> World<'c> {
                 "I5: block {block} was given up for use by its owner and can be read by others"
             ));
         }
-        let allowed = self.config.allowed(kills_of(words));
+        let allowed = self.config.allowed(kills_of(words) + losses_of(words));
         if failures & !allowed != 0 {
             let code = (failures & !allowed).trailing_zeros();
             return Err(format!("I2: a get ended in failure {code}, which nothing here explains"));
@@ -407,7 +425,6 @@ impl<'c> World<'c> {
             }
         }
         match self.machines.local(words[NODE]).facts.leftover {
-            Some(BLOCKS_LEFT) if self.config.finding == Finding::BlocksLeft && kills_of(words) > 0 => Ok(()),
             Some(what) => Err(format!("I4, I9: {what}")),
             None => Ok(()),
         }
@@ -427,6 +444,7 @@ impl<'c> World<'c> {
             Move::Notice(index) => format!("the node notices the end of {}", name_of(index)),
             Move::End(index) => format!("{} ends, as it was told", name_of(index)),
             Move::Kill(index) => format!("FAULT: {} is killed", name_of(index)),
+            Move::Lose(block) => format!("FAULT: what lies in block {block} is lost"),
         };
         match taken.killed_after {
             Some(count) => format!("FAULT: {text}; killed after {count} of the actions that follow"),
@@ -438,6 +456,11 @@ impl<'c> World<'c> {
 /// Kills so far.
 fn kills_of(words: &Words) -> u8 {
     (words[FLAGS] & 0xff) as u8
+}
+
+/// Losses so far.
+fn losses_of(words: &Words) -> u8 {
+    (words[FLAGS] >> LOSSES_SHIFT) as u8
 }
 
 fn is_signalled(words: &Words, index: u8) -> bool {

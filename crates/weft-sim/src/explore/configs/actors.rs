@@ -30,6 +30,19 @@ pub fn restart() -> Config {
 
 /// Two callers, one of them a task that was given the handle.
 pub fn callers() -> Config {
+    let task = vec![call(0, 2, &[], 1, 1), Step::Get(1)];
+    let about = "an actor with 1 restart, callers with 2 and 1 calls; one process fails anywhere";
+    config("actor-callers", about, caller_bodies(task), 2, 1, 5)
+}
+
+/// Two callers with two calls each: more states than are searched.
+pub fn busy() -> Config {
+    let task = vec![call(0, 2, &[], 1, 1), call(0, 2, &[], 1, 2), Step::Get(1), Step::Get(2)];
+    let about = "an actor with 1 restart, 2 callers with 2 calls each; one process fails anywhere";
+    config("actor-busy", about, caller_bodies(task), 2, 1, 5)
+}
+
+fn caller_bodies(task: Vec<Step>) -> Vec<Body> {
     let driver = vec![
         Step::Create { body: 1, dependencies: vec![], restarts: 1, into: 0 },
         Step::Submit { body: 3, dependencies: vec![], references: vec![0], retries: 0, into: 1 },
@@ -40,21 +53,7 @@ pub fn callers() -> Config {
         Step::Get(3),
         Step::Get(1),
     ];
-    let task = vec![call(0, 2, &[], 1, 1), call(0, 2, &[], 1, 2), Step::Get(1), Step::Get(2)];
-    let bodies = vec![
-        body("driver", driver),
-        body("constructor", vec![]),
-        body("method", vec![]),
-        body("caller", task),
-    ];
-    config(
-        "actor-callers",
-        "an actor with 1 restart, 2 callers with 2 calls each; one process fails anywhere",
-        bodies,
-        2,
-        1,
-        5,
-    )
+    vec![body("driver", driver), body("constructor", vec![]), body("method", vec![]), body("caller", task)]
 }
 
 /// The actor keeps a reference in its state beyond the call that brought it.
@@ -160,10 +159,15 @@ fn config(
     Config {
         name,
         about,
-        setup: Setup { program: Program { bodies, task_nanos: 5_000_000 }, cpus, pool_size: 8 },
+        setup: Setup {
+            program: Program { bodies, task_nanos: 5_000_000, asks_again: false },
+            cpus,
+            pool_size: 8,
+        },
         processes,
         kills,
         victims: (2..9).collect(),
+        losses: 0,
         expected: vec![],
         tolerated: vec![
             FailureCode::ActorDied,

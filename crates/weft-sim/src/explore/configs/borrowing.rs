@@ -49,15 +49,6 @@ pub fn returns() -> Config {
 
 /// A reference to a task's result leaves the task before the result is there.
 pub fn futures() -> Config {
-    Config { finding: Finding::BlocksLeft, ..delegated("borrow-futures") }
-}
-
-/// The same with every property: a worker that fails between giving its block away and its reply leaves the block.
-pub fn given() -> Config {
-    Config { finding: Finding::Violation("I4, I9: blocks with a holder"), ..delegated("borrow-given") }
-}
-
-fn delegated(name: &'static str) -> Config {
     let driver = vec![
         submit(1, 1, 0),
         Step::Get(0),
@@ -68,7 +59,7 @@ fn delegated(name: &'static str) -> Config {
     let delegating = Body { returns: vec![0], ..body("delegating", vec![submit(2, 1, 0)]) };
     let worker = Body { returns_stored: true, ..body("working", vec![]) };
     config(
-        name,
+        "borrow-futures",
         "a task returns the future of another one; the owner or the executor fails anywhere",
         vec![body("driver", driver), delegating, worker],
         2,
@@ -116,7 +107,7 @@ pub fn chain() -> Config {
     let reader = body("reader", vec![Step::Get(0)]);
     let about = "a reference inside a borrowed value, borrowed on by the borrower; an owner or a borrower fails anywhere";
     let bodies = vec![body("driver", driver), maker, body("middle", middle), reader];
-    Config { finding: Finding::BlocksLeft, ..config("borrow-chain", about, bodies, 2, 1, 6) }
+    config("borrow-chain", about, bodies, 2, 1, 6)
 }
 
 /// Two processes read a value whose owner dies.
@@ -144,6 +135,29 @@ pub fn orphans() -> Config {
     )
 }
 
+/// A borrower hands a reference on to its caller, which neither of them owns.
+pub fn handed() -> Config {
+    let driver = vec![
+        submit(1, 1, 0),
+        Step::Get(0),
+        Step::Open { of: 0, at: 0, into: 1 },
+        Step::Drop(0),
+        pass(2, &[1], 2),
+        pass(2, &[1], 4),
+        Step::Drop(1),
+        Step::Get(2),
+        Step::Open { of: 2, at: 0, into: 3 },
+        Step::Drop(2),
+        Step::Get(3),
+    ];
+    let maker = Body { returns: vec![0], ..body("maker", vec![put(&[], 0)]) };
+    let between = Body { returns: vec![0], ..body("between", vec![]) };
+    let about = "2 borrowers return a reference of a third process; the owner or a borrower fails anywhere";
+    let bodies = vec![body("driver", driver), maker, between];
+    let finding = Finding::Violation("I4: worker 2 has records in the ownership table");
+    Config { finding, ..config("borrow-handed", about, bodies, 2, 1, 5) }
+}
+
 fn put(contains: &[usize], into: usize) -> Step {
     Step::Put { is_stored: true, contains: contains.to_vec(), into }
 }
@@ -163,10 +177,15 @@ fn config(
     Config {
         name,
         about,
-        setup: Setup { program: Program { bodies, task_nanos: 5_000_000 }, cpus, pool_size: 8 },
+        setup: Setup {
+            program: Program { bodies, task_nanos: 5_000_000, asks_again: false },
+            cpus,
+            pool_size: 8,
+        },
         processes,
         kills,
         victims: (2..9).collect(),
+        losses: 0,
         expected: vec![],
         tolerated: vec![FailureCode::OwnerDied, FailureCode::WorkerCrashed, FailureCode::Cancelled],
         finding: Finding::None,

@@ -23,27 +23,22 @@ pub fn ahead() -> Config {
     )
 }
 
-/// Two clients without a failure.
-pub fn clients(kills: u8) -> Config {
-    let (name, about) = match kills {
-        0 => ("lease-clients-well", "2 clients with 2 tasks each, 2 workers at a time; no failure"),
-        _ => ("lease-clients", "2 clients with 2 tasks each, 2 workers at a time; a worker fails anywhere"),
-    };
-    config(name, about, 2, 2, 2, 5_000_000, kills, 7)
+/// Two clients with several tasks and no failure.
+pub fn clients() -> Config {
+    let about = "2 clients with 2 tasks each, 2 workers at a time; no failure";
+    config("lease-clients", about, 2, 2, 2, 5_000_000, 0, 7)
 }
 
-/// Two clients whose tasks are short.
+/// Two clients and a failure.
+pub fn failing() -> Config {
+    let about = "2 clients with 1 task each, 2 workers at a time; a worker fails anywhere";
+    config("lease-failing", about, 1, 1, 2, 5_000_000, 1, 7)
+}
+
+/// Two clients, one worker, short tasks and a failure.
 pub fn short() -> Config {
-    config(
-        "lease-short",
-        "2 clients with 2 short tasks each, 2 workers at a time; a worker fails anywhere",
-        2,
-        2,
-        2,
-        10_000,
-        1,
-        7,
-    )
+    let about = "2 clients with 1 and 2 short tasks, 1 worker at a time; a worker fails anywhere";
+    config("lease-short", about, 1, 2, 1, 10_000, 1, 7)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -68,10 +63,11 @@ fn config(
     Config {
         name,
         about,
-        setup: Setup { program: Program { bodies, task_nanos }, cpus, pool_size: 8 },
+        setup: Setup { program: Program { bodies, task_nanos, asks_again: false }, cpus, pool_size: 8 },
         processes,
         kills,
         victims: (2..9).collect(),
+        losses: 0,
         expected: vec![],
         tolerated: vec![FailureCode::Cancelled],
         finding: Finding::None,

@@ -3,6 +3,7 @@
 mod actors;
 mod borrowing;
 mod leases;
+mod lost;
 mod nested;
 
 use super::Config;
@@ -18,7 +19,7 @@ pub fn small() -> Vec<Config> {
         borrowing::puts(0),
         borrowing::puts(1),
         borrowing::futures(),
-        borrowing::given(),
+        borrowing::handed(),
         actors::restart(),
         actors::state(0),
         actors::state(1),
@@ -26,6 +27,9 @@ pub fn small() -> Vec<Config> {
         actors::lent(),
         actors::unborn(),
         leases::ahead(),
+        lost::chain(),
+        lost::put(),
+        lost::waited_for(),
     ]
 }
 
@@ -42,9 +46,12 @@ pub fn all() -> Vec<Config> {
         borrowing::chain(),
         borrowing::orphans(),
         actors::callers(),
-        leases::clients(0),
-        leases::clients(1),
+        actors::busy(),
+        leases::clients(),
+        leases::failing(),
         leases::short(),
+        lost::chain_with_a_kill(),
+        lost::borrowed(),
     ]);
     all
 }
