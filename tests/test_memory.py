@@ -362,3 +362,35 @@ def test_what_only_lineage_keeps(shared_session):
 @weft.remote
 def passes_on(value):
     return value
+
+
+@weft.remote(checkpoint_every=3)
+class Collects:
+    def __init__(self):
+        self.held = []
+
+    def add(self, refs):
+        self.held.append(refs)
+
+    def __weft_checkpoint__(self):
+        return self.held
+
+    def __weft_restore__(self, state):
+        self.held = state
+
+
+def test_calls_and_checkpoints_of_an_actor(shared_session):
+    def reasons(row):
+        return [hold.reason for hold in row.holds]
+
+    actor = Collects.remote()
+    ref = weft.put(bytes(1 << 20))
+    weft.get(actor.add.remote([ref]))
+    (owner, *_) = state.get_objects(ref.hex())
+    assert "KEPT_CALL" in reasons(owner)
+    assert owner.hint is None
+    weft.get([actor.add.remote([]) for _ in range(3)])
+    poll("a checkpoint covers it", lambda: "KEPT_CALL" not in reasons(state.get_objects(ref.hex())[0]))
+    rows = state.get_objects(ref.hex())
+    assert any("CHECKPOINT" in reasons(row) for row in rows)
+    assert not any("PINNED" in reasons(row) for row in rows)

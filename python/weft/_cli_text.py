@@ -32,6 +32,8 @@ _WORDS = {
     "DETACHED_ACTOR": "detached actor",
     "GENERATOR": "generator",
     "PINNED": "pickle outside of weft",
+    "KEPT_CALL": "call kept for its actor",
+    "CHECKPOINT": "checkpoint",
     "LINEAGE": "lineage",
 }
 

@@ -19,6 +19,8 @@ _REASONS = (
     "DETACHED_ACTOR",
     "GENERATOR",
     "PINNED",
+    "KEPT_CALL",
+    "CHECKPOINT",
 )
 _BY_HAND = frozenset(("LOCAL_REFERENCE", "VIEW"))
 

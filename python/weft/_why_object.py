@@ -170,6 +170,11 @@ def _sentence(reason: str, count: int, identity: str | None, name: str | None, p
             return "the actor is detached: it lives until it is killed"
         case "GENERATOR":
             return f"generator {identity or '?'} {name or ''}".rstrip() + " is not read to its end"
+        case "KEPT_CALL":
+            calls = f"call {identity} {name or '?'}()" if identity else f"{count} calls"
+            return f"argument of {calls}, kept until the actor's next checkpoint"
+        case "CHECKPOINT":
+            return "the checkpoint of an actor contains it"
         case "PINNED":
             return f"{process} pickled it outside of weft {count}x: it stays for the rest of the session"
         case _:

@@ -226,7 +226,7 @@ impl ObjectRef {
         if *OUT_OF_BAND_FORBIDDEN {
             return Err(forbidden(py));
         }
-        this.client.step(|core, _| core.ownership_mut().add_use(this.id));
+        this.client.step(|core, _| core.ownership_mut().pin(this.id));
         let bytes = this.binary(py);
         Ok((module.getattr("_out_of_band")?, (bytes,)).into_pyobject(py)?.into_any())
     }
@@ -316,7 +316,7 @@ pub fn _out_of_band(py: Python<'_>, id: &[u8]) -> PyResult<ObjectRef> {
     let id = ObjectId::from_bytes(id).ok_or_else(|| PyValueError::new_err("an object id has 20 bytes"))?;
     let client = session::client(py)?;
     let slot = client.step(|core, _| {
-        core.ownership_mut().add_use(id);
+        core.ownership_mut().pin(id);
         core.ownership_mut().meet(id)
     });
     Ok(ObjectRef::new(id, slot, client))

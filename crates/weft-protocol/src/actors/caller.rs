@@ -126,6 +126,11 @@ impl Callers {
         }
     }
 
+    /// The calls that are kept, of all actors.
+    pub fn kept_calls(&self) -> impl Iterator<Item = &TaskSpec> {
+        self.actors.values().filter_map(|caller| caller.kept.as_ref()).flat_map(|kept| kept.calls())
+    }
+
     /// A call to an actor with checkpoints was pushed for the first time.
     pub fn keep(&mut self, actor: ActorId, spec: Arc<TaskSpec>) {
         if let Some(caller) = self.actors.get_mut(&actor) {

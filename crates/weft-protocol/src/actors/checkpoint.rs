@@ -80,6 +80,11 @@ impl Kept {
         covered
     }
 
+    /// The kept calls.
+    pub fn calls(&self) -> impl Iterator<Item = &TaskSpec> {
+        self.calls.iter().map(|call| &*call.spec)
+    }
+
     /// The numbers of the kept calls.
     #[must_use]
     pub fn numbers(&self) -> Set<u64> {

@@ -102,6 +102,8 @@ pub struct Ownership {
     /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
     /// handed shortly before its end. As many as a node has at a time; messages are not on their way for longer.
     gone: Set<WorkerId>,
+    /// Objects with references that were pickled outside of the engine, and how many.
+    pins: Map<ObjectId, u32>,
     /// Where objects were made; empty unless that is recorded.
     sites: Map<ObjectId, Name>,
     /// Blocks whose contents are lost, until the node uses them again.
@@ -133,6 +135,7 @@ impl Ownership {
             borrowed_by: Map::default(),
             borrowed_from: Map::default(),
             gone: Set::default(),
+            pins: Map::default(),
             sites: Map::default(),
             lost: Set::default(),
             stale: Map::default(),

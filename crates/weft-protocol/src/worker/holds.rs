@@ -5,6 +5,7 @@ use weft_wire::message::state::{HoldRow, ObjectRow, hold};
 use weft_wire::message::{TaskKind, TaskSpec};
 use weft_wire::{ObjectId, TaskId};
 
+use super::replaying::arguments;
 use super::{WorkerCore, uses};
 use crate::table::{Map, Set};
 
@@ -66,11 +67,14 @@ impl WorkerCore {
         let makers = self.makers(rows.iter().filter(|row| row.owned).map(|row| row.object.task.number));
         for row in &mut rows {
             let mut kept = holds.0.swap_remove(&row.object).unwrap_or_default();
-            let known: u32 = kept.iter().map(|hold| hold.count).sum();
-            if row.uses > known {
-                // The one kind of use that is nowhere else.
-                let count = row.uses - known;
-                kept.push(HoldRow { kind: hold::PINNED, count, ..HoldRow::default() });
+            let mut left = row.uses.saturating_sub(kept.iter().map(|hold| hold.count).sum());
+            // What checkpoints contain is the one kind of use that is in no table.
+            let pins = self.ownership.pins(row.object).min(left);
+            left -= pins;
+            for (kind, count) in [(hold::PINNED, pins), (hold::CHECKPOINT, left)] {
+                if count > 0 {
+                    kept.push(HoldRow { kind, count, ..HoldRow::default() });
+                }
             }
             let detail = row.detail.get_or_insert_default();
             detail.holds = kept;
@@ -88,6 +92,11 @@ impl WorkerCore {
             let name = spec.title.as_ref().unwrap_or(&spec.name).as_str();
             let like = Hold { kind, task: Some(spec.task), name: Some(name), ..Hold::default() };
             uses(spec).for_each(|object| holds.add(object, &like));
+        }
+        for spec in self.callers.kept_calls() {
+            let (kind, task, name) = (hold::KEPT_CALL, Some(spec.task), Some(spec.name.as_str()));
+            let like = Hold { kind, task, name, ..Hold::default() };
+            arguments(spec).for_each(|object| holds.add(object, &like));
         }
     }
 
@@ -153,7 +162,7 @@ mod tests {
     use std::sync::Arc;
 
     use weft_wire::message::state::{Inspect, about};
-    use weft_wire::message::{Define, Outcome, Push};
+    use weft_wire::message::{Define, KeepObjects, Outcome, Push};
     use weft_wire::{Blob, FunctionId, Name, WorkerId};
 
     use super::*;
@@ -202,11 +211,14 @@ mod tests {
         let (mut core, object, _slot) = core();
         assert_eq!(holds(&core, object), []);
         define(&mut core, vec![object]);
-        core.ownership_mut().add_use(object);
+        core.ownership_mut().pin(object);
         let outer = TaskId { owner: ME, number: 2 }.object(0);
         core.ownership_mut().own(outer, Arc::new(Slot::default()));
         core.ownership_mut().contain(outer, &[object]);
-        assert_eq!(holds(&core, object), [(hold::CONTAINED, 1), (hold::FUNCTION, 1), (hold::PINNED, 1)]);
+        let keep = KeepObjects { begin: vec![object], end: Vec::new() };
+        core.on_message(Peer::Node, keep.into(), Instant(1), &mut Actions::new());
+        let kinds = [hold::CONTAINED, hold::FUNCTION, hold::PINNED, hold::CHECKPOINT];
+        assert_eq!(holds(&core, object), kinds.map(|kind| (kind, 1)));
     }
 
     #[test]

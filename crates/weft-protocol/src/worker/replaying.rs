@@ -168,6 +168,6 @@ impl WorkerCore {
     }
 }
 
-fn arguments(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
+pub(super) fn arguments(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
     spec.dependencies.iter().chain(&spec.references).copied()
 }

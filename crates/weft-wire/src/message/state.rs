@@ -280,6 +280,10 @@ pub mod hold {
     pub const GENERATOR: u8 = 7;
     /// A reference to it was pickled outside of the engine.
     pub const PINNED: u8 = 8;
+    /// A call that ended refers to it, and is made again if the actor fails before its next checkpoint.
+    pub const KEPT_CALL: u8 = 9;
+    /// The checkpoint of an actor contains it.
+    pub const CHECKPOINT: u8 = 10;
 }
 
 /// One reason why a process keeps an object.

@@ -16,6 +16,18 @@ impl Ownership {
         self.objects().take(most).map(|(object, record)| self.row(object, record)).collect()
     }
 
+    /// Keeps an object for the rest of the session: nobody can know who holds the pickle of its reference.
+    pub fn pin(&mut self, object: ObjectId) {
+        self.add_use(object);
+        *self.pins.entry(object).or_default() += 1;
+    }
+
+    /// How often an object was pinned.
+    #[must_use]
+    pub fn pins(&self, object: ObjectId) -> u32 {
+        self.pins.get(&object).copied().unwrap_or_default()
+    }
+
     /// Notes where an object in the table was made.
     pub fn set_site(&mut self, object: ObjectId, site: Name) {
         if self.records.contains_key(&object) {
