@@ -54,6 +54,12 @@ impl Ownership {
             Origin::Borrowed { fetching, .. } => *fetching = false,
         }
         record.slot.lose();
+        // A thread may have waited for the value and not looked yet: it would wait for ever.
+        let may_wait = record.slot.handles() > 0;
+        if may_wait {
+            self.need(object, out);
+        }
+        let Some(record) = self.records.get_mut(&object) else { return };
         for inner in std::mem::take(&mut record.contained) {
             self.end_use(inner, out);
         }
