@@ -143,7 +143,7 @@ do-docs: $(STAMPS)/pins-docs
 
 do-sim: do-rust-tools
 	@echo "==> simulator, $(SEEDS) seeds"
-	@WEFT_SIM_SEEDS="$(SEEDS)" $(CARGO) test --locked --release -p weft-sim
+	@$(CARGO) run --quiet --locked --release -p weft-sim --bin weft-sim -- --seeds "$(SEEDS)" --without lost-blocks $(ARGS)
 
 do-explore: do-rust-tools
 	@echo "==> explorer, at most $(STATES) states per configuration"

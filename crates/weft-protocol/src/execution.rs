@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::probes::{bug, mark};
 use weft_wire::message::{Outcome, Push, TaskKind};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
@@ -221,7 +222,10 @@ impl Execution {
             return self.next_complete();
         }
         if matches!(front.push.spec.kind, TaskKind::Method(_)) && !self.has_constructor {
-            return None;
+            mark!("a call came before the constructor of its actor");
+            if !bug!(CallBeforeConstructor) {
+                return None;
+            }
         }
         if self.groups.free.is_empty() || front.push.spec.kind == TaskKind::Creation {
             return Some(0);

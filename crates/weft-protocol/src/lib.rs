@@ -17,6 +17,7 @@ pub mod execution;
 pub mod node;
 pub mod objects;
 pub mod ownership;
+pub mod probes;
 pub mod scheduling;
 pub mod table;
 pub mod tasks;

@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 
+use crate::probes::{bug, mark};
 use weft_wire::limits::{WORKER_IDLE_NANOS, WORKERS_MAX, WORKERS_STARTING_MAX};
 use weft_wire::message::{
     ActorReady, CreateActor, Failure, FailureCode, GivenBlocks, Infeasible, LeaseGranted, Message,
@@ -240,6 +241,9 @@ impl NodeCore {
 
     /// A worker could not be forked.
     pub fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
+        if bug!(StartFailureForgotten) {
+            return;
+        }
         self.workers.swap_remove(&worker);
         self.pace.ended(false);
         out.push(NodeAction::Warn(format!("a worker process could not be started: {error}")));
@@ -260,6 +264,7 @@ impl NodeCore {
             return;
         }
         match state {
+            Some((WorkerState::Leased(_), _)) if bug!(LeaseNotEnded) => {}
             Some((WorkerState::Leased(lease), blocked)) => {
                 self.end_lease(lease, blocked);
             }
@@ -307,6 +312,12 @@ impl NodeCore {
 
     fn end_lease(&mut self, lease: LeaseId, blocked: bool) -> Option<WorkerId> {
         let state = self.leases.swap_remove(&lease)?;
+        if blocked {
+            mark!("a lease ended while its worker was blocked");
+        }
+        if bug!(OwnerDeathHandledTwice) && !self.clients.contains_key(&state.client) {
+            self.resources.release(&state.grant);
+        }
         if blocked {
             self.resources.reclaim_cpu(&state.grant);
         }
@@ -456,7 +467,7 @@ impl NodeCore {
         worker.blocked = blocked;
         if blocked {
             self.resources.lend_cpu(grant);
-        } else {
+        } else if !bug!(CpuNotReclaimed) {
             self.resources.reclaim_cpu(grant);
         }
     }

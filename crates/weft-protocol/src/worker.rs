@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::probes::{bug, mark};
 use weft_wire::message::{
     ActorReady, ActorRestarting, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure,
     FailureCode, KillActor, LeaseGranted, Message, Outcome, Push, Replayed, Reply, Return, Returned,
@@ -494,6 +495,7 @@ impl WorkerCore {
                 for (object, _) in read {
                     self.ownership.inherit(object);
                 }
+                let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
                 send(out, Peer::Node, StillRead { round: question.round, offsets });
             }
             (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
@@ -537,6 +539,7 @@ impl WorkerCore {
         }
         let number = reply.task.number;
         let Some((pending, estimate)) = self.pendings.get_mut(number).and_then(Pending::pushed) else {
+            mark!("a reply came for a task that was not out any more");
             return self.on_ghost_reply(&reply, out);
         };
         let spec = pending.spec.clone();
@@ -569,8 +572,8 @@ impl WorkerCore {
                     self.forget_call(actor, number, out);
                 }
                 let has_place = waits && spec.unordered == Some(true);
-                if again && (has_place || self.callers.enqueue(actor, number).is_ok()) {
-                    // Goes behind the calls that are queued: its turn has passed.
+                if again && (has_place || self.callers.enqueue_first(actor, number).is_ok()) {
+                    // Goes before the calls that are queued: one of them may wait for its result.
                 } else {
                     self.end(number, reply, out);
                 }
@@ -632,6 +635,7 @@ impl WorkerCore {
             };
             self.leases.on_returned(shape, worker, task.number, *estimate);
             if pending.cancelled {
+                mark!("a cancelled task came back unexecuted");
                 self.fail(task.number, &cancelled_failure(*task), out);
                 continue;
             }
@@ -649,6 +653,9 @@ impl WorkerCore {
         let worker = gone.worker;
         self.defined.swap_remove(&worker);
         let tasks = self.leases.on_worker_gone(worker);
+        if tasks.len() > 1 {
+            mark!("a worker died with several tasks in flight");
+        }
         // Tasks run in the order they were pushed: those after the last one that began were not executed.
         let begun = gone
             .last_started
@@ -671,7 +678,17 @@ impl WorkerCore {
         let Some(pending) = self.pendings.get_mut(number) else { return };
         let TaskKind::Task(shape) = pending.spec.kind else { return };
         let task = pending.spec.task;
+        let maybe_executed = maybe_executed || bug!(RetriesForTheUnbegun);
+        if !maybe_executed {
+            mark!("a worker died before it began a task that was pushed to it");
+        }
         if pending.cancelled {
+            mark!("a worker died with a cancelled task");
+        }
+        if pending.recovers {
+            mark!("a worker died while it computed a lost value again");
+        }
+        if pending.cancelled && !bug!(RetryAfterCancel) {
             return self.fail(number, &cancelled_failure(task), out);
         }
         if maybe_executed && pending.retries == 0 {
@@ -682,7 +699,9 @@ impl WorkerCore {
             self.events.on_failed(pending, FailureCode::WorkerCrashed as u8 + 1, true, self.now);
             pending.repeat(self.now);
         }
-        pending.retries -= i32::from(maybe_executed && pending.retries > 0);
+        if !bug!(RetriesNeverEnd) {
+            pending.retries -= i32::from(maybe_executed && pending.retries > 0);
+        }
         pending.crashes = pending.crashes.saturating_add(u8::from(maybe_executed));
         if maybe_executed && self.delay(number) {
             return;
@@ -700,7 +719,17 @@ impl WorkerCore {
         let actor = *actor;
         let interrupted = self.callers.on_restarting(actor);
         self.repeat_kept(restarting, &interrupted.kept, out);
-        for number in interrupted.others.into_iter().rev() {
+        let mut calls = interrupted.others;
+        if calls.len() > 1 {
+            mark!("an actor restarted with several calls in flight");
+        }
+        if bug!(CallsReorderedAfterRestart) {
+            calls.reverse();
+        }
+        if bug!(CallsLostAtRestart) {
+            calls.clear();
+        }
+        for number in calls.into_iter().rev() {
             let Some(pending) = self.pendings.get_mut(number) else { continue };
             let task = pending.spec.task;
             if pending.cancelled {

@@ -1,674 +1,940 @@
-//! The simulated world: cores, the channels between them, and a driver program that a seed writes.
+//! The simulated world: one node core, a driver and workers, the channels between them, and a virtual clock.
 //!
-//! The program submits tasks that take earlier results as arguments, put values with references inside, call actors of
-//! all kinds, read streams, and drop references at random. The oracle knows what each task may end in. Checked after every step: the
-//! invariants of the cores. Checked at the end, when faults have stopped: every task has an outcome (I1); what was not
-//! touched by a fault has its value; no record, block, lease or resource is left.
+//! What may happen next lies in one list, of which a seeded generator picks: a message that has arrived, a process that
+//! has something to do, the node's turn to place. What is to happen at a time lies in a heap. Nothing else moves the
+//! world, so a seed repeats a run exactly.
+//!
+//! What a fault may do is in [`crate::faults`], what the processes run in [`crate::program`], and what must hold in
+//! [`crate::invariants`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use weft_protocol::action::{Action, Actions, Peer};
-use weft_protocol::execution::Incoming;
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
-use weft_protocol::ownership::Slot;
+use weft_protocol::probes::hit;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
+use weft_wire::message::state::{Inspect, about};
 use weft_wire::message::{
-    Define, Failure, FailureCode, FreeBlocks, Location, Message, Outcome, Push, Return, TaskKind, TaskSpec,
+    Connect, FreeBlocks, GivenBlocks, Message, PeerConnected, TrimBlocks, UnknownBlocks,
 };
-use weft_wire::{Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
+use weft_wire::{ResourceSet, WorkerId};
 
+use crate::oracle::Oracle;
+use crate::plan::{Fault, Plan};
 use crate::random::Random;
+use crate::trace::Trace;
+use crate::violation::fail;
 
-mod actors;
-mod readers;
+mod blocks;
+mod channels;
+mod process;
 
-use actors::{SimActor, Starts};
-use readers::{Reader, streaming_of};
+pub use blocks::Blocks;
+pub use channels::{Channel, Channels, Item};
+pub use process::{Life, Process};
 
-/// Nanoseconds per step.
-const STEP_NANOS: u64 = 100_000;
-/// Steps that may pass after the last fault before everything must have finished.
-const STEPS_MAX: usize = 400_000;
+/// Ids of processes count up from here.
+const FIRST: u64 = 1000;
+/// The driver's number.
+pub const DRIVER: u32 = 1;
+/// Steps after which a run that has not ended counts as one that never ends.
+const STEPS_MAX: u64 = 4_000_000;
+/// Blocks that a process keeps for reuse.
+const CACHE_MAX: usize = 2;
 
-/// Actors alive at a time.
-const ACTORS_MAX: usize = 3;
-
-/// What a run may do.
+/// What may happen next.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// Tasks the driver submits.
-    pub tasks: usize,
-    /// CPUs of the node.
-    pub cpus: u32,
-    /// One step in so many kills a worker; zero for never.
-    pub kill_one_in: u64,
-    /// One step in so many cancels a task; zero for never.
-    pub cancel_one_in: u64,
-    /// One step in so many loses a block of shared memory; zero for never.
-    pub lose_one_in: u64,
+enum Next {
+    Channel(u32),
+    Process(u32),
+    Node,
 }
 
-struct Process {
-    core: WorkerCore,
-    numbers: u64,
-    /// What runs: one task, or the calls of an actor with groups.
-    running: Vec<Running>,
-    blocked: bool,
-    is_constructed: bool,
-    /// The calls of an actor that began here.
-    starts: Starts,
+/// What happens at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wake {
+    /// A process may have something to do.
+    Process(u32),
+    /// A process's timer is due.
+    Timer(u32),
+    /// A frame that still waits lends its CPU.
+    Blocked(u32, u64),
+    /// A frame that still runs has taken long.
+    Long(u32, u64),
+    /// A worker process is there, or has failed to come.
+    Start(u32),
+    /// A stopped process goes on.
+    Resume(u32),
+    /// A stalled channel delivers again.
+    Unstall(u32),
+    /// A signal of the node arrives.
+    Kill(u32),
+    /// The node looks although nothing came.
+    Node,
 }
 
-impl Process {
-    fn new(core: WorkerCore) -> Self {
-        Self {
-            core,
-            numbers: 0,
-            running: Vec::new(),
-            blocked: false,
-            is_constructed: false,
-            starts: Starts::default(),
-        }
-    }
-}
-
-struct Running {
-    incoming: Incoming,
-    /// When it ends; zero: it was interrupted.
-    end: u64,
-    /// Items that it has yielded.
-    yielded: u32,
-}
-
-struct Handle {
-    id: ObjectId,
-    slot: Arc<Slot>,
-    is_actor: bool,
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The program runs, with faults.
+    Faults,
+    /// No faults any more: everything must finish.
+    Calm,
+    /// The program is over; what processes kept for themselves goes.
+    Sweep,
+    /// Memory kept for reuse goes back.
+    Trim,
 }
 
 /// See the module.
 pub struct World {
-    random: Random,
-    plan: Plan,
-    time: u64,
-    node: NodeCore,
-    processes: BTreeMap<WorkerId, Process>,
-    dead: BTreeSet<WorkerId>,
-    /// Messages on their way, per ordered channel. The node is `None`.
-    channels: BTreeMap<(Option<WorkerId>, Option<WorkerId>), VecDeque<Message>>,
-    starting: Vec<WorkerId>,
-    driver: WorkerId,
-    handles: Vec<Handle>,
-    results: Vec<Arc<Slot>>,
-    submitted: usize,
-    next_block: u64,
-    blocks: BTreeSet<u64>,
-    actors: Vec<SimActor>,
-    /// The program ended an actor.
-    has_killed_actors: bool,
-    readers: Vec<Reader>,
-    /// A reader left before the end: its task may have been cancelled.
-    has_left_streams: bool,
-    /// Kills so far.
-    pub kills: usize,
-    /// Blocks lost so far.
-    pub losses: usize,
-    faults: bool,
+    /// What the seed decided.
+    pub plan: Plan,
+    /// Decides the rest.
+    pub random: Random,
+    /// What happened.
+    pub trace: Trace,
+    /// What may come of every task.
+    pub oracle: Oracle,
+    /// Nanoseconds.
+    pub time: u64,
+    /// Steps so far.
+    pub steps: u64,
+    /// Handler calls of cores so far.
+    pub events: u64,
+    /// Processes that faults killed.
+    pub kills: u64,
+    /// By number; 0 stands for the node.
+    pub processes: Vec<Process>,
+    /// Between them.
+    pub channels: Channels,
+    /// Shared memory.
+    pub blocks: Blocks,
+    /// The node.
+    pub node: NodeCore,
+    node_out: NodeActions,
+    is_node_listed: bool,
+    node_wakes_at: u64,
+    next: Vec<Next>,
+    wakes: BinaryHeap<Reverse<(u64, u64, Wake)>>,
+    wakes_made: u64,
+    actions: Actions,
+    loopback: VecDeque<Item>,
+    ending: Vec<u32>,
+    next_fault: u64,
+    phase: Phase,
+    frames_made: u64,
 }
 
 impl World {
-    /// A world that a seed decides.
+    /// The world of a plan.
     #[must_use]
-    pub fn new(seed: u64, plan: Plan) -> Self {
+    pub fn new(plan: Plan, trace: Trace) -> Self {
         let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
-        let mut node = NodeCore::new(cpus, 1000, plan.cpus as usize);
-        let driver = node.new_worker_id();
-        node.on_connected(driver, 1, Instant(0));
-        let mut core = WorkerCore::new(driver);
-        core.define(Define {
-            function: FunctionId(1),
-            name: Name::from("f"),
-            code: Blob::default(),
-            references: Vec::new(),
-            place: None,
-        });
-        let process = Process::new(core);
-        Self {
-            random: Random::new(seed),
-            plan,
+        let node = NodeCore::new(cpus, FIRST, plan.pool);
+        let mut world = Self {
+            random: Random::new(plan.seed),
+            trace,
+            oracle: Oracle::default(),
             time: 1,
-            node,
-            processes: BTreeMap::from([(driver, process)]),
-            dead: BTreeSet::new(),
-            channels: BTreeMap::new(),
-            starting: Vec::new(),
-            driver,
-            handles: Vec::new(),
-            results: Vec::new(),
-            submitted: 0,
-            next_block: 0,
-            blocks: BTreeSet::new(),
-            actors: Vec::new(),
-            has_killed_actors: false,
-            readers: Vec::new(),
-            has_left_streams: false,
+            steps: 0,
+            events: 0,
             kills: 0,
-            losses: 0,
-            faults: true,
-        }
+            processes: vec![Process::new(WorkerId(FIRST))],
+            channels: Channels::default(),
+            blocks: Blocks::default(),
+            node,
+            node_out: NodeActions::new(),
+            is_node_listed: false,
+            node_wakes_at: 0,
+            next: Vec::new(),
+            wakes: BinaryHeap::new(),
+            wakes_made: 0,
+            actions: Actions::new(),
+            loopback: VecDeque::new(),
+            ending: Vec::new(),
+            next_fault: 0,
+            phase: Phase::Faults,
+            frames_made: 0,
+            plan,
+        };
+        let driver = world.node.new_worker_id();
+        world.processes.push(Process::new(driver));
+        world.connect(DRIVER);
+        world.begin_program();
+        world.schedule_fault();
+        world
+    }
+
+    /// The number of a process.
+    #[must_use]
+    pub fn number(worker: WorkerId) -> u32 {
+        u32::try_from(worker.0 - FIRST).expect("ids count up from the first")
+    }
+
+    /// A process by its number.
+    #[must_use]
+    pub fn process(&self, number: u32) -> &Process {
+        &self.processes[number as usize]
+    }
+
+    /// A process by its number, to change it.
+    pub fn process_mut(&mut self, number: u32) -> &mut Process {
+        &mut self.processes[number as usize]
+    }
+
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant(self.time)
+    }
+
+    /// Whether faults may happen.
+    #[must_use]
+    pub fn has_faults(&self) -> bool {
+        self.phase == Phase::Faults
+    }
+
+    /// A number for a frame.
+    pub fn new_frame_number(&mut self) -> u64 {
+        self.frames_made += 1;
+        self.frames_made
     }
 
     /// Runs the program to its end: first with faults, then without.
     ///
     /// # Panics
-    /// When an invariant does not hold.
+    /// With a [`crate::violation::Violation`] when an invariant does not hold.
     pub fn run(&mut self) {
-        let mut quiet = 0;
-        for step in 0..STEPS_MAX {
-            self.step();
-            self.faults = self.submitted < self.plan.tasks;
-            quiet = if self.is_idle() { quiet + 1 } else { 0 };
-            if quiet > 2000 {
-                return self.check_end();
+        loop {
+            while self.step() {
+                if self.steps > STEPS_MAX {
+                    fail("I1", format!("the run does not end: {}", self.describe()));
+                }
             }
-            assert!(step + 1 < STEPS_MAX, "I1: not everything has finished: {}", self.describe());
-        }
-    }
-
-    fn describe(&self) -> String {
-        let open = self.results.iter().filter(|slot| slot.outcome().is_none()).count();
-        let waiting: usize = self.channels.values().map(VecDeque::len).sum();
-        format!(
-            "{:?} {open} results open, {waiting} messages on their way, {} tasks pending, {} processes, quiet node: {}",
-            self.processes[&self.driver].core,
-            self.processes[&self.driver].core.pending_tasks(),
-            self.processes.len(),
-            self.node.is_quiet()
-        )
-    }
-
-    fn is_idle(&self) -> bool {
-        self.submitted >= self.plan.tasks
-            && self.handles.is_empty()
-            && self.readers.is_empty()
-            && self.channels.values().all(VecDeque::is_empty)
-            && self.processes.values().all(|process| process.running.is_empty())
-            && self.starting.is_empty()
-    }
-
-    fn step(&mut self) {
-        self.time += STEP_NANOS;
-        match self.random.below(11) {
-            0 if self.submitted < self.plan.tasks => self.submit(),
-            1 => self.drop_a_handle(),
-            2 => self.run_a_task(),
-            3 => self.start_a_worker(),
-            4 => self.tick(),
-            5 => self.fault(),
-            6 => self.read_an_item(),
-            _ => self.deliver(),
-        }
-        self.node.check();
-        for process in self.processes.values() {
-            process.core.check();
-        }
-    }
-
-    fn now(&self) -> Instant {
-        Instant(self.time)
-    }
-
-    fn submit(&mut self) {
-        self.submitted += 1;
-        if self.actors.len() < ACTORS_MAX && self.random.chance(1, 8) {
-            return self.create_actor();
-        }
-        let mut dependencies = Vec::new();
-        let mut references = Vec::new();
-        for handle in self.handles.iter().filter(|handle| !handle.is_actor) {
-            if self.random.chance(1, 6) {
-                dependencies.push(handle.id);
-            } else if self.random.chance(1, 6) {
-                references.push(handle.id);
+            match self.phase {
+                Phase::Faults | Phase::Calm => {
+                    self.check_everyone_finished();
+                    self.sweep();
+                    self.phase = Phase::Sweep;
+                }
+                Phase::Sweep => {
+                    self.trim();
+                    self.phase = Phase::Trim;
+                }
+                Phase::Trim => return self.check_end(),
             }
         }
-        let calls_actor = !self.actors.is_empty() && self.random.chance(1, 2);
-        let actor = calls_actor.then(|| self.random.below(self.actors.len()));
-        let process = self.processes.get_mut(&self.driver).expect("the driver lives");
-        process.numbers += 1;
-        let task = TaskId { owner: self.driver, number: process.numbers };
-        let cpu = ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]);
-        let kind = match actor {
-            Some(at) => TaskKind::Method(self.actors[at].id),
-            None => TaskKind::Task(process.core.shape(&cpu)),
-        };
-        let mut spec = TaskSpec { stream: streaming_of(task), ..spec(task, kind, dependencies, references) };
-        if let Some(at) = actor {
-            self.actors[at].make_call(&mut spec);
-        }
-        if spec.stream.is_some() {
-            let slot = self.completion_slot(task);
-            self.results.push(slot.clone());
-            return self.with_core(self.driver, |core, out| core.submit(Arc::new(spec), [slot], None, out));
-        }
-        let slot = Arc::new(Slot::default());
-        slot.acquire();
-        self.handles.push(Handle { id: task.object(0), slot: slot.clone(), is_actor: false });
-        self.with_core(self.driver, |core, out| core.submit(Arc::new(spec), [slot], None, out));
     }
 
-    fn drop_a_handle(&mut self) {
-        let is_late = self.submitted >= self.plan.tasks;
-        if self.handles.is_empty() || (!is_late && self.handles.len() < 6) {
+    /// The program of the driver has made all its steps: no faults from here on.
+    pub fn calm_down(&mut self) {
+        if self.phase != Phase::Faults {
             return;
         }
-        let at = self.random.below(self.handles.len());
-        let handle = &self.handles[at];
-        // In the end every outcome is looked at: that of a dropped one may be gone before anybody sees it.
-        if is_late && !handle.is_actor && handle.slot.outcome().is_none() {
-            return;
+        self.phase = Phase::Calm;
+        self.trace.say(|| "--- no faults from here on".to_owned());
+        self.end_faults();
+    }
+
+    /// One thing happens; false if nothing can.
+    fn step(&mut self) -> bool {
+        self.steps += 1;
+        let step = usize::try_from(self.plan.step_nanos).expect("small");
+        self.time += self.random.below(2 * step) as u64;
+        if self.steps >= self.next_fault && self.has_faults() {
+            self.strike();
+            self.schedule_fault();
         }
-        let handle = self.handles.swap_remove(at);
-        self.check_outcome(&handle);
-        if handle.is_actor {
-            self.leave_actor(handle.id.task);
+        while let Some(Reverse((at, _, wake))) = self.wakes.peek().copied() {
+            if at > self.time && !self.next.is_empty() {
+                break;
+            }
+            self.wakes.pop();
+            self.time = self.time.max(at);
+            self.wake(wake);
         }
-        if handle.slot.release() {
-            self.with_core(self.driver, |core, out| core.on_handles_dropped(&[handle.id], out));
+        if self.next.is_empty() {
+            return false;
+        }
+        let at = self.random.below(self.next.len());
+        match self.next.swap_remove(at) {
+            Next::Channel(channel) => self.deliver(channel),
+            Next::Process(process) => {
+                self.process_mut(process).is_listed = false;
+                if self.process(process).is_running() && !self.process(process).is_paused {
+                    self.turn(process);
+                }
+                self.touch(process);
+            }
+            Next::Node => {
+                self.is_node_listed = false;
+                self.settle_node();
+            }
+        }
+        self.check_step();
+        true
+    }
+
+    fn schedule_fault(&mut self) {
+        let pause = 1 + self.random.below(2 * self.plan.fault_every);
+        self.next_fault = self.steps + pause as u64;
+    }
+
+    /// Has something happen after a time.
+    pub fn wake_in(&mut self, nanos: u64, wake: Wake) {
+        self.wakes_made += 1;
+        self.wakes.push(Reverse((self.time + nanos, self.wakes_made, wake)));
+    }
+
+    fn wake(&mut self, wake: Wake) {
+        match wake {
+            Wake::Process(process) => self.touch(process),
+            Wake::Timer(process) => {
+                self.process_mut(process).timer_at = 0;
+                self.look_at_timer(process);
+            }
+            Wake::Blocked(process, frame) => self.lend_if_waiting(process, frame),
+            Wake::Long(process, frame) => self.return_if_long(process, frame),
+            Wake::Start(process) => self.finish_start(process),
+            Wake::Resume(process) => self.resume(process),
+            Wake::Unstall(channel) => {
+                self.channels.get_mut(channel).is_stalled = false;
+                self.list(channel);
+            }
+            Wake::Kill(process) => {
+                if self.process(process).is_running() {
+                    self.kill(process, "was killed by the node");
+                }
+            }
+            Wake::Node => {
+                self.node_wakes_at = 0;
+                self.settle_node();
+            }
         }
     }
 
-    fn with_core<R>(&mut self, who: WorkerId, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
-        let mut out = Actions::new();
-        let process = self.processes.get_mut(&who).expect("only living processes act");
+    // --- processes ---------------------------------------------------------------------------------
+
+    fn connect(&mut self, number: u32) {
+        let now = self.now();
+        let worker = self.process(number).id;
+        self.process_mut(number).life = Life::Running;
+        self.node.on_connected(worker, number, now);
+        self.events += 1;
+        self.define_function(number);
+        self.list_node();
+    }
+
+    fn finish_start(&mut self, number: u32) {
+        if self.process(number).life != Life::Starting {
+            return;
+        }
+        let worker = self.process(number).id;
+        let fails = self.has_faults() && self.plan.breaks(Fault::FailedStart) && self.random.chance(1, 4);
+        if !fails {
+            self.trace.say(|| format!("{number} comes up"));
+            self.connect(number);
+            return self.touch(number);
+        }
+        hit("a worker process did not come up");
+        self.process_mut(number).life = Life::Ended;
+        self.trace.say(|| format!("{number} does not come up"));
+        // Either the fork failed, or the process died before it said hello.
+        if self.random.chance(1, 2) {
+            self.node.on_start_failed(worker, "no more processes", &mut self.node_out);
+        } else {
+            hit("a worker process died before it said hello");
+            self.node.on_gone(worker, "died at its start", None, &mut self.node_out);
+        }
+        self.events += 1;
+        self.list_node();
+    }
+
+    /// Lists a process if it has something to do.
+    pub fn touch(&mut self, number: u32) {
+        let process = &self.processes[number as usize];
+        if process.is_listed || !process.is_running() || process.is_paused {
+            return;
+        }
+        if self.has_work(number) {
+            self.processes[number as usize].is_listed = true;
+            self.next.push(Next::Process(number));
+        }
+    }
+
+    /// Runs `work` on a core and carries out what it wants, as the shell does.
+    pub fn with_core<R>(&mut self, number: u32, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
+        self.events += 1;
+        let mut out = std::mem::take(&mut self.actions);
+        let process = &mut self.processes[number as usize];
+        if !process.dropped.is_empty() {
+            let dropped = std::mem::take(&mut process.dropped);
+            process.core.on_handles_dropped(&dropped, &mut out);
+        }
         let result = work(&mut process.core, &mut out);
-        for action in out {
-            self.perform(who, action);
+        if !self.process(number).is_running() {
+            // It died a moment ago: what is left of the frame that was at it has no effect.
+            out.clear();
+        }
+        let cut = self.cut_in(number, out.len());
+        for (at, action) in out.drain(..).enumerate() {
+            if cut == Some(at) {
+                break;
+            }
+            self.perform(number, action);
+        }
+        self.actions = out;
+        if cut.is_some() {
+            self.kill(number, "was killed while it sent");
+        }
+        while let Some(item) = self.loopback.pop_front() {
+            self.deliver_to_self(number, item);
+        }
+        if let Some(ending) = self.ending.pop() {
+            self.flush(ending);
+            self.kill(ending, "was ended by force");
         }
         result
     }
 
-    fn perform(&mut self, who: WorkerId, action: Action) {
+    fn deliver_to_self(&mut self, number: u32, item: Item) {
+        if !self.process(number).is_running() {
+            return;
+        }
+        let message = into_message(item);
+        let now = self.now();
+        let me = Peer::Worker(self.process(number).id);
+        self.with_core(number, |core, out| core.on_message(me, message, now, out));
+    }
+
+    fn perform(&mut self, number: u32, action: Action) {
         match action {
-            Action::Send { to: Peer::Node, message } => self.send(Some(who), None, *message),
-            Action::Send { to: Peer::Worker(to), message } => {
-                assert_ne!(to, who, "a process does not talk to itself");
-                if self.dead.contains(&to) {
-                    // The node answers the question for a connection.
-                    let connect = weft_wire::message::Connect { worker: to };
-                    return self.send(Some(who), None, connect.into());
+            Action::Send { to: Peer::Node, message } => {
+                if let Message::GiveBlock(give) = &*message {
+                    self.process_mut(number).written.remove(&give.offset);
                 }
-                self.send(Some(who), Some(to), *message);
+                self.send(number, 0, Item::Message(message));
+            }
+            Action::Send { to: Peer::Worker(to), message } => {
+                self.send_to_peer(number, to, Item::Message(message));
             }
             Action::Push { worker, spec, dependencies, gpus } => {
-                let push = Push { spec: (*spec).clone(), dependencies, gpus };
-                if !self.dead.contains(&worker) {
-                    self.send(Some(who), Some(worker), push.into());
+                self.oracle.on_pushed(spec.task);
+                let to = Self::number(worker);
+                if self.process(to).is_running() {
+                    self.process_mut(to).assigned.insert(spec.task);
+                } else if let Some(fact) = self.oracle.facts.get_mut(&spec.task) {
+                    // Its worker is gone, and the progress cell may name a task that was sent there again.
+                    fact.crashed += 1;
                 }
+                self.send_to_peer(number, worker, Item::Push(spec, dependencies, gpus));
             }
             Action::FreeBlock(location) => {
-                let free = FreeBlocks { offsets: vec![location.offset] };
-                self.send(Some(who), None, free.into());
+                let process = self.process_mut(number);
+                process.written.remove(&location.offset);
+                process.cache.push(location.offset);
+                if process.cache.len() > CACHE_MAX {
+                    let offsets = vec![process.cache.remove(0)];
+                    self.send(number, 0, Item::Message(Box::new(FreeBlocks { offsets }.into())));
+                }
             }
-            Action::Interrupt { task, .. } => {
-                let process = self.processes.get_mut(&who).expect("it acts");
-                for running in process.running.iter_mut().filter(|r| r.incoming.push.spec.task == task) {
-                    running.end = 0;
+            Action::Interrupt { task, force } => {
+                let process = self.process_mut(number);
+                let mut runs = false;
+                for frame in process.frames.iter_mut().filter(|frame| frame.task == Some(task)) {
+                    frame.is_interrupted = true;
+                    runs = true;
+                }
+                if force && runs {
+                    hit("a task was cancelled by ending its process");
+                    self.ending.push(number);
                 }
             }
             Action::Ready(_) | Action::Warn(_) => {}
         }
     }
 
-    fn send(&mut self, from: Option<WorkerId>, to: Option<WorkerId>, message: Message) {
-        // Through the wire, so that what is sent can be read.
+    fn send_to_peer(&mut self, from: u32, to: WorkerId, item: Item) {
+        let to = Self::number(to);
+        if to == from {
+            return self.loopback.push_back(item);
+        }
+        if self.process_mut(from).lines.insert(to) {
+            let worker = self.process(to).id;
+            self.send(from, 0, Item::Message(Box::new(Connect { worker }.into())));
+        }
+        if self.process(to).life == Life::Ended {
+            hit("a message went to a process that was gone");
+            self.oracle.on_lost([&item]);
+            return;
+        }
+        self.send(from, to, item);
+    }
+
+    /// Puts an item into a sender's buffer.
+    pub fn send(&mut self, from: u32, to: u32, item: Item) {
+        let item = self.through_the_wire(item);
+        let number = self.channels.number(from, to);
+        let channel = self.channels.get_mut(number);
+        channel.queue.push_back(item);
+        let gathers = from != 0 && self.plan.breaks(Fault::Gather);
+        if !gathers {
+            self.flush_channel(number);
+        } else if !channel.is_dirty {
+            channel.is_dirty = true;
+            self.process_mut(from).dirty.push(number);
+        }
+    }
+
+    /// What is sent can be read: on a sample, since it costs more than all the rest.
+    fn through_the_wire(&mut self, item: Item) -> Item {
+        if !self.steps.is_multiple_of(61) {
+            return item;
+        }
+        let message = into_message(item);
         let mut bytes = Vec::new();
         message.append(&mut bytes, 0);
         let head = weft_wire::frame::whole_frame(&bytes).expect("fits").expect("whole");
         let body = &bytes[weft_wire::frame::HEAD_BYTES..];
-        let message = Message::decode(head.kind, body).expect("what was written can be read");
-        self.channels.entry((from, to)).or_default().push_back(message);
+        Item::Message(Box::new(Message::decode(head.kind, body).expect("what was written can be read")))
     }
 
-    fn with_node(&mut self, work: impl FnOnce(&mut NodeCore, Instant, &mut NodeActions)) {
+    fn flush_channel(&mut self, number: u32) {
+        let channel = self.channels.get_mut(number);
+        if channel.is_connected {
+            channel.sent = channel.queue.len();
+            self.list(number);
+        }
+    }
+
+    /// The buffers of a process in the order in which they are flushed: the node's first.
+    fn take_dirty(&mut self, number: u32) -> Vec<u32> {
+        let mut dirty = std::mem::take(&mut self.process_mut(number).dirty);
+        if let Some(at) = dirty.iter().position(|channel| self.channels.get(*channel).to == 0) {
+            dirty.swap(0, at);
+        }
+        dirty
+    }
+
+    /// Everything in a process's buffers leaves.
+    pub fn flush(&mut self, number: u32) {
+        for channel in self.take_dirty(number) {
+            self.channels.get_mut(channel).is_dirty = false;
+            self.flush_channel(channel);
+        }
+    }
+
+    /// The timer of a process: idle leases go back.
+    pub fn look_at_timer(&mut self, number: u32) {
+        if !self.process(number).is_running() || self.process(number).is_paused {
+            return;
+        }
         let now = self.now();
-        let mut out = NodeActions::new();
-        work(&mut self.node, now, &mut out);
-        self.node.settle(now, &mut out);
-        let mut killed = Vec::new();
-        for action in out {
-            match action {
-                NodeAction::Send(to, message) => {
-                    if self.processes.contains_key(&to) {
-                        self.send(None, Some(to), *message);
-                    }
-                }
-                NodeAction::StartWorker(worker) => self.starting.push(worker),
-                NodeAction::KillWorker(worker) => killed.push(worker),
-                NodeAction::FreeBlock(block) => {
-                    assert!(self.blocks.remove(&block), "a block is freed once");
-                }
-                NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
-            }
+        self.process_mut(number).has_read = false;
+        let due = self.with_core(number, |core, out| core.on_timer(now, out));
+        self.touch(number);
+        let Some(due) = due else { return };
+        if self.process(number).timer_at == 0 && self.process(number).is_running() {
+            let late =
+                if self.plan.breaks(Fault::LateTimers) { self.random.below(30_000_000) as u64 } else { 0 };
+            self.process_mut(number).timer_at = due.0;
+            self.wake_in(due.since(now) + late + 1, Wake::Timer(number));
         }
-        // A process ends some time after the signal: what the node said together with it is on its way by then.
-        killed.into_iter().for_each(|worker| self.kill(worker));
     }
 
-    fn start_a_worker(&mut self) {
-        let Some(worker) = self.starting.pop() else { return };
-        let core = WorkerCore::new(worker);
-        self.processes.insert(worker, Process::new(core));
-        self.with_node(|node, now, _| node.on_connected(worker, 2, now));
-    }
+    // --- the wire ----------------------------------------------------------------------------------
 
-    fn deliver(&mut self) {
-        let open: Vec<_> =
-            self.channels.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
-        if open.is_empty() {
+    /// Lists a channel if something can be delivered.
+    pub fn list(&mut self, number: u32) {
+        let channel = self.channels.get(number);
+        if channel.is_listed || !channel.has_arrived() {
             return;
         }
-        let (from, to) = open[self.random.below(open.len())];
-        let queue = self.channels.get_mut(&(from, to)).expect("listed above");
-        let message = queue.pop_front().expect("not empty");
-        match to {
-            None => {
-                let from = from.expect("the node does not talk to itself");
-                self.with_node(|node, now, out| {
-                    node.on_message(from, message, now, out);
-                });
-            }
-            Some(to) => self.deliver_to(from, to, message),
+        let to = channel.to;
+        if to == 0 || (self.process(to).is_running() && !self.process(to).is_paused) {
+            self.channels.get_mut(number).is_listed = true;
+            self.next.push(Next::Channel(number));
         }
     }
 
-    fn deliver_to(&mut self, from: Option<WorkerId>, to: WorkerId, message: Message) {
-        if !self.processes.contains_key(&to) {
+    fn deliver(&mut self, number: u32) {
+        let channel = self.channels.get_mut(number);
+        channel.is_listed = false;
+        let (from, to) = (channel.from, channel.to);
+        let can_read = to == 0 || (self.process(to).is_running() && !self.process(to).is_paused);
+        let channel = self.channels.get_mut(number);
+        if !can_read || !channel.has_arrived() {
             return;
         }
-        match &message {
-            Message::Shutdown(_) | Message::ExitActor(_) => return self.kill(to),
-            Message::WorkerGone(gone) => self.drain(gone.worker, to),
+        let Some(item) = channel.take() else { return };
+        if to == 0 {
+            self.deliver_to_node(from, item);
+        } else {
+            self.deliver_to(from, to, item);
+        }
+        self.list(number);
+    }
+
+    fn deliver_to_node(&mut self, from: u32, item: Item) {
+        self.events += 1;
+        let worker = self.process(from).id;
+        let now = self.now();
+        match item {
+            Item::End => {
+                self.trace.note(u64::from(from) << 16);
+                self.trace.say(|| format!("node hears the end of {from}"));
+                let last = self.process(from).last_started;
+                self.node.on_gone(worker, "was killed", last, &mut self.node_out);
+            }
+            item => {
+                let message = into_message(item);
+                self.trace.note((u64::from(from) << 16) ^ u64::from(message.kind()));
+                self.trace.say(|| format!("node <- {from}: {}", brief(&message)));
+                self.node.on_message(worker, message, now, &mut self.node_out);
+            }
+        }
+        // The node places once per batch of what it reads.
+        if self.random.chance(1, 2) { self.settle_node() } else { self.list_node() }
+    }
+
+    /// A process reads an item from another one, or from the node.
+    fn deliver_to(&mut self, from: u32, to: u32, item: Item) {
+        let message = into_message(item);
+        self.trace.note((u64::from(to) << 40) ^ (u64::from(from) << 16) ^ u64::from(message.kind()));
+        self.trace.say(|| format!("{to} <- {}: {}", name(from), brief(&message)));
+        if from == 0 {
+            match &message {
+                Message::PeerConnected(connected) => return self.on_connected(to, connected.worker),
+                Message::Shutdown(_) | Message::ExitActor(_) => return self.leave(to),
+                Message::TrimBlocks(_) => return self.give_cache_back(to),
+                // One of them may be kept for the next value.
+                Message::BlocksLost(_) => self.give_cache_back(to),
+                Message::WorkerGone(gone) => {
+                    // What a dead process sent before its end is read before its end is believed.
+                    self.drain(Self::number(gone.worker), to);
+                    self.process_mut(to).lines.remove(&Self::number(gone.worker));
+                }
+                _ => {}
+            }
+        }
+        self.receive(from, to, message);
+        self.process_mut(to).has_read = true;
+        if self.random.chance(1, 4) {
+            self.look_at_timer(to);
+        }
+        self.touch(to);
+    }
+
+    fn receive(&mut self, from: u32, to: u32, message: Message) {
+        if !self.process(to).is_running() {
+            return;
+        }
+        self.observe(from, to, &message);
+        let peer = if from == 0 { Peer::Node } else { Peer::Worker(self.process(from).id) };
+        let now = self.now();
+        let other = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
+        match other {
+            Some(Message::Answer(answer)) => {
+                self.process_mut(to).answers.insert(answer.request, answer.into());
+            }
+            Some(Message::GivenBlocks(question)) => self.disown_unknown(to, question),
             _ => {}
         }
-        let peer = from.map_or(Peer::Node, Peer::Worker);
-        let now = self.now();
-        self.with_core(to, |core, out| core.on_message(peer, message, now, out));
     }
 
-    /// What a dead process sent before its end is read before its end is believed, as the shell does.
-    fn drain(&mut self, dead: WorkerId, to: WorkerId) {
-        while let Some(message) = self.channels.get_mut(&(Some(dead), Some(to))).and_then(VecDeque::pop_front)
+    fn drain(&mut self, dead: u32, to: u32) {
+        let Some(number) = self.channels.find(dead, to) else { return };
+        if !self.channels.get(number).is_open {
+            return;
+        }
+        while let Some(item) = self.channels.get_mut(number).take() {
+            hit("a message was read after its sender was known to be gone");
+            let message = into_message(item);
+            self.trace.say(|| format!("{to} <- {dead} (drained): {}", brief(&message)));
+            self.receive(dead, to, message);
+        }
+    }
+
+    fn on_connected(&mut self, number: u32, peer: WorkerId) {
+        let peer = Self::number(peer);
+        self.process_mut(number).lines.insert(peer);
+        let towards = self.channels.number(number, peer);
+        self.channels.get_mut(towards).is_connected = true;
+        if !self.channels.get(towards).is_dirty {
+            self.flush_channel(towards);
+        }
+        let from = self.channels.number(peer, number);
+        self.channels.get_mut(from).is_open = true;
+        self.list(from);
+        self.touch(number);
+    }
+
+    // --- the node ----------------------------------------------------------------------------------
+
+    fn list_node(&mut self) {
+        if !self.is_node_listed {
+            self.is_node_listed = true;
+            self.next.push(Next::Node);
+        }
+    }
+
+    fn settle_node(&mut self) {
+        let now = self.now();
+        self.events += 1;
+        let mut out = std::mem::take(&mut self.node_out);
+        self.node.settle(now, &mut out);
+        for action in out.drain(..) {
+            self.perform_for_node(action);
+        }
+        self.node_out = out;
+        if self.node_wakes_at == 0
+            && let Some(at) = self.node.next_deadline()
         {
-            let now = self.now();
-            self.with_core(to, |core, out| core.on_message(Peer::Worker(dead), message, now, out));
+            self.node_wakes_at = at.0;
+            self.wake_in(at.since(now) + 1, Wake::Node);
         }
     }
 
-    fn run_a_task(&mut self) {
-        let ids: Vec<WorkerId> = self.processes.keys().copied().filter(|id| *id != self.driver).collect();
-        if ids.is_empty() {
+    fn perform_for_node(&mut self, action: NodeAction) {
+        match action {
+            NodeAction::Send(to, message) => {
+                let to = Self::number(to);
+                if let Message::Push(constructor) = &*message {
+                    self.note_placed(to, constructor.spec.task);
+                }
+                if self.process(to).is_running() {
+                    self.send(0, to, Item::Message(message));
+                }
+            }
+            NodeAction::Introduce(one, other) => {
+                for (to, worker) in [(one, other), (other, one)] {
+                    let to = Self::number(to);
+                    if self.process(to).is_running() {
+                        let message = PeerConnected { worker }.into();
+                        self.send(0, to, Item::Message(Box::new(message)));
+                    }
+                }
+            }
+            NodeAction::StartWorker(worker) => {
+                let number = Self::number(worker);
+                assert_eq!(number as usize, self.processes.len(), "ids count up");
+                self.processes.push(Process::new(worker));
+                let slow = self.has_faults() && self.plan.breaks(Fault::SlowStart);
+                let nanos = if slow { 200_000_000 } else { 3_000_000 };
+                let nanos = 1 + self.random.below(nanos) as u64;
+                self.wake_in(nanos, Wake::Start(number));
+            }
+            NodeAction::KillWorker(worker) => {
+                let number = Self::number(worker);
+                if self.process(number).is_running() {
+                    let nanos = self.random.below(100_000) as u64;
+                    self.wake_in(nanos, Wake::Kill(number));
+                }
+            }
+            NodeAction::FreeBlock(block) => self.free_block(block),
+            NodeAction::Warn(_) => {}
+        }
+    }
+
+    // --- ends --------------------------------------------------------------------------------------
+
+    /// A process ends: what is in its buffers is lost, but for the buffers that were flushed just before.
+    pub fn kill(&mut self, number: u32, how: &str) {
+        if !self.process(number).is_running() {
             return;
         }
-        let who = ids[self.random.below(ids.len())];
-        let count = self.processes[&who].running.len();
-        if count < self.processes[&who].starts.places() && (count == 0 || self.random.chance(1, 2)) {
-            return self.start_a_task(who);
+        self.trace.note(0xdead ^ u64::from(number));
+        self.trace.say(|| format!("*** {number} {how}"));
+        let dirty = self.take_dirty(number);
+        let flushed = self.random.below(dirty.len() + 1);
+        for (at, channel) in dirty.into_iter().enumerate() {
+            self.channels.get_mut(channel).is_dirty = false;
+            if at < flushed {
+                self.flush_channel(channel);
+            }
         }
-        let at = self.random.below(count);
-        let running = self.processes.get_mut(&who).expect("listed above").running.swap_remove(at);
-        if running.end > self.time {
-            self.processes.get_mut(&who).expect("listed above").running.push(running);
-            return self.maybe_block(who);
+        for other in 0..self.processes.len() {
+            let other = u32::try_from(other).expect("few processes");
+            if let Some(channel) = self.channels.find(number, other) {
+                let channel = self.channels.get_mut(channel);
+                let lost: Vec<Item> = channel.queue.drain(channel.sent..).collect();
+                self.oracle.on_lost(&lost);
+            }
+            if let Some(channel) = self.channels.find(other, number) {
+                let channel = self.channels.get_mut(channel);
+                self.oracle.on_lost(&channel.queue);
+                channel.queue.clear();
+                channel.sent = 0;
+            }
         }
-        // A cancelled task ends where it stands; another one yields what it has first.
-        let mut running = running;
-        if running.end == 0 || self.yield_an_item(who, &running.incoming.push.spec, &mut running.yielded) {
-            self.end_task(who, running.incoming);
-        } else {
-            self.processes.get_mut(&who).expect("it lives").running.push(running);
-        }
+        self.note_death(number);
+        let process = self.process_mut(number);
+        process.life = Life::Ended;
+        process.frames.clear();
+        process.kept.clear();
+        process.dropped.clear();
+        process.instance = None;
+        process.core = WorkerCore::new(process.id);
+        let channel = self.channels.number(number, 0);
+        self.channels.get_mut(channel).queue.push_back(Item::End);
+        self.channels.get_mut(channel).sent += 1;
+        self.list(channel);
     }
 
-    fn start_a_task(&mut self, who: WorkerId) {
-        let end = self.time + self.random.next_number() % (20 * STEP_NANOS);
-        let Some(incoming) = self.with_core(who, |core, _| core.next_execution()) else { return };
-        // A call whose result was lost is made again, behind the others.
-        let caller = self.processes.get(&incoming.push.spec.task.owner);
-        let is_repeated = caller.is_some_and(|caller| caller.core.recovers(incoming.push.spec.task));
-        let process = self.processes.get_mut(&who).expect("it lives");
-        match incoming.push.spec.kind {
-            TaskKind::Creation => {
-                process.is_constructed = true;
-                process.starts.on_constructor(&incoming.push.spec);
-            }
-            TaskKind::Method(_) if is_repeated => {}
-            TaskKind::Method(_) => {
-                assert!(process.is_constructed, "E3: a call runs before the constructor");
-                let running = process.running.iter().map(|running| &running.incoming.push.spec);
-                process.starts.on_call(&incoming.push.spec, running);
-            }
-            TaskKind::Task(_) => {}
+    /// The node ends a process.
+    fn leave(&mut self, number: u32) {
+        if self.random.chance(3, 4) {
+            self.flush(number);
         }
-        process.running.push(Running { incoming, end, yielded: 0 });
+        self.kill(number, "leaves");
     }
 
-    /// A running task may wait in `get` for a while, or take long: what is queued behind it goes back.
-    fn maybe_block(&mut self, who: WorkerId) {
-        let process = self.processes.get_mut(&who).expect("it lives");
-        if process.starts.places() > 1 {
+    fn resume(&mut self, number: u32) {
+        if !self.process(number).is_paused {
             return;
         }
-        if process.blocked || self.random.chance(1, 4) {
-            process.blocked = !process.blocked;
-            let blocked = process.blocked;
-            self.with_core(who, |core, out| core.set_blocked(blocked, out));
-        } else if self.random.chance(1, 4) {
-            self.with_core(who, |core, out| core.return_queued(out));
-        }
-    }
-
-    fn end_task(&mut self, who: WorkerId, incoming: Incoming) {
-        if self.processes[&who].blocked {
-            self.processes.get_mut(&who).expect("it lives").blocked = false;
-            self.with_core(who, |core, out| core.set_blocked(false, out));
-        }
-        let task = incoming.push.spec.task;
-        if incoming.push.spec.kind == TaskKind::Creation {
-            return self.with_core(who, |core, out| core.on_constructed(task, None, out));
-        }
-        let is_cancelled = self.processes[&who].core.execution().is_cancelled(task);
-        if is_cancelled && incoming.push.spec.stream.is_some() {
-            let failure = Failure::new(FailureCode::Cancelled, "cancelled");
-            let outcome = Outcome::Failed(Box::new(failure));
-            let returns = vec![Return { outcome, contained: Vec::new() }];
-            return self.with_core(who, |core, out| core.on_finished(task, returns, 1000, false, out));
-        }
-        let mut returned = self.make_value(who);
-        // A value may contain references: those it was given, and one of its own.
-        let kept: Vec<(ObjectId, Arc<Slot>)> = incoming.references.clone();
-        for (id, _) in &kept {
-            if self.random.chance(1, 2) {
-                returned.contained.push(*id);
+        self.process_mut(number).is_paused = false;
+        self.trace.say(|| format!("{number} goes on"));
+        for other in 0..self.processes.len() {
+            let other = u32::try_from(other).expect("few processes");
+            if let Some(channel) = self.channels.find(other, number) {
+                self.list(channel);
             }
         }
-        let own = match self.random.below(8) {
-            0 => Some(self.put_at(who)),
-            1 => Some(self.submit_at(who)),
-            _ => None,
-        };
-        returned.contained.extend(own.as_ref().map(|(id, _)| *id));
-        // Handles inside the task are alive until its reply is made.
-        kept.iter().for_each(|(_, slot)| slot.acquire());
-        self.with_core(who, |core, out| core.on_finished(task, vec![returned], 1000, false, out));
-        for (id, slot) in kept.into_iter().chain(own) {
-            if slot.release() {
-                self.with_core(who, |core, out| core.on_handles_dropped(&[id], out));
+        self.look_at_timer(number);
+        self.touch(number);
+    }
+
+    fn end_faults(&mut self) {
+        for number in 0..self.channels.len() {
+            let number = u32::try_from(number).expect("few channels");
+            self.channels.get_mut(number).is_stalled = false;
+            self.list(number);
+        }
+        for number in 1..self.processes.len() {
+            self.resume(u32::try_from(number).expect("few processes"));
+        }
+    }
+
+    /// The program is over: what processes kept for themselves goes.
+    fn sweep(&mut self) {
+        for number in 1..self.processes.len() {
+            let number = u32::try_from(number).expect("few processes");
+            if !self.process(number).is_running() {
+                continue;
+            }
+            let process = self.process_mut(number);
+            let mut kept = std::mem::take(&mut process.kept);
+            if let Some(instance) = &mut process.instance {
+                kept.append(&mut instance.kept);
+            }
+            kept.into_iter().for_each(|reference| process.release(reference));
+            self.with_core(number, |_, _| ());
+            self.look_at_timer(number);
+            self.touch(number);
+        }
+    }
+
+    fn trim(&mut self) {
+        for number in 1..self.processes.len() {
+            let number = u32::try_from(number).expect("few processes");
+            if self.process(number).is_running() {
+                self.send(0, number, Item::Message(Box::new(TrimBlocks {}.into())));
             }
         }
     }
 
-    /// A value that a process makes: small, or in shared memory.
-    fn make_value(&mut self, who: WorkerId) -> Return {
-        let mut value = Return { outcome: Outcome::Inline(Blob::from(&b"value"[..])), contained: Vec::new() };
-        if self.random.chance(1, 3) {
-            let offset = self.next_block;
-            self.next_block += 4096;
-            self.blocks.insert(offset);
-            self.node.on_allocated(offset, who);
-            value.outcome = Outcome::Stored(Location { offset, length: 4096 });
+    fn give_cache_back(&mut self, number: u32) {
+        let offsets = std::mem::take(&mut self.process_mut(number).cache);
+        if !offsets.is_empty() {
+            self.send(number, 0, Item::Message(Box::new(FreeBlocks { offsets }.into())));
         }
-        value
+        self.touch(number);
     }
 
-    fn put_at(&mut self, who: WorkerId) -> (ObjectId, Arc<Slot>) {
-        let process = self.processes.get_mut(&who).expect("it lives");
-        process.numbers += 1;
-        let id = TaskId { owner: who, number: process.numbers }.object(0);
-        let slot = Arc::new(Slot::with_outcome(Outcome::Inline(Blob::from(&b"put"[..]))));
-        slot.acquire();
-        process.core.ownership_mut().own(id, slot.clone());
-        (id, slot)
-    }
-
-    /// A task submits another one and returns its reference.
-    fn submit_at(&mut self, who: WorkerId) -> (ObjectId, Arc<Slot>) {
-        let process = self.processes.get_mut(&who).expect("it lives");
-        process.numbers += 1;
-        let task = TaskId { owner: who, number: process.numbers };
-        process.core.define(Define {
-            function: FunctionId(1),
-            name: Name::from("f"),
-            code: Blob::default(),
-            references: Vec::new(),
-            place: None,
-        });
-        let shape = process.core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
-        let spec = spec(task, TaskKind::Task(shape), Vec::new(), Vec::new());
-        let slot = Arc::new(Slot::default());
-        slot.acquire();
-        let id = task.object(0);
-        self.with_core(who, |core, out| core.submit(Arc::new(spec), [slot.clone()], None, out));
-        (id, slot)
-    }
-
-    fn tick(&mut self) {
-        let now = self.now();
-        let ids: Vec<WorkerId> = self.processes.keys().copied().collect();
-        let who = ids[self.random.below(ids.len())];
-        self.with_core(who, |core, out| core.on_timer(now, out));
-        self.with_node(|_, _, _| ());
-    }
-
-    fn fault(&mut self) {
-        if !self.faults {
-            return;
+    /// A worker that is gone gave this process blocks that it knows nothing of.
+    fn disown_unknown(&mut self, number: u32, question: GivenBlocks) {
+        let GivenBlocks { giver, mut offsets } = question;
+        let process = self.process(number);
+        offsets.retain(|block| !process.cache.contains(block) && !process.written.contains(block));
+        if !offsets.is_empty() {
+            hit("a block was given to a process that never heard of it");
+            self.send(number, 0, Item::Message(Box::new(UnknownBlocks { giver, offsets }.into())));
         }
-        if self.plan.kill_one_in > 0 && self.random.chance(1, self.plan.kill_one_in) {
-            let ids: Vec<WorkerId> = self.processes.keys().copied().filter(|id| *id != self.driver).collect();
-            if !ids.is_empty() {
-                let who = ids[self.random.below(ids.len())];
-                self.kills += 1;
-                self.kill(who);
+    }
+
+    /// The contents of blocks are lost.
+    pub fn lose(&mut self, blocks: &[u64]) {
+        self.events += 1;
+        self.node.lose_blocks(blocks, &mut self.node_out);
+        self.list_node();
+    }
+
+    /// Where the run stands, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut lines = vec![format!(
+            "{:?} after {} steps at {} ms; node quiet: {}",
+            self.phase,
+            self.steps,
+            self.time / 1_000_000,
+            self.node.is_quiet()
+        )];
+        for process in self.processes.iter().filter(|process| process.is_running()) {
+            let number = Self::number(process.id);
+            let frames: Vec<String> = process.frames.iter().map(crate::program::Frame::describe).collect();
+            lines.push(format!(
+                "  {number}: {} pending, {} records, {} leases, {} queued, frames {frames:?}",
+                process.core.pending_tasks(),
+                process.core.ownership().len(),
+                process.core.leases_held(),
+                process.core.execution().queued()
+            ));
+            let question = Inspect { request: 0, about: about::TASKS, rows: 12, events: 0 };
+            for task in process.core.report(&question).tasks {
+                let (label, state, missing) = (task.label, task.state, task.missing);
+                let actor = label.actor;
+                lines.push(format!("    {:?} of {actor:?} in state {state}, misses {missing:?}", task.task));
             }
         }
-        if self.plan.lose_one_in > 0 && self.random.chance(1, self.plan.lose_one_in) {
-            let blocks: Vec<u64> = self.blocks.iter().copied().collect();
-            if !blocks.is_empty() {
-                let block = blocks[self.random.below(blocks.len())];
-                self.losses += 1;
-                self.with_node(|node, _, out| node.lose_blocks(&[block], out));
-            }
+        for channel in self.channels.iter().filter(|channel| !channel.queue.is_empty()) {
+            lines.push(format!(
+                "  {} -> {}: {} waiting, {} sent, connected {}, open {}",
+                name(channel.from),
+                name(channel.to),
+                channel.queue.len(),
+                channel.sent,
+                channel.is_connected,
+                channel.is_open
+            ));
         }
-        if self.plan.cancel_one_in > 0 && self.random.chance(1, self.plan.cancel_one_in) {
-            self.cancel_something();
-        }
-        if self.plan.kill_one_in > 0 && self.random.chance(1, 4 * self.plan.kill_one_in) {
-            self.kill_an_actor();
-        }
-    }
-
-    /// Cancels a task by one of its references, or a streaming one by its reader.
-    fn cancel_something(&mut self) {
-        let tasks: Vec<TaskId> = self
-            .handles
-            .iter()
-            .filter(|handle| !handle.is_actor)
-            .map(|handle| handle.id.task)
-            .chain(self.readers.iter().map(Reader::task))
-            .collect();
-        if !tasks.is_empty() {
-            let task = tasks[self.random.below(tasks.len())];
-            self.with_core(self.driver, |core, out| core.cancel(task, false, true, out));
-        }
-    }
-
-    fn kill(&mut self, who: WorkerId) {
-        let Some(process) = self.processes.remove(&who) else { return };
-        self.dead.insert(who);
-        // The node reads what the process sent before it notices the end.
-        while let Some(message) = self.channels.get_mut(&(Some(who), None)).and_then(VecDeque::pop_front) {
-            self.with_node(|node, now, out| {
-                node.on_message(who, message, now, out);
-            });
-        }
-        let last = process.running.last().map(|running| running.incoming.push.spec.task);
-        self.with_node(|node, _, out| node.on_gone(who, "was killed", last, out));
-        self.channels.retain(|(_, to), _| *to != Some(who));
-    }
-
-    fn check_outcome(&self, handle: &Handle) {
-        let outcome = handle.slot.outcome();
-        assert!(
-            handle.is_actor || self.allows(outcome),
-            "a task ended in {outcome:?} with {} kills",
-            self.kills
-        );
-    }
-
-    fn allows(&self, outcome: Option<&Outcome>) -> bool {
-        match outcome {
-            None | Some(Outcome::Inline(_) | Outcome::Stored(_)) => true,
-            Some(Outcome::Failed(failure)) => match failure.code {
-                FailureCode::Cancelled => self.plan.cancel_one_in > 0 || self.has_left_streams,
-                FailureCode::ActorUnavailable => self.kills > 0,
-                FailureCode::WorkerCrashed | FailureCode::OwnerDied => self.kills > 0,
-                FailureCode::ObjectLost | FailureCode::ReconstructionFailed => self.losses > 0,
-                // The program may drop the actor's handle and have no calls left, or lose it to a fault.
-                FailureCode::ActorDied => self.kills > 0 || self.has_killed_actors,
-                _ => false,
-            },
-        }
-    }
-
-    /// Everything has an outcome and nothing is left.
-    fn check_end(&mut self) {
-        for slot in &self.results {
-            let outcome = slot.outcome();
-            assert!(outcome.is_some(), "I1: a task has no outcome: {}", self.describe());
-            assert!(self.allows(outcome), "a task ended in {outcome:?} with {} kills", self.kills);
-        }
-        let driver = &self.processes[&self.driver].core;
-        assert_eq!(driver.pending_tasks(), 0, "no task is pending");
-        assert!(driver.ownership().is_empty(), "no record is left: {:?}", driver.ownership());
-        assert_eq!(driver.open_streams(), 0, "no stream is open");
-        assert_eq!(driver.leases_held(), 0, "no lease is kept");
-        assert!(self.node.is_quiet(), "no resource is held");
-        for (id, process) in &self.processes {
-            assert!(process.core.ownership().is_empty(), "{id:?} holds {:?}", process.core.ownership());
-        }
-        assert!(self.blocks.is_empty(), "no block is left: {:?}", self.blocks);
+        lines.join("\n")
     }
 }
 
-fn spec(task: TaskId, kind: TaskKind, dependencies: Vec<ObjectId>, references: Vec<ObjectId>) -> TaskSpec {
-    TaskSpec {
-        dependencies: dependencies.into(),
-        references: references.into(),
-        retries: 3,
-        concurrency: 1,
-        ..TaskSpec::new(task, kind, FunctionId(1), Name::from("f"), Blob::default())
+fn into_message(item: Item) -> Message {
+    match item {
+        Item::Message(message) => *message,
+        Item::Push(spec, dependencies, gpus) => {
+            weft_wire::message::Push { spec: (*spec).clone(), dependencies, gpus }.into()
+        }
+        Item::End => unreachable!("only the node reads it"),
     }
+}
+
+fn name(number: u32) -> String {
+    if number == 0 { "node".to_owned() } else { number.to_string() }
+}
+
+fn brief(message: &Message) -> String {
+    let mut text = format!("{message:?}");
+    if text.len() > 300 {
+        let end = (0..=300).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
 }

@@ -1,6 +1,7 @@
 //! The node's half of actors: placing them, telling callers where they are, ending them (Ray, section 4.2.1: the
 //! actor table).
 
+use crate::probes::bug;
 use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, ExitActor, Failure, Infeasible,
@@ -227,7 +228,9 @@ impl NodeCore {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let mut creation = actor.creation.take().expect("kept while there are restarts");
         actor.pace.ended(actor.is_ready);
-        actor.restarts -= i32::from(actor.restarts > 0);
+        if !bug!(RestartUncounted) {
+            actor.restarts -= i32::from(actor.restarts > 0);
+        }
         actor.is_ready = false;
         actor.takeovers += 1;
         // The constructor learns that it is not the first one.

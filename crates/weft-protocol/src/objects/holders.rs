@@ -40,6 +40,9 @@ pub struct Holders {
     /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver speak over
     /// different connections. At most one entry per block on its way.
     early: Set<(u64, WorkerId)>,
+    /// Blocks that a process gave on before the message that gives them to it came, and to whom: it may have used the
+    /// block again for a value that it returned.
+    given_on: Map<(u64, WorkerId), WorkerId>,
 }
 
 impl Holders {
@@ -54,7 +57,13 @@ impl Holders {
     #[must_use]
     pub fn give(&mut self, block: u64, from: WorkerId, to: WorkerId) -> bool {
         if !self.replace(block, from, to) {
+            if self.blocks.contains_key(&block) {
+                self.given_on.insert((block, from), to);
+            }
             return false;
+        }
+        if let Some(next) = self.given_on.swap_remove(&(block, to)) {
+            return self.give(block, to, next);
         }
         self.by_holder.entry(to).or_default().insert(block);
         self.given.insert(block, (from, to));
@@ -72,6 +81,10 @@ impl Holders {
     ) -> (Option<u64>, Vec<u64>) {
         if !self.replace(block, from, gone) {
             return (None, Vec::new());
+        }
+        if let Some(next) = self.given_on.swap_remove(&(block, gone)) {
+            let is_free = self.give(block, gone, next);
+            return (None, if is_free { vec![block] } else { Vec::new() });
         }
         self.open_round(gone, vec![block], others)
     }
@@ -119,6 +132,9 @@ impl Holders {
         if is_free {
             self.blocks.swap_remove(&block);
             self.given.swap_remove(&block);
+            if !self.given_on.is_empty() {
+                self.given_on.retain(|(given, _), _| *given != block);
+            }
         }
         is_free
     }
@@ -255,6 +271,21 @@ mod tests {
         holders.insert(0, OWNER);
         assert!(!holders.give(0, OWNER, READER));
         assert!(holders.release(0, READER));
+        assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn a_block_may_be_given_on_before_it_is_given() {
+        // The receiver read the value, freed its block, used it again, and returned that: before the node heard of it.
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        assert!(!holders.give(0, READER, OTHER));
+        assert!(!holders.give(0, OWNER, READER));
+        assert!(holders.release(0, OTHER));
+        holders.insert(64, OWNER);
+        assert!(!holders.give(64, READER, OTHER));
+        assert_eq!(holders.give_to_gone(64, OWNER, READER, &[OTHER]), (None, Vec::new()));
+        assert!(holders.release(64, OTHER));
         assert!(holders.is_empty());
     }
 

@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use crate::probes::{bug, mark};
 use weft_wire::limits::WORKERS_MAX;
 use weft_wire::message::{AddBorrow, Fetch, FreeBlocks, Location, Outcome, RemoveBorrow};
 use weft_wire::{Name, ObjectId, TaskId, WorkerId};
@@ -287,7 +288,7 @@ impl Ownership {
             // The owner may be younger than the end of this process, and would never hear that it is gone.
         } else if object.owner() == self.me {
             self.on_add_borrow(object, borrower, out);
-        } else if object.owner() != borrower {
+        } else if object.owner() != borrower && !bug!(BorrowerNotRegistered) {
             send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower });
         }
     }
@@ -295,6 +296,9 @@ impl Ownership {
     /// A borrower was registered with us.
     pub fn on_add_borrow(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if self.gone.contains(&borrower) {
+            mark!("a dead process was registered as a borrower");
+        }
+        if self.gone.contains(&borrower) && !bug!(LateBorrowerOfTheDead) {
             return;
         }
         self.change_borrow(object, borrower, 1, out);
@@ -309,6 +313,9 @@ impl Ownership {
         let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
             return;
         };
+        if change < 0 && !borrowers.iter().any(|(who, count)| *who == borrower && *count >= -change) {
+            mark!("a borrower returned a reference before it was registered");
+        }
         match borrowers.iter_mut().find(|(who, _)| *who == borrower) {
             Some((_, count)) => *count += change,
             None => {
@@ -321,6 +328,8 @@ impl Ownership {
             if let Some(objects) = self.borrowed_by.get_mut(&borrower) {
                 objects.swap_remove(&object);
             }
+        }
+        if change < 0 {
             self.settle(object, out);
         }
     }
@@ -368,7 +377,7 @@ impl Ownership {
         if record.slot.outcome().is_some() {
             self.send_value(object, from, out);
             self.settle(object, out);
-        } else {
+        } else if !bug!(FetcherForgotten) {
             record.waiting.get_or_insert_default().fetchers.push(from);
         }
     }
@@ -411,18 +420,24 @@ impl Ownership {
         record.slot.fill(outcome);
         record.contained = contained.into();
         let waiting = record.waiting.take();
-        for inner in contained {
+        for inner in contained.iter().filter(|_| !bug!(NestedNotKept)) {
             self.add_use(*inner);
+        }
+        if bug!(NestedNotKept) {
+            record_without_contained(&mut self.records[&object]);
         }
         let mut resolved = Resolved::default();
         if let Some(waiting) = waiting {
+            if waiting.fetchers.len() > 1 {
+                mark!("several borrowers waited for one value");
+            }
             if waiting.watched {
                 out.push(Action::Ready(object));
             }
             for fetcher in waiting.fetchers {
                 self.send_value(object, fetcher, out);
             }
-            resolved.dependents = waiting.dependents;
+            resolved.dependents = if bug!(DependentsForgotten) { Vec::new() } else { waiting.dependents };
         }
         self.settle(object, out);
         resolved
@@ -481,11 +496,19 @@ impl Ownership {
         }
         for object in self.borrowed_by.swap_remove(&worker).unwrap_or_default() {
             if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) {
-                borrowers.retain(|(who, _)| *who != worker);
+                borrowers.retain(|(who, _)| *who != worker || bug!(DeadBorrowerKept));
             }
             self.settle(object, out);
         }
-        let objects = self.borrowed_from.get(&worker).cloned().unwrap_or_default();
+        let mut objects = self.borrowed_from.get(&worker).cloned().unwrap_or_default();
+        if !objects.is_empty() {
+            mark!("an owner died while this process borrowed from it");
+        }
+        if bug!(OwnerDeathLostInFetch) {
+            objects.retain(|object| {
+                !matches!(self.records[object].origin, Origin::Borrowed { fetching: true, .. })
+            });
+        }
         objects
             .into_iter()
             .filter(|object| self.records.get(object).is_some_and(|r| r.slot.outcome().is_none()))
@@ -546,7 +569,9 @@ impl Ownership {
         let Some(record) = self.records.get(&object) else { return };
         let owned_and_free = match &record.origin {
             Origin::Owned(borrowers) => {
-                borrowers.is_empty()
+                // A process whose registration died with its sender returns more than was counted: that keeps nothing.
+                (borrowers.iter().all(|(_, count)| *count <= 0)
+                    || (record.is_actor && bug!(ActorCollectedWhileBorrowed)))
                     && (record.slot.outcome().is_some() || record.is_actor || record.is_absent)
             }
             Origin::Borrowed { .. } => true,
@@ -561,6 +586,9 @@ impl Ownership {
         if !self.sites.is_empty() {
             self.sites.swap_remove(&object);
         }
+        if matches!(&record.origin, Origin::Owned(borrowers) if !borrowers.is_empty()) {
+            mark!("an object went that was returned by more than were counted");
+        }
         if record.is_kept {
             self.out_of_scope.push(object);
         }
@@ -568,14 +596,23 @@ impl Ownership {
             self.dropped_actors.push(object.task);
         }
         match record.origin {
-            Origin::Owned(_) => {
-                if record.is_actor {
+            Origin::Owned(borrowers) => {
+                for (borrower, _) in borrowers {
+                    if let Some(objects) = self.borrowed_by.get_mut(&borrower) {
+                        objects.swap_remove(&object);
+                    }
+                }
+                if record.is_actor && !bug!(ActorNeverCollected) {
                     let message = weft_wire::message::ActorOutOfScope { actor: object.task };
                     send(out, Peer::Node, message);
                 }
                 if let Some(Outcome::Stored(location)) = record.slot.outcome()
                     && !record.is_released
+                    && !bug!(BlockNeverFreed)
                 {
+                    if bug!(BlockFreedTwice) {
+                        out.push(Action::FreeBlock(*location));
+                    }
                     self.free_block(*location, record.is_shared, out);
                 }
             }
@@ -638,6 +675,11 @@ impl Record {
             Origin::Borrowed { .. } => Vec::new(),
         }
     }
+}
+
+/// The defect `NestedNotKept`: what a value contains is known to nobody.
+fn record_without_contained(record: &mut Record) {
+    record.contained = Box::default();
 }
 
 fn freed_failure(object: ObjectId) -> weft_wire::message::Failure {

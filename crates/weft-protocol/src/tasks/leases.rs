@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use crate::probes::bug;
 use weft_wire::limits::{
     LEASE_BACKLOG_NANOS, LEASE_BACKLOG_TASKS, LEASE_DEMAND_MAX, LEASE_IDLE_NANOS, LEASE_SLICE_NANOS,
 };
@@ -168,7 +169,9 @@ impl Leases {
     /// The node granted a lease.
     pub fn on_granted(&mut self, grant: LeaseGranted, now: Instant) {
         let shape = self.shape_mut(grant.shape);
-        shape.demanded = shape.demanded.saturating_sub(1);
+        if !bug!(DemandForgotten) {
+            shape.demanded = shape.demanded.saturating_sub(1);
+        }
         shape.leases.push(Lease {
             id: grant.lease,
             worker: grant.worker,
@@ -241,13 +244,15 @@ impl Leases {
                 let idle = lease.in_flight.is_empty();
                 let expired = !busy && now.since(lease.idle_since) >= LEASE_IDLE_NANOS;
                 if idle && (lease.draining || expired) {
-                    send(out, Peer::Node, ReturnLease { lease: lease.id });
+                    if !bug!(LeaseNotReturned) {
+                        send(out, Peer::Node, ReturnLease { lease: lease.id });
+                    }
                     return false;
                 }
                 if idle && !busy {
                     let at = lease.idle_since.plus(LEASE_IDLE_NANOS);
                     next = Some(next.map_or(at, |other| other.min(at)));
-                } else if self.owed > 0 {
+                } else if self.owed > 0 && !lease.draining {
                     let at = lease.granted.plus(LEASE_SLICE_NANOS);
                     next = Some(next.map_or(at, |other| other.min(at)));
                 }
@@ -362,6 +367,22 @@ mod tests {
         assert_eq!(leases.next_push(shape, function), None);
         leases.on_reply(&replied(shape, first.estimate, 10), Instant(1));
         assert!(leases.next_push(shape, function).is_some());
+    }
+
+    #[test]
+    fn a_lease_that_is_leaving_already_sets_no_timer() {
+        // Its time has passed: who waits for that deadline would spin until the task ends.
+        let mut leases = Leases::default();
+        let shape = leases.shape(&ResourceSet::default());
+        leases.on_granted(grant(shape, 1, 5), Instant(0));
+        leases.enqueue(shape, 1);
+        leases.next_push(shape, FunctionId(1)).expect("an idle lease");
+        let mut out = Actions::new();
+        leases.on_reclaim(1);
+        assert_eq!(leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut out), None);
+        leases.on_reclaim(1);
+        assert_eq!(leases.return_leases(Instant(2 * LEASE_SLICE_NANOS), &mut out), None);
+        assert!(out.is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{
     Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, Outcome, Peer,
     Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId, cancelled_failure, send,
 };
+use crate::probes::bug;
 use crate::tasks::Ran;
 
 impl WorkerCore {
@@ -100,10 +101,14 @@ impl WorkerCore {
             // A constructor: its arguments stay used as long as the actor lives, as its creator keeps them.
             return;
         };
+        if bug!(ReplyBeforeRegistration) {
+            running.uses.iter().for_each(|object| self.ownership.end_use(*object, out));
+        }
         for value in &returns {
             self.give_away(value, caller, out);
         }
-        let held = self.end_arguments(running.uses, out);
+        let uses = if bug!(ReplyBeforeRegistration) { Vec::new() } else { running.uses };
+        let held = self.end_arguments(uses, out);
         let Ran { nanos, timing } = ran;
         let not_run = running.not_run.then_some(true);
         send(out, running.from, Reply { task, returns, held, nanos, retry, timing, not_run });
@@ -141,6 +146,9 @@ impl WorkerCore {
         uses.sort_unstable();
         uses.dedup();
         uses.retain(|object| object.owner() != self.me && self.ownership.record(*object).is_some());
+        if bug!(BorrowerDroppedEarly) {
+            return Vec::new();
+        }
         for object in &uses {
             self.ownership.received(*object);
         }
@@ -175,7 +183,10 @@ impl WorkerCore {
 
     /// The running task takes long: tasks queued behind it go back to their callers.
     pub fn return_queued(&mut self, out: &mut Actions) {
-        let back = self.execution.return_queued();
+        let mut back = self.execution.return_queued();
+        if bug!(QueuedTaskLostWhenBlocked) && !back.is_empty() {
+            back.remove(0);
+        }
         if !back.is_empty() {
             self.give_back(back, out);
         }

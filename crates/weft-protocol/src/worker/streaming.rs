@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::probes::bug;
 use weft_wire::message::{Failure, FailureCode, Item, ItemsTaken, Outcome, Return, Streaming};
 use weft_wire::{ObjectId, TaskId};
 
@@ -96,6 +97,9 @@ impl WorkerCore {
         let Some(State::Pushed { worker, .. }) = self.pendings.get(task.number).map(|p| &p.state) else {
             return;
         };
+        if bug!(BackpressureForgotten) {
+            return;
+        }
         if let Some((taken, stop)) = self.streams.get(task.number).and_then(|stream| stream.progress()) {
             send(out, Peer::Worker(*worker), ItemsTaken { task, taken, stop });
         }

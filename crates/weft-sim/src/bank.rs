@@ -1,0 +1,66 @@
+//! The bug bank: defects that can be switched on in the cores, each modelled on one that really happened elsewhere. A
+//! test that does not find them proves nothing.
+
+use weft_protocol::probes::Bug;
+
+use crate::runner::{Orders, Totals, run_many};
+
+/// Seeds within which each must be found.
+pub const SEEDS_MAX: u64 = 1000;
+
+/// Where each defect was seen, and what it is here.
+pub const MODELS: &[(Bug, &str, &str)] = &[
+    (
+        Bug::ReplyBeforeRegistration,
+        "ray#19910",
+        "a worker gives its references up before it registers who gets them",
+    ),
+    (Bug::BorrowerDroppedEarly, "ray#18292", "a worker does not say which arguments it holds on"),
+    (Bug::BorrowerNotRegistered, "ray#20554", "a reference is handed on without word to its owner"),
+    (Bug::OwnerDeathLostInFetch, "ray#63694", "who asked a dead owner for a value is not told"),
+    (Bug::OwnerDeathHandledTwice, "ray#54332", "the resources of a dead owner's lease come back twice"),
+    (Bug::DeadBorrowerKept, "ray#32956", "a borrower that died keeps the object"),
+    (Bug::LateBorrowerOfTheDead, "ray#27297", "a borrower is registered after its death was handled"),
+    (Bug::LeaseNotReturned, "ray#45704", "an idle lease is forgotten, not given back"),
+    (Bug::LeaseNotEnded, "ray#20706", "a dead worker's lease is never ended"),
+    (Bug::RetriesForTheUnbegun, "ray#44719", "a task that never began counts as executed"),
+    (Bug::RetriesNeverEnd, "ray#25457", "a crash does not use up a retry"),
+    (Bug::RetryAfterCancel, "dask#5497", "a cancelled task is executed again after a crash"),
+    (Bug::CallsReorderedAfterRestart, "ray#25176", "calls in flight are repeated in the wrong order"),
+    (Bug::CallsLostAtRestart, "ray#24969", "calls in flight are forgotten when an actor restarts"),
+    (Bug::ActorCollectedWhileBorrowed, "ray#20713", "an actor ends although another process has a handle"),
+    (Bug::ActorNeverCollected, "ray#12337", "an actor lives on after its last handle"),
+    (Bug::BlockFreedTwice, "ray#14182", "a block is given back twice"),
+    (Bug::BlockNeverFreed, "ray#7908", "a block is never given back"),
+    (Bug::BlockOfDeadOwnerFreed, "ray#20018", "a dead owner's block is reused while others read it"),
+    (Bug::NestedNotKept, "ray#7302", "what a value contains is not kept with it"),
+    (Bug::DependentsForgotten, "dask#6244", "tasks are not told that their argument is there"),
+    (Bug::DemandForgotten, "ray#3644", "a caller does not ask for workers again"),
+    (Bug::CpuNotReclaimed, "ray#49783", "a lent CPU is lent for ever"),
+    (Bug::StartFailureForgotten, "ray#65067", "a worker that never came is waited for"),
+    (Bug::QueuedTaskLostWhenBlocked, "ray#26772", "a task queued behind a waiting one is dropped"),
+    (Bug::ItemTakenTwice, "ray#59339", "an item comes twice when its task is executed again"),
+    (Bug::BackpressureForgotten, "ray#45632", "a producer is not told that its items were read"),
+    (Bug::CallBeforeConstructor, "ray#22818", "a call overtakes the constructor"),
+    (Bug::RestartUncounted, "ray#26994", "restarts are not counted"),
+    (Bug::FetcherForgotten, "ray#1049", "who asks for a value that is not there yet is forgotten"),
+];
+
+/// Looks for one defect: the seeds it took and what was violated.
+#[must_use]
+pub fn look_for(bug: Bug, jobs: usize) -> Totals {
+    let without = vec!["lost-blocks".to_owned()];
+    run_many(&Orders { bug: Some(bug), jobs, without, ..Orders::new(0, SEEDS_MAX) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_defect_has_a_model() {
+        for bug in Bug::ALL {
+            assert_eq!(MODELS.iter().filter(|(known, ..)| known == bug).count(), 1, "{bug:?}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A process dies while the actions of one step leave: only the first of them have.
+
+use crate::plan::Fault;
+use crate::world::{DRIVER, World};
+
+impl World {
+    /// After how many actions of this step the process dies, if it does.
+    pub fn cut_in(&mut self, number: u32, actions: usize) -> Option<usize> {
+        if actions < 2 || number == DRIVER || !self.has_faults() || !self.plan.breaks(Fault::KillMidStep) {
+            return None;
+        }
+        let one_in = self.plan.fault_every as u64;
+        if !self.process(number).is_running() || !self.random.chance(1, one_in) {
+            return None;
+        }
+        self.kills += 1;
+        Some(1 + self.random.below(actions - 1))
+    }
+}

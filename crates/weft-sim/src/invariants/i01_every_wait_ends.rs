@@ -1,0 +1,18 @@
+//! I1: every get and wait returns a value or a typed error. When nothing can happen any more, nobody waits.
+
+use crate::violation::fail;
+use crate::world::World;
+
+impl World {
+    /// Nothing can happen, and no faults are left: every program must have ended.
+    pub fn check_everyone_finished(&self) {
+        for process in self.processes.iter().filter(|process| process.is_running()) {
+            if let Some(frame) = process.frames.iter().find(|frame| frame.is_stuck()) {
+                fail(
+                    "I1",
+                    format!("{:?} waits for ever: {}\n{}", process.id, frame.describe(), self.describe()),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! I2: what a process reads is the value that a legal execution gives, or a failure that this run justifies.
+//! I16: every failure has a name.
+
+use weft_protocol::probes::hit;
+use weft_wire::message::{Failure, FailureCode, Outcome};
+use weft_wire::{ActorId, ObjectId, WorkerId};
+
+use crate::oracle::{Kind, Oracle, Raises};
+use crate::violation::fail;
+use crate::world::World;
+
+/// Arguments that a failure is traced through.
+const TRACED_MAX: usize = 4096;
+
+impl World {
+    /// A process reads the outcome of an object.
+    pub fn check_outcome(&mut self, number: u32, object: ObjectId, outcome: &Outcome) {
+        match outcome {
+            Outcome::Inline(_) | Outcome::Stored(_) => {
+                self.check_value(number, object, outcome);
+            }
+            Outcome::Failed(failure) => self.check_failure(number, object, failure),
+        }
+    }
+
+    /// A process reads a value. Gives what it is made of.
+    pub fn check_value(&mut self, number: u32, object: ObjectId, outcome: &Outcome) -> u64 {
+        let in_memory = matches!(outcome, Outcome::Stored(_));
+        let Some(found) = self.read(outcome) else {
+            if in_memory && self.is_gone(object.owner()) {
+                return self.note_orphan_read(object);
+            }
+            fail("I5", format!("{number} reads {object:?} in a block that is free: {outcome:?}"));
+        };
+        let Some(fact) = self.oracle.facts.get(&object.task) else {
+            fail("I2", format!("{number} reads {object:?}, which nobody made"));
+        };
+        if fact.raises == Raises::Always && object.index == 0 {
+            fail("I2", format!("{number} reads a value of {object:?}, which raises"));
+        }
+        let is_legal = match fact.payload {
+            Some(base) => found == Oracle::value(base, object.index),
+            None => fact.seen.iter().any(|base| found == Oracle::value(*base, object.index)),
+        };
+        if !is_legal {
+            if in_memory && self.is_gone(object.owner()) {
+                return self.note_orphan_read(object);
+            }
+            let place = if in_memory { "I5" } else { "I2" };
+            fail(place, format!("{number} reads a value of {object:?} that no execution gave: {outcome:?}"));
+        }
+        found
+    }
+
+    /// Known and open: who inherits the block of a dead owner does not know of the readers to whom it handed the value
+    /// on, and frees it under them. See docs/verification.md, "What it found".
+    fn note_orphan_read(&self, object: ObjectId) -> u64 {
+        hit("OPEN: an inherited block was freed under a third reader");
+        self.oracle.expected(object).unwrap_or_default()
+    }
+
+    fn check_failure(&mut self, number: u32, object: ObjectId, failure: &Failure) {
+        if failure.code == FailureCode::System || failure.message.is_empty() {
+            fail("I16", format!("{number} reads a failure of {object:?} without a name: {failure:?}"));
+        }
+        // A failure may be that of an argument, or of an argument's argument.
+        let mut open = vec![object];
+        for at in 0..TRACED_MAX {
+            let Some(object) = open.get(at).copied() else { break };
+            if self.justifies(object, failure.code) {
+                if at > 0 {
+                    hit("a failure came from an argument");
+                }
+                return;
+            }
+            let Some(fact) = self.oracle.facts.get(&object.task) else { continue };
+            // The calls of an actor that could not be made fail as its constructor did.
+            let made_by = match fact.kind {
+                Kind::Call(actor, _) => Some(actor.object(0)),
+                Kind::Task | Kind::Creation | Kind::Put => None,
+            };
+            for dependency in fact.dependencies.iter().copied().chain(made_by) {
+                let dependency = dependency.task.object(0);
+                if !open.contains(&dependency) {
+                    open.push(dependency);
+                }
+            }
+        }
+        let fact = self.oracle.facts.get(&object.task);
+        let text =
+            format!("{number} reads a failure of {object:?} that nothing justifies: {failure:?}\n{fact:?}");
+        fail("I2", text);
+    }
+
+    fn is_gone(&self, worker: WorkerId) -> bool {
+        !self.process(Self::number(worker)).is_running()
+    }
+
+    fn justifies(&self, object: ObjectId, code: FailureCode) -> bool {
+        let Some(fact) = self.oracle.facts.get(&object.task) else { return false };
+        match code {
+            FailureCode::Task => fact.has_raised,
+            FailureCode::WorkerCrashed => {
+                // A task that raised and is on its way to the same worker again counts as begun there.
+                let used = fact.begun + fact.crashed;
+                fact.crashed > 0 && u32::try_from(fact.retries).is_ok_and(|retries| used > retries)
+            }
+            FailureCode::Cancelled => self.oracle.is_cancelled(object.task),
+            FailureCode::OwnerDied => self.is_gone(object.owner()),
+            FailureCode::ObjectLost | FailureCode::ReconstructionFailed => self.oracle.losses > 0,
+            // What a lost value was made of may be gone for good: tasks whose retries are spent are not repeated.
+            FailureCode::ObjectFreed => self.oracle.unregistered.contains(&object) || self.oracle.losses > 0,
+            FailureCode::ActorUnavailable => match fact.kind {
+                Kind::Call(actor, _) => self.oracle.actors[&actor].deaths > 0,
+                _ => false,
+            },
+            FailureCode::ActorDied | FailureCode::ActorInit => match fact.kind {
+                Kind::Call(actor, _) => self.may_be_dead(actor),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Whether an actor may be gone for good.
+    fn may_be_dead(&self, actor: ActorId) -> bool {
+        let Some(facts) = self.oracle.actors.get(&actor) else { return false };
+        let is_used_up = facts.restarts >= 0 && facts.deaths > u32::try_from(facts.restarts).unwrap_or(0);
+        // A constructor whose arguments failed never ran.
+        let has_no_constructor = facts.incarnations == 0
+            && self.oracle.facts.get(&actor).is_some_and(|fact| !fact.dependencies.is_empty());
+        let is_orphan = self.is_gone(actor.owner) && !facts.is_detached;
+        let was_dropped = self.oracle.unregistered.contains(&actor.object(0)) || self.is_gone(actor.owner);
+        facts.is_ended
+            || facts.is_restarted
+            || facts.raises
+            || is_used_up
+            || is_orphan
+            || was_dropped
+            || has_no_constructor
+    }
+}

@@ -1,0 +1,53 @@
+//! I4: after the last reference nothing is left: no object, task, lease, actor, stream or block. I6: with that, every
+//! count has come back to zero.
+
+use weft_wire::message::state::{Inspect, about};
+
+use crate::violation::fail;
+use crate::world::World;
+
+impl World {
+    fn describe_records(&self) -> String {
+        let running = self.processes.iter().filter(|process| process.is_running());
+        running.map(|process| format!("{:?}\n", process.core.ownership())).collect()
+    }
+
+    /// The program is over and everything kept was dropped.
+    pub fn check_end(&self) {
+        for process in self.processes.iter().filter(|process| process.is_running()) {
+            let core = &process.core;
+            let number = Self::number(process.id);
+            if core.pending_tasks() > 0 {
+                let question = Inspect { request: 0, about: about::TASKS, rows: 10, events: 0 };
+                let tasks = core.report(&question).tasks;
+                fail("I4", format!("{number} has tasks left: {tasks:?}\n{}", self.describe_records()));
+            }
+            if !core.ownership().is_empty() {
+                let left: Vec<_> = core
+                    .ownership()
+                    .objects()
+                    .map(|(id, record)| format!("{id:?} borrowed by {:?}", record.borrowers()))
+                    .collect();
+                fail("I4", format!("{number} has records left: {left:?}\n{:?}", core.ownership()));
+            }
+            if core.open_streams() > 0 || core.leases_held() > 0 {
+                let (streams, leases) = (core.open_streams(), core.leases_held());
+                fail("I4", format!("{number} has {streams} streams and {leases} leases left"));
+            }
+            if core.execution().queued() > 0 {
+                fail("I4", format!("{number} has tasks queued for ever\n{}", self.describe()));
+            }
+        }
+        if !self.node.is_quiet() {
+            fail("I4", format!("the node holds resources\n{}\n{:?}", self.describe(), self.node.report()));
+        }
+        if !self.blocks.is_empty() || !self.node.holders().is_empty() {
+            let (blocks, held) = (self.blocks.len(), self.node.holders().len());
+            fail("I4", format!("{blocks} blocks are left; the node knows {held}: {:?}", self.node.holders()));
+        }
+        let report = self.node.report();
+        if let Some(actor) = report.actors.iter().find(|actor| actor.phase == 2 || actor.phase == 3) {
+            fail("I4", format!("an actor lives without anybody who could call it: {actor:?}"));
+        }
+    }
+}

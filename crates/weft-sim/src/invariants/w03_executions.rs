@@ -1,0 +1,88 @@
+//! W3: a task begins at most once more than its retries allow. I2, for arguments: a task gets its own.
+
+use weft_protocol::execution::Incoming;
+use weft_protocol::probes::hit;
+use weft_wire::TaskId;
+use weft_wire::message::Message;
+
+use crate::oracle::Kind;
+use crate::violation::fail;
+use crate::world::World;
+
+impl World {
+    /// A task begins in a process.
+    pub fn check_begin(&mut self, number: u32, incoming: &Incoming, code: u64) {
+        let task = incoming.push.spec.task;
+        let Some(fact) = self.oracle.facts.get(&task) else {
+            fail("I2", format!("{number} begins {task:?}, which nobody submitted"));
+        };
+        if fact.code != code {
+            fail("I2", format!("{number} begins {task:?} with the arguments of another task"));
+        }
+        let is_creation = fact.kind == Kind::Creation;
+        let executions = u32::try_from(fact.retries).map_or(u32::MAX, |retries| retries + 1);
+        if fact.begun >= executions && !is_creation {
+            fail(
+                "W3",
+                format!("{task:?} begins for the {}th time with {} retries", fact.begun + 1, fact.retries),
+            );
+        }
+        if fact.begun > 0 && !is_creation {
+            hit("a task was executed again");
+        }
+    }
+
+    /// A process reads a message: the oracle notes what is settled by it.
+    pub fn observe(&mut self, from: u32, to: u32, message: &Message) {
+        match message {
+            Message::Reply(reply) => {
+                self.process_mut(from).assigned.remove(&reply.task);
+                if !self.process(from).is_running() {
+                    hit("a reply came from a worker that was gone");
+                }
+            }
+            Message::Returned(returned) => {
+                for task in &returned.tasks {
+                    self.process_mut(from).assigned.remove(task);
+                }
+                hit("tasks came back unexecuted");
+            }
+            Message::Push(push) if push.spec.kind == weft_wire::message::TaskKind::Creation => {
+                self.process_mut(to).assigned.insert(push.spec.task);
+            }
+            _ => {}
+        }
+    }
+
+    /// The node places an actor.
+    pub fn note_placed(&mut self, number: u32, actor: TaskId) {
+        if self.process(number).is_running() {
+            self.process_mut(number).hosts = Some(actor);
+        } else if let Some(facts) = self.oracle.actors.get_mut(&actor) {
+            hit("an actor was placed on a worker that had just ended");
+            facts.deaths += 1;
+        }
+    }
+
+    /// A process ends.
+    pub fn note_death(&mut self, number: u32) {
+        let process = self.process_mut(number);
+        let assigned = std::mem::take(&mut process.assigned);
+        let begun = std::mem::take(&mut process.begun);
+        process.mark_end();
+        // A task that ended here and was sent here again: nobody can tell which execution the progress cell means.
+        let process = self.process(number);
+        let is_running = |task: &TaskId| process.frames.iter().any(|frame| frame.task == Some(*task));
+        let is_unclear =
+            process.last_started.is_some_and(|last| assigned.contains(&last) && !is_running(&last));
+        for task in assigned {
+            let Some(fact) = self.oracle.facts.get_mut(&task) else { continue };
+            fact.crashed += u32::from(is_unclear || begun.contains(&task));
+        }
+        if let Some(actor) = self.process_mut(number).hosts.take()
+            && let Some(facts) = self.oracle.actors.get_mut(&actor)
+        {
+            facts.deaths += 1;
+        }
+    }
+}

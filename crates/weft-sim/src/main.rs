@@ -1,0 +1,174 @@
+//! The simulator's command: runs seeds, replays one, or looks for the defects of the bank.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use weft_protocol::probes::Bug;
+use weft_sim::bank::{MODELS, look_for};
+use weft_sim::plan::Plan;
+use weft_sim::runner::{Orders, Totals, minimise, run, run_many, silence_panics};
+use weft_sim::trace::Trace;
+use weft_sim::violation::Violation;
+
+const HELP: &str = "\
+weft-sim [--seeds N] [--start S] [--jobs N] [--seconds T]   run seeds S, S+1, ...
+weft-sim --seed S [--trace]                                 run one, and say what happens
+         [--without a,b,...] [--ops N] [--bug NAME]         without kinds of faults or operations; a shorter program
+weft-sim --bugs                                             look for each defect of the bank";
+
+fn main() -> ExitCode {
+    match parse(std::env::args().skip(1)) {
+        Ok(command) => go(&command),
+        Err(wrong) => {
+            eprintln!("{wrong}\n{HELP}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Command {
+    orders: Orders,
+    one: Option<u64>,
+    echoes: bool,
+    looks_for_bugs: bool,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
+    let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut command = Command {
+        orders: Orders { jobs, ..Orders::new(0, 100) },
+        one: None,
+        echoes: false,
+        looks_for_bugs: false,
+    };
+    let mut seeds = None;
+    while let Some(word) = words.next() {
+        let mut number = || -> Result<u64, String> {
+            let text = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+            text.parse().map_err(|_| format!("{word} needs a number, not {text:?}"))
+        };
+        match word.as_str() {
+            "--seeds" => seeds = Some(number()?),
+            "--start" => command.orders.start = number()?,
+            "--jobs" => command.orders.jobs = usize::try_from(number()?).unwrap_or(1),
+            "--seconds" => command.orders.limit = Some(Duration::from_secs(number()?)),
+            "--seed" => command.one = Some(number()?),
+            "--ops" => command.orders.operations = u32::try_from(number()?).ok(),
+            "--bugs" => command.looks_for_bugs = true,
+            "--bug" => {
+                let name = words.next().unwrap_or_default();
+                let found = Bug::ALL.iter().find(|bug| format!("{bug:?}") == name);
+                command.orders.bug = Some(*found.ok_or_else(|| format!("no defect is called {name:?}"))?);
+            }
+            "--trace" => command.echoes = true,
+            "--without" => {
+                let list = words.next().unwrap_or_default();
+                for word in list.split(',').filter(|word| !word.is_empty()) {
+                    if !Plan::new(0).leave_out(word) {
+                        return Err(format!("nothing is called {word:?}"));
+                    }
+                    command.orders.without.push(word.to_owned());
+                }
+            }
+            "--help" => return Err("The simulator of weft.".to_owned()),
+            other => return Err(format!("unknown option {other:?}")),
+        }
+    }
+    // With a time and no number of seeds: as many as fit.
+    let all = if command.orders.limit.is_some() { u64::MAX / 2 } else { 100 };
+    command.orders.seeds = seeds.unwrap_or(all);
+    Ok(command)
+}
+
+fn go(command: &Command) -> ExitCode {
+    silence_panics();
+    if command.looks_for_bugs {
+        return look_for_bugs(command.orders.jobs);
+    }
+    if let Some(seed) = command.one {
+        return replay(command, seed);
+    }
+    let began = Instant::now();
+    let totals = run_many(&command.orders);
+    print_totals(&totals, began.elapsed());
+    match &totals.failed {
+        None => ExitCode::SUCCESS,
+        Some((plan, violation)) => {
+            explain(command, plan, violation);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn look_for_bugs(jobs: usize) -> ExitCode {
+    let mut missed = 0;
+    for (bug, model, what) in MODELS {
+        let totals = look_for(*bug, jobs);
+        match totals.failed {
+            Some((plan, violation)) => {
+                println!("{bug:?} ({model}: {what}): seed {} violates {}", plan.seed, violation.invariant);
+            }
+            None => {
+                missed += 1;
+                println!("{bug:?} ({model}: {what}): NOT FOUND in {} seeds", totals.seeds);
+            }
+        }
+    }
+    println!("{} of {} defects found", MODELS.len() - missed, MODELS.len());
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn replay(command: &Command, seed: u64) -> ExitCode {
+    let plan = command.orders.plan(seed);
+    println!("{plan:?}\nwith {:?}", plan.words());
+    let ran = run(&plan, command.orders.bug, Trace::in_words(command.echoes));
+    println!("{} events, {} kills, trace {:016x}", ran.events, ran.kills, ran.hash);
+    match ran.violation {
+        None => {
+            println!("every invariant holds");
+            ExitCode::SUCCESS
+        }
+        Some(violation) => {
+            println!("VIOLATION of {violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_totals(totals: &Totals, took: Duration) {
+    let busy = totals.busy.as_secs_f64().max(1e-9);
+    println!(
+        "{} seeds ({} of them twice), {} events, {} kills in {:.1} s; {:.0} events/s and thread",
+        totals.seeds,
+        totals.repeated,
+        totals.events,
+        totals.kills,
+        took.as_secs_f64(),
+        totals.events as f64 / busy
+    );
+    println!("rare states (seeds that reached each, the first of them):");
+    for (name, count) in &totals.marks {
+        println!("  {count:>7}  {:>7}  {name}", totals.first_seeds[name]);
+    }
+}
+
+fn explain(command: &Command, plan: &Plan, violation: &Violation) {
+    println!("\nseed {} VIOLATES {violation}", plan.seed);
+    let (smallest, left_out) = minimise(plan, violation, command.orders.bug);
+    let ran = run(&smallest, command.orders.bug, Trace::in_words(false));
+    println!("\nthe smallest run that was found ({:?}) ends:", smallest.words());
+    for line in &ran.words {
+        println!("  {line}");
+    }
+    if let Some(violation) = ran.violation {
+        println!("  VIOLATION of {violation}");
+    }
+    let mut without = command.orders.without.clone();
+    without.extend(left_out);
+    println!(
+        "\nto see it: cargo run -p weft-sim --release -- --seed {} --trace --ops {} --without {}",
+        smallest.seed,
+        smallest.operations,
+        without.join(",")
+    );
+}

@@ -1,0 +1,183 @@
+//! What a seed decides before a run begins: the shape of its program and its mix of faults.
+//!
+//! Each seed leaves out some of both (swarm testing): a defect that only shows when nothing interrupts a long chain of
+//! calls is as likely to be met as one that needs five kinds of faults. A plan can be narrowed, which is how a failing
+//! run is made smaller.
+
+use crate::random::Random;
+
+macro_rules! kinds {
+    ($(#[$doc:meta])* $kind:ident { $($(#[$item_doc:meta])* $name:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $kind { $($(#[$item_doc])* $name,)* }
+
+        impl $kind {
+            /// Each of them.
+            pub const ALL: &[$kind] = &[$($kind::$name,)*];
+
+            /// Its word on the command line.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self { $($kind::$name => $word,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// What a program may do beside submitting tasks and getting their values.
+    Feature {
+        /// Tasks submit tasks.
+        Nested = "nested",
+        /// Actors are made and called.
+        Actors = "actors",
+        /// Actors start again after a failure.
+        Restarts = "restarts",
+        /// Actors live on without handles.
+        Detached = "detached",
+        /// Actors have names, and others look them up.
+        Named = "named",
+        /// Actors have concurrency groups or threads.
+        Groups = "groups",
+        /// Calls that need no order.
+        Unordered = "unordered",
+        /// References are kept in actors and processes beyond the task that brought them.
+        State = "state",
+        /// Values contain references.
+        Contained = "contained",
+        /// Values lie in shared memory.
+        Large = "large",
+        /// Tasks raise, and some are retried.
+        Raising = "raising",
+        /// Tasks yield their values one by one.
+        Streams = "streams",
+        /// Tasks are cancelled.
+        Cancel = "cancel",
+        /// ... also by killing the worker.
+        Force = "force",
+        /// Objects are given up before their references are gone.
+        Free = "free",
+        /// Waits with a time limit.
+        Wait = "wait",
+        /// Actors are ended by the program, or end themselves.
+        Ending = "ending",
+        /// Workers end after a task.
+        Retiring = "retiring",
+        /// Tasks without retries.
+        NoRetries = "no-retries",
+    }
+}
+
+kinds! {
+    /// What may go wrong around a program.
+    Fault {
+        /// Workers are killed.
+        Kill = "kill",
+        /// Workers are killed while the actions of one step leave.
+        KillMidStep = "kill-mid-step",
+        /// Processes are stopped for a while, as by SIGSTOP.
+        Pause = "pause",
+        /// A channel delivers nothing for a while.
+        Stall = "stall",
+        /// Worker processes come late.
+        SlowStart = "slow-start",
+        /// Worker processes do not come.
+        FailedStart = "failed-start",
+        /// What is sent stays in the sender's buffer for a while, and is lost with it.
+        Gather = "gather",
+        /// The contents of shared memory are lost.
+        LostBlocks = "lost-blocks",
+        /// The timers of processes are late.
+        LateTimers = "late-timers",
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides everything that happens.
+    pub seed: u64,
+    /// Steps of the driver's program.
+    pub operations: u32,
+    /// CPUs of the node.
+    pub cpus: u32,
+    /// Idle workers that are kept.
+    pub pool: usize,
+    /// How deep tasks may nest.
+    pub depth: u8,
+    /// Nanoseconds that a step of the world takes on average.
+    pub step_nanos: u64,
+    /// Steps between two faults on average.
+    pub fault_every: usize,
+    pub(crate) features: u32,
+    pub(crate) faults: u32,
+}
+
+impl Plan {
+    /// The plan that a seed decides.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x5eed_0000_0000_0000);
+        let mut plan = Self {
+            seed,
+            operations: 40 + u32::try_from(random.below(90) * random.below(160)).expect("small"),
+            cpus: [1, 2, 2, 3, 4, 8][random.below(6)],
+            pool: random.below(5),
+            depth: [1, 2, 2, 3][random.below(4)],
+            step_nanos: [2_000, 10_000, 50_000, 250_000][random.below(4)],
+            fault_every: [60, 200, 600, 2000][random.below(4)],
+            features: 0,
+            faults: 0,
+        };
+        let often = [2, 4, 8][random.below(3)];
+        for feature in Feature::ALL {
+            if !random.chance(1, often) {
+                plan.features |= 1 << *feature as u32;
+            }
+        }
+        // One seed in five runs without any fault: then nothing but values may come.
+        if !random.chance(1, 5) {
+            for fault in Fault::ALL {
+                if random.chance(1, 2) {
+                    plan.faults |= 1 << *fault as u32;
+                }
+            }
+        }
+        plan
+    }
+
+    /// Whether the program may do this.
+    #[must_use]
+    pub fn has(&self, feature: Feature) -> bool {
+        self.features & (1 << feature as u32) != 0
+    }
+
+    /// Whether this may go wrong.
+    #[must_use]
+    pub fn breaks(&self, fault: Fault) -> bool {
+        self.faults & (1 << fault as u32) != 0
+    }
+
+    /// The plan without a feature or fault; false if there is none of this word.
+    pub fn leave_out(&mut self, word: &str) -> bool {
+        if let Some(feature) = Feature::ALL.iter().find(|feature| feature.word() == word) {
+            self.features &= !(1 << *feature as u32);
+        } else if let Some(fault) = Fault::ALL.iter().find(|fault| fault.word() == word) {
+            self.faults &= !(1 << *fault as u32);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Words of everything that this plan may still leave out.
+    #[must_use]
+    pub fn words(&self) -> Vec<&'static str> {
+        let faults = Fault::ALL.iter().filter(|fault| self.breaks(**fault)).map(|fault| fault.word());
+        let features =
+            Feature::ALL.iter().filter(|feature| self.has(**feature)).map(|feature| feature.word());
+        faults.chain(features).collect()
+    }
+}

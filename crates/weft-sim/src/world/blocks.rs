@@ -1,0 +1,67 @@
+//! Shared memory: which blocks there are and what was written into them. The addresses are the production allocator's,
+//! so a block that is freed too early is soon somebody else's.
+
+use std::collections::BTreeMap;
+
+use weft_store::Arena;
+
+/// Bytes of the simulated store; large enough that it never is full.
+const CAPACITY: u64 = 1 << 30;
+/// Bytes of a value in it.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Blocks {
+    arena: Arena,
+    written: BTreeMap<u64, u64>,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { arena: Arena::new(0, CAPACITY), written: BTreeMap::new() }
+    }
+}
+
+impl Blocks {
+    /// A new block.
+    pub fn allocate(&mut self) -> u64 {
+        let block = self.arena.allocate(BLOCK_BYTES).expect("the store is large");
+        self.written.insert(block, 0);
+        block
+    }
+
+    /// Writes what a process stores.
+    pub fn write(&mut self, block: u64, payload: u64) {
+        self.written.insert(block, payload);
+    }
+
+    /// What lies in a block; `None` if it is free.
+    #[must_use]
+    pub fn read(&self, block: u64) -> Option<u64> {
+        self.written.get(&block).copied()
+    }
+
+    /// Gives a block back; false if it was free.
+    pub fn free(&mut self, block: u64) -> bool {
+        self.written.remove(&block).is_some() && self.arena.free(block)
+    }
+
+    /// The blocks in use.
+    #[must_use]
+    pub fn in_use(&self) -> Vec<u64> {
+        self.written.keys().copied().collect()
+    }
+
+    /// How many are in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.written.len()
+    }
+
+    /// Whether none is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty()
+    }
+}

@@ -1,0 +1,156 @@
+//! A simulated process: a driver or worker core, what runs in it, and what its shell keeps.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use weft_protocol::probes::hit;
+use weft_protocol::worker::WorkerCore;
+use weft_wire::message::Message;
+use weft_wire::{ActorId, ObjectId, TaskId, WorkerId};
+
+use crate::program::{Frame, Instance, Reference};
+
+/// Where a process is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// Being forked.
+    Starting,
+    /// Connected.
+    Running,
+    /// Gone.
+    Ended,
+}
+
+/// See the module.
+pub struct Process {
+    /// Its id.
+    pub id: WorkerId,
+    /// Where it is in its life.
+    pub life: Life,
+    /// Stopped by a signal: it does nothing, and nothing is lost.
+    pub is_paused: bool,
+    /// Its core.
+    pub core: WorkerCore,
+    /// The last task or object number it used.
+    pub numbers: u64,
+    /// What runs in it.
+    pub frames: Vec<Frame>,
+    /// The actor it is.
+    pub instance: Option<Instance>,
+    /// Processes that it has a line to, or has asked for one.
+    pub lines: FxHashSet<u32>,
+    /// Channels with something to flush.
+    pub dirty: Vec<u32>,
+    /// Dropped references that the core has not heard of.
+    pub dropped: Vec<ObjectId>,
+    /// References that outlive the task that brought them.
+    pub kept: Vec<Reference>,
+    /// Blocks kept for reuse.
+    pub cache: Vec<u64>,
+    /// Blocks with values that it writes, or has written and still has.
+    pub written: FxHashSet<u64>,
+    /// Tasks that began here.
+    pub begun: FxHashSet<TaskId>,
+    /// What its progress cell says.
+    pub last_started: Option<TaskId>,
+    /// Tasks that were pushed to it and whose reply nobody has read.
+    pub assigned: FxHashSet<TaskId>,
+    /// Answers of the node to the process's own questions.
+    pub answers: FxHashMap<u64, Message>,
+    /// Questions asked.
+    pub questions: u64,
+    /// It has read something and not looked at its timer since: its shell does so after each batch.
+    pub has_read: bool,
+    /// When its timer is due; zero: never.
+    pub timer_at: u64,
+    /// The actor that the node has placed here.
+    pub hosts: Option<ActorId>,
+    /// It is among the things that may happen next.
+    pub is_listed: bool,
+}
+
+impl Process {
+    /// A process that is being started.
+    #[must_use]
+    pub fn new(id: WorkerId) -> Self {
+        Self {
+            id,
+            life: Life::Starting,
+            is_paused: false,
+            core: WorkerCore::new(id),
+            numbers: 0,
+            frames: Vec::new(),
+            instance: None,
+            lines: FxHashSet::default(),
+            dirty: Vec::new(),
+            dropped: Vec::new(),
+            kept: Vec::new(),
+            cache: Vec::new(),
+            written: FxHashSet::default(),
+            begun: FxHashSet::default(),
+            last_started: None,
+            assigned: FxHashSet::default(),
+            answers: FxHashMap::default(),
+            questions: 0,
+            has_read: false,
+            timer_at: 0,
+            hosts: None,
+            is_listed: false,
+        }
+    }
+
+    /// Whether it takes part.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.life == Life::Running
+    }
+
+    /// A fresh task or object number.
+    pub fn next_task(&mut self) -> TaskId {
+        self.numbers += 1;
+        TaskId { owner: self.id, number: self.numbers }
+    }
+
+    /// Drops a reference; the core hears of it with the next step.
+    pub fn release(&mut self, reference: Reference) {
+        if reference.slot.release() {
+            self.dropped.push(reference.id);
+        }
+    }
+
+    /// The driver's id: it was the first process.
+    #[must_use]
+    pub fn driver(&self) -> WorkerId {
+        WorkerId(super::FIRST + u64::from(super::DRIVER))
+    }
+
+    /// Calls that may run here at a time.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.instance.as_ref().map_or(1, Instance::places)
+    }
+
+    /// Whether a wait in it lends its CPU: a worker that runs one thing at a time.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        self.places() == 1
+    }
+
+    /// Notes in what state it ends.
+    pub fn mark_end(&self) {
+        let running = self.frames.iter().filter(|frame| frame.task.is_some()).count();
+        if running > 1 {
+            hit("a process ended with several calls running");
+        }
+        if running > 0 && self.core.execution().queued() > 0 {
+            hit("a process ended with tasks queued behind a running one");
+        }
+        if self.instance.as_ref().is_some_and(|instance| !instance.kept.is_empty()) {
+            hit("an actor ended with references in its state");
+        }
+        if self.core.leases_held() > 0 {
+            hit("a process ended that held leases");
+        }
+        if self.core.open_streams() > 0 {
+            hit("a process ended that read a stream");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! A few defects of the bank are found within a few seeds; `weft-sim --bugs` looks for all of them.
+
+use weft_protocol::probes::Bug;
+use weft_sim::bank::look_for;
+use weft_sim::runner::silence_panics;
+
+#[test]
+fn defects_are_found() {
+    silence_panics();
+    for bug in [Bug::LeaseNotReturned, Bug::DeadBorrowerKept, Bug::BlockNeverFreed, Bug::DependentsForgotten]
+    {
+        assert!(look_for(bug, 1).failed.is_some(), "{bug:?}");
+    }
+}
