@@ -41,18 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn task(number: u64, shape: ShapeId) -> TaskSpec {
-    TaskSpec {
-        task: TaskId { owner: ME, number },
-        kind: TaskKind::Task(shape),
-        function: FunctionId(1),
-        name: Name::from("f"),
-        returns: 1,
-        arguments: Blob::default(),
-        dependencies: [].into(),
-        references: [].into(),
-        retries: 1,
-        retry_exceptions: false,
-        concurrency: 1,
-        title: None,
-    }
+    let id = TaskId { owner: ME, number };
+    let spec = TaskSpec::new(id, TaskKind::Task(shape), FunctionId(1), Name::from("f"), Blob::default());
+    TaskSpec { retries: 1, concurrency: 1, ..spec }
 }
