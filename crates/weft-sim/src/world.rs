@@ -413,8 +413,15 @@ impl World {
     fn perform(&mut self, number: u32, action: Action) {
         match action {
             Action::Send { to: Peer::Node, message } => {
-                if let Message::GiveBlock(give) = &*message {
-                    self.process_mut(number).written.remove(&give.offset);
+                match &*message {
+                    Message::GiveBlock(give) => {
+                        self.process_mut(number).written.remove(&give.offset);
+                    }
+                    Message::FreeBlocks(free) => {
+                        let written = &mut self.process_mut(number).written;
+                        free.offsets.iter().for_each(|block| _ = written.remove(block));
+                    }
+                    _ => {}
                 }
                 self.send(number, 0, Item::Message(message));
             }

@@ -233,8 +233,13 @@ impl WorkerCore {
         todo.extend(uses(&spec).filter(|object| self.ownership.is_absent(*object)));
         self.release_lineage(finished, out);
         if let TaskKind::Method(actor) = spec.kind
-            && !self.callers.meet(actor)
+            && self.callers.place(actor).is_none()
         {
+            if actor.owner == self.me {
+                // The node would wait for our word about it, which came and is history.
+                return self.fail(number, &gone_failure(&spec), out);
+            }
+            self.callers.meet(actor);
             send(out, Peer::Node, SubscribeActor { actor });
         }
         self.unblocked.push_back(number);
@@ -293,6 +298,11 @@ impl WorkerCore {
             self.recover(object, out);
         }
     }
+}
+
+fn gone_failure(spec: &TaskSpec) -> Failure {
+    let message = format!("the actor that executed {}() is gone", spec.name.as_str());
+    Failure::new(FailureCode::ActorDied, message)
 }
 
 /// What a failure means for results that were there and are lost.

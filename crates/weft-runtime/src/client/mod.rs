@@ -627,9 +627,11 @@ impl Client {
     }
 }
 
-/// The block that belongs to somebody else with this message.
+/// The block that this process does not have any more with this message.
 fn block_given_with(message: &Message) -> Option<u64> {
     match message {
+        // The core gives them up one by one.
+        Message::FreeBlocks(free) => free.offsets.first().copied(),
         Message::GiveBlock(give) => Some(give.offset),
         Message::Checkpoint(Checkpoint { state: Return { outcome: Outcome::Stored(at), .. }, .. }) => {
             Some(at.offset)

@@ -219,6 +219,34 @@ fn a_task_that_waits_for_its_lease_waits_for_its_argument_again() {
 }
 
 #[test]
+fn a_call_of_an_actor_of_ours_that_is_gone_is_not_repeated() {
+    let mut owner = Owner::new();
+    let call = TaskSpec {
+        retries: 3,
+        ..TaskSpec::new(
+            task(2),
+            TaskKind::Method(task(1)),
+            FunctionId(1),
+            Name::from("call"),
+            Blob::default(),
+        )
+    };
+    let slot = Arc::new(Slot::default());
+    slot.acquire();
+    owner.core.submit(Arc::new(call), [slot.clone()], None, &mut owner.out);
+    let started =
+        weft_wire::message::ActorStarted { actor: task(1), worker: WORKER, concurrency: 1, replays: None };
+    owner.say(Peer::Node, started);
+    owner.finish(2, 64);
+    let failure = Failure::new(FailureCode::ActorDied, "its last handle was dropped");
+    owner.say(Peer::Node, weft_wire::message::ActorDead { actor: task(1), failure });
+    assert_eq!(owner.core.actor_place(task(1)), None);
+    owner.lose(&[64]);
+    assert_eq!(code_in(&slot), Some(FailureCode::ReconstructionFailed));
+    assert_eq!(owner.core.pending_tasks(), 0);
+}
+
+#[test]
 fn a_cancelled_recovery_ends_in_a_cancellation() {
     let mut owner = Owner::new();
     let slot = owner.submit(1, &[], 3);
