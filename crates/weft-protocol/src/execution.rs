@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::probes::{bug, mark};
-use weft_wire::message::{Outcome, Push, TaskKind};
+use weft_wire::message::{Failure, Outcome, Push, TaskKind};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use crate::action::Peer;
@@ -59,6 +59,15 @@ impl Incoming {
             uses.extend(met.contained.iter().map(|(object, _)| *object));
         }
         uses
+    }
+
+    /// Why an argument has no value, if one has none.
+    #[must_use]
+    pub fn failed_dependency(&self) -> Option<Failure> {
+        self.push.dependencies.iter().find_map(|dependency| match &dependency.outcome {
+            Outcome::Failed(failure) => Some((**failure).clone()),
+            Outcome::Inline(_) | Outcome::Stored(_) => None,
+        })
     }
 
     /// Arguments whose values were lost and have not come again.

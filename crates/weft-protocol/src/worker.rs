@@ -186,10 +186,7 @@ impl WorkerCore {
         let is_unordered = spec.unordered == Some(true);
         self.enter(spec, parent, out);
         if let Some(actor) = actor {
-            if !self.callers.meet(actor) {
-                self.ownership.mark_actor(actor.object(0));
-                send(out, Peer::Node, SubscribeActor { actor });
-            }
+            self.find_actor(actor, out);
             // A call that needs no order takes its place when its arguments are there.
             if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number) {
                 self.fail(number, &failure, out);
@@ -197,6 +194,20 @@ impl WorkerCore {
         }
         self.advance(number, out);
         self.run_unblocked(out);
+    }
+
+    /// Asks where an actor is, once. One of ours that is not known any more is gone: the node would take the question for
+    /// the word that it will come.
+    fn find_actor(&mut self, actor: ActorId, out: &mut Actions) {
+        if self.callers.place(actor).is_some() {
+            return;
+        }
+        if actor.owner == self.me {
+            return self.callers.refuse(actor, gone_failure());
+        }
+        self.callers.meet(actor);
+        self.ownership.mark_actor(actor.object(0));
+        send(out, Peer::Node, SubscribeActor { actor });
     }
 
     /// Creates an actor: its handle is return 0 of the constructor's task.
@@ -935,6 +946,11 @@ fn crashed_failure(spec: &TaskSpec, reason: &str) -> Failure {
             spec.retries
         ),
     )
+}
+
+fn gone_failure() -> Failure {
+    let message = "the actor is gone: its last handle was dropped before this one was used";
+    Failure::new(FailureCode::ActorDied, message)
 }
 
 fn unborn_failure(spec: &TaskSpec) -> Failure {

@@ -7,7 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use weft_protocol::probes::hit;
 use weft_wire::message::Message;
-use weft_wire::{ActorId, ObjectId, TaskId};
+use weft_wire::{ActorId, ObjectId, TaskId, WorkerId};
 
 use crate::program::Method;
 use crate::random::mix_two;
@@ -135,6 +135,8 @@ pub struct Oracle {
     pub actors: FxHashMap<ActorId, ActorFact>,
     /// Objects for which a borrower was registered in a message that died with its sender.
     pub unregistered: FxHashSet<ObjectId>,
+    /// Who registered a borrower with an owner, for whom: third processes only.
+    pub registrars: FxHashMap<(ObjectId, WorkerId), FxHashSet<u32>>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
     /// Readers left streams before their ends: their tasks may be cancelled.

@@ -91,6 +91,14 @@ pub struct Record {
     is_shared: bool,
 }
 
+/// A lost value that somebody may still be reading.
+#[derive(Debug, Default)]
+struct Stale {
+    blocks: Vec<Location>,
+    /// References inside.
+    contained: Vec<ObjectId>,
+}
+
 /// The table of one process.
 #[derive(Debug)]
 pub struct Ownership {
@@ -109,8 +117,8 @@ pub struct Ownership {
     sites: Map<ObjectId, Name>,
     /// Blocks whose contents are lost, until the node uses them again.
     lost: Set<u64>,
-    /// Blocks of lost values; given up with the record, because a process may still be reading there.
-    stale: Map<ObjectId, Vec<Location>>,
+    /// What lost values leave behind; given up with the record, because a process may still be reading there.
+    stale: Map<ObjectId, Stale>,
     /// Results of kept tasks whose records went.
     out_of_scope: Vec<ObjectId>,
     /// Blocks of values that other processes gave us and that we have not freed.
@@ -629,8 +637,8 @@ impl Ownership {
                 }
             }
         }
-        if let Some(blocks) = self.stale.swap_remove(&object) {
-            blocks.into_iter().for_each(|location| self.free_block(location, record.is_shared, out));
+        if let Some(stale) = self.stale.swap_remove(&object) {
+            self.let_go_of(stale, record.is_shared, out);
         }
         for inner in &record.contained {
             self.end_use(*inner, out);

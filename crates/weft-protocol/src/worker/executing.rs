@@ -13,6 +13,13 @@ impl WorkerCore {
             self.instance.begin(push.spec.task, every);
         }
         let incoming = self.meet_arguments(from, push, out);
+        if let Some(failure) = incoming.failed_dependency() {
+            // It is ours, was lost, and its caller has not heard that it will not come back.
+            if matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+                return self.give_back(vec![incoming], out);
+            }
+            return self.refuse(incoming, &failure, out);
+        }
         let missing = incoming.missing();
         if !missing.is_empty() {
             if matches!(incoming.push.spec.kind, TaskKind::Task(_)) {

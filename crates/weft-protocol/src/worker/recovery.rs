@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use weft_wire::message::{Failure, FailureCode, Outcome, Return, SubscribeActor, TaskKind, TaskSpec};
+use weft_wire::message::{Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec};
 use weft_wire::{ObjectId, TaskId};
 
-use super::{Actions, Incoming, Peer, Pending, Running, State, WorkerCore, hex, send, uses};
+use super::{Actions, Incoming, Pending, Running, State, WorkerCore, hex, uses};
 use crate::execution::Met;
 use crate::ownership::{Finished, Made};
 use crate::tasks::Ran;
@@ -232,15 +232,8 @@ impl WorkerCore {
         pending.recovers = true;
         todo.extend(uses(&spec).filter(|object| self.ownership.is_absent(*object)));
         self.release_lineage(finished, out);
-        if let TaskKind::Method(actor) = spec.kind
-            && self.callers.place(actor).is_none()
-        {
-            if actor.owner == self.me {
-                // The node would wait for our word about it, which came and is history.
-                return self.fail(number, &gone_failure(&spec), out);
-            }
-            self.callers.meet(actor);
-            send(out, Peer::Node, SubscribeActor { actor });
+        if let TaskKind::Method(actor) = spec.kind {
+            self.find_actor(actor, out);
         }
         self.unblocked.push_back(number);
     }
@@ -278,7 +271,7 @@ impl WorkerCore {
     }
 
     /// Ends a call, or a constructor, that was not begun.
-    fn refuse(&mut self, incoming: Incoming, failure: &Failure, out: &mut Actions) {
+    pub(super) fn refuse(&mut self, incoming: Incoming, failure: &Failure, out: &mut Actions) {
         let spec = &incoming.push.spec;
         if spec.kind == TaskKind::Creation {
             self.execution.on_constructor_refused();
@@ -298,11 +291,6 @@ impl WorkerCore {
             self.recover(object, out);
         }
     }
-}
-
-fn gone_failure(spec: &TaskSpec) -> Failure {
-    let message = format!("the actor that executed {}() is gone", spec.name.as_str());
-    Failure::new(FailureCode::ActorDied, message)
 }
 
 /// What a failure means for results that were there and are lost.

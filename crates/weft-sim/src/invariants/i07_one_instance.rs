@@ -38,8 +38,8 @@ impl World {
         if of_group >= places as usize {
             fail("I7", format!("{:?} begins in a group with {places} places, {of_group} taken", spec.task));
         }
-        // A call that raised and is made again comes behind later ones.
-        if instance.is_unordered || has_raised || is_repeated {
+        // A call that raised or whose result was lost is made again, behind later ones.
+        if instance.is_unordered || spec.unordered == Some(true) || has_raised || is_repeated {
             return;
         }
         let key = (spec.task.owner, spec.group);

@@ -134,10 +134,12 @@ impl World {
         if !process.is_running() || !process.lends() {
             return;
         }
-        let waits = process
-            .frames
-            .iter()
-            .any(|f| f.number == frame && !self.can_run(process, f) && !matches!(f.wait, Wait::End));
+        let Some(found) = process.frames.iter().find(|f| f.number == frame) else { return };
+        if matches!(found.wait, Wait::All(_) | Wait::Any(..)) && self.can_run(process, found) {
+            // What it waits for is there and may be lost before it looks.
+            return self.wake_in(BLOCKED_AFTER_NANOS, Wake::Blocked(number, frame));
+        }
+        let waits = !self.can_run(process, found) && !matches!(found.wait, Wait::End);
         if waits && !process.core.execution().is_blocked() {
             hit("a task waited and lent its CPU");
             if process.core.execution().queued() > 0 {

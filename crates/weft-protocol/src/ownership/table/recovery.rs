@@ -9,7 +9,7 @@
 use weft_wire::ObjectId;
 use weft_wire::message::{AddBorrow, Failure, FailureCode, Outcome};
 
-use super::{Actions, Made, Origin, Ownership, Peer, Record, freed_failure, send};
+use super::{Actions, Made, Origin, Ownership, Peer, Record, Stale, freed_failure, send};
 
 impl Ownership {
     /// The contents of blocks are lost. Gives the objects that were there, which have no value now.
@@ -48,7 +48,7 @@ impl Ownership {
             Origin::Owned(_) => {
                 record.is_absent = true;
                 if !std::mem::take(&mut record.is_released) {
-                    self.stale.entry(object).or_default().push(location);
+                    self.stale.entry(object).or_default().blocks.push(location);
                 }
             }
             Origin::Borrowed { fetching, .. } => *fetching = false,
@@ -60,9 +60,16 @@ impl Ownership {
             self.need(object, out);
         }
         let Some(record) = self.records.get_mut(&object) else { return };
-        for inner in std::mem::take(&mut record.contained) {
-            self.end_use(inner, out);
+        let contained = std::mem::take(&mut record.contained);
+        if !contained.is_empty() {
+            self.stale.entry(object).or_default().contained.extend(contained);
         }
+    }
+
+    /// Nobody reads a lost value any more.
+    pub(super) fn let_go_of(&mut self, stale: Stale, is_shared: bool, out: &mut Actions) {
+        stale.blocks.into_iter().for_each(|location| self.free_block(location, is_shared, out));
+        stale.contained.into_iter().for_each(|inner| self.end_use(inner, out));
     }
 
     /// A borrowed value that came is lost already: ask again.
@@ -157,8 +164,8 @@ impl Ownership {
             return;
         }
         self.lose(object, out);
-        for location in self.stale.swap_remove(&object).unwrap_or_default() {
-            self.free_block(location, false, out);
+        if let Some(stale) = self.stale.swap_remove(&object) {
+            self.let_go_of(stale, false, out);
         }
         if !can_return {
             let record = self.records.get_mut(&object).expect("a lost object stays while lineage counts it");

@@ -7,7 +7,7 @@ use weft_wire::message::{
 use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
 
 use super::*;
-use crate::action::Action;
+use crate::action::{Action, Peer};
 use crate::ownership::Slot;
 use crate::time::Instant;
 
@@ -233,6 +233,7 @@ fn a_call_of_an_actor_of_ours_that_is_gone_is_not_repeated() {
     };
     let slot = Arc::new(Slot::default());
     slot.acquire();
+    owner.core.callers.meet(task(1));
     owner.core.submit(Arc::new(call), [slot.clone()], None, &mut owner.out);
     let started =
         weft_wire::message::ActorStarted { actor: task(1), worker: WORKER, concurrency: 1, replays: None };
