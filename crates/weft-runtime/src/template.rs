@@ -110,8 +110,10 @@ impl Template {
     }
 
     fn reap(&mut self, token: u64) {
-        let Some(Child { worker, pidfd, .. }) = self.children.remove(&token) else { return };
+        let Some(Child { worker, pid, pidfd }) = self.children.remove(&token) else { return };
         let _ = epoll::delete(&self.epoll, &pidfd);
+        // Whatever the worker started and left running goes with it. Until it is reaped its id is nobody else's.
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         use std::os::fd::AsFd;
         let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
         let reason = match status {

@@ -352,7 +352,7 @@ impl Service {
             None
         };
         if connection.pid != 0 && worker != self.driver && !self.reasons.contains_key(&worker) {
-            // Whatever the worker started and left running goes with it.
+            // Whatever the worker started and left running goes with it; the template sees to that where it was faster.
             signal_group(connection.pid);
         }
         match self.reasons.remove(&worker) {
