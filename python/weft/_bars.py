@@ -141,6 +141,8 @@ class _Terminal:
         self._last = 0.0
         # Somebody printed a line without an end: the bars come back when it is complete.
         self._is_line_open = False
+        self._open_text = ""
+        self._open_by = 0
         self._stand_ins: list[tuple[str, _Above]] = []
         for name in ("stdout", "stderr"):
             original = getattr(sys, name)
@@ -169,10 +171,20 @@ class _Terminal:
     def write_above(self, stream: TextIO, text: str, bars: list[Bar]) -> int:
         if not text:
             return 0
+        is_whole = text.endswith("\n")
+        if self._is_line_open and is_whole and threading.get_ident() != self._open_by:
+            # A line of somebody else, such as a worker's: it goes above the one that is not complete.
+            self._print(f"\r{_CLEAR_BELOW}")
+            count = stream.write(text)
+            stream.flush()
+            self._print(self._open_text)
+            return count
         self._print(self._erased())
         count = stream.write(text)
         stream.flush()
-        self._is_line_open = not text.endswith("\n")
+        before = self._open_text if self._is_line_open else ""
+        self._is_line_open = not is_whole
+        self._open_text, self._open_by = (before + text).rpartition("\n")[2], threading.get_ident()
         if not self._is_line_open:
             self._print(self._drawing(bars))
         return count
