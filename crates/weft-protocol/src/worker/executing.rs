@@ -13,23 +13,19 @@ impl WorkerCore {
             self.instance.begin(push.spec.task, every);
         }
         let incoming = self.meet_arguments(from, push, out);
-        if let Some(failure) = incoming.failed_dependency() {
+        let (failure, missing) = (incoming.failed_dependency(), incoming.missing());
+        let is_complete = failure.is_none() && missing.is_empty();
+        if !is_complete && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+            return self.give_back(vec![incoming], out);
+        }
+        if let Some(failure) = failure {
             // It is ours, was lost, and its caller has not heard that it will not come back.
-            if matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
-                return self.give_back(vec![incoming], out);
-            }
             return self.refuse(incoming, &failure, out);
         }
-        let missing = incoming.missing();
-        if !missing.is_empty() {
-            if matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
-                return self.give_back(vec![incoming], out);
-            }
-            for object in missing {
-                self.execution.miss(object);
-                self.ownership.need(object, out);
-                self.revive(object, out);
-            }
+        for object in missing {
+            self.execution.miss(object);
+            self.ownership.need(object, out);
+            self.revive(object, out);
         }
         if let Err(refused) = self.execution.on_push(incoming) {
             self.give_back(vec![*refused], out);
@@ -95,7 +91,7 @@ impl WorkerCore {
         self.answer(task, running, returns, ran, retry, out);
     }
 
-    pub(super) fn answer(
+    fn answer(
         &mut self,
         task: TaskId,
         running: Running,
@@ -218,23 +214,23 @@ impl WorkerCore {
         }
     }
 
+    /// Ends a task, a call or a constructor that was not begun.
+    pub(super) fn refuse(&mut self, incoming: Incoming, failure: &Failure, out: &mut Actions) {
+        let spec = &incoming.push.spec;
+        if spec.kind == TaskKind::Creation {
+            self.execution.on_constructor_refused();
+            return self.on_constructed(spec.task, Some(failure.clone()), out);
+        }
+        let (task, uses) = (spec.task, incoming.uses());
+        let (from, since) = (incoming.from, self.now);
+        let running = Running { from, uses, cancelled: false, group: 0, kept: false, not_run: true, since };
+        self.answer(task, running, failed_returns(failure), Ran::default(), false, out);
+    }
+
     pub(super) fn on_cancel(&mut self, cancel: &CancelTask, out: &mut Actions) {
         let task = cancel.task;
         match self.execution.cancel(task) {
-            (Cancelled::Queued, Some(incoming)) => {
-                let running = Running {
-                    from: incoming.from,
-                    uses: incoming.uses(),
-                    cancelled: true,
-                    group: 0,
-                    kept: false,
-                    not_run: true,
-                    since: self.now,
-                };
-                let failure = Outcome::Failed(Box::new(cancelled_failure(task)));
-                let returns = vec![Return { outcome: failure, contained: Vec::new() }];
-                self.answer(task, running, returns, Ran::default(), false, out);
-            }
+            (Cancelled::Queued, Some(incoming)) => self.refuse(incoming, &cancelled_failure(task), out),
             (Cancelled::Running, _) => {
                 if cancel.recursive {
                     for child in self.pendings.children(task) {
@@ -267,10 +263,13 @@ impl WorkerCore {
         while let Some(incoming) = self.next_execution() {
             let task = incoming.push.spec.task;
             if matches!(incoming.push.spec.kind, TaskKind::Method(_)) {
-                let outcome = Outcome::Failed(Box::new(failure.clone()));
-                let returns = vec![Return { outcome, contained: Vec::new() }];
-                self.on_finished(task, returns, Ran::default(), false, out);
+                self.on_finished(task, failed_returns(failure), Ran::default(), false, out);
             }
         }
     }
+}
+
+/// A single failure stands for all returns.
+fn failed_returns(failure: &Failure) -> Vec<Return> {
+    vec![Return { outcome: Outcome::Failed(Box::new(failure.clone())), contained: Vec::new() }]
 }

@@ -11,13 +11,12 @@
 
 use std::sync::Arc;
 
-use weft_wire::message::{Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec};
+use weft_wire::message::{Failure, FailureCode, Outcome, TaskKind, TaskSpec};
 use weft_wire::{ObjectId, TaskId};
 
-use super::{Actions, Incoming, Pending, Running, State, WorkerCore, hex, uses};
+use super::{Actions, Pending, State, WorkerCore, hex, uses};
 use crate::execution::Met;
 use crate::ownership::{Finished, Made};
-use crate::tasks::Ran;
 
 impl WorkerCore {
     /// Memory for lineage (bytes).
@@ -110,51 +109,31 @@ impl WorkerCore {
         }
     }
 
-    /// Queued tasks of ours that take lost values wait for them.
+    /// Tasks of ours that take lost values wait for them, also those that wait for others already.
     fn wait_again(&mut self, lost: &[ObjectId], out: &mut Actions) {
         let takes_lost = |spec: &TaskSpec| spec.dependencies.iter().any(|object| lost.contains(object));
-        let queued: Vec<Arc<TaskSpec>> = self
+        let affected: Vec<(Arc<TaskSpec>, u32)> = self
             .pendings
             .iter()
-            .filter(|pending| match pending.state {
-                // A constructor waits at the node: its worker fetches what is lost.
-                State::Queued => pending.spec.kind != TaskKind::Creation,
-                State::Waiting { missing } => missing == 0,
-                State::Pushed { .. } | State::Delayed { .. } => false,
-            })
             .filter(|pending| takes_lost(&pending.spec))
-            .map(|pending| pending.spec.clone())
+            .filter_map(|pending| match pending.state {
+                // A constructor waits at the node: its worker fetches what is lost.
+                State::Queued if pending.spec.kind == TaskKind::Creation => None,
+                State::Queued => Some((pending.spec.clone(), 0)),
+                State::Waiting { missing } => Some((pending.spec.clone(), missing)),
+                State::Pushed { .. } | State::Delayed { .. } => None,
+            })
             .collect();
-        for spec in queued {
-            if let TaskKind::Task(shape) = spec.kind {
-                self.leases.remove_queued(shape, spec.task.number);
-            } else if spec.unordered == Some(true) {
+        for (spec, mut missing) in affected {
+            // Calls in order keep their place.
+            if missing == 0 && (matches!(spec.kind, TaskKind::Task(_)) || spec.unordered == Some(true)) {
                 self.remove_from_queue(&spec);
             }
-            self.await_arguments(&spec, out);
-        }
-        self.recount_waiting(lost, out);
-    }
-
-    /// Tasks that wait for other arguments wait for the lost ones, too.
-    fn recount_waiting(&mut self, lost: &[ObjectId], out: &mut Actions) {
-        let takes_lost = |spec: &TaskSpec| spec.dependencies.iter().any(|object| lost.contains(object));
-        let waiting: Vec<Arc<TaskSpec>> = self
-            .pendings
-            .iter()
-            .filter(|pending| matches!(pending.state, State::Waiting { missing } if missing > 0))
-            .filter(|pending| takes_lost(&pending.spec))
-            .map(|pending| pending.spec.clone())
-            .collect();
-        for spec in waiting {
-            let mut more = 0;
             for object in spec.dependencies.iter().filter(|object| lost.contains(object)) {
-                more += u32::from(self.ownership.depend(*object, spec.task.number, out));
+                missing += u32::from(self.ownership.depend(*object, spec.task.number, out));
             }
-            if let Some(Pending { state: State::Waiting { missing }, .. }) =
-                self.pendings.get_mut(spec.task.number)
-            {
-                *missing += more;
+            if let Some(pending) = self.pendings.get_mut(spec.task.number) {
+                pending.state = State::Waiting { missing };
             }
         }
     }
@@ -268,21 +247,6 @@ impl WorkerCore {
         for inner in before {
             self.ownership.end_use(inner, out);
         }
-    }
-
-    /// Ends a call, or a constructor, that was not begun.
-    pub(super) fn refuse(&mut self, incoming: Incoming, failure: &Failure, out: &mut Actions) {
-        let spec = &incoming.push.spec;
-        if spec.kind == TaskKind::Creation {
-            self.execution.on_constructor_refused();
-            return self.on_constructed(spec.task, Some(failure.clone()), out);
-        }
-        let (task, uses) = (spec.task, incoming.uses());
-        let (from, since) = (incoming.from, self.now);
-        let running = Running { from, uses, cancelled: false, group: 0, kept: false, not_run: true, since };
-        let outcome = Outcome::Failed(Box::new(failure.clone()));
-        let returns = vec![Return { outcome, contained: Vec::new() }];
-        self.answer(task, running, returns, Ran::default(), false, out);
     }
 
     /// A value that somebody else counts on is wanted: have it computed if it went with its last use.

@@ -2,7 +2,7 @@
 
 use weft_wire::message::{
     AddBorrow, BlocksLost, CancelTask, Define, Dependency, Fetch, ForgetLost, FreeBlocks, Location, Message,
-    Push, Reply, Returned, StillRead, Value,
+    Push, Reply, Return, Returned, StillRead, Value,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
 
