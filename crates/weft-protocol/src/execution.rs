@@ -388,6 +388,12 @@ impl Execution {
         self.running.get(&task).map(|running| running.from)
     }
 
+    /// What a running task was given.
+    #[must_use]
+    pub fn uses(&self, task: TaskId) -> &[ObjectId] {
+        self.running.get(&task).map_or(&[], |running| &running.uses)
+    }
+
     /// Takes out every queued task that may run elsewhere.
     pub fn return_queued(&mut self) -> Vec<Incoming> {
         let is_task = |incoming: &Incoming| matches!(incoming.push.spec.kind, TaskKind::Task(_));
@@ -461,6 +467,26 @@ impl Execution {
             interrupted.push(*task);
         }
         (gone.into(), interrupted)
+    }
+
+    /// What the tasks that run here for a caller, and the actor that it made, were given.
+    #[must_use]
+    pub fn lent_by(&self, caller: WorkerId) -> Vec<ObjectId> {
+        let is_of = |task: &TaskId, from: Peer| {
+            from == Peer::Worker(caller) || (from == Peer::Node && task.owner == caller)
+        };
+        let running = self.running.iter().filter(|(task, running)| is_of(task, running.from));
+        let mut lent: Vec<ObjectId> = running.flat_map(|(_, running)| running.uses.iter().copied()).collect();
+        for incoming in self.queue.iter().filter(|i| i.from == Peer::Node && i.push.spec.task.owner == caller)
+        {
+            lent.extend(incoming.uses());
+        }
+        if let Some((actor, uses)) = &self.constructed
+            && actor.owner == caller
+        {
+            lent.extend(uses);
+        }
+        lent
     }
 
     /// Tasks that run.

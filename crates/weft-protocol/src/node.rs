@@ -39,6 +39,7 @@ mod lookups;
 mod pace;
 mod questions;
 mod report;
+mod settling;
 
 /// An effect the node asks for. Messages to one client stay in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,6 +168,7 @@ pub struct NodeCore {
     /// How soon the next worker may be started after one that ended before it was there.
     pace: Pace,
     departed: Departed,
+    settling: settling::Settling,
     holders: Holders,
     lost: Lost,
     /// Clients that must be told what is lost.
@@ -197,6 +199,7 @@ impl NodeCore {
             placements: VecDeque::new(),
             pace: Pace::default(),
             departed: Departed::default(),
+            settling: settling::Settling::default(),
             holders: Holders::default(),
             lost: Lost::default(),
             newcomers: Vec::new(),
@@ -290,23 +293,12 @@ impl NodeCore {
         }
         self.end_actors_of(client, out);
         self.end_lookups_of(client, out);
-        let others: Vec<WorkerId> = self.clients.keys().copied().collect();
-        let (round, free) = self.holders.on_gone(client, &others);
-        self.ask_readers(client, round, free, out);
+        self.settle_death(client, out);
+        self.orphan_blocks_of(client, out);
         self.lost_blocks_gone(client, out);
         for (receiver, offsets) in self.holders.given_by(client) {
             let question = GivenBlocks { giver: client, offsets };
             out.push(NodeAction::Send(receiver, Box::new(question.into())));
-        }
-    }
-
-    /// Asks everyone which blocks of a dead owner they read, if there is a round; frees what nobody does.
-    fn ask_readers(&mut self, owner: WorkerId, round: Option<u64>, free: Vec<u64>, out: &mut NodeActions) {
-        free.into_iter().for_each(|block| self.free_block(block, out));
-        let Some(round) = round else { return };
-        let question = weft_wire::message::ReadersOf { round, owner };
-        for other in self.clients.keys() {
-            out.push(NodeAction::Send(*other, Box::new(question.clone().into())));
         }
     }
 
@@ -391,14 +383,12 @@ impl NodeCore {
             }
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => {
-                if !self.clients.contains_key(&give.owner) {
-                    let others: Vec<WorkerId> = self.clients.keys().copied().collect();
-                    let (round, free) = self.holders.give_to_gone(give.offset, from, give.owner, &others);
-                    self.ask_readers(give.owner, round, free, out);
-                } else if self.holders.give(give.offset, from, give.owner) {
+                let is_gone = |process| !self.clients.contains_key(&process);
+                if self.holders.give(give.offset, from, give.owner, &is_gone) {
                     self.free_block(give.offset, out);
                 }
             }
+            Message::HeldFrom(answer) => self.on_held_from(from, answer, out),
             Message::UnknownBlocks(UnknownBlocks { giver, offsets }) => {
                 for block in offsets {
                     if self.holders.disown(block, giver, from) {
@@ -408,9 +398,9 @@ impl NodeCore {
             }
             Message::StillRead(answer) => {
                 self.on_looked_up(answer.round, out);
-                let free = self.holders.on_answer(answer.round, from, &answer.offsets);
-                free.into_iter().for_each(|block| self.free_block(block, out));
                 self.on_forgotten(answer.round, from, out);
+                let free = self.holders.on_answer(from, &answer);
+                free.into_iter().for_each(|block| self.free_block(block, out));
             }
             other => return Some(other),
         }
@@ -477,6 +467,7 @@ impl NodeCore {
             self.introduce(from, to, out);
         } else {
             out.push(NodeAction::Send(from, Box::new(self.departed.of(to).into())));
+            self.tell_if_settled(from, to, out);
         }
     }
 
@@ -498,6 +489,7 @@ impl NodeCore {
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.tell_newcomers(out);
+        self.ask_readers(out);
         self.place_actors(now);
         self.place_leases(out);
         self.assign_workers(now, out);

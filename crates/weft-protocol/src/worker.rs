@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use crate::probes::{bug, mark};
 use weft_wire::message::{
-    ActorReady, ActorRestarting, AddBorrow, CancelTask, CreateActor, Define, Dependency, Failure,
-    FailureCode, KillActor, LeaseGranted, Message, Outcome, Push, Replayed, Reply, Return, Returned,
-    StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    ActorReady, ActorRestarting, CancelTask, CreateActor, Define, Dependency, Failure, FailureCode,
+    KillActor, LeaseGranted, Message, Outcome, Push, Replayed, Reply, Return, Returned, StillRead,
+    SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -37,6 +37,7 @@ mod recovery;
 mod replaying;
 mod report;
 mod retrying;
+mod settling;
 mod streaming;
 
 /// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
@@ -77,6 +78,10 @@ pub struct WorkerCore {
     /// Functions each peer knows.
     defined: Map<WorkerId, Set<FunctionId>>,
     creations: Map<ActorId, ActorDemand>,
+    /// Arguments of tasks and calls that were with processes which are gone: used until their deaths are settled.
+    lent: Vec<(WorkerId, Vec<ObjectId>)>,
+    /// How often this process was lent a value in a block of a dead owner.
+    orphans_met: u64,
     /// How often the node hears that a block changes hands: more than once only to measure what that costs.
     pins: u32,
     /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
@@ -109,6 +114,8 @@ impl WorkerCore {
             functions: Map::default(),
             defined: Map::default(),
             creations: Map::default(),
+            lent: Vec::new(),
+            orphans_met: 0,
             pins: 1,
             unblocked: VecDeque::new(),
             delays: Delays::default(),
@@ -455,7 +462,7 @@ impl WorkerCore {
             (Message::Returned(returned), Peer::Worker(worker)) => {
                 self.on_returned(worker, &returned, out);
             }
-            (Message::Item(item), Peer::Worker(_)) => self.on_item(item, out),
+            (Message::Item(item), Peer::Worker(worker)) => self.on_item(worker, item, out),
             (Message::ItemsTaken(taken), Peer::Worker(_)) => {
                 self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
             }
@@ -465,15 +472,17 @@ impl WorkerCore {
                 self.ownership.on_fetch(fetch.object, worker, out);
                 self.revive(fetch.object, out);
             }
-            (Message::Value(value), Peer::Worker(_)) => {
+            (Message::Value(value), Peer::Worker(worker)) => {
+                self.ownership.receive(&value.contained, worker);
                 self.resolve(value.object, value.outcome, &value.contained, out);
             }
             // The node registers the process to which it gives the state of an actor.
             (Message::AddBorrow(add), _) => {
-                self.ownership.on_add_borrow(add.object, add.borrower, out);
+                let giver = if let Peer::Worker(giver) = from { giver } else { self.me };
+                self.ownership.on_add_borrow(add.object, add.borrower, giver, out);
             }
             (Message::RemoveBorrow(remove), Peer::Worker(worker)) => {
-                self.ownership.on_remove_borrow(remove.object, worker, remove.count, out);
+                self.ownership.on_remove_borrow(worker, &remove, out);
             }
             (Message::LeaseGranted(grant), Peer::Node) => self.on_granted(grant, now, out),
             (Message::ReclaimLease(reclaim), Peer::Node) => {
@@ -481,6 +490,7 @@ impl WorkerCore {
                 self.leases.return_leases(now, out);
             }
             (Message::WorkerGone(gone), Peer::Node) => self.on_worker_gone(&gone, out),
+            (Message::Settled(settled), Peer::Node) => self.on_settled(&settled, out),
             (Message::ActorStarted(started), Peer::Node) => {
                 let replays = started.replays == Some(true);
                 self.callers.on_started(started.actor, started.worker, started.concurrency, replays);
@@ -501,18 +511,16 @@ impl WorkerCore {
             (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
             (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(&keep, out),
             (Message::ReadersOf(question), Peer::Node) => {
-                let read = self.ownership.blocks_read_from(question.owner);
-                let offsets = read.iter().map(|(_, offset)| *offset).collect();
-                for (object, _) in read {
-                    self.ownership.inherit(object);
-                }
+                let offsets = self.ownership.inherit(question.offsets);
                 let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
-                send(out, Peer::Node, StillRead { round: question.round, offsets });
+                let lent = Some(self.orphans_met);
+                send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
             }
             (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
             (Message::ForgetLost(question), Peer::Node) => {
                 self.ownership.forget_lost(&question.offsets);
-                send(out, Peer::Node, StillRead { round: question.round, offsets: Vec::new() });
+                let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
+                send(out, Peer::Node, answer);
             }
             (Message::GivenBlocks(mut question), Peer::Node) => {
                 // The shell knows of blocks without a value: being written, or kept for reuse.
@@ -541,17 +549,12 @@ impl WorkerCore {
 
     fn on_reply(&mut self, worker: WorkerId, reply: Reply, now: Instant, out: &mut Actions) {
         for object in &reply.held {
-            if object.owner() == self.me {
-                self.ownership.on_add_borrow(*object, worker, out);
-            } else if object.owner() != worker {
-                let message = AddBorrow { object: *object, borrower: worker };
-                send(out, Peer::Worker(object.owner()), message);
-            }
+            self.ownership.hand_over(*object, worker, out);
         }
         let number = reply.task.number;
         let Some((pending, estimate)) = self.pendings.get_mut(number).and_then(Pending::pushed) else {
             mark!("a reply came for a task that was not out any more");
-            return self.on_ghost_reply(&reply, out);
+            return self.on_ghost_reply(worker, &reply, out);
         };
         let spec = pending.spec.clone();
         // An execution whose effects are kept is not followed by another one of the same call.
@@ -573,7 +576,7 @@ impl WorkerCore {
                 if again && !waits {
                     self.leases.enqueue(shape, number);
                 } else if !again {
-                    self.end(number, reply, out);
+                    self.end(number, worker, reply, out);
                 }
                 self.dispatch(shape, out);
             }
@@ -586,7 +589,7 @@ impl WorkerCore {
                 if again && (has_place || self.callers.enqueue_first(actor, number).is_ok()) {
                     // Goes before the calls that are queued: one of them may wait for its result.
                 } else {
-                    self.end(number, reply, out);
+                    self.end(number, worker, reply, out);
                 }
                 self.dispatch_actor(actor, out);
             }
@@ -612,9 +615,9 @@ impl WorkerCore {
         )));
     }
 
-    fn end(&mut self, number: u64, reply: Reply, out: &mut Actions) {
+    fn end(&mut self, number: u64, worker: WorkerId, reply: Reply, out: &mut Actions) {
         let Some(pending) = self.pendings.remove(number) else {
-            return self.on_ghost_reply(&reply, out);
+            return self.on_ghost_reply(worker, &reply, out);
         };
         let task = pending.spec.task;
         if let [Return { outcome: Outcome::Failed(failure), .. }] = &reply.returns[..] {
@@ -626,6 +629,7 @@ impl WorkerCore {
             let is_stored = |value: &Return| matches!(value.outcome, Outcome::Stored(_));
             let has_stored = reply.returns.iter().any(is_stored);
             for (index, value) in (0..).zip(reply.returns) {
+                self.ownership.receive(&value.contained, worker);
                 self.resolve(task.object(index), value.outcome, &value.contained, out);
             }
             self.end_stream(task, None, out);
@@ -664,6 +668,10 @@ impl WorkerCore {
         let worker = gone.worker;
         self.defined.swap_remove(&worker);
         let tasks = self.leases.on_worker_gone(worker);
+        let is_news = !self.ownership.is_gone(worker);
+        if is_news {
+            self.keep_lent(worker, &tasks);
+        }
         if tasks.len() > 1 {
             mark!("a worker died with several tasks in flight");
         }
@@ -675,11 +683,14 @@ impl WorkerCore {
         for (at, number) in tasks.iter().enumerate().rev() {
             self.after_crash(*number, at < begun, &gone.reason, out);
         }
-        for object in self.ownership.on_worker_gone(worker, out) {
+        for object in self.ownership.on_worker_gone(worker) {
             let failure = owner_died_failure(object, gone);
             self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
         }
         self.on_caller_gone(worker, out);
+        if is_news {
+            self.report_held(worker, out);
+        }
         for shape in self.leases.shape_ids() {
             self.dispatch(shape, out);
         }
@@ -761,13 +772,16 @@ impl WorkerCore {
     }
 
     fn on_actor_dead(&mut self, actor: ActorId, failure: Failure, out: &mut Actions) {
-        for number in self.callers.on_dead(actor, failure.clone()) {
-            let cancelled = self.pendings.get(number).is_some_and(|p| p.cancelled);
-            let task = TaskId { owner: self.me, number };
-            let cause = if cancelled { cancelled_failure(task) } else { failure.clone() };
+        let mut calls = self.callers.on_dead(actor, failure.clone());
+        let kept = self.callers.take_kept(actor);
+        // Calls that were in flight when the last process ended wait to be pushed again, and are in no queue.
+        calls.extend(kept.iter().map(|spec| spec.task.number));
+        for number in calls {
+            let Some(pending) = self.pendings.get(number) else { continue };
+            let cause =
+                if pending.cancelled { cancelled_failure(pending.spec.task) } else { failure.clone() };
             self.fail(number, &cause, out);
         }
-        let kept = self.callers.take_kept(actor);
         self.release_kept(kept, out);
         if let Some(demand) = self.creations.swap_remove(&actor) {
             if demand.detached {

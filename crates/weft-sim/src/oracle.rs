@@ -7,7 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use weft_protocol::probes::hit;
 use weft_wire::message::Message;
-use weft_wire::{ActorId, ObjectId, TaskId, WorkerId};
+use weft_wire::{ActorId, ObjectId, TaskId};
 
 use crate::program::Method;
 use crate::random::mix_two;
@@ -133,10 +133,6 @@ pub struct Oracle {
     pub facts: FxHashMap<TaskId, Fact>,
     /// Actors.
     pub actors: FxHashMap<ActorId, ActorFact>,
-    /// Objects for which a borrower was registered in a message that died with its sender.
-    pub unregistered: FxHashSet<ObjectId>,
-    /// Who registered a borrower with an owner, for whom: third processes only.
-    pub registrars: FxHashMap<(ObjectId, WorkerId), FxHashSet<u32>>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
     /// Readers left streams before their ends: their tasks may be cancelled.
@@ -172,19 +168,14 @@ impl Oracle {
         }
     }
 
-    /// These were lost with the process that sent or should have read them: a borrower may stay without registration.
-    pub fn on_lost<'a>(&mut self, items: impl IntoIterator<Item = &'a Item>) {
+    /// These were lost with the process that sent or should have read them.
+    pub fn on_lost<'a>(items: impl IntoIterator<Item = &'a Item>) {
         for item in items {
             let Item::Message(message) = item else { continue };
             match &**message {
-                Message::AddBorrow(add) => {
-                    hit("a borrower's registration died with its sender");
-                    self.unregistered.insert(add.object);
-                }
-                // Who reads the reply registers its sender for what that one holds on.
+                Message::AddBorrow(_) => hit("a borrower's registration died with its sender"),
                 Message::Reply(reply) if !reply.held.is_empty() => {
                     hit("a reply with borrowed references had no reader");
-                    self.unregistered.extend(&reply.held);
                 }
                 _ => {}
             }

@@ -475,7 +475,7 @@ impl World {
         }
         if self.process(to).life == Life::Ended {
             hit("a message went to a process that was gone");
-            self.oracle.on_lost([&item]);
+            Oracle::on_lost([&item]);
             return;
         }
         self.send(from, to, item);
@@ -617,8 +617,6 @@ impl World {
                 Message::PeerConnected(connected) => return self.on_connected(to, connected.worker),
                 Message::Shutdown(_) | Message::ExitActor(_) => return self.leave(to),
                 Message::TrimBlocks(_) => return self.give_cache_back(to),
-                // One of them may be kept for the next value.
-                Message::BlocksLost(_) => self.give_cache_back(to),
                 Message::WorkerGone(gone) => {
                     // What a dead process sent before its end is read before its end is believed.
                     self.drain(Self::number(gone.worker), to);
@@ -642,7 +640,12 @@ impl World {
         self.observe(from, to, &message);
         let peer = if from == 0 { Peer::Node } else { Peer::Worker(self.process(from).id) };
         let now = self.now();
+        let is_loss = matches!(message, Message::BlocksLost(_));
         let other = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
+        if is_loss {
+            // One of them may be kept for the next value.
+            self.give_cache_back(to);
+        }
         match other {
             Some(Message::Answer(answer)) => {
                 self.process_mut(to).answers.insert(answer.request, answer.into());
@@ -768,11 +771,11 @@ impl World {
             if let Some(channel) = self.channels.find(number, other) {
                 let channel = self.channels.get_mut(channel);
                 let lost: Vec<Item> = channel.queue.drain(channel.sent..).collect();
-                self.oracle.on_lost(&lost);
+                Oracle::on_lost(&lost);
             }
             if let Some(channel) = self.channels.find(other, number) {
                 let channel = self.channels.get_mut(channel);
-                self.oracle.on_lost(&channel.queue);
+                Oracle::on_lost(&channel.queue);
                 channel.queue.clear();
                 channel.sent = 0;
             }

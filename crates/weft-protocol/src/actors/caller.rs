@@ -264,6 +264,18 @@ impl Callers {
         Interrupted { kept, others }
     }
 
+    /// Calls in flight, of all actors.
+    pub fn in_flight(&self) -> impl Iterator<Item = u64> {
+        self.actors.values().flat_map(|caller| caller.in_flight.iter().copied())
+    }
+
+    /// Calls that are with an actor again although their outcome is known, of the actors in some places.
+    pub fn ghosts(&self, is_wanted: impl Fn(&ActorPlace) -> bool) -> impl Iterator<Item = &TaskSpec> {
+        let actors = self.actors.values().filter(move |caller| is_wanted(&caller.place));
+        let kept = actors.filter_map(|caller| caller.kept.as_ref()).flat_map(|kept| kept.calls());
+        kept.filter(|spec| self.ghosts.contains_key(&spec.task.number))
+    }
+
     /// Puts a call that was in flight back to the front.
     pub fn enqueue_front(&mut self, actor: ActorId, task: u64) {
         if let Some(caller) = self.actors.get_mut(&actor) {

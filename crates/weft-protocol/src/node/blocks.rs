@@ -21,6 +21,20 @@ impl NodeCore {
         }
     }
 
+    /// The owner of blocks is gone.
+    pub(super) fn orphan_blocks_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
+        let free = self.holders.on_gone(owner);
+        free.into_iter().for_each(|block| self.free_block(block, out));
+    }
+
+    /// Asks everyone which blocks of dead owners they read, if nobody is known to hold some.
+    pub(super) fn ask_readers(&mut self, out: &mut NodeActions) {
+        let Some(question) = self.holders.ask(self.clients.keys().copied()) else { return };
+        for client in self.clients.keys() {
+            out.push(NodeAction::Send(*client, Box::new(question.clone().into())));
+        }
+    }
+
     /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
     pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
         let mut lost = offsets.to_vec();

@@ -2,15 +2,15 @@
 //!
 //! A handle may reach a third process, and that one the node, before the owner's own message does: they come over
 //! different connections. The owner said that the actor exists before it handed the handle on, so its answer to any
-//! later question comes behind that word. The question is that for readers, of which it has none.
+//! later question comes behind that word. The question is that for lost blocks, and names none.
 
-use weft_wire::message::{ActorDead, ReadersOf};
+use weft_wire::message::{ActorDead, ForgetLost};
 use weft_wire::{ActorId, WorkerId};
 
 use super::{NodeAction, NodeActions, NodeCore, actor_died};
 use crate::table::Map;
 
-/// Rounds from here on are lookups; those below ask for the readers of blocks.
+/// Rounds from here on are lookups; those below ask about blocks.
 const FIRST_ROUND: u64 = 1 << 63;
 
 /// See the module. At most one per handle whose first call is on its way.
@@ -30,7 +30,8 @@ impl NodeCore {
         let round = FIRST_ROUND + self.lookups.made;
         self.lookups.made += 1;
         self.lookups.open.insert(round, (actor, from));
-        out.push(NodeAction::Send(owner, Box::new(ReadersOf { round, owner }.into())));
+        let question = ForgetLost { round, offsets: Vec::new() };
+        out.push(NodeAction::Send(owner, Box::new(question.into())));
     }
 
     /// The owner has answered: whatever it said before is known by now.

@@ -165,7 +165,7 @@ fn a_lost_block_is_used_again_when_every_process_has_forgotten_it() {
     let out = say(&mut node, DRIVER, FreeBlocks { offsets: vec![64] });
     let Some(NodeAction::Send(_, message)) = out.first() else { panic!("{out:?}") };
     let Message::ForgetLost(ForgetLost { round, .. }) = **message else { panic!("{message:?}") };
-    let answer = StillRead { round, offsets: Vec::new() };
+    let answer = StillRead { round, offsets: Vec::new(), lent: None };
     assert_eq!(say(&mut node, DRIVER, answer.clone()), []);
     assert_eq!(say(&mut node, late, answer.clone()), []);
     assert_eq!(say(&mut node, WorkerId(101), answer), [NodeAction::FreeBlock(64)]);
@@ -286,21 +286,22 @@ fn an_actor_that_waits_for_arguments_is_known_to_others() {
 
 #[test]
 fn an_actor_is_looked_up_behind_what_its_owner_said() {
-    use weft_wire::message::{ActorDead, ReadersOf, StillRead, SubscribeActor};
+    use weft_wire::message::{ActorDead, ForgetLost, StillRead, SubscribeActor};
     let mut node = node(1.0);
     let other = WorkerId(7);
     node.on_connected(other, 3, NOW);
     let actor = TaskId { owner: DRIVER, number: 1 };
-    let asked = |round| vec![NodeAction::Send(DRIVER, Box::new(ReadersOf { round, owner: DRIVER }.into()))];
+    let question = |round| ForgetLost { round, offsets: Vec::new() };
+    let asked = |round| vec![NodeAction::Send(DRIVER, Box::new(question(round).into()))];
     let (first, second) = (1 << 63, (1 << 63) + 1);
     // The owner's word comes over another connection, after the question of a process that has the handle.
     assert_eq!(say(&mut node, other, SubscribeActor { actor }), asked(first));
     assert_eq!(say(&mut node, DRIVER, SubscribeActor { actor }), []);
-    assert_eq!(say(&mut node, DRIVER, StillRead { round: first, offsets: Vec::new() }), []);
+    assert_eq!(say(&mut node, DRIVER, StillRead { round: first, offsets: Vec::new(), lent: None }), []);
     // One that is gone stays gone.
     let gone = TaskId { owner: DRIVER, number: 2 };
     assert_eq!(say(&mut node, other, SubscribeActor { actor: gone }), asked(second));
-    let out = say(&mut node, DRIVER, StillRead { round: second, offsets: Vec::new() });
+    let out = say(&mut node, DRIVER, StillRead { round: second, offsets: Vec::new(), lent: None });
     let [NodeAction::Send(to, message)] = &out[..] else { panic!("one answer: {out:?}") };
     assert_eq!(*to, other);
     assert!(matches!(&**message, Message::ActorDead(ActorDead { actor, .. }) if *actor == gone));

@@ -1,8 +1,8 @@
 //! Who holds each block of a node's shared memory.
 //!
 //! A block is held by the process that owns the object in it. When an owner dies, its blocks must not be reused
-//! while another process still has views of them: the node asks every process which ones it reads, and the
-//! readers become holders. The node itself keeps blocks that it will show to processes to come: the arguments of a
+//! while another process still has views of them: the node asks every process which ones it reads ([`Orphans`]), and
+//! the readers become holders. The node itself keeps blocks that it will show to processes to come: the arguments of a
 //! detached actor, the states in checkpoints. A block is free when nobody holds it.
 //!
 //! A worker that ends may have told the node of a block it gave away and not the receiver of the value in it. So the
@@ -12,19 +12,11 @@
 //! It never touches memory: it says which blocks are free.
 
 use weft_wire::WorkerId;
+use weft_wire::message::{ReadersOf, StillRead};
+
+use super::orphans::Orphans;
 
 use crate::table::{Map, Set};
-
-/// A question to all processes about the blocks of a dead owner.
-#[derive(Debug)]
-struct Round {
-    /// Who held them.
-    owner: WorkerId,
-    /// Processes that have not answered.
-    open: Set<WorkerId>,
-    /// Blocks in question.
-    blocks: Vec<u64>,
-}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -35,8 +27,7 @@ pub struct Holders {
     by_holder: Map<WorkerId, Set<u64>>,
     /// Blocks the node keeps, and how often.
     kept: Map<u64, u32>,
-    rounds: Map<u64, Round>,
-    next_round: u64,
+    orphans: Orphans,
     /// Blocks freed by a process before the message that gives them to it came: the giver and the receiver speak over
     /// different connections. At most one entry per block on its way.
     early: Set<(u64, WorkerId)>,
@@ -53,9 +44,16 @@ impl Holders {
         self.by_holder.entry(holder).or_default().insert(block);
     }
 
-    /// The block's object belongs to another process. True if the block is free, because that one has freed it.
+    /// The block's object belongs to another process. True if the block is free, because that one has freed it. One that
+    /// is gone may have told others of the value before its end.
     #[must_use]
-    pub fn give(&mut self, block: u64, from: WorkerId, to: WorkerId) -> bool {
+    pub fn give(
+        &mut self,
+        block: u64,
+        from: WorkerId,
+        to: WorkerId,
+        is_gone: &impl Fn(WorkerId) -> bool,
+    ) -> bool {
         if !self.replace(block, from, to) {
             if self.blocks.contains_key(&block) {
                 self.given_on.insert((block, from), to);
@@ -63,30 +61,24 @@ impl Holders {
             return false;
         }
         if let Some(next) = self.given_on.swap_remove(&(block, to)) {
-            return self.give(block, to, next);
+            return self.give(block, to, next, is_gone);
+        }
+        if is_gone(to) {
+            self.orphan(block, to);
+            return false;
         }
         self.by_holder.entry(to).or_default().insert(block);
         self.given.insert(block, (from, to));
         self.early.swap_remove(&(block, to)) && self.release(block, to)
     }
 
-    /// The block's object belongs to a process that is gone. It may have told others of the value before its end, so
-    /// they are asked as for the blocks it held: gives what [`Self::on_gone`] gives.
-    pub fn give_to_gone(
-        &mut self,
-        block: u64,
-        from: WorkerId,
-        gone: WorkerId,
-        others: &[WorkerId],
-    ) -> (Option<u64>, Vec<u64>) {
-        if !self.replace(block, from, gone) {
-            return (None, Vec::new());
-        }
-        if let Some(next) = self.given_on.swap_remove(&(block, gone)) {
-            let is_free = self.give(block, gone, next);
-            return (None, if is_free { vec![block] } else { Vec::new() });
-        }
-        self.open_round(gone, vec![block], others)
+    /// The process that holds a block is gone.
+    fn orphan(&mut self, block: u64, gone: WorkerId) {
+        let Some(holders) = self.blocks.get_mut(&block) else { return };
+        holders.retain(|holder| *holder != gone);
+        self.orphans.insert(block);
+        let is_free = self.is_free_now(block);
+        debug_assert!(!is_free, "somebody may read it");
     }
 
     /// Makes one process the holder instead of another; false if that one does not hold the block.
@@ -104,14 +96,16 @@ impl Holders {
     pub fn keep(&mut self, block: u64) {
         if self.blocks.contains_key(&block) {
             *self.kept.entry(block).or_default() += 1;
+            self.orphans.hold(block);
         }
     }
 
     /// A process holds a block, too: it frees it when it has no view of it any more.
     pub fn share(&mut self, block: u64, with: WorkerId) {
-        if let Some(holders) = self.blocks.get_mut(&block) {
+        if let Some(holders) = self.blocks.get_mut(&block).filter(|holders| !holders.contains(&with)) {
             holders.push(with);
             self.by_holder.entry(with).or_default().insert(block);
+            self.orphans.hold(block);
         }
     }
 
@@ -128,15 +122,23 @@ impl Holders {
 
     /// Forgets a block that nobody holds.
     fn is_free_now(&mut self, block: u64) -> bool {
-        let is_free = !self.kept.contains_key(&block) && self.blocks.get(&block).is_some_and(Vec::is_empty);
-        if is_free {
-            self.blocks.swap_remove(&block);
-            self.given.swap_remove(&block);
-            if !self.given_on.is_empty() {
-                self.given_on.retain(|(given, _), _| *given != block);
-            }
+        let is_unheld = !self.kept.contains_key(&block) && self.blocks.get(&block).is_some_and(Vec::is_empty);
+        if is_unheld && self.orphans.contains(block) {
+            self.orphans.unhold(block);
+            return false;
         }
-        is_free
+        if is_unheld {
+            self.forget(block);
+        }
+        is_unheld
+    }
+
+    fn forget(&mut self, block: u64) {
+        self.blocks.swap_remove(&block);
+        self.given.swap_remove(&block);
+        if !self.given_on.is_empty() {
+            self.given_on.retain(|(given, _), _| *given != block);
+        }
     }
 
     /// A holder frees a block. True if nobody holds it now.
@@ -173,69 +175,42 @@ impl Holders {
         self.given.get(&block) == Some(&(giver, receiver)) && self.release(block, receiver)
     }
 
-    /// A process is gone. Gives the number of the round to ask `others` in, if it held blocks, and the blocks that
-    /// are free already (rounds that waited for its answer).
-    pub fn on_gone(&mut self, worker: WorkerId, others: &[WorkerId]) -> (Option<u64>, Vec<u64>) {
+    /// A process is gone. Gives the blocks that are free.
+    #[must_use]
+    pub fn on_gone(&mut self, worker: WorkerId) -> Vec<u64> {
         self.early.retain(|(_, holder)| *holder != worker);
-        let mut free = Vec::new();
-        for round in self.rounds.keys().copied().collect::<Vec<_>>() {
-            free.extend(self.on_answer(round, worker, &[]));
+        for block in self.by_holder.swap_remove(&worker).unwrap_or_default() {
+            self.orphan(block, worker);
         }
-        let blocks: Vec<u64> = self.by_holder.swap_remove(&worker).unwrap_or_default().into_iter().collect();
-        if blocks.is_empty() {
-            return (None, free);
-        }
-        let (round, closed) = self.open_round(worker, blocks, others);
-        free.extend(closed);
-        (round, free)
+        let free = self.orphans.on_gone(worker);
+        self.forget_all(free)
     }
 
-    /// The round holds the blocks in the name of the dead one until all have answered.
-    fn open_round(
-        &mut self,
-        owner: WorkerId,
-        blocks: Vec<u64>,
-        others: &[WorkerId],
-    ) -> (Option<u64>, Vec<u64>) {
-        let number = self.next_round;
-        self.next_round += 1;
-        self.rounds.insert(number, Round { owner, open: others.iter().copied().collect(), blocks });
-        let free = if others.is_empty() { self.close(number) } else { Vec::new() };
-        (Some(number), free)
+    /// What to ask all processes, if somebody may read blocks of dead owners.
+    pub fn ask(&mut self, clients: impl Iterator<Item = WorkerId>) -> Option<ReadersOf> {
+        self.orphans.ask(clients)
     }
 
-    /// A process names the blocks it still reads. Gives the blocks that are free now. A block may be among them that the
-    /// dead owner was to get and whose giver has not said so yet.
-    pub fn on_answer(&mut self, round: u64, from: WorkerId, reads: &[u64]) -> Vec<u64> {
-        let Some(state) = self.rounds.get_mut(&round) else { return Vec::new() };
-        if !state.open.swap_remove(&from) {
+    /// A process names the blocks it reads. Gives those that are free now. A block may be among them that the dead owner
+    /// was to get and whose giver has not said so yet.
+    #[must_use]
+    pub fn on_answer(&mut self, from: WorkerId, answer: &StillRead) -> Vec<u64> {
+        if !self.orphans.expects(answer.round, from) {
             return Vec::new();
         }
-        let done = state.open.is_empty();
-        for block in reads {
-            if let Some(holders) = self.blocks.get_mut(block) {
-                holders.push(from);
-                // It knows the block by reading it, whoever gave it before.
-                self.given.swap_remove(block);
-                self.by_holder.entry(from).or_default().insert(*block);
-            }
+        for block in &answer.offsets {
+            self.orphans.insert(*block);
+            // It knows the block by reading it, whoever gave it before.
+            self.given.swap_remove(block);
+            self.share(*block, from);
         }
-        if done { self.close(round) } else { Vec::new() }
+        let free = self.orphans.on_answer(from, answer.lent.unwrap_or_default());
+        self.forget_all(free)
     }
 
-    fn close(&mut self, round: u64) -> Vec<u64> {
-        let Some(state) = self.rounds.swap_remove(&round) else { return Vec::new() };
-        let mut free = Vec::new();
-        for block in state.blocks {
-            let Some(holders) = self.blocks.get_mut(&block) else { continue };
-            if let Some(at) = holders.iter().position(|holder| *holder == state.owner) {
-                holders.remove(at);
-            }
-            if self.is_free_now(block) {
-                free.push(block);
-            }
-        }
-        free
+    fn forget_all(&mut self, blocks: Vec<u64>) -> Vec<u64> {
+        blocks.iter().for_each(|block| self.forget(*block));
+        blocks
     }
 
     /// Whether a process, and not the node, holds this block.
@@ -265,11 +240,30 @@ mod tests {
     const READER: WorkerId = WorkerId(2);
     const OTHER: WorkerId = WorkerId(3);
 
+    fn alive(_: WorkerId) -> bool {
+        false
+    }
+
+    fn answer(round: u64, offsets: &[u64]) -> StillRead {
+        StillRead { round, offsets: offsets.to_vec(), lent: Some(0) }
+    }
+
+    /// Asks these processes, none of which reads anything, until there is nothing to ask. Gives the blocks that are free.
+    fn ask(holders: &mut Holders, processes: &[WorkerId]) -> Vec<u64> {
+        let mut free = Vec::new();
+        while let Some(question) = holders.ask(processes.iter().copied()) {
+            for process in processes {
+                free.extend(holders.on_answer(*process, &answer(question.round, &[])));
+            }
+        }
+        free
+    }
+
     #[test]
     fn a_block_is_free_when_its_holder_frees_it() {
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, READER));
+        assert!(!holders.give(0, OWNER, READER, &alive));
         assert!(holders.release(0, READER));
         assert!(holders.is_empty());
     }
@@ -279,12 +273,12 @@ mod tests {
         // The receiver read the value, freed its block, used it again, and returned that: before the node heard of it.
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
-        assert!(!holders.give(0, READER, OTHER));
-        assert!(!holders.give(0, OWNER, READER));
+        assert!(!holders.give(0, READER, OTHER, &alive));
+        assert!(!holders.give(0, OWNER, READER, &alive));
         assert!(holders.release(0, OTHER));
         holders.insert(64, OWNER);
-        assert!(!holders.give(64, READER, OTHER));
-        assert_eq!(holders.give_to_gone(64, OWNER, READER, &[OTHER]), (None, Vec::new()));
+        assert!(!holders.give(64, READER, OTHER, &alive));
+        assert!(!holders.give(64, OWNER, READER, &|process| process == READER));
         assert!(holders.release(64, OTHER));
         assert!(holders.is_empty());
     }
@@ -295,7 +289,7 @@ mod tests {
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
         assert!(!holders.release(0, READER));
-        assert!(holders.give(0, OWNER, READER));
+        assert!(holders.give(0, OWNER, READER, &alive));
         assert!(holders.is_empty());
     }
 
@@ -304,21 +298,26 @@ mod tests {
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
         holders.insert(64, OWNER);
-        let (round, free) = holders.on_gone(OWNER, &[READER, OTHER]);
-        let round = round.expect("it held blocks");
-        assert!(free.is_empty());
-        assert!(holders.on_answer(round, READER, &[64]).is_empty());
-        assert_eq!(holders.on_answer(round, OTHER, &[]), [0]);
-        assert!(holders.release(64, READER));
+        assert!(holders.on_gone(OWNER).is_empty());
+        let round = holders.ask([READER, OTHER].into_iter()).expect("it held blocks").round;
+        assert!(holders.on_answer(READER, &answer(round, &[64])).is_empty());
+        assert!(holders.on_answer(OTHER, &answer(round, &[])).is_empty());
+        assert_eq!(ask(&mut holders, &[READER, OTHER]), [0]);
+        assert!(!holders.release(64, READER));
+        assert_eq!(ask(&mut holders, &[READER, OTHER]), [64]);
+        assert!(holders.is_empty());
     }
 
     #[test]
     fn a_process_that_dies_during_a_round_has_answered() {
         let mut holders = Holders::default();
         holders.insert(0, OWNER);
-        holders.on_gone(OWNER, &[READER]);
-        let (_, free) = holders.on_gone(READER, &[]);
-        assert_eq!(free, [0]);
+        assert!(holders.on_gone(OWNER).is_empty());
+        let round = holders.ask([READER, OTHER].into_iter()).expect("it held a block").round;
+        assert!(holders.on_answer(OTHER, &answer(round, &[])).is_empty());
+        assert!(holders.on_gone(READER).is_empty());
+        assert_eq!(ask(&mut holders, &[OTHER]), [0]);
+        assert!(holders.is_empty());
     }
 
     #[test]
@@ -327,9 +326,11 @@ mod tests {
         holders.insert(0, OWNER);
         holders.keep(0);
         holders.keep(0);
-        assert_eq!(holders.on_gone(OWNER, &[]), (Some(0), Vec::new()));
+        assert!(holders.on_gone(OWNER).is_empty());
         assert!(!holders.let_go(0));
-        assert!(holders.let_go(0));
+        assert_eq!(holders.ask([READER].into_iter()), None);
+        assert!(!holders.let_go(0));
+        assert_eq!(ask(&mut holders, &[READER]), [0]);
         holders.insert(64, OWNER);
         holders.keep(64);
         assert!(!holders.let_go(64));
@@ -343,7 +344,7 @@ mod tests {
         holders.insert(0, OWNER);
         holders.keep(0);
         assert!(!holders.release(0, OWNER));
-        assert_eq!(holders.on_gone(OWNER, &[]), (None, Vec::new()));
+        assert!(holders.on_gone(OWNER).is_empty());
         holders.share(0, READER);
         assert!(!holders.let_go(0));
         assert!(holders.release(0, READER));
@@ -355,9 +356,9 @@ mod tests {
         let mut holders = Holders::default();
         for block in [0, 64] {
             holders.insert(block, OTHER);
-            assert!(!holders.give(block, OTHER, READER));
+            assert!(!holders.give(block, OTHER, READER, &alive));
         }
-        assert_eq!(holders.on_gone(OTHER, &[READER]), (None, Vec::new()));
+        assert!(holders.on_gone(OTHER).is_empty());
         assert_eq!(holders.given_by(OTHER), Map::from_iter([(READER, vec![0, 64])]));
         assert!(holders.disown(64, OTHER, READER));
         assert!(holders.release(0, READER));
@@ -368,7 +369,7 @@ mod tests {
     fn an_answer_about_a_block_that_was_used_again_changes_nothing() {
         let mut holders = Holders::default();
         holders.insert(0, OTHER);
-        assert!(!holders.give(0, OTHER, READER));
+        assert!(!holders.give(0, OTHER, READER, &alive));
         assert_eq!(holders.given_by(OTHER).len(), 1);
         // The reader knew it and freed it, and got it again for a value of its own.
         assert!(holders.release(0, READER));
@@ -377,7 +378,7 @@ mod tests {
         // The reader freed that too, and the owner gave it the block with a value.
         assert!(holders.release(0, READER));
         holders.insert(0, OWNER);
-        assert!(!holders.give(0, OWNER, READER));
+        assert!(!holders.give(0, OWNER, READER, &alive));
         assert!(!holders.disown(0, OTHER, READER));
         assert_eq!(holders.len(), 1);
     }
@@ -386,28 +387,35 @@ mod tests {
     fn a_block_given_to_a_dead_process_is_free_when_nobody_reads_it() {
         // The dead process got the value and told a reader of it; the word of the giver comes last.
         let mut holders = Holders::default();
+        let is_gone = |process| process == OTHER;
         holders.insert(0, OWNER);
-        let (round, free) = holders.give_to_gone(0, OWNER, OTHER, &[OWNER, READER]);
-        let round = round.expect("the others are asked");
-        assert!(free.is_empty());
-        assert!(holders.on_answer(round, READER, &[0]).is_empty());
-        assert!(holders.on_answer(round, OWNER, &[]).is_empty());
-        assert!(holders.release(0, READER));
+        assert!(!holders.give(0, OWNER, OTHER, &is_gone));
+        let round = holders.ask([OWNER, READER].into_iter()).expect("the others are asked").round;
+        assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
+        assert!(holders.on_answer(OWNER, &answer(round, &[])).is_empty());
+        assert!(!holders.release(0, READER));
+        assert_eq!(ask(&mut holders, &[OWNER, READER]), [0]);
+        // It was given on before it was given.
         holders.insert(64, OWNER);
-        assert_eq!(holders.give_to_gone(64, OWNER, OTHER, &[]).1, [64]);
+        assert!(!holders.give(64, READER, OTHER, &is_gone));
+        assert!(!holders.give(64, OWNER, READER, &is_gone));
+        assert_eq!(ask(&mut holders, &[OWNER]), [64]);
         assert!(holders.is_empty());
     }
 
     #[test]
     fn a_reader_may_name_a_block_that_its_dead_owner_has_not_been_given_yet() {
         let mut holders = Holders::default();
+        let is_gone = |process| process == OWNER;
         holders.insert(0, OTHER);
         holders.insert(64, OWNER);
-        let (round, _) = holders.on_gone(OWNER, &[READER]);
-        assert_eq!(holders.on_answer(round.expect("it held a block"), READER, &[0]), [64]);
-        let (round, _) = holders.give_to_gone(0, OTHER, OWNER, &[READER]);
-        assert!(holders.on_answer(round.expect("it is asked again"), READER, &[]).is_empty());
-        assert!(holders.release(0, READER));
+        assert!(holders.on_gone(OWNER).is_empty());
+        let round = holders.ask([READER].into_iter()).expect("it held a block").round;
+        assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
+        assert_eq!(ask(&mut holders, &[READER]), [64]);
+        assert!(!holders.give(0, OTHER, OWNER, &is_gone));
+        assert!(!holders.release(0, READER));
+        assert_eq!(ask(&mut holders, &[READER]), [0]);
         assert!(holders.is_empty());
     }
 }

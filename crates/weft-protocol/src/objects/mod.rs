@@ -2,6 +2,7 @@
 
 mod holders;
 mod lost;
+mod orphans;
 
 pub use holders::Holders;
 pub use lost::Lost;

@@ -1,9 +1,11 @@
 //! Ownership: what this process owns or borrows, and when it can go (Ownership, sections 4.1 and 4.2).
 
+mod borrowers;
 mod lineage;
 mod slot;
 mod table;
 
+pub use borrowers::Borrowers;
 pub use lineage::{Finished, Lineage};
 pub use slot::Slot;
 pub use table::{Made, Origin, Ownership, Record};

@@ -47,6 +47,16 @@ impl Slot {
         self.latest().outcome.get()
     }
 
+    /// Outcomes that were lost: somebody may still be reading there.
+    pub fn lost_outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        let mut version = &self.first;
+        std::iter::from_fn(move || {
+            let lost = version;
+            version = lost.next.get()?;
+            lost.outcome.get()
+        })
+    }
+
     /// Writes the outcome. A second outcome is dropped: the first one may have been read.
     pub fn fill(&self, outcome: Outcome) -> bool {
         self.latest().outcome.set(outcome).is_ok()

@@ -3,9 +3,12 @@
 //!
 //! Counting (Ownership, appendix A, as weighted counts). Whoever hands a reference to another process registers
 //! that process with the owner on its own ordered connection before it gives up its own reference. The owner
-//! counts registrations per borrower; the borrower counts how often it was handed the reference and returns
-//! exactly that number when it has no more use for it. Registrations and returns may arrive in any order: a
-//! count may be negative for a moment, while the process that handed the reference on is still a borrower itself.
+//! counts registrations per borrower and who made them ([`super::Borrowers`]); the borrower counts how often it was
+//! handed the reference by whom and returns exactly that number when it has no more use for it.
+//!
+//! A process that is gone may have told the borrower and not the owner, or the other way round. What it borrowed and
+//! registered counts until everybody has said what they have of it ([`Self::on_settled`](Ownership::on_settled)); then
+//! that counts instead (`docs/adr/0015-settling-a-death.md`).
 //!
 //! Invariants:
 //! - O1: a record is removed only when no handle, no use and no borrower is left and its outcome is known.
@@ -18,23 +21,24 @@
 use std::sync::Arc;
 
 use crate::probes::{bug, mark};
-use weft_wire::limits::WORKERS_MAX;
 use weft_wire::message::{AddBorrow, Fetch, FreeBlocks, Location, Outcome, RemoveBorrow};
 use weft_wire::{Name, ObjectId, TaskId, WorkerId};
 
-use super::Slot;
+use super::{Borrowers, Slot};
 use crate::action::{Action, Actions, Peer, send};
 use crate::table::{Map, Set};
 
 /// Whether the object is ours.
 #[derive(Debug)]
 pub enum Origin {
-    /// We own it; others may borrow it (count per borrower).
-    Owned(Vec<(WorkerId, i32)>),
+    /// We own it; others may borrow it.
+    Owned(Borrowers),
     /// Another process owns it.
     Borrowed {
-        /// How often we were handed it and registered as a borrower.
+        /// How often we were handed it and are certainly registered as a borrower: by the owner, or by ourselves.
         received: u32,
+        /// We handed it on although we are not registered: we are to be, so that our word to the owner has time to arrive.
+        handed_on: bool,
         /// Whether the owner was asked for the value.
         fetching: bool,
     },
@@ -104,13 +108,17 @@ struct Stale {
 pub struct Ownership {
     me: WorkerId,
     records: Map<ObjectId, Record>,
-    /// What each other process borrows from us, so that its death costs only what it held.
+    /// What each other process borrows from us, or registered borrowers of, so that its death costs only that.
     borrowed_by: Map<WorkerId, Set<ObjectId>>,
+    /// How often we were handed borrowed objects by others than their owners.
+    handed: Map<ObjectId, Vec<(WorkerId, u32)>>,
     /// Objects of gone owners are found through this.
     borrowed_from: Map<WorkerId, Set<ObjectId>>,
     /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
     /// handed shortly before its end. As many as a node has at a time; messages are not on their way for longer.
     gone: Set<WorkerId>,
+    /// Those of them of whom not everybody has been heard.
+    unsettled: Set<WorkerId>,
     /// Objects with references that were pickled outside of the engine, and how many.
     pins: Map<ObjectId, u32>,
     /// Where objects were made; empty unless that is recorded.
@@ -123,6 +131,8 @@ pub struct Ownership {
     out_of_scope: Vec<ObjectId>,
     /// Blocks of values that other processes gave us and that we have not freed.
     given_blocks: Set<u64>,
+    /// Blocks of dead owners, of which the node asked last whether they are read here.
+    orphans: Set<u64>,
     /// Actors whose handle's record went since somebody asked.
     dropped_actors: Vec<TaskId>,
 }
@@ -142,14 +152,17 @@ impl Ownership {
             me,
             records: Map::default(),
             borrowed_by: Map::default(),
+            handed: Map::default(),
             borrowed_from: Map::default(),
             gone: Set::default(),
+            unsettled: Set::default(),
             pins: Map::default(),
             sites: Map::default(),
             lost: Set::default(),
             stale: Map::default(),
             out_of_scope: Vec::new(),
             given_blocks: Set::default(),
+            orphans: Set::default(),
             dropped_actors: Vec::new(),
         }
     }
@@ -181,7 +194,7 @@ impl Ownership {
     pub fn own(&mut self, object: ObjectId, slot: Arc<Slot>) {
         debug_assert_eq!(object.owner(), self.me, "only the owner enters an object");
         slot.register();
-        self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Vec::new())));
+        self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Borrowers::default())));
     }
 
     /// Marks a record as the handle of an actor.
@@ -201,16 +214,16 @@ impl Ownership {
         let origin = if object.owner() == self.me {
             // Ours, and gone: someone kept an id without a reference. Whoever asks learns that.
             slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
-            Origin::Owned(Vec::new())
+            Origin::Owned(Borrowers::default())
         } else {
             self.borrowed_from.entry(object.owner()).or_default().insert(object);
-            Origin::Borrowed { received: 0, fetching: false }
+            Origin::Borrowed { received: 0, handed_on: false, fetching: false }
         };
         self.records.insert(object, Record::new(slot.clone(), origin));
         slot
     }
 
-    /// We were handed a reference for which the owner counts us.
+    /// We have a reference for which the owner counts us: by its own hand, or because we registered ourselves.
     pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
         let slot = self.meet(object);
         if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) = self.records.get_mut(&object)
@@ -218,6 +231,20 @@ impl Ownership {
             *received += 1;
         }
         slot
+    }
+
+    /// A process handed us a reference and registered us with the owner.
+    pub fn handed_by(&mut self, object: ObjectId, giver: WorkerId) {
+        if giver == object.owner() || giver == self.me || object.owner() == self.me {
+            self.received(object);
+            return;
+        }
+        self.meet(object);
+        let givers = self.handed.entry(object).or_default();
+        match givers.iter_mut().find(|(who, _)| *who == giver) {
+            Some((_, count)) => *count += 1,
+            None => givers.push((giver, 1)),
+        }
     }
 
     /// Keeps an object alive for a task, a containing value or a pin.
@@ -233,6 +260,14 @@ impl Ownership {
             record.uses -= 1;
             self.settle(object, out);
         }
+    }
+
+    /// Whether we were only lent a reference and handed it on.
+    #[must_use]
+    pub fn must_be_registered(&self, object: ObjectId) -> bool {
+        let is_unregistered =
+            |record: &Record| matches!(record.origin, Origin::Borrowed { received: 0, handed_on: true, .. });
+        self.records.get(&object).is_some_and(is_unregistered) && !self.handed.contains_key(&object)
     }
 
     /// Whether anything but the uses counted here keeps the object: after a task, such an argument is held on.
@@ -289,55 +324,88 @@ impl Ownership {
     }
 
     /// Registers `borrower` for a reference that is being handed to it.
+    ///
+    /// A process that was only lent the reference gives it up with its reply to the lender. That word could reach the owner,
+    /// by way of the lender, before ours about the borrower: so the reply says that we hold it on, the lender registers us,
+    /// and we return it at once, behind our word.
     pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
+        if let Some(Record { origin: Origin::Borrowed { received: 0, handed_on, .. }, .. }) =
+            self.records.get_mut(&object)
+        {
+            *handed_on = true;
+        }
+        self.hand_back(object, borrower, out);
+    }
+
+    /// The same for the process that lent it and gets it back with our reply: it counts on its own right.
+    pub fn hand_back(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
         if object.owner() == self.me && borrower == self.me {
             // An actor called itself: what it owns it owns.
         } else if self.gone.contains(&borrower) {
             // The owner may be younger than the end of this process, and would never hear that it is gone.
         } else if object.owner() == self.me {
-            self.on_add_borrow(object, borrower, out);
+            self.on_add_borrow(object, borrower, self.me, out);
         } else if object.owner() != borrower && !bug!(BorrowerNotRegistered) {
             send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower });
         }
     }
 
-    /// A borrower was registered with us.
-    pub fn on_add_borrow(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
+    /// A borrower was registered with us: by ourselves, by itself, or by the `giver` of a reference.
+    pub fn on_add_borrow(
+        &mut self,
+        object: ObjectId,
+        borrower: WorkerId,
+        giver: WorkerId,
+        out: &mut Actions,
+    ) {
         if self.gone.contains(&borrower) {
             mark!("a dead process was registered as a borrower");
         }
-        if self.gone.contains(&borrower) && !bug!(LateBorrowerOfTheDead) {
+        if self.is_settled(borrower) && !bug!(LateBorrowerOfTheDead) {
             return;
         }
-        self.change_borrow(object, borrower, 1, out);
+        let giver = (giver != self.me && giver != borrower).then_some(giver);
+        self.change_borrow(object, borrower, giver, 1, out);
     }
 
-    /// A borrower is done.
-    pub fn on_remove_borrow(&mut self, object: ObjectId, borrower: WorkerId, count: u32, out: &mut Actions) {
-        self.change_borrow(object, borrower, -i32::try_from(count).unwrap_or(i32::MAX), out);
+    /// A borrower is done with what a process had handed to it.
+    pub fn on_remove_borrow(&mut self, from: WorkerId, remove: &RemoveBorrow, out: &mut Actions) {
+        let RemoveBorrow { object, count, giver } = *remove;
+        if giver.is_some_and(|giver| self.is_settled(giver)) {
+            mark!("a reference was returned whose giver's death had been settled");
+            return;
+        }
+        self.change_borrow(object, from, giver, -i32::try_from(count).unwrap_or(i32::MAX), out);
     }
 
-    fn change_borrow(&mut self, object: ObjectId, borrower: WorkerId, change: i32, out: &mut Actions) {
+    /// Whether everybody has been heard on a process that is gone.
+    fn is_settled(&self, process: WorkerId) -> bool {
+        self.gone.contains(&process) && !self.unsettled.contains(&process)
+    }
+
+    fn change_borrow(
+        &mut self,
+        object: ObjectId,
+        borrower: WorkerId,
+        giver: Option<WorkerId>,
+        change: i32,
+        out: &mut Actions,
+    ) {
         let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
             return;
         };
-        if change < 0 && !borrowers.iter().any(|(who, count)| *who == borrower && *count >= -change) {
+        let count = borrowers.change(borrower, giver, change);
+        if count < 0 {
             mark!("a borrower returned a reference before it was registered");
         }
-        match borrowers.iter_mut().find(|(who, _)| *who == borrower) {
-            Some((_, count)) => *count += change,
-            None => {
-                borrowers.push((borrower, change));
-                self.borrowed_by.entry(borrower).or_default().insert(object);
-            }
-        }
-        if borrowers.iter().any(|(who, count)| *who == borrower && *count == 0) {
-            borrowers.retain(|(who, _)| *who != borrower);
-            if let Some(objects) = self.borrowed_by.get_mut(&borrower) {
+        for process in [Some(borrower), giver].into_iter().flatten() {
+            if count != 0 || borrowers.names(process) {
+                self.borrowed_by.entry(process).or_default().insert(object);
+            } else if let Some(objects) = self.borrowed_by.get_mut(&process) {
                 objects.swap_remove(&object);
             }
         }
-        if change < 0 {
+        if change < 0 || count == 0 {
             self.settle(object, out);
         }
     }
@@ -401,7 +469,15 @@ impl Ownership {
         send(out, Peer::Worker(to), value);
     }
 
-    /// Writes the outcome of an object. `contained` are references inside the value that we were handed.
+    /// References inside a value came with it.
+    pub fn receive(&mut self, contained: &[ObjectId], giver: WorkerId) {
+        for inner in contained {
+            self.handed_by(*inner, giver);
+        }
+    }
+
+    /// Writes the outcome of an object. `contained` are references inside the value; those that came with it were
+    /// received before.
     pub fn resolve(
         &mut self,
         object: ObjectId,
@@ -409,17 +485,11 @@ impl Ownership {
         contained: &[ObjectId],
         out: &mut Actions,
     ) -> Resolved {
-        for inner in contained {
-            self.received(*inner);
-        }
-        let Some(record) = self.records.get_mut(&object) else {
-            self.discard_met(object, &outcome, contained, out);
+        let Some(record) = self.records.get_mut(&object).filter(|record| record.slot.outcome().is_none())
+        else {
+            self.discard(object, &outcome, contained, out);
             return Resolved::default();
         };
-        if record.slot.outcome().is_some() {
-            self.discard_met(object, &outcome, contained, out);
-            return Resolved::default();
-        }
         if let Outcome::Stored(location) = outcome
             && object.owner() == self.me
         {
@@ -451,21 +521,8 @@ impl Ownership {
         resolved
     }
 
-    /// Lets go of a value that nobody wants any more, and of what came inside it.
+    /// Lets go of a value that nobody wants any more, and of what came inside it and was received.
     pub fn discard(
-        &mut self,
-        object: ObjectId,
-        outcome: &Outcome,
-        contained: &[ObjectId],
-        out: &mut Actions,
-    ) {
-        for inner in contained {
-            self.received(*inner);
-        }
-        self.discard_met(object, outcome, contained, out);
-    }
-
-    fn discard_met(
         &mut self,
         object: ObjectId,
         outcome: &Outcome,
@@ -496,17 +553,11 @@ impl Ownership {
         self.records.get(&object).map(|r| r.contained.to_vec()).unwrap_or_default()
     }
 
-    /// A process is gone: it borrows nothing any more, and what it owned has no value (fate-sharing, Ownership,
-    /// section 4.3). Returns the objects whose waiting tasks must hear of it.
-    pub fn on_worker_gone(&mut self, worker: WorkerId, out: &mut Actions) -> Vec<ObjectId> {
-        if self.gone.insert(worker) && self.gone.len() > WORKERS_MAX {
-            self.gone.shift_remove_index(0);
-        }
-        for object in self.borrowed_by.swap_remove(&worker).unwrap_or_default() {
-            if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) {
-                borrowers.retain(|(who, _)| *who != worker || bug!(DeadBorrowerKept));
-            }
-            self.settle(object, out);
+    /// A process is gone: what it owned has no value (fate-sharing, Ownership, section 4.3). What it borrowed counts until
+    /// [`Self::on_settled`]. Returns the objects whose waiting tasks must hear of it.
+    pub fn on_worker_gone(&mut self, worker: WorkerId) -> Vec<ObjectId> {
+        if self.note_gone(worker) {
+            self.unsettled.insert(worker);
         }
         let mut objects = self.borrowed_from.get(&worker).cloned().unwrap_or_default();
         if !objects.is_empty() {
@@ -523,42 +574,12 @@ impl Ownership {
             .collect()
     }
 
-    /// Blocks of an owner that someone here still reads: a view of the value is a handle.
-    #[must_use]
-    pub fn blocks_read_from(&self, owner: WorkerId) -> Vec<(ObjectId, u64)> {
-        let Some(objects) = self.borrowed_from.get(&owner) else { return Vec::new() };
-        objects
-            .iter()
-            .filter_map(|object| {
-                let record = self.records.get(object)?;
-                match record.slot.outcome() {
-                    Some(Outcome::Stored(location)) => Some((*object, location.offset)),
-                    _ => None,
-                }
-            })
-            .collect()
-    }
-
     /// Enters a value that came with its block: this process is one of those who hold it.
     pub fn adopt(&mut self, object: ObjectId, outcome: Outcome) {
         let slot = Arc::new(Slot::with_outcome(outcome));
         slot.register();
-        let record = Record { is_shared: true, ..Record::new(slot, Origin::Owned(Vec::new())) };
+        let record = Record { is_shared: true, ..Record::new(slot, Origin::Owned(Borrowers::default())) };
         self.records.insert(object, record);
-    }
-
-    /// The block of an orphaned object became ours, as far as nobody else reads it: it is given up when the record goes.
-    pub fn inherit(&mut self, object: ObjectId) {
-        if let Some(record) = self.records.get_mut(&object) {
-            record.origin = Origin::Owned(Vec::new());
-            record.is_shared = true;
-            if let Some(Outcome::Stored(location)) = record.slot.outcome() {
-                self.given_blocks.insert(location.offset);
-            }
-        }
-        if let Some(objects) = self.borrowed_from.get_mut(&object.owner()) {
-            objects.swap_remove(&object);
-        }
     }
 
     /// Actors that nothing here refers to any more.
@@ -577,9 +598,7 @@ impl Ownership {
         let Some(record) = self.records.get(&object) else { return };
         let owned_and_free = match &record.origin {
             Origin::Owned(borrowers) => {
-                // A process whose registration died with its sender returns more than was counted: that keeps nothing.
-                (borrowers.iter().all(|(_, count)| *count <= 0)
-                    || (record.is_actor && bug!(ActorCollectedWhileBorrowed)))
+                (borrowers.is_empty() || (record.is_actor && bug!(ActorCollectedWhileBorrowed)))
                     && (record.slot.outcome().is_some() || record.is_actor || record.is_absent)
             }
             Origin::Borrowed { .. } => true,
@@ -594,9 +613,6 @@ impl Ownership {
         if !self.sites.is_empty() {
             self.sites.swap_remove(&object);
         }
-        if matches!(&record.origin, Origin::Owned(borrowers) if !borrowers.is_empty()) {
-            mark!("an object went that was returned by more than were counted");
-        }
         if record.is_kept {
             self.out_of_scope.push(object);
         }
@@ -604,12 +620,7 @@ impl Ownership {
             self.dropped_actors.push(object.task);
         }
         match record.origin {
-            Origin::Owned(borrowers) => {
-                for (borrower, _) in borrowers {
-                    if let Some(objects) = self.borrowed_by.get_mut(&borrower) {
-                        objects.swap_remove(&object);
-                    }
-                }
+            Origin::Owned(_) => {
                 if record.is_actor && !bug!(ActorNeverCollected) {
                     let message = weft_wire::message::ActorOutOfScope { actor: object.task };
                     send(out, Peer::Node, message);
@@ -631,10 +642,7 @@ impl Ownership {
                         self.borrowed_from.swap_remove(&object.owner());
                     }
                 }
-                if received > 0 {
-                    let message = RemoveBorrow { object, count: received };
-                    send(out, Peer::Worker(object.owner()), message);
-                }
+                self.return_borrows(object, received, out);
             }
         }
         if let Some(stale) = self.stale.swap_remove(&object) {
@@ -642,6 +650,20 @@ impl Ownership {
         }
         for inner in &record.contained {
             self.end_use(*inner, out);
+        }
+    }
+
+    /// Tells the owner that this process has no use for an object any more.
+    fn return_borrows(&mut self, object: ObjectId, received: u32, out: &mut Actions) {
+        if received > 0 {
+            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count: received, giver: None });
+        }
+        if self.handed.is_empty() {
+            return;
+        }
+        for (giver, count) in self.handed.swap_remove(&object).unwrap_or_default() {
+            let giver = Some(giver);
+            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count, giver });
         }
     }
 
@@ -679,7 +701,7 @@ impl Record {
     #[must_use]
     pub fn borrowers(&self) -> Vec<WorkerId> {
         match &self.origin {
-            Origin::Owned(borrowers) => borrowers.iter().map(|(who, _)| *who).collect(),
+            Origin::Owned(borrowers) => borrowers.list(),
             Origin::Borrowed { .. } => Vec::new(),
         }
     }
@@ -707,5 +729,6 @@ fn name_of(object: ObjectId) -> String {
 
 mod recovery;
 mod report;
+mod settling;
 #[cfg(test)]
 mod tests;

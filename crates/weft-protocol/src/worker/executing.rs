@@ -1,10 +1,11 @@
 //! The worker's half of the core: tasks that others pushed to this process.
 
 use super::{
-    Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, Outcome, Peer,
-    Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId, cancelled_failure, send,
+    Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, ObjectId, Outcome,
+    Peer, Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId, cancelled_failure,
+    send,
 };
-use crate::probes::bug;
+use crate::probes::{bug, mark};
 use crate::tasks::Ran;
 
 impl WorkerCore {
@@ -42,7 +43,8 @@ impl WorkerCore {
         let mut dependencies = Vec::with_capacity(push.dependencies.len());
         for dependency in &mut push.dependencies {
             let mut met = MetDependency::default();
-            if matches!(dependency.outcome, Outcome::Stored(_)) {
+            if let Outcome::Stored(location) = dependency.outcome {
+                self.orphans_met += u64::from(self.ownership.is_orphan(location.offset));
                 self.ownership.add_use(dependency.object);
                 let slot = self.ownership.meet(dependency.object);
                 if self.ownership.is_lost(&dependency.outcome)
@@ -108,10 +110,10 @@ impl WorkerCore {
             running.uses.iter().for_each(|object| self.ownership.end_use(*object, out));
         }
         for value in &returns {
-            self.give_away(value, caller, out);
+            self.give_away(value, caller, &running.uses, out);
         }
         let uses = if bug!(ReplyBeforeRegistration) { Vec::new() } else { running.uses };
-        let held = self.end_arguments(uses, out);
+        let held = self.end_arguments(uses, caller, out);
         let Ran { nanos, timing } = ran;
         let not_run = running.not_run.then_some(true);
         send(out, running.from, Reply { task, returns, held, nanos, retry, timing, not_run });
@@ -123,10 +125,14 @@ impl WorkerCore {
         self.pins = times.max(1);
     }
 
-    /// A value leaves for its owner: with the references inside it and its block.
-    pub(super) fn give_away(&mut self, value: &Return, to: WorkerId, out: &mut Actions) {
+    /// A value leaves for its owner: with the references inside it and its block. Those in `lent` came from there.
+    pub(super) fn give_away(&mut self, value: &Return, to: WorkerId, lent: &[ObjectId], out: &mut Actions) {
         for object in &value.contained {
-            self.ownership.hand_over(*object, to, out);
+            if lent.contains(object) {
+                self.ownership.hand_back(*object, to, out);
+            } else {
+                self.ownership.hand_over(*object, to, out);
+            }
         }
         if let Outcome::Stored(location) = value.outcome {
             for _ in 0..self.pins {
@@ -137,25 +143,38 @@ impl WorkerCore {
     }
 
     /// Ends the uses of a task's arguments. Gives those that this process goes on holding: the caller registers
-    /// them with their owners (Ownership, appendix A: the borrower is usually done when the task is done).
+    /// them with their owners (Ownership, appendix A: the borrower is usually done when the task is done). One that is
+    /// gone does not: what its task held was counted when its end was noticed.
     fn end_arguments(
         &mut self,
-        mut uses: Vec<weft_wire::ObjectId>,
+        mut uses: Vec<ObjectId>,
+        caller: WorkerId,
         out: &mut Actions,
-    ) -> Vec<weft_wire::ObjectId> {
+    ) -> Vec<ObjectId> {
+        if bug!(BorrowerDroppedEarly) || self.ownership.is_gone(caller) {
+            uses.iter().for_each(|object| self.ownership.end_use(*object, out));
+            return Vec::new();
+        }
+        let mut held: Vec<ObjectId> =
+            uses.iter().copied().filter(|object| self.ownership.must_be_registered(*object)).collect();
+        held.sort_unstable();
+        held.dedup();
+        if !held.is_empty() {
+            mark!("a reference that was lent was handed on");
+            self.ownership.receive(&held, caller);
+        }
         for object in &uses {
             self.ownership.end_use(*object, out);
         }
         uses.sort_unstable();
         uses.dedup();
-        uses.retain(|object| object.owner() != self.me && self.ownership.record(*object).is_some());
-        if bug!(BorrowerDroppedEarly) {
-            return Vec::new();
-        }
-        for object in &uses {
-            self.ownership.received(*object);
-        }
-        uses
+        uses.retain(|object| {
+            let is_held = object.owner() != self.me && self.ownership.record(*object).is_some();
+            is_held && !held.contains(object)
+        });
+        self.ownership.receive(&uses, caller);
+        held.append(&mut uses);
+        held
     }
 
     /// The constructor ended.

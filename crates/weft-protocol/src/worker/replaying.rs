@@ -9,7 +9,7 @@ use weft_wire::message::{
     ActorRestarting, Checkpointed, Failure, FailureCode, KeepObjects, KillActor, Outcome, Replayed, Reply,
     TaskKind, TaskSpec,
 };
-use weft_wire::{ActorId, ObjectId};
+use weft_wire::{ActorId, ObjectId, WorkerId};
 
 use super::{Actions, Peer, State, WorkerCore, cancelled_failure, restarting_failure, send};
 
@@ -145,8 +145,9 @@ impl WorkerCore {
 
     /// A reply came for which no task waits: its values are let go. If the call was only made again for what it does, the
     /// caller has those of the first time.
-    pub(super) fn on_ghost_reply(&mut self, reply: &Reply, out: &mut Actions) {
+    pub(super) fn on_ghost_reply(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
         for (index, value) in (0..).zip(&reply.returns) {
+            self.ownership.receive(&value.contained, worker);
             self.ownership.discard(reply.task.object(index), &value.outcome, &value.contained, out);
         }
         let number = reply.task.number;

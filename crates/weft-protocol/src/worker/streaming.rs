@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::probes::bug;
 use weft_wire::message::{Failure, FailureCode, Item, ItemsTaken, Outcome, Return, Streaming};
-use weft_wire::{ObjectId, TaskId};
+use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use super::{Actions, Peer, Slot, State, WorkerCore, send};
 use crate::ownership::Made;
@@ -106,8 +106,9 @@ impl WorkerCore {
     }
 
     /// An item of a task of ours came.
-    pub(super) fn on_item(&mut self, item: Item, out: &mut Actions) {
+    pub(super) fn on_item(&mut self, from: WorkerId, item: Item, out: &mut Actions) {
         let Item { task, index, value } = item;
+        self.ownership.receive(&value.contained, from);
         let object = task.object(index);
         match self.streams.get_mut(task.number).map(|stream| stream.on_item(index)) {
             Some(Arrival::New) => {
@@ -149,7 +150,8 @@ impl WorkerCore {
     /// A task that runs here has yielded. References inside the item are registered for the caller first.
     pub fn on_yielded(&mut self, task: TaskId, index: u32, value: Return, out: &mut Actions) {
         let Some(Peer::Worker(caller)) = self.execution.caller(task) else { return };
-        self.give_away(&value, caller, out);
+        let lent = self.execution.uses(task).to_vec();
+        self.give_away(&value, caller, &lent, out);
         send(out, Peer::Worker(caller), Item { task, index, value });
     }
 }
@@ -161,7 +163,7 @@ fn end_of_stream() -> Failure {
 #[cfg(test)]
 mod tests {
     use weft_wire::message::{Define, LeaseGranted, Reply, TaskKind, TaskSpec};
-    use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, WorkerId};
+    use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet};
 
     use super::*;
     use crate::time::Instant;
@@ -201,7 +203,7 @@ mod tests {
         let mut core = WorkerCore::new(ME);
         let mut out = Actions::new();
         let task = streaming(&mut core, &mut out);
-        core.on_item(Item { task, index: 1, value: value() }, &mut out);
+        core.on_item(WORKER, Item { task, index: 1, value: value() }, &mut out);
         let (index, slot) = core.next_item(task).expect("it streams");
         slot.acquire();
         core.drop_stream(task, &mut out);

@@ -159,7 +159,7 @@ impl World {
         slot.acquire();
         self.with_core(owner, |core, out| {
             core.create_actor(Arc::new(spec), slot, demand, out);
-            core.ownership_mut().on_add_borrow(actor.object(0), borrower, out);
+            core.ownership_mut().hand_over(actor.object(0), borrower, out);
         });
         self.flush(owner);
         self.deliver();

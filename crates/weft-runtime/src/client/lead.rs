@@ -328,14 +328,15 @@ impl Client {
                 self.closed.store(true, Ordering::Release);
                 return;
             }
-            Message::BlocksLost(_) => {
-                // One of them may be kept for the next value.
-                let kept = shared.cache.clear();
-                shared.outbox.free_blocks(kept);
-            }
             _ => {}
         }
+        let is_loss = matches!(received.message, Message::BlocksLost(_));
         let other = self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
+        if is_loss {
+            // One of them may be kept for the next value, also since a handle that went just now.
+            let kept = shared.cache.clear();
+            shared.outbox.free_blocks(kept);
+        }
         match other {
             Some(Message::Allocated(answer)) => {
                 let request = answer.request;

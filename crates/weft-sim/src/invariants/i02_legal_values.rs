@@ -27,13 +27,6 @@ impl World {
     pub fn check_value(&mut self, number: u32, object: ObjectId, outcome: &Outcome) -> u64 {
         let in_memory = matches!(outcome, Outcome::Stored(_));
         let Some(found) = self.read(outcome) else {
-            if in_memory && self.is_gone(object.owner()) {
-                return self.note_orphan_read(object);
-            }
-            if in_memory && self.works_for_the_dead(number) {
-                hit("OPEN: a call of a dead caller read a block that its owner had freed");
-                return self.oracle.expected(object).unwrap_or_default();
-            }
             fail("I5", format!("{number} reads {object:?} in a block that is free: {outcome:?}"));
         };
         let Some(fact) = self.oracle.facts.get(&object.task) else {
@@ -47,30 +40,10 @@ impl World {
             None => fact.seen.iter().any(|base| found == Oracle::value(*base, object.index)),
         };
         if !is_legal {
-            if in_memory && self.is_gone(object.owner()) {
-                return self.note_orphan_read(object);
-            }
-            if in_memory && self.works_for_the_dead(number) {
-                hit("OPEN: a call of a dead caller read a block that its owner had freed");
-                return self.oracle.expected(object).unwrap_or_default();
-            }
             let place = if in_memory { "I5" } else { "I2" };
             fail(place, format!("{number} reads a value of {object:?} that no execution gave: {outcome:?}"));
         }
         found
-    }
-
-    /// Known and open: the owner of an argument knows its caller, who is gone, and not the process that executes the call;
-    /// it gives the memory up while that one still reads it. See docs/verification.md, "What it found".
-    pub fn works_for_the_dead(&self, number: u32) -> bool {
-        self.process(number).core.execution().running_tasks().any(|(task, _)| self.is_gone(task.owner))
-    }
-
-    /// Known and open: who inherits the block of a dead owner does not know of the readers to whom it handed the value
-    /// on, and frees it under them. See docs/verification.md, "What it found".
-    fn note_orphan_read(&self, object: ObjectId) -> u64 {
-        hit("OPEN: an inherited block was freed under a third reader");
-        self.oracle.expected(object).unwrap_or_default()
     }
 
     fn check_failure(&mut self, number: u32, object: ObjectId, failure: &Failure) {
@@ -123,7 +96,7 @@ impl World {
             FailureCode::OwnerDied => self.is_gone(object.owner()),
             FailureCode::ObjectLost | FailureCode::ReconstructionFailed => self.oracle.losses > 0,
             // What a lost value was made of may be gone for good: tasks whose retries are spent are not repeated.
-            FailureCode::ObjectFreed => self.oracle.unregistered.contains(&object) || self.oracle.losses > 0,
+            FailureCode::ObjectFreed => self.oracle.losses > 0,
             FailureCode::ActorUnavailable => match fact.kind {
                 Kind::Call(actor, _) => self.oracle.actors[&actor].deaths > 0,
                 _ => false,
@@ -146,7 +119,7 @@ impl World {
         let has_no_constructor = facts.incarnations == 0
             && self.oracle.facts.get(&actor).is_some_and(|fact| !fact.dependencies.is_empty());
         let is_orphan = self.is_gone(actor.owner) && !facts.is_detached;
-        let was_dropped = self.oracle.unregistered.contains(&actor.object(0)) || self.is_gone(actor.owner);
+        let was_dropped = self.is_gone(actor.owner);
         facts.is_ended
             || facts.is_restarted
             || facts.raises

@@ -3,8 +3,6 @@
 
 use weft_wire::message::state::{Inspect, about};
 
-use weft_protocol::probes::hit;
-
 use crate::violation::fail;
 use crate::world::World;
 
@@ -14,26 +12,8 @@ impl World {
         running.map(|process| format!("{:?}\n", process.core.ownership())).collect()
     }
 
-    /// Known and open: a process registers its caller for a reference in its reply, and dies before it sends that; the
-    /// owner keeps the object as long as the caller lives. See docs/verification.md, "Found".
-    fn waits_for_unaware_borrower(&self) -> bool {
-        let is_dead = |number: &u32| !self.process(*number).is_running();
-        let running = self.processes.iter().filter(|process| process.is_running());
-        running.flat_map(|process| process.core.ownership().objects()).any(|(object, record)| {
-            record.borrowers().iter().any(|borrower| {
-                let registrars = self.oracle.registrars.get(&(object, *borrower));
-                let knows = self.process(Self::number(*borrower)).core.ownership().record(object).is_some();
-                !knows && registrars.is_some_and(|registrars| registrars.iter().any(is_dead))
-            })
-        })
-    }
-
     /// The program is over and everything kept was dropped.
     pub fn check_end(&self) {
-        if self.waits_for_unaware_borrower() {
-            // What is left for it, and what is inside, is not to be told from other leaks.
-            return hit("OPEN: an owner waits for a borrower that never heard of the object");
-        }
         for process in self.processes.iter().filter(|process| process.is_running()) {
             let core = &process.core;
             let number = Self::number(process.id);

@@ -22,9 +22,7 @@ impl World {
                     record.slot.outcome(),
                     Some(weft_wire::message::Outcome::Stored(location)) if location.offset == block
                 );
-                let is_orphan = !self.process(Self::number(id.owner())).is_running()
-                    || self.works_for_the_dead(Self::number(process.id));
-                if lies_there && !is_orphan && record.slot.handles() > 0 && !record.slot.is_freed() {
+                if lies_there && record.slot.handles() > 0 && !record.slot.is_freed() {
                     fail("I5", format!("block {block} is freed while {:?} has {id:?} in it", process.id));
                 }
             }

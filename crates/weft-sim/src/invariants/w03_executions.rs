@@ -47,9 +47,6 @@ impl World {
                 }
                 hit("tasks came back unexecuted");
             }
-            Message::AddBorrow(add) if from != 0 => {
-                self.oracle.registrars.entry((add.object, add.borrower)).or_default().insert(from);
-            }
             Message::Push(push) if push.spec.kind == weft_wire::message::TaskKind::Creation => {
                 self.process_mut(to).assigned.insert(push.spec.task);
             }

@@ -20,8 +20,8 @@ pub use checkpoint::{Checkpoint, Checkpointed, KeepObjects, Replayed, Restore};
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
 pub use lease::{Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked};
 pub use object::{
-    AddBorrow, Allocate, Allocated, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock, GivenBlocks,
-    LoseBlocks, ReadersOf, RemoveBorrow, StillRead, TrimBlocks, UnknownBlocks, Value,
+    AddBorrow, Allocate, Allocated, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock, GivenBlocks, Held,
+    HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled, StillRead, TrimBlocks, UnknownBlocks, Value,
 };
 pub use session::{
     Connect, Exited, Fork, Forked, Hello, PeerConnected, Refused, Shutdown, Welcome, WorkerGone, role,
@@ -85,7 +85,7 @@ messages! {
     20 Define, 21 Push, 22 Reply, 23 Returned, 24 CancelTask, 25 Item, 26 ItemsTaken,
     30 Fetch, 31 Value, 32 AddBorrow, 33 RemoveBorrow, 34 Allocate, 35 Allocated, 36 FreeBlocks,
     37 GiveBlock, 38 TrimBlocks, 39 ReadersOf, 40 StillRead, 41 LoseBlocks, 42 BlocksLost, 43 ForgetLost,
-    45 GivenBlocks, 46 UnknownBlocks,
+    45 GivenBlocks, 46 UnknownBlocks, 47 HeldFrom, 48 Settled,
     50 CreateActor, 51 ActorStarted, 52 ActorDead, 53 SubscribeActor, 54 KillActor,
     55 ActorOutOfScope, 56 ActorReady, 57 ExitActor, 58 ActorRestarting,
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,

@@ -37,7 +37,7 @@ pub struct AddBorrow {
     pub borrower: WorkerId,
 }
 
-/// The sender has no reference any more; `count` is how often it had been handed one.
+/// The sender has no reference any more; `count` is how often it had been handed one by `giver`.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct RemoveBorrow {
@@ -45,6 +45,43 @@ pub struct RemoveBorrow {
     pub object: ObjectId,
     #[n(1)]
     pub count: u32,
+    /// Who registered the sender; `None`: the owner or the sender itself, or it was settled since ([`Settled`]).
+    #[n(2)]
+    pub giver: Option<WorkerId>,
+}
+
+/// Client to node: what the sender still holds of all that a process that is gone handed or lent it. Whether the owners
+/// were told is not known.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct HeldFrom {
+    #[n(0)]
+    pub gone: WorkerId,
+    #[n(1)]
+    pub held: Vec<Held>,
+}
+
+/// How often a process holds a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Held {
+    #[n(0)]
+    pub object: ObjectId,
+    #[n(1)]
+    pub borrower: WorkerId,
+    #[n(2)]
+    pub count: u32,
+}
+
+/// Node to clients: everybody has been heard on these processes that are gone. What they borrowed, lent and registered
+/// is over; `held` is what others have of them, of objects of the receiver.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Settled {
+    #[n(0)]
+    pub gone: Vec<WorkerId>,
+    #[n(1)]
+    pub held: Vec<Held>,
 }
 
 /// Asks the node for a block of shared memory.
@@ -96,14 +133,14 @@ pub struct GiveBlock {
 #[cbor(array)]
 pub struct TrimBlocks {}
 
-/// Node to clients: the owner of these blocks died; which of them do you still read?
+/// Node to clients: who owned these blocks is gone; which of them do you read?
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ReadersOf {
     #[n(0)]
     pub round: u64,
     #[n(1)]
-    pub owner: WorkerId,
+    pub offsets: Vec<u64>,
 }
 
 /// A client's answer: these blocks are its own until it frees them.
@@ -114,6 +151,9 @@ pub struct StillRead {
     pub round: u64,
     #[n(1)]
     pub offsets: Vec<u64>,
+    /// How often it was lent a value in a block that it had been asked about.
+    #[n(2)]
+    pub lent: Option<u64>,
 }
 
 /// Client to node: treat these blocks as lost. For tests of recovery.

@@ -1,7 +1,7 @@
 //! Exact actions of the ownership table, and that nothing is left over.
 
 use weft_wire::Blob;
-use weft_wire::message::{Location, Message};
+use weft_wire::message::{Held, Location, Message, Settled};
 
 use super::*;
 
@@ -54,17 +54,25 @@ fn a_dropped_pending_object_goes_when_its_outcome_comes() {
     assert!(table.is_empty());
 }
 
+fn remove(object: ObjectId, count: u32, giver: Option<WorkerId>) -> RemoveBorrow {
+    RemoveBorrow { object, count, giver }
+}
+
+fn settled(gone: WorkerId, held: &[Held]) -> Settled {
+    Settled { gone: vec![gone], held: held.to_vec() }
+}
+
 #[test]
 fn a_borrower_keeps_an_object_until_it_returns_all_it_was_handed() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_add_borrow(id, FRIEND, &mut out);
-    table.on_add_borrow(id, FRIEND, &mut out);
+    table.on_add_borrow(id, FRIEND, ME, &mut out);
+    table.on_add_borrow(id, FRIEND, ME, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_remove_borrow(id, FRIEND, 1, &mut out);
+    table.on_remove_borrow(FRIEND, &remove(id, 1, None), &mut out);
     assert_eq!(table.len(), 1);
-    table.on_remove_borrow(id, FRIEND, 1, &mut out);
+    table.on_remove_borrow(FRIEND, &remove(id, 1, None), &mut out);
     assert!(table.is_empty());
 }
 
@@ -74,34 +82,107 @@ fn a_return_may_overtake_its_registration() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_add_borrow(id, THIRD, &mut out);
+    table.on_add_borrow(id, THIRD, ME, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_remove_borrow(id, FRIEND, 1, &mut out);
+    table.on_remove_borrow(FRIEND, &remove(id, 1, Some(THIRD)), &mut out);
     assert_eq!(table.len(), 1, "THIRD still holds it");
-    table.on_add_borrow(id, FRIEND, &mut out);
-    table.on_remove_borrow(id, THIRD, 1, &mut out);
+    table.on_add_borrow(id, FRIEND, THIRD, &mut out);
+    table.on_remove_borrow(THIRD, &remove(id, 1, None), &mut out);
     assert!(table.is_empty());
 }
 
 #[test]
-fn a_dead_borrower_lets_go() {
+fn a_dead_borrower_lets_go_when_its_death_is_settled() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_add_borrow(id, FRIEND, &mut out);
+    table.on_add_borrow(id, FRIEND, ME, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
-    table.on_worker_gone(FRIEND, &mut out);
+    table.on_worker_gone(FRIEND);
+    assert_eq!(table.len(), 1, "it may have handed it on");
+    table.on_settled(&settled(FRIEND, &[]), &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn what_a_dead_process_handed_on_counts_although_its_word_is_lost() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_add_borrow(id, FRIEND, ME, &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    table.on_worker_gone(FRIEND);
+    // THIRD was handed it twice and says so; it returns both before that is heard.
+    table.on_remove_borrow(THIRD, &remove(id, 2, None), &mut out);
+    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 2 }]), &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_registration_whose_reference_never_arrived_counts_for_nothing() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_add_borrow(id, FRIEND, ME, &mut out);
+    table.on_add_borrow(id, THIRD, FRIEND, &mut out);
+    table.on_remove_borrow(FRIEND, &remove(id, 1, None), &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    table.on_worker_gone(FRIEND);
+    assert_eq!(table.record(id).expect("THIRD may have it").borrowers(), [THIRD]);
+    table.on_settled(&settled(FRIEND, &[]), &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_return_that_was_on_its_way_while_a_death_was_settled_is_not_counted() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_add_borrow(id, THIRD, FRIEND, &mut out);
+    table.on_worker_gone(FRIEND);
+    // THIRD had returned it, was handed it again by us, and had nothing of FRIEND's when it was asked.
+    table.on_add_borrow(id, THIRD, ME, &mut out);
+    table.on_settled(&settled(FRIEND, &[]), &mut out);
+    table.on_remove_borrow(THIRD, &remove(id, 1, Some(FRIEND)), &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert_eq!(table.len(), 1);
+    table.on_remove_borrow(THIRD, &remove(id, 1, None), &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_borrower_returns_what_each_giver_handed_to_it() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(FRIEND, 5);
+    let slot = table.received(id);
+    slot.acquire();
+    let (given, late) = (WorkerId(4), WorkerId(5));
+    for giver in [THIRD, given, given, late] {
+        table.handed_by(id, giver);
+    }
+    table.on_worker_gone(THIRD);
+    assert_eq!(table.held_from(THIRD, &[]), [Held { object: id, borrower: ME, count: 1 }]);
+    assert_eq!(table.held_from(THIRD, &[]), []);
+    table.on_worker_gone(late);
+    let held = [Held { object: id, borrower: ME, count: 1 }];
+    assert_eq!(table.held_from(late, &[id]), held, "what is lent and handed over counts once");
+    drop_handle(&mut table, id, &slot, &mut out);
+    let mut expected = Actions::new();
+    send(&mut expected, Peer::Worker(FRIEND), remove(id, 3, None));
+    send(&mut expected, Peer::Worker(FRIEND), remove(id, 2, Some(given)));
+    assert_eq!(out, expected);
     assert!(table.is_empty());
 }
 
 #[test]
 fn a_registration_of_a_dead_borrower_comes_too_late() {
-    // A third process had the borrower's reply before its end, and registers it here after we heard of that end.
+    // A third process had the borrower's reply before its end, and registers it here after that end was settled.
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
-    table.on_worker_gone(FRIEND, &mut out);
-    table.on_add_borrow(id, FRIEND, &mut out);
+    table.on_worker_gone(FRIEND);
+    table.on_settled(&settled(FRIEND, &[]), &mut out);
+    table.on_add_borrow(id, FRIEND, THIRD, &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
     assert!(table.is_empty());
 }
@@ -124,7 +205,7 @@ fn a_borrowed_object_is_fetched_once_and_returned_once() {
     drop_handle(&mut table, id, &slot, &mut out);
     let done = Action::Send {
         to: Peer::Worker(FRIEND),
-        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: id, count: 1 })),
+        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: id, count: 1, giver: None })),
     };
     assert_eq!(out, vec![done]);
     assert!(table.is_empty());
@@ -135,12 +216,13 @@ fn contained_references_live_as_long_as_the_value() {
     let (mut table, mut out) = (Ownership::new(ME), Actions::new());
     let (outer, slot) = owned(&mut table, 1);
     let inner = object(FRIEND, 9);
+    table.receive(&[inner], FRIEND);
     table.resolve(outer, inline(), &[inner], &mut out);
     assert!(out.is_empty());
     drop_handle(&mut table, outer, &slot, &mut out);
     let done = Action::Send {
         to: Peer::Worker(FRIEND),
-        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: inner, count: 1 })),
+        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: inner, count: 1, giver: None })),
     };
     assert_eq!(out, vec![done]);
     assert!(table.is_empty());
@@ -207,8 +289,9 @@ fn an_inherited_block_goes_back_to_the_node_and_is_not_reused() {
     let slot = table.received(id);
     slot.acquire();
     table.resolve(id, Outcome::Stored(Location { offset: 64, length: 10 }), &[], &mut out);
-    table.on_worker_gone(FRIEND, &mut out);
-    table.inherit(id);
+    table.on_worker_gone(FRIEND);
+    assert_eq!(table.inherit(vec![64, 128]), [64]);
+    assert!(table.is_orphan(128) && !table.is_orphan(192));
     drop_handle(&mut table, id, &slot, &mut out);
     let mut expected = Actions::new();
     send(&mut expected, Peer::Node, FreeBlocks { offsets: vec![64] });

@@ -413,7 +413,7 @@ fn lost_blocks_are_forgotten_on_request() {
     let mut owner = Owner::new();
     owner.lose(&[64]);
     let out = owner.say(Peer::Node, ForgetLost { round: 9, offsets: vec![64] });
-    assert!(sends(&out, Peer::Node, StillRead { round: 9, offsets: Vec::new() }));
+    assert!(sends(&out, Peer::Node, StillRead { round: 9, offsets: Vec::new(), lent: None }));
     let slot = owner.submit(1, &[], 3);
     owner.grant(1);
     owner.finish(1, 64);

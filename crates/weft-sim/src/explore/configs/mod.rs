@@ -13,13 +13,9 @@ use super::Config;
 pub fn small() -> Vec<Config> {
     vec![
         nested::chain(),
-        nested::parallel(),
         borrowing::arguments(0),
-        borrowing::arguments(1),
         borrowing::puts(0),
         borrowing::puts(1),
-        borrowing::futures(),
-        borrowing::handed(),
         actors::restart(),
         actors::state(0),
         actors::state(1),
@@ -38,10 +34,14 @@ pub fn small() -> Vec<Config> {
 pub fn all() -> Vec<Config> {
     let mut all = small();
     all.extend([
+        nested::parallel(),
         nested::deep(),
         nested::wide(),
         nested::broad(),
         nested::full(),
+        borrowing::arguments(1),
+        borrowing::futures(),
+        borrowing::handed(),
         borrowing::returns(),
         borrowing::chain(),
         borrowing::orphans(),

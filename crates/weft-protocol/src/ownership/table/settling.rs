@@ -1,0 +1,123 @@
+//! What the death of a process means for counts, and who takes over what it owned (`docs/adr/0015-settling-a-death.md`).
+
+use weft_wire::limits::WORKERS_MAX;
+use weft_wire::message::{Held, Location, Outcome, Settled};
+use weft_wire::{ObjectId, WorkerId};
+
+use super::{Actions, Borrowers, Origin, Ownership, Record};
+use crate::probes::{bug, mark};
+
+impl Ownership {
+    /// Whether a process is gone, as far as is known here.
+    #[must_use]
+    pub fn is_gone(&self, process: WorkerId) -> bool {
+        self.gone.contains(&process)
+    }
+
+    /// Notes that a process is gone. False if that is known.
+    pub(super) fn note_gone(&mut self, process: WorkerId) -> bool {
+        let is_news = self.gone.insert(process);
+        if self.gone.len() > WORKERS_MAX {
+            self.gone.shift_remove_index(0);
+        }
+        is_news
+    }
+
+    /// What this process holds of a dead one: references that it was handed by it, and those in `lent`, which a task of
+    /// the dead one uses here. They count as this process's own from now on.
+    pub fn held_from(&mut self, giver: WorkerId, lent: &[ObjectId]) -> Vec<Held> {
+        let mut held: Vec<Held> = Vec::new();
+        let me = self.me;
+        self.handed.retain(|object, givers| {
+            if let Some(at) = givers.iter().position(|(who, _)| *who == giver) {
+                let (_, count) = givers.swap_remove(at);
+                held.push(Held { object: *object, borrower: me, count });
+            }
+            !givers.is_empty()
+        });
+        for object in lent {
+            if !held.iter().any(|held| held.object == *object) {
+                held.push(Held { object: *object, borrower: me, count: 1 });
+            }
+        }
+        held.retain(|held| {
+            let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) =
+                self.records.get_mut(&held.object)
+            else {
+                return false;
+            };
+            *received += held.count;
+            !self.gone.contains(&held.object.owner())
+        });
+        if !held.is_empty() {
+            mark!("a process held references of a dead one");
+        }
+        held
+    }
+
+    /// Everybody has been heard on processes that are gone.
+    pub fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
+        for held in &settled.held {
+            let count = i32::try_from(held.count).unwrap_or(i32::MAX);
+            self.change_borrow(held.object, held.borrower, None, count, out);
+        }
+        for gone in &settled.gone {
+            // News for a process that came after the death, of which it may have been told by name.
+            self.note_gone(*gone);
+            self.unsettled.swap_remove(gone);
+            for object in self.borrowed_by.swap_remove(gone).unwrap_or_default() {
+                if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object)
+                    && !bug!(DeadBorrowerKept)
+                {
+                    borrowers.end(*gone);
+                }
+                self.settle(object, out);
+            }
+        }
+    }
+
+    /// Which of these blocks are read here, whose owners are gone: a view of the value is a handle. They are held by this
+    /// process from now on: given up when their records go.
+    pub fn inherit(&mut self, offsets: Vec<u64>) -> Vec<u64> {
+        self.orphans = offsets.into_iter().collect();
+        let mut read: Vec<u64> = self.orphans.intersection(&self.given_blocks).copied().collect();
+        self.borrowed_from.retain(|_, objects| {
+            objects.retain(|object| {
+                let Some(record) = self.records.get_mut(object) else { return false };
+                for location in record.slot.lost_outcomes().filter_map(place) {
+                    if self.orphans.contains(&location.offset) && self.given_blocks.insert(location.offset) {
+                        read.push(location.offset);
+                        self.stale.entry(*object).or_default().blocks.push(*location);
+                        record.is_shared = true;
+                    }
+                }
+                let Some(location) = record.slot.outcome().and_then(place) else { return true };
+                if !self.orphans.contains(&location.offset) {
+                    return true;
+                }
+                read.push(location.offset);
+                self.given_blocks.insert(location.offset);
+                record.origin = Origin::Owned(Borrowers::default());
+                record.is_shared = true;
+                self.handed.swap_remove(object);
+                false
+            });
+            !objects.is_empty()
+        });
+        read
+    }
+
+    /// Whether the node asked who reads a block, because its owner is gone.
+    #[inline]
+    #[must_use]
+    pub fn is_orphan(&self, offset: u64) -> bool {
+        !self.orphans.is_empty() && self.orphans.contains(&offset)
+    }
+}
+
+fn place(outcome: &Outcome) -> Option<&Location> {
+    match outcome {
+        Outcome::Stored(location) => Some(location),
+        Outcome::Inline(_) | Outcome::Failed(_) => None,
+    }
+}
