@@ -3,6 +3,8 @@
 #   PYTHON=python3.12   the interpreter .venv is made from
 #   ARGS=...            further arguments for test (pytest), demo, bench, explore
 #   SEEDS=100           how many seeds `make sim` runs
+#   START=0             the first of them
+#   SECONDS=            runs as many seeds as fit into this time instead
 #   STATES=60000000     how many states `make explore` visits per configuration
 #   FUZZ_SECONDS=30     how long `make fuzz` runs each target
 #   ROUNDS=3            how often `make chaos` repeats its tests
@@ -18,6 +20,8 @@ SHELL := bash
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 100
+START ?= 0
+SECONDS ?=
 STATES ?= 60000000
 FUZZ_SECONDS ?= 30
 ROUNDS ?= 3
@@ -57,7 +61,7 @@ help:
 	@echo "make bench   measure the microbenchmark beside its peers (ARGS=--quick takes 2 minutes)"
 	@echo "make lint    rustfmt, clippy, ruff, mypy, pyright, tidy, licences and advisories"
 	@echo "make docs    build the documentation into site/; a warning is an error"
-	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS))"
+	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS) START=$(START), or SECONDS=60)"
 	@echo "make explore search small worlds whole                  (STATES=$(STATES) each at most; ARGS='--config NAME')"
 	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
 	@echo "make chaos   repeat the tests that kill processes       (ROUNDS=$(ROUNDS))"
@@ -142,8 +146,9 @@ do-docs: $(STAMPS)/pins-docs
 	@$(PY) -m mkdocs build --strict --quiet --clean --site-dir site
 
 do-sim: do-rust-tools
-	@echo "==> simulator, $(SEEDS) seeds"
-	@$(CARGO) run --quiet --locked --release -p weft-sim --bin weft-sim -- --seeds "$(SEEDS)" --without lost-blocks $(ARGS)
+	@echo "==> simulator, $(if $(SECONDS),as many seeds as fit into $(SECONDS) s,$(SEEDS) seeds) from $(START) on"
+	@$(CARGO) run --quiet --locked --release -p weft-sim --bin weft-sim -- --start "$(START)" --without open \
+	  $(if $(SECONDS),--seconds "$(SECONDS)",--seeds "$(SEEDS)") $(ARGS)
 
 do-explore: do-rust-tools
 	@echo "==> explorer, at most $(STATES) states per configuration"

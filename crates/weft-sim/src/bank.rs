@@ -49,8 +49,7 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
 /// Looks for one defect: the seeds it took and what was violated.
 #[must_use]
 pub fn look_for(bug: Bug, jobs: usize) -> Totals {
-    let without = vec!["lost-blocks".to_owned()];
-    run_many(&Orders { bug: Some(bug), jobs, without, ..Orders::new(0, SEEDS_MAX) })
+    run_many(&Orders { bug: Some(bug), jobs, ..Orders::new(0, SEEDS_MAX).without_open() })
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod i02_legal_values;
 mod i04_nothing_is_left;
 mod i05_no_early_free;
 mod i07_one_instance;
+mod i08_once_in_state;
 mod i09_resources;
 mod w03_executions;
 

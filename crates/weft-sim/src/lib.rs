@@ -16,6 +16,7 @@ pub mod oracle;
 pub mod plan;
 pub mod program;
 pub mod random;
+pub mod rare;
 pub mod runner;
 pub mod trace;
 pub mod violation;

@@ -1,19 +1,24 @@
 //! The simulator's command: runs seeds, replays one, or looks for the defects of the bank.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weft_protocol::probes::Bug;
 use weft_sim::bank::{MODELS, look_for};
-use weft_sim::plan::Plan;
+use weft_sim::plan::{OPEN, Plan};
+use weft_sim::rare;
 use weft_sim::runner::{Orders, Totals, minimise, run, run_many, silence_panics};
 use weft_sim::trace::Trace;
 use weft_sim::violation::Violation;
 
 const HELP: &str = "\
-weft-sim [--seeds N] [--start S] [--jobs N] [--seconds T]   run seeds S, S+1, ...
+weft-sim [--seeds N] [--start S] [--jobs N] [--seconds T]   run seeds S, S+1, ... until one fails
+         [--keep-going]                                     ... or list all that fail
+         [--all-states]                                     ... and fail if a rare state was not reached
 weft-sim --seed S [--trace]                                 run one, and say what happens
          [--without a,b,...] [--ops N] [--bug NAME]         without kinds of faults or operations; a shorter program
+         [--without open]                                   without those that have open findings
 weft-sim --bugs                                             look for each defect of the bank";
 
 fn main() -> ExitCode {
@@ -31,6 +36,7 @@ struct Command {
     one: Option<u64>,
     echoes: bool,
     looks_for_bugs: bool,
+    wants_all_states: bool,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
@@ -40,6 +46,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
         one: None,
         echoes: false,
         looks_for_bugs: false,
+        wants_all_states: false,
     };
     let mut seeds = None;
     while let Some(word) = words.next() {
@@ -60,10 +67,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
                 let found = Bug::ALL.iter().find(|bug| format!("{bug:?}") == name);
                 command.orders.bug = Some(*found.ok_or_else(|| format!("no defect is called {name:?}"))?);
             }
+            "--all-states" => command.wants_all_states = true,
+            "--keep-going" => command.orders.keeps_going = true,
             "--trace" => command.echoes = true,
             "--without" => {
                 let list = words.next().unwrap_or_default();
-                for word in list.split(',').filter(|word| !word.is_empty()) {
+                let words = list.split(',').filter(|word| !word.is_empty());
+                let words = words.flat_map(|word| if word == "open" { OPEN.to_vec() } else { vec![word] });
+                for word in words {
                     if !Plan::new(0).leave_out(word) {
                         return Err(format!("nothing is called {word:?}"));
                     }
@@ -91,7 +102,15 @@ fn go(command: &Command) -> ExitCode {
     let began = Instant::now();
     let totals = run_many(&command.orders);
     print_totals(&totals, began.elapsed());
+    let missing = print_states(&totals, &command.orders.without);
+    if command.orders.keeps_going {
+        print_failures(&totals);
+    }
     match &totals.failed {
+        None if missing > 0 && command.wants_all_states => {
+            println!("{missing} rare states were not reached: see crates/weft-sim/src/rare.rs");
+            ExitCode::FAILURE
+        }
         None => ExitCode::SUCCESS,
         Some((plan, violation)) => {
             explain(command, plan, violation);
@@ -146,14 +165,52 @@ fn print_totals(totals: &Totals, took: Duration) {
         took.as_secs_f64(),
         totals.events as f64 / busy
     );
+}
+
+/// Prints the rare states, and says how many were not reached.
+fn print_states(totals: &Totals, without: &[String]) -> usize {
     println!("rare states (seeds that reached each, the first of them):");
-    for (name, count) in &totals.marks {
+    let expected: Vec<&str> = rare::reachable(without).collect();
+    for theme in rare::THEMES {
+        println!("  {}", theme.name);
+        for name in theme.states {
+            match totals.marks.get(name) {
+                Some(count) => println!("  {count:>7}  {:>7}  {name}", totals.first_seeds[name]),
+                None if expected.contains(name) => println!("  NOT REACHED       {name}"),
+                None => println!("  left out          {name}"),
+            }
+        }
+    }
+    let findings = totals.marks.iter().filter(|(name, _)| name.starts_with("OPEN"));
+    for (name, count) in findings {
         println!("  {count:>7}  {:>7}  {name}", totals.first_seeds[name]);
+    }
+    let missing = expected.iter().filter(|name| !totals.marks.contains_key(*name)).count();
+    println!("{} of {} rare states were reached", expected.len() - missing, expected.len());
+    missing
+}
+
+fn print_failures(totals: &Totals) {
+    let mut kinds: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (seed, invariant) in &totals.failures {
+        kinds.entry(invariant).or_default().push(*seed);
+    }
+    println!("{} seeds failed", totals.failures.len());
+    for (invariant, seeds) in kinds {
+        println!("  {invariant}: {seeds:?}");
     }
 }
 
 fn explain(command: &Command, plan: &Plan, violation: &Violation) {
     println!("\nseed {} VIOLATES {violation}", plan.seed);
+    if violation.invariant == Violation::STUCK {
+        let without = command.orders.without.join(",");
+        println!(
+            "to see it: cargo run -p weft-sim --release --bin weft-sim -- --seed {} --trace --without {without}",
+            plan.seed
+        );
+        return;
+    }
     let (smallest, left_out) = minimise(plan, violation, command.orders.bug);
     let ran = run(&smallest, command.orders.bug, Trace::in_words(false));
     println!("\nthe smallest run that was found ({:?}) ends:", smallest.words());
@@ -166,7 +223,7 @@ fn explain(command: &Command, plan: &Plan, violation: &Violation) {
     let mut without = command.orders.without.clone();
     without.extend(left_out);
     println!(
-        "\nto see it: cargo run -p weft-sim --release -- --seed {} --trace --ops {} --without {}",
+        "\nto see it: cargo run -p weft-sim --release --bin weft-sim -- --seed {} --trace --ops {} --without {}",
         smallest.seed,
         smallest.operations,
         without.join(",")

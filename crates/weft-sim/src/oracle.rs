@@ -13,6 +13,10 @@ use crate::program::Method;
 use crate::random::mix_two;
 use crate::world::Item;
 
+mod states;
+
+pub use states::{Answered, Answers, State};
+
 /// When a task raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Raises {
@@ -72,6 +76,16 @@ pub struct Fact {
     pub is_cancelled: bool,
     /// Its owner did, when it was nowhere: it must not begin any more.
     pub must_not_begin: bool,
+    /// A call of an actor with checkpoints: whether it changes the state.
+    pub kept: Option<bool>,
+    /// Answers when it was made, see [`Answers::now`].
+    pub asked_at: u64,
+    /// Its caller has read its reply: it is in every later state.
+    pub is_answered: bool,
+    /// What its values were made of then.
+    pub answered_base: Option<u64>,
+    /// It failed and is in no state.
+    pub is_given_up: bool,
 }
 
 impl Fact {
@@ -95,6 +109,11 @@ impl Fact {
             has_raised: false,
             is_cancelled: false,
             must_not_begin: false,
+            kept: None,
+            asked_at: 0,
+            is_answered: false,
+            answered_base: None,
+            is_given_up: false,
         }
     }
 }
@@ -124,6 +143,10 @@ pub struct ActorFact {
     pub incarnations: u32,
     /// Its name, if it has one.
     pub name: Option<String>,
+    /// Calls between two checkpoints.
+    pub checkpoint_every: Option<u32>,
+    /// A call that is kept brought references: they may lead back to the actor, and nobody resolves that.
+    pub may_hold_itself: bool,
 }
 
 /// See the module.
@@ -135,6 +158,10 @@ pub struct Oracle {
     pub actors: FxHashMap<ActorId, ActorFact>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
+    /// States that checkpoints saved, by what the saved value is.
+    pub states: FxHashMap<u64, (ActorId, State)>,
+    /// Calls of actors with checkpoints whose callers have the answer.
+    pub answers: Answers,
     /// Readers left streams before their ends: their tasks may be cancelled.
     pub left_streams: FxHashSet<TaskId>,
 }
@@ -162,6 +189,7 @@ impl Oracle {
     pub fn on_pushed(&mut self, task: TaskId) {
         if let Some(fact) = self.facts.get_mut(&task)
             && fact.must_not_begin
+            && !fact.is_answered
             && self.losses == 0
         {
             crate::violation::fail("W2", format!("{task:?} was cancelled, and is pushed"));
@@ -171,6 +199,7 @@ impl Oracle {
     /// These were lost with the process that sent or should have read them.
     pub fn on_lost<'a>(items: impl IntoIterator<Item = &'a Item>) {
         for item in items {
+            crate::rare::note_lost(item);
             let Item::Message(message) = item else { continue };
             match &**message {
                 Message::AddBorrow(_) => hit("a borrower's registration died with its sender"),

@@ -6,7 +6,8 @@
 //!
 //! No program waits for itself: a task waits for what it submitted and for what it was given, which existed before it;
 //! calls of an actor wait for tasks without arguments only; references that come out of an actor's state, which may be of
-//! any age, stay with the driver.
+//! any age, stay with the driver; a task that finds an actor by its name waits for its calls only if the constructor needs
+//! nothing.
 
 use std::sync::Arc;
 
@@ -16,8 +17,11 @@ use weft_protocol::ownership::Slot;
 use weft_wire::message::Outcome;
 use weft_wire::{ActorId, ObjectId, TaskId, WorkerId};
 
+use crate::oracle::State;
+
 mod actors;
 mod begin;
+mod checkpoints;
 mod end;
 mod operations;
 mod streams;
@@ -29,6 +33,8 @@ mod values;
 pub enum Method {
     /// Counts.
     Count,
+    /// Looks at an actor with checkpoints, and changes nothing.
+    Read,
     /// Keeps the references that it is given.
     Keep,
     /// Returns one that it keeps.
@@ -50,7 +56,7 @@ pub struct Reference {
     pub slot: Arc<Slot>,
     /// It is the handle of an actor.
     pub is_actor: bool,
-    /// Its frame may wait for it.
+    /// Its frame may wait for it; for calls of it, if it is the handle of an actor.
     pub may_wait: bool,
     /// It may be handed on.
     pub may_pass: bool,
@@ -69,6 +75,14 @@ pub struct Instance {
     pub incarnation: u32,
     /// References in its state.
     pub kept: Vec<Reference>,
+    /// It has checkpoints.
+    pub has_checkpoints: bool,
+    /// One is to be taken before the next call.
+    pub is_due: bool,
+    /// The calls that its state has seen, if it has checkpoints.
+    pub state: State,
+    /// How many answered calls of each caller are known to be in it.
+    pub checked: FxHashMap<WorkerId, usize>,
     /// Calls at a time: in each concurrency group, or in all.
     pub groups: Vec<u32>,
     /// Calls at a time over all.
@@ -167,6 +181,14 @@ impl Frame {
             return None;
         }
         self.method.and(self.incoming.as_ref()).map(|incoming| incoming.push.spec.group)
+    }
+
+    /// The blocks with its arguments.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.values.iter().filter_map(|(_, outcome)| match outcome {
+            Outcome::Stored(location) => Some(location.offset),
+            Outcome::Inline(_) | Outcome::Failed(_) => None,
+        })
     }
 
     /// Whether it waits for something that may never come.

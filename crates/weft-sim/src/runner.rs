@@ -1,21 +1,25 @@
 //! Runs seeds: one, many on several threads, some of them twice; and makes a failing run smaller.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use weft_protocol::probes::{Bug, switch, take_tally};
 
-use crate::plan::Plan;
+use crate::plan::{OPEN, Plan};
 use crate::trace::Trace;
 use crate::violation::Violation;
 use crate::world::World;
 
 /// One seed in so many runs twice.
 const TWICE_ONE_IN: u64 = 100;
+
+/// A seed that takes longer makes no progress: others take a twentieth of a second. Inside the world, steps and events are
+/// bounded as well; this is for a core that never comes back from one of them.
+const STUCK_SECONDS: u64 = 90;
 
 /// What a run came to.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +71,17 @@ pub struct Totals {
     pub first_seeds: BTreeMap<&'static str, u64>,
     /// The first violation: of which plan.
     pub failed: Option<(Plan, Violation)>,
+    /// Every seed that failed, and what it violated.
+    pub failures: BTreeMap<u64, String>,
+}
+
+impl Totals {
+    fn add_failure(&mut self, plan: Plan, violation: Violation) {
+        self.failures.insert(plan.seed, violation.invariant.clone());
+        if self.failed.as_ref().is_none_or(|(failed, _)| plan.seed < failed.seed) {
+            self.failed = Some((plan, violation));
+        }
+    }
 }
 
 /// Which seeds to run, and how.
@@ -86,6 +101,8 @@ pub struct Orders {
     pub operations: Option<u32>,
     /// A defect that is switched on.
     pub bug: Option<Bug>,
+    /// Goes on after a violation.
+    pub keeps_going: bool,
 }
 
 impl Orders {
@@ -93,7 +110,13 @@ impl Orders {
     #[must_use]
     pub fn new(start: u64, seeds: u64) -> Self {
         let without = Vec::new();
-        Self { start, seeds, limit: None, jobs: 1, without, operations: None, bug: None }
+        Self { start, seeds, limit: None, jobs: 1, without, operations: None, bug: None, keeps_going: false }
+    }
+
+    /// Without what has open findings.
+    #[must_use]
+    pub fn without_open(self) -> Self {
+        Self { without: OPEN.iter().map(|word| (*word).to_owned()).collect(), ..self }
     }
 
     /// The plan of one of the seeds.
@@ -110,30 +133,84 @@ impl Orders {
     }
 }
 
-/// Runs seeds until all have run, one fails, or the time is over.
+/// What the threads of a run share.
+struct Shared {
+    orders: Orders,
+    next: AtomicU64,
+    stop: AtomicBool,
+    began: Instant,
+    totals: Mutex<Totals>,
+    /// What each thread runs, and since when.
+    running: Vec<Mutex<Option<(u64, Instant)>>>,
+}
+
+/// Runs seeds until all have run, one fails, or the time is over. A seed that makes no progress is a violation of I1; its
+/// thread is left behind.
 #[must_use]
 pub fn run_many(orders: &Orders) -> Totals {
-    let next = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
-    let totals = Mutex::new(Totals::default());
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..orders.jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let is_late = orders.limit.is_some_and(|limit| began.elapsed() >= limit);
-                    if at >= orders.seeds || is_late || stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    if run_one(orders, orders.start + at, &totals) {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
+    let jobs = orders.jobs.max(1);
+    let shared = Arc::new(Shared {
+        orders: orders.clone(),
+        next: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        began: Instant::now(),
+        totals: Mutex::default(),
+        running: (0..jobs).map(|_| Mutex::default()).collect(),
     });
-    totals.into_inner().expect("no thread dies with it")
+    let (done, all_done) = mpsc::channel::<()>();
+    for job in 0..jobs {
+        let (shared, done) = (shared.clone(), done.clone());
+        std::thread::spawn(move || {
+            shared.run_seeds(job);
+            drop(done);
+        });
+    }
+    drop(done);
+    while all_done.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+        if let Some(seed) = shared.stuck_seed() {
+            let text = format!("the run makes no progress for {STUCK_SECONDS} s");
+            let violation = Violation { invariant: Violation::STUCK.to_owned(), text };
+            shared.stop.store(true, Ordering::Relaxed);
+            shared.totals().add_failure(orders.plan(seed), violation);
+            break;
+        }
+    }
+    std::mem::take(&mut shared.totals())
+}
+
+impl Shared {
+    fn totals(&self) -> std::sync::MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run_seeds(&self, job: usize) {
+        let orders = &self.orders;
+        loop {
+            let at = self.next.fetch_add(1, Ordering::Relaxed);
+            let is_late = orders.limit.is_some_and(|limit| self.began.elapsed() >= limit);
+            if at >= orders.seeds || is_late || self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let seed = orders.start + at;
+            self.note_running(job, Some((seed, Instant::now())));
+            let has_failed = run_one(orders, seed, &self.totals);
+            self.note_running(job, None);
+            if has_failed && !orders.keeps_going {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn note_running(&self, job: usize, what: Option<(u64, Instant)>) {
+        *self.running[job].lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    fn stuck_seed(&self) -> Option<u64> {
+        self.running.iter().find_map(|running| {
+            let running = *running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.filter(|(_, since)| since.elapsed().as_secs() >= STUCK_SECONDS).map(|(seed, _)| seed)
+        })
+    }
 }
 
 /// Runs one seed and adds it to the totals. True if it failed.
@@ -152,7 +229,7 @@ fn run_one(orders: &Orders, seed: u64, totals: &Mutex<Totals>) -> bool {
         }
         ran.events += second.events;
     }
-    let mut totals = totals.lock().expect("no thread dies with it");
+    let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
     totals.seeds += 1;
     totals.repeated += u64::from(again);
     totals.events += ran.events;
@@ -164,9 +241,7 @@ fn run_one(orders: &Orders, seed: u64, totals: &Mutex<Totals>) -> bool {
         *first = seed.min(*first);
     }
     let Some(violation) = ran.violation else { return false };
-    if totals.failed.as_ref().is_none_or(|(failed, _)| seed < failed.seed) {
-        totals.failed = Some((plan, violation));
-    }
+    totals.add_failure(plan, violation);
     true
 }
 

@@ -18,6 +18,9 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
+    /// I1, found by the clock: such a run cannot be repeated to make it smaller.
+    pub const STUCK: &str = "I1 (stuck)";
+
     /// From what a thread panicked with: ours, or an assertion of a core.
     #[must_use]
     pub fn from_panic(payload: &(dyn std::any::Any + Send)) -> Self {

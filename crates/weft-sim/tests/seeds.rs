@@ -6,13 +6,11 @@ use weft_sim::runner::{Orders, run_many, silence_panics};
 fn every_invariant_holds() {
     let seeds = std::env::var("WEFT_SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
     silence_panics();
-    // Losses of memory have findings that are open: docs/verification.md.
-    let without = vec!["lost-blocks".to_owned()];
-    let totals = run_many(&Orders { jobs: 2, without, ..Orders::new(0, seeds) });
+    let totals = run_many(&Orders { jobs: 2, ..Orders::new(0, seeds).without_open() });
     if let Some((plan, violation)) = totals.failed {
         let seed = plan.seed;
         panic!(
-            "{violation}\nreplay: cargo run -p weft-sim --release -- --seed {seed} --without lost-blocks --trace"
+            "{violation}\nreplay: cargo run -p weft-sim --release --bin weft-sim -- --seed {seed} --without open --trace"
         );
     }
     assert!(totals.kills > 0 && totals.repeated > 0);

@@ -1,7 +1,7 @@
 //! The node's half of actors: placing them, telling callers where they are, ending them (Ray, section 4.2.1: the
 //! actor table).
 
-use crate::probes::bug;
+use crate::probes::{bug, mark};
 use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, ExitActor, Failure, Infeasible,
@@ -162,6 +162,9 @@ impl NodeCore {
             return out.push(NodeAction::KillWorker(worker));
         }
         let failure = actor_died(format!("{} was ended by weft.kill()", actor.title()));
+        if actor.takeovers > 0 && matches!(actor.phase, ActorPhase::Waiting(_)) {
+            mark!("an actor was ended while it was starting again");
+        }
         match &actor.phase {
             ActorPhase::Reserved | ActorPhase::Waiting(_) => self.bury(id, failure, out),
             ActorPhase::Placed { worker, .. } => {

@@ -57,6 +57,12 @@ impl Borrowers {
         self.borrows.is_empty()
     }
 
+    /// Whether another process registered a borrower.
+    #[must_use]
+    pub fn is_handed_on(&self) -> bool {
+        self.borrows.iter().any(|borrow| borrow.giver.is_some())
+    }
+
     /// The borrowers, each once.
     #[must_use]
     pub fn list(&self) -> Vec<WorkerId> {

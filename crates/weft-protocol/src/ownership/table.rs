@@ -697,6 +697,12 @@ impl Record {
         }
     }
 
+    /// Whether a borrower of an owned object was registered by another process.
+    #[must_use]
+    pub fn is_handed_on(&self) -> bool {
+        matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_handed_on())
+    }
+
     /// Borrowers of an owned object.
     #[must_use]
     pub fn borrowers(&self) -> Vec<WorkerId> {

@@ -17,6 +17,7 @@ use weft_wire::{ObjectId, TaskId};
 use super::{Actions, Pending, State, WorkerCore, hex, uses};
 use crate::execution::Met;
 use crate::ownership::{Finished, Made};
+use crate::probes::mark;
 
 impl WorkerCore {
     /// Memory for lineage (bytes).
@@ -166,7 +167,11 @@ impl WorkerCore {
             self.unblocked.push_back(number);
             return true;
         }
-        self.await_arguments(&spec, out)
+        let waits = self.await_arguments(&spec, out);
+        if waits {
+            mark!("a task came back and waited for an argument that was lost meanwhile");
+        }
+        waits
     }
 
     /// Has the value of an object of ours computed again, if it has none and nobody computes it.
@@ -183,6 +188,7 @@ impl WorkerCore {
             match finished {
                 Some(finished) => self.repeat(&finished, &mut todo, out),
                 None => {
+                    mark!("a lost value could not be computed again");
                     self.ownership.expect_again(object);
                     let failure = self.ownership.lost_failure(object);
                     self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
@@ -193,6 +199,7 @@ impl WorkerCore {
 
     /// Executes a task again whose results, or some of them, are lost.
     fn repeat(&mut self, finished: &Finished, todo: &mut Vec<ObjectId>, out: &mut Actions) {
+        mark!("a lost value was computed again");
         let mut spec = finished.spec.clone();
         if matches!(spec.kind, TaskKind::Method(_)) {
             // Its turn has passed: calls that wait for it must not hold it up, here or at the actor.

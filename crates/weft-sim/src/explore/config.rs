@@ -4,6 +4,7 @@ use weft_wire::message::FailureCode;
 
 use super::facts::code_bit;
 use super::machines::Setup;
+use super::program::{Body, Program};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -40,7 +41,34 @@ pub enum Finding {
     Violation(&'static str),
 }
 
+/// How long a task seems to run if nothing else is said (nanoseconds): long enough that none is pushed ahead.
+const TASK_NANOS: u64 = 5_000_000;
+
 impl Config {
+    /// A world with these programs, in which no fault happens: what most configurations begin with.
+    #[must_use]
+    pub fn new(
+        name: &'static str,
+        about: &'static str,
+        bodies: Vec<Body>,
+        cpus: u32,
+        processes: usize,
+    ) -> Self {
+        let program = Program { bodies, task_nanos: TASK_NANOS, asks_again: false };
+        Self {
+            name,
+            about,
+            setup: Setup { program, cpus, pool_size: 8 },
+            processes,
+            kills: 0,
+            victims: (2..9).collect(),
+            losses: 0,
+            expected: vec![],
+            tolerated: vec![],
+            finding: Finding::None,
+        }
+    }
+
     /// Whether a fault may end this process.
     #[must_use]
     pub fn may_be_killed(&self, index: u8) -> bool {

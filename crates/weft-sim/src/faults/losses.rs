@@ -2,6 +2,7 @@
 
 use weft_protocol::probes::hit;
 
+use crate::program::Frame;
 use crate::world::World;
 
 impl World {
@@ -14,6 +15,10 @@ impl World {
         if self.random.chance(1, 4) {
             hit("several values were lost at once");
             lost.extend(used.iter().take(3));
+        }
+        let running = self.processes.iter().flat_map(|process| &process.frames);
+        if running.flat_map(Frame::blocks).any(|block| lost.contains(&block)) {
+            hit("a value was lost while a task had it as an argument");
         }
         self.trace.say(|| format!("*** blocks {lost:?} are lost"));
         self.oracle.losses += 1;

@@ -50,6 +50,12 @@ impl World {
         if failure.code == FailureCode::System || failure.message.is_empty() {
             fail("I16", format!("{number} reads a failure of {object:?} without a name: {failure:?}"));
         }
+        if failure.code == FailureCode::ActorUnavailable
+            && let Some(fact) = self.oracle.facts.get_mut(&object.task).filter(|fact| fact.kept == Some(true))
+        {
+            hit("a call that may have ended its actor's process was given up");
+            fact.is_given_up = true;
+        }
         // A failure may be that of an argument, or of an argument's argument.
         let mut open = vec![object];
         for at in 0..TRACED_MAX {
@@ -79,7 +85,7 @@ impl World {
         fail("I2", text);
     }
 
-    fn is_gone(&self, worker: WorkerId) -> bool {
+    pub(crate) fn is_gone(&self, worker: WorkerId) -> bool {
         !self.process(Self::number(worker)).is_running()
     }
 

@@ -10,7 +10,7 @@ use weft_wire::message::{Failure, FailureCode, FindName, Message, ReserveName, S
 use weft_wire::{ActorId, Blob, ResourceSet, TaskId};
 
 use super::{Frame, Instance, Method, Wait};
-use crate::oracle::{ActorFact, Kind, Raises};
+use crate::oracle::{ActorFact, Kind, Raises, State};
 use crate::plan::Feature;
 use crate::random::mix_two;
 use crate::violation::fail;
@@ -54,9 +54,16 @@ impl World {
             raises,
             incarnations: 0,
             name: is_named.then(|| format!("actor-{}", actor.number)),
+            checkpoint_every: None,
+            may_hold_itself: false,
         };
+        let facts = self.with_checkpoints(facts);
         let mut spec = self.spec(actor, TaskKind::Creation, &fact, references);
-        spec.concurrency = if has_groups {
+        spec.checkpoint_every = facts.checkpoint_every;
+        let restarts = facts.restarts;
+        spec.concurrency = if facts.checkpoint_every.is_some() {
+            1
+        } else if has_groups {
             spec.groups = Some(PLACES[1..].into());
             PLACES.iter().sum()
         } else if self.plan.has(Feature::Groups) && self.random.chance(1, 3) {
@@ -84,14 +91,39 @@ impl World {
         self.with_core(number, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     }
 
+    /// Some actors have checkpoints: their calls are made one by one, and they restart.
+    fn with_checkpoints(&mut self, facts: ActorFact) -> ActorFact {
+        if !self.plan.has(Feature::Checkpoints) || self.random.chance(1, 3) {
+            return facts;
+        }
+        let every = [1, 2, 3, 5, 12][self.random.below(5)];
+        ActorFact {
+            restarts: [1, 4, -1, -1][self.random.below(4)],
+            is_unordered: false,
+            has_groups: false,
+            checkpoint_every: Some(every),
+            ..facts
+        }
+    }
+
     pub(super) fn call_an_actor(&mut self, number: u32, frame: &mut Frame) {
-        let actors: Vec<ActorId> =
-            frame.locals.iter().filter(|local| local.is_actor).map(|local| local.id.task).collect();
+        let actors: Vec<(ActorId, bool)> = frame
+            .locals
+            .iter()
+            .filter(|local| local.is_actor)
+            .map(|local| (local.id.task, local.may_wait))
+            .collect();
         if actors.is_empty() {
             return;
         }
-        let actor = actors[self.random.below(actors.len())];
-        let method = self.pick_method(frame);
+        let (actor, is_older) = actors[self.random.below(actors.len())];
+        // A call never waits for another one: that one may be queued behind it.
+        let may_wait = frame.method.is_none() && is_older;
+        let has_checkpoints = self.oracle.actors[&actor].checkpoint_every.is_some();
+        let method = match self.pick_method(frame) {
+            Method::Count if has_checkpoints && self.random.chance(1, 3) => Method::Read,
+            method => method,
+        };
         let is_driver = frame.task.is_none();
         let (dependencies, references) = self.pick_arguments(number, frame, !is_driver);
         let task = self.process_mut(number).next_task();
@@ -102,13 +134,23 @@ impl World {
         if method == Method::Exit {
             fact.raises = Raises::Never;
         }
+        if has_checkpoints {
+            fact.kept = Some(method != Method::Read);
+            fact.asked_at = self.oracle.answers.now();
+        }
         let mut spec = self.spec(task, TaskKind::Method(actor), &fact, references);
+        spec.kept = fact.kept;
+        if fact.kept == Some(true) {
+            spec.retry_exceptions = false;
+            let facts = self.oracle.actors.get_mut(&actor).expect("it was created");
+            facts.may_hold_itself |= !spec.references.is_empty() || !spec.dependencies.is_empty();
+        }
         spec.unordered = is_unordered.then_some(true);
         spec.group =
             if has_groups { u32::try_from(self.random.below(3)).expect("few").checked_sub(1) } else { None };
-        // Whoever reads items waits for them, and a call never waits for another one.
-        let is_method = frame.method.is_some();
-        let can_stream = method == Method::Count && !is_method && self.plan.has(Feature::Streams);
+        // Whoever reads items waits for them.
+        let can_stream =
+            method == Method::Count && may_wait && !has_checkpoints && self.plan.has(Feature::Streams);
         if can_stream && self.random.chance(1, 8) {
             spec.stream = Some(Streaming::default());
             fact.items = Some(u32::try_from(self.random.below(5)).expect("few"));
@@ -117,9 +159,9 @@ impl World {
         let before = frame.locals.len();
         self.submit(number, frame, spec);
         for local in &mut frame.locals[before..] {
-            // A call never waits for another one: that one may be queued behind it.
-            local.may_wait = !is_method;
-            local.may_pass = method != Method::Hand;
+            local.may_wait = may_wait;
+            // What a task must not wait for, nothing that it waits for may wait for.
+            local.may_pass = method != Method::Hand && (is_older || frame.method.is_some());
         }
     }
 
@@ -150,18 +192,27 @@ impl World {
         if facts.incarnations > 1 {
             hit("an actor was constructed again");
         }
+        if facts.incarnations > 2 {
+            hit("an actor was constructed a third time");
+        }
         let instance = Instance {
             actor: spec.task,
             is_constructed: false,
             count: 0,
             incarnation: facts.incarnations,
             kept: Vec::new(),
+            has_checkpoints: facts.checkpoint_every.is_some(),
+            is_due: false,
+            state: State::default(),
+            checked: rustc_hash::FxHashMap::default(),
             groups: if facts.has_groups { PLACES.to_vec() } else { Vec::new() },
             concurrency: spec.concurrency,
             is_unordered: facts.is_unordered,
             latest: rustc_hash::FxHashMap::default(),
         };
+        let actor = instance.actor;
         self.process_mut(number).instance = Some(instance);
+        self.restore(number, actor);
     }
 
     pub(super) fn end_constructor(&mut self, number: u32, frame: &mut Frame, actor: TaskId) -> bool {
@@ -189,7 +240,15 @@ impl World {
         self.check_call(number, incoming);
         let Some(instance) = &mut self.process_mut(number).instance else { return };
         instance.count += 1;
-        frame.base = mix_two(frame.base, (u64::from(instance.incarnation) << 32) | instance.count);
+        if instance.has_checkpoints {
+            let (actor, call) = (instance.actor, incoming.push.spec.task);
+            self.check_state(number, actor, call);
+            let Some(instance) = &self.process(number).instance else { return };
+            frame.base = mix_two(frame.base, instance.state.count_of(call.owner) as u64);
+        } else {
+            frame.base = mix_two(frame.base, (u64::from(instance.incarnation) << 32) | instance.count);
+        }
+        let Some(instance) = &mut self.process_mut(number).instance else { return };
         match frame.method {
             Some(Method::Keep) => {
                 for mut reference in std::mem::take(&mut frame.locals) {
@@ -214,7 +273,7 @@ impl World {
                 gone.into_iter().for_each(|reference| self.process_mut(number).release(reference));
             }
             Some(Method::Spawn) => self.spawn(number, frame),
-            Some(Method::Count | Method::Exit) | None => {}
+            Some(Method::Count | Method::Read | Method::Exit) | None => {}
         }
     }
 
@@ -260,6 +319,9 @@ impl World {
         }
         let actor = actors[self.random.below(actors.len())];
         let may_restart = self.random.chance(1, 2);
+        if frame.task.is_some_and(|task| task != actor && actor.owner != self.process(number).id) {
+            hit("a task ended an actor that it was given");
+        }
         self.kill_actor(number, actor, may_restart);
     }
 
@@ -315,6 +377,9 @@ impl World {
         let mut reference = self.hold(id, slot);
         // The finder did not have the handle from anyone who keeps it: it is not handed on.
         reference.may_pass = false;
+        // The actor may be younger than the task that finds it, and its constructor may wait for that task.
+        let is_needy = self.oracle.facts.get(&actor).is_none_or(|fact| !fact.dependencies.is_empty());
+        reference.may_wait = frame.task.is_none() || !is_needy;
         frame.locals.push(reference);
     }
 }

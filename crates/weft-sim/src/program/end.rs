@@ -78,6 +78,7 @@ impl World {
         if process.is_running() {
             returned.into_iter().for_each(|reference| process.release(reference));
         }
+        self.look_for_checkpoint(number);
     }
 
     /// A worker that ends after its task: queued tasks go back.

@@ -20,6 +20,7 @@ impl World {
         }
         let at = self.random.below(frame.readers.len());
         if self.random.chance(1, 15) {
+            hit("a reader left a stream before its end");
             let reader = frame.readers.swap_remove(at);
             return self.leave_stream(number, &reader);
         }

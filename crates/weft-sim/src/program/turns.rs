@@ -20,6 +20,7 @@ impl World {
             || !process.dropped.is_empty()
             || process.has_read
             || can_take(process)
+            || is_due(process)
             || process.frames.iter().any(|frame| self.can_run(process, frame))
     }
 
@@ -46,6 +47,11 @@ impl World {
         if !process.dirty.is_empty() && self.random.chance(1, 3) {
             return self.flush(number);
         }
+        if is_due(self.process(number)) && self.random.chance(1, 2) {
+            // Replies leave before the checkpoint that covers their calls; in between, the process may die.
+            let is_clean = self.process(number).dirty.is_empty();
+            return if is_clean { self.take_checkpoint(number) } else { self.flush(number) };
+        }
         let process = self.process(number);
         if process.has_read && self.random.chance(1, 2) {
             return self.look_at_timer(number);
@@ -56,6 +62,9 @@ impl World {
             return self.begin_frame(number);
         }
         if ready == 0 {
+            if is_due(self.process(number)) {
+                return;
+            }
             self.flush(number);
             return self.look_at_timer(number);
         }
@@ -76,6 +85,9 @@ impl World {
         }
         if !self.process(number).is_running() {
             return;
+        }
+        if frame.task.is_some_and(|task| self.is_gone(task.owner)) {
+            hit("a task of a dead caller went on");
         }
         let goes_on = self.advance_frame(number, &mut frame);
         if goes_on && self.process(number).is_running() {
@@ -169,7 +181,13 @@ impl World {
     }
 }
 
+/// A checkpoint is to be taken, and no call is running.
+fn is_due(process: &Process) -> bool {
+    process.frames.is_empty() && process.instance.as_ref().is_some_and(|instance| instance.is_due)
+}
+
 fn can_take(process: &Process) -> bool {
     let has_room = process.frames.len() < process.places();
-    has_room && process.id != process.driver() && process.core.execution().can_take()
+    let is_due = process.instance.as_ref().is_some_and(|instance| instance.is_due);
+    has_room && !is_due && process.id != process.driver() && process.core.execution().can_take()
 }

@@ -5,8 +5,8 @@
 
 use weft_wire::message::FailureCode;
 
-use crate::explore::program::{Body, Program, Step, body, submit};
-use crate::explore::{Config, Finding, Setup};
+use crate::explore::Config;
+use crate::explore::program::{Body, Step, body, submit};
 
 /// One caller and one restart, small enough for every change.
 pub fn restart() -> Config {
@@ -156,26 +156,12 @@ fn config(
     kills: u8,
     processes: usize,
 ) -> Config {
-    Config {
-        name,
-        about,
-        setup: Setup {
-            program: Program { bodies, task_nanos: 5_000_000, asks_again: false },
-            cpus,
-            pool_size: 8,
-        },
-        processes,
-        kills,
-        victims: (2..9).collect(),
-        losses: 0,
-        expected: vec![],
-        tolerated: vec![
-            FailureCode::ActorDied,
-            FailureCode::ActorUnavailable,
-            FailureCode::OwnerDied,
-            FailureCode::WorkerCrashed,
-            FailureCode::Cancelled,
-        ],
-        finding: Finding::None,
-    }
+    let tolerated = vec![
+        FailureCode::ActorDied,
+        FailureCode::ActorUnavailable,
+        FailureCode::OwnerDied,
+        FailureCode::WorkerCrashed,
+        FailureCode::Cancelled,
+    ];
+    Config { kills, tolerated, ..Config::new(name, about, bodies, cpus, processes) }
 }

@@ -6,8 +6,8 @@
 
 use weft_wire::message::FailureCode;
 
-use crate::explore::program::{Body, Program, Step, body, submit};
-use crate::explore::{Config, Finding, Setup};
+use crate::explore::Config;
+use crate::explore::program::{Body, Step, body, submit};
 
 /// A reference to a value in shared memory goes down two levels inside arguments, while its owner lets it go.
 pub fn arguments(kills: u8) -> Config {
@@ -173,20 +173,6 @@ fn config(
     kills: u8,
     processes: usize,
 ) -> Config {
-    Config {
-        name,
-        about,
-        setup: Setup {
-            program: Program { bodies, task_nanos: 5_000_000, asks_again: false },
-            cpus,
-            pool_size: 8,
-        },
-        processes,
-        kills,
-        victims: (2..9).collect(),
-        losses: 0,
-        expected: vec![],
-        tolerated: vec![FailureCode::OwnerDied, FailureCode::WorkerCrashed, FailureCode::Cancelled],
-        finding: Finding::None,
-    }
+    let tolerated = vec![FailureCode::OwnerDied, FailureCode::WorkerCrashed, FailureCode::Cancelled];
+    Config { kills, tolerated, ..Config::new(name, about, bodies, cpus, processes) }
 }

@@ -6,8 +6,8 @@
 
 use weft_wire::message::FailureCode;
 
-use crate::explore::program::{Program, Step, body, submit};
-use crate::explore::{Config, Finding, Setup};
+use crate::explore::Config;
+use crate::explore::program::{Step, body, submit};
 
 /// Three short tasks of one client: requests, grants, pushing ahead, returns.
 pub fn ahead() -> Config {
@@ -60,16 +60,8 @@ fn config(
     let driver = calls.chain((0..tasks + client).map(Step::Get)).collect();
     let second = many(1, inner, 0).chain((0..inner).map(Step::Get)).collect();
     let bodies = vec![body("driver", driver), body("task", vec![]), body("client", second)];
-    Config {
-        name,
-        about,
-        setup: Setup { program: Program { bodies, task_nanos, asks_again: false }, cpus, pool_size: 8 },
-        processes,
-        kills,
-        victims: (2..9).collect(),
-        losses: 0,
-        expected: vec![],
-        tolerated: vec![FailureCode::Cancelled],
-        finding: Finding::None,
-    }
+    let tolerated = vec![FailureCode::Cancelled];
+    let mut config = Config { kills, tolerated, ..Config::new(name, about, bodies, cpus, processes) };
+    config.setup.program.task_nanos = task_nanos;
+    config
 }

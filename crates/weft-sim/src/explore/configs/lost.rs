@@ -5,8 +5,8 @@
 
 use weft_wire::message::FailureCode;
 
-use crate::explore::program::{Body, Program, Step, body};
-use crate::explore::{Config, Finding, Setup};
+use crate::explore::Config;
+use crate::explore::program::{Body, Step, body};
 
 /// A chain of two tasks and a reader; one value is lost.
 pub fn chain() -> Config {
@@ -95,20 +95,7 @@ fn config(
     kills: u8,
     losses: u8,
 ) -> Config {
-    Config {
-        name,
-        about,
-        setup: Setup {
-            program: Program { bodies, task_nanos: 5_000_000, asks_again: true },
-            cpus,
-            pool_size: 8,
-        },
-        processes: 4,
-        kills,
-        victims: (2..9).collect(),
-        losses,
-        expected: vec![],
-        tolerated: vec![],
-        finding: Finding::None,
-    }
+    let mut config = Config { kills, losses, ..Config::new(name, about, bodies, cpus, 4) };
+    config.setup.program.asks_again = true;
+    config
 }

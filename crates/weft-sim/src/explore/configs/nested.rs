@@ -5,8 +5,8 @@
 
 use weft_wire::message::FailureCode;
 
-use crate::explore::program::{Body, Program, Step, body, submit};
-use crate::explore::{Config, Finding, Setup};
+use crate::explore::Config;
+use crate::explore::program::{Body, Step, body, submit};
 
 /// One chain of calls, small enough for every change.
 pub fn chain() -> Config {
@@ -46,20 +46,6 @@ fn config(name: &'static str, about: &'static str, futures: &[usize], cpus: u32,
     };
     let leaf = body("leaf", vec![]);
     let bodies = futures.iter().enumerate().map(level).chain([leaf]).collect();
-    Config {
-        name,
-        about,
-        setup: Setup {
-            program: Program { bodies, task_nanos: 5_000_000, asks_again: false },
-            cpus,
-            pool_size: 8,
-        },
-        processes,
-        kills: 1,
-        victims: (2..9).collect(),
-        losses: 0,
-        expected: vec![],
-        tolerated: vec![FailureCode::Cancelled],
-        finding: Finding::None,
-    }
+    let tolerated = vec![FailureCode::Cancelled];
+    Config { kills: 1, tolerated, ..Config::new(name, about, bodies, cpus, processes) }
 }

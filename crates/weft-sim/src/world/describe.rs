@@ -1,0 +1,63 @@
+//! Where a run stands, for people.
+
+use weft_wire::message::Message;
+use weft_wire::message::state::{Inspect, about};
+
+use super::World;
+
+impl World {
+    /// Where the run stands, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut lines = vec![format!(
+            "{:?} after {} steps at {} ms; node quiet: {}",
+            self.phase,
+            self.steps,
+            self.time / 1_000_000,
+            self.node.is_quiet()
+        )];
+        for process in self.processes.iter().filter(|process| process.is_running()) {
+            let number = Self::number(process.id);
+            let frames: Vec<String> = process.frames.iter().map(crate::program::Frame::describe).collect();
+            lines.push(format!(
+                "  {number}: {} pending, {} records, {} leases, {} queued, frames {frames:?}",
+                process.core.pending_tasks(),
+                process.core.ownership().len(),
+                process.core.leases_held(),
+                process.core.execution().queued()
+            ));
+            let question = Inspect { request: 0, about: about::TASKS, rows: 12, events: 0 };
+            for task in process.core.report(&question).tasks {
+                let (label, state, missing) = (task.label, task.state, task.missing);
+                let actor = label.actor;
+                lines.push(format!("    {:?} of {actor:?} in state {state}, misses {missing:?}", task.task));
+            }
+        }
+        for channel in self.channels.iter().filter(|channel| !channel.queue.is_empty()) {
+            lines.push(format!(
+                "  {} -> {}: {} waiting, {} sent, connected {}, open {}",
+                name(channel.from),
+                name(channel.to),
+                channel.queue.len(),
+                channel.sent,
+                channel.is_connected,
+                channel.is_open
+            ));
+        }
+        lines.join("\n")
+    }
+}
+
+pub(super) fn name(number: u32) -> String {
+    if number == 0 { "node".to_owned() } else { number.to_string() }
+}
+
+pub(super) fn brief(message: &Message) -> String {
+    let mut text = format!("{message:?}");
+    if text.len() > 300 {
+        let end = (0..=300).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}

@@ -1,0 +1,193 @@
+//! Processes come, stop, go on and end.
+
+use weft_protocol::probes::hit;
+use weft_protocol::worker::WorkerCore;
+use weft_wire::message::{FreeBlocks, GivenBlocks, TrimBlocks, UnknownBlocks};
+
+use super::{Item, Life, Next, World};
+use crate::oracle::Oracle;
+use crate::plan::Fault;
+
+impl World {
+    pub(super) fn connect(&mut self, number: u32) {
+        let now = self.now();
+        let worker = self.process(number).id;
+        self.process_mut(number).life = Life::Running;
+        self.node.on_connected(worker, number, now);
+        self.events += 1;
+        self.define_function(number);
+        self.list_node();
+    }
+
+    pub(super) fn finish_start(&mut self, number: u32) {
+        if self.process(number).life != Life::Starting {
+            return;
+        }
+        let worker = self.process(number).id;
+        let fails = self.has_faults() && self.plan.breaks(Fault::FailedStart) && self.random.chance(1, 4);
+        if !fails {
+            self.trace.say(|| format!("{number} comes up"));
+            self.connect(number);
+            return self.touch(number);
+        }
+        hit("a worker process did not come up");
+        self.process_mut(number).life = Life::Ended;
+        self.trace.say(|| format!("{number} does not come up"));
+        // Either the fork failed, or the process died before it said hello.
+        if self.random.chance(1, 2) {
+            self.node.on_start_failed(worker, "no more processes", &mut self.node_out);
+        } else {
+            hit("a worker process died before it said hello");
+            self.node.on_gone(worker, "died at its start", None, &mut self.node_out);
+        }
+        self.events += 1;
+        self.list_node();
+    }
+
+    /// Lists a process if it has something to do.
+    pub fn touch(&mut self, number: u32) {
+        let process = &self.processes[number as usize];
+        if process.is_listed || !process.is_running() || process.is_paused {
+            return;
+        }
+        if self.has_work(number) {
+            self.processes[number as usize].is_listed = true;
+            self.next.push(Next::Process(number));
+        }
+    }
+
+    /// A process ends: what is in its buffers is lost, but for the buffers that were flushed just before.
+    pub fn kill(&mut self, number: u32, how: &str) {
+        if !self.process(number).is_running() {
+            return;
+        }
+        self.trace.note(0xdead ^ u64::from(number));
+        self.trace.say(|| format!("*** {number} {how}"));
+        let dirty = self.take_dirty(number);
+        let flushed = self.random.below(dirty.len() + 1);
+        for (at, channel) in dirty.into_iter().enumerate() {
+            self.channels.get_mut(channel).is_dirty = false;
+            if at < flushed {
+                self.flush_channel(channel);
+            }
+        }
+        for other in 0..self.processes.len() {
+            let other = u32::try_from(other).expect("few processes");
+            if let Some(channel) = self.channels.find(number, other) {
+                let channel = self.channels.get_mut(channel);
+                let lost: Vec<Item> = channel.queue.drain(channel.sent..).collect();
+                Oracle::on_lost(&lost);
+            }
+            if let Some(channel) = self.channels.find(other, number) {
+                let channel = self.channels.get_mut(channel);
+                Oracle::on_lost(&channel.queue);
+                channel.queue.clear();
+                channel.sent = 0;
+            }
+        }
+        self.note_death(number);
+        let process = self.process_mut(number);
+        process.life = Life::Ended;
+        process.frames.clear();
+        process.kept.clear();
+        process.dropped.clear();
+        process.instance = None;
+        process.core = WorkerCore::new(process.id);
+        let channel = self.channels.number(number, 0);
+        self.channels.get_mut(channel).queue.push_back(Item::End);
+        self.channels.get_mut(channel).sent += 1;
+        self.list(channel);
+    }
+
+    /// The node ends a process.
+    pub(super) fn leave(&mut self, number: u32) {
+        if self.random.chance(3, 4) {
+            self.flush(number);
+        }
+        self.kill(number, "leaves");
+    }
+
+    pub(super) fn resume(&mut self, number: u32) {
+        if !self.process(number).is_paused {
+            return;
+        }
+        self.process_mut(number).is_paused = false;
+        self.trace.say(|| format!("{number} goes on"));
+        for other in 0..self.processes.len() {
+            let other = u32::try_from(other).expect("few processes");
+            if let Some(channel) = self.channels.find(other, number) {
+                self.list(channel);
+            }
+        }
+        self.look_at_timer(number);
+        self.touch(number);
+    }
+
+    pub(super) fn end_faults(&mut self) {
+        for number in 0..self.channels.len() {
+            let number = u32::try_from(number).expect("few channels");
+            self.channels.get_mut(number).is_stalled = false;
+            self.list(number);
+        }
+        for number in 1..self.processes.len() {
+            self.resume(u32::try_from(number).expect("few processes"));
+        }
+    }
+
+    /// The program is over: what processes kept for themselves goes.
+    pub(super) fn sweep(&mut self) {
+        for number in 1..self.processes.len() {
+            let number = u32::try_from(number).expect("few processes");
+            if !self.process(number).is_running() {
+                continue;
+            }
+            self.end_cycle(number);
+            let process = self.process_mut(number);
+            let mut kept = std::mem::take(&mut process.kept);
+            if let Some(instance) = &mut process.instance {
+                kept.append(&mut instance.kept);
+            }
+            kept.into_iter().for_each(|reference| process.release(reference));
+            self.with_core(number, |_, _| ());
+            self.look_at_timer(number);
+            self.touch(number);
+        }
+    }
+
+    /// What an actor's checkpoint and the calls since then refer to may lead back to the actor: then the program has to end it.
+    fn end_cycle(&mut self, number: u32) {
+        let Some(instance) = &self.process(number).instance else { return };
+        let actor = instance.actor;
+        if instance.has_checkpoints && self.oracle.actors[&actor].may_hold_itself {
+            self.with_core(number, |core, out| core.kill_actor(actor, "the actor", false, out));
+        }
+    }
+
+    pub(super) fn trim(&mut self) {
+        for number in 1..self.processes.len() {
+            let number = u32::try_from(number).expect("few processes");
+            if self.process(number).is_running() {
+                self.send(0, number, Item::Message(Box::new(TrimBlocks {}.into())));
+            }
+        }
+    }
+
+    pub(super) fn give_cache_back(&mut self, number: u32) {
+        let offsets = std::mem::take(&mut self.process_mut(number).cache);
+        if !offsets.is_empty() {
+            self.send(number, 0, Item::Message(Box::new(FreeBlocks { offsets }.into())));
+        }
+        self.touch(number);
+    }
+
+    /// A worker that is gone gave this process blocks that it knows nothing of.
+    pub(super) fn disown_unknown(&mut self, number: u32, question: GivenBlocks) {
+        let GivenBlocks { giver, mut offsets } = question;
+        let process = self.process(number);
+        offsets.retain(|block| !process.cache.contains(block) && !process.written.contains(block));
+        if !offsets.is_empty() {
+            hit("a block was given to a process that never heard of it");
+            self.send(number, 0, Item::Message(Box::new(UnknownBlocks { giver, offsets }.into())));
+        }
+    }
+}
