@@ -358,7 +358,9 @@ impl WorkerCore {
     }
 
     fn send_push(&mut self, spec: Arc<TaskSpec>, worker: WorkerId, gpus: Vec<u32>, out: &mut Actions) {
-        if spec.function != FunctionId(0) && self.defined.entry(worker).or_default().insert(spec.function) {
+        let knows = |known: &Set<FunctionId>| known.contains(&spec.function);
+        if spec.function != FunctionId(0) && !self.defined.get(&worker).is_some_and(knows) {
+            self.defined.entry(worker).or_default().insert(spec.function);
             let define = self.functions.get(&spec.function).expect("defined before it is submitted");
             send(out, Peer::Worker(worker), (**define).clone());
         }
@@ -376,7 +378,11 @@ impl WorkerCore {
             let outcome = record.slot.outcome().expect("pushed when complete").clone();
             Dependency { object: *object, outcome, contained: self.ownership.contained(*object) }
         };
-        spec.dependencies.iter().map(dependency).collect()
+        if spec.dependencies.is_empty() {
+            Vec::new()
+        } else {
+            spec.dependencies.iter().map(dependency).collect()
+        }
     }
 
     fn request_actor(&mut self, spec: &Arc<TaskSpec>, out: &mut Actions) {
@@ -386,12 +392,12 @@ impl WorkerCore {
             actor: spec.task,
             placement: demand.placement,
             lifetime: demand.lifetime,
-            class: (**class).clone(),
-            constructor: Push {
-                spec: (**spec).clone(),
+            class: Box::new((**class).clone()),
+            constructor: Box::new(Push {
+                spec: Box::new((**spec).clone()),
                 dependencies: self.dependencies_of(spec),
                 gpus: Vec::new(),
-            },
+            }),
             restarts: Some(demand.restarts),
             detached: Some(demand.detached),
         };
@@ -714,7 +720,7 @@ impl WorkerCore {
             return self.fail(number, &cancelled_failure(task), out);
         }
         if maybe_executed && pending.retries == 0 {
-            let failure = crashed_failure(&pending.spec, reason);
+            let failure = retrying::crashed_failure(&pending.spec, reason);
             return self.fail(number, &failure, out);
         }
         if maybe_executed {
@@ -949,17 +955,6 @@ fn uses(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
 
 fn cancelled_failure(task: TaskId) -> Failure {
     Failure::new(FailureCode::Cancelled, format!("task {} was cancelled", hex(task)))
-}
-
-fn crashed_failure(spec: &TaskSpec, reason: &str) -> Failure {
-    Failure::new(
-        FailureCode::WorkerCrashed,
-        format!(
-            "the worker that ran {}() ended unexpectedly: {reason}. The task may have been executed in part; no retry is left (max_retries={})",
-            spec.name.as_str(),
-            spec.retries
-        ),
-    )
 }
 
 fn gone_failure() -> Failure {

@@ -55,7 +55,11 @@ impl World {
             match action {
                 Action::Send { to: Peer::Node, message } => left.extend(self.tell(from, *message)),
                 Action::Push { spec, dependencies, .. } => {
-                    let push = weft_wire::message::Push { spec: (*spec).clone(), dependencies, gpus: vec![] };
+                    let push = weft_wire::message::Push {
+                        spec: Box::new((*spec).clone()),
+                        dependencies,
+                        gpus: vec![],
+                    };
                     let mut out = Actions::new();
                     self.giver.on_message(Peer::Worker(CALLER), push.into(), NOW, &mut out);
                 }

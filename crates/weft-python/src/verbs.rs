@@ -56,7 +56,10 @@ fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 /// # Errors
 /// The task's exception.
 pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
-    let outcome = wait_for_outcome(py, reference)?;
+    let outcome = match reference.slot.outcome() {
+        Some(outcome) => outcome,
+        None => wait_for_outcome(py, reference)?,
+    };
     if access != Access::Sole && reference.slot.is_taken() {
         // Another thread took it while this one waited.
         reference.check_session()?;
@@ -84,7 +87,8 @@ pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> 
     Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
 }
 
-/// The outcome of an object that was there. It may be lost by now: then it comes again, or says why not.
+/// The outcome of an object that was there and is lost: it comes again, or says why not.
+#[cold]
 fn wait_for_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<&'a Outcome> {
     loop {
         if let Some(outcome) = reference.slot.outcome() {

@@ -116,7 +116,7 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
     let mut executions: FxHashMap<FunctionId, u32> = FxHashMap::default();
     loop {
         let Some(incoming) = next(py, &client, ended.take())? else { return Ok(None) };
-        let TaskSpec { kind, function, concurrency: most, .. } = incoming.push.spec;
+        let TaskSpec { kind, function, concurrency: most, .. } = *incoming.push.spec;
         match kind {
             TaskKind::Task(_) => {
                 let done = run(py, &client, incoming, &Callee::Function);
@@ -435,7 +435,7 @@ pub fn call_raised(py: Python<'_>, token: u64, error: Bound<'_, PyAny>) -> PyRes
 #[pyfunction]
 pub fn call_exits(py: Python<'_>, token: u64, why: &str) -> PyResult<()> {
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
-    let TaskSpec { task, kind, .. } = call.incoming.push.spec;
+    let TaskSpec { task, kind, .. } = *call.incoming.push.spec;
     leave_actor(py, &*client()?, task, kind, why);
     Ok(())
 }

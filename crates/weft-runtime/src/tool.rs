@@ -58,7 +58,7 @@ fn receive(socket: &OwnedFd, deadline: Instant) -> io::Result<Answer> {
         while let Some(received) = inlet.next_message().map_err(io::Error::other)? {
             match received.message {
                 Message::Welcome(_) => {}
-                Message::Inspected(part) => reports.push((part.worker, part.report)),
+                Message::Inspected(part) => reports.push((part.worker, *part.report)),
                 Message::InspectEnd(InspectEnd { error: Some(error), .. }) => {
                     return Err(io::Error::other(error));
                 }

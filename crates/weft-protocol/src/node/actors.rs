@@ -86,8 +86,8 @@ impl NodeCore {
         let mut constructor = create.constructor;
         constructor.gpus = gpus;
         self.restore(id, worker, out);
-        out.push(NodeAction::Send(worker, Box::new(create.class.into())));
-        out.push(NodeAction::Send(worker, Box::new(constructor.into())));
+        out.push(NodeAction::Send(worker, Box::new((*create.class).into())));
+        out.push(NodeAction::Send(worker, Box::new((*constructor).into())));
         self.publish(id, out);
     }
 

@@ -111,14 +111,14 @@ fn create(actor: ActorId) -> CreateActor {
         actor,
         placement: cpus(1.0),
         lifetime: ResourceSet::default(),
-        class: Define {
+        class: Box::new(Define {
             function: FunctionId(1),
             name: Name::from("Counter"),
             code: Blob::default(),
             references: Vec::new(),
             place: None,
-        },
-        constructor: Push { spec, dependencies: Vec::new(), gpus: Vec::new() },
+        }),
+        constructor: Box::new(Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }),
         restarts: None,
         detached: None,
     }

@@ -249,6 +249,10 @@ impl Ownership {
 
     /// Keeps an object alive for a task, a containing value or a pin.
     pub fn add_use(&mut self, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.uses += 1;
+            return;
+        }
         self.meet(object);
         self.records[&object].uses += 1;
     }
@@ -258,7 +262,9 @@ impl Ownership {
         if let Some(record) = self.records.get_mut(&object) {
             assert!(record.uses > 0, "O2: a use ends that never began");
             record.uses -= 1;
-            self.settle(object, out);
+            if !record.is_used() {
+                self.settle(object, out);
+            }
         }
     }
 
@@ -497,7 +503,7 @@ impl Ownership {
         }
         record.slot.fill(outcome);
         record.contained = contained.into();
-        let waiting = record.waiting.take();
+        let (is_used, waiting) = (record.is_used(), record.waiting.take());
         for inner in contained.iter().filter(|_| !bug!(NestedNotKept)) {
             self.add_use(*inner);
         }
@@ -517,7 +523,9 @@ impl Ownership {
             }
             resolved.dependents = if bug!(DependentsForgotten) { Vec::new() } else { waiting.dependents };
         }
-        self.settle(object, out);
+        if !is_used {
+            self.settle(object, out);
+        }
         resolved
     }
 
@@ -603,7 +611,7 @@ impl Ownership {
             }
             Origin::Borrowed { .. } => true,
         };
-        if !owned_and_free || record.uses > 0 || record.slot.handles() > 0 {
+        if !owned_and_free || record.is_used() {
             return;
         }
         if record.lineage > 0 {
@@ -701,6 +709,11 @@ impl Record {
     #[must_use]
     pub fn is_handed_on(&self) -> bool {
         matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_handed_on())
+    }
+
+    /// Whether this process needs the object.
+    fn is_used(&self) -> bool {
+        self.uses > 0 || self.slot.handles() > 0
     }
 
     /// Borrowers of an owned object.

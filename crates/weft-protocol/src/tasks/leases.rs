@@ -127,10 +127,12 @@ impl Leases {
         self.shape_mut(shape).queue.retain(|queued| *queued != task);
     }
 
-    /// The next queued task of a shape, for the caller to say its function.
+    /// The next queued task of a shape, for the caller to say its function; `None` also when no lease has room for any.
     #[must_use]
     pub fn front(&self, shape: ShapeId) -> Option<u64> {
-        self.shapes.get(shape.0 as usize)?.queue.front().copied()
+        let shape = self.shapes.get(shape.0 as usize)?;
+        let task = shape.queue.front()?;
+        shape.leases.iter().any(|lease| lease.has_room(0)).then_some(*task)
     }
 
     /// Shapes that have tasks queued or demand outstanding.

@@ -241,7 +241,7 @@ mod tests {
         let object = TaskId { owner: CALLER, number: 1 }.object(0);
         for number in [5, 6] {
             let spec = spec(CALLER, number, vec![object]);
-            let push = Push { spec, dependencies: vec![], gpus: vec![] };
+            let push = Push { spec: Box::new(spec), dependencies: vec![], gpus: vec![] };
             let (from, out) = (Peer::Worker(CALLER), &mut Actions::new());
             core.on_message(from, push.into(), Instant(1), out);
         }

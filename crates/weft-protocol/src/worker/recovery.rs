@@ -79,12 +79,8 @@ impl WorkerCore {
 
     /// Lets go of kept tasks whose results are all gone: in a loop, because one may have kept a chain of any length.
     pub(super) fn settle_lineage(&mut self, out: &mut Actions) {
-        loop {
-            let gone = self.ownership.take_out_of_scope();
-            if gone.is_empty() {
-                return;
-            }
-            for object in gone {
+        while self.ownership.has_out_of_scope() {
+            for object in self.ownership.take_out_of_scope() {
                 if let Some(finished) = self.lineage.on_record_gone(object.task.number) {
                     self.release_lineage(&finished, out);
                 }

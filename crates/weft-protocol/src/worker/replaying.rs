@@ -12,6 +12,7 @@ use weft_wire::message::{
 use weft_wire::{ActorId, ObjectId, WorkerId};
 
 use super::{Actions, Peer, State, WorkerCore, cancelled_failure, restarting_failure, send};
+use crate::table::Set;
 
 impl WorkerCore {
     /// A call is pushed for the first time.
@@ -114,10 +115,29 @@ impl WorkerCore {
                     is_complete = false;
                     self.ownership.need(*object, out);
                     self.revive(*object, out);
+                    if self.comes_from(*object, spec) {
+                        self.give_actor_up(spec, out);
+                        return false;
+                    }
                 }
             }
         }
         is_complete
+    }
+
+    /// Whether a lost argument of a call will only be there again when its actor has executed another one, which waits for
+    /// this call to be made again.
+    fn comes_from(&self, argument: ObjectId, call: &TaskSpec) -> bool {
+        let (mut todo, mut seen) = (vec![argument], Set::default());
+        while let Some(object) = todo.pop() {
+            let pending = self.pendings.get(object.task.number).filter(|_| object.owner() == self.me);
+            let Some(pending) = pending.filter(|_| seen.insert(object)) else { continue };
+            if pending.spec.kind == call.kind {
+                return true;
+            }
+            todo.extend(&pending.spec.dependencies);
+        }
+        false
     }
 
     fn give_actor_up(&mut self, spec: &TaskSpec, out: &mut Actions) {

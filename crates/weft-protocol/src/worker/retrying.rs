@@ -1,6 +1,6 @@
 //! Tasks that wait because their workers crashed again and again.
 
-use super::{Actions, State, TaskKind, WorkerCore, crashed_failure};
+use super::{Actions, Failure, FailureCode, State, TaskKind, TaskSpec, WorkerCore};
 use crate::tasks::pause_after;
 
 impl WorkerCore {
@@ -44,4 +44,15 @@ impl WorkerCore {
         }
         self.run_unblocked(out);
     }
+}
+
+pub(super) fn crashed_failure(spec: &TaskSpec, reason: &str) -> Failure {
+    Failure::new(
+        FailureCode::WorkerCrashed,
+        format!(
+            "the worker that ran {}() ended unexpectedly: {reason}. The task may have been executed in part; no retry is left (max_retries={})",
+            spec.name.as_str(),
+            spec.retries
+        ),
+    )
 }

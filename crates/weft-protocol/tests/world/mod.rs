@@ -394,7 +394,7 @@ impl World {
                 Action::Send { to: Peer::Node, message } => process.unsent.push((None, *message)),
                 Action::Send { to: Peer::Worker(to), message } => process.unsent.push((Some(to), *message)),
                 Action::Push { worker, spec, dependencies, gpus } => {
-                    let push = Push { spec: (*spec).clone(), dependencies, gpus };
+                    let push = Push { spec: Box::new((*spec).clone()), dependencies, gpus };
                     process.unsent.push((Some(worker), push.into()));
                 }
                 Action::FreeBlock(location) => {

@@ -35,7 +35,7 @@ impl Client {
         if question.about & about::STACKS != 0 {
             report.stack = self.stacks.get().and_then(StackFile::dump);
         }
-        let answer = Inspected { request: question.request, worker: self.me, report };
+        let answer = Inspected { request: question.request, worker: self.me, report: Box::new(report) };
         shared.outbox.push(Peer::Node, &answer.into());
     }
 

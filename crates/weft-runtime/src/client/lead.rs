@@ -13,9 +13,10 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use weft_protocol::action::Peer;
 use weft_protocol::time::Instant;
+use weft_wire::frame::FrameError;
 use weft_wire::message::Message;
 
-use super::{Client, Inbound, Lead, NODE_TOKEN, Shared, WAKE_TOKEN};
+use super::{BATCH_MESSAGES, Batch, Client, Inbound, Lead, NODE_TOKEN, Shared, WAKE_TOKEN};
 use crate::clock::now;
 use crate::metrics;
 use crate::transport::{Inlet, ReadResult, Received};
@@ -244,31 +245,30 @@ impl Client {
 
     /// Carries what was read through the core and sends what follows.
     fn receive(&self, lead: &mut Lead, reads: &[(u64, ReadResult)]) {
-        let mut batch: Vec<(Peer, Received)> = Vec::new();
+        let time = now();
+        let mut batch = std::mem::take(&mut lead.batch);
         let mut ended = Vec::new();
         // The node last: when it announces the end of a process, what that one sent before counts.
-        let (node, workers): (Vec<_>, Vec<_>) = reads.iter().partition(|(token, _)| *token == NODE_TOKEN);
-        for (token, result) in workers.into_iter().chain(node) {
-            let Some(inbound) = lead.inbound.get_mut(&token) else { continue };
-            loop {
-                match inbound.inlet.next_message() {
-                    Ok(Some(received)) => batch.push((inbound.peer, received)),
-                    Ok(None) => break,
+        let workers = reads.iter().filter(|(token, _)| *token != NODE_TOKEN);
+        let node = reads.iter().filter(|(token, _)| *token == NODE_TOKEN);
+        for (token, result) in workers.chain(node) {
+            while let Some(inbound) = lead.inbound.get_mut(token) {
+                match inbound.fill(&mut batch) {
+                    Ok(true) => self.carry(lead, &mut self.shared.lock(), &mut batch, time),
+                    Ok(false) => break,
                     Err(_) => {
-                        ended.push(token);
+                        ended.push(*token);
                         break;
                     }
                 }
             }
-            if result == ReadResult::End {
-                ended.push(token);
+            if *result == ReadResult::End {
+                ended.push(*token);
             }
         }
-        let time = now();
         let mut shared = self.shared.lock();
-        for (peer, received) in batch {
-            self.on_received(lead, &mut shared, peer, received, time);
-        }
+        self.carry(lead, &mut shared, &mut batch, time);
+        lead.batch = batch;
         for token in ended {
             self.end_inbound(lead, &mut shared, token);
         }
@@ -280,6 +280,12 @@ impl Client {
         self.attention.fetch_add(1, Ordering::Release);
         self.finish(aftermath);
         self.wake_followers();
+    }
+
+    fn carry(&self, lead: &mut Lead, shared: &mut Shared, batch: &mut Batch, time: Instant) {
+        for (peer, received) in batch.drain(..) {
+            self.on_received(lead, shared, peer, received, time);
+        }
     }
 
     fn on_received(
@@ -436,5 +442,14 @@ impl Inbound {
             Peer::Node => self.inlet.read(&*self.socket),
             Peer::Worker(_) => self.inlet.read_plain(&*self.socket),
         }
+    }
+
+    /// Takes messages from what was read until the batch is full. False if there are no more.
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, FrameError> {
+        while batch.len() < BATCH_MESSAGES {
+            let Some(received) = self.inlet.next_message()? else { return Ok(false) };
+            batch.push((self.peer, received));
+        }
+        Ok(true)
     }
 }

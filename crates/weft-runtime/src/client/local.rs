@@ -66,7 +66,7 @@ impl LocalNode {
                 let (actor, concurrency) = (create.actor, create.constructor.spec.concurrency);
                 self.actors.insert(actor, concurrency);
                 let started = ActorStarted { actor, worker: self.me, concurrency, replays: None };
-                vec![create.class.into(), create.constructor.into(), started.into()]
+                vec![(*create.class).into(), (*create.constructor).into(), started.into()]
             }
             Message::SubscribeActor(subscribe) => {
                 let actor = subscribe.actor;

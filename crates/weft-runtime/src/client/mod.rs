@@ -42,7 +42,7 @@ use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId, version};
 use self::lead::FlushedSoon;
 use self::local::{Answer, LocalNode};
 use crate::clock::now;
-use crate::transport::{Inlet, ReadResult};
+use crate::transport::{Inlet, ReadResult, Received};
 use crate::wait::Spinner;
 
 pub use lead::Waited;
@@ -148,7 +148,15 @@ pub(crate) struct Lead {
     spinner: Spinner,
     /// Where something came from last: looked at first.
     last: u64,
+    /// Messages that were read and go to the core next; empty between looks.
+    batch: Batch,
 }
+
+/// Messages and who sent them.
+type Batch = Vec<(Peer, Received)>;
+
+/// Messages that are read before the core gets them: without its lock, and no more than the processor keeps at hand.
+const BATCH_MESSAGES: usize = 128;
 
 /// See the module.
 pub struct Client {
@@ -263,6 +271,7 @@ impl Client {
             inbound: FxHashMap::from_iter([(NODE_TOKEN, inbound)]),
             spinner: Spinner::default(),
             last: NODE_TOKEN,
+            batch: Batch::new(),
         };
         let client = Arc::new(Self {
             me: welcome.worker,
@@ -412,7 +421,7 @@ impl Client {
                 Action::Push { worker, spec, dependencies, gpus }
                     if worker == self.me || local::is_local(worker) =>
                 {
-                    let push = Push { spec: (*spec).clone(), dependencies, gpus };
+                    let push = Push { spec: Box::new((*spec).clone()), dependencies, gpus };
                     shared.loopback.push_back((Peer::Worker(worker), push.into()));
                 }
                 Action::Push { worker, spec, dependencies, gpus } => {

@@ -135,7 +135,7 @@ impl Process {
             let (to, message) = match action {
                 Action::Send { to, message } => (to, message),
                 Action::Push { worker, spec, dependencies, gpus } => {
-                    let push = Push { spec: (*spec).clone(), dependencies, gpus };
+                    let push = Push { spec: Box::new((*spec).clone()), dependencies, gpus };
                     (Peer::Worker(worker), Box::new(push.into()))
                 }
                 Action::FreeBlock(location) => {

@@ -21,8 +21,8 @@ impl World {
         }
         let is_creation = fact.kind == Kind::Creation;
         let executions = u32::try_from(fact.retries).map_or(u32::MAX, |retries| retries + 1);
-        // Calls whose effects a restored state lacks are made again anyway.
-        if fact.begun >= executions && !is_creation && fact.kept != Some(true) {
+        // Calls of an actor with checkpoints are made again: those that change its state for that, others for their replies.
+        if fact.begun >= executions && !is_creation && fact.kept.is_none() {
             fail(
                 "W3",
                 format!("{task:?} begins for the {}th time with {} retries", fact.begun + 1, fact.retries),

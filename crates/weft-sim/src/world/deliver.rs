@@ -143,7 +143,7 @@ pub(super) fn into_message(item: Item) -> Message {
     match item {
         Item::Message(message) => *message,
         Item::Push(spec, dependencies, gpus) => {
-            weft_wire::message::Push { spec: (*spec).clone(), dependencies, gpus }.into()
+            weft_wire::message::Push { spec: Box::new((*spec).clone()), dependencies, gpus }.into()
         }
         Item::End => unreachable!("only the node reads it"),
     }

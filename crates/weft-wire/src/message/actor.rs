@@ -18,9 +18,9 @@ pub struct CreateActor {
     #[n(2)]
     pub lifetime: ResourceSet,
     #[n(3)]
-    pub class: Define,
+    pub class: Box<Define>,
     #[n(4)]
-    pub constructor: Push,
+    pub constructor: Box<Push>,
     /// How often a new process takes over after a failure; -1 for ever.
     #[n(5)]
     pub restarts: Option<i32>,

@@ -93,6 +93,9 @@ messages! {
     80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
 }
 
+/// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.
+const _: () = assert!(size_of::<Message>() <= 144);
+
 /// Kind of [`Push`], for writers that encode a [`PushRef`] in place.
 pub const PUSH_KIND: u16 = 21;
 

@@ -96,7 +96,7 @@ pub struct Inspected {
     #[n(1)]
     pub worker: WorkerId,
     #[n(2)]
-    pub report: Report,
+    pub report: Box<Report>,
 }
 
 /// Node to tool: every process has answered, or is named here.
@@ -106,7 +106,7 @@ pub struct InspectEnd {
     #[n(0)]
     pub request: u64,
     #[n(1)]
-    pub node: NodeReport,
+    pub node: Box<NodeReport>,
     /// Processes that did not answer in time.
     #[n(2)]
     pub silent: Vec<WorkerId>,

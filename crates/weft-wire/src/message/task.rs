@@ -1,6 +1,7 @@
 //! Tasks and actor calls: what is pushed to a worker and what it replies.
 
-use minicbor::{Decode, Encode};
+use minicbor::decode::Error as DecodeError;
+use minicbor::{Decode, Decoder, Encode};
 
 use super::Timing;
 use crate::{ActorId, Blob, FunctionId, Name, ObjectId, ShapeId, TaskId};
@@ -126,8 +127,9 @@ pub struct Streaming {
 #[derive(Debug, Clone, PartialEq, Decode)]
 #[cbor(array)]
 pub struct Push {
+    /// Apart from the rest: it is large, and a push is handed on a few times until it runs.
     #[n(0)]
-    pub spec: TaskSpec,
+    pub spec: Box<TaskSpec>,
     /// Values of the dependencies, in order.
     #[n(1)]
     pub dependencies: Vec<Dependency>,
@@ -293,6 +295,7 @@ pub struct Reply {
     pub task: TaskId,
     /// One per return value; a single failure stands for all.
     #[n(1)]
+    #[cbor(decode_with = "decode_few")]
     pub returns: Vec<Return>,
     /// Argument references that the worker goes on holding (Ownership, appendix A).
     #[n(2)]
@@ -309,6 +312,17 @@ pub struct Reply {
     /// It was cancelled before it began: nothing of it was executed.
     #[n(8)]
     pub not_run: Option<bool>,
+}
+
+/// Reads a list that usually has one element: the memory of a list that grows has room for four from the start.
+fn decode_few<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<T>, DecodeError> {
+    let mut elements = d.array_iter_with(ctx)?;
+    let Some(first) = elements.next() else { return Ok(Vec::new()) };
+    let mut list = vec![first?];
+    for element in elements {
+        list.push(element?);
+    }
+    Ok(list)
 }
 
 /// A streaming task has yielded. Items of one execution come in order, before the reply.

@@ -38,7 +38,7 @@ fn messages_round_trip() {
     round_trip(RequestLease { shape: ShapeId(1), resources, demand: 3 }.into());
     round_trip(
         Push {
-            spec: spec(),
+            spec: Box::new(spec()),
             dependencies: vec![Dependency {
                 object: task.object(0),
                 outcome: Outcome::Stored(Location { offset: 4096, length: 12 }),
@@ -62,14 +62,14 @@ fn messages_round_trip() {
         .into(),
     );
     let streaming = TaskSpec { stream: Some(Streaming { backpressure: 4, dynamic: false }), ..spec() };
-    round_trip(Push { spec: streaming, dependencies: vec![], gpus: vec![] }.into());
+    round_trip(Push { spec: Box::new(streaming), dependencies: vec![], gpus: vec![] }.into());
     let value =
         Return { outcome: Outcome::Inline(Blob::from(&b"item"[..])), contained: vec![task.object(3)] };
     round_trip(Item { task, index: 7, value: value.clone() }.into());
     round_trip(Checkpoint { actor: task, state: value.clone(), calls: vec![task] }.into());
     round_trip(Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)] }.into());
     let kept = TaskSpec { kept: Some(true), checkpoint_every: Some(500), ..spec() };
-    round_trip(Push { spec: kept, dependencies: vec![], gpus: vec![] }.into());
+    round_trip(Push { spec: Box::new(kept), dependencies: vec![], gpus: vec![] }.into());
     round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
     round_trip(Blocked {}.into());
     round_trip(
@@ -79,7 +79,7 @@ fn messages_round_trip() {
 
 #[test]
 fn a_borrowed_push_is_the_same_bytes() {
-    let push = Push { spec: spec(), dependencies: vec![], gpus: vec![] };
+    let push = Push { spec: Box::new(spec()), dependencies: vec![], gpus: vec![] };
     let (mut owned, mut borrowed) = (Vec::new(), Vec::new());
     Message::from(push.clone()).append(&mut owned, 0);
     PushRef { spec: &push.spec, dependencies: &[], gpus: &[] }.append(&mut borrowed);
@@ -93,7 +93,7 @@ fn the_encoding_stays_what_it_is() {
     let task = TaskId { owner: WorkerId(7), number: 9 };
     let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
     let push = Push {
-        spec: spec(),
+        spec: Box::new(spec()),
         dependencies: vec![Dependency {
             object: task.object(0),
             outcome: Outcome::Stored(Location { offset: 4096, length: 12 }),

@@ -150,6 +150,13 @@ impl Ownership {
         self.records.get(&object).map_or(0, |record| record.lineage)
     }
 
+    /// Whether [`Self::take_out_of_scope`] would give any.
+    #[inline]
+    #[must_use]
+    pub fn has_out_of_scope(&self) -> bool {
+        !self.out_of_scope.is_empty()
+    }
+
     /// Results of kept tasks whose records went since the last call.
     pub fn take_out_of_scope(&mut self) -> Vec<ObjectId> {
         std::mem::take(&mut self.out_of_scope)

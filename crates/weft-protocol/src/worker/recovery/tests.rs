@@ -313,7 +313,7 @@ fn push_to_me(kind: TaskKind, dependency: ObjectId, offset: u64) -> Push {
     };
     let dependencies =
         vec![Dependency { object: dependency, outcome: stored(offset), contained: Vec::new() }];
-    Push { spec, dependencies, gpus: Vec::new() }
+    Push { spec: Box::new(spec), dependencies, gpus: Vec::new() }
 }
 
 #[test]
@@ -337,11 +337,8 @@ fn calls_of_an_actor_wait_where_they_are_and_stay_in_order() {
     let actor = TaskId { owner: OTHER, number: 1 };
     let dependency = TaskId { owner: OTHER, number: 7 }.object(0);
     let mut worker = Owner::new();
-    let constructor = Push {
-        spec: TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), Name::from("A"), Blob::default()),
-        dependencies: Vec::new(),
-        gpus: Vec::new(),
-    };
+    let spec = TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), Name::from("A"), Blob::default());
+    let constructor = Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() };
     worker.say(Peer::Node, constructor);
     worker.core.next_execution().expect("the constructor");
     worker.core.on_constructed(actor, None, &mut worker.out);

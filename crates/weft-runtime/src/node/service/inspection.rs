@@ -56,7 +56,7 @@ impl Service {
         let open = asked.iter().copied().collect();
         let Some(number) = self.rounds.begin(tool, question.request, question.about, open, now()) else {
             let error = Some("too many questions at the same time: ask again later".to_owned());
-            let node = NodeReport::default();
+            let node = Box::default();
             let end = InspectEnd { request: question.request, node, silent: Vec::new(), error };
             return self.tell_tool(tool, &end.into());
         };
@@ -83,7 +83,7 @@ impl Service {
     pub(super) fn end_rounds(&mut self) {
         for round in self.rounds.take_ended(now()) {
             let silent = round.open.iter().copied().collect();
-            let node = self.report(round.about);
+            let node = Box::new(self.report(round.about));
             let end = InspectEnd { request: round.request, node, silent, error: None };
             self.tell_tool(round.tool, &end.into());
         }
