@@ -4,10 +4,12 @@
 //! |---|---|---|
 //! | I1 | every wait ends | when nothing can happen any more |
 //! | I2 | a value is one that a legal execution gives; a failure is one that this run justifies | at every read |
+//! | I3 | a lost value comes back as long as its task may be executed again | at every read of a failure |
 //! | I4 | nothing is left | at the end |
 //! | I5 | a block is not freed while somebody may read it | at every read; when a block is freed, on a sample |
 //! | I6 | counts end at zero | in the cores, and at the end |
 //! | I7 | an actor has one process at a time; its calls run in order, after its constructor | when one begins |
+//! | I8 | a state has each call once and in order, and no answered one is missing | when a call of an actor with checkpoints begins |
 //! | I9 | resources are conserved | every so many steps, and at the end |
 //! | I13 | queues are bounded | every so many steps |
 //! | I14 | no message makes a core panic | always: a panic ends the run |
@@ -17,6 +19,7 @@
 
 mod i01_every_wait_ends;
 mod i02_legal_values;
+mod i03_lineage;
 mod i04_nothing_is_left;
 mod i05_no_early_free;
 mod i07_one_instance;

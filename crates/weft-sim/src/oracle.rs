@@ -5,8 +5,6 @@
 //! it comes from, and an execution that is repeated must give the same.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use weft_protocol::probes::hit;
-use weft_wire::message::Message;
 use weft_wire::{ActorId, ObjectId, TaskId};
 
 use crate::program::Method;
@@ -156,6 +154,8 @@ pub struct Oracle {
     pub facts: FxHashMap<TaskId, Fact>,
     /// Actors.
     pub actors: FxHashMap<ActorId, ActorFact>,
+    /// Tasks and values that were put of which a program has given up an object early.
+    pub freed: FxHashSet<TaskId>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
     /// States that checkpoints saved, by what the saved value is.
@@ -198,17 +198,7 @@ impl Oracle {
 
     /// These were lost with the process that sent or should have read them.
     pub fn on_lost<'a>(items: impl IntoIterator<Item = &'a Item>) {
-        for item in items {
-            crate::rare::note_lost(item);
-            let Item::Message(message) = item else { continue };
-            match &**message {
-                Message::AddBorrow(_) => hit("a borrower's registration died with its sender"),
-                Message::Reply(reply) if !reply.held.is_empty() => {
-                    hit("a reply with borrowed references had no reader");
-                }
-                _ => {}
-            }
-        }
+        items.into_iter().for_each(crate::rare::note_lost);
     }
 
     /// Whether a task, or one that submitted it, was asked to be cancelled.

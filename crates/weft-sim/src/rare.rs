@@ -194,7 +194,13 @@ pub fn note_lost(item: &Item) {
                 hit("a constructor died on its way")
             }
             Message::Push(_) => hit("a task died on its way to its worker"),
-            Message::Reply(_) => hit("a reply died with its sender"),
+            Message::AddBorrow(_) => hit("a borrower's registration died with its sender"),
+            Message::Reply(reply) => {
+                hit("a reply died with its sender");
+                if !reply.held.is_empty() {
+                    hit("a reply with borrowed references had no reader");
+                }
+            }
             Message::Item(_) => hit("an item died with its sender"),
             Message::Value(_) => hit("a value died on its way to a borrower"),
             Message::Fetch(_) => hit("a question for a value was lost with its owner"),

@@ -177,6 +177,11 @@ impl WorkerCore {
             if !self.ownership.is_absent(object) {
                 continue;
             }
+            if object.owner() == self.me && self.recovers(object.task) {
+                // Its task is being executed again already, for another one of its results.
+                self.ownership.expect_again(object);
+                continue;
+            }
             let finished = match object.owner() == self.me {
                 true => self.lineage.take(object.task.number),
                 false => None,

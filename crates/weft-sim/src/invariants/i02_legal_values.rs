@@ -80,9 +80,11 @@ impl World {
             }
         }
         let fact = self.oracle.facts.get(&object.task);
+        let is_loss = matches!(failure.code, FailureCode::ObjectLost | FailureCode::ReconstructionFailed);
+        let place = if is_loss { "I3" } else { "I2" };
         let text =
             format!("{number} reads a failure of {object:?} that nothing justifies: {failure:?}\n{fact:?}");
-        fail("I2", text);
+        fail(place, text);
     }
 
     pub(crate) fn is_gone(&self, worker: WorkerId) -> bool {
@@ -100,7 +102,9 @@ impl World {
             }
             FailureCode::Cancelled => self.oracle.is_cancelled(object.task),
             FailureCode::OwnerDied => self.is_gone(object.owner()),
-            FailureCode::ObjectLost | FailureCode::ReconstructionFailed => self.oracle.losses > 0,
+            FailureCode::ObjectLost | FailureCode::ReconstructionFailed => {
+                self.may_be_lost_for_good(object, code)
+            }
             // What a lost value was made of may be gone for good: tasks whose retries are spent are not repeated.
             FailureCode::ObjectFreed => self.oracle.losses > 0,
             FailureCode::ActorUnavailable => match fact.kind {

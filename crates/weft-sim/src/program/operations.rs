@@ -277,6 +277,7 @@ impl World {
         let reference = frame.locals.swap_remove(at);
         if reference.slot.is_registered() {
             hit("an object was freed while a reference to it was left");
+            self.oracle.freed.insert(reference.id.task);
             self.with_core(number, |core, out| core.ownership_mut().free(reference.id, out));
         }
         self.process_mut(number).release(reference);

@@ -33,7 +33,7 @@ impl World {
         let cut = self.cut_in(number, out.len());
         for (at, action) in out.drain(..).enumerate() {
             if cut.is_some_and(|cut| at >= cut) {
-                self.lose_action(action);
+                Self::lose_action(action);
             } else {
                 self.perform(number, action);
             }
@@ -53,7 +53,7 @@ impl World {
     }
 
     /// A process died before it came to this action.
-    fn lose_action(&mut self, action: Action) {
+    fn lose_action(action: Action) {
         if let Action::Send { message, .. } = action {
             Oracle::on_lost([&Item::Message(message)]);
         }
