@@ -7,6 +7,7 @@
 #   SECONDS=            runs as many seeds as fit into this time instead
 #   STATES=60000000     how many states `make explore` visits per configuration
 #   FUZZ_SECONDS=30     how long `make fuzz` runs each target
+#   SHARD=0/30          which of the mutants `make mutants` takes: every 30th, from the first on
 #   ROUNDS=3            how often `make chaos` repeats its tests
 #   CHAOS_SECONDS=180   how long its storm of kills lasts the first time
 
@@ -24,6 +25,7 @@ START ?= 0
 SECONDS ?=
 STATES ?= 60000000
 FUZZ_SECONDS ?= 30
+SHARD ?= 0/30
 ROUNDS ?= 3
 CHAOS_SECONDS ?= 180
 
@@ -51,7 +53,7 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
-COMMANDS := demo test build bench lint docs fuzz sim explore chaos clean
+COMMANDS := demo test build bench lint docs fuzz sim explore mutants chaos clean
 .PHONY: $(COMMANDS) $(addprefix do-,$(COMMANDS)) help do-rust-tools force
 
 help:
@@ -64,6 +66,7 @@ help:
 	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS) START=$(START), or SECONDS=60)"
 	@echo "make explore search small worlds whole                  (STATES=$(STATES) each at most; ARGS='--config NAME')"
 	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
+	@echo "make mutants change weft-protocol, see if tests notice  (SHARD=$(SHARD): every 30th change, from the first on)"
 	@echo "make chaos   repeat the tests that kill processes       (ROUNDS=$(ROUNDS))"
 	@echo "make clean   remove everything the other commands made"
 
@@ -156,6 +159,10 @@ do-explore: do-rust-tools
 
 do-fuzz: do-rust-tools
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" CARGO="$(CARGO)" tools/fuzz.sh
+
+do-mutants: do-rust-tools
+	@echo "==> mutants of weft-protocol, shard $(SHARD)"
+	@MUTANTS_SHARD="$(SHARD)" CARGO="$(CARGO)" tools/mutants.sh $(ARGS)
 
 do-chaos: do-build $(STAMPS)/pins-test
 	@for round in $$(seq $(ROUNDS)); do \

@@ -502,15 +502,18 @@ impl NodeCore {
         if count == 0 {
             return;
         }
-        // One lease per client and pass, beginning with another client each time: nobody starves.
+        // One lease per client and pass, beginning behind the client that was served last: nobody starves.
         let mut placed = true;
         while placed {
             placed = false;
+            let first = self.turn;
             for step in 0..count {
-                let at = (self.turn + step) % count;
-                placed |= self.place_one(at, out);
+                let at = (first + step) % count;
+                if self.place_one(at, out) {
+                    placed = true;
+                    self.turn = at + 1;
+                }
             }
-            self.turn = (self.turn + 1) % count;
         }
     }
 

@@ -1,0 +1,247 @@
+//! The node's pool of workers: who is served, who waits, and which workers end.
+
+use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::time::Instant;
+use weft_wire::limits::WORKER_IDLE_NANOS;
+use weft_wire::message::{
+    Blocked, CreateActor, Define, LeaseGranted, Message, Push, ReclaimLease, RequestLease, ReturnLease,
+    Shutdown, TaskKind, TaskSpec, Unblocked,
+};
+use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+
+const DRIVER: WorkerId = WorkerId(1);
+const OTHER: WorkerId = WorkerId(2);
+const NOW: Instant = Instant(5);
+
+fn cpus(count: f64) -> ResourceSet {
+    ResourceSet::from_amounts([("CPU".to_owned(), count)])
+}
+
+/// Two clients are connected; two idle workers are kept.
+fn node(count: f64) -> NodeCore {
+    let mut node = NodeCore::new(cpus(count), 100, 2);
+    node.on_connected(DRIVER, 1, NOW);
+    node.on_connected(OTHER, 2, NOW);
+    node
+}
+
+fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+    let mut out = NodeActions::new();
+    assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
+    node.settle(NOW, &mut out);
+    node.check();
+    out
+}
+
+fn request(shape: u32, demand: u32) -> RequestLease {
+    RequestLease { shape: ShapeId(shape), resources: cpus(1.0), demand }
+}
+
+fn connect(node: &mut NodeCore, worker: u64) -> NodeActions {
+    node.on_connected(WorkerId(worker), 9, NOW);
+    settle(node, NOW)
+}
+
+fn settle(node: &mut NodeCore, now: Instant) -> NodeActions {
+    let mut out = NodeActions::new();
+    node.settle(now, &mut out);
+    out
+}
+
+fn end(node: &mut NodeCore, process: WorkerId) -> NodeActions {
+    let mut out = NodeActions::new();
+    node.on_gone(process, "exited", None, &mut out);
+    node.settle(NOW, &mut out);
+    node.check();
+    out
+}
+
+fn starts(out: &[NodeAction]) -> usize {
+    out.iter().filter(|action| matches!(action, NodeAction::StartWorker(_))).count()
+}
+
+/// Who was granted a lease.
+fn granted(out: &[NodeAction]) -> Vec<WorkerId> {
+    let to = |action: &NodeAction| match action {
+        NodeAction::Send(to, message) if matches!(**message, Message::LeaseGranted(_)) => Some(*to),
+        _ => None,
+    };
+    out.iter().filter_map(to).collect()
+}
+
+fn ends(out: &[NodeAction]) -> Vec<WorkerId> {
+    let shutdown: Message = Shutdown { reason: "idle".to_owned() }.into();
+    let to = |action: &NodeAction| match action {
+        NodeAction::Send(to, message) if **message == shutdown => Some(*to),
+        _ => None,
+    };
+    out.iter().filter_map(to).collect()
+}
+
+fn create() -> CreateActor {
+    let (actor, name) = (TaskId { owner: DRIVER, number: 7 }, Name::from("Counter"));
+    let spec = TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), Blob::default());
+    let (code, references) = (Blob::default(), Vec::new());
+    CreateActor {
+        actor,
+        placement: cpus(1.0),
+        lifetime: cpus(1.0),
+        class: Box::new(Define { function: FunctionId(1), name, code, references, place: None }),
+        constructor: Box::new(Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }),
+        restarts: None,
+        detached: None,
+    }
+}
+
+#[test]
+fn a_lease_that_comes_back_goes_to_another_client() {
+    let mut node = node(1.0);
+    // With the worker, an even number of clients: each settling makes two passes over them.
+    let third = WorkerId(8);
+    node.on_connected(third, 4, NOW);
+    let clients = [DRIVER, OTHER, third];
+    for client in clients {
+        say(&mut node, client, request(0, 9));
+    }
+    let mut served = granted(&connect(&mut node, 101));
+    for lease in 1..=5 {
+        let holder = served[served.len() - 1];
+        served.extend(granted(&say(&mut node, holder, ReturnLease { lease: LeaseId(lease) })));
+    }
+    assert!(clients.iter().all(|client| served[..3].contains(client)), "{served:?}");
+}
+
+#[test]
+fn a_lease_for_each_of_two_clients_that_ask_at_once() {
+    let mut node = node(2.0);
+    for client in [DRIVER, OTHER] {
+        let mut out = NodeActions::new();
+        node.on_message(client, request(0, 5).into(), NOW, &mut out);
+    }
+    assert_eq!(starts(&settle(&mut node, NOW)), 2);
+    let mut order = [101, 102].map(|worker| granted(&connect(&mut node, worker))).concat();
+    order.sort_unstable();
+    assert_eq!(order, [DRIVER, OTHER]);
+}
+
+#[test]
+fn only_the_holder_returns_a_lease() {
+    let mut node = node(1.0);
+    say(&mut node, DRIVER, request(0, 1));
+    connect(&mut node, 101);
+    say(&mut node, OTHER, ReturnLease { lease: LeaseId(1) });
+    assert!(!node.is_quiet());
+    assert_eq!(node.report().workers[0].state, 2);
+    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    assert!(node.is_quiet());
+    assert_eq!(node.report().workers[0].state, 1);
+}
+
+#[test]
+fn what_is_not_wanted_any_more_is_not_placed() {
+    let mut node = node(3.0);
+    say(&mut node, DRIVER, request(0, 1));
+    say(&mut node, DRIVER, request(1, 1));
+    say(&mut node, OTHER, request(0, 1));
+    assert_eq!(node.report().free, cpus(0.0), "three wait for workers");
+    say(&mut node, DRIVER, request(0, 0));
+    assert_eq!(node.report().free, cpus(1.0));
+    assert!(!node.is_quiet());
+    end(&mut node, OTHER);
+    assert_eq!(node.report().free, cpus(2.0));
+    let out = connect(&mut node, 101);
+    let lease = LeaseGranted { shape: ShapeId(1), lease: LeaseId(1), worker: WorkerId(101), gpus: vec![] };
+    assert!(out.contains(&NodeAction::Send(DRIVER, Box::new(lease.into()))), "{out:?}");
+    assert_eq!(granted(&out), [DRIVER]);
+}
+
+#[test]
+fn a_node_that_waits_for_a_worker_is_not_quiet() {
+    let mut node = node(1.0);
+    assert!(node.is_quiet());
+    say(&mut node, DRIVER, RequestLease { resources: cpus(0.0), ..request(0, 1) });
+    assert!(!node.is_quiet(), "a placement that takes nothing");
+    connect(&mut node, 101);
+    assert!(!node.is_quiet(), "a lease that takes nothing");
+    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_is_tried_again() {
+    let mut node = node(1.0);
+    let out = say(&mut node, DRIVER, request(0, 1));
+    assert_eq!(out, [NodeAction::StartWorker(WorkerId(101))]);
+    assert!(node.expects(WorkerId(101)) && !node.expects(WorkerId(102)));
+    let mut out = NodeActions::new();
+    node.on_start_failed(WorkerId(101), "no memory", &mut out);
+    let text = "a worker process could not be started: no memory".to_owned();
+    assert_eq!(out, [NodeAction::Warn(text)]);
+    assert!(!node.expects(WorkerId(101)));
+    assert_eq!(settle(&mut node, NOW), [NodeAction::StartWorker(WorkerId(102))]);
+}
+
+#[test]
+fn idle_workers_beyond_the_pool_end_after_a_while() {
+    let mut node = node(4.0);
+    say(&mut node, DRIVER, request(0, 4));
+    (101..=104).for_each(|worker| drop(connect(&mut node, worker)));
+    assert_eq!(node.next_deadline(), None, "all are leased");
+    (1..=2).for_each(|lease| drop(say(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
+    assert_eq!(node.next_deadline(), None, "the pool may keep them");
+    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(3) });
+    let at = NOW.plus(WORKER_IDLE_NANOS);
+    assert_eq!(node.next_deadline(), Some(at));
+    assert_eq!(ends(&settle(&mut node, Instant(at.0 - 1))), []);
+    let ended = ends(&settle(&mut node, at));
+    assert_eq!(ended.len(), 1);
+    assert_eq!((ends(&settle(&mut node, at)), node.next_deadline()), (vec![], None));
+    assert_eq!(granted(&say(&mut node, OTHER, request(0, 2))), [OTHER; 2], "the others may be leased");
+}
+
+#[test]
+fn a_blocked_actor_lends_its_cpu() {
+    let mut node = node(1.0);
+    say(&mut node, DRIVER, create());
+    connect(&mut node, 101);
+    assert_eq!(node.report().free, cpus(0.0));
+    for _ in 0..2 {
+        say(&mut node, WorkerId(101), Blocked {});
+        assert_eq!(node.report().free, cpus(1.0), "lent once");
+    }
+    say(&mut node, WorkerId(101), Unblocked {});
+    assert_eq!(node.report().free, cpus(0.0));
+    say(&mut node, WorkerId(101), Blocked {});
+    end(&mut node, WorkerId(101));
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn the_leases_of_a_dead_client_end_with_their_workers() {
+    let mut node = node(2.0);
+    say(&mut node, DRIVER, request(0, 1));
+    connect(&mut node, 101);
+    say(&mut node, OTHER, request(0, 1));
+    connect(&mut node, 102);
+    let out = end(&mut node, OTHER);
+    let kills: Vec<_> = out.iter().filter(|action| matches!(action, NodeAction::KillWorker(_))).collect();
+    assert_eq!(kills, [&NodeAction::KillWorker(WorkerId(102))]);
+    assert_eq!(end(&mut node, WorkerId(77)), [], "nobody knew it");
+}
+
+#[test]
+fn a_client_with_as_many_leases_as_the_one_that_waits_keeps_them() {
+    let mut node = node(2.0);
+    for (client, worker) in [(DRIVER, 101), (OTHER, 102)] {
+        say(&mut node, client, request(0, 1));
+        connect(&mut node, worker);
+    }
+    assert_eq!(say(&mut node, OTHER, request(0, 1)), []);
+    let third = WorkerId(3);
+    node.on_connected(third, 3, NOW);
+    let out = say(&mut node, third, request(0, 1));
+    assert!(
+        matches!(&out[..], [NodeAction::Send(_, m)] if **m == Message::from(ReclaimLease { count: 1 })),
+        "{out:?}"
+    );
+}
