@@ -153,6 +153,10 @@ impl Holders {
             return false;
         }
         holders.retain(|other| *other != holder);
+        if self.given.get(&block).is_some_and(|(_, to)| *to == holder) {
+            // It knew the block, and is done with it: also if the node keeps it.
+            self.given.swap_remove(&block);
+        }
         self.is_free_now(block)
     }
 
@@ -363,6 +367,23 @@ mod tests {
         assert!(holders.disown(64, OTHER, READER));
         assert!(holders.release(0, READER));
         assert!(holders.is_empty() && holders.given.is_empty());
+    }
+
+    #[test]
+    fn a_block_that_its_receiver_used_for_a_checkpoint_is_not_disowned() {
+        // The receiver was asked about it after it had handed the block to the node with a state of its own.
+        let mut holders = Holders::default();
+        holders.insert(0, OTHER);
+        assert!(!holders.give(0, OTHER, READER, &alive));
+        holders.keep(0);
+        assert!(!holders.release(0, READER));
+        assert!(!holders.disown(0, OTHER, READER));
+        assert!(holders.let_go(0));
+        // It comes back as the block of another value.
+        holders.insert(0, OTHER);
+        assert!(!holders.give(0, OTHER, READER, &alive));
+        assert!(holders.release(0, READER));
+        assert!(holders.is_empty());
     }
 
     #[test]
