@@ -639,7 +639,8 @@ impl WorkerCore {
                 self.resolve(task.object(index), value.outcome, &value.contained, out);
             }
             self.end_stream(task, None, out);
-            if has_stored {
+            // A value that was not lost stays, wherever this execution would have put it.
+            if has_stored || (pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns)) {
                 self.keep_lineage(&pending, out);
             }
         }

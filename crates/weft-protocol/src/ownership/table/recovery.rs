@@ -6,8 +6,8 @@
 //!
 //! It never decides whether a task is executed again: `worker/recovery.rs` does.
 
-use weft_wire::ObjectId;
 use weft_wire::message::{AddBorrow, Failure, FailureCode, Outcome};
+use weft_wire::{ObjectId, TaskId};
 
 use super::{Actions, Made, Origin, Ownership, Peer, Record, Stale, freed_failure, send};
 
@@ -93,6 +93,14 @@ impl Ownership {
             record.is_absent = false;
             record.is_kept = false;
         }
+    }
+
+    /// Whether a result of a task lies in shared memory.
+    #[must_use]
+    pub fn is_any_stored(&self, task: TaskId, returns: u32) -> bool {
+        let is_stored =
+            |object| matches!(self.records.get(&object)?.slot.outcome()?, Outcome::Stored(_)).then_some(());
+        (0..returns).any(|index| is_stored(task.object(index)).is_some())
     }
 
     /// The task that made an object is kept in the lineage. False if the object is gone.

@@ -151,6 +151,52 @@ fn retries_are_used_up_by_recovery() {
     assert_eq!(code_in(&slot), Some(FailureCode::ReconstructionFailed));
 }
 
+/// A task with two results in blocks 64 and 128.
+fn finish_two(owner: &mut Owner, outcomes: [Outcome; 2]) {
+    let returns = outcomes.map(|outcome| Return { outcome, contained: Vec::new() }).to_vec();
+    let (held, task) = (Vec::new(), task(1));
+    let reply = Reply { task, returns, held, nanos: 5_000_000, retry: false, timing: None, not_run: None };
+    owner.say(Peer::Worker(WORKER), reply);
+}
+
+fn submit_two(owner: &mut Owner) -> [Arc<Slot>; 2] {
+    let kind = TaskKind::Task(weft_wire::ShapeId(0));
+    let spec = TaskSpec {
+        returns: 2,
+        retries: 3,
+        ..TaskSpec::new(task(1), kind, FunctionId(1), Name::from("f"), Blob::default())
+    };
+    let slots = [(); 2].map(|()| Arc::new(Slot::default()));
+    slots.iter().for_each(|slot| slot.acquire());
+    owner.core.submit(Arc::new(spec), slots.clone(), None, &mut owner.out);
+    owner.grant(1);
+    finish_two(owner, [stored(64), stored(128)]);
+    slots
+}
+
+#[test]
+fn a_result_that_is_lost_while_its_task_runs_again_for_another_one_comes_with_it() {
+    let mut owner = Owner::new();
+    let slots = submit_two(&mut owner);
+    assert_eq!(pushes(&owner.lose(&[128])), [1]);
+    assert_eq!(pushes(&owner.lose(&[64])), []);
+    finish_two(&mut owner, [stored(192), stored(256)]);
+    assert_eq!(slots.map(|slot| slot.outcome().cloned()), [Some(stored(192)), Some(stored(256))]);
+}
+
+#[test]
+fn lineage_stays_for_a_result_that_was_not_lost() {
+    // The second execution puts neither of its results into shared memory; the one that was there lies there still.
+    let mut owner = Owner::new();
+    let [first, second] = submit_two(&mut owner);
+    owner.lose(&[128]);
+    let small = || Outcome::Inline(Blob::from(&b"v"[..]));
+    finish_two(&mut owner, [small(), small()]);
+    assert_eq!((first.outcome(), second.outcome()), (Some(&stored(64)), Some(&small())));
+    assert_eq!(owner.core.lineage().0, 1);
+    assert_eq!(pushes(&owner.lose(&[64])), [1]);
+}
+
 #[test]
 fn what_put_made_has_no_way_back() {
     let mut owner = Owner::new();
