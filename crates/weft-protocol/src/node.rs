@@ -386,6 +386,11 @@ impl NodeCore {
                 let is_gone = |process| !self.clients.contains_key(&process);
                 if self.holders.give(give.offset, from, give.owner, &is_gone) {
                     self.free_block(give.offset, out);
+                } else if is_gone(give.owner)
+                    && let Some(receiver) = self.holders.given_on_by(give.offset, give.owner)
+                {
+                    let question = GivenBlocks { giver: give.owner, offsets: vec![give.offset] };
+                    out.push(NodeAction::Send(receiver, Box::new(question.into())));
                 }
             }
             Message::HeldFrom(answer) => self.on_held_from(from, answer, out),

@@ -86,6 +86,7 @@ impl Holders {
         let Some(holders) = self.blocks.get_mut(&block) else { return false };
         let Some(at) = holders.iter().position(|holder| *holder == from) else { return false };
         holders[at] = to;
+        self.given.swap_remove(&block);
         if let Some(blocks) = self.by_holder.get_mut(&from) {
             blocks.swap_remove(&block);
         }
@@ -170,6 +171,13 @@ impl Holders {
             }
         }
         receivers
+    }
+
+    /// To whom a process that is gone had given a block on, of which it had not been said yet that it got it: whether that
+    /// one knows it was not asked when the process died.
+    #[must_use]
+    pub fn given_on_by(&self, block: u64, gone: WorkerId) -> Option<WorkerId> {
+        self.given.get(&block).filter(|(giver, _)| *giver == gone).map(|(_, receiver)| *receiver)
     }
 
     /// The receiver does not know a block that a dead process gave it. True if nobody holds it now. An answer that was
@@ -367,6 +375,37 @@ mod tests {
         assert!(holders.disown(64, OTHER, READER));
         assert!(holders.release(0, READER));
         assert!(holders.is_empty() && holders.given.is_empty());
+    }
+
+    #[test]
+    fn the_receiver_of_a_block_that_a_dead_process_gave_on_is_asked() {
+        // OTHER had the value and used the block for one of its own, and died before it was said that it got the block.
+        let mut holders = Holders::default();
+        let is_gone = |process| process == OTHER;
+        holders.insert(0, OWNER);
+        assert!(!holders.give(0, OTHER, READER, &alive));
+        assert!(holders.on_gone(OTHER).is_empty());
+        assert!(holders.given_by(OTHER).is_empty());
+        assert!(!holders.give(0, OWNER, OTHER, &is_gone));
+        assert_eq!(holders.given_on_by(0, OTHER), Some(READER));
+        assert!(holders.disown(0, OTHER, READER));
+        assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn an_answer_about_a_block_that_was_given_back_changes_nothing() {
+        // READER returned a value in a block of OTHER, which died meanwhile, and is asked about what OTHER gave it.
+        let mut holders = Holders::default();
+        let is_gone = |process| process == OTHER;
+        holders.insert(0, OTHER);
+        assert!(!holders.give(0, OTHER, READER, &alive));
+        assert!(holders.on_gone(OTHER).is_empty());
+        assert!(!holders.give(0, READER, OTHER, &is_gone));
+        assert!(!holders.disown(0, OTHER, READER));
+        assert_eq!(ask(&mut holders, &[READER]), [0]);
+        holders.insert(0, OWNER);
+        assert!(!holders.give(0, OWNER, READER, &alive));
+        assert_eq!(holders.len(), 1);
     }
 
     #[test]
