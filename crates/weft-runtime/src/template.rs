@@ -97,6 +97,7 @@ impl Template {
                 let token = event.data.u64();
                 if token == 0 {
                     if self.inlet.read(&self.socket) == ReadResult::End {
+                        self.wake_children();
                         return Ok(None);
                     }
                 } else if token == DRIVER {
@@ -125,6 +126,14 @@ impl Template {
             Ok(None) | Err(_) => "ended".to_owned(),
         };
         self.send(&Exited { worker, reason }.into());
+    }
+
+    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. The driver may have
+    /// been killed; that its sockets are closed can be seen before its end.
+    fn wake_children(&mut self) {
+        for child in self.children.values() {
+            let _ = rustix::process::kill_process_group(child.pid, Signal::CONT);
+        }
     }
 
     /// The driver is dead, so nobody else ends them. Each leads its own process group.
