@@ -477,10 +477,10 @@ impl Execution {
         };
         let running = self.running.iter().filter(|(task, running)| is_of(task, running.from));
         let mut lent: Vec<ObjectId> = running.flat_map(|(_, running)| running.uses.iter().copied()).collect();
-        for incoming in self.queue.iter().filter(|i| i.from == Peer::Node && i.push.spec.task.owner == caller)
-        {
-            lent.extend(incoming.uses());
-        }
+        // Its queued tasks go; a queued constructor stays.
+        let constructor =
+            self.queue.iter().find(|i| i.from == Peer::Node && is_of(&i.push.spec.task, i.from));
+        lent.extend(constructor.map(Incoming::uses).unwrap_or_default());
         if let Some((actor, uses)) = &self.constructed
             && actor.owner == caller
         {

@@ -285,9 +285,7 @@ impl NodeCore {
         self.forget_client(client);
         let gone = WorkerGone { worker: client, reason: reason.to_owned(), last_started, what };
         self.departed.note(&gone);
-        for other in self.clients.keys() {
-            out.push(NodeAction::Send(*other, Box::new(gone.clone().into())));
-        }
+        self.tell_all(&gone.clone().into(), out);
         if let Some((WorkerState::Actor(actor), blocked)) = state {
             self.on_actor_process_gone(actor, blocked, &gone, out);
         }
@@ -300,6 +298,11 @@ impl NodeCore {
             let question = GivenBlocks { giver: client, offsets };
             out.push(NodeAction::Send(receiver, Box::new(question.into())));
         }
+    }
+
+    /// Says the same to every client.
+    fn tell_all(&self, message: &Message, out: &mut NodeActions) {
+        out.extend(self.clients.keys().map(|client| NodeAction::Send(*client, Box::new(message.clone()))));
     }
 
     fn end_lease(&mut self, lease: LeaseId, blocked: bool) -> Option<WorkerId> {

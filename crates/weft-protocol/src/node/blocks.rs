@@ -30,9 +30,7 @@ impl NodeCore {
     /// Asks everyone which blocks of dead owners they read, if nobody is known to hold some.
     pub(super) fn ask_readers(&mut self, out: &mut NodeActions) {
         let Some(question) = self.holders.ask(self.clients.keys().copied()) else { return };
-        for client in self.clients.keys() {
-            out.push(NodeAction::Send(*client, Box::new(question.clone().into())));
-        }
+        self.tell_all(&question.into(), out);
     }
 
     /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
@@ -42,10 +40,7 @@ impl NodeCore {
         if lost.is_empty() {
             return;
         }
-        for client in self.clients.keys() {
-            let message = BlocksLost { offsets: lost.clone() };
-            out.push(NodeAction::Send(*client, Box::new(message.into())));
-        }
+        self.tell_all(&BlocksLost { offsets: lost }.into(), out);
     }
 
     /// Processes that came after a loss hear of it before they hear of anything else that matters.

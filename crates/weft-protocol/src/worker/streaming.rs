@@ -150,7 +150,8 @@ impl WorkerCore {
     /// A task that runs here has yielded. References inside the item are registered for the caller first.
     pub fn on_yielded(&mut self, task: TaskId, index: u32, value: Return, out: &mut Actions) {
         let Some(Peer::Worker(caller)) = self.execution.caller(task) else { return };
-        let lent = self.execution.uses(task).to_vec();
+        // Most items contain no reference: nothing is copied for them.
+        let lent = if value.contained.is_empty() { Vec::new() } else { self.execution.uses(task).to_vec() };
         self.give_away(&value, caller, &lent, out);
         send(out, Peer::Worker(caller), Item { task, index, value });
     }
