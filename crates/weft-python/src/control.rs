@@ -53,7 +53,7 @@ pub fn start(
         sink: if log_to_driver { Some(Box::new(Terminal)) } else { None },
         events_bytes,
         lineage_bytes,
-        random,
+        node: WorkerId(random).node(),
     };
     let (node, client) = py
         .detach(|| {

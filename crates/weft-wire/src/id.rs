@@ -2,7 +2,8 @@
 //!
 //! A task id is the id of the process that submitted it (its owner) and a counter of that process; an object id
 //! adds the index of the return value. The owner of any object is therefore read from its id and never looked
-//! up (`docs/adr/0004`). Ids are minted by the owner alone; nothing here draws random numbers.
+//! up (`docs/adr/0004`). So is its node: the upper 40 bits of a process's id are those of its node, the lower 24 count the
+//! node's processes. Ids are minted by the owner alone; nothing here draws random numbers.
 
 use minicbor::{Decode, Encode};
 
@@ -20,7 +21,7 @@ number_id!(
     WorkerId, u64
 );
 number_id!(
-    /// A node: one machine's scheduler, store and worker pool.
+    /// A node: one machine's scheduler, store and worker pool, from its start to its end. The lower 24 bits are zero.
     NodeId, u64
 );
 number_id!(
@@ -35,6 +36,17 @@ number_id!(
     /// A function or class: a hash of its pickled form.
     FunctionId, u64
 );
+
+/// The bits of a process's id that count the processes of its node.
+const PROCESS_BITS: u64 = 0xff_ffff;
+
+impl WorkerId {
+    /// The node that this process is on.
+    #[must_use]
+    pub fn node(self) -> NodeId {
+        NodeId(self.0 & !PROCESS_BITS)
+    }
+}
 
 /// A task: who submitted it and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Encode, Decode)]
@@ -122,6 +134,14 @@ impl ObjectId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_node_of_a_process_is_read_from_its_id() {
+        let node = NodeId(0x0123_4567_8900_0000);
+        assert_eq!(WorkerId(0x0123_4567_8900_0001).node(), node);
+        assert_eq!(WorkerId(0x0123_4567_89ff_ffff).node(), node);
+        assert_ne!(WorkerId(0x0123_4567_8a00_0000).node(), node);
+    }
 
     #[test]
     fn binary_form_round_trips() {

@@ -413,7 +413,7 @@ impl Client {
     /// compete with it for locks, caches and cores. (A worker's tasks must not look as if they attended to the queue
     /// behind them.)
     pub(super) fn look_between(&self) {
-        if self.me == self.driver
+        if self.is_driver
             && let Some(mut lead) = self.take_lead()
         {
             self.look(&mut lead, Some(0));

@@ -163,6 +163,7 @@ pub struct Client {
     me: WorkerId,
     /// The driver of the session.
     pub driver: WorkerId,
+    is_driver: bool,
     /// What the node said at the greeting.
     pub welcome: Welcome,
     mapping: Mapping,
@@ -276,6 +277,7 @@ impl Client {
         let client = Arc::new(Self {
             me: welcome.worker,
             driver: welcome.driver,
+            is_driver: role == weft_wire::message::role::DRIVER,
             welcome,
             mapping,
             shared: Mutex::new(shared),

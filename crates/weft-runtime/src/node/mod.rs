@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
-use weft_wire::ResourceSet;
+use weft_wire::{NodeId, ResourceSet};
 
 use crate::logs::Sink;
 use crate::session::SessionDirectory;
@@ -47,8 +47,8 @@ pub struct NodeOptions {
     pub events_bytes: u64,
     /// Memory for descriptions of tasks whose results may have to be computed again, per process (bytes).
     pub lineage_bytes: u64,
-    /// A random number: makes ids and names of this session unlike any other's.
-    pub random: u64,
+    /// Unlike any other node's: begins the ids of its processes and is part of its directory's name.
+    pub node: NodeId,
 }
 
 /// A running node.
@@ -66,7 +66,7 @@ impl NodeHandle {
     /// # Errors
     /// When the directory, the socket, the shared memory or the template cannot be made.
     pub fn start(options: NodeOptions) -> io::Result<Self> {
-        let directory = SessionDirectory::create(&options.base_directory, options.random)?;
+        let directory = SessionDirectory::create(&options.base_directory, options.node.0)?;
         let path = directory.path().to_owned();
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);

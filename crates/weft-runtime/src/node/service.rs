@@ -14,7 +14,7 @@ use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
 use weft_protocol::time::Instant;
 use weft_store::{Arena, Mapping};
 use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Shutdown, Welcome, role};
-use weft_wire::{NodeId, WorkerId, version};
+use weft_wire::{TaskId, WorkerId, version};
 
 use super::NodeOptions;
 use super::metrics::Metrics;
@@ -37,22 +37,43 @@ const REASON_NANOS: u64 = 200_000_000;
 /// How long workers get to leave at the end (nanoseconds).
 const LEAVE_NANOS: u64 = 500_000_000;
 
+/// What is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It has not said hello.
+    Stranger,
+    /// A program that uses this node.
+    Driver,
+    /// A process that the template forked for this node.
+    Worker,
+    /// Something that only asks.
+    Tool,
+}
+
 struct Connection {
     socket: OwnedFd,
     inlet: Inlet,
     outlet: Outlet,
     /// The worker this socket was made for, or who said hello over it.
     worker: Option<WorkerId>,
+    role: Role,
     is_greeted: bool,
     is_full: bool,
     pid: u32,
     cell: u32,
 }
 
+/// The end of a process that was noticed.
+struct Ended {
+    at: Instant,
+    last_started: Option<TaskId>,
+    /// The template may still say why.
+    awaits_reason: bool,
+}
+
 /// See the module.
 pub struct Service {
     core: NodeCore,
-    node: NodeId,
     driver: WorkerId,
     options: NodeOptions,
     directory: SessionDirectory,
@@ -70,7 +91,7 @@ pub struct Service {
     template: Option<TemplateProcess>,
     /// Why workers ended, as the template says; and when each silent end was noticed.
     reasons: HashMap<WorkerId, String>,
-    ended: BTreeMap<WorkerId, (Instant, Option<weft_wire::TaskId>)>,
+    ended: BTreeMap<WorkerId, Ended>,
     logs: Logs,
     dirty: Vec<u64>,
     started: Instant,
@@ -108,12 +129,9 @@ impl Service {
         if let Some(template) = &template {
             add(template.socket(), TEMPLATE)?;
         }
-        // The low 24 bits count processes; the rest is the session's own.
-        let first = options.random & !0xff_ffff;
-        let core = NodeCore::new(options.resources.clone(), first, options.pool_size);
+        let core = NodeCore::new(options.resources.clone(), options.node.0, options.pool_size);
         Ok(Self {
             core,
-            node: NodeId(options.random),
             driver: WorkerId::default(),
             options,
             directory,
@@ -160,7 +178,7 @@ impl Service {
     }
 
     fn timeout(&self) -> Option<u64> {
-        let silent = self.ended.values().map(|(at, _)| at.plus(REASON_NANOS)).min();
+        let silent = self.ended.values().map(|ended| ended.at.plus(REASON_NANOS)).min();
         let next = [self.core.next_deadline(), silent, self.rounds.deadline()].into_iter().flatten().min()?;
         Some(next.since(now()))
     }
@@ -213,6 +231,7 @@ impl Service {
             socket,
             inlet: Inlet::default(),
             outlet: Outlet::default(),
+            role: if worker.is_some() { Role::Worker } else { Role::Stranger },
             worker,
             is_greeted: false,
             is_full: false,
@@ -286,7 +305,7 @@ impl Service {
         self.mapping.clear_cell(cell);
         let welcome = Welcome {
             worker,
-            node: self.node,
+            node: self.options.node,
             arena_bytes: self.mapping.total_bytes(),
             inline_bytes: self.options.inline_bytes,
             cell,
@@ -301,6 +320,7 @@ impl Service {
         };
         let connection = self.connections.get_mut(&token).expect("looked up above");
         connection.worker = Some(worker);
+        connection.role = if made_for.is_some() { Role::Worker } else { Role::Driver };
         connection.is_greeted = true;
         connection.pid = hello.pid;
         connection.cell = cell;
@@ -351,14 +371,16 @@ impl Service {
         } else {
             None
         };
-        if connection.pid != 0 && worker != self.driver && !self.reasons.contains_key(&worker) {
+        let is_worker = connection.role == Role::Worker;
+        if is_worker && connection.pid != 0 && !self.reasons.contains_key(&worker) {
             // Whatever the worker started and left running goes with it; the template sees to that where it was faster.
             signal_group(connection.pid);
         }
         match self.reasons.remove(&worker) {
             Some(reason) => self.gone(worker, &reason, last_started, out),
             None => {
-                self.ended.insert(worker, (now(), last_started));
+                let ended = Ended { at: now(), last_started, awaits_reason: is_worker };
+                self.ended.insert(worker, ended);
             }
         }
     }
@@ -369,14 +391,14 @@ impl Service {
         }
         let time = now();
         let ended = std::mem::take(&mut self.ended);
-        for (worker, (at, last_started)) in ended {
+        for (worker, ended) in ended {
             let reason = self.reasons.remove(&worker);
-            if reason.is_none() && time.since(at) < REASON_NANOS && worker != self.driver {
-                self.ended.insert(worker, (at, last_started));
+            if reason.is_none() && ended.awaits_reason && time.since(ended.at) < REASON_NANOS {
+                self.ended.insert(worker, ended);
                 continue;
             }
             let reason = reason.unwrap_or_else(|| "ended".to_owned());
-            self.gone(worker, &reason, last_started, out);
+            self.gone(worker, &reason, ended.last_started, out);
         }
     }
 
@@ -500,14 +522,11 @@ impl Service {
     }
 
     fn kill_worker(&mut self, worker: WorkerId) {
-        let pid = self
-            .tokens
-            .get(&worker)
-            .and_then(|token| self.connections.get(token))
-            .map_or(0, |connection| connection.pid);
+        let connection = self.tokens.get(&worker).and_then(|token| self.connections.get(token));
+        let Some(Connection { role: Role::Worker, pid, .. }) = connection else { return };
         // A reported end means the id may be another process's by now.
-        if pid != 0 && worker != self.driver && !self.reasons.contains_key(&worker) {
-            signal_group(pid);
+        if *pid != 0 && !self.reasons.contains_key(&worker) {
+            signal_group(*pid);
         }
     }
 
@@ -545,7 +564,7 @@ impl Service {
         let workers: Vec<u64> = self
             .connections
             .iter()
-            .filter(|(_, c)| c.worker.is_some_and(|w| w != self.driver))
+            .filter(|(_, c)| c.role == Role::Worker)
             .map(|(token, _)| *token)
             .collect();
         for token in &workers {
@@ -571,7 +590,7 @@ impl Service {
             out.clear();
         }
         for connection in self.connections.values() {
-            if connection.pid != 0 && connection.worker != Some(self.driver) {
+            if connection.pid != 0 && connection.role == Role::Worker {
                 signal_group(connection.pid);
             }
         }

@@ -5,14 +5,14 @@ use weft_wire::message::state::{EndedRow, Inspect, InspectEnd, Inspected, NodeRe
 use weft_wire::message::{Message, Welcome};
 use weft_wire::{WorkerId, limits};
 
-use super::{NodeActions, Service, now};
+use super::{NodeActions, Role, Service, now};
 
 impl Service {
     /// A tool may ask; it is no worker and no driver, and gets no shared memory.
     pub(super) fn greet_tool(&mut self, token: u64) {
         let welcome = Welcome {
             worker: WorkerId::default(),
-            node: self.node,
+            node: self.options.node,
             arena_bytes: 0,
             inline_bytes: 0,
             cell: 0,
@@ -23,6 +23,7 @@ impl Service {
         };
         let Some(connection) = self.connections.get_mut(&token) else { return };
         connection.is_greeted = true;
+        connection.role = Role::Tool;
         connection.outlet.push(&welcome.into());
         self.dirty.push(token);
     }
@@ -92,7 +93,7 @@ impl Service {
     fn report(&self, about: u32) -> NodeReport {
         let driver_pid = self.tokens.get(&self.driver).and_then(|token| self.connections.get(token));
         NodeReport {
-            node: self.node,
+            node: self.options.node,
             driver: self.driver,
             driver_pid: driver_pid.map_or(0, |connection| connection.pid),
             started: self.started.0,
