@@ -47,6 +47,8 @@ pub struct Incoming {
     pub references: Vec<Met>,
     /// Slots per dependency.
     pub dependencies: Vec<MetDependency>,
+    /// Its caller has its answer already, if this process took an actor over: the state was made with it.
+    pub is_again: bool,
 }
 
 impl Incoming {
@@ -135,6 +137,8 @@ pub struct Execution {
     groups: Groups,
     /// Lost values that queued calls wait for.
     missing: Set<ObjectId>,
+    /// A call that is made again was refused: if this process took an actor over, its state lacks that call.
+    has_refused_again: bool,
 }
 
 /// The concurrency groups of an actor: places per group, the default group first. Without groups whoever asks for a
@@ -197,6 +201,9 @@ impl Execution {
 
     /// The next task to run. It is running from now on.
     pub fn take_next(&mut self, now: Instant) -> Option<Incoming> {
+        if self.lacks_call() {
+            return None;
+        }
         let at = self.next_at()?;
         let incoming = self.queue.remove(at)?;
         let group = Groups::of(&incoming);
@@ -223,6 +230,25 @@ impl Execution {
         if self.takeover.on_replayed(caller) {
             self.queue.append(&mut self.held);
         }
+    }
+
+    /// Whether a call that comes now from there is one whose answer is known, if this process took an actor over.
+    #[inline]
+    #[must_use]
+    pub fn is_again(&self, from: Peer, kept: bool) -> bool {
+        kept && matches!(from, Peer::Worker(caller) if self.takeover.awaits(caller))
+    }
+
+    /// A call that is made again cannot be executed: its argument is lost for good.
+    pub fn refuse_again(&mut self) {
+        self.has_refused_again = true;
+    }
+
+    /// Whether the state of the actor here lacks a call whose answer somebody may have acted on. Nothing is executed then.
+    #[inline]
+    #[must_use]
+    pub fn lacks_call(&self) -> bool {
+        self.has_refused_again && !matches!(self.takeover, Takeover::None)
     }
 
     fn next_at(&self) -> Option<usize> {

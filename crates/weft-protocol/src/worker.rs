@@ -256,7 +256,11 @@ impl WorkerCore {
         self.events.counts.submitted += 1;
         let passed = Passed { submitted: self.submitting, ..Passed::default() };
         let (cancelled, recovers, crashes) = (false, false, 0);
+        let awaited = (missing > 0).then(|| spec.clone());
         self.pendings.insert(Pending { spec, state, retries, cancelled, recovers, crashes, parent, passed });
+        for object in awaited.iter().flat_map(|spec| &spec.dependencies) {
+            self.revive(*object, out);
+        }
     }
 
     /// Moves a task on whose dependencies may be complete.
@@ -513,7 +517,7 @@ impl WorkerCore {
                 self.on_actor_dead(dead.actor, dead.failure, out);
             }
             (Message::Checkpointed(done), Peer::Node) => self.on_checkpointed(&done, out),
-            (Message::Restore(restore), Peer::Node) => self.on_restore(restore),
+            (Message::Restore(restore), Peer::Node) => self.on_restore(restore, out),
             (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
             (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(&keep, out),
             (Message::ReadersOf(question), Peer::Node) => {

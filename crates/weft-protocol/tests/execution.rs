@@ -24,7 +24,7 @@ fn spec(kind: TaskKind, caller: WorkerId, number: u64) -> TaskSpec {
 fn incoming(spec: TaskSpec) -> Incoming {
     let from = Peer::Worker(spec.task.owner);
     let push = Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() };
-    Incoming { from, push, references: Vec::new(), dependencies: Vec::new() }
+    Incoming { from, push, references: Vec::new(), dependencies: Vec::new(), is_again: false }
 }
 
 fn task(caller: WorkerId, number: u64) -> Incoming {

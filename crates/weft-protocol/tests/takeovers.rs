@@ -1,4 +1,4 @@
-//! What a caller says to a process that takes over an actor with checkpoints.
+//! What a caller says to a process that takes over an actor with checkpoints, and what that process executes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::{
-    ActorRestarting, ActorStarted, Message, Outcome, Replayed, Reply, Return, TaskKind, TaskSpec,
+    ActorReady, ActorRestarting, ActorStarted, Dependency, Failure, FailureCode, Message, Outcome, Push,
+    Replayed, Reply, Restore, Return, TaskKind, TaskSpec,
 };
 use weft_wire::{Blob, FunctionId, Name, ObjectId, TaskId, WorkerId};
 
@@ -95,4 +96,89 @@ fn calls_are_made_again_once_however_often_the_node_says_where_the_actor_is() {
     hear(&mut core, Peer::Node, restarting());
     assert_eq!(pushes(&hear(&mut core, Peer::Node, started(SECOND, Some(true)))), 1);
     assert_eq!(pushes(&hear(&mut core, Peer::Node, started(SECOND, Some(true)))), 0);
+}
+
+/// A call of a caller, kept until a checkpoint covers it, with an argument that has failed or is there.
+fn call(number: u64, argument_failed: bool) -> Push {
+    let task = TaskId { owner: ME, number };
+    let outcome = if argument_failed {
+        Outcome::Failed(Box::new(Failure::new(FailureCode::ObjectLost, "lost for good")))
+    } else {
+        Outcome::Inline(Blob::default())
+    };
+    let spec = TaskSpec {
+        kept: Some(true),
+        ..TaskSpec::new(task, TaskKind::Method(actor()), FunctionId(0), Name::from("m"), Blob::default())
+    };
+    let argument = TaskId { owner: ME, number: number + 100 }.object(0);
+    let dependencies = vec![Dependency { object: argument, outcome, contained: Vec::new() }];
+    Push { spec: Box::new(spec), dependencies, gpus: Vec::new() }
+}
+
+fn constructor() -> Push {
+    let creation =
+        TaskSpec::new(actor(), TaskKind::Creation, FunctionId(0), Name::from("C"), Blob::default());
+    let spec = Box::new(TaskSpec { checkpoint_every: Some(5), ..creation });
+    Push { spec, dependencies: Vec::new(), gpus: Vec::new() }
+}
+
+fn restore() -> Restore {
+    Restore { actor: actor(), state: None, callers: vec![ME] }
+}
+
+fn gives_up(out: &Actions) -> bool {
+    let is_end = |action: &Action| match action {
+        Action::Send { to: Peer::Node, message } => {
+            matches!(&**message, Message::ActorReady(ActorReady { failure: Some(_), .. }))
+        }
+        _ => false,
+    };
+    out.iter().any(is_end)
+}
+
+/// Everything that runs without further word, by task number.
+fn executed(core: &mut WorkerCore) -> Vec<u64> {
+    std::iter::from_fn(|| core.next_execution()).map(|taken| taken.push.spec.task.number).collect()
+}
+
+#[test]
+fn a_state_that_lacks_an_answered_call_is_shown_to_nobody() {
+    for restore_first in [true, false] {
+        let mut core = WorkerCore::new(SECOND);
+        let from = Peer::Worker(ME);
+        let mut out = Actions::new();
+        if restore_first {
+            out.extend(hear(&mut core, Peer::Node, restore()));
+        }
+        out.extend(hear(&mut core, from, call(2, true)));
+        out.extend(hear(&mut core, from, call(3, false)));
+        assert_eq!(gives_up(&out), restore_first, "it cannot know yet");
+        if !restore_first {
+            assert!(gives_up(&hear(&mut core, Peer::Node, restore())));
+        }
+        hear(&mut core, Peer::Node, constructor());
+        hear(&mut core, from, Replayed { actor: actor() });
+        assert_eq!(executed(&mut core), []);
+    }
+}
+
+#[test]
+fn a_call_without_an_answer_may_lack_its_argument() {
+    let mut core = WorkerCore::new(SECOND);
+    let from = Peer::Worker(ME);
+    hear(&mut core, Peer::Node, restore());
+    hear(&mut core, Peer::Node, constructor());
+    hear(&mut core, from, Replayed { actor: actor() });
+    assert!(!gives_up(&hear(&mut core, from, call(2, true))));
+    hear(&mut core, from, call(3, false));
+    assert_eq!(executed(&mut core), [actor().number, 3]);
+}
+
+#[test]
+fn the_first_process_of_an_actor_lacks_nothing() {
+    let mut core = WorkerCore::new(FIRST);
+    hear(&mut core, Peer::Node, constructor());
+    assert!(!gives_up(&hear(&mut core, Peer::Worker(ME), call(2, true))));
+    hear(&mut core, Peer::Worker(ME), call(3, false));
+    assert_eq!(executed(&mut core), [actor().number, 3]);
 }

@@ -94,8 +94,8 @@ fn wait_for_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<&'
         if let Some(outcome) = reference.slot.outcome() {
             return Ok(outcome);
         }
-        if reference.id.owner() != reference.client.me() {
-            reference.client.step(|core, out| core.ownership_mut().need(reference.id, out));
+        if reference.id.owner() != reference.client.me() || reference.slot.was_lost() {
+            reference.client.step(|core, out| core.need(reference.id, out));
         }
         wait_for(py, &reference.client, || reference.slot.outcome().is_some(), None)?;
     }
@@ -189,14 +189,17 @@ fn waited_as(py: Python<'_>, waited: Waited) -> PyResult<bool> {
     }
 }
 
-/// Asks owners for the values of borrowed references.
+/// Asks owners for the values of borrowed references, and for those of ours that were lost.
 fn need(client: &Arc<Client>, refs: &[Bound<'_, ObjectRef>]) {
     let me = client.me();
-    let is_foreign = |r: &&Bound<'_, ObjectRef>| r.get().id.owner() != me && r.get().slot.outcome().is_none();
-    if refs.iter().any(|r| is_foreign(&r)) {
+    let is_asked = |r: &&Bound<'_, ObjectRef>| {
+        let (id, slot) = (r.get().id, &r.get().slot);
+        (id.owner() != me || slot.was_lost()) && slot.outcome().is_none()
+    };
+    if refs.iter().any(|r| is_asked(&r)) {
         client.step(|core, out| {
-            for reference in refs.iter().filter(is_foreign) {
-                core.ownership_mut().need(reference.get().id, out);
+            for reference in refs.iter().filter(is_asked) {
+                core.need(reference.get().id, out);
             }
         });
     }
@@ -569,7 +572,7 @@ pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyRes
     let token = token.unbind();
     hooks::add_watcher(this.id, token.clone_ref(reference.py()));
     // The watcher is there before the core is asked: an outcome in between finds it.
-    let watches = this.client.step(|core, out| core.ownership_mut().watch(this.id, out));
+    let watches = this.client.step(|core, out| core.watch(this.id, out));
     if !watches {
         hooks::remove_watcher(this.id, &token);
     }

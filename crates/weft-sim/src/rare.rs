@@ -173,6 +173,7 @@ pub const THEMES: &[Theme] = &[
             "a task came back and waited for an argument that was lost meanwhile",
             "a value was lost while a task had it as an argument",
             "a worker died while it computed a lost value again",
+            "a restored actor ended for want of an argument",
             "several values were lost at once",
         ],
     },

@@ -124,6 +124,12 @@ impl Takeover {
         }
     }
 
+    /// Whether a call that comes now may be one that is made again: its caller has not said that those are through.
+    #[must_use]
+    pub fn awaits(&self, from: WorkerId) -> bool {
+        !matches!(self, Self::Over) && !self.holds(from)
+    }
+
     /// The node says whose calls come again. True if nobody is waited for.
     pub fn begin(&mut self, callers: &[WorkerId]) -> bool {
         let done = match std::mem::take(self) {

@@ -70,6 +70,12 @@ impl Slot {
         }
     }
 
+    /// Whether a value was there and is lost: who waits for the next one has to say so.
+    #[must_use]
+    pub fn was_lost(&self) -> bool {
+        self.first.next.get().is_some()
+    }
+
     #[inline]
     fn latest(&self) -> &Version {
         let mut version = &self.first;
@@ -177,6 +183,7 @@ mod tests {
         let before = slot.outcome().expect("filled");
         slot.lose();
         slot.lose();
+        assert!(slot.was_lost() && !Slot::default().was_lost());
         assert_eq!(slot.outcome(), None);
         assert!(slot.fill(Outcome::Inline(Blob::from(&b"2"[..]))));
         assert_eq!(before, &Outcome::Inline(Blob::from(&b"1"[..])));

@@ -1,10 +1,11 @@
 //! The half of an actor's process in checkpoints: taking them, and taking an actor over.
 
 use weft_wire::ActorId;
-use weft_wire::message::{Checkpoint, Outcome, Restore, Return};
+use weft_wire::message::{ActorReady, Checkpoint, Failure, FailureCode, Outcome, Restore, Return};
 
 use super::{Actions, Peer, WorkerCore, send};
 use crate::actors::Restored;
+use crate::probes::mark;
 
 impl WorkerCore {
     /// Whether a checkpoint of the actor in this process should be taken before its next call.
@@ -41,8 +42,9 @@ impl WorkerCore {
     }
 
     /// This process takes an actor over; the constructor follows.
-    pub(super) fn on_restore(&mut self, restore: Restore) {
+    pub(super) fn on_restore(&mut self, restore: Restore, out: &mut Actions) {
         self.execution.on_restore(&restore.callers);
+        self.end_incomplete(restore.actor, out);
         let Some(Return { outcome, contained }) = restore.state else { return };
         let object = restore.actor.state();
         let contained: Vec<_> = contained
@@ -58,6 +60,21 @@ impl WorkerCore {
             self.ownership.meet(object)
         });
         self.instance.restored = Some(Restored { object, outcome, slot, contained });
+    }
+
+    /// Ends the actor if its state lacks a call whose answer somebody may have acted on: that cannot be made good. The
+    /// caller of that call gives the actor up as well, but its word may come too late, or die with it.
+    pub(super) fn end_incomplete(&mut self, actor: ActorId, out: &mut Actions) {
+        if !self.execution.lacks_call() {
+            return;
+        }
+        mark!("a restored actor ended for want of an argument");
+        let message = "the actor ended: an argument is lost of a call that would have to be executed again to restore its state";
+        send(
+            out,
+            Peer::Node,
+            ActorReady { actor, failure: Some(Failure::new(FailureCode::ActorDied, message.to_owned())) },
+        );
     }
 
     /// The state that the actor in this process begins with. [`Self::on_restored`] follows.

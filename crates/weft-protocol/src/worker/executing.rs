@@ -65,7 +65,8 @@ impl WorkerCore {
             }
             dependencies.push(met);
         }
-        Incoming { from, push, references, dependencies }
+        let is_again = self.execution.is_again(from, push.spec.kept == Some(true));
+        Incoming { from, push, references, dependencies, is_again }
     }
 
     /// The next task to run here.
@@ -239,6 +240,12 @@ impl WorkerCore {
         if spec.kind == TaskKind::Creation {
             self.execution.on_constructor_refused();
             return self.on_constructed(spec.task, Some(failure.clone()), out);
+        }
+        if let TaskKind::Method(actor) = spec.kind
+            && incoming.is_again
+        {
+            self.execution.refuse_again();
+            self.end_incomplete(actor, out);
         }
         let (task, uses) = (spec.task, incoming.uses());
         let (from, since) = (incoming.from, self.now);

@@ -257,7 +257,24 @@ impl WorkerCore {
         }
     }
 
-    /// A value that somebody else counts on is wanted: have it computed if it went with its last use.
+    /// Somebody here waits for a value: its owner is asked, or it is computed again if it went with its last use and its
+    /// reference came back.
+    pub fn need(&mut self, object: ObjectId, out: &mut Actions) {
+        self.ownership.need(object, out);
+        self.revive(object, out);
+        self.run_unblocked(out);
+    }
+
+    /// The shell wants to hear when the outcome is there; false if it is there already.
+    pub fn watch(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        let watches = self.ownership.watch(object, out);
+        if watches {
+            self.need(object, out);
+        }
+        watches
+    }
+
+    /// A value that somebody counts on is wanted: have it computed if it went with its last use.
     pub(super) fn revive(&mut self, object: ObjectId, out: &mut Actions) {
         if object.owner() == self.me && self.ownership.is_absent(object) {
             self.recover(object, out);

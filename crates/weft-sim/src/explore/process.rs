@@ -180,7 +180,7 @@ impl Process {
         }
         let waits_for = self.frame.as_ref().and_then(Frame::awaited).map(|handle| handle.id);
         if let (true, true, Some(object)) = (is_loss, program.asks_again, waits_for) {
-            self.act(effects, |core, out| core.ownership_mut().watch(object, out));
+            self.act(effects, |core, out| core.watch(object, out));
         }
     }
 
@@ -216,7 +216,7 @@ impl Process {
             match self.look(&frame, *variable) {
                 Look::Nothing => {
                     let id = frame.variables[*variable].as_ref().expect("looked at").id;
-                    self.act(effects, |core, out| core.ownership_mut().watch(id, out));
+                    self.act(effects, |core, out| core.watch(id, out));
                     frame.waits_for = Some(*variable);
                 }
                 Look::Failed(failure) if frame.task.is_some() => {

@@ -24,8 +24,12 @@ impl World {
         if !is_plain || is_spent || is_given_up {
             return true;
         }
-        // It was executed again, and one of its arguments was gone: given up by the program, or with its owner.
+        // It was executed again, and one of its arguments was gone: given up by the program, or with its owner, or large and
+        // somebody else's, which lineage does not keep (docs/adr/0014).
+        let is_others = |argument: &ObjectId| argument.owner() != object.owner();
         code == FailureCode::ReconstructionFailed
-            && (self.oracle.freed.contains(&object.task) || self.is_gone(object.owner()))
+            && (self.oracle.freed.contains(&object.task)
+                || self.is_gone(object.owner())
+                || fact.dependencies.iter().any(is_others))
     }
 }

@@ -111,7 +111,7 @@ impl World {
             self.leave_actor(number, reference.id.task);
         } else if reference.slot.outcome().is_none() {
             let (id, slot) = (reference.id, reference.slot.clone());
-            self.with_core(number, |core, out| core.ownership_mut().need(id, out));
+            self.with_core(number, |core, out| core.need(id, out));
             frame.wait = Wait::All(vec![(id, slot)]);
             frame.locals.push(reference);
             return true;

@@ -170,7 +170,7 @@ impl World {
     fn need(&mut self, number: u32, objects: &[(ObjectId, Arc<Slot>)]) {
         if objects.iter().any(|(_, slot)| slot.outcome().is_none()) {
             self.with_core(number, |core, out| {
-                objects.iter().for_each(|(id, _)| core.ownership_mut().need(*id, out));
+                objects.iter().for_each(|(id, _)| core.need(*id, out));
             });
         }
     }

@@ -351,6 +351,45 @@ fn an_owner_brings_a_value_back_when_a_borrower_asks() {
     assert!(sends(&out, Peer::Worker(OTHER), Value { object, outcome: stored(192), contained: Vec::new() }));
 }
 
+/// The value of task 1 went with its last use; only the lineage of task 2, which takes it, keeps its record.
+fn owner_of_released() -> (Owner, Arc<Slot>) {
+    let mut owner = Owner::new();
+    let first = owner.submit(1, &[], 3);
+    owner.grant(1);
+    owner.finish(1, 64);
+    owner.submit(2, &[task(1).object(0)], 3);
+    owner.finish(2, 128);
+    owner.drop_handle(1, &first);
+    assert_eq!((first.outcome(), first.was_lost()), (None, true));
+    // Its reference came back, inside a value.
+    let again = owner.core.ownership_mut().meet(task(1).object(0));
+    again.acquire();
+    owner.out.clear();
+    (owner, again)
+}
+
+#[test]
+fn an_owner_computes_a_value_again_whose_reference_came_back() {
+    let (mut owner, slot) = owner_of_released();
+    let mut out = Actions::new();
+    owner.core.need(task(1).object(0), &mut out);
+    assert_eq!(pushes(&out), [1]);
+    owner.core.need(task(1).object(0), &mut out);
+    assert_eq!(pushes(&out), [1], "once");
+    owner.finish(1, 192);
+    assert_eq!(slot.outcome(), Some(&stored(192)));
+    assert!(!owner.core.watch(task(1).object(0), &mut out));
+
+    let (mut owner, _slot) = owner_of_released();
+    let mut out = Actions::new();
+    assert!(owner.core.watch(task(1).object(0), &mut out));
+    assert_eq!(pushes(&out), [1]);
+
+    let (mut owner, _slot) = owner_of_released();
+    let _third = owner.submit(3, &[task(1).object(0)], 3);
+    assert_eq!(pushes(&owner.out), [1], "the task waits for it");
+}
+
 fn push_to_me(kind: TaskKind, dependency: ObjectId, offset: u64) -> Push {
     let task = TaskId { owner: OTHER, number: 9 };
     let spec = TaskSpec {
