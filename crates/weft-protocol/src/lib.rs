@@ -19,6 +19,7 @@ pub mod objects;
 pub mod ownership;
 pub mod probes;
 pub mod scheduling;
+pub mod session;
 pub mod table;
 pub mod tasks;
 pub mod time;

@@ -3,11 +3,13 @@
 //! [`client`] carries a [`weft_protocol::worker::WorkerCore`] in a driver or worker, [`node`] carries a
 //! [`weft_protocol::node::NodeCore`] as a thread of the driver, [`template`] is the fork server's loop, [`logs`]
 //! brings what workers print to the driver, [`session`] makes and removes a session's directory, [`tool`] asks
-//! a running session about itself, [`metrics`] collects what user code measures. There is no Python
+//! a running session about itself, [`metrics`] collects what user code measures, [`identity`] proves to other machines
+//! who a process is. There is no Python
 //! here: the bindings plug in through [`client::Hooks`] and [`logs::Sink`].
 
 pub mod client;
 pub mod clock;
+pub mod identity;
 pub mod logs;
 pub mod metrics;
 pub mod node;

@@ -89,6 +89,32 @@ pub const ENDED_MAX: usize = 256;
 /// session says otherwise: a million small ones.
 pub const LINEAGE_BYTES: usize = 1 << 30;
 
+/// Bytes of a new connection that are looked at before it is known for whom it is. A hello of weft takes about 300.
+pub const PEEK_BYTES: usize = 4 << 10;
+
+/// How long a new connection may take to say for whom it is (nanoseconds).
+pub const PEEK_NANOS: u64 = 1_000_000_000;
+
+/// New connections that have not said yet for whom they are; further ones are closed at once.
+pub const PEEKS_MAX: usize = 64;
+
+/// New connections of one address that may fail within [`REFUSALS_NANOS`] before its further ones are closed unread.
+pub const REFUSALS_MAX: usize = 5;
+
+/// See [`REFUSALS_MAX`] (nanoseconds).
+pub const REFUSALS_NANOS: u64 = 1_000_000_000;
+
+/// Failures that are remembered at a time, of all addresses.
+pub const REFUSALS_KEPT_MAX: usize = 1024;
+
+/// How long two processes may take to prove to each other who they are (nanoseconds): the one that was dialled may be
+/// busy with a task.
+pub const HANDSHAKE_NANOS: u64 = 10_000_000_000;
+
+/// Longest version of Python that a peer may claim to run (bytes).
+pub const PYTHON_VERSION_BYTES_MAX: usize = 32;
+
+const _: () = assert!(PEEK_NANOS < HANDSHAKE_NANOS);
 const _: () = assert!(INLINE_BYTES_DEFAULT < LINK_BUFFER_BYTES_MAX);
 const _: () = assert!(LINK_BUFFER_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(LEASE_SLICE_NANOS > LEASE_BACKLOG_NANOS);

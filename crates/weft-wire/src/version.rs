@@ -8,6 +8,9 @@ pub const PROTOCOL_MAJOR: u16 = 1;
 pub const PROTOCOL_MINOR: u16 = 0;
 /// Largest accepted difference of minor versions.
 pub const MINOR_SKEW_MAX: u16 = 1;
+/// Feature bits of this build. A bit is a way of speaking that is used where both peers have it; whatever a minor
+/// version must not break gets one. There is none yet: bits are named here by the change that first sends them.
+pub const FEATURES: u64 = 0;
 
 /// Checks a peer's version.
 ///
@@ -20,6 +23,12 @@ pub fn check(major: u16, minor: u16) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// The minor version that two peers speak, of which one has this build: the older of the two.
+#[must_use]
+pub fn spoken(theirs: u16) -> u16 {
+    std::cmp::min(theirs, PROTOCOL_MINOR)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! It is a component behind a socket: the driver that hosts it is a client like any worker. It never unpickles and
 //! never runs user code; a client that breaks the protocol is disconnected, and nobody else notices.
 
+pub mod accept;
 mod metrics;
 mod rounds;
 mod service;

@@ -10,8 +10,13 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use weft_wire::frame::{FrameError, HEAD_BYTES, whole_frame};
 use weft_wire::message::Message;
 
+use super::stream::Stream;
+use super::tls::READ_BYTES_MAX;
+
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
+/// An encrypted connection leaves nothing behind in a reader with this much room.
+const _: () = assert!(READ_BYTES / 4 >= READ_BYTES_MAX);
 /// Descriptors one message carries at most.
 const DESCRIPTORS_MAX: usize = 8;
 
@@ -66,6 +71,13 @@ impl Inlet {
         self.make_room();
         let result = rustix::net::recv(socket, &mut self.buffer[self.end..], RecvFlags::DONTWAIT);
         self.after(result.map(|(bytes, _)| bytes))
+    }
+
+    /// Reads what is there from a peer of any machine.
+    pub fn read_stream(&mut self, stream: &Stream) -> Read {
+        self.make_room();
+        let result = stream.read(&mut self.buffer[self.end..]);
+        self.after(result)
     }
 
     fn after(&mut self, result: rustix::io::Result<usize>) -> Read {

@@ -1,13 +1,22 @@
-//! Unix stream sockets: framed messages in, framed messages and descriptors out.
+//! Stream sockets: framed messages in, framed messages and descriptors out.
 //!
 //! Sockets do not block; who may wait is decided elsewhere. A descriptor travels with the first byte of the frame
-//! that owns it, so a reader has it when it parses that frame.
+//! that owns it, so a reader has it when it parses that frame. To other machines the same frames travel encrypted
+//! ([`Stream`]), without descriptors.
 
+mod failure;
+mod foreign;
 mod inlet;
 mod outlet;
+mod stream;
+mod tls;
 
+pub use failure::TlsFailure;
+pub use foreign::Foreign;
 pub use inlet::{Inlet, ReadResult, Received};
 pub use outlet::{Flush, Outlet};
+pub use stream::Stream;
+pub use tls::{READ_BYTES_MAX, TlsStream};
 
 use std::os::fd::OwnedFd;
 
@@ -26,3 +35,6 @@ pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     }
     Ok((a, b))
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use weft_wire::message::Message;
 
+use super::stream::Stream;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Outlet {
@@ -58,8 +60,27 @@ impl Outlet {
 
     /// Sends what the socket takes.
     pub fn flush(&mut self, socket: impl AsFd) -> Flush {
+        self.send_all(|outlet| outlet.send_some(&socket))
+    }
+
+    /// Sends what a connection to a process of any machine takes. No message that owns descriptors may be waiting.
+    ///
+    /// [`Flush::Full`] also means that the peer has not proved yet who it is; [`Stream::interest`] says what to wait for.
+    pub fn flush_stream(&mut self, stream: &Stream) -> Flush {
+        debug_assert!(self.descriptors.is_empty(), "descriptors travel between processes of one machine");
+        match self.send_all(|outlet| stream.write(&outlet.buffer[outlet.sent..])) {
+            Flush::Done => match stream.flush() {
+                Ok(true) => Flush::Done,
+                Ok(false) => Flush::Full,
+                Err(_) => Flush::Gone,
+            },
+            other => other,
+        }
+    }
+
+    fn send_all(&mut self, mut send: impl FnMut(&mut Self) -> rustix::io::Result<usize>) -> Flush {
         while self.sent < self.buffer.len() {
-            match self.send_some(&socket) {
+            match send(self) {
                 Ok(bytes) => self.sent += bytes,
                 Err(Errno::AGAIN) => {
                     self.drop_sent();

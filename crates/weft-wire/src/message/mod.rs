@@ -8,6 +8,7 @@ mod checkpoint;
 mod control;
 mod lease;
 mod object;
+mod peer;
 mod session;
 pub mod state;
 mod task;
@@ -23,6 +24,7 @@ pub use object::{
     AddBorrow, Allocate, Allocated, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock, GivenBlocks, Held,
     HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled, StillRead, TrimBlocks, UnknownBlocks, Value,
 };
+pub use peer::{PeerHello, PeerWelcome};
 pub use session::{
     Connect, Exited, Fork, Forked, Hello, PeerConnected, Refused, Shutdown, Welcome, WorkerGone, role,
 };
@@ -91,6 +93,7 @@ messages! {
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
     70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
     80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
+    90 PeerHello, 91 PeerWelcome,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

@@ -1,0 +1,102 @@
+//! A connected socket to a peer: of this machine, or encrypted to another one.
+//!
+//! Descriptors travel over sockets of this machine only; whoever passes them has such a socket in hand and does not come
+//! here ([`super::Inlet::read`], [`super::Outlet::flush`]). For everything else the two kinds differ in nothing that a
+//! reader or writer of frames sees, and a socket of this machine costs what it costs without this: one branch.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::EventFlags;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use super::tls::TlsStream;
+
+/// See the module.
+#[derive(Debug)]
+pub enum Stream {
+    /// A process of this machine, known by its socket.
+    Unix(OwnedFd),
+    /// A process of any machine, known by its certificate.
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    /// Reads what is there into `out`.
+    ///
+    /// # Errors
+    /// `AGAIN` when nothing is there now; any other means that the connection has ended. `Ok(0)` is its end, too.
+    #[inline]
+    pub fn read(&self, out: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Stream::Unix(socket) => {
+                rustix::net::recv(socket, out, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
+            }
+            Stream::Tls(tls) => tls.read(out),
+        }
+    }
+
+    /// Sends what the connection takes of `bytes`; returns how many it took.
+    ///
+    /// # Errors
+    /// `AGAIN` when it takes nothing now; any other means that the connection has ended.
+    #[inline]
+    pub fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
+        match self {
+            Stream::Unix(socket) => {
+                rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+            }
+            Stream::Tls(tls) => tls.write(&[IoSlice::new(bytes)]),
+        }
+    }
+
+    /// [`Self::write`] of several parts, one after the other.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_vectored(&self, parts: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        match self {
+            Stream::Unix(socket) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags)
+            }
+            Stream::Tls(tls) => tls.write(parts),
+        }
+    }
+
+    /// Sends what the connection took but the socket did not. True when there is no such thing: always so for a socket of
+    /// this machine.
+    ///
+    /// # Errors
+    /// Any means that the connection has ended.
+    #[inline]
+    pub fn flush(&self) -> rustix::io::Result<bool> {
+        match self {
+            Stream::Unix(_) => Ok(true),
+            Stream::Tls(tls) => tls.flush(),
+        }
+    }
+
+    /// What to wait for; `has_more` when the owner has bytes to write that were not taken. To be asked again after every
+    /// read and every flush: an encrypted connection may have to write in order to read, and cannot take anything until
+    /// it has read.
+    #[must_use]
+    pub fn interest(&self, has_more: bool) -> EventFlags {
+        let wants_write = match self {
+            Stream::Unix(_) => has_more,
+            Stream::Tls(tls) => tls.wants_write(has_more),
+        };
+        let mut flags = EventFlags::IN;
+        flags.set(EventFlags::OUT, wants_write);
+        flags
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(socket) => socket.as_fd(),
+            Stream::Tls(tls) => tls.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What two processes of different nodes say first, inside the encrypted connection.
+
+use minicbor::{Decode, Encode};
+
+use crate::WorkerId;
+
+/// First message of whoever dialled.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct PeerHello {
+    #[n(0)]
+    pub major: u16,
+    #[n(1)]
+    pub minor: u16,
+    /// See [`crate::version::FEATURES`]; unknown bits are ignored.
+    #[n(2)]
+    pub features: u64,
+    /// "3.11": pickled code only works between equal minor versions.
+    #[n(3)]
+    pub python: String,
+    /// Who dialled. A node speaks of itself as the process number 0 of its ids.
+    #[n(4)]
+    pub from: WorkerId,
+    /// Whom the dialler wants to reach.
+    #[n(5)]
+    pub to: WorkerId,
+    /// The session that this connection carries, numbered by whoever dialled.
+    #[n(6)]
+    pub session: u64,
+    /// Bytes of whole frames of that session that the dialler has received; absent at its first connection.
+    #[n(7)]
+    pub received: Option<u64>,
+}
+
+/// The answer of whoever was dialled; a [`super::Refused`] otherwise.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct PeerWelcome {
+    #[n(0)]
+    pub minor: u16,
+    /// See [`crate::version::FEATURES`]; unknown bits are ignored.
+    #[n(1)]
+    pub features: u64,
+    /// The session of the hello.
+    #[n(2)]
+    pub session: u64,
+    /// Bytes of whole frames of that session that this side has received.
+    #[n(3)]
+    pub received: u64,
+}

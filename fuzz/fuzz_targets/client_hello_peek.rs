@@ -1,0 +1,32 @@
+//! The first bytes of a connection from anywhere: looking at them never panics, what is refused stays refused when more
+//! bytes come, and whoever is handed on has said a name of this node.
+#![no_main]
+
+use std::net::SocketAddr;
+
+use libfuzzer_sys::fuzz_target;
+use weft_protocol::time::Instant;
+use weft_runtime::node::accept::{Doorman, Verdict, Visitor, look};
+use weft_wire::NodeId;
+use weft_wire::limits::PEEK_BYTES;
+
+const HERE: NodeId = NodeId(0x0b00_0000);
+const NOW: Instant = Instant(1);
+
+fuzz_target!(|bytes: &[u8]| {
+    let bytes = &bytes[..bytes.len().min(PEEK_BYTES)];
+    let half = &bytes[..bytes.len() / 2];
+    let visitor = Visitor { address: SocketAddr::from(([10, 0, 0, 1], 1)), since: NOW };
+    let mut doorman = Doorman::new(HERE, true);
+    let early = doorman.on_bytes(&visitor, half, false, NOW);
+    let verdict = doorman.on_bytes(&visitor, bytes, false, NOW);
+    match early {
+        Verdict::Wait => {}
+        Verdict::Deliver(_) => assert_eq!(early, verdict),
+        Verdict::Refuse(_) => assert!(matches!(verdict, Verdict::Refuse(_))),
+    }
+    if let Verdict::Deliver(destination) = verdict {
+        let said = look(bytes).expect("was read").expect("is whole").server_name;
+        assert!(said == "control.weft" || said == destination.server_name(HERE).to_str());
+    }
+});
