@@ -4,7 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_wire::frame::{HEAD_BYTES, whole_frame};
 use weft_wire::message::Message;
@@ -15,7 +16,7 @@ const ENDS: u8 = 0x80;
 
 fuzz_target!(|bytes: &[u8]| {
     let total = ResourceSet::from_amounts([("CPU".to_owned(), 2.0), ("GPU".to_owned(), 1.0)]);
-    let mut node = NodeCore::new(total, 0, 2);
+    let mut node = Solo::new(total, 0, 2);
     let mut clients = vec![node.new_worker_id()];
     let mut now = Instant(1);
     node.on_connected(clients[0], 1, now);
@@ -46,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// What the template would do.
-fn start_workers(node: &mut NodeCore, out: &NodeActions, clients: &mut Vec<WorkerId>, now: Instant) {
+fn start_workers(node: &mut Solo, out: &NodeActions, clients: &mut Vec<WorkerId>, now: Instant) {
     let mut more = NodeActions::new();
     for action in out {
         match action {

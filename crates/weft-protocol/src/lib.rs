@@ -7,19 +7,24 @@
 //!   environment. Ids and seeds come in. Iteration order is defined everywhere. `clippy.toml` enforces it.
 //! - Messages to one peer stay in order; nothing is assumed about order between peers.
 //! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
-//!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, actors, names, block holders.
+//!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
+//!   [`control::ControlCore`] is the half of the control service, one for all nodes: the directory of actors, names,
+//!   checkpoints. [`solo::Solo`] is a node that carries both.
 //!
 //! Production, the simulator and the tests run the same code.
 
 pub mod action;
 pub mod actors;
+pub mod control;
 pub mod execution;
 pub mod node;
 pub mod objects;
 pub mod ownership;
+mod pace;
 pub mod probes;
 pub mod scheduling;
 pub mod session;
+pub mod solo;
 pub mod table;
 pub mod tasks;
 pub mod time;

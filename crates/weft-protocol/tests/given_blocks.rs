@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use weft_protocol::action::{Action, Actions, Peer};
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::ownership::Slot;
+use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::{Define, Location, Message, Outcome, Return, TaskKind, TaskSpec, UnknownBlocks};
@@ -16,7 +17,7 @@ const NOW: Instant = Instant(0);
 const BLOCK: Location = Location { offset: 4096, length: 1 << 20 };
 
 struct World {
-    node: NodeCore,
+    node: Solo,
     caller: WorkerCore,
     giver: WorkerCore,
     freed: Vec<u64>,
@@ -25,7 +26,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let cpus = ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]);
-        let mut node = NodeCore::new(cpus, 100, 1);
+        let mut node = Solo::new(cpus, 100, 1);
         node.on_connected(CALLER, 1, NOW);
         Self { node, caller: WorkerCore::new(CALLER), giver: WorkerCore::new(GIVER), freed: Vec::new() }
     }

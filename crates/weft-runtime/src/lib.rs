@@ -1,7 +1,7 @@
 //! What is done: the shells that give the state machines sockets, clocks and threads.
 //!
 //! [`client`] carries a [`weft_protocol::worker::WorkerCore`] in a driver or worker, [`node`] carries a
-//! [`weft_protocol::node::NodeCore`] as a thread of the driver, [`template`] is the fork server's loop, [`logs`]
+//! [`weft_protocol::solo::Solo`] as a thread of the driver, [`template`] is the fork server's loop, [`logs`]
 //! brings what workers print to the driver, [`session`] makes and removes a session's directory, [`tool`] asks
 //! a running session about itself, [`metrics`] collects what user code measures, [`identity`] proves to other machines
 //! who a process is. There is no Python

@@ -11,7 +11,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use weft_protocol::action::Actions;
-use weft_protocol::node::{NodeActions, NodeCore};
+use weft_protocol::node::NodeActions;
+use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_wire::{ResourceSet, WorkerId};
 
@@ -114,7 +115,7 @@ pub struct World {
     /// Shared memory.
     pub blocks: Blocks,
     /// The node.
-    pub node: NodeCore,
+    pub node: Solo,
     node_out: NodeActions,
     is_node_listed: bool,
     node_wakes_at: u64,
@@ -134,7 +135,7 @@ impl World {
     #[must_use]
     pub fn new(plan: Plan, trace: Trace) -> Self {
         let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
-        let node = NodeCore::new(cpus, FIRST, plan.pool);
+        let node = Solo::new(cpus, FIRST, plan.pool);
         let mut world = Self {
             random: Random::new(plan.seed),
             trace,

@@ -21,6 +21,13 @@ impl NodeCore {
         }
     }
 
+    /// The node need not keep a block any more.
+    pub(super) fn let_go(&mut self, block: u64, out: &mut NodeActions) {
+        if self.holders.let_go(block) {
+            self.free_block(block, out);
+        }
+    }
+
     /// The owner of blocks is gone.
     pub(super) fn orphan_blocks_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
         let free = self.holders.on_gone(owner);

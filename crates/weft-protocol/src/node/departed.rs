@@ -36,7 +36,7 @@ impl NodeCore {
     pub(super) fn describe_process(&self, id: WorkerId) -> Option<String> {
         let worker = self.workers.get(&id)?;
         let title = match worker.state {
-            WorkerState::Actor(actor) => self.actors.get(&actor)?.title(),
+            WorkerState::Actor(actor) => self.local_actors.title(actor)?,
             WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Leased(_) => "worker".to_owned(),
         };
         Some(format!("{title} (pid {})", worker.pid))

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use weft_protocol::action::{Action, Actions, Peer};
 use weft_protocol::execution::Incoming;
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::ownership::Slot;
+use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
@@ -90,7 +91,7 @@ pub struct World {
     random: u64,
     plan: Plan,
     time: u64,
-    node: NodeCore,
+    node: Solo,
     processes: BTreeMap<WorkerId, Process>,
     channels: BTreeMap<(Option<WorkerId>, Option<WorkerId>), VecDeque<Message>>,
     starting: Vec<WorkerId>,
@@ -108,7 +109,7 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, plan: Plan) -> Self {
-        let mut node = NodeCore::new(ResourceSet::from_amounts([("CPU".to_owned(), 4.0)]), 1000, 1);
+        let mut node = Solo::new(ResourceSet::from_amounts([("CPU".to_owned(), 4.0)]), 1000, 1);
         let callers = [node.new_worker_id(), node.new_worker_id()];
         let mut processes = BTreeMap::new();
         for caller in callers {
@@ -479,7 +480,7 @@ impl World {
         }
     }
 
-    fn with_node(&mut self, work: impl FnOnce(&mut NodeCore, Instant, &mut NodeActions)) {
+    fn with_node(&mut self, work: impl FnOnce(&mut Solo, Instant, &mut NodeActions)) {
         let now = Instant(self.time);
         let mut out = NodeActions::new();
         work(&mut self.node, now, &mut out);
@@ -493,6 +494,7 @@ impl World {
                     assert!(self.blocks.remove(&block).is_some(), "a block is freed once");
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
+                NodeAction::Control(_) => unreachable!("both cores are in this node"),
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The node service: one thread that carries a [`NodeCore`] and speaks with every process of the session.
+//! The node service: one thread that carries a [`Solo`](weft_protocol::solo::Solo) and speaks with every process of the
+//! session.
 //!
 //! It is a component behind a socket: the driver that hosts it is a client like any worker. It never unpickles and
 //! never runs user code; a client that breaks the protocol is disconnected, and nobody else notices.

@@ -1,4 +1,4 @@
-//! The node's event loop: sockets and the shared memory around a [`NodeCore`].
+//! The node's event loop: sockets and the shared memory around a [`Solo`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Write};
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
 use rustix::process::{Pid, Signal};
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_store::{Arena, Mapping};
 use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Shutdown, Welcome, role};
@@ -73,7 +74,7 @@ struct Ended {
 
 /// See the module.
 pub struct Service {
-    core: NodeCore,
+    core: Solo,
     driver: WorkerId,
     options: NodeOptions,
     directory: SessionDirectory,
@@ -129,7 +130,7 @@ impl Service {
         if let Some(template) = &template {
             add(template.socket(), TEMPLATE)?;
         }
-        let core = NodeCore::new(options.resources.clone(), options.node.0, options.pool_size);
+        let core = Solo::new(options.resources.clone(), options.node.0, options.pool_size);
         Ok(Self {
             core,
             driver: WorkerId::default(),
@@ -465,6 +466,7 @@ impl Service {
                         self.note(&text);
                         eprintln!("weft: {text}");
                     }
+                    NodeAction::Control(_) => unreachable!("both cores are in this node"),
                 }
             }
             *out = more;

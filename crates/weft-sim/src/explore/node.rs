@@ -1,6 +1,7 @@
 //! The node of an explored world: the production core, and which blocks of shared memory are in use.
 
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_wire::message::Message;
 use weft_wire::{ResourceSet, TaskId};
@@ -23,7 +24,7 @@ pub enum NodeEffect {
 /// See the module.
 #[derive(Debug)]
 pub struct Node {
-    core: NodeCore,
+    core: Solo,
     blocks: u64,
 }
 
@@ -32,7 +33,7 @@ impl Node {
     #[must_use]
     pub fn new(cpus: u32, pool_size: usize) -> Self {
         let total = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(cpus))]);
-        let mut core = NodeCore::new(total, FIRST, pool_size);
+        let mut core = Solo::new(total, FIRST, pool_size);
         let driver = core.new_worker_id();
         core.on_connected(driver, 1, NOW);
         Self { core, blocks: 0 }
@@ -42,7 +43,7 @@ impl Node {
         &mut self,
         now: Instant,
         effects: &mut Vec<NodeEffect>,
-        work: impl FnOnce(&mut NodeCore, &mut NodeActions),
+        work: impl FnOnce(&mut Solo, &mut NodeActions),
     ) {
         let mut out = NodeActions::new();
         work(&mut self.core, &mut out);
@@ -59,6 +60,7 @@ impl Node {
                     self.blocks &= !block;
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
+                NodeAction::Control(_) => unreachable!("both cores are in this node"),
             }
         }
     }

@@ -69,6 +69,7 @@ impl World {
             }
             NodeAction::FreeBlock(block) => self.free_block(block),
             NodeAction::Warn(_) => {}
+            NodeAction::Control(_) => unreachable!("both cores are in this node"),
         }
     }
 

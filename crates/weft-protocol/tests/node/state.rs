@@ -1,82 +1,33 @@
 //! What a node tells about itself: to tools, and to clients that ask for names and resources.
 
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
-use weft_protocol::time::Instant;
+use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::solo::Solo;
 use weft_wire::message::state::{ActorRow, DemandRow, NodeReport, WorkerRow};
 use weft_wire::message::{
-    ActorReady, Answer, Blocked, CreateActor, Define, FindName, KillActor, ListNames, Message, Push, Query,
-    QueryKind, RequestLease, ReserveName, TaskKind, TaskSpec,
+    ActorReady, Answer, Blocked, CreateActor, FindName, KillActor, ListNames, Message, Query, QueryKind,
+    RequestLease, ReserveName,
 };
-use weft_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+use weft_wire::{ActorId, Blob, ResourceSet, ShapeId, TaskId, WorkerId};
 
-const DRIVER: WorkerId = WorkerId(1);
-const NOW: Instant = Instant(0);
-const ACTOR: ActorId = TaskId { owner: DRIVER, number: 7 };
+use super::{ACTOR, DRIVER, NOW, cpus, create, end, node, request, say, settle, told};
 
-fn cpus(count: f64) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), count)])
-}
-
-fn node(count: f64) -> NodeCore {
-    let mut node = NodeCore::new(cpus(count), 100, 2);
-    node.on_connected(DRIVER, 1, NOW);
-    node
-}
-
-fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
-    let mut out = NodeActions::new();
-    assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
-    node.settle(NOW, &mut out);
-    node.check();
-    out
-}
-
-fn connect(node: &mut NodeCore, worker: u64, pid: u32) -> WorkerId {
+fn connect(node: &mut Solo, worker: u64, pid: u32) -> WorkerId {
     let worker = WorkerId(worker);
     assert!(node.expects(worker));
     node.on_connected(worker, pid, NOW);
     assert!(!node.expects(worker));
-    node.settle(NOW, &mut NodeActions::new());
+    settle(node, NOW);
     worker
 }
 
-fn end(node: &mut NodeCore, process: WorkerId) -> NodeActions {
-    let mut out = NodeActions::new();
-    node.on_gone(process, "was killed by signal 9", None, &mut out);
-    node.settle(NOW, &mut out);
-    out
-}
-
-fn request(count: f64, demand: u32) -> RequestLease {
-    RequestLease { shape: ShapeId(0), resources: cpus(count), demand }
-}
-
-fn create(actor: ActorId, checkpoint_every: Option<u32>) -> CreateActor {
-    let name = Name::from("Counter");
-    let spec = TaskSpec {
-        concurrency: 1,
-        checkpoint_every,
-        ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), Blob::default())
-    };
-    CreateActor {
-        actor,
-        placement: cpus(1.0),
-        lifetime: cpus(0.5),
-        class: Box::new(Define {
-            function: FunctionId(1),
-            name,
-            code: Blob::default(),
-            references: Vec::new(),
-            place: None,
-        }),
-        constructor: Box::new(Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }),
-        restarts: None,
-        detached: None,
-    }
+fn with_checkpoints(actor: ActorId) -> CreateActor {
+    let mut create = create(actor);
+    create.constructor.spec.checkpoint_every = Some(5);
+    create
 }
 
 fn answer(to: WorkerId, answer: Answer) -> NodeActions {
-    vec![NodeAction::Send(to, Box::new(answer.into()))]
+    vec![told(to, answer)]
 }
 
 fn reserve(actor: ActorId, name: &str) -> ReserveName {
@@ -88,13 +39,13 @@ fn find(name: &str) -> FindName {
     FindName { request: 4, namespace: "space".to_owned(), name: name.to_owned() }
 }
 
-fn actor_row(node: &NodeCore) -> ActorRow {
+fn actor_row(node: &Solo) -> ActorRow {
     let [row] = &node.report().actors[..] else { panic!("one actor") };
     row.clone()
 }
 
 /// Phase, process, resources.
-fn stage(node: &NodeCore) -> (u8, Option<WorkerId>, ResourceSet) {
+fn stage(node: &Solo) -> (u8, Option<WorkerId>, ResourceSet) {
     let row = actor_row(node);
     (row.phase, row.worker, row.resources)
 }
@@ -103,7 +54,7 @@ fn stage(node: &NodeCore) -> (u8, Option<WorkerId>, ResourceSet) {
 fn a_report_has_workers_leases_demands_and_blocks() {
     let mut node = node(2.0);
     assert_eq!(node.report(), NodeReport { total: cpus(2.0), free: cpus(2.0), ..NodeReport::default() });
-    say(&mut node, DRIVER, request(1.0, 3));
+    say(&mut node, DRIVER, request(0, 3));
     let worker = connect(&mut node, 101, 55);
     node.on_allocated(64, DRIVER);
     say(&mut node, DRIVER, RequestLease { shape: ShapeId(1), resources: cpus(9.0), demand: 1 });
@@ -140,7 +91,7 @@ fn a_report_has_workers_leases_demands_and_blocks() {
     assert!(!node.is_quiet());
     say(&mut node, worker, Blocked {});
     assert!(node.report().workers[0].blocked);
-    say(&mut node, DRIVER, request(1.0, 0));
+    say(&mut node, DRIVER, request(0, 0));
     let asked: Vec<u32> = node.report().demands.iter().map(|row| row.count).collect();
     assert_eq!(asked, [1], "what nobody asks for is not told");
 }
@@ -148,8 +99,8 @@ fn a_report_has_workers_leases_demands_and_blocks() {
 #[test]
 fn an_idle_worker_is_told_as_one() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, request(1.0, 1));
-    say(&mut node, DRIVER, request(1.0, 0));
+    say(&mut node, DRIVER, request(0, 1));
+    say(&mut node, DRIVER, request(0, 0));
     connect(&mut node, 101, 55);
     let states: Vec<u8> = node.report().workers.iter().map(|row| row.state).collect();
     assert_eq!(states, [1]);
@@ -161,7 +112,7 @@ fn an_actor_is_told_in_each_of_its_stages() {
     let nothing = ResourceSet::default();
     say(&mut node, DRIVER, reserve(ACTOR, "it"));
     assert_eq!(stage(&node), (0, None, nothing.clone()));
-    say(&mut node, DRIVER, CreateActor { restarts: Some(1), ..create(ACTOR, Some(5)) });
+    say(&mut node, DRIVER, CreateActor { restarts: Some(1), ..with_checkpoints(ACTOR) });
     assert_eq!(stage(&node), (1, None, cpus(1.0)));
     let worker = connect(&mut node, 101, 55);
     assert_eq!(stage(&node), (2, Some(worker), cpus(0.5)));
@@ -198,7 +149,7 @@ fn an_actor_is_told_in_each_of_its_stages() {
 #[test]
 fn an_actor_without_checkpoints_tells_of_none() {
     let mut node = node(1.0);
-    say(&mut node, DRIVER, create(ACTOR, None));
+    say(&mut node, DRIVER, create(ACTOR));
     assert_eq!(actor_row(&node).checkpoints, None);
 }
 
@@ -249,7 +200,7 @@ fn names_are_listed_by_namespace() {
 #[test]
 fn resources_and_workers_are_told_to_whoever_asks() {
     let mut node = node(2.0);
-    say(&mut node, DRIVER, request(0.5, 1));
+    say(&mut node, DRIVER, RequestLease { resources: cpus(0.5), ..request(0, 1) });
     let worker = connect(&mut node, 101, 55);
     let mut ask = |from, what| {
         let out = say(&mut node, from, Query { request: 5, what });
@@ -269,7 +220,7 @@ fn resources_and_workers_are_told_to_whoever_asks() {
 fn the_process_of_an_actor_knows_its_name_and_what_it_holds() {
     let mut node = node(1.0);
     say(&mut node, DRIVER, reserve(ACTOR, "it"));
-    say(&mut node, DRIVER, create(ACTOR, None));
+    say(&mut node, DRIVER, create(ACTOR));
     let worker = connect(&mut node, 101, 55);
     let names = Some(vec![("space".to_owned(), "it".to_owned())]);
     let own = Answer { request: 5, names, resources: Some(cpus(0.5)), ..Answer::default() };
@@ -280,7 +231,7 @@ fn the_process_of_an_actor_knows_its_name_and_what_it_holds() {
 fn a_kill_that_allows_a_restart_leaves_an_actor_alone_that_is_starting_again() {
     let mut node = node(1.0);
     let kill = |may_restart| KillActor { actor: ACTOR, may_restart };
-    say(&mut node, DRIVER, CreateActor { restarts: Some(2), ..create(ACTOR, None) });
+    say(&mut node, DRIVER, CreateActor { restarts: Some(2), ..create(ACTOR) });
     let worker = connect(&mut node, 101, 55);
     say(&mut node, worker, ActorReady { actor: ACTOR, failure: None });
     assert_eq!(say(&mut node, DRIVER, kill(Some(true))), [NodeAction::KillWorker(worker)]);
@@ -295,11 +246,11 @@ fn a_kill_that_allows_a_restart_leaves_an_actor_alone_that_is_starting_again() {
 fn a_kill_that_allows_a_restart_ends_an_actor_that_has_none_left() {
     let kill = KillActor { actor: ACTOR, may_restart: Some(true) };
     let mut waiting = node(1.0);
-    say(&mut waiting, DRIVER, create(ACTOR, None));
+    say(&mut waiting, DRIVER, create(ACTOR));
     say(&mut waiting, DRIVER, kill.clone());
     assert_eq!(stage(&waiting).0, 4, "it never ran");
     let mut running = node(1.0);
-    say(&mut running, DRIVER, create(ACTOR, None));
+    say(&mut running, DRIVER, create(ACTOR));
     let worker = connect(&mut running, 101, 55);
     say(&mut running, DRIVER, kill);
     end(&mut running, worker);
@@ -312,8 +263,8 @@ fn actors_end_with_their_owner_unless_they_are_detached() {
     let owner = WorkerId(50);
     node.on_connected(owner, 9, NOW);
     let ids: Vec<ActorId> = (1..=4).map(|number| TaskId { owner, number }).collect();
-    say(&mut node, owner, create(ids[0], None));
-    say(&mut node, owner, CreateActor { detached: Some(true), ..create(ids[1], None) });
+    say(&mut node, owner, create(ids[0]));
+    say(&mut node, owner, CreateActor { detached: Some(true), ..create(ids[1]) });
     let workers = [connect(&mut node, 101, 55), connect(&mut node, 102, 56)];
     say(&mut node, owner, reserve(ids[2], "early"));
     let others = TaskId { owner: DRIVER, number: 1 };

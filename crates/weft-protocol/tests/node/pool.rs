@@ -1,59 +1,22 @@
 //! The node's pool of workers: who is served, who waits, and which workers end.
 
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
-use weft_wire::limits::WORKER_IDLE_NANOS;
+use weft_wire::limits::{RETRY_PAUSE_NANOS, WORKER_IDLE_NANOS};
 use weft_wire::message::{
-    Blocked, CreateActor, Define, LeaseGranted, Message, Push, ReclaimLease, RequestLease, ReturnLease,
-    Shutdown, TaskKind, TaskSpec, Unblocked,
+    Blocked, Connect, CreateActor, Infeasible, LeaseGranted, Message, ReclaimLease, RequestLease,
+    ReturnLease, Shutdown, Unblocked, WorkerGone,
 };
-use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+use weft_wire::{LeaseId, ShapeId, WorkerId};
 
-const DRIVER: WorkerId = WorkerId(1);
-const OTHER: WorkerId = WorkerId(2);
-const NOW: Instant = Instant(5);
+use super::{ACTOR, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, say, settle, told};
 
-fn cpus(count: f64) -> ResourceSet {
-    ResourceSet::from_amounts([("CPU".to_owned(), count)])
-}
-
-/// Two clients are connected; two idle workers are kept.
-fn node(count: f64) -> NodeCore {
-    let mut node = NodeCore::new(cpus(count), 100, 2);
-    node.on_connected(DRIVER, 1, NOW);
+/// Two clients are connected.
+fn two_clients(count: f64) -> Solo {
+    let mut node = node(count);
     node.on_connected(OTHER, 2, NOW);
     node
-}
-
-fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
-    let mut out = NodeActions::new();
-    assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
-    node.settle(NOW, &mut out);
-    node.check();
-    out
-}
-
-fn request(shape: u32, demand: u32) -> RequestLease {
-    RequestLease { shape: ShapeId(shape), resources: cpus(1.0), demand }
-}
-
-fn connect(node: &mut NodeCore, worker: u64) -> NodeActions {
-    node.on_connected(WorkerId(worker), 9, NOW);
-    settle(node, NOW)
-}
-
-fn settle(node: &mut NodeCore, now: Instant) -> NodeActions {
-    let mut out = NodeActions::new();
-    node.settle(now, &mut out);
-    out
-}
-
-fn end(node: &mut NodeCore, process: WorkerId) -> NodeActions {
-    let mut out = NodeActions::new();
-    node.on_gone(process, "exited", None, &mut out);
-    node.settle(NOW, &mut out);
-    node.check();
-    out
 }
 
 fn starts(out: &[NodeAction]) -> usize {
@@ -78,24 +41,9 @@ fn ends(out: &[NodeAction]) -> Vec<WorkerId> {
     out.iter().filter_map(to).collect()
 }
 
-fn create() -> CreateActor {
-    let (actor, name) = (TaskId { owner: DRIVER, number: 7 }, Name::from("Counter"));
-    let spec = TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), Blob::default());
-    let (code, references) = (Blob::default(), Vec::new());
-    CreateActor {
-        actor,
-        placement: cpus(1.0),
-        lifetime: cpus(1.0),
-        class: Box::new(Define { function: FunctionId(1), name, code, references, place: None }),
-        constructor: Box::new(Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }),
-        restarts: None,
-        detached: None,
-    }
-}
-
 #[test]
 fn a_lease_that_comes_back_goes_to_another_client() {
-    let mut node = node(1.0);
+    let mut node = two_clients(1.0);
     // With the worker, an even number of clients: each settling makes two passes over them.
     let third = WorkerId(8);
     node.on_connected(third, 4, NOW);
@@ -103,7 +51,7 @@ fn a_lease_that_comes_back_goes_to_another_client() {
     for client in clients {
         say(&mut node, client, request(0, 9));
     }
-    let mut served = granted(&connect(&mut node, 101));
+    let mut served = granted(&connect(&mut node, WorkerId(101)));
     for lease in 1..=5 {
         let holder = served[served.len() - 1];
         served.extend(granted(&say(&mut node, holder, ReturnLease { lease: LeaseId(lease) })));
@@ -113,22 +61,22 @@ fn a_lease_that_comes_back_goes_to_another_client() {
 
 #[test]
 fn a_lease_for_each_of_two_clients_that_ask_at_once() {
-    let mut node = node(2.0);
+    let mut node = two_clients(2.0);
     for client in [DRIVER, OTHER] {
         let mut out = NodeActions::new();
         node.on_message(client, request(0, 5).into(), NOW, &mut out);
     }
     assert_eq!(starts(&settle(&mut node, NOW)), 2);
-    let mut order = [101, 102].map(|worker| granted(&connect(&mut node, worker))).concat();
+    let mut order = [101, 102].map(|worker| granted(&connect(&mut node, WorkerId(worker)))).concat();
     order.sort_unstable();
     assert_eq!(order, [DRIVER, OTHER]);
 }
 
 #[test]
 fn only_the_holder_returns_a_lease() {
-    let mut node = node(1.0);
+    let mut node = two_clients(1.0);
     say(&mut node, DRIVER, request(0, 1));
-    connect(&mut node, 101);
+    connect(&mut node, WorkerId(101));
     say(&mut node, OTHER, ReturnLease { lease: LeaseId(1) });
     assert!(!node.is_quiet());
     assert_eq!(node.report().workers[0].state, 2);
@@ -139,7 +87,7 @@ fn only_the_holder_returns_a_lease() {
 
 #[test]
 fn what_is_not_wanted_any_more_is_not_placed() {
-    let mut node = node(3.0);
+    let mut node = two_clients(3.0);
     say(&mut node, DRIVER, request(0, 1));
     say(&mut node, DRIVER, request(1, 1));
     say(&mut node, OTHER, request(0, 1));
@@ -149,7 +97,7 @@ fn what_is_not_wanted_any_more_is_not_placed() {
     assert!(!node.is_quiet());
     end(&mut node, OTHER);
     assert_eq!(node.report().free, cpus(2.0));
-    let out = connect(&mut node, 101);
+    let out = connect(&mut node, WorkerId(101));
     let lease = LeaseGranted { shape: ShapeId(1), lease: LeaseId(1), worker: WorkerId(101), gpus: vec![] };
     assert!(out.contains(&NodeAction::Send(DRIVER, Box::new(lease.into()))), "{out:?}");
     assert_eq!(granted(&out), [DRIVER]);
@@ -157,11 +105,11 @@ fn what_is_not_wanted_any_more_is_not_placed() {
 
 #[test]
 fn a_node_that_waits_for_a_worker_is_not_quiet() {
-    let mut node = node(1.0);
+    let mut node = two_clients(1.0);
     assert!(node.is_quiet());
     say(&mut node, DRIVER, RequestLease { resources: cpus(0.0), ..request(0, 1) });
     assert!(!node.is_quiet(), "a placement that takes nothing");
-    connect(&mut node, 101);
+    connect(&mut node, WorkerId(101));
     assert!(!node.is_quiet(), "a lease that takes nothing");
     say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
     assert!(node.is_quiet());
@@ -169,7 +117,7 @@ fn a_node_that_waits_for_a_worker_is_not_quiet() {
 
 #[test]
 fn a_worker_that_cannot_be_started_is_tried_again() {
-    let mut node = node(1.0);
+    let mut node = two_clients(1.0);
     let out = say(&mut node, DRIVER, request(0, 1));
     assert_eq!(out, [NodeAction::StartWorker(WorkerId(101))]);
     assert!(node.expects(WorkerId(101)) && !node.expects(WorkerId(102)));
@@ -183,9 +131,9 @@ fn a_worker_that_cannot_be_started_is_tried_again() {
 
 #[test]
 fn idle_workers_beyond_the_pool_end_after_a_while() {
-    let mut node = node(4.0);
+    let mut node = two_clients(4.0);
     say(&mut node, DRIVER, request(0, 4));
-    (101..=104).for_each(|worker| drop(connect(&mut node, worker)));
+    (101..=104).for_each(|worker| drop(connect(&mut node, WorkerId(worker))));
     assert_eq!(node.next_deadline(), None, "all are leased");
     (1..=2).for_each(|lease| drop(say(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
     assert_eq!(node.next_deadline(), None, "the pool may keep them");
@@ -201,9 +149,9 @@ fn idle_workers_beyond_the_pool_end_after_a_while() {
 
 #[test]
 fn a_blocked_actor_lends_its_cpu() {
-    let mut node = node(1.0);
-    say(&mut node, DRIVER, create());
-    connect(&mut node, 101);
+    let mut node = two_clients(1.0);
+    say(&mut node, DRIVER, CreateActor { lifetime: cpus(1.0), ..create(ACTOR) });
+    connect(&mut node, WorkerId(101));
     assert_eq!(node.report().free, cpus(0.0));
     for _ in 0..2 {
         say(&mut node, WorkerId(101), Blocked {});
@@ -218,11 +166,11 @@ fn a_blocked_actor_lends_its_cpu() {
 
 #[test]
 fn the_leases_of_a_dead_client_end_with_their_workers() {
-    let mut node = node(2.0);
+    let mut node = two_clients(2.0);
     say(&mut node, DRIVER, request(0, 1));
-    connect(&mut node, 101);
+    connect(&mut node, WorkerId(101));
     say(&mut node, OTHER, request(0, 1));
-    connect(&mut node, 102);
+    connect(&mut node, WorkerId(102));
     let out = end(&mut node, OTHER);
     let kills: Vec<_> = out.iter().filter(|action| matches!(action, NodeAction::KillWorker(_))).collect();
     assert_eq!(kills, [&NodeAction::KillWorker(WorkerId(102))]);
@@ -231,10 +179,10 @@ fn the_leases_of_a_dead_client_end_with_their_workers() {
 
 #[test]
 fn a_client_with_as_many_leases_as_the_one_that_waits_keeps_them() {
-    let mut node = node(2.0);
+    let mut node = two_clients(2.0);
     for (client, worker) in [(DRIVER, 101), (OTHER, 102)] {
         say(&mut node, client, request(0, 1));
-        connect(&mut node, worker);
+        connect(&mut node, WorkerId(worker));
     }
     assert_eq!(say(&mut node, OTHER, request(0, 1)), []);
     let third = WorkerId(3);
@@ -244,4 +192,89 @@ fn a_client_with_as_many_leases_as_the_one_that_waits_keeps_them() {
         matches!(&out[..], [NodeAction::Send(_, m)] if **m == Message::from(ReclaimLease { count: 1 })),
         "{out:?}"
     );
+}
+
+#[test]
+fn a_lease_needs_a_worker_and_an_introduction() {
+    let mut node = node(1.0);
+    let worker = WorkerId(101);
+    assert_eq!(say(&mut node, DRIVER, request(0, 5)), [NodeAction::StartWorker(worker)]);
+    let granted = LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker, gpus: Vec::new() };
+    assert_eq!(connect(&mut node, worker), [NodeAction::Introduce(DRIVER, worker), told(DRIVER, granted)]);
+}
+
+#[test]
+fn a_blocked_worker_lends_its_cpu() {
+    let mut node = node(1.0);
+    say(&mut node, DRIVER, request(0, 2));
+    connect(&mut node, WorkerId(101));
+    let out = say(&mut node, WorkerId(101), Blocked {});
+    assert_eq!(out, [NodeAction::StartWorker(WorkerId(102))]);
+    connect(&mut node, WorkerId(102));
+    say(&mut node, WorkerId(101), Unblocked {});
+    for lease in [1, 2] {
+        say(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) });
+    }
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn an_impossible_demand_is_reported_once_and_stays() {
+    let mut node = node(1.0);
+    let report = Infeasible { asked: cpus(9.0), total: cpus(1.0) };
+    let impossible = RequestLease { resources: cpus(9.0), ..request(0, 1) };
+    assert_eq!(say(&mut node, DRIVER, impossible.clone()), [told(DRIVER, report)]);
+    assert_eq!(say(&mut node, DRIVER, impossible), []);
+}
+
+#[test]
+fn a_client_with_more_leases_is_asked_to_share() {
+    let mut node = node(2.0);
+    say(&mut node, DRIVER, request(0, 10));
+    connect(&mut node, WorkerId(101));
+    connect(&mut node, WorkerId(102));
+    let other = WorkerId(103);
+    connect(&mut node, other);
+    assert_eq!(say(&mut node, other, request(0, 1)), [told(DRIVER, ReclaimLease { count: 1 })]);
+    assert_eq!(say(&mut node, other, request(0, 1)), [], "asked once until it is given");
+}
+
+#[test]
+fn a_dead_worker_gives_everything_back_and_everyone_hears() {
+    let mut node = node(1.0);
+    let worker = WorkerId(101);
+    say(&mut node, DRIVER, request(0, 1));
+    connect(&mut node, worker);
+    let mut out = NodeActions::new();
+    node.on_gone(worker, "was killed by signal 9", None, &mut out);
+    let (reason, what) = ("was killed by signal 9".to_owned(), Some("worker (pid 9)".to_owned()));
+    let gone = WorkerGone { worker, reason, last_started: None, what };
+    assert_eq!(out, [told(DRIVER, gone.clone())]);
+    assert!(node.is_quiet());
+    assert_eq!(say(&mut node, DRIVER, Connect { worker }), [told(DRIVER, gone)], "also whoever asks later");
+}
+
+#[test]
+fn workers_that_end_before_they_are_there_are_replaced_ever_later() {
+    let mut node = node(1.0);
+    let mut now = NOW;
+    let mut started = say(&mut node, DRIVER, request(0, 1));
+    for end in 0..5 {
+        let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
+        node.on_gone(worker, "exited with status 1", None, &mut NodeActions::new());
+        let mut out = settle(&mut node, now);
+        if end > 0 {
+            assert_eq!(out, [], "after {end}");
+            let next = node.next_deadline().expect("a pause");
+            assert_eq!(next.since(now), RETRY_PAUSE_NANOS << (end - 1));
+            now = next;
+            out = settle(&mut node, now);
+        }
+        started = out;
+        assert_eq!(node.next_deadline(), None);
+    }
+    let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{started:?}") };
+    node.on_connected(worker, 2, now);
+    let out = settle(&mut node, now);
+    assert!(matches!(out[..], [NodeAction::Introduce(..), NodeAction::Send(DRIVER, _)]), "{out:?}");
 }

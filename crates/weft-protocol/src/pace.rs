@@ -17,7 +17,7 @@ const READY_PAUSE_NANOS_MAX: u64 = 100_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     begun: Instant,
     /// Short lives in a row, in ends of a process that was ready.
     ends: u32,
@@ -28,7 +28,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// A process ended that was ready, or was not. Several that end together count once.
-    pub(super) fn ended(&mut self, was_ready: bool) {
+    pub(crate) fn ended(&mut self, was_ready: bool) {
         if !self.has_ended {
             self.ends = self.ends.saturating_add(if was_ready { 1 } else { UNREADY });
             self.has_ended = true;
@@ -37,12 +37,12 @@ impl Pace {
     }
 
     /// A process is well, whenever it began.
-    pub(super) fn is_well(&mut self) {
+    pub(crate) fn is_well(&mut self) {
         self.ends = 0;
     }
 
     /// Whether a process may begin now. It is taken to begin if so.
-    pub(super) fn may_begin(&mut self, now: Instant) -> bool {
+    pub(crate) fn may_begin(&mut self, now: Instant) -> bool {
         if self.has_ended {
             self.has_ended = false;
             if now.since(self.begun) >= WELL_NANOS {
@@ -58,8 +58,13 @@ impl Pace {
         may
     }
 
+    /// A process has begun, some time after it was allowed to.
+    pub(crate) fn begins(&mut self, now: Instant) {
+        self.begun = now;
+    }
+
     /// When a process may begin, if not at the time of the last question.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         (self.not_before > self.begun).then_some(self.not_before)
     }
 }

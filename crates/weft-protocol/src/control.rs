@@ -1,0 +1,152 @@
+//! The core of the control service: which actors and names there are, on whatever node.
+//!
+//! It decides where an actor gets a process, counts its restarts, and tells the nodes whose processes want to know; it
+//! keeps names, and which checkpoint of an actor stands. Nodes say what their processes ask and what became of what they
+//! were told to do ([`ToControl`]), and carry out what is decided ([`ToNode`]).
+//!
+//! Invariants:
+//! - C1: an actor has at most one process at a time. What belongs to an earlier one is known by the number of its
+//!   takeover and changes nothing.
+//! - C2: a name belongs to one actor, which is not dead.
+//! - C3: all that the processes of a node hear about one actor they hear in the order in which it was decided here.
+//!
+//! It is not on the path of tasks, calls or values, and never looks into them: leases, workers and blocks of memory are
+//! the nodes' own ([`crate::node`]).
+
+use std::collections::VecDeque;
+
+use weft_wire::message::{Answer, Failure, FailureCode, Infeasible, Message, QueryKind};
+use weft_wire::{ActorId, Blob, NodeId, ResourceSet, WorkerId};
+
+use crate::table::Map;
+use crate::time::Instant;
+use actors::Actor;
+pub use messages::{End, PlaceActor, ToControl, ToNode};
+
+mod actors;
+mod checkpoints;
+mod lookups;
+mod messages;
+mod names;
+mod report;
+
+pub(crate) use actors::title;
+pub(crate) use lookups::FIRST_ROUND;
+
+/// An effect the control service asks for. Messages to one node stay in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ControlAction {
+    /// Tell a node.
+    Send(NodeId, Box<ToNode>),
+}
+
+/// Actions in order.
+pub type ControlActions = Vec<ControlAction>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ControlCore {
+    /// What each node has.
+    nodes: Map<NodeId, ResourceSet>,
+    actors: Map<ActorId, Actor>,
+    names: Map<(String, String), (ActorId, Blob)>,
+    /// Actors that wait for a node, or for their next process to be allowed.
+    pending: VecDeque<ActorId>,
+    /// How many actors began to wait so far.
+    turns: u64,
+    /// Actors that ended and that nobody refers to, the latest last: for those who look at the state.
+    ended_actors: VecDeque<ActorId>,
+    lookups: lookups::Lookups,
+}
+
+impl ControlCore {
+    /// A node is there, with these resources.
+    pub fn on_registered(&mut self, node: NodeId, total: ResourceSet) {
+        self.nodes.insert(node, total);
+    }
+
+    /// A node says something.
+    pub fn on_node(&mut self, node: NodeId, message: ToControl, now: Instant, out: &mut ControlActions) {
+        match message {
+            ToControl::Routed { from, message } => self.on_routed(from, *message, out),
+            ToControl::ActorPlaced { actor, takeover, worker } => {
+                self.on_actor_placed(actor, takeover, (node, worker), now, out);
+            }
+            ToControl::ActorProcessGone { actor, takeover, gone } => {
+                self.on_actor_process_gone(actor, takeover, *gone, out);
+            }
+            ToControl::ProcessGone { process } => self.on_process_gone(process, out),
+        }
+    }
+
+    fn on_routed(&mut self, from: WorkerId, message: Message, out: &mut ControlActions) {
+        match message {
+            Message::CreateActor(create) => self.on_create_actor(from, create, out),
+            Message::SubscribeActor(subscribe) => self.on_subscribe(from, subscribe.actor, out),
+            Message::KillActor(kill) => self.on_kill_actor(kill.actor, kill.may_restart == Some(true), out),
+            Message::ActorOutOfScope(gone) => self.on_out_of_scope(gone.actor, out),
+            Message::ActorReady(ready) => self.on_actor_ready(ready.actor, ready.failure, out),
+            Message::Checkpoint(checkpoint) => self.on_checkpoint(from, checkpoint, out),
+            Message::ReserveName(reserve) => self.on_reserve_name(from, reserve, out),
+            Message::FindName(find) => self.on_find_name(from, &find, out),
+            Message::ListNames(list) => self.on_list_names(from, &list, out),
+            Message::StillRead(answer) => self.on_looked_up(answer.round, out),
+            Message::Query(query) if query.what == QueryKind::TotalResources => {
+                let (request, resources) = (query.request, Some(self.total()));
+                self.say(from, Answer { request, resources, ..Answer::default() }, out);
+            }
+            // Nodes pass nothing else on.
+            _ => {}
+        }
+    }
+
+    fn on_process_gone(&mut self, process: WorkerId, out: &mut ControlActions) {
+        for actor in self.actors.values_mut() {
+            actor.subscribers.swap_remove(&process);
+        }
+        self.end_actors_of(process, out);
+        self.end_lookups_of(process, out);
+    }
+
+    /// Places what can be placed. Called once after each batch of events.
+    pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
+        self.place_actors(now, out);
+    }
+
+    /// When [`Self::settle`] should be called again although nothing happened.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min()
+    }
+
+    /// Says something to a process, wherever it is.
+    fn say(&self, to: WorkerId, message: impl Into<Message>, out: &mut ControlActions) {
+        if self.nodes.contains_key(&to.node()) {
+            let routed = ToNode::Routed { to, message: Box::new(message.into()) };
+            out.push(ControlAction::Send(to.node(), Box::new(routed)));
+        }
+    }
+
+    /// What all nodes have together.
+    fn total(&self) -> ResourceSet {
+        let mut total = ResourceSet::default();
+        self.nodes.values().for_each(|of_node| total.add(of_node));
+        total
+    }
+
+    /// What no node will ever have, if that is asked for.
+    fn infeasible(&self, asked: [&ResourceSet; 2]) -> Option<Infeasible> {
+        let covers = |wanted: &[&ResourceSet]| {
+            self.nodes.values().any(|total| wanted.iter().all(|set| total.covers(set)))
+        };
+        if covers(&asked) {
+            return None;
+        }
+        let asked = asked.into_iter().find(|set| !covers(&[*set])).unwrap_or(asked[0]);
+        Some(Infeasible { asked: asked.clone(), total: self.total() })
+    }
+}
+
+fn actor_died(message: impl Into<String>) -> Failure {
+    Failure::new(FailureCode::ActorDied, message)
+}

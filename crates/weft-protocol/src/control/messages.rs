@@ -1,0 +1,120 @@
+//! What nodes and the control service say to each other.
+//!
+//! These are values: where both cores are in one thread ([`crate::solo`]) nothing is encoded. They are made to become
+//! messages between machines: each owns what it says, names processes and actors by ids that mean the same everywhere,
+//! and can be late. Whatever concerns a process of an actor carries the number of its takeover, so that news of an
+//! earlier process is told from that of the present one.
+
+use weft_wire::message::{
+    ActorDead, ActorRestarting, ActorStarted, CreateActor, Message, Restore, WorkerGone,
+};
+use weft_wire::{ActorId, WorkerId};
+
+/// A node speaks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToControl {
+    /// What a process of the node says to the control service.
+    Routed {
+        /// The process.
+        from: WorkerId,
+        /// Its words.
+        message: Box<Message>,
+    },
+    /// An actor has a process. Its constructor is on the way there, unless the actor's state comes first.
+    ActorPlaced {
+        /// The actor.
+        actor: ActorId,
+        /// The takeover that the node was asked for.
+        takeover: u32,
+        /// The process.
+        worker: WorkerId,
+    },
+    /// The process of an actor is gone, and what it held is free.
+    ActorProcessGone {
+        /// The actor.
+        actor: ActorId,
+        /// The takeover that this process was.
+        takeover: u32,
+        /// What the processes of its node are told.
+        gone: Box<WorkerGone>,
+    },
+    /// A process that the control service has heard of is gone, or was not there when something came for it.
+    ProcessGone {
+        /// Which.
+        process: WorkerId,
+    },
+}
+
+/// The control service speaks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToNode {
+    /// Something for one process of the node. If it is gone the node says so.
+    Routed {
+        /// The process.
+        to: WorkerId,
+        /// What it is told.
+        message: Box<Message>,
+    },
+    /// The node is to give an actor a process, when there is room.
+    PlaceActor(Box<PlaceActor>),
+    /// What the process of an actor begins with, before its constructor.
+    Restore {
+        /// The takeover that this is for.
+        takeover: u32,
+        /// For its process.
+        restore: Box<Restore>,
+    },
+    /// An actor that was placed here is to end, whether it has a process yet or not.
+    EndActor {
+        /// The actor.
+        actor: ActorId,
+        /// The takeover that this is for.
+        takeover: u32,
+        /// How.
+        end: End,
+    },
+    /// A process of the node hears of an actor from now on.
+    Subscribed {
+        /// The actor.
+        actor: ActorId,
+        /// The process.
+        process: WorkerId,
+        /// Where the actor is, if it has a process.
+        started: Option<Box<ActorStarted>>,
+    },
+    /// For all subscribers on the node: where an actor is.
+    Started(Box<ActorStarted>),
+    /// For all subscribers on the node: another process is coming.
+    Restarting(Box<ActorRestarting>),
+    /// For all subscribers on the node: the actor is gone for good. Nothing more is said of it.
+    Dead(Box<ActorDead>),
+    /// The node need not keep a block any more, which lay in a checkpoint.
+    LetGo {
+        /// Where it begins.
+        block: u64,
+    },
+}
+
+/// How an actor ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its process is killed.
+    Killed,
+    /// Its process finishes what it has and leaves.
+    Finished,
+}
+
+/// See [`ToNode::PlaceActor`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlaceActor {
+    /// How many processes the actor had before.
+    pub takeover: u32,
+    /// Who began to wait earlier has a smaller number, and is served first.
+    pub turn: u64,
+    /// Namespace and name.
+    pub name: Option<(String, String)>,
+    /// [`ToNode::Restore`] comes before the process may be told of its constructor.
+    pub restores: bool,
+    /// What the process is told, and what must be free for it.
+    pub create: Box<CreateActor>,
+}

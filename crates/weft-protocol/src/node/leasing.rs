@@ -1,0 +1,194 @@
+//! Leases: who asked for how many, who has which, and who is asked to give one back.
+//!
+//! A demand that fits takes its resources at once and becomes a placement, which waits for a worker ([`super::pool`]).
+
+use std::collections::VecDeque;
+
+use weft_wire::message::{Infeasible, LeaseGranted, ReclaimLease, RequestLease};
+use weft_wire::{LeaseId, ShapeId, WorkerId};
+
+use super::{
+    Client, Demand, Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, WorkerState, send,
+};
+use crate::probes::{bug, mark};
+use crate::time::Instant;
+
+impl NodeCore {
+    pub(super) fn on_request(&mut self, from: WorkerId, request: RequestLease) {
+        if request.demand == 0 {
+            self.drop_placements(|client, shape| client == from && shape == request.shape);
+        }
+        let Some(client) = self.clients.get_mut(&from) else { return };
+        let demand = client.demands.entry(request.shape).or_insert(Demand {
+            resources: request.resources,
+            count: 0,
+            reported: false,
+        });
+        demand.count = request.demand;
+    }
+
+    pub(super) fn on_return(&mut self, from: WorkerId, lease: LeaseId, now: Instant, out: &mut NodeActions) {
+        if self.leases.get(&lease).is_none_or(|state| state.client != from) {
+            return;
+        }
+        let state = self.leases.get(&lease).expect("checked above");
+        let worker = state.worker;
+        let uses_gpu = !state.grant.gpu_indices().is_empty();
+        let blocked = self.workers.get(&worker).is_some_and(|w| w.blocked);
+        self.end_lease(lease, blocked);
+        if uses_gpu {
+            // A process keeps what a GPU library set up in it; the next user must not find it.
+            out.push(NodeAction::KillWorker(worker));
+            return;
+        }
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.state = WorkerState::Idle { since: now };
+            worker.blocked = false;
+        }
+    }
+
+    pub(super) fn on_blocked(&mut self, from: WorkerId, blocked: bool) {
+        let Some(worker) = self.workers.get_mut(&from) else { return };
+        if worker.blocked == blocked {
+            return;
+        }
+        let grant = match worker.state {
+            WorkerState::Leased(lease) => self.leases.get(&lease).map(|state| &state.grant),
+            WorkerState::Actor(actor) => self.local_actors.grant(actor),
+            WorkerState::Starting | WorkerState::Idle { .. } => None,
+        };
+        let Some(grant) = grant else { return };
+        worker.blocked = blocked;
+        if blocked {
+            self.resources.lend_cpu(grant);
+        } else if !bug!(CpuNotReclaimed) {
+            self.resources.reclaim_cpu(grant);
+        }
+    }
+
+    pub(super) fn place_leases(&mut self, out: &mut NodeActions) {
+        let count = self.clients.len();
+        if count == 0 {
+            return;
+        }
+        // One lease per client and pass, beginning behind the client that was served last: nobody starves.
+        let mut placed = true;
+        while placed {
+            placed = false;
+            let first = self.turn;
+            for step in 0..count {
+                let at = (first + step) % count;
+                if self.place_one(at, out) {
+                    placed = true;
+                    self.turn = at + 1;
+                }
+            }
+        }
+    }
+
+    fn place_one(&mut self, at: usize, out: &mut NodeActions) -> bool {
+        let (id, client) = self.clients.get_index_mut(at).expect("below the count");
+        for (shape, demand) in &mut client.demands {
+            if demand.count == 0 {
+                continue;
+            }
+            if !self.resources.is_feasible(&demand.resources) {
+                if !demand.reported {
+                    demand.reported = true;
+                    let report =
+                        Infeasible { asked: demand.resources.clone(), total: self.resources.total().clone() };
+                    out.push(send(*id, report));
+                }
+                continue;
+            }
+            if let Some(grant) = self.resources.acquire(&demand.resources) {
+                demand.count -= 1;
+                self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(super) fn grant_lease(
+        &mut self,
+        client: WorkerId,
+        shape: ShapeId,
+        grant: Grant,
+        worker: WorkerId,
+        out: &mut NodeActions,
+    ) {
+        self.next_lease += 1;
+        let lease = LeaseId(self.next_lease);
+        self.workers[&worker].state = WorkerState::Leased(lease);
+        self.introduce(client, worker, out);
+        let gpus = grant.gpu_indices();
+        self.leases.insert(lease, LeaseState { client, worker, grant });
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.leases += 1;
+        }
+        let granted = LeaseGranted { shape, lease, worker, gpus };
+        out.push(send(client, granted));
+    }
+
+    /// Asks the client with most leases to give one to a client that waits and has fewer.
+    pub(super) fn reclaim(&mut self, out: &mut NodeActions) {
+        let waits = |client: &Client| {
+            client.demands.values().any(|d| d.count > 0 && self.resources.is_feasible(&d.resources))
+        };
+        let Some(fewest) = self.clients.values().filter(|c| waits(c)).map(|c| c.leases).min() else {
+            return;
+        };
+        let most = self.clients.iter_mut().max_by_key(|(_, client)| client.leases);
+        if let Some((id, client)) = most
+            && client.leases > fewest
+            && !client.reclaiming
+        {
+            client.reclaiming = true;
+            out.push(send(*id, ReclaimLease { count: 1 }));
+        }
+    }
+
+    pub(super) fn end_lease(&mut self, lease: LeaseId, blocked: bool) -> Option<WorkerId> {
+        let state = self.leases.swap_remove(&lease)?;
+        if blocked {
+            mark!("a lease ended while its worker was blocked");
+        }
+        if bug!(OwnerDeathHandledTwice) && !self.clients.contains_key(&state.client) {
+            self.resources.release(&state.grant);
+        }
+        if blocked {
+            self.resources.reclaim_cpu(&state.grant);
+        }
+        self.resources.release(&state.grant);
+        if let Some(client) = self.clients.get_mut(&state.client) {
+            client.leases -= 1;
+            client.reclaiming = false;
+        }
+        Some(state.worker)
+    }
+
+    /// Ends the leases of a caller that is gone. The tasks in them are nobody's, and their processes are not trusted to be
+    /// idle.
+    pub(super) fn end_leases_of(&mut self, gone: WorkerId, out: &mut NodeActions) {
+        let held = self.leases.values().filter(|lease| lease.client == gone);
+        out.extend(held.map(|lease| NodeAction::KillWorker(lease.worker)));
+    }
+
+    pub(super) fn drop_placements_of(&mut self, gone: WorkerId) {
+        self.drop_placements(|client, _| client == gone);
+    }
+
+    fn drop_placements(&mut self, which: impl Fn(WorkerId, ShapeId) -> bool) {
+        let mut kept = VecDeque::new();
+        for placement in std::mem::take(&mut self.placements) {
+            match &placement {
+                Placement::Lease { client, shape, grant } if which(*client, *shape) => {
+                    self.resources.release(grant);
+                }
+                Placement::Lease { .. } | Placement::Actor { .. } => kept.push_back(placement),
+            }
+        }
+        self.placements = kept;
+    }
+}

@@ -1,0 +1,203 @@
+//! The actors that have a process on this node, or are to get one.
+//!
+//! The control service says which (it has the directory: [`crate::control`]); the node waits for room, gives the actor a
+//! worker, and says what became of it. An actor is known here from [`ToNode::PlaceActor`](crate::control::ToNode) until
+//! its process is gone, or until it is ended before it got one.
+
+use std::collections::VecDeque;
+
+use weft_wire::message::state::ActorRow;
+use weft_wire::message::{Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerGone};
+use weft_wire::{ActorId, ResourceSet, WorkerId};
+
+use super::{Grant, NodeAction, NodeActions, NodeCore, Placement, WorkerState, send};
+use crate::control::{End, PlaceActor, ToControl, title};
+use crate::table::Map;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct LocalActors {
+    actors: Map<ActorId, LocalActor>,
+    /// Those that wait for resources, with their turn: who began to wait first is first.
+    waiting: VecDeque<(u64, ActorId)>,
+}
+
+#[derive(Debug)]
+struct LocalActor {
+    takeover: u32,
+    name: Option<(String, String)>,
+    class: String,
+    takes_checkpoints: bool,
+    /// It waits for its state before its constructor.
+    restores: bool,
+    /// What its process is told, as long as it was not.
+    create: Option<Box<CreateActor>>,
+    /// Its process, as soon as it has one.
+    process: Option<(WorkerId, Grant)>,
+}
+
+impl LocalActors {
+    fn insert(&mut self, place: PlaceActor) {
+        let PlaceActor { takeover, turn, name, restores, create } = place;
+        let id = create.actor;
+        let local = LocalActor {
+            takeover,
+            name,
+            class: create.class.name.as_str().to_owned(),
+            takes_checkpoints: create.constructor.spec.checkpoint_every.is_some(),
+            restores,
+            create: Some(create),
+            process: None,
+        };
+        self.actors.insert(id, local);
+        let at = self.waiting.partition_point(|(earlier, _)| *earlier < turn);
+        self.waiting.insert(at, (turn, id));
+    }
+
+    /// What an actor without a process waits for.
+    fn wanted(&self, id: ActorId) -> Option<&CreateActor> {
+        self.actors.get(&id).filter(|local| local.process.is_none())?.create.as_deref()
+    }
+
+    fn placed(&mut self, id: ActorId, takeover: u32) -> Option<&mut LocalActor> {
+        self.actors.get_mut(&id).filter(|local| local.takeover == takeover)
+    }
+
+    /// What the process of an actor holds.
+    pub(super) fn grant(&self, id: ActorId) -> Option<&Grant> {
+        self.actors.get(&id)?.process.as_ref().map(|(_, grant)| grant)
+    }
+
+    /// Namespace and name.
+    pub(super) fn name(&self, id: ActorId) -> Option<&(String, String)> {
+        self.actors.get(&id)?.name.as_ref()
+    }
+
+    /// What it is called, for people.
+    pub(super) fn title(&self, id: ActorId) -> Option<String> {
+        let local = self.actors.get(&id)?;
+        Some(title(local.name.as_ref(), &local.class))
+    }
+}
+
+impl LocalActor {
+    /// Its process is told what it is.
+    fn begin(&mut self, out: &mut NodeActions) {
+        if let (Some((worker, _)), Some(create)) = (&self.process, self.create.take()) {
+            out.push(send(*worker, *create.class));
+            out.push(send(*worker, *create.constructor));
+        }
+    }
+}
+
+impl NodeCore {
+    pub(super) fn on_place_actor(&mut self, place: PlaceActor) {
+        self.local_actors.insert(place);
+    }
+
+    /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that does.
+    pub(super) fn place_actors(&mut self) {
+        let mut still_waiting = VecDeque::new();
+        for (turn, actor) in std::mem::take(&mut self.local_actors.waiting) {
+            let Some(create) = self.local_actors.wanted(actor) else { continue };
+            let fits = self.resources.fits(&create.placement);
+            match fits.then(|| self.resources.acquire(&create.lifetime)).flatten() {
+                Some(grant) => self.placements.push_back(Placement::Actor { actor, grant }),
+                None => still_waiting.push_back((turn, actor)),
+            }
+        }
+        self.local_actors.waiting = still_waiting;
+    }
+
+    /// A worker becomes an actor's process.
+    pub(super) fn start_actor(&mut self, id: ActorId, grant: Grant, worker: WorkerId, out: &mut NodeActions) {
+        let local = self.local_actors.actors.get_mut(&id).filter(|local| local.process.is_none());
+        let Some(local) = local else { return self.resources.release(&grant) };
+        if let Some(create) = &mut local.create {
+            create.constructor.gpus = grant.gpu_indices();
+        }
+        local.process = Some((worker, grant));
+        self.workers[&worker].state = WorkerState::Actor(id);
+        if !local.restores {
+            local.begin(out);
+        }
+        let placed = ToControl::ActorPlaced { actor: id, takeover: local.takeover, worker };
+        out.push(NodeAction::Control(placed));
+    }
+
+    /// What the new process of an actor begins with.
+    pub(super) fn on_restore(&mut self, takeover: u32, restore: Restore, out: &mut NodeActions) {
+        let Some(local) = self.local_actors.placed(restore.actor, takeover) else { return };
+        let Some((worker, _)) = local.process else { return };
+        if let Some(Outcome::Stored(location)) = restore.state.as_ref().map(|state| &state.outcome) {
+            self.holders.share(location.offset, worker);
+        }
+        out.push(send(worker, restore));
+        local.begin(out);
+    }
+
+    pub(super) fn on_end_actor(&mut self, id: ActorId, takeover: u32, end: End, out: &mut NodeActions) {
+        let Some(local) = self.local_actors.placed(id, takeover) else { return };
+        match (&local.process, end) {
+            (Some((worker, _)), End::Killed) => out.push(NodeAction::KillWorker(*worker)),
+            (Some((worker, _)), End::Finished) => out.push(send(*worker, ExitActor { actor: id })),
+            // What was set aside for it is free when its turn comes.
+            (None, _) => drop(self.local_actors.actors.swap_remove(&id)),
+        }
+    }
+
+    /// The process of an actor is gone, and what it held is free.
+    pub(super) fn end_local_actor(
+        &mut self,
+        id: ActorId,
+        blocked: bool,
+        gone: &WorkerGone,
+        out: &mut NodeActions,
+    ) {
+        let Some(local) = self.local_actors.actors.swap_remove(&id) else { return };
+        if let Some((_, grant)) = &local.process {
+            if blocked {
+                self.resources.reclaim_cpu(grant);
+            }
+            self.resources.release(grant);
+        }
+        let gone = Box::new(gone.clone());
+        out.push(NodeAction::Control(ToControl::ActorProcessGone {
+            actor: id,
+            takeover: local.takeover,
+            gone,
+        }));
+    }
+
+    /// An actor's process has taken a checkpoint: the node keeps the block of the state from now on.
+    pub(super) fn on_checkpoint(&mut self, from: WorkerId, checkpoint: Checkpoint, out: &mut NodeActions) {
+        let local = self.local_actors.actors.get(&checkpoint.actor);
+        let lives_here = |local: &&LocalActor| {
+            local.takes_checkpoints && local.process.as_ref().is_some_and(|(worker, _)| *worker == from)
+        };
+        if local.filter(lives_here).is_none() {
+            return;
+        }
+        if let Outcome::Stored(location) = checkpoint.state.outcome {
+            self.holders.keep(location.offset);
+            let is_free = self.holders.release(location.offset, from);
+            debug_assert!(!is_free, "the node keeps it");
+        }
+        self.route(from, checkpoint, out);
+    }
+
+    /// Adds what only the node of an actor knows to what the control service tells of it.
+    pub fn complete(&self, row: &mut ActorRow) {
+        let wanted = self.local_actors.wanted(row.actor).map(|create| create.placement.clone());
+        if let Some(resources) = wanted.or_else(|| self.held_by(row.actor)) {
+            row.resources = resources;
+        }
+        if let Some(worker) = row.worker.and_then(|id| self.workers.get(&id)) {
+            row.pid = worker.pid;
+        }
+    }
+
+    pub(super) fn held_by(&self, actor: ActorId) -> Option<ResourceSet> {
+        self.local_actors.grant(actor).map(|grant| grant.resources.clone())
+    }
+}

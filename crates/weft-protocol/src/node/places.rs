@@ -1,0 +1,106 @@
+//! Actors that processes of this node have to do with, wherever they are: who here hears of each.
+//!
+//! All news of an actor comes from the control service, one after the other, and goes to every subscriber here. Nothing
+//! is answered from what was said before: who asks for an actor that has been taken over meanwhile would be told of a
+//! process that is gone.
+
+use weft_wire::message::{ActorStarted, CreateActor, Dependency, Message, Outcome};
+use weft_wire::{ActorId, WorkerId};
+
+use super::{NodeActions, NodeCore, send};
+use crate::table::{Map, Set};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    actors: Map<ActorId, Place>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    subscribers: Set<WorkerId>,
+    /// Blocks with arguments of its constructor that the node keeps for it.
+    kept: Vec<u64>,
+}
+
+impl Places {
+    /// A process is gone.
+    pub(super) fn forget(&mut self, gone: WorkerId) {
+        self.actors.retain(|_, place| {
+            place.subscribers.swap_remove(&gone);
+            !place.subscribers.is_empty() || !place.kept.is_empty()
+        });
+    }
+
+    pub(super) fn subscribers(&self, actor: ActorId) -> Vec<WorkerId> {
+        self.actors.get(&actor).map(|place| place.subscribers.iter().copied().collect()).unwrap_or_default()
+    }
+}
+
+impl NodeCore {
+    /// A process creates an actor, and hears of it from now on.
+    pub(super) fn on_create_actor(&mut self, from: WorkerId, create: CreateActor, out: &mut NodeActions) {
+        let place = self.places.actors.entry(create.actor).or_default();
+        place.subscribers.insert(from);
+        if create.detached == Some(true) {
+            // Its creator may end before its process, or the next one, has read the arguments.
+            let blocks = stored_arguments(&create);
+            blocks.iter().for_each(|block| self.holders.keep(*block));
+            place.kept.extend(blocks);
+        }
+        self.route(from, create, out);
+    }
+
+    pub(super) fn on_subscribed(
+        &mut self,
+        actor: ActorId,
+        process: WorkerId,
+        started: Option<&ActorStarted>,
+        out: &mut NodeActions,
+    ) {
+        if !self.clients.contains_key(&process) {
+            return;
+        }
+        self.places.actors.entry(actor).or_default().subscribers.insert(process);
+        if let Some(started) = started {
+            self.tell_started(process, started, out);
+        }
+    }
+
+    pub(super) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut NodeActions) {
+        for subscriber in self.places.subscribers(started.actor) {
+            self.tell_started(subscriber, started, out);
+        }
+    }
+
+    fn tell_started(&mut self, to: WorkerId, started: &ActorStarted, out: &mut NodeActions) {
+        if self.clients.contains_key(&started.worker) {
+            self.introduce(to, started.worker, out);
+        }
+        out.push(send(to, started.clone()));
+    }
+
+    /// Tells all who hear of an actor.
+    pub(super) fn tell_subscribers(&self, actor: ActorId, news: &Message, out: &mut NodeActions) {
+        out.extend(self.places.subscribers(actor).into_iter().map(|to| send(to, news.clone())));
+    }
+
+    /// An actor is gone for good.
+    pub(super) fn on_actor_dead(&mut self, actor: ActorId, news: &Message, out: &mut NodeActions) {
+        let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
+        for block in kept.unwrap_or_default() {
+            self.let_go(block, out);
+        }
+        self.tell_subscribers(actor, news, out);
+        self.places.actors.swap_remove(&actor);
+    }
+}
+
+/// Blocks with arguments of a constructor.
+fn stored_arguments(create: &CreateActor) -> Vec<u64> {
+    let block = |dependency: &Dependency| match &dependency.outcome {
+        Outcome::Stored(location) => Some(location.offset),
+        Outcome::Inline(_) | Outcome::Failed(_) => None,
+    };
+    create.constructor.dependencies.iter().filter_map(block).collect()
+}

@@ -1,0 +1,169 @@
+//! A node that carries the control service, too: all there is where everything runs on one machine.
+//!
+//! What the two cores say to each other is passed on as values, before the node does anything else: each hears the other's
+//! words in the order in which they were said, and what follows from them comes before what the node does next. There is
+//! no second implementation for one machine: a node elsewhere and the control service of a cluster are the same cores
+//! with a connection in between.
+
+use std::collections::VecDeque;
+
+use weft_wire::message::Message;
+use weft_wire::message::state::NodeReport;
+use weft_wire::{NodeId, ResourceSet, TaskId, WorkerId};
+
+use crate::control::{ControlAction, ControlActions, ControlCore};
+use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::objects::Holders;
+use crate::time::Instant;
+
+/// See the module. It asks for every [`NodeAction`] but [`NodeAction::Control`].
+#[derive(Debug)]
+pub struct Solo {
+    id: NodeId,
+    node: NodeCore,
+    control: ControlCore,
+    /// The latest time that was told.
+    now: Instant,
+}
+
+impl Solo {
+    /// A node with these resources. Ids of its processes count up from `first_worker`, which must be unlike that of
+    /// any other session; `pool_size` idle workers are kept.
+    #[must_use]
+    pub fn new(total: ResourceSet, first_worker: u64, pool_size: usize) -> Self {
+        let id = WorkerId(first_worker).node();
+        let mut control = ControlCore::default();
+        control.on_registered(id, total.clone());
+        Self { id, node: NodeCore::new(total, first_worker, pool_size), control, now: Instant::default() }
+    }
+
+    /// An id for a new process.
+    pub fn new_worker_id(&mut self) -> WorkerId {
+        self.node.new_worker_id()
+    }
+
+    /// The holders of blocks.
+    #[must_use]
+    pub fn holders(&self) -> &Holders {
+        self.node.holders()
+    }
+
+    /// A block was allocated for a client.
+    pub fn on_allocated(&mut self, block: u64, client: WorkerId) {
+        self.node.on_allocated(block, client);
+    }
+
+    /// A client is connected. A worker is idle from now on.
+    pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
+        self.node.on_connected(client, pid, now);
+    }
+
+    /// Whether this id is that of a worker that is being started.
+    #[must_use]
+    pub fn expects(&self, worker: WorkerId) -> bool {
+        self.node.expects(worker)
+    }
+
+    /// A worker could not be forked.
+    pub fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
+        self.node.on_start_failed(worker, error, out);
+    }
+
+    /// A client's connection ended. `reason` is for people; `last_started` its last task.
+    pub fn on_gone(
+        &mut self,
+        client: WorkerId,
+        reason: &str,
+        last_started: Option<TaskId>,
+        out: &mut NodeActions,
+    ) {
+        let begin = out.len();
+        if self.node.end_process(client, reason, last_started, out) {
+            self.pass_on(begin, out);
+            self.node.settle_end(client, out);
+        }
+    }
+
+    /// A message came from a client. What the core does not handle (allocation) comes back.
+    pub fn on_message(
+        &mut self,
+        from: WorkerId,
+        message: Message,
+        now: Instant,
+        out: &mut NodeActions,
+    ) -> Option<Message> {
+        self.now = now;
+        let begin = out.len();
+        let left = self.node.on_message(from, message, now, out);
+        self.pass_on(begin, out);
+        left
+    }
+
+    /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
+    pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
+        self.node.lose_blocks(offsets, out);
+    }
+
+    /// Places what can be placed. Called once after each batch of events.
+    pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        self.now = now;
+        let begin = out.len();
+        let mut decided = ControlActions::new();
+        self.control.settle(now, &mut decided);
+        self.tell_node(decided, out);
+        self.node.place(out);
+        while self.node.assign_workers(out) {
+            self.pass_on(begin, out);
+        }
+        self.node.adjust_pool(now, out);
+    }
+
+    /// When [`Self::settle`] should be called again although nothing happened.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        [self.node.next_deadline(), self.control.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// What the cores know; the shell adds the store, processes and metrics.
+    #[must_use]
+    pub fn report(&self) -> NodeReport {
+        let mut actors = self.control.report();
+        actors.iter_mut().for_each(|row| self.node.complete(row));
+        NodeReport { actors, ..self.node.report() }
+    }
+
+    /// Asserts the invariants of the node as far as they show; for tests and the simulator.
+    pub fn check(&self) {
+        self.node.check();
+    }
+
+    /// Whether nothing is leased, placed or waiting and all resources are free.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.node.is_quiet()
+    }
+
+    /// Passes on what the node says at the end of these actions, and what is said in answer, until neither has more.
+    fn pass_on(&mut self, begin: usize, out: &mut NodeActions) {
+        let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
+        let Some(first) = out[begin..].iter().position(is_said) else { return };
+        debug_assert!(out[begin + first..].iter().all(is_said), "the rest was decided before the answer");
+        let mut said: VecDeque<NodeAction> = out.drain(begin + first..).collect();
+        while let Some(NodeAction::Control(message)) = said.pop_front() {
+            let mut decided = ControlActions::new();
+            self.control.on_node(self.id, message, self.now, &mut decided);
+            let mut followed = NodeActions::new();
+            self.tell_node(decided, &mut followed);
+            // What the node says to that comes behind what it said before.
+            let (answers, done): (Vec<_>, Vec<_>) = followed.into_iter().partition(is_said);
+            said.extend(answers);
+            out.extend(done);
+        }
+    }
+
+    fn tell_node(&mut self, decided: ControlActions, out: &mut NodeActions) {
+        for ControlAction::Send(_, message) in decided {
+            self.node.on_control(*message, out);
+        }
+    }
+}
