@@ -16,8 +16,9 @@ ARROWS: dict[str, frozenset[str]] = {
     "weft-python": frozenset({"weft-runtime"}),
     "weft-sim": frozenset({"weft-protocol", "weft-store", "weft-wire"}),
 }
-# Libraries that one crate alone may name: the interpreter at the doorway, the encoding in the schema crate.
-ONLY_IN = {"pyo3": "weft-python", "minicbor": "weft-wire"}
+# Libraries that one crate alone may name: the interpreter at the doorway, the encoding in the schema crate, the
+# database in the shell.
+ONLY_IN = {"pyo3": "weft-python", "minicbor": "weft-wire", "redb": "weft-runtime"}
 
 # What clippy.toml of weft-protocol must forbid. Of each topic at least the named items.
 WALLS: dict[str, frozenset[str]] = {

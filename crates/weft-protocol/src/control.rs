@@ -12,6 +12,9 @@
 //!
 //! It is not on the path of tasks, calls or values, and never looks into them: leases, workers and blocks of memory are
 //! the nodes' own ([`crate::node`]).
+//!
+//! Beside it are machines of their own, with actions of their own: [`nodes`] says who has joined and who lives, [`view`] who
+//! could serve a request, [`reporting`] is a node's half of that.
 
 use std::collections::VecDeque;
 
@@ -25,12 +28,20 @@ pub use messages::{End, PlaceActor, ToControl, ToNode};
 
 mod actors;
 mod checkpoints;
+mod gone;
+mod health;
+mod joining;
 mod lookups;
 mod messages;
 mod names;
+pub mod nodes;
+pub mod persist;
 mod report;
+pub mod reporting;
+pub mod view;
 
 pub(crate) use actors::title;
+pub use health::Probed;
 pub(crate) use lookups::FIRST_ROUND;
 
 /// An effect the control service asks for. Messages to one node stay in order.

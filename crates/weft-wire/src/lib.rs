@@ -9,6 +9,8 @@ pub mod frame;
 pub mod id;
 pub mod limits;
 pub mod message;
+pub mod names;
+pub mod record;
 pub mod resources;
 pub mod value;
 pub mod version;

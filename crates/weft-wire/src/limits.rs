@@ -115,6 +115,98 @@ pub const HANDSHAKE_NANOS: u64 = 10_000_000_000;
 pub const PYTHON_VERSION_BYTES_MAX: usize = 32;
 
 const _: () = assert!(PEEK_NANOS < HANDSHAKE_NANOS);
+
+// Nodes and the control service.
+
+/// Nodes of one cluster, together with the drivers that are nodes of their own.
+pub const NODES_MAX: usize = 10_000;
+
+/// Nodes that are gone and are remembered by their ids.
+pub const NODES_GONE_MAX: usize = 10_000;
+
+/// Time between two heartbeats of a node (nanoseconds).
+pub const HEARTBEAT_NANOS: u64 = 500_000_000;
+
+/// Silence after which a node is gone (nanoseconds), unless the cluster is set up otherwise: nine heartbeats may be lost.
+pub const HEALTH_TIMEOUT_NANOS: u64 = 5_000_000_000;
+
+/// The shortest and the longest such silence that a cluster may be set up with (nanoseconds).
+pub const HEALTH_TIMEOUT_NANOS_MIN: u64 = 1_000_000_000;
+/// See [`HEALTH_TIMEOUT_NANOS_MIN`].
+pub const HEALTH_TIMEOUT_NANOS_MAX: u64 = 60_000_000_000;
+
+/// How long a node that nobody can dial may be without a connection (nanoseconds).
+pub const RESUME_GRACE_NANOS: u64 = 2_000_000_000;
+
+/// A node that is so far behind (nanoseconds) in [`SLOW_BEATS`] heartbeats in a row is called slow, until it is not in as
+/// many.
+pub const SLOW_LAG_NANOS: u64 = 1_000_000_000;
+/// See [`SLOW_LAG_NANOS`].
+pub const SLOW_BEATS: u8 = 3;
+
+/// The longest time that a node may take to drain (nanoseconds).
+pub const DRAIN_NANOS_MAX: u64 = 3_600_000_000_000;
+
+/// News of the same kind about nodes, and a node's own reports, are this far apart (nanoseconds): what changes in between is
+/// told once.
+pub const VIEW_NANOS: u64 = 50_000_000;
+
+/// Nodes up to which everybody is told what everybody has free; above, nodes ask.
+pub const VIEW_NODES_MAX: usize = 64;
+
+/// Nodes in one answer to who could serve a request.
+pub const CANDIDATES_MAX: usize = 16;
+
+/// Nodes that are looked at for such an answer, unless fewer than were asked for are among them: about 100 us.
+pub const CANDIDATES_SCANNED_MAX: usize = 1024;
+
+/// Shapes that wait, in one report of a node: those in excess are those that fewest wait for.
+pub const DEMAND_SHAPES_MAX: usize = 64;
+
+/// Bytes of a node's name: it is a label of a DNS name.
+pub const NODE_NAME_BYTES_MAX: usize = 63;
+/// Bytes of a label's value, and of its key without the domain.
+pub const LABEL_BYTES_MAX: usize = 63;
+/// Bytes of the domain in a label's key.
+pub const LABEL_PREFIX_BYTES_MAX: usize = 253;
+/// Labels of a node.
+pub const LABELS_MAX: usize = 64;
+/// Bytes of a resource's name: 1,024 characters, as front ends allow, and what names of bundles add.
+pub const RESOURCE_NAME_BYTES_MAX: usize = (4 << 10) + 128;
+/// Resources of a node, those that stand for bundles of placement groups included.
+pub const RESOURCES_MAX: usize = 4096;
+/// The largest amount of one resource (in ten-thousandths): 100 TB of memory.
+pub const RESOURCE_AMOUNT_MAX: u64 = 1 << 60;
+/// Bytes of what a node says about itself in words: machine, versions, address.
+pub const NODE_TEXT_BYTES_MAX: usize = 256;
+
+/// Bytes of a key and of a value in the control store. Both fit into what etcd takes by default.
+pub const STORE_KEY_BYTES_MAX: usize = 1024;
+/// See [`STORE_KEY_BYTES_MAX`].
+pub const STORE_VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Operations and conditions in one batch of writes: what etcd takes by default.
+pub const STORE_BATCH_MAX: usize = 128;
+
+/// Changes that the control store remembers for those who watch it; who is further behind begins anew.
+pub const STORE_HISTORY_MAX: usize = 4096;
+
+/// Batches that wait to be written; whoever has more waits, or is told that the store cannot follow.
+pub const STORE_QUEUE_MAX: usize = 65_536;
+
+/// Batches in one commit: it holds up the next one for some milliseconds at most.
+pub const STORE_GROUP_MAX: usize = 1024;
+
+/// Pause before a store that could not write tries again (nanoseconds).
+pub const STORE_RETRY_NANOS: u64 = 1_000_000_000;
+
+const _: () = assert!(HEARTBEAT_NANOS * 2 <= HEALTH_TIMEOUT_NANOS_MIN);
+const _: () = assert!(HEALTH_TIMEOUT_NANOS_MIN <= HEALTH_TIMEOUT_NANOS);
+const _: () = assert!(HEALTH_TIMEOUT_NANOS <= HEALTH_TIMEOUT_NANOS_MAX);
+const _: () = assert!(VIEW_NANOS < HEARTBEAT_NANOS);
+const _: () = assert!(CANDIDATES_MAX <= VIEW_NODES_MAX);
+const _: () = assert!(STORE_GROUP_MAX <= STORE_QUEUE_MAX);
+const _: () = assert!(STORE_VALUE_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_DEFAULT < LINK_BUFFER_BYTES_MAX);
 const _: () = assert!(LINK_BUFFER_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(LEASE_SLICE_NANOS > LEASE_BACKLOG_NANOS);

@@ -5,6 +5,7 @@
 
 mod actor;
 mod checkpoint;
+mod cluster;
 mod control;
 mod lease;
 mod object;
@@ -18,6 +19,11 @@ pub use actor::{
     SubscribeActor,
 };
 pub use checkpoint::{Checkpoint, Checkpointed, KeepObjects, Replayed, Restore};
+pub use cluster::{
+    AboutNode, Candidate, Candidates, Drain, Drained, Fenced, FindNodes, Heartbeat, NodeGone, NodeRow,
+    NodesChanged, Register, Registered, ResourceReport, ResourceView, Settings, ShapeDemand, Suspect,
+    ViewRow, kind, state as node_state,
+};
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
 pub use lease::{Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked};
 pub use object::{
@@ -94,6 +100,8 @@ messages! {
     70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
     80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
     90 PeerHello, 91 PeerWelcome,
+    100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
+    107 ResourceView, 108 FindNodes, 109 Candidates, 113 Suspect, 114 Drain, 115 Drained,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

@@ -1,0 +1,12 @@
+//! The shell of the control service: where what must survive it is kept.
+//!
+//! [`store`] says what a store can do, which is what etcd can; [`memory`] and [`embedded`] are the two that live inside the
+//! process, on [`contents`]; [`records`] is what a head finds there;
+//! [`commit`] writes from a thread of its own, many batches at a time.
+
+pub mod commit;
+pub mod contents;
+pub mod embedded;
+pub mod memory;
+pub mod records;
+pub mod store;
