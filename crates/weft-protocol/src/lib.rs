@@ -10,6 +10,7 @@
 //!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
 //!   [`control::ControlCore`] is the half of the control service, one for all nodes: the directory of actors, names,
 //!   checkpoints. [`solo::Solo`] is a node that carries both.
+//! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
 //!
 //! Production, the simulator and the tests run the same code.
 

@@ -69,6 +69,8 @@ mod bugs {
         BlockOfDeadOwnerFreed, NestedNotKept, DependentsForgotten, DemandForgotten, CpuNotReclaimed,
         StartFailureForgotten, QueuedTaskLostWhenBlocked, ItemTakenTwice, BackpressureForgotten,
         CallBeforeConstructor, RestartUncounted, FetcherForgotten,
+        RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
+        AckBeforeProcessed,
     }
 
     thread_local! {

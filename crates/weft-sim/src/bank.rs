@@ -3,7 +3,9 @@
 
 use weft_protocol::probes::Bug;
 
-use crate::runner::{Orders, Totals, run_many};
+use crate::explore::links;
+use crate::runner::{Orders, run_many};
+use crate::violation::Violation;
 
 /// Seeds within which each must be found.
 pub const SEEDS_MAX: u64 = 1000;
@@ -44,12 +46,32 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
     (Bug::CallBeforeConstructor, "ray#22818", "a call overtakes the constructor"),
     (Bug::RestartUncounted, "ray#26994", "restarts are not counted"),
     (Bug::FetcherForgotten, "ray#1049", "who asks for a value that is not there yet is forgotten"),
+    (Bug::RetainedReleasedOnFlush, "ray#20276", "what was written to a connection counts as received"),
+    (Bug::ResumeFromSent, "dask#5457", "what was on its way when a connection was cut is not sent again"),
+    (Bug::ResumeFromAcknowledged, "ray#58265", "what was received before a cut is received again"),
+    (Bug::FlushedIsAcknowledged, "ray#44079", "a flush is over before the other side has everything"),
+    (Bug::StaleRedialTaken, "ray#64695", "an attempt that was given up takes the place of a later one"),
+    (Bug::AckBeforeProcessed, "dask#421", "what was read from a socket counts, and is never handled"),
 ];
 
-/// Looks for one defect: the seeds it took and what was violated.
+/// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.
+const OF_SESSIONS: &[Bug] = &[
+    Bug::RetainedReleasedOnFlush,
+    Bug::ResumeFromSent,
+    Bug::ResumeFromAcknowledged,
+    Bug::FlushedIsAcknowledged,
+    Bug::StaleRedialTaken,
+    Bug::AckBeforeProcessed,
+];
+
+/// Looks for one defect: the first seed that finds it, and what it violates there.
 #[must_use]
-pub fn look_for(bug: Bug, jobs: usize) -> Totals {
-    run_many(&Orders { bug: Some(bug), jobs, ..Orders::new(0, SEEDS_MAX).without_open() })
+pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
+    if OF_SESSIONS.contains(&bug) {
+        return (0..SEEDS_MAX).find_map(|seed| Some((seed, links::walk(seed, Some(bug)).err()?)));
+    }
+    let totals = run_many(&Orders { bug: Some(bug), jobs, ..Orders::new(0, SEEDS_MAX).without_open() });
+    totals.failed.map(|(plan, violation)| (plan.seed, violation))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What goes wrong around a program, one file for each kind.
 //!
 //! Production connects processes of one machine by sockets: messages between two of them come once and in order, or not
-//! at all once one of them is gone. So the faults here are ends, pauses, delays and losses with a process. Networks that
-//! lose, repeat and reorder single messages, sessions that are resumed, and more nodes than one belong to the cluster.
+//! at all once one of them is gone. So the faults here are ends, pauses, delays and losses with a process. Between machines
+//! connections are cut, too: what is lost then is in [`crate::lines`].
 
 mod cuts;
 mod kills;
@@ -11,12 +11,12 @@ mod pauses;
 mod stalls;
 
 use crate::plan::Fault;
-use crate::world::World;
+use crate::world::{DRIVER, World, number_of};
 
 impl World {
     /// One fault of a kind that the plan has.
     pub fn strike(&mut self) {
-        let kinds: Vec<Fault> = [Fault::Kill, Fault::Pause, Fault::Stall, Fault::LostBlocks]
+        let kinds: Vec<Fault> = [Fault::Kill, Fault::Pause, Fault::Stall, Fault::LostBlocks, Fault::Cuts]
             .into_iter()
             .filter(|fault| self.plan.breaks(*fault))
             .collect();
@@ -27,17 +27,15 @@ impl World {
             Fault::Kill => self.kill_a_worker(),
             Fault::Pause => self.pause_a_process(),
             Fault::LostBlocks => self.lose_blocks(),
+            Fault::Cuts => self.cut_a_connection(),
             _ => self.stall_a_channel(),
         }
     }
 
     /// A process that takes part, other than the driver; `None` if there is none.
     fn some_worker(&mut self) -> Option<u32> {
-        let workers: Vec<u32> = self.processes[2..]
-            .iter()
-            .filter(|process| process.is_running())
-            .map(|process| Self::number(process.id))
-            .collect();
+        let running = self.processes.running().map(|process| number_of(process.id));
+        let workers: Vec<u32> = running.filter(|number| *number != DRIVER).collect();
         (!workers.is_empty()).then(|| workers[self.random.below(workers.len())])
     }
 }

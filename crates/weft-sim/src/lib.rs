@@ -1,17 +1,19 @@
 //! What could happen: a deterministic simulator over the cores of weft.
 //!
-//! [`world::World`] holds a node, a driver and workers as the same cores that run in production, and carries their
+//! [`world::World`] holds nodes, a driver and workers as the same cores that run in production, and carries their
 //! messages in an order that a seed decides. The processes run programs ([`program`]) that a seed draws, under faults
 //! ([`faults`]) that it draws too; the oracle knows what may come of each task, and the [`invariants`] hold the run
 //! against it. Faults stop after a while; then everything must finish and nothing may be left.
 //!
-//! One node: many of them, networks that lose or repeat single messages, and sessions that are resumed come with the
-//! cluster. The simulator has no sockets, clocks or threads of its own; [`runner`] runs many seeds on many threads.
+//! Lines between processes are Unix sockets, or sessions over connections that are cut ([`lines`]), as between machines.
+//! There is one node as yet, made so that there can be several. The simulator has no sockets, clocks or threads of its own;
+//! [`runner`] runs many seeds on many threads.
 
 pub mod bank;
 pub mod explore;
 pub mod faults;
 pub mod invariants;
+pub mod lines;
 pub mod oracle;
 pub mod plan;
 pub mod program;

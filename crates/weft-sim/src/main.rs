@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weft_protocol::probes::Bug;
-use weft_sim::bank::{MODELS, look_for};
+use weft_sim::bank::{MODELS, SEEDS_MAX, look_for};
 use weft_sim::plan::{OPEN, Plan};
 use weft_sim::rare;
 use weft_sim::runner::{Orders, Totals, minimise, run, run_many, silence_panics};
@@ -122,14 +122,13 @@ fn go(command: &Command) -> ExitCode {
 fn look_for_bugs(jobs: usize) -> ExitCode {
     let mut missed = 0;
     for (bug, model, what) in MODELS {
-        let totals = look_for(*bug, jobs);
-        match totals.failed {
-            Some((plan, violation)) => {
-                println!("{bug:?} ({model}: {what}): seed {} violates {}", plan.seed, violation.invariant);
+        match look_for(*bug, jobs) {
+            Some((seed, violation)) => {
+                println!("{bug:?} ({model}: {what}): seed {seed} violates {}", violation.invariant);
             }
             None => {
                 missed += 1;
-                println!("{bug:?} ({model}: {what}): NOT FOUND in {} seeds", totals.seeds);
+                println!("{bug:?} ({model}: {what}): NOT FOUND in {SEEDS_MAX} seeds");
             }
         }
     }

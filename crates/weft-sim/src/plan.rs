@@ -93,6 +93,8 @@ kinds! {
         LostBlocks = "lost-blocks",
         /// The timers of processes are late.
         LateTimers = "late-timers",
+        /// Lines between processes are sessions, as between machines, and their connections are cut.
+        Cuts = "cuts",
     }
 }
 
@@ -145,15 +147,18 @@ impl Plan {
         }
         // One seed in five runs without any fault: then nothing but values may come.
         if !random.chance(1, 5) {
-            for fault in Fault::ALL {
+            for fault in Fault::ALL.iter().filter(|fault| **fault != Fault::Cuts) {
                 if random.chance(1, 2) {
                     plan.faults |= 1 << *fault as u32;
                 }
             }
         }
-        // Drawn last: what seeds meant before there were checkpoints stays.
+        // Drawn last: what seeds meant before there were checkpoints, or lines that are cut, stays.
         if plan.has(Feature::Actors) && random.chance(1, 2) {
             plan.features |= 1 << Feature::Checkpoints as u32;
+        }
+        if plan.faults != 0 && random.chance(1, 4) {
+            plan.faults |= 1 << Fault::Cuts as u32;
         }
         plan
     }

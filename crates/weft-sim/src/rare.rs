@@ -6,7 +6,7 @@
 use weft_protocol::probes::hit;
 use weft_wire::message::{Message, TaskKind};
 
-use crate::world::{Item, World};
+use crate::world::{Item, World, is_node};
 
 /// States of one theme.
 #[derive(Debug)]
@@ -165,6 +165,15 @@ pub const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "lines that are cut",
+        needs: Some("cuts"),
+        states: &[
+            "a line could not be made",
+            "a line was cut with messages on their way",
+            "what a process had sent was lost with its connection",
+        ],
+    },
+    Theme {
         name: "lost values",
         needs: Some("lost-blocks"),
         states: &[
@@ -256,7 +265,7 @@ impl World {
             hit("an owner died while its borrower was borrowing on");
         }
         if self.channels.iter().any(|channel| {
-            channel.from == number && channel.is_stalled && channel.sent > 0 && channel.to != 0
+            channel.from == number && channel.is_stalled && channel.sent > 0 && !is_node(channel.to)
         }) {
             hit("a message waited in a stalled channel when its sender died");
         }

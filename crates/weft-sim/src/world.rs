@@ -1,4 +1,4 @@
-//! The simulated world: one node core, a driver and workers, the channels between them, and a virtual clock.
+//! The simulated world: nodes with their memory, drivers and workers, the channels between them, and a virtual clock.
 //!
 //! What may happen next lies in one list, of which a seeded generator picks: a message that has arrived, a process that
 //! has something to do, the node's turn to place. What is to happen at a time lies in a heap. Nothing else moves the
@@ -11,10 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use weft_protocol::action::Actions;
-use weft_protocol::node::NodeActions;
-use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
-use weft_wire::{ResourceSet, WorkerId};
 
 use crate::oracle::Oracle;
 use crate::plan::Plan;
@@ -30,14 +27,17 @@ mod describe;
 mod lives;
 mod node;
 mod process;
+mod processes;
+mod sessions;
 
 pub use blocks::Blocks;
 pub use channels::{Channel, Channels, Item};
+pub use node::{Core, SimNode};
 pub use process::{Life, Process};
+pub use processes::{Processes, is_node, node_at, node_of, number_of};
+pub use sessions::Sessions;
 
-/// Ids of processes count up from here.
-const FIRST: u64 = 1000;
-/// The driver's number.
+/// The number of the driver: the first process of the first node.
 pub const DRIVER: u32 = 1;
 /// Steps after which a run that has not ended counts as one that never ends.
 const STEPS_MAX: u64 = 4_000_000;
@@ -51,7 +51,8 @@ const CACHE_MAX: usize = 2;
 enum Next {
     Channel(u32),
     Process(u32),
-    Node,
+    Node(usize),
+    Session(usize),
 }
 
 /// What happens at a time.
@@ -73,8 +74,10 @@ pub enum Wake {
     Unstall(u32),
     /// A signal of the node arrives.
     Kill(u32),
-    /// The node looks although nothing came.
-    Node,
+    /// A node looks although nothing came.
+    Node(usize),
+    /// The timer of one end of a session is due.
+    Session(usize, usize),
 }
 
 /// How far a run is.
@@ -108,17 +111,14 @@ pub struct World {
     pub events: u64,
     /// Processes that faults killed.
     pub kills: u64,
-    /// By number; 0 stands for the node.
-    pub processes: Vec<Process>,
+    /// By number.
+    pub processes: Processes,
     /// Between them.
     pub channels: Channels,
-    /// Shared memory.
-    pub blocks: Blocks,
-    /// The node.
-    pub node: Solo,
-    node_out: NodeActions,
-    is_node_listed: bool,
-    node_wakes_at: u64,
+    /// Between processes, if they may be cut.
+    pub sessions: Sessions,
+    /// Nodes, with their memory.
+    pub nodes: Vec<SimNode>,
     next: Vec<Next>,
     wakes: BinaryHeap<Reverse<(u64, u64, Wake)>>,
     wakes_made: u64,
@@ -134,8 +134,7 @@ impl World {
     /// The world of a plan.
     #[must_use]
     pub fn new(plan: Plan, trace: Trace) -> Self {
-        let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
-        let node = Solo::new(cpus, FIRST, plan.pool);
+        let node = SimNode::new(0, plan.cpus, plan.pool);
         let mut world = Self {
             random: Random::new(plan.seed),
             trace,
@@ -144,13 +143,10 @@ impl World {
             steps: 0,
             events: 0,
             kills: 0,
-            processes: vec![Process::new(WorkerId(FIRST))],
+            processes: Processes::of_one_node(),
             channels: Channels::default(),
-            blocks: Blocks::default(),
-            node,
-            node_out: NodeActions::new(),
-            is_node_listed: false,
-            node_wakes_at: 0,
+            sessions: Sessions::default(),
+            nodes: vec![node],
             next: Vec::new(),
             wakes: BinaryHeap::new(),
             wakes_made: 0,
@@ -162,29 +158,23 @@ impl World {
             frames_made: 0,
             plan,
         };
-        let driver = world.node.new_worker_id();
-        world.processes.push(Process::new(driver));
+        let driver = world.nodes[0].core.new_worker_id();
+        world.processes.add(driver);
         world.connect(DRIVER);
         world.begin_program();
         world.schedule_fault();
         world
     }
 
-    /// The number of a process.
-    #[must_use]
-    pub fn number(worker: WorkerId) -> u32 {
-        u32::try_from(worker.0 - FIRST).expect("ids count up from the first")
-    }
-
     /// A process by its number.
     #[must_use]
     pub fn process(&self, number: u32) -> &Process {
-        &self.processes[number as usize]
+        self.processes.get(number)
     }
 
     /// A process by its number, to change it.
     pub fn process_mut(&mut self, number: u32) -> &mut Process {
-        &mut self.processes[number as usize]
+        self.processes.get_mut(number)
     }
 
     /// Now.
@@ -271,10 +261,8 @@ impl World {
                 }
                 self.touch(process);
             }
-            Next::Node => {
-                self.is_node_listed = false;
-                self.settle_node();
-            }
+            Next::Node(at) => self.take_turn_of_node(at),
+            Next::Session(number) => self.take_turn_of_session(number),
         }
         self.check_step();
         true
@@ -311,10 +299,8 @@ impl World {
                     self.kill(process, "was killed by the node");
                 }
             }
-            Wake::Node => {
-                self.node_wakes_at = 0;
-                self.settle_node();
-            }
+            Wake::Node(at) => self.wake_node(at),
+            Wake::Session(number, index) => self.wake_session(number, index),
         }
     }
 }

@@ -7,8 +7,18 @@ use weft_sim::runner::silence_panics;
 #[test]
 fn defects_are_found() {
     silence_panics();
-    for bug in [Bug::LeaseNotReturned, Bug::DeadBorrowerKept, Bug::BlockNeverFreed, Bug::DependentsForgotten]
-    {
-        assert!(look_for(bug, 1).failed.is_some(), "{bug:?}");
+    for bug in [
+        Bug::LeaseNotReturned,
+        Bug::DeadBorrowerKept,
+        Bug::BlockNeverFreed,
+        Bug::DependentsForgotten,
+        Bug::RetainedReleasedOnFlush,
+        Bug::ResumeFromSent,
+        Bug::ResumeFromAcknowledged,
+        Bug::FlushedIsAcknowledged,
+        Bug::StaleRedialTaken,
+        Bug::AckBeforeProcessed,
+    ] {
+        assert!(look_for(bug, 1).is_some(), "{bug:?}");
     }
 }

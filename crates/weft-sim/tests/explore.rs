@@ -1,6 +1,6 @@
 //! Searches the small configurations whole. `make explore` searches all of them.
 
-use weft_sim::explore::{Config, Finding, configs, search};
+use weft_sim::explore::{Config, Finding, configs, links, search};
 
 /// More than any small configuration has.
 const STATES_MAX: u64 = 2_000_000;
@@ -16,6 +16,23 @@ fn check(config: &Config) {
 #[test]
 fn every_state_of_the_small_configurations_is_well() {
     configs::small().iter().for_each(check);
+}
+
+#[test]
+fn every_state_of_a_session_is_well() {
+    for config in links::small() {
+        let found = links::search(&config, STATES_MAX);
+        let name = config.name;
+        assert_eq!(found.violation, None, "{name}");
+        assert!(found.is_complete, "{name} has {} states and more", found.states);
+        assert!(found.ends > 0, "{name} never ends");
+    }
+}
+
+#[test]
+fn long_sessions_are_well() {
+    let steps: u64 = (0..2000).map(|seed| links::walk(seed, None).expect("no violation")).sum();
+    assert!(steps > 200_000, "{steps} steps");
 }
 
 #[test]

@@ -116,6 +116,33 @@ pub const PYTHON_VERSION_BYTES_MAX: usize = 32;
 
 const _: () = assert!(PEEK_NANOS < HANDSHAKE_NANOS);
 
+/// Bytes received over a session before they are acknowledged at once: a small part of what the sender may retain.
+pub const ACK_BYTES: u64 = 256 << 10;
+
+/// How long what was received waits for its acknowledgement (nanoseconds): long enough that an answer and an
+/// acknowledgement are not two messages each, short enough that a flush that waits for it is not felt.
+pub const ACK_NANOS: u64 = 20_000_000;
+
+/// A session without a connection ends after this time (nanoseconds), although both nodes live: every wait ends.
+pub const LINK_PATIENCE_NANOS: u64 = 30_000_000_000;
+
+/// Pause before a connection is dialled again (nanoseconds); it doubles with each failure.
+pub const REDIAL_PAUSE_NANOS: u64 = 10_000_000;
+
+/// The longest such pause (nanoseconds). A connection that stood for so long counts as a good one.
+pub const REDIAL_PAUSE_NANOS_MAX: u64 = 1_000_000_000;
+
+/// What all sessions of one process retain together (bytes) before each is held to its share.
+pub const LINKS_BUFFER_BYTES_MAX: u64 = 256 << 20;
+
+/// What a session may retain in any case (bytes): none stands still because others are slow.
+pub const LINK_SHARE_BYTES: u64 = 64 << 10;
+
+const _: () = assert!(2 * ACK_BYTES <= LINK_BUFFER_BYTES_MAX as u64);
+const _: () = assert!(LINK_SHARE_BYTES < LINK_BUFFER_BYTES_MAX as u64);
+const _: () = assert!(HANDSHAKE_NANOS < LINK_PATIENCE_NANOS);
+const _: () = assert!(ACK_NANOS < CHECKPOINT_FLUSH_NANOS);
+
 // Nodes and the control service.
 
 /// Nodes of one cluster, together with the drivers that are nodes of their own.

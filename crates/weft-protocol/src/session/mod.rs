@@ -1,3 +1,8 @@
-//! Connections between processes of different nodes, above the encryption and below what is said over them.
+//! Sessions between processes of different nodes: above the encryption, and below what is said over them.
+//!
+//! [`hello`] says who may speak to whom; [`link`] makes one ordered stream of connections that can be cut.
 
 pub mod hello;
+pub mod link;
+
+pub use link::{Connection, Link, LinkAction, LinkActions, Resume, Resumed};

@@ -4,7 +4,36 @@
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use weft_sim::explore::{Config, Found, configs, search};
+use weft_sim::explore::{Found, configs, links, search};
+
+/// A configuration of whichever kind.
+struct Job {
+    name: &'static str,
+    about: &'static str,
+    search: Box<dyn Fn(u64) -> (Found, bool) + Send>,
+}
+
+fn all() -> Vec<Job> {
+    let products = configs::all().into_iter().map(|config| Job {
+        name: config.name,
+        about: config.about,
+        search: Box::new(move |states_max| {
+            let found = search(&config, states_max);
+            let is_expected = found.is_as_expected(&config);
+            (found, is_expected)
+        }),
+    });
+    let links = links::all().into_iter().map(|config| Job {
+        name: config.name,
+        about: config.about,
+        search: Box::new(move |states_max| {
+            let found = links::search(&config, states_max);
+            let is_expected = found.violation.is_none();
+            (found, is_expected)
+        }),
+    });
+    products.chain(links).collect()
+}
 
 struct Options {
     names: Vec<String>,
@@ -22,8 +51,8 @@ fn options() -> Result<Options, String> {
             "--max-states" => options.states_max = number(&value()?)?,
             "--jobs" => options.jobs = usize::try_from(number(&value()?)?).map_err(|e| e.to_string())?,
             "--list" => {
-                for config in configs::all() {
-                    println!("{:24} {}", config.name, config.about);
+                for job in all() {
+                    println!("{:24} {}", job.name, job.about);
                 }
                 std::process::exit(0);
             }
@@ -39,11 +68,11 @@ fn number(text: &str) -> Result<u64, String> {
     text.replace('_', "").parse().map_err(|error| format!("{text}: {error}"))
 }
 
-fn report(config: &Config, found: &Found, tells_known: bool) -> bool {
+fn report(name: &str, found: &Found, is_expected: bool, tells_known: bool) {
     let seconds = found.took.as_secs_f64();
     println!(
         "{:24} {:>11} states {:>12} transitions {:>8} ends depth {:>4} {:>7} local states {:>7.1} s {:>8.0} states/s {}",
-        config.name,
+        name,
         found.states,
         found.transitions,
         found.ends,
@@ -53,15 +82,13 @@ fn report(config: &Config, found: &Found, tells_known: bool) -> bool {
         found.states as f64 / seconds.max(1e-9),
         if found.is_complete { "complete" } else { "cut" },
     );
-    let is_expected = found.is_as_expected(config);
     if let Some((violation, trace)) = &found.violation {
         let word = if is_expected { "known finding" } else { "VIOLATION" };
-        println!("{word} in {}: {violation}", config.name);
+        println!("{word} in {name}: {violation}");
         for (at, step) in trace.iter().enumerate().filter(|_| tells_known || !is_expected) {
             println!("{:>4}. {step}", at + 1);
         }
     }
-    is_expected
 }
 
 fn main() -> ExitCode {
@@ -72,9 +99,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let is_wanted =
-        |config: &Config| options.names.is_empty() || options.names.iter().any(|n| n == config.name);
-    let wanted: Vec<Config> = configs::all().into_iter().filter(is_wanted).collect();
+    let is_wanted = |job: &Job| options.names.is_empty() || options.names.iter().any(|n| n == job.name);
+    let wanted: Vec<Job> = all().into_iter().filter(is_wanted).collect();
     if wanted.is_empty() {
         eprintln!("explore: no configuration of that name; --list shows them");
         return ExitCode::from(2);
@@ -85,9 +111,9 @@ fn main() -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let next = queue.lock().expect("nobody panics with it").next();
-                    let Some(config) = next else { return };
-                    let found = search(&config, options.states_max);
-                    let is_well = report(&config, &found, !options.names.is_empty());
+                    let Some(job) = next else { return };
+                    let (found, is_well) = (job.search)(options.states_max);
+                    report(job.name, &found, is_well, !options.names.is_empty());
                     results.lock().expect("nobody panics with it").push((found.states, is_well));
                 }
             });

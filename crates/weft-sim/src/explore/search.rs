@@ -8,7 +8,7 @@ use super::visited::Visited;
 use super::world::{Taken, Violation, WORDS, Words, World};
 
 /// What a search found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Distinct states.
     pub states: u64,

@@ -3,11 +3,11 @@
 use weft_protocol::probes::hit;
 
 use crate::program::Frame;
-use crate::world::World;
+use crate::world::{DRIVER, World};
 
 impl World {
     pub(super) fn lose_blocks(&mut self) {
-        let used = self.blocks.in_use();
+        let used = self.node(DRIVER).blocks.in_use();
         if used.is_empty() {
             return;
         }
@@ -16,12 +16,12 @@ impl World {
             hit("several values were lost at once");
             lost.extend(used.iter().take(3));
         }
-        let running = self.processes.iter().flat_map(|process| &process.frames);
+        let running = self.processes.running().flat_map(|process| &process.frames);
         if running.flat_map(Frame::blocks).any(|block| lost.contains(&block)) {
             hit("a value was lost while a task had it as an argument");
         }
         self.trace.say(|| format!("*** blocks {lost:?} are lost"));
         self.oracle.losses += 1;
-        self.lose(&lost);
+        self.lose(DRIVER, &lost);
     }
 }

@@ -1,5 +1,6 @@
 //! Processes are stopped for a while, as by SIGSTOP: nothing is lost, and everything is late.
 
+use crate::plan::Fault;
 use crate::world::{Wake, World};
 
 impl World {
@@ -8,7 +9,11 @@ impl World {
         if self.process(number).is_paused {
             return;
         }
-        let nanos = [1_000_000, 100_000_000, 180_000_000_000][self.random.below(3)];
+        let mut nanos = [1_000_000, 100_000_000, 180_000_000_000][self.random.below(3)];
+        if self.plan.breaks(Fault::Cuts) {
+            // Longer than a session has patience with a cut, and it ends although both processes live: see the explorer.
+            nanos = nanos.min(1_000_000_000);
+        }
         let nanos = 1 + self.random.below(nanos) as u64;
         self.trace.say(|| format!("*** {number} is stopped"));
         self.process_mut(number).is_paused = true;

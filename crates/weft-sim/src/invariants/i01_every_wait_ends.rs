@@ -6,7 +6,7 @@ use crate::world::World;
 impl World {
     /// Nothing can happen, and no faults are left: every program must have ended.
     pub fn check_everyone_finished(&self) {
-        for process in self.processes.iter().filter(|process| process.is_running()) {
+        for process in self.processes.running() {
             if let Some(frame) = process.frames.iter().find(|frame| frame.is_stuck()) {
                 fail(
                     "I1",

@@ -7,7 +7,7 @@ use weft_wire::{ActorId, ObjectId, WorkerId};
 
 use crate::oracle::{Kind, Oracle, Raises};
 use crate::violation::fail;
-use crate::world::World;
+use crate::world::{World, number_of};
 
 /// Arguments that a failure is traced through.
 const TRACED_MAX: usize = 4096;
@@ -26,7 +26,7 @@ impl World {
     /// A process reads a value. Gives what it is made of.
     pub fn check_value(&mut self, number: u32, object: ObjectId, outcome: &Outcome) -> u64 {
         let in_memory = matches!(outcome, Outcome::Stored(_));
-        let Some(found) = self.read(outcome) else {
+        let Some(found) = self.read(number, outcome) else {
             fail("I5", format!("{number} reads {object:?} in a block that is free: {outcome:?}"));
         };
         let Some(fact) = self.oracle.facts.get(&object.task) else {
@@ -88,7 +88,7 @@ impl World {
     }
 
     pub(crate) fn is_gone(&self, worker: WorkerId) -> bool {
-        !self.process(Self::number(worker)).is_running()
+        !self.process(number_of(worker)).is_running()
     }
 
     fn justifies(&self, object: ObjectId, code: FailureCode) -> bool {

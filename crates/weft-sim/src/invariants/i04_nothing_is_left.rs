@@ -4,19 +4,19 @@
 use weft_wire::message::state::{Inspect, about};
 
 use crate::violation::fail;
-use crate::world::World;
+use crate::world::{SimNode, World, number_of};
 
 impl World {
     fn describe_records(&self) -> String {
-        let running = self.processes.iter().filter(|process| process.is_running());
+        let running = self.processes.running();
         running.map(|process| format!("{:?}\n", process.core.ownership())).collect()
     }
 
     /// The program is over and everything kept was dropped.
     pub fn check_end(&self) {
-        for process in self.processes.iter().filter(|process| process.is_running()) {
+        for process in self.processes.running() {
             let core = &process.core;
-            let number = Self::number(process.id);
+            let number = number_of(process.id);
             if core.pending_tasks() > 0 {
                 let question = Inspect { request: 0, about: about::TASKS, rows: 10, events: 0 };
                 let tasks = core.report(&question).tasks;
@@ -38,14 +38,19 @@ impl World {
                 fail("I4", format!("{number} has tasks queued for ever\n{}", self.describe()));
             }
         }
-        if !self.node.is_quiet() {
-            fail("I4", format!("the node holds resources\n{}\n{:?}", self.describe(), self.node.report()));
+        self.nodes.iter().for_each(|node| self.check_end_of(node));
+    }
+
+    fn check_end_of(&self, node: &SimNode) {
+        let (core, blocks) = (&node.core, &node.blocks);
+        if !core.is_quiet() {
+            fail("I4", format!("the node holds resources\n{}\n{:?}", self.describe(), core.report()));
         }
-        if !self.blocks.is_empty() || !self.node.holders().is_empty() {
-            let (blocks, held) = (self.blocks.len(), self.node.holders().len());
-            fail("I4", format!("{blocks} blocks are left; the node knows {held}: {:?}", self.node.holders()));
+        if !blocks.is_empty() || !core.holders().is_empty() {
+            let (blocks, held) = (blocks.len(), core.holders().len());
+            fail("I4", format!("{blocks} blocks are left; the node knows {held}: {:?}", core.holders()));
         }
-        let report = self.node.report();
+        let report = core.report();
         if let Some(actor) = report.actors.iter().find(|actor| actor.phase == 2 || actor.phase == 3) {
             fail("I4", format!("an actor lives without anybody who could call it: {actor:?}"));
         }

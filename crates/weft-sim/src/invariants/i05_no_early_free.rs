@@ -1,22 +1,23 @@
 //! I5: an object's memory is not freed while somebody may read it, and not twice.
 
 use crate::violation::fail;
-use crate::world::World;
+use crate::world::{World, node_at, number_of};
 
 impl World {
-    /// The node frees a block.
-    pub fn free_block(&mut self, block: u64) {
-        if !self.blocks.free(block) {
+    /// A node frees a block.
+    pub fn free_block(&mut self, at: usize, block: u64) {
+        if !self.nodes[at].blocks.free(block) {
             fail("I5", format!("block {block} is freed twice"));
         }
         // Looking at every table costs too much each time; a reader meets its free block sooner or later.
         if self.random.chance(1, 16) {
-            self.check_unread(block);
+            self.check_unread(at, block);
         }
     }
 
-    fn check_unread(&self, block: u64) {
-        for process in self.processes.iter().filter(|process| process.is_running()) {
+    fn check_unread(&self, at: usize, block: u64) {
+        let here = self.processes.running().filter(|process| node_at(number_of(process.id)) == at);
+        for process in here {
             for (id, record) in process.core.ownership().objects() {
                 let lies_there = matches!(
                     record.slot.outcome(),

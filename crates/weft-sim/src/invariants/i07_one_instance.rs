@@ -5,13 +5,13 @@ use weft_wire::ActorId;
 use weft_wire::message::TaskKind;
 
 use crate::violation::fail;
-use crate::world::World;
+use crate::world::{World, number_of};
 
 impl World {
     /// A constructor begins.
     pub fn check_one_instance(&self, number: u32, actor: ActorId) {
-        let others = self.processes.iter().filter(|process| process.is_running());
-        for other in others.filter(|other| Self::number(other.id) != number) {
+        let others = self.processes.running();
+        for other in others.filter(|other| number_of(other.id) != number) {
             if other.instance.as_ref().is_some_and(|instance| instance.actor == actor) {
                 fail("I7", format!("{actor:?} is constructed in {number} and lives in {:?}", other.id));
             }
@@ -23,7 +23,7 @@ impl World {
         let spec = &incoming.push.spec;
         let has_raised = self.oracle.facts[&spec.task].has_raised;
         // One whose result was lost is made again, behind the others.
-        let is_repeated = self.process(Self::number(spec.task.owner)).core.recovers(spec.task);
+        let is_repeated = self.process(number_of(spec.task.owner)).core.recovers(spec.task);
         let process = self.process_mut(number);
         let groups = process.frames.iter().filter_map(|frame| frame.call_group());
         let of_group = groups.filter(|group| *group == spec.group).count();

@@ -7,7 +7,7 @@ use weft_wire::{ActorId, TaskId};
 
 use crate::oracle::{Kind, State};
 use crate::violation::fail;
-use crate::world::World;
+use crate::world::{World, number_of};
 
 impl World {
     /// A caller reads the reply to a call.
@@ -35,7 +35,7 @@ impl World {
     pub fn check_state(&mut self, number: u32, actor: ActorId, call: TaskId) {
         let fact = &self.oracle.facts[&call];
         let (is_answered, asked_at, is_kept) = (fact.is_answered, fact.asked_at, fact.kept == Some(true));
-        let process = &mut self.processes[number as usize];
+        let process = self.processes.get_mut(number);
         let Some(instance) = &mut process.instance else { return };
         if is_kept && instance.state.contains(call) {
             fail("I8", format!("{call:?} takes effect twice in the state of {actor:?}"));
@@ -63,7 +63,7 @@ impl World {
             }
         }
         for (other, is_there) in found {
-            let is_alive = self.process(Self::number(other.owner)).is_running();
+            let is_alive = self.process(number_of(other.owner)).is_running();
             if !is_there && is_alive {
                 fail("I8", format!("{call:?} finds a state without {other:?}, which was answered before"));
             }

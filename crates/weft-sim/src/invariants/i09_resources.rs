@@ -9,19 +9,21 @@ use crate::world::World;
 impl World {
     /// What the cores can say about themselves.
     pub fn check_resources(&self) {
-        self.node.check();
-        for process in self.processes.iter().filter(|process| process.is_running()) {
+        self.nodes.iter().for_each(|node| node.core.check());
+        for process in self.processes.running() {
             process.core.check();
         }
     }
 
     /// I13.
     pub fn check_bounds(&self) {
-        let starting = self.node.report().workers.iter().filter(|worker| worker.state == 0).count();
-        if starting > WORKERS_STARTING_MAX {
-            fail("I13", format!("{starting} processes are being started"));
+        for node in &self.nodes {
+            let starting = node.core.report().workers.iter().filter(|worker| worker.state == 0).count();
+            if starting > WORKERS_STARTING_MAX {
+                fail("I13", format!("{starting} processes are being started"));
+            }
         }
-        for process in self.processes.iter().filter(|process| process.is_running()) {
+        for process in self.processes.running() {
             if process.instance.is_none() && process.core.execution().queued() > 2 * LEASE_BACKLOG_TASKS {
                 fail(
                     "I13",

@@ -14,7 +14,7 @@ use crate::oracle::{ActorFact, Kind, Raises, State};
 use crate::plan::Feature;
 use crate::random::mix_two;
 use crate::violation::fail;
-use crate::world::{Item, World};
+use crate::world::{Item, World, node_of};
 
 /// Places of the groups of an actor that has groups, the default one first.
 pub(crate) const PLACES: [u32; 3] = [1, 2, 1];
@@ -81,7 +81,7 @@ impl World {
         if let Some(name) = facts.name.clone() {
             let description = Blob::default();
             let reserve = ReserveName { request: 0, namespace: String::new(), name, actor, description };
-            self.send(number, 0, Item::Message(Box::new(reserve.into())));
+            self.send(number, node_of(number), Item::Message(Box::new(reserve.into())));
         }
         self.oracle.actors.insert(actor, facts);
         let slot = Arc::new(Slot::default());
@@ -356,7 +356,7 @@ impl World {
         process.questions += 1;
         let request = process.questions;
         let find = FindName { request, namespace: String::new(), name };
-        self.send(number, 0, Item::Message(Box::new(find.into())));
+        self.send(number, node_of(number), Item::Message(Box::new(find.into())));
         self.flush(number);
         frame.wait = Wait::Answer(request);
     }

@@ -50,7 +50,7 @@ impl World {
     pub(super) fn restore(&mut self, number: u32, actor: ActorId) {
         let Some(restored) = self.with_core(number, |core, _| core.take_restored()) else { return };
         hit("an actor went on from a checkpoint");
-        let payload = self.read(&restored.outcome);
+        let payload = self.read(number, &restored.outcome);
         let Some((of, state)) = payload.and_then(|payload| self.oracle.states.get(&payload).cloned()) else {
             fail("I8", format!("{actor:?} goes on from a state that nobody saved: {:?}", restored.outcome));
         };

@@ -20,7 +20,7 @@ impl World {
             || !process.dropped.is_empty()
             || process.has_read
             || can_take(process)
-            || is_due(process)
+            || (is_due(process) && self.is_all_acknowledged(number))
             || process.frames.iter().any(|frame| self.can_run(process, frame))
     }
 
@@ -49,8 +49,13 @@ impl World {
         }
         if is_due(self.process(number)) && self.random.chance(1, 2) {
             // Replies leave before the checkpoint that covers their calls; in between, the process may die.
-            let is_clean = self.process(number).dirty.is_empty();
-            return if is_clean { self.take_checkpoint(number) } else { self.flush(number) };
+            if !self.process(number).dirty.is_empty() {
+                return self.flush(number);
+            }
+            if self.is_all_acknowledged(number) {
+                self.take_checkpoint(number);
+            }
+            return;
         }
         let process = self.process(number);
         if process.has_read && self.random.chance(1, 2) {

@@ -10,7 +10,7 @@ use weft_wire::{Blob, ObjectId};
 use super::{Frame, Reference};
 use crate::oracle::{Fact, Kind, Oracle};
 use crate::plan::Feature;
-use crate::world::World;
+use crate::world::{SimNode, World};
 
 /// Bytes of a block.
 const LENGTH: u64 = 4096;
@@ -23,25 +23,26 @@ impl World {
         }
         let kept = self.process_mut(number).cache.pop();
         let block = kept.unwrap_or_else(|| {
-            let block = self.blocks.allocate();
             let worker = self.process(number).id;
-            self.node.on_allocated(block, worker);
+            let SimNode { core, blocks, .. } = self.node_mut(number);
+            let block = blocks.allocate();
+            core.on_allocated(block, worker);
             block
         });
         if kept.is_some() {
             hit("a block was used again by its process");
         }
         self.process_mut(number).written.insert(block);
-        self.blocks.write(block, payload);
+        self.node_mut(number).blocks.write(block, payload);
         Outcome::Stored(Location { offset: block, length: LENGTH })
     }
 
-    /// What the bytes of a value are; `None` if its block is free.
+    /// What the bytes of a value that a process has are; `None` if its block is free.
     #[must_use]
-    pub fn read(&self, outcome: &Outcome) -> Option<u64> {
+    pub fn read(&self, number: u32, outcome: &Outcome) -> Option<u64> {
         match outcome {
             Outcome::Inline(blob) => Some(u64::from_le_bytes(blob.as_slice().try_into().ok()?)),
-            Outcome::Stored(location) => self.blocks.read(location.offset),
+            Outcome::Stored(location) => self.node(number).blocks.read(location.offset),
             Outcome::Failed(_) => None,
         }
     }

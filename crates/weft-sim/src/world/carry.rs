@@ -7,7 +7,7 @@ use weft_wire::WorkerId;
 use weft_wire::message::{Checkpoint, Connect, FreeBlocks, Message, Outcome, Return};
 
 use super::deliver::into_message;
-use super::{CACHE_MAX, EVENTS_MAX, Item, Life, Wake, World};
+use super::{CACHE_MAX, EVENTS_MAX, Item, Life, Wake, World, is_node, node_of, number_of};
 use crate::oracle::Oracle;
 use crate::plan::Fault;
 use crate::violation::fail;
@@ -20,7 +20,7 @@ impl World {
             fail("I1", format!("the run does not end: {}", self.describe()));
         }
         let mut out = std::mem::take(&mut self.actions);
-        let process = &mut self.processes[number as usize];
+        let process = self.processes.get_mut(number);
         if !process.dropped.is_empty() {
             let dropped = std::mem::take(&mut process.dropped);
             process.core.on_handles_dropped(&dropped, &mut out);
@@ -88,14 +88,14 @@ impl World {
                     }
                     _ => {}
                 }
-                self.send(number, 0, Item::Message(message));
+                self.send(number, node_of(number), Item::Message(message));
             }
             Action::Send { to: Peer::Worker(to), message } => {
                 self.send_to_peer(number, to, Item::Message(message));
             }
             Action::Push { worker, spec, dependencies, gpus } => {
                 self.oracle.on_pushed(spec.task);
-                let to = Self::number(worker);
+                let to = number_of(worker);
                 if self.process(to).is_running() {
                     self.process_mut(to).assigned.insert(spec.task);
                 } else if let Some(fact) = self.oracle.facts.get_mut(&spec.task) {
@@ -110,7 +110,11 @@ impl World {
                 process.cache.push(location.offset);
                 if process.cache.len() > CACHE_MAX {
                     let offsets = vec![process.cache.remove(0)];
-                    self.send(number, 0, Item::Message(Box::new(FreeBlocks { offsets }.into())));
+                    self.send(
+                        number,
+                        node_of(number),
+                        Item::Message(Box::new(FreeBlocks { offsets }.into())),
+                    );
                 }
             }
             Action::Interrupt { task, force } => {
@@ -130,13 +134,13 @@ impl World {
     }
 
     fn send_to_peer(&mut self, from: u32, to: WorkerId, item: Item) {
-        let to = Self::number(to);
+        let to = number_of(to);
         if to == from {
             return self.loopback.push_back(item);
         }
         if self.process_mut(from).lines.insert(to) {
             let worker = self.process(to).id;
-            self.send(from, 0, Item::Message(Box::new(Connect { worker }.into())));
+            self.send(from, node_of(from), Item::Message(Box::new(Connect { worker }.into())));
         }
         if self.process(to).life == Life::Ended {
             hit("a message went to a process that was gone");
@@ -155,7 +159,7 @@ impl World {
         let number = self.channels.number(from, to);
         let channel = self.channels.get_mut(number);
         channel.queue.push_back(item);
-        let gathers = from != 0 && self.plan.breaks(Fault::Gather);
+        let gathers = !is_node(from) && self.plan.breaks(Fault::Gather);
         if !gathers {
             self.flush_channel(number);
         } else if !channel.is_dirty {
@@ -179,16 +183,22 @@ impl World {
 
     pub(super) fn flush_channel(&mut self, number: u32) {
         let channel = self.channels.get_mut(number);
-        if channel.is_connected {
-            channel.sent = channel.queue.len();
-            self.list(number);
+        if !channel.is_connected {
+            return;
         }
+        let (from, to) = (channel.from, channel.to);
+        if self.has_session(from, to) {
+            return self.say_over_session(number);
+        }
+        let channel = self.channels.get_mut(number);
+        channel.sent = channel.queue.len();
+        self.list(number);
     }
 
     /// The buffers of a process in the order in which they are flushed: the node's first.
     pub(super) fn take_dirty(&mut self, number: u32) -> Vec<u32> {
         let mut dirty = std::mem::take(&mut self.process_mut(number).dirty);
-        if let Some(at) = dirty.iter().position(|channel| self.channels.get(*channel).to == 0) {
+        if let Some(at) = dirty.iter().position(|channel| is_node(self.channels.get(*channel).to)) {
             dirty.swap(0, at);
         }
         dirty

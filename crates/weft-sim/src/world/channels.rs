@@ -1,4 +1,5 @@
-//! Ordered, reliable channels: one per ordered pair of processes, as the Unix sockets between them are.
+//! Ordered, reliable channels: one per ordered pair of processes, as the Unix sockets between them are; or the buffers before
+//! a session ([`super::sessions`]).
 //!
 //! A message lies in the sender's buffer until it is flushed, then on the wire until it is delivered. It is lost only
 //! with its sender's buffer (the sender died) or with its receiver. Between two workers nothing passes before the node
@@ -10,8 +11,10 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use weft_wire::message::{Dependency, Message, TaskSpec};
 
+use super::is_node;
+
 /// What travels.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Item {
     /// A message.
     Message(Box<Message>),
@@ -21,7 +24,7 @@ pub enum Item {
     End,
 }
 
-/// One direction between two processes. The node is number 0.
+/// One direction between two processes, or a process and its node.
 #[derive(Debug)]
 pub struct Channel {
     /// Sender.
@@ -56,7 +59,7 @@ impl Channels {
     pub fn number(&mut self, from: u32, to: u32) -> u32 {
         let channels = &mut self.channels;
         *self.numbers.entry((from, to)).or_insert_with(|| {
-            let with_node = from == 0 || to == 0;
+            let with_node = is_node(from) || is_node(to);
             channels.push(Channel {
                 from,
                 to,

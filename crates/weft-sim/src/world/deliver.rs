@@ -6,7 +6,8 @@ use weft_wire::WorkerId;
 use weft_wire::message::Message;
 
 use super::describe::{brief, name};
-use super::{Item, Next, World};
+use super::processes::{is_node, node_at};
+use super::{Item, Next, SimNode, World, number_of};
 
 impl World {
     /// Lists a channel if something can be delivered.
@@ -16,7 +17,7 @@ impl World {
             return;
         }
         let to = channel.to;
-        if to == 0 || (self.process(to).is_running() && !self.process(to).is_paused) {
+        if is_node(to) || (self.process(to).is_running() && !self.process(to).is_paused) {
             self.channels.get_mut(number).is_listed = true;
             self.next.push(Next::Channel(number));
         }
@@ -26,13 +27,13 @@ impl World {
         let channel = self.channels.get_mut(number);
         channel.is_listed = false;
         let (from, to) = (channel.from, channel.to);
-        let can_read = to == 0 || (self.process(to).is_running() && !self.process(to).is_paused);
+        let can_read = is_node(to) || (self.process(to).is_running() && !self.process(to).is_paused);
         let channel = self.channels.get_mut(number);
         if !can_read || !channel.has_arrived() {
             return;
         }
         let Some(item) = channel.take() else { return };
-        if to == 0 {
+        if is_node(to) {
             self.deliver_to_node(from, item);
         } else {
             self.deliver_to(from, to, item);
@@ -49,33 +50,35 @@ impl World {
                 self.trace.note(u64::from(from) << 16);
                 self.trace.say(|| format!("node hears the end of {from}"));
                 let last = self.process(from).last_started;
-                self.node.on_gone(worker, "was killed", last, &mut self.node_out);
+                let SimNode { core, out, .. } = self.node_mut(from);
+                core.on_gone(worker, "was killed", last, out);
             }
             item => {
                 let message = into_message(item);
                 self.trace.note((u64::from(from) << 16) ^ u64::from(message.kind()));
                 self.trace.say(|| format!("node <- {from}: {}", brief(&message)));
-                self.node.on_message(worker, message, now, &mut self.node_out);
+                let SimNode { core, out, .. } = self.node_mut(from);
+                core.on_message(worker, message, now, out);
             }
         }
         // The node places once per batch of what it reads.
-        if self.random.chance(1, 2) { self.settle_node() } else { self.list_node() }
+        if self.random.chance(1, 2) { self.settle_node(node_at(from)) } else { self.list_node(from) }
     }
 
     /// A process reads an item from another one, or from the node.
-    fn deliver_to(&mut self, from: u32, to: u32, item: Item) {
+    pub(super) fn deliver_to(&mut self, from: u32, to: u32, item: Item) {
         let message = into_message(item);
         self.trace.note((u64::from(to) << 40) ^ (u64::from(from) << 16) ^ u64::from(message.kind()));
         self.trace.say(|| format!("{to} <- {}: {}", name(from), brief(&message)));
-        if from == 0 {
+        if is_node(from) {
             match &message {
                 Message::PeerConnected(connected) => return self.on_connected(to, connected.worker),
                 Message::Shutdown(_) | Message::ExitActor(_) => return self.leave(to),
                 Message::TrimBlocks(_) => return self.give_cache_back(to),
                 Message::WorkerGone(gone) => {
                     // What a dead process sent before its end is read before its end is believed.
-                    self.drain(Self::number(gone.worker), to);
-                    self.process_mut(to).lines.remove(&Self::number(gone.worker));
+                    self.drain(number_of(gone.worker), to);
+                    self.process_mut(to).lines.remove(&number_of(gone.worker));
                 }
                 _ => {}
             }
@@ -99,7 +102,7 @@ impl World {
         }
         self.observe(from, to, &message);
         self.note_read(to, &message);
-        let peer = if from == 0 { Peer::Node } else { Peer::Worker(self.process(from).id) };
+        let peer = if is_node(from) { Peer::Node } else { Peer::Worker(self.process(from).id) };
         let now = self.now();
         let other = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
         match other {
@@ -116,6 +119,13 @@ impl World {
         if !self.channels.get(number).is_open {
             return;
         }
+        if self.has_session(dead, to) {
+            for item in self.drain_session(dead, to) {
+                hit("a message was read after its sender was known to be gone");
+                self.receive(dead, to, into_message(item));
+            }
+            return;
+        }
         while let Some(item) = self.channels.get_mut(number).take() {
             hit("a message was read after its sender was known to be gone");
             let message = into_message(item);
@@ -125,7 +135,7 @@ impl World {
     }
 
     fn on_connected(&mut self, number: u32, peer: WorkerId) {
-        let peer = Self::number(peer);
+        let peer = number_of(peer);
         self.process_mut(number).lines.insert(peer);
         let towards = self.channels.number(number, peer);
         self.channels.get_mut(towards).is_connected = true;
@@ -135,6 +145,7 @@ impl World {
         let from = self.channels.number(peer, number);
         self.channels.get_mut(from).is_open = true;
         self.list(from);
+        self.look_at_session_of(number, peer);
         self.touch(number);
     }
 }

@@ -3,21 +3,22 @@
 use weft_wire::message::Message;
 use weft_wire::message::state::{Inspect, about};
 
-use super::World;
+use super::processes::{is_node, node_at, node_of};
+use super::{World, number_of};
 
 impl World {
     /// Where the run stands, for people.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut lines = vec![format!(
-            "{:?} after {} steps at {} ms; node quiet: {}",
+            "{:?} after {} steps at {} ms; nodes quiet: {}",
             self.phase,
             self.steps,
             self.time / 1_000_000,
-            self.node.is_quiet()
+            self.nodes.iter().all(|node| node.core.is_quiet())
         )];
-        for process in self.processes.iter().filter(|process| process.is_running()) {
-            let number = Self::number(process.id);
+        for process in self.processes.running() {
+            let number = number_of(process.id);
             let frames: Vec<String> = process.frames.iter().map(crate::program::Frame::describe).collect();
             lines.push(format!(
                 "  {number}: {} pending, {} records, {} leases, {} queued, frames {frames:?}",
@@ -49,7 +50,12 @@ impl World {
 }
 
 pub(super) fn name(number: u32) -> String {
-    if number == 0 { "node".to_owned() } else { number.to_string() }
+    match (is_node(number), node_at(number)) {
+        (true, 0) => "node".to_owned(),
+        (true, at) => format!("node {at}"),
+        (false, 0) => number.to_string(),
+        (false, at) => format!("{at}.{}", number - node_of(number)),
+    }
 }
 
 pub(super) fn brief(message: &Message) -> String {

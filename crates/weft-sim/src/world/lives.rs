@@ -4,7 +4,8 @@ use weft_protocol::probes::hit;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::{FreeBlocks, GivenBlocks, TrimBlocks, UnknownBlocks};
 
-use super::{Item, Life, Next, World};
+use super::processes::node_of;
+use super::{Item, Life, Next, SimNode, World};
 use crate::oracle::Oracle;
 use crate::plan::Fault;
 
@@ -13,10 +14,10 @@ impl World {
         let now = self.now();
         let worker = self.process(number).id;
         self.process_mut(number).life = Life::Running;
-        self.node.on_connected(worker, number, now);
+        self.node_mut(number).core.on_connected(worker, number, now);
         self.events += 1;
         self.define_function(number);
-        self.list_node();
+        self.list_node(number);
     }
 
     pub(super) fn finish_start(&mut self, number: u32) {
@@ -34,30 +35,37 @@ impl World {
         self.process_mut(number).life = Life::Ended;
         self.trace.say(|| format!("{number} does not come up"));
         // Either the fork failed, or the process died before it said hello.
-        if self.random.chance(1, 2) {
-            self.node.on_start_failed(worker, "no more processes", &mut self.node_out);
-        } else {
+        let is_forked = !self.random.chance(1, 2);
+        let SimNode { core, out, .. } = self.node_mut(number);
+        if is_forked {
             hit("a worker process died before it said hello");
-            self.node.on_gone(worker, "died at its start", None, &mut self.node_out);
+            core.on_gone(worker, "died at its start", None, out);
+        } else {
+            core.on_start_failed(worker, "no more processes", out);
         }
         self.events += 1;
-        self.list_node();
+        self.list_node(number);
     }
 
     /// Lists a process if it has something to do.
     pub fn touch(&mut self, number: u32) {
-        let process = &self.processes[number as usize];
+        let process = self.process(number);
         if process.is_listed || !process.is_running() || process.is_paused {
             return;
         }
         if self.has_work(number) {
-            self.processes[number as usize].is_listed = true;
+            self.process_mut(number).is_listed = true;
             self.next.push(Next::Process(number));
         }
     }
 
     /// A process ends: what is in its buffers is lost, but for the buffers that were flushed just before.
     pub fn kill(&mut self, number: u32, how: &str) {
+        self.end_process(number, how, true);
+    }
+
+    /// `is_reset`: what it had not read makes the kernel reset its connections.
+    fn end_process(&mut self, number: u32, how: &str, is_reset: bool) {
         if !self.process(number).is_running() {
             return;
         }
@@ -71,8 +79,7 @@ impl World {
                 self.flush_channel(channel);
             }
         }
-        for other in 0..self.processes.len() {
-            let other = u32::try_from(other).expect("few processes");
+        for other in self.processes.numbers() {
             if let Some(channel) = self.channels.find(number, other) {
                 let channel = self.channels.get_mut(channel);
                 let lost: Vec<Item> = channel.queue.drain(channel.sent..).collect();
@@ -85,6 +92,7 @@ impl World {
                 channel.sent = 0;
             }
         }
+        self.abandon_sessions(number, is_reset);
         self.note_death(number);
         let process = self.process_mut(number);
         process.life = Life::Ended;
@@ -93,7 +101,7 @@ impl World {
         process.dropped.clear();
         process.instance = None;
         process.core = WorkerCore::new(process.id);
-        let channel = self.channels.number(number, 0);
+        let channel = self.channels.number(number, node_of(number));
         self.channels.get_mut(channel).queue.push_back(Item::End);
         self.channels.get_mut(channel).sent += 1;
         self.list(channel);
@@ -104,7 +112,7 @@ impl World {
         if self.random.chance(3, 4) {
             self.flush(number);
         }
-        self.kill(number, "leaves");
+        self.end_process(number, "leaves", false);
     }
 
     pub(super) fn resume(&mut self, number: u32) {
@@ -113,12 +121,12 @@ impl World {
         }
         self.process_mut(number).is_paused = false;
         self.trace.say(|| format!("{number} goes on"));
-        for other in 0..self.processes.len() {
-            let other = u32::try_from(other).expect("few processes");
+        for other in self.processes.numbers() {
             if let Some(channel) = self.channels.find(other, number) {
                 self.list(channel);
             }
         }
+        self.resume_sessions(number);
         self.look_at_timer(number);
         self.touch(number);
     }
@@ -129,15 +137,14 @@ impl World {
             self.channels.get_mut(number).is_stalled = false;
             self.list(number);
         }
-        for number in 1..self.processes.len() {
-            self.resume(u32::try_from(number).expect("few processes"));
+        for number in self.processes.numbers() {
+            self.resume(number);
         }
     }
 
     /// The program is over: what processes kept for themselves goes.
     pub(super) fn sweep(&mut self) {
-        for number in 1..self.processes.len() {
-            let number = u32::try_from(number).expect("few processes");
+        for number in self.processes.numbers() {
             if !self.process(number).is_running() {
                 continue;
             }
@@ -164,18 +171,15 @@ impl World {
     }
 
     pub(super) fn trim(&mut self) {
-        for number in 1..self.processes.len() {
-            let number = u32::try_from(number).expect("few processes");
-            if self.process(number).is_running() {
-                self.send(0, number, Item::Message(Box::new(TrimBlocks {}.into())));
-            }
+        for number in self.processes.numbers() {
+            self.send_from_node(number, Item::Message(Box::new(TrimBlocks {}.into())));
         }
     }
 
     pub(super) fn give_cache_back(&mut self, number: u32) {
         let offsets = std::mem::take(&mut self.process_mut(number).cache);
         if !offsets.is_empty() {
-            self.send(number, 0, Item::Message(Box::new(FreeBlocks { offsets }.into())));
+            self.send(number, node_of(number), Item::Message(Box::new(FreeBlocks { offsets }.into())));
         }
         self.touch(number);
     }
@@ -187,7 +191,11 @@ impl World {
         offsets.retain(|block| !process.cache.contains(block) && !process.written.contains(block));
         if !offsets.is_empty() {
             hit("a block was given to a process that never heard of it");
-            self.send(number, 0, Item::Message(Box::new(UnknownBlocks { giver, offsets }.into())));
+            self.send(
+                number,
+                node_of(number),
+                Item::Message(Box::new(UnknownBlocks { giver, offsets }.into())),
+            );
         }
     }
 }

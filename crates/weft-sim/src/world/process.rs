@@ -119,7 +119,7 @@ impl Process {
     /// The driver's id: it was the first process.
     #[must_use]
     pub fn driver(&self) -> WorkerId {
-        WorkerId(super::FIRST + u64::from(super::DRIVER))
+        super::processes::id_of(super::DRIVER)
     }
 
     /// Calls that may run here at a time.

@@ -8,6 +8,7 @@ mod checkpoint;
 mod cluster;
 mod control;
 mod lease;
+mod link;
 mod object;
 mod peer;
 mod session;
@@ -26,6 +27,7 @@ pub use cluster::{
 };
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
 pub use lease::{Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked};
+pub use link::Ack;
 pub use object::{
     AddBorrow, Allocate, Allocated, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock, GivenBlocks, Held,
     HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled, StillRead, TrimBlocks, UnknownBlocks, Value,
@@ -99,7 +101,7 @@ messages! {
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
     70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
     80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
-    90 PeerHello, 91 PeerWelcome,
+    90 PeerHello, 91 PeerWelcome, 92 Ack,
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
     107 ResourceView, 108 FindNodes, 109 Candidates, 113 Suspect, 114 Drain, 115 Drained,
 }

@@ -72,6 +72,7 @@ fn messages_round_trip() {
     round_trip(Push { spec: Box::new(kept), dependencies: vec![], gpus: vec![] }.into());
     round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
     round_trip(Blocked {}.into());
+    round_trip(Ack { received: 1 << 40 }.into());
     round_trip(
         PeerHello {
             major: 1,
