@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::probes::{bug, mark};
-use weft_wire::message::{Failure, Outcome, Push, TaskKind};
+use weft_wire::message::{Dependency, Failure, Location, Outcome, Push, TaskKind};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use crate::action::Peer;
@@ -68,16 +68,32 @@ impl Incoming {
     pub fn failed_dependency(&self) -> Option<Failure> {
         self.push.dependencies.iter().find_map(|dependency| match &dependency.outcome {
             Outcome::Failed(failure) => Some((**failure).clone()),
-            Outcome::Inline(_) | Outcome::Stored(_) => None,
+            Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_) => None,
         })
     }
 
     /// Arguments whose values were lost and have not come again.
     #[must_use]
+    pub fn lost(&self) -> Vec<ObjectId> {
+        self.arguments(|_, met| met.stored.as_ref().is_some_and(|slot| slot.outcome().is_none()))
+    }
+
+    /// Arguments in the memory of another node.
+    #[must_use]
+    pub fn elsewhere(&self) -> Vec<ObjectId> {
+        self.arguments(|dependency, _| dependency.is_elsewhere())
+    }
+
+    /// Arguments that cannot be read now: the task waits for them.
+    #[must_use]
     pub fn missing(&self) -> Vec<ObjectId> {
-        let dependencies = self.push.dependencies.iter().zip(&self.dependencies);
         let has_no_value = |met: &MetDependency| met.stored.as_ref().is_some_and(|s| s.outcome().is_none());
-        dependencies.filter(|(_, met)| has_no_value(met)).map(|(dependency, _)| dependency.object).collect()
+        self.arguments(|dependency, met| has_no_value(met) || dependency.is_elsewhere())
+    }
+
+    fn arguments(&self, which: impl Fn(&Dependency, &MetDependency) -> bool) -> Vec<ObjectId> {
+        let dependencies = self.push.dependencies.iter().zip(&self.dependencies);
+        dependencies.filter(|(dependency, met)| which(dependency, met)).map(|(d, _)| d.object).collect()
     }
 }
 
@@ -275,12 +291,14 @@ impl Execution {
             let (spec, group) = (&incoming.push.spec, Groups::of(incoming));
             let waits = !incoming.missing().is_empty();
             match spec.kind {
-                TaskKind::Creation => return (!waits).then_some(at),
+                TaskKind::Creation => {
+                    return (!waits && !self.missing.contains(&spec.task.state())).then_some(at);
+                }
                 TaskKind::Method(_) if !self.has_constructor => return None,
                 TaskKind::Method(_) | TaskKind::Task(_) => {}
             }
             let has_room = self.groups.free.is_empty() || self.groups.has_room(incoming);
-            let is_unordered = spec.unordered == Some(true);
+            let is_unordered = spec.unordered == Some(true) || matches!(spec.kind, TaskKind::Task(_));
             if !waits && has_room && (is_unordered || !held_up.contains(&group)) {
                 return Some(at);
             }
@@ -291,7 +309,7 @@ impl Execution {
         None
     }
 
-    /// A queued call waits for a value.
+    /// A queued call waits for a value; so does a task for one of another node.
     pub fn miss(&mut self, object: ObjectId) {
         self.missing.insert(object);
     }
@@ -303,13 +321,15 @@ impl Execution {
         !self.missing.is_empty() && self.missing.contains(&object)
     }
 
-    /// Values are lost. Gives the queued tasks that take them; calls of an actor wait here.
-    pub fn on_lost(&mut self, lost: &[ObjectId]) -> Vec<Incoming> {
+    /// Values are lost. Gives the queued tasks that take them and whose callers hear of the loss; others, and calls of an
+    /// actor, wait here.
+    pub fn on_lost(&mut self, lost: &[ObjectId], hears: impl Fn(Peer) -> bool) -> Vec<Incoming> {
         let takes_lost =
             |incoming: &Incoming| incoming.push.dependencies.iter().any(|d| lost.contains(&d.object));
         let (hit, mut stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|incoming| {
-                matches!(incoming.push.spec.kind, TaskKind::Task(_)) && takes_lost(incoming)
+                let is_task = matches!(incoming.push.spec.kind, TaskKind::Task(_));
+                is_task && hears(incoming.from) && takes_lost(incoming)
             });
         for incoming in stay.iter_mut().chain(&mut self.held).filter(|incoming| takes_lost(incoming)) {
             self.missing.extend(incoming.missing());
@@ -338,16 +358,42 @@ impl Execution {
         (places, before)
     }
 
+    /// A value of another node is here: tasks that wait for it read it there.
+    pub fn on_pulled(&mut self, object: ObjectId, location: Location) {
+        self.missing.swap_remove(&object);
+        for incoming in self.queue.iter_mut().chain(&mut self.held) {
+            for dependency in &mut incoming.push.dependencies {
+                if dependency.object == object && dependency.is_elsewhere() {
+                    dependency.outcome = Outcome::Stored(location);
+                }
+            }
+        }
+    }
+
+    /// Nobody waits for a value any more.
+    pub fn forget_missing(&mut self, object: ObjectId) {
+        self.missing.swap_remove(&object);
+    }
+
+    /// A value of another node cannot be brought here: takes out those that wait for it.
+    pub fn take_unbrought(&mut self, object: ObjectId) -> Vec<Incoming> {
+        self.take_waiting(object, |dependency, _| dependency.is_elsewhere())
+    }
+
     /// A value that calls wait for will not come: takes them out.
     pub fn take_missing(&mut self, object: ObjectId) -> Vec<Incoming> {
+        self.take_waiting(object, |_, met| met.stored.is_some())
+    }
+
+    fn take_waiting(
+        &mut self,
+        object: ObjectId,
+        waits: impl Fn(&Dependency, &MetDependency) -> bool,
+    ) -> Vec<Incoming> {
         self.missing.swap_remove(&object);
         let takes = |incoming: &Incoming| {
-            incoming
-                .push
-                .dependencies
-                .iter()
-                .zip(&incoming.dependencies)
-                .any(|(dependency, met)| dependency.object == object && met.stored.is_some())
+            let mut dependencies = incoming.push.dependencies.iter().zip(&incoming.dependencies);
+            dependencies.any(|(dependency, met)| dependency.object == object && waits(dependency, met))
         };
         let mut hit = VecDeque::new();
         for queue in [&mut self.queue, &mut self.held] {

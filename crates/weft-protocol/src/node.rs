@@ -21,10 +21,10 @@ use std::collections::VecDeque;
 
 use crate::probes::bug;
 use weft_wire::message::{GivenBlocks, Message, UnknownBlocks, WorkerGone};
-use weft_wire::{ActorId, LeaseId, ResourceSet, ShapeId, TaskId, WorkerId};
+use weft_wire::{ActorId, LeaseId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use crate::control::{FIRST_ROUND, ToControl, ToNode};
-use crate::objects::{Holders, Lost};
+use crate::objects::{Fetching, Holders, Lost, Pulls};
 use crate::pace::Pace;
 use crate::scheduling::{Grant, NodeResources};
 use crate::table::{Map, Set};
@@ -40,6 +40,7 @@ mod pool;
 mod questions;
 mod report;
 mod settling;
+mod transfers;
 
 /// An effect the node asks for. Messages to one client stay in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +57,32 @@ pub enum NodeAction {
     FreeBlock(u64),
     /// Tell the user.
     Warn(String),
+    /// Find a block for a value of another node: [`NodeCore::on_block`] or [`NodeCore::on_no_block`] follows.
+    AllocateFor {
+        /// The object.
+        object: ObjectId,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Open a stream of its bytes: [`NodeCore::on_bytes`] and [`NodeCore::on_stream_end`] follow.
+    Fetch(Fetching),
+    /// Close it. Nothing may be written to its block from now on.
+    StopFetching {
+        /// The object.
+        object: ObjectId,
+        /// The number of the stream.
+        attempt: u64,
+    },
+    /// Say something to a process of another node, or to that node, which goes by the id before those of its processes.
+    /// It goes to [`NodeCore::on_routed`] there.
+    Route {
+        /// Who says it: a process here, or this node.
+        from: WorkerId,
+        /// Who hears it.
+        to: WorkerId,
+        /// What.
+        message: Box<Message>,
+    },
     /// Say something to the control service. What it says to the node in answer goes to [`NodeCore::on_control`].
     Control(ToControl),
 }
@@ -135,6 +162,7 @@ pub struct NodeCore {
     settling: settling::Settling,
     holders: Holders,
     lost: Lost,
+    pulls: Pulls,
     /// Clients that must be told what is lost.
     newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
@@ -163,6 +191,7 @@ impl NodeCore {
             settling: settling::Settling::default(),
             holders: Holders::default(),
             lost: Lost::default(),
+            pulls: Pulls::default(),
             newcomers: Vec::new(),
             turn: 0,
         }
@@ -249,6 +278,7 @@ impl NodeCore {
     /// The second half of [`Self::on_gone`]: what becomes of what the client had.
     pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.settle_death(client, out);
+        self.end_pulls_of(client, out);
         self.orphan_blocks_of(client, out);
         self.lost_blocks_gone(client, out);
         for (receiver, offsets) in self.holders.given_by(client) {
@@ -293,24 +323,11 @@ impl NodeCore {
             | Message::FindName(_)
             | Message::ListNames(_) => self.route(from, message, out),
             Message::Query(query) => self.on_query(from, query, out),
-            Message::FreeBlocks(free) => {
-                for block in free.offsets {
-                    if self.holders.release(block, from) {
-                        self.free_block(block, out);
-                    }
-                }
-            }
+            Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
+            Message::Pull(pull) => self.on_pull(from, &pull, out),
+            Message::FreeAt(free) => Self::on_free_at(from, free, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
-            Message::GiveBlock(give) => {
-                let is_gone = |process| !self.clients.contains_key(&process);
-                if self.holders.give(give.offset, from, give.owner, &is_gone) {
-                    self.free_block(give.offset, out);
-                } else if is_gone(give.owner)
-                    && let Some(receiver) = self.holders.given_on_by(give.offset, give.owner)
-                {
-                    out.push(send(receiver, GivenBlocks { giver: give.owner, offsets: vec![give.offset] }));
-                }
-            }
+            Message::GiveBlock(give) => self.on_give_block(from, &give, out),
             Message::HeldFrom(answer) => self.on_held_from(from, answer, out),
             Message::UnknownBlocks(UnknownBlocks { giver, offsets }) => {
                 for block in offsets {
@@ -403,6 +420,7 @@ impl NodeCore {
 
     /// The last part of [`Self::settle`], after [`Self::assign_workers`]: starts workers and ends them.
     pub(crate) fn adjust_pool(&mut self, now: Instant, out: &mut NodeActions) {
+        self.give_pulls_up(now, out);
         self.start_workers(now, out);
         self.reclaim(out);
         self.trim_pool(now, out);
@@ -412,7 +430,7 @@ impl NodeCore {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let starts = (!self.placements.is_empty()).then(|| self.pace.next()).flatten();
-        [self.next_trim(), starts].into_iter().flatten().min()
+        [self.next_trim(), starts, self.pulls.next_deadline()].into_iter().flatten().min()
     }
 
     /// Asserts N1 and N2 as far as they show; for tests and the simulator.

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 
 use weft_wire::message::Message;
 use weft_wire::message::state::NodeReport;
-use weft_wire::{NodeId, ResourceSet, TaskId, WorkerId};
+use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::{ControlAction, ControlActions, ControlCore};
 use crate::node::{NodeAction, NodeActions, NodeCore};
-use crate::objects::Holders;
+use crate::objects::{Holders, StreamEnd};
 use crate::time::Instant;
 
 /// See the module. It asks for every [`NodeAction`] but [`NodeAction::Control`].
@@ -97,6 +97,26 @@ impl Solo {
         let left = self.node.on_message(from, message, now, out);
         self.pass_on(begin, out);
         left
+    }
+
+    /// Bytes of the store: they bound what is on its way into it at a time.
+    pub fn set_store_bytes(&mut self, bytes: u64) {
+        self.node.set_store_bytes(bytes);
+    }
+
+    /// There is a block for an object that is pulled.
+    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
+        self.node.on_block(object, block, out);
+    }
+
+    /// There is no room for one now, in a store of so many bytes.
+    pub fn on_no_block(&mut self, object: ObjectId, capacity: u64, now: Instant, out: &mut NodeActions) {
+        self.node.on_no_block(object, capacity, now, out);
+    }
+
+    /// A stream of bytes ended before all were here.
+    pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
+        self.node.on_stream_end(object, attempt, end, out);
     }
 
     /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.

@@ -218,9 +218,9 @@ fn lost_values_take_tasks_away_and_let_calls_wait() {
     let lost = object(900);
     push(&mut execution, [with_argument(task(CALLER, 1), lost, false), task(CALLER, 2)]);
     push(&mut execution, [with_argument(call(3, None), lost, false), call(4, None)]);
-    assert_eq!(numbers(&execution.on_lost(&[object(901)])), [0; 0]);
+    assert_eq!(numbers(&execution.on_lost(&[object(901)], |_| true)), [0; 0]);
     assert!(!execution.is_missing(lost));
-    assert_eq!(numbers(&execution.on_lost(&[lost])), [1]);
+    assert_eq!(numbers(&execution.on_lost(&[lost], |_| true)), [1]);
     assert!(execution.is_missing(lost));
     assert_eq!(take_all(&mut execution), [2]);
     assert_eq!(numbers(&execution.take_missing(lost)), [3]);

@@ -87,7 +87,7 @@ fn what_is_inside_a_result_is_registered_before_the_reply() {
     let stored = Outcome::Stored(Location { offset: 64, length: 8 });
     let returns = vec![value(&[theirs]), Return { outcome: stored, contained: Vec::new() }];
     worker.core.on_finished(id(1), returns.clone(), 30, true, &mut worker.out);
-    let give = GiveBlock { offset: 64, owner: CALLER };
+    let give = GiveBlock { offset: 64, owner: CALLER, object: None };
     let register = AddBorrow { object: theirs, borrower: CALLER };
     let said = worker.said();
     assert_eq!(said[0], (Peer::Worker(OTHER), register.into()));

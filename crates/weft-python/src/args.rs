@@ -240,6 +240,7 @@ impl<'a> Block<'a> {
         Ok(match incoming.push.dependencies.get(number).map(|dependency| &dependency.outcome) {
             Some(Outcome::Inline(blob)) => blob.as_slice().len() as u64,
             Some(Outcome::Stored(at)) => at.length,
+            Some(Outcome::Remote(remote)) => remote.location.length,
             Some(Outcome::Failed(_)) | None => 0,
         })
     }

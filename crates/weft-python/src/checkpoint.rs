@@ -9,12 +9,13 @@ use pyo3::types::PyType;
 use weft_runtime::client::Client;
 use weft_runtime::wire::TaskId;
 use weft_runtime::wire::limits::CHECKPOINT_FLUSH_NANOS;
-use weft_runtime::wire::message::{Failure, FailureCode, Return, TaskSpec};
+use weft_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskSpec};
 
 use crate::args::Call;
 use crate::execute::{Ended, pack_one};
 use crate::object_ref::ObjectRef;
 use crate::values::{Access, Source};
+use crate::verbs::failure_error;
 use crate::worker::{finish, wait_for_end};
 
 /// Whether the actor in this process takes checkpoints.
@@ -102,6 +103,10 @@ pub fn construct<'py>(
     let Some(restored) = client.step(|core, _| core.take_restored()) else {
         return class.call(args, kwargs.as_ref());
     };
+    if let Outcome::Failed(failure) = &restored.outcome {
+        client.step(|core, out| core.on_restored(&restored, out));
+        return Err(failure_error(py, failure));
+    }
     let source = Source {
         client,
         object: restored.object,

@@ -164,7 +164,7 @@ fn takes_long(incoming: &Incoming, callee: &Callee<'_>) -> bool {
 fn took_long(value: &Return) -> bool {
     match &value.outcome {
         Outcome::Inline(bytes) => bytes.len() > SHORT_BYTES,
-        Outcome::Stored(_) | Outcome::Failed(_) => true,
+        Outcome::Stored(_) | Outcome::Remote(_) | Outcome::Failed(_) => true,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::execute::pack_one;
 use crate::local::advance_stream;
 use crate::object_ref::ObjectRef;
 use crate::session;
-use crate::verbs::wait_for;
+use crate::waiting::wait_for;
 
 /// The items of a streaming task, as references. See `weft.ObjectRefGenerator` for the documentation.
 #[pyclass(frozen, weakref, module = "weft", generic)]

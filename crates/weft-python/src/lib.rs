@@ -18,6 +18,7 @@ mod session;
 mod submit;
 mod values;
 mod verbs;
+mod waiting;
 mod worker;
 
 use pyo3::prelude::*;

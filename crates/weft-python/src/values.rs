@@ -432,7 +432,8 @@ impl Source<'_> {
         match self.outcome {
             Outcome::Inline(blob) => Ok(blob.as_slice()),
             Outcome::Stored(at) => Ok(self.client.mapping().bytes(at.offset, at.length)),
-            Outcome::Failed(_) => Err(garbled()),
+            // Who decodes a value has it brought before.
+            Outcome::Failed(_) | Outcome::Remote(_) => Err(garbled()),
         }
     }
 

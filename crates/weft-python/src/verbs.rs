@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use weft_runtime::client::{Client, Waited, time};
-use weft_runtime::protocol::time::Instant;
-use weft_runtime::wire::message::{Failure, FailureCode, Outcome};
+use weft_runtime::client::{Client, time};
+use weft_runtime::protocol::ownership::Place;
+use weft_runtime::protocol::worker::WorkerCore;
+use weft_runtime::wire::message::{Failure, FailureCode, Outcome, Priority};
 
 use crate::advice;
 use crate::args::{explain, put_encoded};
@@ -19,9 +20,7 @@ use crate::hooks;
 use crate::object_ref::ObjectRef;
 use crate::session;
 use crate::values::{Access, Source, encode, encode_plain};
-
-/// A wait inside a task that lasts longer than this (nanoseconds) lends the task's CPU to others.
-const BLOCKED_AFTER_NANOS: u64 = 1_000_000;
+use crate::waiting::{Wanted, deadline, is_ready_at, need, wait_for, wait_for_some};
 
 /// An exception of the system, by the code that engine and Python share.
 pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
@@ -33,7 +32,8 @@ pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
     }
 }
 
-fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
+/// What a failure raises.
+pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let made = (|| {
         let errors = py.import("weft._errors")?;
         let payload = failure.payload.as_ref().map(weft_runtime::wire::Blob::as_slice);
@@ -57,8 +57,8 @@ fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 /// The task's exception.
 pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
     let outcome = match reference.slot.outcome() {
+        None | Some(Outcome::Remote(_)) => local_outcome(py, reference)?,
         Some(outcome) => outcome,
-        None => wait_for_outcome(py, reference)?,
     };
     if access != Access::Sole && reference.slot.is_taken() {
         // Another thread took it while this one waited.
@@ -87,17 +87,24 @@ pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> 
     Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
 }
 
-/// The outcome of an object that was there and is lost: it comes again, or says why not.
+/// The outcome of an object that cannot be read here now: it was lost, or is at another node. It comes, or says why not.
 #[cold]
-fn wait_for_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<&'a Outcome> {
+fn local_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<&'a Outcome> {
+    let slot = &reference.slot;
     loop {
-        if let Some(outcome) = reference.slot.outcome() {
+        let is_here = |outcome: &&Outcome| !matches!(outcome, Outcome::Remote(_));
+        if let Some(outcome) = slot.outcome().filter(is_here) {
             return Ok(outcome);
         }
-        if reference.id.owner() != reference.client.me() || reference.slot.was_lost() {
-            reference.client.step(|core, out| core.need(reference.id, out));
+        if slot.place() == Place::OutOfReach {
+            let why = |core: &mut WorkerCore| core.ownership().pull_failure(reference.id).cloned();
+            if let Some(failure) = reference.client.step(|core, _| why(core)) {
+                return Err(failure_error(py, &failure));
+            }
         }
-        wait_for(py, &reference.client, || reference.slot.outcome().is_some(), None)?;
+        need(&reference.client, &[Wanted::here(reference)], Priority::Get);
+        let has_news = || matches!(slot.place(), Place::Here | Place::OutOfReach | Place::Elsewhere);
+        wait_for(py, &reference.client, has_news, None)?;
     }
 }
 
@@ -106,103 +113,9 @@ fn needs_references(client: &Client, outcome: &Outcome) -> bool {
     let first = match outcome {
         Outcome::Inline(blob) => blob.as_slice().first(),
         Outcome::Stored(at) => client.mapping().bytes(at.offset, at.length).first(),
-        Outcome::Failed(_) => None,
+        Outcome::Failed(_) | Outcome::Remote(_) => None,
     };
     first == Some(&weft_runtime::wire::value::FORMAT_PICKLE5)
-}
-
-fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
-    let Some(seconds) = timeout else { return Ok(None) };
-    if seconds.is_nan() {
-        return Err(PyValueError::new_err("timeout must be a number of seconds or None, not NaN"));
-    }
-    // Negative means "do not wait", as in the standard library; a very long one never ends in practice.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let nanos = (seconds.clamp(0.0, 1e9) * 1e9) as u64;
-    Ok(Some(time().plus(nanos)))
-}
-
-/// Waits until `is_done`, with signals, and lending the CPU when this is inside a task.
-///
-/// # Errors
-/// What a signal handler raised, or that the session ended.
-pub fn wait_for(
-    py: Python<'_>,
-    client: &Arc<Client>,
-    mut is_done: impl FnMut() -> bool + Send,
-    deadline: Option<Instant>,
-) -> PyResult<bool> {
-    if client.is_local() {
-        return wait_locally(py, client, is_done, deadline);
-    }
-    let lends = hooks::lends_cpu();
-    let waited = session::detached(py, || {
-        if lends {
-            let soon = time().plus(BLOCKED_AFTER_NANOS);
-            let first = deadline.map_or(soon, |at| at.min(soon));
-            let waited = client.wait_until(&mut is_done, Some(first), true);
-            if waited != Waited::TimedOut || deadline.is_some_and(|at| at <= soon) {
-                return waited;
-            }
-            client.step(|core, out| core.set_blocked(true, out));
-            let waited = client.wait_until(&mut is_done, deadline, true);
-            client.step(|core, out| core.set_blocked(false, out));
-            return waited;
-        }
-        client.wait_until(&mut is_done, deadline, true)
-    });
-    waited_as(py, waited)
-}
-
-/// A wait in local mode: nobody else advances the generators of this process. Another thread may be at one at the moment
-/// and leave it where it is, so this one takes it up again whenever it can.
-fn wait_locally(
-    py: Python<'_>,
-    client: &Arc<Client>,
-    mut is_done: impl FnMut() -> bool + Send,
-    deadline: Option<Instant>,
-) -> PyResult<bool> {
-    loop {
-        let mut is_late = false;
-        while !is_done() && !is_late && crate::local::advance_stream(py, client, None) {
-            py.check_signals()?;
-            is_late = deadline.is_some_and(|at| time() >= at);
-        }
-        let waited = session::detached(py, || {
-            client.wait_until(|| is_done() || crate::local::can_advance(client), deadline, true)
-        });
-        if !waited_as(py, waited)? || is_late || is_done() {
-            return Ok(is_done());
-        }
-    }
-}
-
-fn waited_as(py: Python<'_>, waited: Waited) -> PyResult<bool> {
-    if let Some(interrupt) = hooks::take_interrupt() {
-        return Err(interrupt);
-    }
-    match waited {
-        Waited::Done => Ok(true),
-        Waited::TimedOut => Ok(false),
-        Waited::Interrupted => Err(PyKeyboardInterrupt::new_err("interrupted")),
-        Waited::Closed => Err(system_error(py, 12, "the session ended while this call waited")),
-    }
-}
-
-/// Asks owners for the values of borrowed references, and for those of ours that were lost.
-fn need(client: &Arc<Client>, refs: &[Bound<'_, ObjectRef>]) {
-    let me = client.me();
-    let is_asked = |r: &&Bound<'_, ObjectRef>| {
-        let (id, slot) = (r.get().id, &r.get().slot);
-        (id.owner() != me || slot.was_lost()) && slot.outcome().is_none()
-    };
-    if refs.iter().any(|r| is_asked(&r)) {
-        client.step(|core, out| {
-            for reference in refs.iter().filter(is_asked) {
-                core.need(reference.get().id, out);
-            }
-        });
-    }
 }
 
 /// get(refs, *, timeout=None, copy=False)
@@ -222,7 +135,7 @@ pub fn get<'py>(
     let access = if copy { Access::Private } else { Access::Shared };
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let this = reference.get();
-        if this.slot.outcome().is_none() {
+        if !this.slot.is_readable() {
             this.check_session()?;
             let start = time();
             let is_call = this.client.step(|core, _| core.is_actor_call(this.id.task));
@@ -301,19 +214,27 @@ fn wait_all(
     refs: &[Bound<'_, ObjectRef>],
     timeout: Option<f64>,
 ) -> PyResult<()> {
-    need(client, refs);
-    let slots: Vec<_> = refs.iter().map(|r| r.get().slot.clone()).collect();
+    let wanted: Vec<Wanted> = refs.iter().map(|reference| Wanted::here(reference.get())).collect();
+    let end = deadline(timeout)?;
     let mut next = 0;
-    let mut is_done = move || {
-        while next < slots.len() && slots[next].outcome().is_some() {
-            next += 1;
+    loop {
+        need(client, &wanted, Priority::Get);
+        let mut has_news = || {
+            while next < wanted.len() && wanted[next].is_ready() {
+                next += 1;
+            }
+            // One that came while this waited, and is at another node, must be asked for.
+            next == wanted.len() || wanted[next].slot.place() == Place::Elsewhere
+        };
+        let has_come = has_news() || wait_for(py, client, &mut has_news, end)?;
+        if next == wanted.len() {
+            return Ok(());
         }
-        next == slots.len()
-    };
-    if is_done() || wait_for(py, client, is_done, deadline(timeout)?)? {
-        return Ok(());
+        if !has_come {
+            break;
+        }
     }
-    let open = refs.iter().filter(|r| r.get().slot.outcome().is_none()).count();
+    let open = wanted.iter().filter(|one| !one.is_ready()).count();
     Err(system_error(
         py,
         16,
@@ -374,7 +295,6 @@ pub fn wait<'py>(
     fetch_local: bool,
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let _inside = session::Inside::enter(py);
-    let _ = fetch_local;
     let kind = refs.get_type();
     let list = refs
         .cast::<PyList>()
@@ -397,7 +317,7 @@ pub fn wait<'py>(
     let mut ready_at = Vec::new();
     for (at, item) in list.iter().enumerate() {
         let Ok(item) = item.cast_exact::<ObjectRef>() else {
-            return wait_mixed(py, list, wanted, timeout);
+            return wait_mixed(py, list, wanted, timeout, !fetch_local);
         };
         let this = item.get();
         if !this.slot.mark(pass) {
@@ -409,8 +329,9 @@ pub fn wait<'py>(
         if !Arc::ptr_eq(&this.client, &client) {
             this.check_session()?;
         }
-        if this.slot.outcome().is_none() {
-            has_foreign |= this.id.owner() != me;
+        let place = this.slot.place();
+        if !is_ready_at(place, !fetch_local) {
+            has_foreign |= this.id.owner() != me || place != Place::Nowhere;
         } else if ready_at.len() < wanted {
             ready_at.push(at);
         }
@@ -423,15 +344,11 @@ pub fn wait<'py>(
     if ready_at.len() < wanted {
         let items: Vec<_> =
             list.iter().map(|i| i.cast_into_exact::<ObjectRef>()).collect::<Result<_, _>>()?;
-        if has_foreign {
-            need(&client, &items);
-        }
-        let slots: Vec<_> = items.iter().map(|item| item.get().slot.clone()).collect();
-        let count_ready = move || slots.iter().filter(|slot| slot.outcome().is_some()).take(wanted).count();
-        wait_for(py, &client, move || count_ready() >= wanted, deadline(timeout)?)?;
-        let is_ready =
-            |(at, item): (usize, &Bound<'_, ObjectRef>)| item.get().slot.outcome().is_some().then_some(at);
-        ready_at = items.iter().enumerate().filter_map(is_ready).take(wanted).collect();
+        let open: Vec<Wanted> =
+            items.iter().map(|item| Wanted { stays: !fetch_local, ..Wanted::here(item.get()) }).collect();
+        wait_for_some(py, &client, &open, wanted, deadline(timeout)?, has_foreign)?;
+        let is_ready = |(at, one): (usize, &Wanted)| one.is_ready().then_some(at);
+        ready_at = open.iter().enumerate().filter_map(is_ready).take(wanted).collect();
     }
     let (ready, rest) = (PyList::empty(py), PyList::empty(py));
     let mut from = 0;
@@ -454,19 +371,21 @@ fn wait_mixed<'py>(
     list: &Bound<'py, PyList>,
     wanted: usize,
     timeout: Option<f64>,
+    stays: bool,
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let client = session::client(py)?;
-    let mut slots = Vec::with_capacity(list.len());
+    let mut open = Vec::with_capacity(list.len());
     let mut seen = HashSet::new();
     for item in list {
-        let (id, slot) = if let Ok(reader) = item.cast_exact::<ObjectRefGenerator>() {
+        let (id, one) = if let Ok(reader) = item.cast_exact::<ObjectRefGenerator>() {
             reader.get().check_session()?;
-            (reader.get().task().reader(), reader.get().head_slot())
+            // The item is enough; its value is not asked for.
+            let id = reader.get().task().reader();
+            (id, Wanted { object: id, slot: reader.get().head_slot(), stays: true })
         } else {
             let reference = checked(&item)?;
             reference.get().check_session()?;
-            need(&client, std::slice::from_ref(reference));
-            (reference.get().id, reference.get().slot.clone())
+            (reference.get().id, Wanted { stays, ..Wanted::here(reference.get()) })
         };
         if !seen.insert(id) {
             let twice = item.repr()?;
@@ -474,15 +393,14 @@ fn wait_mixed<'py>(
                 "weft.wait() takes each reference once; {twice} is there twice"
             )));
         }
-        slots.push(slot);
+        open.push(one);
     }
-    let count_ready = || slots.iter().filter(|slot| slot.outcome().is_some()).take(wanted).count();
-    if count_ready() < wanted {
-        wait_for(py, &client, || count_ready() >= wanted, deadline(timeout)?)?;
+    if open.iter().filter(|one| one.is_ready()).take(wanted).count() < wanted {
+        wait_for_some(py, &client, &open, wanted, deadline(timeout)?, true)?;
     }
     let (ready, rest) = (PyList::empty(py), PyList::empty(py));
-    for (item, slot) in list.iter().zip(&slots) {
-        let is_ready = ready.len() < wanted && slot.outcome().is_some();
+    for (item, one) in list.iter().zip(&open) {
+        let is_ready = ready.len() < wanted && one.is_ready();
         (if is_ready { &ready } else { &rest }).append(item)?;
     }
     Ok((ready, rest))
@@ -551,22 +469,23 @@ pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool)> {
     match reference.get().slot.outcome()? {
         Outcome::Inline(blob) => Some((blob.as_slice().len() as u64, false)),
         Outcome::Stored(at) => Some((at.length, true)),
+        Outcome::Remote(remote) => Some((remote.location.length, true)),
         Outcome::Failed(_) => None,
     }
 }
 
-/// Whether the outcome of a reference is there.
+/// Whether the outcome of a reference is there, and can be read without waiting.
 #[pyfunction]
 pub fn is_ready(reference: &Bound<'_, ObjectRef>) -> bool {
-    reference.get().slot.outcome().is_some()
+    matches!(reference.get().slot.place(), Place::Here | Place::OutOfReach)
 }
 
-/// Calls `weft._aio.deliver([token, ...])` once the outcome is there; false if it is there already.
+/// Calls `weft._aio.deliver([token, ...])` once the outcome is there and can be read; false if it can already.
 #[pyfunction]
 pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyResult<bool> {
     let this = reference.get();
     this.check_session()?;
-    if this.slot.outcome().is_some() {
+    if this.slot.is_readable() {
         return Ok(false);
     }
     let token = token.unbind();

@@ -187,7 +187,7 @@ impl Frame {
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
         self.values.iter().filter_map(|(_, outcome)| match outcome {
             Outcome::Stored(location) => Some(location.offset),
-            Outcome::Inline(_) | Outcome::Failed(_) => None,
+            Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
         })
     }
 

@@ -10,6 +10,7 @@ pub mod id;
 pub mod limits;
 pub mod message;
 pub mod names;
+pub mod place;
 pub mod record;
 pub mod resources;
 pub mod value;

@@ -234,6 +234,13 @@ const _: () = assert!(VIEW_NANOS < HEARTBEAT_NANOS);
 const _: () = assert!(CANDIDATES_MAX <= VIEW_NODES_MAX);
 const _: () = assert!(STORE_GROUP_MAX <= STORE_QUEUE_MAX);
 const _: () = assert!(STORE_VALUE_BYTES_MAX < FRAME_BODY_BYTES_MAX);
+
+/// A value of another node that finds no room in the store is given up when nothing was freed for so long (nanoseconds).
+pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
+
+/// One part in so many of a node's store may be taken by values on their way from other nodes.
+pub const PULL_SHARE: u64 = 4;
+
 const _: () = assert!(INLINE_BYTES_DEFAULT < LINK_BUFFER_BYTES_MAX);
 const _: () = assert!(LINK_BUFFER_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(LEASE_SLICE_NANOS > LEASE_BACKLOG_NANOS);

@@ -57,6 +57,13 @@ impl Instance {
         self.due = self.every;
     }
 
+    /// What has become of the state to begin with, if it is this object.
+    pub fn set_state(&mut self, object: ObjectId, outcome: Outcome) {
+        if let Some(restored) = self.restored.as_mut().filter(|restored| restored.object == object) {
+            restored.outcome = outcome;
+        }
+    }
+
     /// Whether it is this actor.
     #[must_use]
     pub fn is_of(&self, actor: ActorId) -> bool {

@@ -5,6 +5,14 @@ mod caller;
 mod checkpoint;
 mod instance;
 
+use weft_wire::message::{Failure, FailureCode};
+
 pub use caller::{ActorPlace, Callers, Interrupted};
 pub use checkpoint::Kept;
 pub use instance::{Instance, Restored, Takeover};
+
+/// Why nothing comes of a call to an actor that nobody knows any more.
+pub(crate) fn gone_failure() -> Failure {
+    let message = "the actor is gone: its last handle was dropped before this one was used";
+    Failure::new(FailureCode::ActorDied, message)
+}

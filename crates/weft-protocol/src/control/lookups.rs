@@ -7,7 +7,8 @@
 use weft_wire::message::{ActorDead, ForgetLost};
 use weft_wire::{ActorId, WorkerId};
 
-use super::{ControlActions, ControlCore, actor_died};
+use super::{ControlActions, ControlCore};
+use crate::actors::gone_failure;
 use crate::table::Map;
 
 /// Rounds from here on are lookups; those below are a node's, and ask about blocks.
@@ -53,7 +54,6 @@ impl ControlCore {
     }
 
     fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut ControlActions) {
-        let failure = actor_died("the actor is gone: its last handle was dropped before this one was used");
-        self.say(to, ActorDead { actor, failure }, out);
+        self.say(to, ActorDead { actor, failure: gone_failure() }, out);
     }
 }

@@ -9,7 +9,8 @@ impl NodeCore {
     /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is there.
     pub(super) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
         if !self.lost.contains(block) {
-            return out.push(NodeAction::FreeBlock(block));
+            out.push(NodeAction::FreeBlock(block));
+            return self.on_block_freed(block, out);
         }
         let clients: Vec<WorkerId> = self.clients.keys().copied().collect();
         let Some(round) = self.lost.retire(block, &clients) else {
@@ -47,6 +48,8 @@ impl NodeCore {
         if lost.is_empty() {
             return;
         }
+        lost.iter().for_each(|block| self.pulls.on_freed(*block));
+        self.tell_remote_holders(&lost, out);
         self.tell_all(&BlocksLost { offsets: lost }.into(), out);
     }
 

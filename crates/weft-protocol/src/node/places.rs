@@ -100,7 +100,7 @@ impl NodeCore {
 fn stored_arguments(create: &CreateActor) -> Vec<u64> {
     let block = |dependency: &Dependency| match &dependency.outcome {
         Outcome::Stored(location) => Some(location.offset),
-        Outcome::Inline(_) | Outcome::Failed(_) => None,
+        Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
     };
     create.constructor.dependencies.iter().filter_map(block).collect()
 }

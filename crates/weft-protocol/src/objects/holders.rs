@@ -11,8 +11,8 @@
 //!
 //! It never touches memory: it says which blocks are free.
 
-use weft_wire::WorkerId;
 use weft_wire::message::{ReadersOf, StillRead};
+use weft_wire::{ObjectId, WorkerId};
 
 use super::orphans::Orphans;
 
@@ -34,6 +34,19 @@ pub struct Holders {
     /// Blocks that a process gave on before the message that gives them to it came, and to whom: it may have used the
     /// block again for a value that it returned.
     given_on: Map<(u64, WorkerId), WorkerId>,
+    /// Objects in blocks whose holders are not their owners, or are at other nodes.
+    objects: Map<u64, ObjectId>,
+}
+
+/// Whether a block may be read for another node that asks for an object in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serves {
+    /// It is there.
+    Yes,
+    /// Its process may be about to say that it is: ask again when something is said of the block.
+    NotYet,
+    /// The block is free, or holds something else.
+    No,
 }
 
 impl Holders {
@@ -41,6 +54,7 @@ impl Holders {
     pub fn insert(&mut self, block: u64, holder: WorkerId) {
         self.blocks.insert(block, vec![holder]);
         self.given.swap_remove(&block);
+        self.objects.swap_remove(&block);
         self.by_holder.entry(holder).or_default().insert(block);
     }
 
@@ -137,6 +151,7 @@ impl Holders {
     fn forget(&mut self, block: u64) {
         self.blocks.swap_remove(&block);
         self.given.swap_remove(&block);
+        self.objects.swap_remove(&block);
         if !self.given_on.is_empty() {
             self.given_on.retain(|(given, _), _| *given != block);
         }
@@ -225,6 +240,33 @@ impl Holders {
         blocks
     }
 
+    /// What is in a block: a value whose owner is at another node.
+    pub fn set_object(&mut self, block: u64, object: ObjectId) {
+        if self.blocks.contains_key(&block) {
+            self.objects.insert(block, object);
+        }
+    }
+
+    /// Whether an object is in a block, as far as is known. The owner of an object that it holds itself has never said
+    /// which one is where; it keeps the block for as long as anybody asks.
+    #[must_use]
+    pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
+        let Some(holders) = self.blocks.get(&block) else { return Serves::No };
+        match self.objects.get(&block) {
+            Some(inside) if *inside == object => Serves::Yes,
+            Some(_) => Serves::No,
+            None if holders.contains(&object.owner()) => Serves::Yes,
+            None if holders.is_empty() => Serves::No,
+            None => Serves::NotYet,
+        }
+    }
+
+    /// The processes that hold a block.
+    #[must_use]
+    pub fn of(&self, block: u64) -> &[WorkerId] {
+        self.blocks.get(&block).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether a process, and not the node, holds this block.
     #[must_use]
     pub fn is_held(&self, block: u64) -> bool {
@@ -246,6 +288,8 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
+    use weft_wire::TaskId;
+
     use super::*;
 
     const OWNER: WorkerId = WorkerId(1);
@@ -441,6 +485,27 @@ mod tests {
         assert!(!holders.give(0, OWNER, READER, &alive));
         assert!(!holders.disown(0, OTHER, READER));
         assert_eq!(holders.len(), 1);
+    }
+
+    #[test]
+    fn other_nodes_get_a_block_for_the_object_in_it_only() {
+        let task = |owner, number| TaskId { owner, number };
+        let (first, second) = (task(OWNER, 1).object(0), task(OWNER, 2).object(0));
+        let mut holders = Holders::default();
+        assert_eq!(holders.serves(0, first), Serves::No);
+        // Made by a worker for an owner at another node, whose question may overtake the word of the worker.
+        holders.insert(0, READER);
+        assert_eq!(holders.serves(0, first), Serves::NotYet);
+        assert!(!holders.give(0, READER, OWNER, &alive));
+        holders.set_object(0, first);
+        assert_eq!(holders.serves(0, first), Serves::Yes);
+        assert_eq!(holders.serves(0, second), Serves::No);
+        assert!(holders.release(0, OWNER));
+        assert_eq!(holders.serves(0, first), Serves::No);
+        // Its owner's own.
+        holders.insert(0, OWNER);
+        assert_eq!(holders.serves(0, second), Serves::Yes);
+        assert_eq!(holders.serves(0, task(READER, 1).object(0)), Serves::NotYet);
     }
 
     #[test]

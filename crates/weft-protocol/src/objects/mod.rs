@@ -3,6 +3,8 @@
 mod holders;
 mod lost;
 mod orphans;
+mod pull;
 
-pub use holders::Holders;
+pub use holders::{Holders, Serves};
 pub use lost::Lost;
+pub use pull::{Fetching, PullAction, Pulls, StreamEnd};

@@ -8,7 +8,7 @@
 //! earlier one may go on reading it, who looks again finds the latest.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use weft_wire::message::Outcome;
 
@@ -20,8 +20,27 @@ pub struct Slot {
     registered: AtomicBool,
     taken: AtomicBool,
     freed: AtomicBool,
+    bringing: AtomicU8,
     views: AtomicU32,
     mark: AtomicU32,
+}
+
+const ASKED: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Where a value is, for who wants to read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// There is none yet, or it was lost.
+    Nowhere,
+    /// In the memory of another node; nobody has asked for it.
+    Elsewhere,
+    /// There, and it is being brought.
+    OnItsWay,
+    /// There, and it could not be brought: the table knows why.
+    OutOfReach,
+    /// It can be read, or has failed.
+    Here,
 }
 
 /// An outcome, and what came after it was lost.
@@ -74,6 +93,54 @@ impl Slot {
     #[must_use]
     pub fn was_lost(&self) -> bool {
         self.first.next.get().is_some()
+    }
+
+    /// The value can be read in another place from now on, which is its next version. Who holds the version before may go
+    /// on with it; there is a version all the time.
+    pub fn supersede(&self, outcome: Outcome) {
+        let latest = self.latest();
+        if latest.outcome.get().is_some() {
+            let next = Version { outcome: OnceLock::from(outcome), next: OnceLock::new() };
+            let _ = latest.next.set(Box::new(next));
+        }
+    }
+
+    /// Whether there is an outcome, and this process can read it: a value in the memory of another node must be brought
+    /// first.
+    #[inline]
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        !matches!(self.outcome(), None | Some(Outcome::Remote(_)))
+    }
+
+    /// Where the value is.
+    #[inline]
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match self.outcome() {
+            None => Place::Nowhere,
+            Some(Outcome::Remote(_)) => match self.bringing.load(Ordering::Acquire) {
+                ASKED => Place::OnItsWay,
+                FAILED => Place::OutOfReach,
+                _ => Place::Elsewhere,
+            },
+            Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_)) => Place::Here,
+        }
+    }
+
+    /// The value is elsewhere, and nobody has asked for it (again).
+    pub(crate) fn set_elsewhere(&self) {
+        self.bringing.store(0, Ordering::Release);
+    }
+
+    /// It was asked for.
+    pub(crate) fn set_on_its_way(&self) {
+        self.bringing.store(ASKED, Ordering::Release);
+    }
+
+    /// It could not be brought here.
+    pub(crate) fn set_out_of_reach(&self) {
+        self.bringing.store(FAILED, Ordering::Release);
     }
 
     #[inline]
@@ -167,7 +234,8 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_wire::Blob;
+    use weft_wire::message::{Location, Remote};
+    use weft_wire::{Blob, NodeId};
 
     #[test]
     fn the_first_outcome_stays() {
@@ -188,6 +256,19 @@ mod tests {
         assert!(slot.fill(Outcome::Inline(Blob::from(&b"2"[..]))));
         assert_eq!(before, &Outcome::Inline(Blob::from(&b"1"[..])));
         assert_eq!(slot.outcome(), Some(&Outcome::Inline(Blob::from(&b"2"[..]))));
+    }
+
+    #[test]
+    fn a_copy_that_was_brought_here_is_the_next_version() {
+        let remote = Remote { node: NodeId(1 << 24), location: Location { offset: 64, length: 5 } };
+        let slot = Slot::with_outcome(Outcome::Remote(Box::new(remote)));
+        let before = slot.outcome().expect("filled");
+        assert_eq!(slot.place(), Place::Elsewhere);
+        slot.supersede(Outcome::Stored(Location { offset: 128, length: 5 }));
+        assert_eq!(slot.place(), Place::Here);
+        assert_eq!(before, &Outcome::Remote(Box::new(remote)));
+        assert_eq!(slot.lost_outcomes().count(), 1);
+        assert_eq!(size_of::<Slot>(), 64, "one per object");
     }
 
     #[test]

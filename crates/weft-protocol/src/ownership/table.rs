@@ -21,8 +21,12 @@
 use std::sync::Arc;
 
 use crate::probes::{bug, mark};
-use weft_wire::message::{AddBorrow, Fetch, FreeBlocks, Location, Outcome, RemoveBorrow};
+use weft_wire::message::{FreeBlocks, Location, Outcome, Remote};
 use weft_wire::{Name, ObjectId, TaskId, WorkerId};
+
+use remote::Remotes;
+
+pub use remote::Brought;
 
 use super::{Borrowers, Slot};
 use crate::action::{Action, Actions, Peer, send};
@@ -99,6 +103,10 @@ pub struct Record {
 #[derive(Debug, Default)]
 struct Stale {
     blocks: Vec<Location>,
+    /// Copies of values of other nodes.
+    copies: Vec<Location>,
+    /// Blocks of other nodes.
+    remotes: Vec<Remote>,
     /// References inside.
     contained: Vec<ObjectId>,
 }
@@ -133,6 +141,7 @@ pub struct Ownership {
     given_blocks: Set<u64>,
     /// Blocks of dead owners, of which the node asked last whether they are read here.
     orphans: Set<u64>,
+    remotes: Remotes,
     /// Actors whose handle's record went since somebody asked.
     dropped_actors: Vec<TaskId>,
 }
@@ -163,6 +172,7 @@ impl Ownership {
             out_of_scope: Vec::new(),
             given_blocks: Set::default(),
             orphans: Set::default(),
+            remotes: Remotes::default(),
             dropped_actors: Vec::new(),
         }
     }
@@ -223,30 +233,6 @@ impl Ownership {
         slot
     }
 
-    /// We have a reference for which the owner counts us: by its own hand, or because we registered ourselves.
-    pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
-        let slot = self.meet(object);
-        if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) = self.records.get_mut(&object)
-        {
-            *received += 1;
-        }
-        slot
-    }
-
-    /// A process handed us a reference and registered us with the owner.
-    pub fn handed_by(&mut self, object: ObjectId, giver: WorkerId) {
-        if giver == object.owner() || giver == self.me || object.owner() == self.me {
-            self.received(object);
-            return;
-        }
-        self.meet(object);
-        let givers = self.handed.entry(object).or_default();
-        match givers.iter_mut().find(|(who, _)| *who == giver) {
-            Some((_, count)) => *count += 1,
-            None => givers.push((giver, 1)),
-        }
-    }
-
     /// Keeps an object alive for a task, a containing value or a pin.
     pub fn add_use(&mut self, object: ObjectId) {
         if let Some(record) = self.records.get_mut(&object) {
@@ -266,14 +252,6 @@ impl Ownership {
                 self.settle(object, out);
             }
         }
-    }
-
-    /// Whether we were only lent a reference and handed it on.
-    #[must_use]
-    pub fn must_be_registered(&self, object: ObjectId) -> bool {
-        let is_unregistered =
-            |record: &Record| matches!(record.origin, Origin::Borrowed { received: 0, handed_on: true, .. });
-        self.records.get(&object).is_some_and(is_unregistered) && !self.handed.contains_key(&object)
     }
 
     /// Whether anything but the uses counted here keeps the object: after a task, such an argument is held on.
@@ -312,174 +290,22 @@ impl Ownership {
             return;
         }
         record.slot.mark_freed();
-        if let Some(Outcome::Stored(location)) = record.slot.outcome()
+        let outcome = record.slot.outcome().filter(|outcome| outcome.is_in_memory()).cloned();
+        if let Some(outcome) = outcome
             && is_ours
             && record.uses == 0
             && record.slot.views() == 0
             && !record.is_released
         {
             record.is_released = true;
-            let (location, is_shared) = (*location, record.is_shared);
-            self.free_block(location, is_shared, out);
+            let is_shared = record.is_shared;
+            self.free_value(object, Some(&outcome), is_shared, out);
         }
     }
 
     /// The last handle of an object was dropped.
     pub fn on_handle_dropped(&mut self, object: ObjectId, out: &mut Actions) {
         self.settle(object, out);
-    }
-
-    /// Registers `borrower` for a reference that is being handed to it.
-    ///
-    /// A process that was only lent the reference gives it up with its reply to the lender. That word could reach the owner,
-    /// by way of the lender, before ours about the borrower: so the reply says that we hold it on, the lender registers us,
-    /// and we return it at once, behind our word.
-    pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
-        if let Some(Record { origin: Origin::Borrowed { received: 0, handed_on, .. }, .. }) =
-            self.records.get_mut(&object)
-        {
-            *handed_on = true;
-        }
-        self.hand_back(object, borrower, out);
-    }
-
-    /// The same for the process that lent it and gets it back with our reply: it counts on its own right.
-    pub fn hand_back(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
-        if object.owner() == self.me && borrower == self.me {
-            // An actor called itself: what it owns it owns.
-        } else if self.gone.contains(&borrower) {
-            // The owner may be younger than the end of this process, and would never hear that it is gone.
-        } else if object.owner() == self.me {
-            self.on_add_borrow(object, borrower, self.me, out);
-        } else if object.owner() != borrower && !bug!(BorrowerNotRegistered) {
-            send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower });
-        }
-    }
-
-    /// A borrower was registered with us: by ourselves, by itself, or by the `giver` of a reference.
-    pub fn on_add_borrow(
-        &mut self,
-        object: ObjectId,
-        borrower: WorkerId,
-        giver: WorkerId,
-        out: &mut Actions,
-    ) {
-        if self.gone.contains(&borrower) {
-            mark!("a dead process was registered as a borrower");
-        }
-        if self.is_settled(borrower) && !bug!(LateBorrowerOfTheDead) {
-            return;
-        }
-        let giver = (giver != self.me && giver != borrower).then_some(giver);
-        self.change_borrow(object, borrower, giver, 1, out);
-    }
-
-    /// A borrower is done with what a process had handed to it.
-    pub fn on_remove_borrow(&mut self, from: WorkerId, remove: &RemoveBorrow, out: &mut Actions) {
-        let RemoveBorrow { object, count, giver } = *remove;
-        if giver.is_some_and(|giver| self.is_settled(giver)) {
-            mark!("a reference was returned whose giver's death had been settled");
-            return;
-        }
-        self.change_borrow(object, from, giver, -i32::try_from(count).unwrap_or(i32::MAX), out);
-    }
-
-    /// Whether everybody has been heard on a process that is gone.
-    fn is_settled(&self, process: WorkerId) -> bool {
-        self.gone.contains(&process) && !self.unsettled.contains(&process)
-    }
-
-    fn change_borrow(
-        &mut self,
-        object: ObjectId,
-        borrower: WorkerId,
-        giver: Option<WorkerId>,
-        change: i32,
-        out: &mut Actions,
-    ) {
-        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
-            return;
-        };
-        let count = borrowers.change(borrower, giver, change);
-        if count < 0 {
-            mark!("a borrower returned a reference before it was registered");
-        }
-        for process in [Some(borrower), giver].into_iter().flatten() {
-            if count != 0 || borrowers.names(process) {
-                self.borrowed_by.entry(process).or_default().insert(object);
-            } else if let Some(objects) = self.borrowed_by.get_mut(&process) {
-                objects.swap_remove(&object);
-            }
-        }
-        if change < 0 || count == 0 {
-            self.settle(object, out);
-        }
-    }
-
-    /// Asks the owner for the value of a borrowed object, once.
-    pub fn need(&mut self, object: ObjectId, out: &mut Actions) {
-        let Some(record) = self.records.get_mut(&object) else { return };
-        if record.slot.outcome().is_some() {
-            return;
-        }
-        if let Origin::Borrowed { fetching, .. } = &mut record.origin
-            && !*fetching
-        {
-            *fetching = true;
-            send(out, Peer::Worker(object.owner()), Fetch { object });
-        }
-    }
-
-    /// The shell wants to hear when the outcome is there; false if it is there already.
-    pub fn watch(&mut self, object: ObjectId, out: &mut Actions) -> bool {
-        let Some(record) = self.records.get_mut(&object) else { return false };
-        if record.slot.outcome().is_some() {
-            return false;
-        }
-        record.waiting.get_or_insert_default().watched = true;
-        self.need(object, out);
-        true
-    }
-
-    /// A task of ours depends on the object; false if its outcome is there already.
-    pub fn depend(&mut self, object: ObjectId, task: u64, out: &mut Actions) -> bool {
-        let Some(record) = self.records.get_mut(&object) else { return false };
-        if record.slot.outcome().is_some() {
-            return false;
-        }
-        record.waiting.get_or_insert_default().dependents.push(task);
-        self.need(object, out);
-        true
-    }
-
-    /// A borrower asks for the value.
-    pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) {
-        self.meet(object);
-        let record = &mut self.records[&object];
-        if record.slot.outcome().is_some() {
-            self.send_value(object, from, out);
-            self.settle(object, out);
-        } else if !bug!(FetcherForgotten) {
-            record.waiting.get_or_insert_default().fetchers.push(from);
-        }
-    }
-
-    fn send_value(&mut self, object: ObjectId, to: WorkerId, out: &mut Actions) {
-        let record = &self.records[&object];
-        let outcome = record.slot.outcome().expect("asked only when there is one").clone();
-        let contained = record.contained.clone();
-        for inner in &contained {
-            self.hand_over(*inner, to, out);
-        }
-        let value = weft_wire::message::Value { object, outcome, contained: contained.into_vec() };
-        send(out, Peer::Worker(to), value);
-    }
-
-    /// References inside a value came with it.
-    pub fn receive(&mut self, contained: &[ObjectId], giver: WorkerId) {
-        for inner in contained {
-            self.handed_by(*inner, giver);
-        }
     }
 
     /// Writes the outcome of an object. `contained` are references inside the value; those that came with it were
@@ -515,7 +341,7 @@ impl Ownership {
             if waiting.fetchers.len() > 1 {
                 mark!("several borrowers waited for one value");
             }
-            if waiting.watched {
+            if waiting.watched && !self.watch(object, out) {
                 out.push(Action::Ready(object));
             }
             for fetcher in waiting.fetchers {
@@ -538,10 +364,10 @@ impl Ownership {
         out: &mut Actions,
     ) {
         contained.iter().for_each(|inner| self.settle(*inner, out));
-        if let Outcome::Stored(location) = outcome
-            && object.owner() == self.me
-        {
-            self.free_block(*location, false, out);
+        match outcome {
+            Outcome::Stored(location) if object.owner() == self.me => self.free_block(*location, false, out),
+            Outcome::Remote(remote) => self.free_remote(object, remote, out),
+            Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_) => {}
         }
     }
 
@@ -578,7 +404,10 @@ impl Ownership {
         }
         objects
             .into_iter()
-            .filter(|object| self.records.get(object).is_some_and(|r| r.slot.outcome().is_none()))
+            .filter(|object| {
+                self.lose_with_owner(*object)
+                    || self.records.get(object).is_some_and(|r| r.slot.outcome().is_none())
+            })
             .collect()
     }
 
@@ -633,14 +462,13 @@ impl Ownership {
                     let message = weft_wire::message::ActorOutOfScope { actor: object.task };
                     send(out, Peer::Node, message);
                 }
-                if let Some(Outcome::Stored(location)) = record.slot.outcome()
-                    && !record.is_released
-                    && !bug!(BlockNeverFreed)
-                {
-                    if bug!(BlockFreedTwice) {
+                if !record.is_released && !bug!(BlockNeverFreed) {
+                    if let Some(Outcome::Stored(location)) = record.slot.outcome()
+                        && bug!(BlockFreedTwice)
+                    {
                         out.push(Action::FreeBlock(*location));
                     }
-                    self.free_block(*location, record.is_shared, out);
+                    self.free_value(object, record.slot.outcome(), record.is_shared, out);
                 }
             }
             Origin::Borrowed { received, .. } => {
@@ -650,28 +478,16 @@ impl Ownership {
                         self.borrowed_from.swap_remove(&object.owner());
                     }
                 }
+                self.free_copy(object, out);
                 self.return_borrows(object, received, out);
             }
         }
+        self.forget_remote(object);
         if let Some(stale) = self.stale.swap_remove(&object) {
-            self.let_go_of(stale, record.is_shared, out);
+            self.let_go_of(object, stale, record.is_shared, out);
         }
         for inner in &record.contained {
             self.end_use(*inner, out);
-        }
-    }
-
-    /// Tells the owner that this process has no use for an object any more.
-    fn return_borrows(&mut self, object: ObjectId, received: u32, out: &mut Actions) {
-        if received > 0 {
-            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count: received, giver: None });
-        }
-        if self.handed.is_empty() {
-            return;
-        }
-        for (giver, count) in self.handed.swap_remove(&object).unwrap_or_default() {
-            let giver = Some(giver);
-            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count, giver });
         }
     }
 
@@ -746,8 +562,11 @@ fn name_of(object: ObjectId) -> String {
     format!("object {number}/{} of process {:x}", object.index, owner.0)
 }
 
+mod borrowing;
 mod recovery;
+mod remote;
 mod report;
 mod settling;
 #[cfg(test)]
 mod tests;
+mod waiting;

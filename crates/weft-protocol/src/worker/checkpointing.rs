@@ -1,7 +1,7 @@
 //! The half of an actor's process in checkpoints: taking them, and taking an actor over.
 
 use weft_wire::ActorId;
-use weft_wire::message::{ActorReady, Checkpoint, Failure, FailureCode, Outcome, Restore, Return};
+use weft_wire::message::{ActorReady, Checkpoint, Failure, FailureCode, Outcome, Priority, Restore, Return};
 
 use super::{Actions, Peer, WorkerCore, send};
 use crate::actors::Restored;
@@ -54,12 +54,18 @@ impl WorkerCore {
                 (inner, self.ownership.received(inner))
             })
             .collect();
-        let slot = matches!(outcome, Outcome::Stored(_)).then(|| {
+        let is_elsewhere = matches!(outcome, Outcome::Remote(_));
+        let slot = outcome.is_in_memory().then(|| {
             self.ownership.adopt(object, outcome.clone());
             self.ownership.add_use(object);
             self.ownership.meet(object)
         });
         self.instance.restored = Some(Restored { object, outcome, slot, contained });
+        if is_elsewhere {
+            // The constructor waits for it.
+            self.execution.miss(object);
+            self.ownership.bring(object, Priority::Get, out);
+        }
     }
 
     /// Ends the actor if its state lacks a call whose answer somebody may have acted on: that cannot be made good. The

@@ -1,5 +1,7 @@
 //! The worker's half of the core: tasks that others pushed to this process.
 
+use weft_wire::message::{Dependency, GiveBlock};
+
 use super::{
     Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, ObjectId, Outcome,
     Peer, Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId, cancelled_failure,
@@ -13,24 +15,27 @@ impl WorkerCore {
         if let Some(every) = push.spec.checkpoint_every {
             self.instance.begin(push.spec.task, every);
         }
+        let hears = self.hears_of_losses(from) && !push.dependencies.iter().any(Dependency::is_elsewhere);
         let incoming = self.meet_arguments(from, push, out);
-        let (failure, missing) = (incoming.failed_dependency(), incoming.missing());
-        let is_complete = failure.is_none() && missing.is_empty();
-        if !is_complete && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+        let (failure, lost) = (incoming.failed_dependency(), incoming.lost());
+        let is_complete = failure.is_none() && lost.is_empty();
+        if !is_complete && hears && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
             return self.give_back(vec![incoming], out);
         }
         if let Some(failure) = failure {
             // It is ours, was lost, and its caller has not heard that it will not come back.
             return self.refuse(incoming, &failure, out);
         }
-        for object in missing {
+        for object in lost {
             self.execution.miss(object);
             self.ownership.need(object, out);
             self.revive(object, out);
         }
+        let elsewhere = incoming.elsewhere();
         if let Err(refused) = self.execution.on_push(incoming) {
-            self.give_back(vec![*refused], out);
+            return self.give_back(vec![*refused], out);
         }
+        self.bring_arguments(elsewhere, out);
     }
 
     /// Enters what the arguments refer to, used by the task until it ends.
@@ -57,7 +62,15 @@ impl WorkerCore {
                 if slot.outcome().is_none() && !is_mine && !self.ownership.is_lost(&dependency.outcome) {
                     self.resolve(dependency.object, dependency.outcome.clone(), &[], out);
                 }
+                let is_elsewhere = matches!(slot.outcome(), Some(Outcome::Remote(_)));
+                if is_elsewhere && !is_mine && matches!(dependency.outcome, Outcome::Stored(_)) {
+                    // Its owner is on this node, and has a copy.
+                    self.ownership.note_here(dependency.object, location, out);
+                    self.deliver_copy(dependency.object, location);
+                }
                 met.stored = Some(slot);
+            } else if let Outcome::Remote(_) = dependency.outcome {
+                self.meet_remote(dependency, &mut met, out);
             }
             for object in &dependency.contained {
                 self.ownership.add_use(*object);
@@ -110,8 +123,8 @@ impl WorkerCore {
         if bug!(ReplyBeforeRegistration) {
             running.uses.iter().for_each(|object| self.ownership.end_use(*object, out));
         }
-        for value in &returns {
-            self.give_away(value, caller, &running.uses, out);
+        for (index, value) in (0..).zip(&returns) {
+            self.give_away(task.object(index), value, caller, &running.uses, out);
         }
         let uses = if bug!(ReplyBeforeRegistration) { Vec::new() } else { running.uses };
         let held = self.end_arguments(uses, caller, out);
@@ -127,7 +140,14 @@ impl WorkerCore {
     }
 
     /// A value leaves for its owner: with the references inside it and its block. Those in `lent` came from there.
-    pub(super) fn give_away(&mut self, value: &Return, to: WorkerId, lent: &[ObjectId], out: &mut Actions) {
+    pub(super) fn give_away(
+        &mut self,
+        object: ObjectId,
+        value: &Return,
+        to: WorkerId,
+        lent: &[ObjectId],
+        out: &mut Actions,
+    ) {
         for object in &value.contained {
             if lent.contains(object) {
                 self.ownership.hand_back(*object, to, out);
@@ -137,8 +157,8 @@ impl WorkerCore {
         }
         if let Outcome::Stored(location) = value.outcome {
             for _ in 0..self.pins {
-                let message = weft_wire::message::GiveBlock { offset: location.offset, owner: to };
-                send(out, Peer::Node, message);
+                let object = (to.node() != self.me.node()).then_some(object);
+                send(out, Peer::Node, GiveBlock { offset: location.offset, owner: to, object });
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The owner has the creating task executed again, first those that make its lost arguments, as often as their retries
 //! allow. Tasks that were about to read a lost value wait for it again: queued here with their owner, pushed ones go back
-//! (tasks) or wait where they are (calls of an actor, which must stay in order). There are no secondary copies while
-//! there is one node.
+//! (tasks) or wait where they are (calls of an actor, which must stay in order). A value of another node that has been
+//! brought here is not lost with either of its places.
 //!
 //! Invariants:
 //! - R1: an object of ours that something needs has a value, is being computed, or has a failure that says why not.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weft_wire::message::{Failure, FailureCode, Outcome, TaskKind, TaskSpec};
 use weft_wire::{ObjectId, TaskId};
 
-use super::{Actions, Pending, State, WorkerCore, hex, uses};
+use super::{Actions, Peer, Pending, State, WorkerCore, hex, uses};
 use crate::execution::Met;
 use crate::ownership::{Finished, Made};
 use crate::probes::mark;
@@ -91,8 +91,16 @@ impl WorkerCore {
     /// The contents of blocks are lost.
     pub(super) fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) {
         let lost = self.ownership.on_blocks_lost(offsets, out);
+        self.after_loss(lost, true, out);
+    }
+
+    /// Objects have no value any more: who was about to read one waits for it, and those of ours are brought back. `is_told`:
+    /// every process of this node hears the same.
+    pub(super) fn after_loss(&mut self, lost: Vec<ObjectId>, is_told: bool, out: &mut Actions) {
         self.wait_again(&lost, out);
-        let back = self.execution.on_lost(&lost);
+        let me = self.me.node();
+        let hears = |from: Peer| is_told && matches!(from, Peer::Worker(caller) if caller.node() == me);
+        let back = self.execution.on_lost(&lost, hears);
         for object in &lost {
             if self.execution.is_missing(*object) {
                 self.ownership.need(*object, out);
@@ -182,6 +190,10 @@ impl WorkerCore {
                 self.ownership.expect_again(object);
                 continue;
             }
+            if let Some((remote, contained)) = self.ownership.take_primary(object) {
+                self.resolve(object, Outcome::Remote(Box::new(remote)), &contained, out);
+                continue;
+            }
             let finished = match object.owner() == self.me {
                 true => self.lineage.take(object.task.number),
                 false => None,
@@ -246,6 +258,7 @@ impl WorkerCore {
             }
             return;
         }
+        let is_elsewhere = matches!(outcome, Outcome::Remote(_));
         let contained = self.ownership.contained(object);
         let met: Vec<Met> = contained.iter().map(|inner| (*inner, self.ownership.meet(*inner))).collect();
         let (places, before) = self.execution.on_value(object, &outcome, &met);
@@ -254,6 +267,9 @@ impl WorkerCore {
         }
         for inner in before {
             self.ownership.end_use(inner, out);
+        }
+        if is_elsewhere && places > 0 {
+            self.bring_arguments(vec![object], out);
         }
     }
 

@@ -106,7 +106,7 @@ impl WorkerCore {
         let mut is_complete = true;
         for object in &spec.dependencies {
             match self.ownership.record(*object).and_then(|record| record.slot.outcome()) {
-                Some(Outcome::Inline(_) | Outcome::Stored(_)) => {}
+                Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_)) => {}
                 Some(Outcome::Failed(_)) => {
                     self.give_actor_up(spec, out);
                     return false;

@@ -166,7 +166,7 @@ mod tests {
     use weft_wire::message::{Define, LeaseGranted, Message, Reply, TaskSpec, Timing};
     use weft_wire::{Blob, LeaseId, Name, ResourceSet, WorkerId};
 
-    use super::super::{TINY_NANOS, TINY_TASKS};
+    use super::super::replies::{TINY_NANOS, TINY_TASKS};
     use super::*;
     use crate::action::{Action, Actions, Peer};
     use crate::ownership::Slot;

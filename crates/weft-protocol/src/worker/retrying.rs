@@ -1,6 +1,8 @@
 //! Tasks that wait because their workers crashed again and again.
 
-use super::{Actions, Failure, FailureCode, State, TaskKind, TaskSpec, WorkerCore};
+use weft_wire::message::FailureCode;
+
+use super::{Actions, Failure, State, TaskKind, TaskSpec, WorkerCore};
 use crate::tasks::pause_after;
 
 impl WorkerCore {

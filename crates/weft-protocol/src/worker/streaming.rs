@@ -113,7 +113,7 @@ impl WorkerCore {
         match self.streams.get_mut(task.number).map(|stream| stream.on_item(index)) {
             Some(Arrival::New) => {
                 self.know_item(task, index);
-                if matches!(value.outcome, Outcome::Stored(_)) {
+                if value.outcome.is_in_memory() {
                     self.ownership.set_made(object, Made::Item);
                 }
                 self.resolve(object, value.outcome, &value.contained, out);
@@ -152,7 +152,7 @@ impl WorkerCore {
         let Some(Peer::Worker(caller)) = self.execution.caller(task) else { return };
         // Most items contain no reference: nothing is copied for them.
         let lent = if value.contained.is_empty() { Vec::new() } else { self.execution.uses(task).to_vec() };
-        self.give_away(&value, caller, &lent, out);
+        self.give_away(task.object(index), &value, caller, &lent, out);
         send(out, Peer::Worker(caller), Item { task, index, value });
     }
 }

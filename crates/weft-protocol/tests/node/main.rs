@@ -4,6 +4,7 @@ mod actors;
 mod blocks;
 mod pool;
 mod state;
+mod transfers;
 mod two_nodes;
 
 use weft_protocol::node::{NodeAction, NodeActions};

@@ -348,6 +348,7 @@ impl World {
                 self.blocks.get(&location.offset).expect("I5: a block is there as long as it is read").clone()
             }
             Outcome::Failed(failure) => panic!("no value: {failure:?}"),
+            Outcome::Remote(remote) => panic!("there is one node, and not {:?}", remote.node),
         }
     }
 
@@ -495,6 +496,10 @@ impl World {
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
                 NodeAction::Control(_) => unreachable!("both cores are in this node"),
+                NodeAction::AllocateFor { .. }
+                | NodeAction::Fetch(_)
+                | NodeAction::StopFetching { .. }
+                | NodeAction::Route { .. } => unreachable!("there is one node"),
             }
         }
     }

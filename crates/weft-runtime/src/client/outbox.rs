@@ -236,7 +236,7 @@ mod tests {
         outbox.push(Peer::Worker(RECEIVER), &Connect { worker: RECEIVER }.into());
         let blocks: usize = 400_000;
         for offset in 0..blocks as u64 {
-            outbox.push(Peer::Node, &GiveBlock { offset, owner: RECEIVER }.into());
+            outbox.push(Peer::Node, &GiveBlock { offset, owner: RECEIVER, object: None }.into());
         }
         let (mut at_node, mut at_worker) = (Inlet::default(), Inlet::default());
         let mut heard = 0;

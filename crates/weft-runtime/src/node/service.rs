@@ -27,6 +27,7 @@ use crate::session::SessionDirectory;
 use crate::transport::{Flush, Inlet, Outlet, ReadResult, pair};
 
 mod inspection;
+mod transfers;
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
@@ -130,7 +131,8 @@ impl Service {
         if let Some(template) = &template {
             add(template.socket(), TEMPLATE)?;
         }
-        let core = Solo::new(options.resources.clone(), options.node.0, options.pool_size);
+        let mut core = Solo::new(options.resources.clone(), options.node.0, options.pool_size);
+        core.set_store_bytes(arena.capacity());
         Ok(Self {
             core,
             driver: WorkerId::default(),
@@ -344,15 +346,8 @@ impl Service {
         let offset = self.arena.allocate(bytes);
         match offset {
             Some(offset) => self.core.on_allocated(offset, from),
-            None => {
-                // Room may be kept for reuse by others; whoever asked asks again.
-                for (worker, token) in &self.tokens {
-                    if self.connections.get(token).is_some_and(|c| c.is_greeted) {
-                        let trim = weft_wire::message::TrimBlocks {};
-                        out.push(NodeAction::Send(*worker, Box::new(trim.into())));
-                    }
-                }
-            }
+            // Whoever asked asks again.
+            None => self.trim_caches(out),
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
         let answer = Allocated { request, offset, used, capacity };
@@ -467,6 +462,11 @@ impl Service {
                         eprintln!("weft: {text}");
                     }
                     NodeAction::Control(_) => unreachable!("both cores are in this node"),
+                    NodeAction::AllocateFor { object, bytes } => {
+                        self.allocate_for(object, bytes, &mut more);
+                    }
+                    NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
+                    NodeAction::StopFetching { .. } | NodeAction::Route { .. } => {}
                 }
             }
             *out = more;

@@ -61,6 +61,10 @@ impl Node {
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
                 NodeAction::Control(_) => unreachable!("both cores are in this node"),
+                NodeAction::AllocateFor { .. }
+                | NodeAction::Fetch(_)
+                | NodeAction::StopFetching { .. }
+                | NodeAction::Route { .. } => unreachable!("there is one node"),
             }
         }
     }

@@ -253,6 +253,7 @@ impl Process {
             }
             Some(Outcome::Inline(bytes)) => bytes.len(),
             Some(Outcome::Stored(location)) => usize::try_from(location.length).expect("short"),
+            Some(Outcome::Remote(remote)) => panic!("there is one node, and not {:?}", remote.node),
         };
         assert_eq!(length, payload_of(handle.id), "I2: {:?} has the value of another object", handle.id);
         Look::Value

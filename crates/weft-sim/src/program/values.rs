@@ -43,7 +43,7 @@ impl World {
         match outcome {
             Outcome::Inline(blob) => Some(u64::from_le_bytes(blob.as_slice().try_into().ok()?)),
             Outcome::Stored(location) => self.node(number).blocks.read(location.offset),
-            Outcome::Failed(_) => None,
+            Outcome::Failed(_) | Outcome::Remote(_) => None,
         }
     }
 

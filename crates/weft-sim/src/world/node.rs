@@ -116,6 +116,10 @@ impl World {
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::Warn(_) => {}
             NodeAction::Control(_) => unreachable!("both cores are in this node"),
+            NodeAction::AllocateFor { .. }
+            | NodeAction::Fetch(_)
+            | NodeAction::StopFetching { .. }
+            | NodeAction::Route { .. } => unreachable!("there is one node"),
         }
     }
 

@@ -14,6 +14,7 @@ mod peer;
 mod session;
 pub mod state;
 mod task;
+mod transfer;
 
 pub use actor::{
     ActorDead, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, CreateActor, ExitActor, KillActor,
@@ -38,8 +39,9 @@ pub use session::{
 };
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
-    Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
+    Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
 };
+pub use transfer::{FreeAt, LostAt, Priority, Pull, Pulled};
 
 pub use state::{Inspect, InspectEnd, Inspected, Measured, Timing};
 
@@ -104,6 +106,7 @@ messages! {
     90 PeerHello, 91 PeerWelcome, 92 Ack,
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
     107 ResourceView, 108 FindNodes, 109 Candidates, 113 Suspect, 114 Drain, 115 Drained,
+    120 Pull, 121 Pulled, 127 FreeAt, 134 LostAt,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

@@ -126,6 +126,10 @@ pub struct GiveBlock {
     pub offset: u64,
     #[n(1)]
     pub owner: WorkerId,
+    /// The object, if its owner is at another node: other nodes ask for the block by it, so that a block that was used
+    /// again is never taken for it.
+    #[n(2)]
+    pub object: Option<ObjectId>,
 }
 
 /// Node to clients: memory is short, give back blocks you keep for reuse.

@@ -4,7 +4,7 @@ use minicbor::decode::Error as DecodeError;
 use minicbor::{Decode, Decoder, Encode};
 
 use super::Timing;
-use crate::{ActorId, Blob, FunctionId, Name, ObjectId, ShapeId, TaskId};
+use crate::{ActorId, Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId};
 
 /// What a push asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
@@ -178,12 +178,37 @@ pub enum Outcome {
     /// A small value.
     #[n(0)]
     Inline(#[n(0)] Blob),
-    /// A value in shared memory.
+    /// A value in the shared memory of this node, which can be read now.
     #[n(1)]
     Stored(#[n(0)] Location),
     /// There is no value, and why.
     #[n(2)]
     Failed(#[n(0)] Box<Failure>),
+    /// A value in the shared memory of another node: there is an outcome, and who needs the bytes pulls them.
+    #[n(3)]
+    Remote(#[n(0)] Box<Remote>),
+}
+
+impl Outcome {
+    /// Whether it is a value in the shared memory of this node or another one.
+    #[inline]
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self, Self::Stored(_) | Self::Remote(_))
+    }
+}
+
+/// One per task, in many places: what would make it larger is boxed.
+const _: () = assert!(size_of::<Outcome>() == 24);
+
+/// Where a value lies, as all nodes understand it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct Remote {
+    #[n(0)]
+    pub node: NodeId,
+    #[n(1)]
+    pub location: Location,
 }
 
 /// Why there is no value.
@@ -274,6 +299,15 @@ pub struct Dependency {
     /// References inside the value.
     #[n(2)]
     pub contained: Vec<ObjectId>,
+}
+
+impl Dependency {
+    /// Whether it is a value in the memory of another node.
+    #[inline]
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.outcome, Outcome::Remote(_))
+    }
 }
 
 /// One return value.

@@ -73,6 +73,16 @@ fn messages_round_trip() {
     round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
     round_trip(Blocked {}.into());
     round_trip(Ack { received: 1 << 40 }.into());
+    let remote = Remote { node: WorkerId(7 << 24 | 1).node(), location: Location { offset: 64, length: 12 } };
+    let outcome = Outcome::Remote(Box::new(remote));
+    round_trip(Value { object: task.object(1), outcome, contained: vec![] }.into());
+    round_trip(Pull { object: task.object(1), remote, priority: Priority::Argument }.into());
+    let failure = Some(Box::new(Failure::new(FailureCode::StoreFull, "full")));
+    round_trip(Pulled { object: task.object(1), location: Some(remote.location), failure: None }.into());
+    round_trip(Pulled { object: task.object(1), location: None, failure }.into());
+    round_trip(FreeAt { node: remote.node, offsets: vec![64, 128] }.into());
+    round_trip(LostAt { node: remote.node, offsets: vec![64] }.into());
+    round_trip(GiveBlock { offset: 64, owner: WorkerId(7), object: Some(task.object(1)) }.into());
     round_trip(
         PeerHello {
             major: 1,

@@ -35,25 +35,40 @@ impl Ownership {
     #[inline]
     #[must_use]
     pub fn is_lost(&self, outcome: &Outcome) -> bool {
-        !self.lost.is_empty()
-            && matches!(outcome, Outcome::Stored(location) if self.lost.contains(&location.offset))
+        match outcome {
+            Outcome::Stored(location) => !self.lost.is_empty() && self.lost.contains(&location.offset),
+            Outcome::Remote(remote) => self.is_lost_at(remote),
+            Outcome::Inline(_) | Outcome::Failed(_) => false,
+        }
     }
 
     /// Takes the outcome of an object back.
     pub fn lose(&mut self, object: ObjectId, out: &mut Actions) {
+        let copy = self.take_copy(object);
         let Some(record) = self.records.get_mut(&object) else { return };
-        let Some(Outcome::Stored(location)) = record.slot.outcome() else { return };
-        let location = *location;
+        let Some(outcome) = record.slot.outcome().filter(|outcome| outcome.is_in_memory()) else { return };
         match &mut record.origin {
             Origin::Owned(_) => {
                 record.is_absent = true;
                 if !std::mem::take(&mut record.is_released) {
-                    self.stale.entry(object).or_default().blocks.push(location);
+                    let stale = self.stale.entry(object).or_default();
+                    match outcome {
+                        Outcome::Stored(_) if copy.is_some() => stale.copies.extend(copy),
+                        Outcome::Stored(location) => stale.blocks.push(*location),
+                        Outcome::Remote(remote) => stale.remotes.push(**remote),
+                        Outcome::Inline(_) | Outcome::Failed(_) => {}
+                    }
                 }
             }
-            Origin::Borrowed { fetching, .. } => *fetching = false,
+            Origin::Borrowed { fetching, .. } => {
+                *fetching = false;
+                if copy.is_some() {
+                    self.stale.entry(object).or_default().copies.extend(copy);
+                }
+            }
         }
         record.slot.lose();
+        record.slot.set_elsewhere();
         // A thread may have waited for the value and not looked yet: it would wait for ever.
         let may_wait = record.slot.handles() > 0;
         if may_wait {
@@ -67,8 +82,10 @@ impl Ownership {
     }
 
     /// Nobody reads a lost value any more.
-    pub(super) fn let_go_of(&mut self, stale: Stale, is_shared: bool, out: &mut Actions) {
+    pub(super) fn let_go_of(&mut self, object: ObjectId, stale: Stale, is_shared: bool, out: &mut Actions) {
         stale.blocks.into_iter().for_each(|location| self.free_block(location, is_shared, out));
+        stale.copies.into_iter().for_each(|location| self.free_block(location, true, out));
+        stale.remotes.iter().for_each(|remote| self.free_remote(object, remote, out));
         stale.contained.into_iter().for_each(|inner| self.end_use(inner, out));
     }
 
@@ -98,9 +115,10 @@ impl Ownership {
     /// Whether a result of a task lies in shared memory.
     #[must_use]
     pub fn is_any_stored(&self, task: TaskId, returns: u32) -> bool {
-        let is_stored =
-            |object| matches!(self.records.get(&object)?.slot.outcome()?, Outcome::Stored(_)).then_some(());
-        (0..returns).any(|index| is_stored(task.object(index)).is_some())
+        let is_stored = |object| {
+            self.records.get(&object).and_then(|r| r.slot.outcome()).is_some_and(Outcome::is_in_memory)
+        };
+        (0..returns).any(|index| is_stored(task.object(index)))
     }
 
     /// The task that made an object is kept in the lineage. False if the object is gone.
@@ -174,13 +192,13 @@ impl Ownership {
     pub(super) fn release_value(&mut self, object: ObjectId, out: &mut Actions) {
         let record = self.records.get(&object).expect("looked up by the caller");
         let (can_return, is_ours) = (record.is_kept, object.owner() == self.me);
-        let Some(Outcome::Stored(_)) = record.slot.outcome() else { return };
-        if !is_ours {
+        if !is_ours || !record.slot.outcome().is_some_and(Outcome::is_in_memory) {
             return;
         }
         self.lose(object, out);
+        self.free_primary(object, out);
         if let Some(stale) = self.stale.swap_remove(&object) {
-            self.let_go_of(stale, false, out);
+            self.let_go_of(object, stale, false, out);
         }
         if !can_return {
             let record = self.records.get_mut(&object).expect("a lost object stays while lineage counts it");

@@ -118,6 +118,6 @@ impl Ownership {
 fn place(outcome: &Outcome) -> Option<&Location> {
     match outcome {
         Outcome::Stored(location) => Some(location),
-        Outcome::Inline(_) | Outcome::Failed(_) => None,
+        Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Exact actions of the ownership table, and that nothing is left over.
 
 use weft_wire::Blob;
-use weft_wire::message::{Held, Location, Message, Settled};
+use weft_wire::message::{Fetch, Held, Location, Message, RemoveBorrow, Settled};
 
 use super::*;
 

@@ -101,7 +101,7 @@ fn pushes(out: &Actions) -> Vec<u64> {
 fn code_in(slot: &Slot) -> Option<FailureCode> {
     match slot.outcome()? {
         Outcome::Failed(failure) => Some(failure.code),
-        Outcome::Inline(_) | Outcome::Stored(_) => None,
+        Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_) => None,
     }
 }
 

@@ -1,0 +1,176 @@
+//! Values that come from other nodes and go to them: pulls of clients, blocks that are held from afar, and losses that are
+//! told there (`docs/adr/0023-remote-values.md`).
+//!
+//! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
+
+use weft_wire::message::{FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Message, Pull, Pulled};
+use weft_wire::{NodeId, ObjectId, WorkerId};
+
+use super::{NodeAction, NodeActions, NodeCore, send};
+use crate::objects::{PullAction, Serves, StreamEnd};
+use crate::time::Instant;
+
+impl NodeCore {
+    /// This node.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        WorkerId(self.first_worker).node()
+    }
+
+    /// Bytes of the store: they bound what is on its way into it at a time.
+    pub fn set_store_bytes(&mut self, bytes: u64) {
+        self.pulls.set_budget(bytes / weft_wire::limits::PULL_SHARE);
+    }
+
+    pub(super) fn on_pull(&mut self, from: WorkerId, pull: &Pull, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_pull(from, pull, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// There is a block for an object that is pulled.
+    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_block(object, block, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// There is no room for one now, in a store of so many bytes.
+    pub fn on_no_block(&mut self, object: ObjectId, capacity: u64, now: Instant, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_no_block(object, capacity, now, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// So many bytes of an object that is pulled are here.
+    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_bytes(object, attempt, bytes, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// A stream ended before that.
+    pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_stream_end(object, attempt, end, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    pub(super) fn end_pulls_of(&mut self, client: WorkerId, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_client_gone(client, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    pub(super) fn give_pulls_up(&mut self, now: Instant, out: &mut NodeActions) {
+        if self.pulls.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let mut wanted = Vec::new();
+            self.pulls.on_timer(now, &mut wanted);
+            self.perform(wanted, out);
+        }
+    }
+
+    /// A block is free: it holds no copy, and there may be room for one that waits.
+    pub(super) fn on_block_freed(&mut self, block: u64, out: &mut NodeActions) {
+        if !self.pulls.is_empty() {
+            self.pulls.on_freed(block);
+            let mut wanted = Vec::new();
+            self.pulls.on_room(&mut wanted);
+            self.perform(wanted, out);
+        }
+    }
+
+    fn perform(&mut self, wanted: Vec<PullAction>, out: &mut NodeActions) {
+        for action in wanted {
+            match action {
+                PullAction::Allocate { object, bytes } => out.push(NodeAction::AllocateFor { object, bytes }),
+                PullAction::Fetch(fetching) => out.push(NodeAction::Fetch(fetching)),
+                PullAction::Stop { object, attempt } => {
+                    out.push(NodeAction::StopFetching { object, attempt });
+                }
+                PullAction::Here { to, object, location } => {
+                    if self.holders.serves(location.offset, object) == Serves::No {
+                        self.holders.insert(location.offset, to);
+                        self.holders.set_object(location.offset, object);
+                    } else {
+                        self.holders.share(location.offset, to);
+                    }
+                    out.push(send(to, Pulled { object, location: Some(location), failure: None }));
+                }
+                PullAction::NotThere { to, object } => {
+                    out.push(send(to, Pulled { object, location: None, failure: None }));
+                }
+                PullAction::Failed { to, object, failure } => {
+                    let failure = Some(Box::new(failure));
+                    out.push(send(to, Pulled { object, location: None, failure }));
+                }
+                PullAction::Free(block) => out.push(NodeAction::FreeBlock(block)),
+            }
+        }
+    }
+
+    /// Whether a block may be read for another node that asks for an object in it.
+    #[must_use]
+    pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
+        if self.lost.contains(block) { Serves::No } else { self.holders.serves(block, object) }
+    }
+
+    /// A block goes to the process that owns the object in it, here or at another node.
+    pub(super) fn on_give_block(&mut self, from: WorkerId, give: &GiveBlock, out: &mut NodeActions) {
+        let GiveBlock { offset, owner, object } = *give;
+        let here = self.id();
+        // Of processes of other nodes nothing is known until their nodes say so.
+        let is_gone = |process: WorkerId| process.node() == here && !self.clients.contains_key(&process);
+        if self.holders.give(offset, from, owner, &is_gone) {
+            return self.free_block(offset, out);
+        }
+        if let Some(object) = object {
+            self.holders.set_object(offset, object);
+        }
+        if is_gone(owner)
+            && let Some(receiver) = self.holders.given_on_by(offset, owner)
+        {
+            out.push(send(receiver, GivenBlocks { giver: owner, offsets: vec![offset] }));
+        }
+    }
+
+    pub(super) fn on_free_blocks(&mut self, from: WorkerId, free: &FreeBlocks, out: &mut NodeActions) {
+        for block in &free.offsets {
+            if self.holders.release(*block, from) {
+                self.free_block(*block, out);
+            }
+        }
+    }
+
+    /// A client gives blocks of another node back.
+    pub(super) fn on_free_at(from: WorkerId, free: FreeAt, out: &mut NodeActions) {
+        let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
+        out.push(NodeAction::Route { from, to: address(free.node), message });
+    }
+
+    /// The contents of blocks are lost: processes of other nodes that hold them are told.
+    pub(super) fn tell_remote_holders(&self, lost: &[u64], out: &mut NodeActions) {
+        let node = self.id();
+        for block in lost {
+            for holder in self.holders.of(*block).iter().filter(|holder| holder.node() != node) {
+                let message = Box::new(LostAt { node, offsets: vec![*block] }.into());
+                out.push(NodeAction::Route { from: address(node), to: *holder, message });
+            }
+        }
+    }
+
+    /// Something came from another node or a process there, for this node or a process here.
+    pub fn on_routed(&mut self, from: WorkerId, to: WorkerId, message: Message, out: &mut NodeActions) {
+        match message {
+            Message::FreeBlocks(free) if to == address(self.id()) => self.on_free_blocks(from, &free, out),
+            // One that is gone needs no word of what it held.
+            message if self.clients.contains_key(&to) => out.push(NodeAction::Send(to, Box::new(message))),
+            _ => {}
+        }
+    }
+}
+
+/// A node as sender or receiver of a message: the id before those of its processes.
+fn address(node: NodeId) -> WorkerId {
+    WorkerId(node.0)
+}

@@ -1,0 +1,435 @@
+//! Values of other nodes on their way into this node's memory. The receiver pulls, as in Hoplite (section 4, figure 4).
+//!
+//! One pull per object, whoever asks for it: it waits for room, gets a block, and moves. Its bytes come from one sender,
+//! the block that the first asker named, through a stream that the shell opens and that begins where the last one broke off.
+//! Pulls are admitted by priority (gets before waits before arguments of tasks), then by age, up to a budget of bytes.
+//!
+//! Invariants:
+//! - P1: an object has one pull at most, and no pull while a copy of it is here.
+//! - P2: the bytes in flight are within the budget, or belong to a single pull.
+//! - P3: every asker is answered once: by a copy, by "not there", or by a failure.
+//! - P4: attempts are numbered; what is said of an earlier one changes nothing.
+//! - P5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, because a value that
+//!   was computed again may have other bytes.
+//!
+//! It never touches memory or sockets: it says what to allocate, fetch and free.
+
+use weft_wire::limits::PULL_ROOM_NANOS;
+use weft_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote};
+use weft_wire::{NodeId, ObjectId, WorkerId};
+
+use crate::table::Map;
+use crate::time::Instant;
+
+/// No sum of bytes in flight overflows.
+const BUDGET_MAX: u64 = u64::MAX / 2;
+
+/// What the machine wants done, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PullAction {
+    /// Find a block of so many bytes; [`Pulls::on_block`] or [`Pulls::on_no_block`] follows.
+    Allocate {
+        /// For which object.
+        object: ObjectId,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Open a stream of bytes; [`Pulls::on_bytes`] and [`Pulls::on_stream_end`] follow.
+    Fetch(Fetching),
+    /// Nobody wants the stream any more. Nothing may be written to its block from now on.
+    Stop {
+        /// Of which object.
+        object: ObjectId,
+        /// Which stream.
+        attempt: u64,
+    },
+    /// The value is here. The asker holds the block from now on.
+    Here {
+        /// Who asked.
+        to: WorkerId,
+        /// For what.
+        object: ObjectId,
+        /// Where it is.
+        location: Location,
+    },
+    /// The value is not where the asker believed it to be.
+    NotThere {
+        /// Who asked.
+        to: WorkerId,
+        /// For what.
+        object: ObjectId,
+    },
+    /// The value cannot be brought here.
+    Failed {
+        /// Who asked.
+        to: WorkerId,
+        /// For what.
+        object: ObjectId,
+        /// Why.
+        failure: Failure,
+    },
+    /// A block is not needed.
+    Free(u64),
+}
+
+/// A stream of the bytes of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetching {
+    /// Of which object.
+    pub object: ObjectId,
+    /// Where they come from.
+    pub remote: Remote,
+    /// Bytes that are here: it begins behind them.
+    pub at: u64,
+    /// The block that they go to.
+    pub block: u64,
+    /// The number of the stream.
+    pub attempt: u64,
+}
+
+/// Why a stream ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The connection broke.
+    Cut,
+    /// The sender does not have the object there, or is gone.
+    NotThere,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Others go first, or there was no room, and since when.
+    Waiting { refused: Option<Instant> },
+    /// The shell looks for a block.
+    Allocating,
+    /// So many bytes are in the block.
+    Moving { block: u64, at: u64, attempt: u64 },
+}
+
+#[derive(Debug)]
+struct Open {
+    remote: Remote,
+    askers: Vec<WorkerId>,
+    /// The highest of the askers'.
+    priority: Priority,
+    age: u64,
+    state: State,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Pulls {
+    /// Bytes that may be in flight.
+    budget: u64,
+    in_flight: u64,
+    open: Map<ObjectId, Open>,
+    /// Copies that were pulled and have not been freed.
+    here: Map<ObjectId, Location>,
+    /// The same, by block.
+    objects: Map<u64, ObjectId>,
+    made: u64,
+}
+
+impl Default for Pulls {
+    fn default() -> Self {
+        Self::new(BUDGET_MAX)
+    }
+}
+
+impl Pulls {
+    /// With so many bytes in flight at most, unless a single value is larger.
+    #[must_use]
+    pub fn new(budget: u64) -> Self {
+        Self {
+            budget: budget.min(BUDGET_MAX),
+            in_flight: 0,
+            open: Map::default(),
+            here: Map::default(),
+            objects: Map::default(),
+            made: 0,
+        }
+    }
+
+    /// How many bytes may be in flight from now on.
+    pub fn set_budget(&mut self, bytes: u64) {
+        self.budget = bytes.min(BUDGET_MAX);
+    }
+
+    /// A client asks for a value. One that asks again before it was answered asks once.
+    pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, out: &mut Vec<PullAction>) {
+        let Pull { object, remote, priority } = *pull;
+        if let Some(location) = self.here.get(&object) {
+            return out.push(PullAction::Here { to: from, object, location: *location });
+        }
+        self.made += 1;
+        let open = self.open.entry(object).or_insert_with(|| Open {
+            remote,
+            askers: Vec::new(),
+            priority,
+            age: self.made,
+            state: State::Waiting { refused: None },
+        });
+        open.priority = open.priority.min(priority);
+        if !open.askers.contains(&from) {
+            open.askers.push(from);
+        }
+        self.admit(out);
+    }
+
+    /// There is a block for an object.
+    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut Vec<PullAction>) {
+        let attempt = self.next_attempt();
+        let Some(open) = self.open.get_mut(&object).filter(|open| matches!(open.state, State::Allocating))
+        else {
+            return out.push(PullAction::Free(block));
+        };
+        if open.askers.is_empty() {
+            out.push(PullAction::Free(block));
+            self.close(object);
+            return self.admit(out);
+        }
+        open.state = State::Moving { block, at: 0, attempt };
+        out.push(PullAction::Fetch(Fetching { object, remote: open.remote, at: 0, block, attempt }));
+    }
+
+    /// There is no room for an object now in a store of so many bytes.
+    pub fn on_no_block(&mut self, object: ObjectId, capacity: u64, now: Instant, out: &mut Vec<PullAction>) {
+        let Some(open) = self.open.get_mut(&object).filter(|open| matches!(open.state, State::Allocating))
+        else {
+            return;
+        };
+        let bytes = open.remote.location.length;
+        if bytes > capacity || open.askers.is_empty() {
+            let failure = too_large(bytes, capacity);
+            self.fail(object, &failure, out);
+        } else {
+            open.state = State::Waiting { refused: Some(now) };
+            self.in_flight -= bytes;
+        }
+        // Whoever is next may be smaller, but must not overtake for ever: it has its turn when there is room.
+    }
+
+    /// Blocks were freed: those that found no room try again.
+    pub fn on_room(&mut self, out: &mut Vec<PullAction>) {
+        for open in self.open.values_mut() {
+            if let State::Waiting { refused } = &mut open.state {
+                *refused = None;
+            }
+        }
+        self.admit(out);
+    }
+
+    /// So many bytes of an object are in its block.
+    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut Vec<PullAction>) {
+        let Some(Open { remote, state: State::Moving { block, at, attempt: current }, .. }) =
+            self.open.get_mut(&object)
+        else {
+            return;
+        };
+        let length = remote.location.length;
+        if *current != attempt || bytes > length {
+            return;
+        }
+        *at = bytes.max(*at);
+        if *at < length {
+            return;
+        }
+        let location = Location { offset: *block, length };
+        self.here.insert(object, location);
+        self.objects.insert(location.offset, object);
+        let askers = self.close(object);
+        out.extend(askers.into_iter().map(|to| PullAction::Here { to, object, location }));
+        self.admit(out);
+    }
+
+    /// A stream ended before all bytes were here.
+    pub fn on_stream_end(
+        &mut self,
+        object: ObjectId,
+        attempt: u64,
+        end: StreamEnd,
+        out: &mut Vec<PullAction>,
+    ) {
+        let next = self.next_attempt();
+        let Some(Open { remote, state: State::Moving { block, at, attempt: current }, .. }) =
+            self.open.get_mut(&object)
+        else {
+            return;
+        };
+        if *current != attempt {
+            return;
+        }
+        match end {
+            StreamEnd::Cut => {
+                *current = next;
+                let (remote, at, block) = (*remote, *at, *block);
+                out.push(PullAction::Fetch(Fetching { object, remote, at, block, attempt: next }));
+            }
+            StreamEnd::NotThere => {
+                out.push(PullAction::Free(*block));
+                self.give_up(object, out);
+            }
+        }
+    }
+
+    /// A node is gone, and with it what was to come from there.
+    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
+        let hit = self.open.iter().filter(|(_, open)| open.remote.node == node).map(|(object, _)| *object);
+        for object in hit.collect::<Vec<_>>() {
+            match self.open[&object].state {
+                State::Waiting { .. } => self.give_up(object, out),
+                State::Allocating => {
+                    let askers = std::mem::take(&mut self.open[&object].askers);
+                    out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object }));
+                }
+                State::Moving { block, attempt, .. } => {
+                    out.push(PullAction::Stop { object, attempt });
+                    out.push(PullAction::Free(block));
+                    self.give_up(object, out);
+                }
+            }
+        }
+    }
+
+    /// A client is gone. What nobody else has asked for does not go on.
+    pub fn on_client_gone(&mut self, client: WorkerId, out: &mut Vec<PullAction>) {
+        let mut unwanted = Vec::new();
+        for (object, open) in &mut self.open {
+            let before = open.askers.len();
+            open.askers.retain(|asker| *asker != client);
+            if before > 0 && open.askers.is_empty() && !matches!(open.state, State::Allocating) {
+                unwanted.push(*object);
+            }
+        }
+        for object in unwanted {
+            if let State::Moving { block, attempt, .. } = self.open[&object].state {
+                out.push(PullAction::Stop { object, attempt });
+                out.push(PullAction::Free(block));
+            }
+            self.close(object);
+        }
+        self.admit(out);
+    }
+
+    /// A block is free: if a copy was in it, it is not here any more.
+    pub fn on_freed(&mut self, block: u64) {
+        if let Some(object) = self.objects.swap_remove(&block) {
+            self.here.swap_remove(&object);
+        }
+    }
+
+    /// The object whose copy is in a block.
+    #[must_use]
+    pub fn object_in(&self, block: u64) -> Option<ObjectId> {
+        self.objects.get(&block).copied()
+    }
+
+    /// When a pull has waited too long for room.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let refused = self.open.values().filter_map(|open| match open.state {
+            State::Waiting { refused } => refused,
+            State::Allocating | State::Moving { .. } => None,
+        });
+        refused.min().map(|since| since.plus(PULL_ROOM_NANOS))
+    }
+
+    /// Gives up what has waited too long for room: nothing was freed for as long.
+    pub fn on_timer(&mut self, now: Instant, out: &mut Vec<PullAction>) {
+        let is_late = |open: &Open| matches!(open.state, State::Waiting { refused: Some(since) } if since.plus(PULL_ROOM_NANOS) <= now);
+        let late = self.open.iter().filter(|(_, open)| is_late(open)).map(|(object, _)| *object);
+        for object in late.collect::<Vec<_>>() {
+            let failure = no_room(self.open[&object].remote.location.length);
+            self.fail(object, &failure, out);
+        }
+        self.admit(out);
+    }
+
+    /// Pulls that have not ended.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether nothing is pulled and no copy is here.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.here.is_empty()
+    }
+
+    /// Asserts the invariants; for tests and the simulator.
+    pub fn check(&self) {
+        let in_flight = self.open.values().filter(|open| !matches!(open.state, State::Waiting { .. }));
+        let lengths: Vec<u64> = in_flight.map(|open| open.remote.location.length).collect();
+        assert_eq!(lengths.iter().sum::<u64>(), self.in_flight, "P2: bytes in flight are counted");
+        assert!(self.in_flight <= self.budget || lengths.len() == 1, "P2: within the budget, or alone");
+        assert!(self.open.keys().all(|object| !self.here.contains_key(object)), "P1: a copy is here");
+        assert_eq!(self.here.len(), self.objects.len(), "P1: a block per copy");
+    }
+
+    /// Has those go on whose turn it is: in order, and none past one that waits for room.
+    fn admit(&mut self, out: &mut Vec<PullAction>) {
+        loop {
+            let waiting = self.open.iter_mut().filter_map(|(object, open)| match open.state {
+                State::Waiting { refused } => Some((open.priority, open.age, *object, refused, open)),
+                State::Allocating | State::Moving { .. } => None,
+            });
+            let Some((.., object, None, open)) = waiting.min_by_key(|(priority, age, ..)| (*priority, *age))
+            else {
+                return;
+            };
+            let bytes = open.remote.location.length;
+            if self.in_flight > 0 && self.in_flight.saturating_add(bytes) > self.budget {
+                return;
+            }
+            self.in_flight += bytes;
+            open.state = State::Allocating;
+            out.push(PullAction::Allocate { object, bytes });
+        }
+    }
+
+    /// Ends a pull without an answer. Gives who is to be answered.
+    fn close(&mut self, object: ObjectId) -> Vec<WorkerId> {
+        let Some(open) = self.open.swap_remove(&object) else { return Vec::new() };
+        if !matches!(open.state, State::Waiting { .. }) {
+            self.in_flight -= open.remote.location.length;
+        }
+        open.askers
+    }
+
+    fn give_up(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
+        let askers = self.close(object);
+        out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object }));
+        self.admit(out);
+    }
+
+    fn fail(&mut self, object: ObjectId, failure: &Failure, out: &mut Vec<PullAction>) {
+        let askers = self.close(object);
+        out.extend(askers.into_iter().map(|to| PullAction::Failed { to, object, failure: failure.clone() }));
+        self.admit(out);
+    }
+
+    fn next_attempt(&mut self) -> u64 {
+        self.made += 1;
+        self.made
+    }
+}
+
+fn too_large(bytes: u64, capacity: u64) -> Failure {
+    let message = format!(
+        "a value of {bytes} bytes from another node does not fit into the object store of this one, which has {capacity} bytes. Start the node with a larger store: object_store_memory={}",
+        bytes.saturating_mul(2)
+    );
+    Failure::new(FailureCode::StoreFull, message)
+}
+
+fn no_room(bytes: u64) -> Failure {
+    let seconds = PULL_ROOM_NANOS / 1_000_000_000;
+    let message = format!(
+        "there was no room for a value of {bytes} bytes from another node in the object store of this one, and nothing was freed for {seconds} s. Drop references that are not needed, or start the node with a larger store"
+    );
+    Failure::new(FailureCode::StoreFull, message)
+}
+
+#[cfg(test)]
+mod tests;

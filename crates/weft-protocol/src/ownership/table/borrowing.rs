@@ -1,0 +1,151 @@
+//! Counting references that are handed from process to process ([`super::Borrowers`] and the module above say how).
+
+use std::sync::Arc;
+
+use weft_wire::message::{AddBorrow, RemoveBorrow};
+use weft_wire::{ObjectId, WorkerId};
+
+use super::{Actions, Origin, Ownership, Peer, Record, Slot, send};
+use crate::probes::{bug, mark};
+
+impl Ownership {
+    /// We have a reference for which the owner counts us: by its own hand, or because we registered ourselves.
+    pub fn received(&mut self, object: ObjectId) -> Arc<Slot> {
+        let slot = self.meet(object);
+        if let Some(Record { origin: Origin::Borrowed { received, .. }, .. }) = self.records.get_mut(&object)
+        {
+            *received += 1;
+        }
+        slot
+    }
+
+    /// A process handed us a reference and registered us with the owner.
+    pub fn handed_by(&mut self, object: ObjectId, giver: WorkerId) {
+        if giver == object.owner() || giver == self.me || object.owner() == self.me {
+            self.received(object);
+            return;
+        }
+        self.meet(object);
+        let givers = self.handed.entry(object).or_default();
+        match givers.iter_mut().find(|(who, _)| *who == giver) {
+            Some((_, count)) => *count += 1,
+            None => givers.push((giver, 1)),
+        }
+    }
+
+    /// Whether we were only lent a reference and handed it on.
+    #[must_use]
+    pub fn must_be_registered(&self, object: ObjectId) -> bool {
+        let is_unregistered =
+            |record: &Record| matches!(record.origin, Origin::Borrowed { received: 0, handed_on: true, .. });
+        self.records.get(&object).is_some_and(is_unregistered) && !self.handed.contains_key(&object)
+    }
+
+    /// Registers `borrower` for a reference that is being handed to it.
+    ///
+    /// A process that was only lent the reference gives it up with its reply to the lender. That word could reach the owner,
+    /// by way of the lender, before ours about the borrower: so the reply says that we hold it on, the lender registers us,
+    /// and we return it at once, behind our word.
+    pub fn hand_over(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
+        if let Some(Record { origin: Origin::Borrowed { received: 0, handed_on, .. }, .. }) =
+            self.records.get_mut(&object)
+        {
+            *handed_on = true;
+        }
+        self.hand_back(object, borrower, out);
+    }
+
+    /// The same for the process that lent it and gets it back with our reply: it counts on its own right.
+    pub fn hand_back(&mut self, object: ObjectId, borrower: WorkerId, out: &mut Actions) {
+        if object.owner() == self.me && borrower == self.me {
+            // An actor called itself: what it owns it owns.
+        } else if self.gone.contains(&borrower) {
+            // The owner may be younger than the end of this process, and would never hear that it is gone.
+        } else if object.owner() == self.me {
+            self.on_add_borrow(object, borrower, self.me, out);
+        } else if object.owner() != borrower && !bug!(BorrowerNotRegistered) {
+            send(out, Peer::Worker(object.owner()), AddBorrow { object, borrower });
+        }
+    }
+
+    /// A borrower was registered with us: by ourselves, by itself, or by the `giver` of a reference.
+    pub fn on_add_borrow(
+        &mut self,
+        object: ObjectId,
+        borrower: WorkerId,
+        giver: WorkerId,
+        out: &mut Actions,
+    ) {
+        if self.gone.contains(&borrower) {
+            mark!("a dead process was registered as a borrower");
+        }
+        if self.is_settled(borrower) && !bug!(LateBorrowerOfTheDead) {
+            return;
+        }
+        let giver = (giver != self.me && giver != borrower).then_some(giver);
+        self.change_borrow(object, borrower, giver, 1, out);
+    }
+
+    /// A borrower is done with what a process had handed to it.
+    pub fn on_remove_borrow(&mut self, from: WorkerId, remove: &RemoveBorrow, out: &mut Actions) {
+        let RemoveBorrow { object, count, giver } = *remove;
+        if giver.is_some_and(|giver| self.is_settled(giver)) {
+            mark!("a reference was returned whose giver's death had been settled");
+            return;
+        }
+        self.change_borrow(object, from, giver, -i32::try_from(count).unwrap_or(i32::MAX), out);
+    }
+
+    /// Whether everybody has been heard on a process that is gone.
+    fn is_settled(&self, process: WorkerId) -> bool {
+        self.gone.contains(&process) && !self.unsettled.contains(&process)
+    }
+
+    pub(super) fn change_borrow(
+        &mut self,
+        object: ObjectId,
+        borrower: WorkerId,
+        giver: Option<WorkerId>,
+        change: i32,
+        out: &mut Actions,
+    ) {
+        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
+            return;
+        };
+        let count = borrowers.change(borrower, giver, change);
+        if count < 0 {
+            mark!("a borrower returned a reference before it was registered");
+        }
+        for process in [Some(borrower), giver].into_iter().flatten() {
+            if count != 0 || borrowers.names(process) {
+                self.borrowed_by.entry(process).or_default().insert(object);
+            } else if let Some(objects) = self.borrowed_by.get_mut(&process) {
+                objects.swap_remove(&object);
+            }
+        }
+        if change < 0 || count == 0 {
+            self.settle(object, out);
+        }
+    }
+
+    /// References inside a value came with it.
+    pub fn receive(&mut self, contained: &[ObjectId], giver: WorkerId) {
+        for inner in contained {
+            self.handed_by(*inner, giver);
+        }
+    }
+
+    /// Tells the owner that this process has no use for an object any more.
+    pub(super) fn return_borrows(&mut self, object: ObjectId, received: u32, out: &mut Actions) {
+        if received > 0 {
+            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count: received, giver: None });
+        }
+        if self.handed.is_empty() {
+            return;
+        }
+        for (giver, count) in self.handed.swap_remove(&object).unwrap_or_default() {
+            let giver = Some(giver);
+            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count, giver });
+        }
+    }
+}

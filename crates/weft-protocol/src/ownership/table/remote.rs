@@ -1,0 +1,272 @@
+//! Values in the memory of other nodes, and copies of them that were pulled here (`docs/adr/0023-remote-values.md`).
+//!
+//! A record whose slot says `Remote` has its outcome: dependents run, references go on. Who needs the bytes has them brought;
+//! the copy is the slot's next version. A copy is held by the process that pulled it, until its record goes. It is lent on
+//! by its owner alone, whose record outlives every borrower's; any other process names the place it pulled from, and the
+//! receiver pulls for itself. So nobody reads a copy that nobody answers for.
+//!
+//! The block that the value was made in is held by the owner, at its node, from afar: [`FreeAt`] gives it back.
+//!
+//! All of it is empty as long as there is one node.
+
+use weft_wire::message::{Failure, FreeAt, FreeBlocks, Location, Outcome, Priority, Pull, Remote};
+use weft_wire::{NodeId, ObjectId, WorkerId};
+
+use super::{Action, Actions, Origin, Ownership, Peer, send};
+use crate::table::{Map, Set};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Remotes {
+    /// Copies that are the latest version of their records.
+    copies: Map<ObjectId, Copy>,
+    /// What the node was asked for and has not answered: one question per object, also if its record goes meanwhile.
+    pulling: Map<ObjectId, Remote>,
+    /// Why the last pull failed, for those who waited.
+    failed: Map<ObjectId, Failure>,
+    /// Where values of ours are whose copies here were lost.
+    primaries: Map<ObjectId, Remote>,
+    /// Blocks of other nodes whose contents are lost, until they are given back.
+    lost: Set<(NodeId, u64)>,
+}
+
+#[derive(Debug)]
+struct Copy {
+    at: Location,
+    /// Where it was pulled from, unless that was lost.
+    from: Option<Remote>,
+}
+
+/// What became of a pull.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// The value can be read here.
+    Here,
+    /// It was lost where it was.
+    Lost,
+    /// Nobody wants it any more, or it was asked for anew.
+    Nothing,
+}
+
+impl Ownership {
+    /// Has the value of an object brought into the memory of this node, if it is elsewhere. True if it is on its way.
+    pub fn bring(&mut self, object: ObjectId, priority: Priority, out: &mut Actions) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let Some(Outcome::Remote(remote)) = record.slot.outcome() else { return false };
+        let remote = **remote;
+        record.slot.set_on_its_way();
+        self.remotes.failed.swap_remove(&object);
+        if !self.remotes.pulling.contains_key(&object) {
+            self.remotes.pulling.insert(object, remote);
+            send(out, Peer::Node, Pull { object, remote, priority });
+        }
+        true
+    }
+
+    /// The node has a copy of an object, and this process holds it.
+    pub fn on_copy(&mut self, object: ObjectId, at: Location, out: &mut Actions) -> Brought {
+        self.remotes.pulling.swap_remove(&object);
+        if let Some(record) = self.records.get_mut(&object)
+            && let Some(Outcome::Remote(remote)) = record.slot.outcome()
+            && !record.is_released
+        {
+            let from = Some(**remote);
+            self.remotes.copies.insert(object, Copy { at, from });
+            self.note_here(object, at, out);
+            return Brought::Here;
+        }
+        send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        Brought::Nothing
+    }
+
+    /// A value that was elsewhere can be read here from now on.
+    pub fn note_here(&mut self, object: ObjectId, at: Location, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        record.slot.supersede(Outcome::Stored(at));
+        if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
+            record.waiting = None;
+            out.push(Action::Ready(object));
+        }
+    }
+
+    /// Whether the latest that is known of an object is that it is elsewhere.
+    #[must_use]
+    pub fn is_elsewhere(&self, object: ObjectId) -> bool {
+        let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
+        matches!(outcome, Some(Outcome::Remote(_)))
+    }
+
+    /// A value was not where this process believed it to be. It is lost, unless something else is known of it by now; then
+    /// that is brought for those who still wait.
+    pub fn on_not_there(&mut self, object: ObjectId, is_wanted: bool, out: &mut Actions) -> Brought {
+        let asked = self.remotes.pulling.swap_remove(&object);
+        let latest = match self.records.get(&object).and_then(|record| record.slot.outcome()) {
+            Some(Outcome::Remote(remote)) => **remote,
+            Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_)) | None => {
+                return Brought::Nothing;
+            }
+        };
+        if asked == Some(latest) {
+            self.records[&object].slot.set_elsewhere();
+            self.remotes.lost.insert((latest.node, latest.location.offset));
+            self.lose(object, out);
+            return Brought::Lost;
+        }
+        let is_watched = self.records[&object].waiting.is_some();
+        if is_wanted || is_watched || self.records[&object].slot.handles() > 0 {
+            self.bring(object, Priority::Get, out);
+        }
+        Brought::Nothing
+    }
+
+    /// A value cannot be brought here. It stays where it is; those who wait learn why.
+    pub fn on_pull_failed(&mut self, object: ObjectId, failure: &Failure, out: &mut Actions) {
+        self.remotes.pulling.swap_remove(&object);
+        let Some(record) = self.records.get_mut(&object) else { return };
+        if !matches!(record.slot.outcome(), Some(Outcome::Remote(_))) {
+            return;
+        }
+        record.slot.set_out_of_reach();
+        if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
+            record.waiting = None;
+            out.push(Action::Ready(object));
+        }
+        self.remotes.failed.insert(object, failure.clone());
+    }
+
+    /// Why the last pull of an object failed.
+    #[must_use]
+    pub fn pull_failure(&self, object: ObjectId) -> Option<&Failure> {
+        self.remotes.failed.get(&object)
+    }
+
+    /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor.
+    pub fn outcome_for(&self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
+        let outcome = self.records.get(&object)?.slot.outcome()?;
+        if self.remotes.copies.is_empty() {
+            return Some(outcome.clone());
+        }
+        let is_here = to.is_none_or(|to| to.node() == self.me.node());
+        let from = self.remotes.copies.get(&object).and_then(|copy| copy.from);
+        match from {
+            Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
+            Some(_) | None => Some(outcome.clone()),
+        }
+    }
+
+    /// The contents of blocks of another node are lost. Gives the objects that were there, which have no value now; those
+    /// with a copy here have that one.
+    pub fn on_lost_at(&mut self, node: NodeId, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
+        self.remotes.lost.extend(offsets.iter().map(|offset| (node, *offset)));
+        let is_hit = |remote: &Remote| remote.node == node && offsets.contains(&remote.location.offset);
+        for (object, copy) in &mut self.remotes.copies {
+            if let Some(from) = copy.from.take_if(|from| is_hit(from)) {
+                self.stale.entry(*object).or_default().remotes.push(from);
+            }
+        }
+        let outcomes =
+            self.records.iter().filter_map(|(object, record)| Some((object, record.slot.outcome()?)));
+        let hit =
+            outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Remote(remote) if is_hit(remote)));
+        let hit: Vec<ObjectId> = hit.map(|(object, _)| *object).collect();
+        for object in &hit {
+            self.lose(*object, out);
+        }
+        hit
+    }
+
+    /// Whether nothing is at a place of another node any more.
+    pub(super) fn is_lost_at(&self, remote: &Remote) -> bool {
+        self.remotes.lost.contains(&(remote.node, remote.location.offset))
+    }
+
+    /// A copy in this node's memory was lost, or is to go: it is no copy from now on. Gives where it lay.
+    pub(super) fn take_copy(&mut self, object: ObjectId) -> Option<Location> {
+        if self.remotes.copies.is_empty() {
+            return None;
+        }
+        let Copy { at, from } = self.remotes.copies.swap_remove(&object)?;
+        if let Some(from) = from.filter(|_| object.owner() == self.me) {
+            self.remotes.primaries.insert(object, from);
+        }
+        Some(at)
+    }
+
+    /// Only the copy of a value of ours was lost: where the value still is, and the references inside it.
+    pub fn take_primary(&mut self, object: ObjectId) -> Option<(Remote, Vec<ObjectId>)> {
+        let primary = self.remotes.primaries.swap_remove(&object)?;
+        let contained = self.stale.get(&object).map_or(Vec::new(), |stale| stale.contained.clone());
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_absent = false;
+        }
+        Some((primary, contained))
+    }
+
+    /// Lets go of a value: of its block here, or of what there is of it elsewhere and here.
+    pub(super) fn free_value(
+        &mut self,
+        object: ObjectId,
+        outcome: Option<&Outcome>,
+        is_shared: bool,
+        out: &mut Actions,
+    ) {
+        match outcome {
+            Some(Outcome::Stored(location)) => {
+                if !self.free_copy(object, out) {
+                    self.free_block(*location, is_shared, out);
+                }
+            }
+            Some(Outcome::Remote(remote)) => self.free_remote(object, remote, out),
+            Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => {}
+        }
+    }
+
+    /// Lets go of the copy of an object, if there is one, and of what it was pulled from.
+    pub(super) fn free_copy(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        let Some(at) = self.take_copy(object) else { return false };
+        send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        self.free_primary(object, out);
+        true
+    }
+
+    /// Lets go of where a value of ours was pulled from.
+    pub(super) fn free_primary(&mut self, object: ObjectId, out: &mut Actions) {
+        if let Some(primary) = self.remotes.primaries.swap_remove(&object) {
+            self.free_remote(object, &primary, out);
+        }
+    }
+
+    /// A block of another node is not needed any more. Only the owner holds it.
+    pub(super) fn free_remote(&mut self, object: ObjectId, remote: &Remote, out: &mut Actions) {
+        if object.owner() == self.me {
+            self.remotes.lost.swap_remove(&(remote.node, remote.location.offset));
+            send(out, Peer::Node, FreeAt { node: remote.node, offsets: vec![remote.location.offset] });
+        }
+    }
+
+    /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it stays.
+    pub(super) fn lose_with_owner(&mut self, object: ObjectId) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let goes = matches!(
+            (&record.origin, record.slot.outcome()),
+            (Origin::Borrowed { .. }, Some(Outcome::Remote(_)))
+        );
+        if goes {
+            record.slot.lose();
+        }
+        goes
+    }
+
+    /// Nothing is remembered of an object whose record goes, but an open question.
+    pub(super) fn forget_remote(&mut self, object: ObjectId) {
+        if !self.remotes.failed.is_empty() {
+            self.remotes.failed.swap_remove(&object);
+        }
+    }
+
+    /// Copies here, and questions to the node that are open; for tests.
+    #[must_use]
+    pub fn copies(&self) -> (usize, usize) {
+        (self.remotes.copies.len(), self.remotes.pulling.len())
+    }
+}

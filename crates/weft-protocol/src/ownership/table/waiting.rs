@@ -1,0 +1,70 @@
+//! Waiting for outcomes: tasks of ours, the shell's threads, and borrowers.
+
+use weft_wire::message::{Fetch, Priority, Value};
+use weft_wire::{ObjectId, WorkerId};
+
+use super::{Actions, Origin, Ownership, Peer, send};
+use crate::probes::bug;
+
+impl Ownership {
+    /// Asks the owner for the value of a borrowed object, once.
+    pub fn need(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        if record.slot.outcome().is_some() {
+            return;
+        }
+        if let Origin::Borrowed { fetching, .. } = &mut record.origin
+            && !*fetching
+        {
+            *fetching = true;
+            send(out, Peer::Worker(object.owner()), Fetch { object });
+        }
+    }
+
+    /// The shell wants to hear when the outcome is there and can be read here; false if it can already.
+    pub fn watch(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        let Some(record) = self.records.get_mut(&object) else { return false };
+        if record.slot.is_readable() {
+            return false;
+        }
+        record.waiting.get_or_insert_default().watched = true;
+        if !self.bring(object, Priority::Get, out) {
+            self.need(object, out);
+        }
+        true
+    }
+
+    /// A task of ours depends on the object; false if its outcome is there already.
+    pub fn depend(&mut self, object: ObjectId, task: u64, out: &mut Actions) -> bool {
+        let Some(record) = self.records.get_mut(&object) else { return false };
+        if record.slot.outcome().is_some() {
+            return false;
+        }
+        record.waiting.get_or_insert_default().dependents.push(task);
+        self.need(object, out);
+        true
+    }
+
+    /// A borrower asks for the value.
+    pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) {
+        self.meet(object);
+        let record = &mut self.records[&object];
+        if record.slot.outcome().is_some() {
+            self.send_value(object, from, out);
+            self.settle(object, out);
+        } else if !bug!(FetcherForgotten) {
+            record.waiting.get_or_insert_default().fetchers.push(from);
+        }
+    }
+
+    pub(super) fn send_value(&mut self, object: ObjectId, to: WorkerId, out: &mut Actions) {
+        let record = &self.records[&object];
+        let outcome = self.outcome_for(object, Some(to)).expect("asked only when there is one");
+        let contained = record.contained.clone();
+        for inner in &contained {
+            self.hand_over(*inner, to, out);
+        }
+        let value = Value { object, outcome, contained: contained.into_vec() };
+        send(out, Peer::Worker(to), value);
+    }
+}

@@ -1,0 +1,91 @@
+//! The end of another process: what it executed for this one, owned, and had pushed here.
+
+use weft_wire::ObjectId;
+use weft_wire::message::{Failure, FailureCode, Outcome, TaskKind, WorkerGone};
+
+use super::{Actions, State, WorkerCore, cancelled_failure, hex, retrying};
+use crate::probes::{bug, mark};
+
+impl WorkerCore {
+    pub(super) fn on_worker_gone(&mut self, gone: &WorkerGone, out: &mut Actions) {
+        let worker = gone.worker;
+        self.defined.swap_remove(&worker);
+        let tasks = self.leases.on_worker_gone(worker);
+        let is_news = !self.ownership.is_gone(worker);
+        if is_news {
+            self.keep_lent(worker, &tasks);
+        }
+        if tasks.len() > 1 {
+            mark!("a worker died with several tasks in flight");
+        }
+        // Tasks run in the order they were pushed: those after the last one that began were not executed.
+        let begun = gone
+            .last_started
+            .and_then(|last| tasks.iter().position(|t| last.owner == self.me && *t == last.number))
+            .map_or(0, |at| at + 1);
+        for (at, number) in tasks.iter().enumerate().rev() {
+            self.after_crash(*number, at < begun, &gone.reason, out);
+        }
+        for object in self.ownership.on_worker_gone(worker) {
+            let failure = owner_died_failure(object, gone);
+            self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+        }
+        self.on_caller_gone(worker, out);
+        if is_news {
+            self.report_held(worker, out);
+        }
+        for shape in self.leases.shape_ids() {
+            self.dispatch(shape, out);
+        }
+    }
+
+    pub(super) fn after_crash(&mut self, number: u64, maybe_executed: bool, reason: &str, out: &mut Actions) {
+        let Some(pending) = self.pendings.get_mut(number) else { return };
+        let TaskKind::Task(shape) = pending.spec.kind else { return };
+        let task = pending.spec.task;
+        let maybe_executed = maybe_executed || bug!(RetriesForTheUnbegun);
+        if !maybe_executed {
+            mark!("a worker died before it began a task that was pushed to it");
+        }
+        if pending.cancelled {
+            mark!("a worker died with a cancelled task");
+        }
+        if pending.recovers {
+            mark!("a worker died while it computed a lost value again");
+        }
+        if pending.cancelled && !bug!(RetryAfterCancel) {
+            return self.fail(number, &cancelled_failure(task), out);
+        }
+        if maybe_executed && pending.retries == 0 {
+            let failure = retrying::crashed_failure(&pending.spec, reason);
+            return self.fail(number, &failure, out);
+        }
+        if maybe_executed {
+            self.events.on_failed(pending, FailureCode::WorkerCrashed as u8 + 1, true, self.now);
+            pending.repeat(self.now);
+        }
+        if !bug!(RetriesNeverEnd) {
+            pending.retries -= i32::from(maybe_executed && pending.retries > 0);
+        }
+        pending.crashes = pending.crashes.saturating_add(u8::from(maybe_executed));
+        if maybe_executed && self.delay(number) {
+            return;
+        }
+        self.pendings.get_mut(number).expect("looked up above").state = State::Queued;
+        if !self.must_wait_again(number, out) {
+            self.leases.enqueue_front(shape, number);
+        }
+    }
+}
+
+pub(super) fn owner_died_failure(object: ObjectId, gone: &WorkerGone) -> Failure {
+    let owner = gone.what.clone().unwrap_or_else(|| format!("process {:016x}", gone.worker.0));
+    Failure::new(
+        FailureCode::OwnerDied,
+        format!(
+            "the owner of object {}, {owner}, is gone ({}), and the value with it. Let a longer-lived process create the object, or create it again",
+            hex(object.task),
+            gone.reason
+        ),
+    )
+}

@@ -1,0 +1,107 @@
+//! Messages to the core, each to the handler of its noun.
+
+use weft_wire::message::{Infeasible, LeaseGranted, Message, StillRead};
+
+use super::{Action, Actions, Peer, WorkerCore, send};
+use crate::probes::bug;
+use crate::time::Instant;
+
+impl WorkerCore {
+    /// A message came. What is not for the core (answers to the shell's own questions) comes back.
+    pub fn on_message(
+        &mut self,
+        from: Peer,
+        message: Message,
+        now: Instant,
+        out: &mut Actions,
+    ) -> Option<Message> {
+        self.now = now;
+        match (message, from) {
+            (Message::Push(push), _) => self.on_push(from, push, out),
+            (Message::Reply(reply), Peer::Worker(worker)) => self.on_reply(worker, reply, now, out),
+            (Message::Returned(returned), Peer::Worker(worker)) => {
+                self.on_returned(worker, &returned, out);
+            }
+            (Message::Item(item), Peer::Worker(worker)) => self.on_item(worker, item, out),
+            (Message::ItemsTaken(taken), Peer::Worker(_)) => {
+                self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
+            }
+            (Message::Define(define), _) => self.define(define),
+            (Message::CancelTask(cancel), Peer::Worker(_)) => self.on_cancel(&cancel, out),
+            (Message::Fetch(fetch), Peer::Worker(worker)) => {
+                self.ownership.on_fetch(fetch.object, worker, out);
+                self.revive(fetch.object, out);
+            }
+            (Message::Value(value), Peer::Worker(worker)) => {
+                self.ownership.receive(&value.contained, worker);
+                self.resolve(value.object, value.outcome, &value.contained, out);
+            }
+            // The node registers the process to which it gives the state of an actor.
+            (Message::AddBorrow(add), _) => {
+                let giver = if let Peer::Worker(giver) = from { giver } else { self.me };
+                self.ownership.on_add_borrow(add.object, add.borrower, giver, out);
+            }
+            (Message::RemoveBorrow(remove), Peer::Worker(worker)) => {
+                self.ownership.on_remove_borrow(worker, &remove, out);
+            }
+            (Message::LeaseGranted(grant), Peer::Node) => self.on_granted(grant, now, out),
+            (Message::ReclaimLease(reclaim), Peer::Node) => {
+                self.leases.on_reclaim(reclaim.count);
+                self.leases.return_leases(now, out);
+            }
+            (Message::WorkerGone(gone), Peer::Node) => self.on_worker_gone(&gone, out),
+            (Message::Settled(settled), Peer::Node) => self.on_settled(&settled, out),
+            (Message::ActorStarted(started), Peer::Node) => self.on_actor_started(&started, out),
+            (Message::ActorRestarting(restarting), Peer::Node) => {
+                self.on_actor_restarting(&restarting, out);
+            }
+            (Message::ActorDead(dead), Peer::Node) => {
+                self.on_actor_dead(dead.actor, dead.failure, out);
+            }
+            (Message::Checkpointed(done), Peer::Node) => self.on_checkpointed(&done, out),
+            (Message::Restore(restore), Peer::Node) => self.on_restore(restore, out),
+            (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
+            (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(&keep, out),
+            (Message::ReadersOf(question), Peer::Node) => {
+                let offsets = self.ownership.inherit(question.offsets);
+                let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
+                let lent = Some(self.orphans_met);
+                send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
+            }
+            (Message::Pulled(pulled), Peer::Node) => self.on_pulled(pulled, out),
+            (Message::LostAt(lost), Peer::Node) => self.on_lost_at(&lost, out),
+            (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
+            (Message::ForgetLost(question), Peer::Node) => {
+                self.ownership.forget_lost(&question.offsets);
+                let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
+                send(out, Peer::Node, answer);
+            }
+            (Message::GivenBlocks(mut question), Peer::Node) => {
+                // The shell knows of blocks without a value: being written, or kept for reuse.
+                question.offsets.retain(|block| !self.ownership.knows_block(*block));
+                return (!question.offsets.is_empty()).then(|| question.into());
+            }
+            (Message::Infeasible(what), Peer::Node) => out.push(infeasible(&what)),
+            (other, _) => {
+                self.run_unblocked(out);
+                return Some(other);
+            }
+        }
+        self.run_unblocked(out);
+        None
+    }
+
+    pub(super) fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {
+        let shape = grant.shape;
+        self.leases.on_granted(grant, now);
+        self.dispatch(shape, out);
+    }
+}
+
+fn infeasible(what: &Infeasible) -> Action {
+    Action::Warn(format!(
+        "a task or actor asks for {}, but this cluster has only {}: it stays pending until resources are added. Ask for less, or start with more",
+        what.asked.describe(),
+        what.total.describe()
+    ))
+}

@@ -1,0 +1,174 @@
+//! Values of other nodes: pulled into a node, and served from it.
+
+use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::objects::{Serves, StreamEnd};
+use weft_wire::limits::PULL_ROOM_NANOS;
+use weft_wire::message::{
+    BlocksLost, FailureCode, FreeAt, FreeBlocks, GiveBlock, Location, LostAt, Message, Priority, Pull,
+    Pulled, Remote,
+};
+use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
+
+use super::{NOW, cpus, told};
+
+const HERE: NodeId = NodeId(1 << 24);
+const THERE: NodeId = NodeId(2 << 24);
+const FAR: WorkerId = WorkerId((2 << 24) + 1);
+const LENGTH: u64 = 1000;
+
+/// A node with two clients.
+fn node() -> (NodeCore, WorkerId, WorkerId) {
+    let mut node = NodeCore::new(cpus(1.0), HERE.0, 2);
+    let clients = [node.new_worker_id(), node.new_worker_id()];
+    clients.iter().for_each(|client| node.on_connected(*client, 1, NOW));
+    (node, clients[0], clients[1])
+}
+
+fn object() -> ObjectId {
+    TaskId { owner: FAR, number: 1 }.object(0)
+}
+
+fn pull() -> Pull {
+    let location = Location { offset: 4096, length: LENGTH };
+    Pull { object: object(), remote: Remote { node: THERE, location }, priority: Priority::Get }
+}
+
+fn on(node: &mut NodeCore, event: impl FnOnce(&mut NodeCore, &mut NodeActions)) -> NodeActions {
+    let mut out = NodeActions::new();
+    event(node, &mut out);
+    node.settle(NOW, &mut out);
+    node.check();
+    out
+}
+
+fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+    on(node, |node, out| assert_eq!(node.on_message(from, message.into(), NOW, out), None))
+}
+
+fn free(offset: u64) -> FreeBlocks {
+    FreeBlocks { offsets: vec![offset] }
+}
+
+/// A client asks, and there is a block at 64. The number of the stream.
+fn fetch(node: &mut NodeCore, client: WorkerId) -> u64 {
+    let asked = say(node, client, pull());
+    assert_eq!(asked, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
+    let fetched = on(node, |node, out| node.on_block(object(), 64, out));
+    let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
+    assert_eq!((fetching.remote, fetching.at, fetching.block), (pull().remote, 0, 64));
+    fetching.attempt
+}
+
+#[test]
+fn all_who_asked_hold_the_copy_that_came() {
+    let (mut node, first, second) = node();
+    let attempt = fetch(&mut node, first);
+    assert_eq!(say(&mut node, second, pull()), []);
+    let here =
+        Pulled { object: object(), location: Some(Location { offset: 64, length: LENGTH }), failure: None };
+    let came = on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
+    assert_eq!(came, [told(first, here.clone()), told(second, here.clone())]);
+    assert_eq!(node.serves(64, object()), Serves::Yes, "it can be pulled from here, too");
+    assert_eq!(say(&mut node, first, free(64)), []);
+    assert_eq!(say(&mut node, first, pull()), [told(first, here)], "it is here");
+    assert_eq!(say(&mut node, first, free(64)), []);
+    assert_eq!(say(&mut node, second, free(64)), [NodeAction::FreeBlock(64)]);
+    assert_eq!(node.serves(64, object()), Serves::No);
+    assert_eq!(say(&mut node, first, pull()), [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
+}
+
+#[test]
+fn a_pull_ends_with_who_asked() {
+    let (mut node, first, _) = node();
+    let attempt = fetch(&mut node, first);
+    let ended = on(&mut node, |node, out| node.on_gone(first, "was killed", None, out));
+    let stopped = [NodeAction::StopFetching { object: object(), attempt }, NodeAction::FreeBlock(64)];
+    assert!(stopped.iter().all(|action| ended.contains(action)), "{ended:?}");
+    assert!(node.holders().is_empty());
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let (mut node, first, _) = node();
+    let attempt = fetch(&mut node, first);
+    let ended = on(&mut node, |node, out| node.on_stream_end(object(), attempt, StreamEnd::NotThere, out));
+    let not_there = Pulled { object: object(), location: None, failure: None };
+    assert_eq!(ended, [NodeAction::FreeBlock(64), told(first, not_there)]);
+}
+
+#[test]
+fn without_room_a_pull_is_tried_again_when_blocks_are_free_and_given_up_in_the_end() {
+    let (mut node, first, second) = node();
+    node.on_allocated(128, second);
+    say(&mut node, first, pull());
+    assert_eq!(on(&mut node, |node, out| node.on_no_block(object(), 10_000, NOW, out)), []);
+    let allocate = NodeAction::AllocateFor { object: object(), bytes: LENGTH };
+    assert_eq!(say(&mut node, second, free(128)), [NodeAction::FreeBlock(128), allocate]);
+    on(&mut node, |node, out| node.on_no_block(object(), 10_000, NOW, out));
+    let deadline = NOW.plus(PULL_ROOM_NANOS);
+    assert_eq!(node.next_deadline(), Some(deadline));
+    let mut out = NodeActions::new();
+    node.settle(deadline, &mut out);
+    let [NodeAction::Send(to, message)] = &out[..] else { panic!("{out:?}") };
+    let Message::Pulled(Pulled { failure: Some(failure), .. }) = &**message else { panic!("{out:?}") };
+    assert_eq!((*to, failure.code), (first, FailureCode::StoreFull));
+}
+
+/// A client has made a value for an owner at the other node, in block 64.
+fn given() -> (NodeCore, WorkerId) {
+    let (mut node, maker, _) = node();
+    node.on_allocated(64, maker);
+    assert_eq!(node.serves(64, object()), Serves::NotYet, "its maker may be about to say so");
+    let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
+    assert_eq!(
+        say(&mut node, maker, give),
+        [],
+        "nothing is known of processes elsewhere but what their nodes say"
+    );
+    assert_eq!(node.serves(64, object()), Serves::Yes);
+    (node, maker)
+}
+
+#[test]
+fn a_block_is_held_from_another_node() {
+    let (mut node, maker) = given();
+    let ended = on(&mut node, |node, out| node.on_gone(maker, "was killed", None, out));
+    assert!(!ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
+    let freed = on(&mut node, |node, out| node.on_routed(FAR, WorkerId(HERE.0), free(64).into(), out));
+    assert_eq!(freed, [NodeAction::FreeBlock(64)]);
+    assert!(node.holders().is_empty());
+}
+
+#[test]
+fn a_block_of_another_node_is_given_back_there() {
+    let (mut node, client, _) = node();
+    let there = say(&mut node, client, FreeAt { node: THERE, offsets: vec![64] });
+    let message = Box::new(free(64).into());
+    assert_eq!(there, [NodeAction::Route { from: client, to: WorkerId(THERE.0), message }]);
+}
+
+#[test]
+fn a_loss_is_told_to_who_holds_the_block_elsewhere() {
+    let (mut node, maker) = given();
+    let lost = on(&mut node, |node, out| node.lose_blocks(&[64], out));
+    assert!(lost.contains(&told(maker, BlocksLost { offsets: vec![64] })), "{lost:?}");
+    let message = Box::new(LostAt { node: HERE, offsets: vec![64] }.into());
+    assert!(lost.contains(&NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }), "{lost:?}");
+    assert_eq!(node.serves(64, object()), Serves::No);
+    // At the other end it goes to the process.
+    let (mut other, owner, _) = self::node();
+    let news = LostAt { node: THERE, offsets: vec![64] };
+    let passed =
+        on(&mut other, |node, out| node.on_routed(WorkerId(THERE.0), owner, news.clone().into(), out));
+    assert_eq!(passed, [told(owner, news)]);
+}
+
+#[test]
+fn a_copy_that_is_lost_is_pulled_again() {
+    let (mut node, first, second) = node();
+    let attempt = fetch(&mut node, first);
+    on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
+    on(&mut node, |node, out| node.lose_blocks(&[64], out));
+    let again = say(&mut node, second, pull());
+    assert_eq!(again, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
+}
