@@ -49,6 +49,7 @@ METRICS = (
     Metric("async_actor_1_n", "asyncio actor calls 1:n", "/s", 21),
     Metric("async_actor_n_n", "asyncio actor calls n:n", "/s", 22),
     Metric("generator", "items of a streaming generator", "/s"),
+    Metric("placement_groups", "placement group, create and remove", "/s"),
     Metric("get_8_mib", "get of an 8 MiB array", "us", lower=True),
     Metric("get_80_mib", "get of an 80 MiB array", "us", lower=True),
     Metric("get_800_mib", "get of an 800 MiB array", "us", lower=True),
@@ -98,7 +99,9 @@ METRICS = (
 BY_KEY = {metric.key: metric for metric in METRICS}
 LIMIT_KEYS = tuple(m.key for m in METRICS if m.key.startswith(("ping_pong", "memcpy")))
 CORE_KEYS = tuple(
-    m.key for m in METRICS if m.number is not None or m.key.startswith(("get_", "generator"))
+    m.key
+    for m in METRICS
+    if m.number is not None or m.key.startswith(("get_", "generator", "placement"))
 )
 # Rows of the drop-ins: weft's helpers beside what they stand in for.
 EXECUTOR_KEYS = ("executor_sync", "executor_map", "as_completed")
@@ -219,6 +222,7 @@ GOALS = (
     *_versus("ray", 50, "wait_1k_refs"),
     *_versus("ray", 20, "get_10k_refs"),
     *_versus("ray", 20, "generator"),
+    *_versus("ray", 10, "placement_groups"),
     *_versus("executor", 1, *EXECUTOR_KEYS),
     *_versus("pool", 1, *POOL_KEYS),
     *_versus("loky", 1, *JOBLIB_KEYS),

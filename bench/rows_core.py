@@ -5,6 +5,7 @@ The engine is the one that `bodies_core` imported: one text for both keeps the r
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -86,6 +87,19 @@ def _read_items(count: int) -> Body:
             api.get(ref)
 
     return read
+
+
+def _placement_groups(count: int) -> Body:
+    # As in Ray's microbenchmark; a share of a CPU, which both have, is its "custom" resource here.
+    util = importlib.import_module(f"{api.__name__}.util")
+
+    def create_and_remove() -> None:
+        groups = [util.placement_group(bundles=[{"CPU": 0.001}]) for _ in range(count)]
+        assert all(group.wait(timeout_seconds=30) for group in groups)
+        for group in groups:
+            util.remove_placement_group(group)
+
+    return create_and_remove
 
 
 def _get_ten_thousand_refs() -> Body:
@@ -178,6 +192,7 @@ def rows(scale: float) -> dict[str, Row]:
         "async_actor_1_n": Row(lambda: _one_to_many(_async_servers(HALF), calls), calls * HALF),
         "async_actor_n_n": Row(lambda: _many_to_many(_async_servers(HALF), calls), 4 * calls),
         "generator": Row(lambda: _read_items(1000), 1000),
+        "placement_groups": Row(lambda: _placement_groups(100), 100),
         "get_8_mib": Row(lambda: _get_large(8), micros=True),
         "get_80_mib": Row(lambda: _get_large(80), micros=True),
         "get_800_mib": Row(lambda: _get_large(800), micros=True),

@@ -237,14 +237,13 @@ def test_a_kind_of_accelerator():
             weft.get(nowhere, timeout=0)
 
 
-@pytest.mark.api("init.address", "labels", "runtime_env")
+@pytest.mark.api("init.address", "runtime_env")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"address": "auto"}, "runs on one machine"),
         ({"address": "ray://head:10001"}, "runs on one machine"),
         ({"runtime_env": {"pip": ["x"]}}, "does not have runtime environments"),
-        ({"labels": {"zone": "a"}}, "does not have labels"),
     ],
     ids=str,
 )

@@ -9,6 +9,8 @@ import pytest
 
 from weft import _checks, options
 from weft.options import OPTIONS, actor_resources, check_combination, defaults, docs_table, resources_of, validate
+from weft.placement import PlacementGroup
+from weft.scheduling import SchedulingStrategy
 
 KINDS = ("task", "actor", "method")
 TYPED = {"task": options.TaskOptions, "actor": options.ActorOptions, "method": options.MethodOptions}
@@ -36,8 +38,9 @@ def test_examples_in_docstrings_hold():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_typed_dicts_and_rows_agree(kind):
-    namespace = dict(vars(typing), **vars(options))
-    hints = typing.get_type_hints(TYPED[kind])
+    later = {"PlacementGroup": PlacementGroup, "SchedulingStrategy": SchedulingStrategy}
+    namespace = dict(vars(typing), **vars(options), **later)
+    hints = typing.get_type_hints(TYPED[kind], localns=later)
     assert set(hints) == set(NAMES[kind])
     for option in OPTIONS:
         if kind in option.kinds:
@@ -123,6 +126,9 @@ ACCEPTED = [
     ("actor", "max_pending_calls", -1, -1),
     ("actor", "concurrency_groups", {}, {}),
     ("actor", "placement_group", "default", "default"),
+    ("task", "placement_group_bundle_index", 3, 3),
+    ("task", "label_selector", {"a": "!in(b, c)"}, {"a": "!in(b, c)"}),
+    ("task", "priority", -7, -7),
     ("task", "enable_task_events", False, False),
 ]
 
@@ -172,10 +178,12 @@ WRONG = {
     ("concurrency_group",): [1, ""],
     ("allow_out_of_order_execution",): ["yes", 0],
     ("_generator_backpressure_num_objects",): [0, -2, "x", 1.5, True],
-    ("label_selector", "_labels"): [{"a": "b"}, "a"],
-    ("placement_group",): [PlacementGroupSchedulingStrategy(), "other"],
-    ("placement_group_bundle_index",): [0, 1],
-    ("placement_group_capture_child_tasks",): [True],
+    ("label_selector",): ["a", {"a b": "c"}, {"a": "in(b"}, {"a": 1}, {1: "a"}, {"a": "b c"}],
+    ("_labels",): [{"a": "b"}, "a"],
+    ("placement_group",): [PlacementGroupSchedulingStrategy(), "other", 1],
+    ("placement_group_bundle_index",): [-2, None, True, "0", 1.5],
+    ("placement_group_capture_child_tasks",): ["yes", 0],
+    ("priority",): [None, True, 1.5, "1", 2**31, -(2**31)],
     ("fallback_strategy",): [[{"label_selector": {}}], {}],
     ("object_store_memory", "tensor_transport"): [1, 0, "x"],
     ("_num_objects_per_yield",): [2],
@@ -206,14 +214,12 @@ def test_every_option_has_a_value_that_is_refused():
     assert {name for name, _ in REFUSED} == {name for _, name in PAIRS}
 
 
-@pytest.mark.api("task.runtime_env", "task.placement_group", "task.label_selector", "scheduling_strategies")
+@pytest.mark.api("task.runtime_env", "task.fallback_strategy")
 @pytest.mark.parametrize(
     ("name", "value", "feature"),
     [
-        ("scheduling_strategy", PlacementGroupSchedulingStrategy(), "PlacementGroupSchedulingStrategy"),
         ("runtime_env", {"pip": ["x"]}, "runtime environments"),
-        ("placement_group", "mine", "placement groups"),
-        ("label_selector", {"a": "b"}, "labels"),
+        ("fallback_strategy", [{"label_selector": {}}], "fallback strategies"),
     ],
 )
 def test_features_of_later_versions_are_named(name, value, feature):

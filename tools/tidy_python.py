@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # The modules of weft that are public by themselves. Everything else public is a name of `weft`.
-PUBLIC_MODULES = ("weft", "weft.exceptions", "weft.metrics", "weft.state", "weft.testing", "weft.util", "weft.compat")
+PUBLIC_MODULES = (
+    "weft",
+    "weft.exceptions",
+    "weft.metrics",
+    "weft.placement",
+    "weft.scheduling",
+    "weft.state",
+    "weft.testing",
+    "weft.util",
+    "weft.compat",
+)
 # The rooms that stand on the public API alone.
 ON_PUBLIC_NAMES = ("util", "compat")
 

@@ -185,16 +185,66 @@ def retry_exceptions(name: str, value: Any) -> bool | tuple[type[BaseException],
     return tuple(value)
 
 
-def scheduling_strategy(name: str, value: Any) -> str | None:
-    """Accept None, "DEFAULT" or "SPREAD"."""
-    allowed = "give None, 'DEFAULT' or 'SPREAD'"
+def scheduling_strategy(name: str, value: Any) -> Any:
+    """Accept None, "DEFAULT", "SPREAD" or one of `weft.util.scheduling_strategies`."""
+    if value is None or (isinstance(value, str) and value in ("DEFAULT", "SPREAD")):
+        return value
+    if not isinstance(value, str):
+        from weft import scheduling as kinds
+
+        known = (
+            kinds.PlacementGroupSchedulingStrategy,
+            kinds.NodeAffinitySchedulingStrategy,
+            kinds.NodeLabelSchedulingStrategy,
+        )
+        if isinstance(value, known):
+            return value
+    refuse(name, value, "give None, 'DEFAULT', 'SPREAD' or a strategy of weft.util.scheduling_strategies")
+
+
+def placement_group(name: str, value: Any) -> Any:
+    """Accept "default", None or a placement group."""
+    if value is None or (isinstance(value, str) and value == "default"):
+        return value
+    if not isinstance(value, str):
+        from weft.placement import PlacementGroup
+
+        if isinstance(value, PlacementGroup):
+            return value
+    refuse(name, value, "give a placement group, 'default' (that of the caller, if it wants that) or None (none)")
+
+
+def bundle_index(name: str, value: Any) -> int:
+    """Accept the index of a bundle, or -1 for any."""
+    allowed = f"give an int from 0 to {COUNT_MAX}, or -1 for any"
+    number = _whole(name, value, allowed)
+    if not -1 <= number <= COUNT_MAX:
+        refuse(name, value, allowed)
+    return number
+
+
+def label_selector(name: str, value: Any) -> dict[str, str] | None:
+    """Accept None or a dict from keys of labels to expressions."""
     if value is None:
         return None
-    if isinstance(value, str) and value in ("DEFAULT", "SPREAD"):
-        return value
-    if type(value).__name__.endswith("SchedulingStrategy"):
-        refuse(name, value, f"this version of weft does not have {type(value).__name__} yet; {allowed}")
-    refuse(name, value, allowed)
+    if not isinstance(value, dict) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        refuse(name, value, "give a dict from keys of labels to 'value', '!value', 'in(a, b)' or '!in(a, b)'")
+    from weft import _weft
+
+    try:
+        _weft.Placing.labels([], list(value.items()), [], False)
+    except ValueError as error:
+        refuse(name, value, str(error))
+    return dict(value)
+
+
+def priority(name: str, value: Any) -> int:
+    """Accept an int that fits into 32 bits."""
+    allowed = f"give an int from {-COUNT_MAX} to {COUNT_MAX}; the higher, the sooner"
+    number = _whole(name, value, allowed)
+    if not -COUNT_MAX <= number <= COUNT_MAX:
+        refuse(name, value, allowed)
+    return number
 
 
 def runtime_env(name: str, value: Any) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ _ID_FIELDS = {
     "worker": "worker_id",
     "node": "node_id",
     "job": "job_id",
+    "placement-group": "placement_group_id",
 }
 _FOLLOW_SECONDS = 0.2
 
@@ -133,7 +134,7 @@ def _list(options: argparse.Namespace) -> int:
         if len(rows) == options.limit:
             print(f"weft: the first {options.limit}; --limit shows more", file=sys.stderr)
     else:
-        print(f"no {options.kind}")
+        print(f"no {options.kind.replace('-', ' ')}")
     return 0
 
 
@@ -251,6 +252,8 @@ def _status(options: argparse.Namespace) -> int:
     print(f"store      {text.size(store[0])} of {text.size(store[1])} in use")
     for name in ("workers", "actors", "tasks"):
         print(f"{name.ljust(10)} {text.cell(status[name]) if status[name] else 'none'}")
+    if status["placement_groups"]:
+        print(f"groups     {text.cell(status['placement_groups'])}")
     for line in status["problems"]:
         print(f"problem    {line}")
     return 0
@@ -272,6 +275,11 @@ def _status_of(snapshot: Snapshot) -> Row:
         for demand in snapshot.node["demands"]
         if not demand["feasible"]
     ]
+    problems += [
+        f"placement group {row['name'] or row['placement_group_id']} is {row['state'].lower()}: {row['reason']}"
+        for row in snapshot.placement_groups()
+        if row["reason"] and row["state"] != "REMOVED"
+    ]
     return {
         "session_dir": snapshot.directory,
         "entrypoint": job["entrypoint"],
@@ -280,6 +288,7 @@ def _status_of(snapshot: Snapshot) -> Row:
         "workers": count(snapshot.workers(), lambda row: row["worker_type"] != "DRIVER" and row["is_alive"]),
         "actors": count(snapshot.actors()),
         "tasks": count(snapshot.tasks(), is_task),
+        "placement_groups": count(snapshot.placement_groups(), lambda row: row["state"] != "REMOVED"),
         "problems": problems,
         **{key: value for key, value in node.items() if key.startswith(("resources", "object_store"))},
     }

@@ -17,6 +17,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "workers": ("worker_id", "worker_type", "state", "pid", "actor_id", "resources", "exit_detail"),
     "nodes": ("node_id", "node_ip", "state", "resources_total", "resources_available"),
     "jobs": ("job_id", "status", "driver_pid", "entrypoint"),
+    "placement-groups": ("placement_group_id", "name", "state", "strategy", "bundles", "reason"),
 }
 MEMORY_COLUMNS = ("object_id", "size", "location", "owner", "created_by", "call_site", "kept_by")
 _WIDTH_MIN = 6

@@ -22,6 +22,7 @@ from weft._traceback import clip, describe, format_error
 from weft.exceptions import (
     ActorAlreadyExistsError,
     ActorDiedError,
+    ActorPlacementGroupRemoved,
     ActorUnavailableError,
     ActorUnschedulableError,
     GetTimeoutError,
@@ -38,6 +39,7 @@ from weft.exceptions import (
     RuntimeEnvSetupError,
     TaskCancelledError,
     TaskError,
+    TaskPlacementGroupRemoved,
     TaskUnschedulableError,
     UnserializableException,
     WeftSystemError,
@@ -241,6 +243,8 @@ _SYSTEM_ERRORS: dict[int, Callable[[str], BaseException]] = {
     19: ObjectRefStreamEndOfStreamError,
     20: lambda message: ObjectReconstructionFailedError(message=message),
     21: lambda message: ObjectReconstructionFailedLineageEvictedError(message=message),
+    22: TaskPlacementGroupRemoved,
+    23: ActorPlacementGroupRemoved,
 }
 
 

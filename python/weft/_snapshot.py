@@ -51,6 +51,11 @@ _ERROR_TYPES = (
     "GET_TIMEOUT",
     "ACTOR_NAME_TAKEN",
     "ACTOR_INIT_FAILED",
+    "END_OF_STREAM",
+    "OBJECT_RECONSTRUCTION_FAILED",
+    "OBJECT_RECONSTRUCTION_FAILED_LINEAGE_EVICTED",
+    "TASK_PLACEMENT_GROUP_REMOVED",
+    "ACTOR_PLACEMENT_GROUP_REMOVED",
 )
 
 
@@ -346,8 +351,26 @@ class Snapshot:
             "object_store_used_bytes": node["store_used"],
             "object_store_capacity_bytes": node["store_capacity"],
             "start_time_ms": self.milliseconds(node["started"]),
-            "labels": {"weft.io/node-id": node["node"]},
+            "labels": dict(node["labels"] or ()),
         }
+
+    def placement_groups(self) -> Iterator[Row]:
+        """The placement groups, those that were removed last."""
+        for row in self.node["groups"] or ():
+            namespace, name = row["title"] or (None, None)
+            yield {
+                "placement_group_id": row["group"],
+                "name": name,
+                "namespace": namespace,
+                "state": row["phase"],
+                "strategy": row["strategy"],
+                "bundles": [
+                    {"bundle_index": index, "node_id": bundle["node"], "resources": bundle["resources"]}
+                    for index, bundle in enumerate(row["bundles"])
+                ],
+                "is_detached": row["detached"],
+                "reason": row["reason"],
+            }
 
     def jobs(self) -> Iterator[Row]:
         """The driver's job."""
@@ -437,6 +460,7 @@ KINDS: dict[str, tuple[int, Callable[[Snapshot], Iterator[Row]]]] = {
     "workers": (TASKS, Snapshot.workers),
     "nodes": (0, Snapshot.nodes),
     "jobs": (0, Snapshot.jobs),
+    "placement-groups": (0, Snapshot.placement_groups),
 }
 
 

@@ -25,6 +25,7 @@ from weft import _weft
 from weft._checkpoints import check_call, check_class
 from weft._checks import LaterAttribute
 from weft._code import Code
+from weft._placing import placed
 from weft._signature import Signature, describe
 from weft.options import actor_resources, check_combination, returns_of, validate
 
@@ -249,6 +250,7 @@ class ActorClass(Generic[C]):
                 list(lifetime.items()),
                 self._makeup(),
                 naming,
+                placed(options, f"actor {self._cls.__name__}", lifetime, placement),
             )
         except ValueError:
             # Another process may have taken the name since we looked.

@@ -25,7 +25,6 @@ _LINEAGE_BYTES = 1 << 30
 # Options of Ray that have no meaning here, or none yet: accepted, so that programs start.
 _ACCEPTED = frozenset(
     [
-        "labels",
         "include_dashboard",
         "dashboard_host",
         "dashboard_port",
@@ -128,6 +127,7 @@ def init(
     cancel_on_interrupt: bool | None = None,
     task_events_bytes: int | None = None,
     lineage_bytes: int | None = None,
+    labels: Mapping[str, str] | None = None,
     record_call_sites: bool | None = None,
     **ignored: Any,
 ) -> WeftContext:
@@ -155,6 +155,8 @@ def init(
         lineage_bytes: Memory for descriptions of finished tasks whose results may have to be computed again, per
             process (bytes); 1 GiB by default. When it is used up, those of the oldest tasks go, and with them the
             possibility to compute their results again.
+        labels: Labels of this node, key to value, for the option `label_selector`. A key is a name of up to 63 letters,
+            digits, "-", "_" and ".", after a DNS name and "/" if you like; a value is such a name.
         **ignored: Options of Ray that have no meaning here.
 
     Returns:
@@ -179,6 +181,7 @@ def init(
         )
     if record_call_sites is None:
         record_call_sites = os.environ.get("WEFT_RECORD_CALL_SITES", "0") not in ("", "0", "false", "False")
+    own_labels = _labels(labels)
     if not isinstance(record_call_sites, bool):
         raise ValueError(f"record_call_sites must be True, False or None, not {record_call_sites!r}")
     _weft.stop()
@@ -203,6 +206,7 @@ def init(
         bool(local_mode),
         _events_bytes(task_events_bytes),
         _lineage_bytes(lineage_bytes),
+        own_labels,
     )
     _forked = False
     node = _weft.identity()[1]
@@ -238,9 +242,8 @@ def _check_arguments(address: str | None, ignored: Mapping[str, Any]) -> None:
     unknown = sorted(set(ignored) - _ACCEPTED)
     if unknown:
         raise ValueError(f"weft.init() has no argument {unknown[0]!r}")
-    for name, feature in (("runtime_env", "runtime environments"), ("labels", "labels of nodes")):
-        if ignored.get(name):
-            raise ValueError(f"{name}: this version of weft does not have {feature} yet")
+    if ignored.get("runtime_env"):
+        raise ValueError("runtime_env: this version of weft does not have runtime environments yet")
 
 
 def _amount(name: str, value: Any) -> float:
@@ -268,6 +271,16 @@ def _totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[s
     totals["node:127.0.0.1"] = 1.0
     totals["node:__internal_head__"] = 1.0
     return totals
+
+
+def _labels(given: Any) -> list[tuple[str, str]]:
+    if given is None:
+        return []
+    if not isinstance(given, Mapping) or not all(isinstance(part, str) for pair in given.items() for part in pair):
+        raise ValueError(f"labels must be a dict of strings, for instance {{'zone': 'a'}}, not {given!r:.200}")
+    if "ray.io/node-id" in given:
+        raise ValueError("labels: 'ray.io/node-id' is the node's id, which weft sets itself")
+    return list(given.items())
 
 
 def _memory_bytes() -> int:
@@ -435,11 +448,16 @@ def nodes() -> list[dict[str, Any]]:
             "DashboardAgentListenPort": 0,
             "RuntimeEnvAgentPort": 0,
             "Resources": cluster_resources(),
-            "Labels": {"ray.io/node-id": node},
+            "Labels": node_labels(),
             "DeathReason": 0,
             "DeathReasonMessage": "",
         }
     ]
+
+
+def node_labels() -> dict[str, str]:
+    """The labels of the node of this process."""
+    return dict(_weft.node_labels())
 
 
 def cluster_resources() -> dict[str, float]:

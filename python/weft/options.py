@@ -21,6 +21,9 @@ from weft import _checks as check
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from weft.placement import PlacementGroup
+    from weft.scheduling import SchedulingStrategy
+
 __all__ = [
     "OPTIONS",
     "ActorOptions",
@@ -77,7 +80,6 @@ _ALL: Final[tuple[Kind, ...]] = ("task", "actor", "method")
 def _rows() -> tuple[Option, ...]:
     later = check.later
     amount, count, budget, flag, text = check.amount, check.count, check.budget, check.flag, check.text
-    groups = later("placement groups", None, "default")
     streaming = later("limits over all generators of an actor")
     tensors = later("tensor transport")
     return (
@@ -118,11 +120,14 @@ def _rows() -> tuple[Option, ...]:
         Option(
             "scheduling_strategy",
             _PLACED,
-            'Literal["DEFAULT", "SPREAD"] | None',
+            'Literal["DEFAULT", "SPREAD"] | SchedulingStrategy | None',
             None,
             check.scheduling_strategy,
-            "Where to run.",
+            "Where to run; see `weft.util.scheduling_strategies`.",
             "must",
+        ),
+        Option(
+            "priority", _PLACED, "int", 0, check.priority, "The higher, the sooner it runs among what waits.", "must"
         ),
         Option("runtime_env", _PLACED, "dict[str, Any] | None", None, check.runtime_env, "Environment.", "must"),
         Option("namespace", _ACTOR, "str | None", None, text, "Namespace of the actor's name.", "must"),
@@ -203,7 +208,13 @@ def _rows() -> tuple[Option, ...]:
         Option("read_only", _METHOD, "bool", False, flag, "The method does not change the actor's state.", "must"),
         Option("enable_task_events", _ALL, "bool", True, flag, "Record what happens to the task.", "should"),
         Option(
-            "label_selector", _PLACED, "dict[str, str] | None", None, later("labels", None, {}), "Labels.", "should"
+            "label_selector",
+            _PLACED,
+            "dict[str, str] | None",
+            None,
+            check.label_selector,
+            "Labels of the node: key to `value`, `!value`, `in(a, b)` or `!in(a, b)`.",
+            "should",
         ),
         Option(
             "fallback_strategy",
@@ -214,14 +225,22 @@ def _rows() -> tuple[Option, ...]:
             "What to try when the label selector fails.",
             "later",
         ),
-        Option("placement_group", _PLACED, "str | None", "default", groups, "Placement group.", "should"),
+        Option(
+            "placement_group",
+            _PLACED,
+            'PlacementGroup | Literal["default"] | None',
+            "default",
+            check.placement_group,
+            "Placement group; better given with `scheduling_strategy`.",
+            "should",
+        ),
         Option(
             "placement_group_bundle_index",
             _PLACED,
             "int",
             -1,
-            later("placement groups", None, -1),
-            "Bundle of the placement group.",
+            check.bundle_index,
+            "Bundle of the placement group; -1: any.",
             "should",
         ),
         Option(
@@ -229,8 +248,8 @@ def _rows() -> tuple[Option, ...]:
             _PLACED,
             "bool | None",
             None,
-            later("placement groups", None, False),
-            "Children use the same group.",
+            check.optional_flag,
+            "Whether what it submits runs in the same group.",
             "should",
         ),
         Option("_labels", _PLACED, "dict[str, str] | None", None, later("labels", None, {}), "Labels of it.", "later"),
@@ -289,12 +308,13 @@ class _PlacedOptions(TypedDict, total=False):
     memory: float | None
     accelerator_type: str | None
     name: str | None
-    scheduling_strategy: Literal["DEFAULT", "SPREAD"] | None
+    scheduling_strategy: Literal["DEFAULT", "SPREAD"] | SchedulingStrategy | None
+    priority: int
     runtime_env: dict[str, Any] | None
     enable_task_events: bool
     label_selector: dict[str, str] | None
     fallback_strategy: list[dict[str, Any]] | None
-    placement_group: str | None
+    placement_group: PlacementGroup | Literal["default"] | None
     placement_group_bundle_index: int
     placement_group_capture_child_tasks: bool | None
     _labels: dict[str, str] | None

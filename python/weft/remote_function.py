@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 from weft import _weft
 from weft._checks import LaterAttribute
 from weft._code import Code
+from weft._placing import placed
 from weft._signature import describe
 from weft.options import check_combination, resources_of, returns_of, validate
 
@@ -61,10 +62,11 @@ class RemoteFunction(Generic[P, T_co]):
         self.__wrapped__ = function
         signature = describe(function, name)
         returns, stream = returns_of(options, inspect.isgeneratorfunction(inspect.unwrap(function)))
+        held = resources_of(options, "task")
         self.remote = _weft.TaskSubmitter(  # type: ignore[assignment]
             exported,
             options.get("name") or name,
-            list(resources_of(options, "task").items()),
+            list(held.items()),
             returns,
             stream,
             options.get("max_retries", _MAX_RETRIES),
@@ -73,6 +75,7 @@ class RemoteFunction(Generic[P, T_co]):
             signature.arity(),
             signature.check,
             options.get("enable_task_events", True),
+            placed(options, f"{name}()", held, held),
         )
 
     @overload

@@ -36,10 +36,8 @@ def _loop_call() -> tuple[str | None, str] | None:
 # Members of Ray's context that weft does not have, and what to do instead.
 _LATER = {
     "actor_id": "deprecated members: use get_actor_id()",
-    "current_placement_group_id": "placement groups",
     "job_id": "deprecated members: use get_job_id()",
     "node_id": "deprecated members: use get_node_id()",
-    "should_capture_child_tasks_in_placement_group": "placement groups",
     "task_id": "deprecated members: use get_task_id()",
 }
 
@@ -105,8 +103,20 @@ class RuntimeContext:
         return _weft.own()[1] if self.get_actor_id() is not None else None
 
     def get_placement_group_id(self) -> str | None:
-        """Always None: there are no placement groups yet."""
-        return None
+        """Id of the placement group that this task or actor runs in."""
+        current = _weft.current_group()
+        return current[0] if current else None
+
+    @property
+    def current_placement_group_id(self) -> str | None:
+        """As `get_placement_group_id()`."""
+        return self.get_placement_group_id()
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        """Whether what this task or actor submits runs in its placement group, too."""
+        current = _weft.current_group()
+        return current is not None and current[1]
 
     @property
     def namespace(self) -> str:
@@ -132,7 +142,9 @@ class RuntimeContext:
 
     def get_node_labels(self) -> dict[str, str]:
         """Labels of the node this code runs on."""
-        return {"ray.io/node-id": self.get_node_id()}
+        from weft.context import node_labels
+
+        return node_labels()
 
     @property
     def runtime_env(self) -> dict[str, Any]:

@@ -254,6 +254,26 @@ class JobState(StateRecord):
     session_dir: str
 
 
+@dataclass(frozen=True)
+class PlacementGroupState(StateRecord):
+    """A placement group.
+
+    Attributes:
+        state: PENDING, PREPARED, CREATED, RESCHEDULING or REMOVED.
+        bundles: For each bundle `bundle_index`, `node_id` (None: nowhere) and `resources`.
+        reason: Why it is pending.
+    """
+
+    placement_group_id: str
+    name: str | None
+    namespace: str | None
+    state: str
+    strategy: str
+    bundles: list[dict[str, Any]]
+    is_detached: bool
+    reason: str | None
+
+
 def _object_state(**row: Any) -> ObjectState:
     return ObjectState(**row | {"holds": [ObjectHold(**hold) for hold in row["holds"]]})
 
@@ -301,6 +321,7 @@ _RECORDS: dict[str, type[StateRecord]] = {
     "workers": WorkerState,
     "nodes": NodeState,
     "jobs": JobState,
+    "placement-groups": PlacementGroupState,
 }
 
 _LIST_DOC = """{title}
@@ -335,7 +356,7 @@ def _lister(kind: str, record: Callable[..., R], title: str) -> Callable[..., li
         rows = _rows(kind, address, filters, limit, timeout, raise_on_missing_output)
         return [record(**row) for row in rows]
 
-    list_rows.__name__ = list_rows.__qualname__ = f"list_{kind}"
+    list_rows.__name__ = list_rows.__qualname__ = f"list_{kind.replace('-', '_')}"
     list_rows.__doc__ = _LIST_DOC.format(title=title, record=_RECORDS[kind].__name__)
     return list_rows
 
@@ -346,6 +367,9 @@ list_objects = _lister("objects", _object_state, "Objects that processes own or 
 list_workers = _lister("workers", WorkerState, "The driver, its workers, and those that ended lately.")
 list_nodes = _lister("nodes", NodeState, "The nodes.")
 list_jobs = _lister("jobs", JobState, "The programs: the driver of the session.")
+list_placement_groups = _lister(
+    "placement-groups", PlacementGroupState, "The placement groups, and those that were removed lately."
+)
 
 
 def _find(kind: str, field: str, identity: Any, address: str | None, timeout: float) -> list[dict[str, Any]]:
@@ -391,6 +415,16 @@ def get_job(id: str, address: str | None = None, timeout: float = 30) -> JobStat
     """A program by its id, or None."""
     found = _find("jobs", "job_id", id, address, timeout)
     return JobState(**found[0]) if found else None
+
+
+def get_placement_group(
+    id: str,  # noqa: A002
+    address: str | None = None,
+    timeout: float = 30,
+) -> PlacementGroupState | None:
+    """A placement group by its id, or None."""
+    found = _find("placement-groups", "placement_group_id", id, address, timeout)
+    return PlacementGroupState(**found[0]) if found else None
 
 
 def get_objects(id: str, address: str | None = None, timeout: float = 30) -> list[ObjectState]:  # noqa: A002

@@ -21,14 +21,16 @@ use std::collections::VecDeque;
 use weft_wire::message::{Answer, Failure, FailureCode, Infeasible, Message, QueryKind};
 use weft_wire::{ActorId, Blob, NodeId, ResourceSet, WorkerId};
 
+use crate::scheduling::policy::NodeRow;
 use crate::table::Map;
 use crate::time::Instant;
 use actors::Actor;
-pub use messages::{End, PlaceActor, ToControl, ToNode};
+pub use messages::{BundleAnswer, BundleOrder, End, PlaceActor, ToControl, ToNode};
 
 mod actors;
 mod checkpoints;
 mod gone;
+pub mod groups;
 mod health;
 mod joining;
 mod lookups;
@@ -36,6 +38,7 @@ mod messages;
 mod names;
 pub mod nodes;
 pub mod persist;
+mod placing;
 mod report;
 pub mod reporting;
 pub mod view;
@@ -49,6 +52,8 @@ pub(crate) use lookups::FIRST_ROUND;
 pub enum ControlAction {
     /// Tell a node.
     Send(NodeId, Box<ToNode>),
+    /// Tell the user.
+    Warn(String),
 }
 
 /// Actions in order.
@@ -68,6 +73,9 @@ pub struct ControlCore {
     /// Actors that ended and that nobody refers to, the latest last: for those who look at the state.
     ended_actors: VecDeque<ActorId>,
     lookups: lookups::Lookups,
+    groups: groups::Groups,
+    /// What nodes have free, and their labels, as far as they said.
+    rows: Vec<NodeRow>,
 }
 
 impl ControlCore {
@@ -87,6 +95,7 @@ impl ControlCore {
                 self.on_actor_process_gone(actor, takeover, *gone, out);
             }
             ToControl::ProcessGone { process } => self.on_process_gone(process, out),
+            ToControl::Bundles(answer) => self.on_bundles(node, *answer, now, out),
         }
     }
 
@@ -101,9 +110,18 @@ impl ControlCore {
             Message::ReserveName(reserve) => self.on_reserve_name(from, reserve, out),
             Message::FindName(find) => self.on_find_name(from, &find, out),
             Message::ListNames(list) => self.on_list_names(from, &list, out),
+            Message::CreateGroup(create) => {
+                self.with_groups(out, |groups, acts| groups.on_create(from, create, acts));
+            }
+            Message::RemoveGroup(remove) => self.remove_group(remove.group, out),
+            Message::FindGroup(find) => {
+                self.with_groups(out, |groups, acts| groups.on_find(from, &find, acts));
+            }
             Message::StillRead(answer) => self.on_looked_up(answer.round, out),
             Message::Query(query) if query.what == QueryKind::TotalResources => {
-                let (request, resources) = (query.request, Some(self.total()));
+                let mut total = self.total();
+                self.groups.add_formatted(&mut total);
+                let (request, resources) = (query.request, Some(total));
                 self.say(from, Answer { request, resources, ..Answer::default() }, out);
             }
             // Nodes pass nothing else on.
@@ -117,17 +135,20 @@ impl ControlCore {
         }
         self.end_actors_of(process, out);
         self.end_lookups_of(process, out);
+        self.end_groups_of(process, out);
     }
 
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
+        self.place_groups(now, out);
         self.place_actors(now, out);
     }
 
     /// When [`Self::settle`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min()
+        let actors = self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min();
+        [actors, self.groups.next_deadline()].into_iter().flatten().min()
     }
 
     /// Says something to a process, wherever it is.
@@ -154,7 +175,7 @@ impl ControlCore {
             return None;
         }
         let asked = asked.into_iter().find(|set| !covers(&[*set])).unwrap_or(asked[0]);
-        Some(Infeasible { asked: asked.clone(), total: self.total() })
+        Some(Infeasible { asked: asked.clone(), total: self.total(), closed: None, reason: None })
     }
 }
 

@@ -21,17 +21,20 @@ use std::collections::VecDeque;
 
 use crate::probes::bug;
 use weft_wire::message::{GivenBlocks, Message, UnknownBlocks, WorkerGone};
-use weft_wire::{ActorId, LeaseId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
+use weft_wire::strategy::Labels;
+use weft_wire::{ActorId, LeaseId, ObjectId, ResourceSet, ShapeId, Strategy, TaskId, WorkerId};
 
 use crate::control::{FIRST_ROUND, ToControl, ToNode};
 use crate::objects::{Fetching, Holders, Lost, Pulls};
 use crate::pace::Pace;
-use crate::scheduling::{Grant, NodeResources};
+use crate::scheduling::policy::NodeRow;
+use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 use departed::Departed;
 
 mod blocks;
+mod bundles;
 mod departed;
 mod leasing;
 mod local_actors;
@@ -41,6 +44,8 @@ mod questions;
 mod report;
 mod settling;
 mod transfers;
+
+pub(crate) use bundles::unschedulable;
 
 /// An effect the node asks for. Messages to one client stay in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,6 +118,10 @@ struct Worker {
 #[derive(Debug)]
 struct Demand {
     resources: ResourceSet,
+    /// Where its workers must be, if not just anywhere.
+    strategy: Option<Box<Strategy>>,
+    /// Of the most urgent of its tasks.
+    priority: i32,
     count: u32,
     reported: bool,
 }
@@ -131,6 +140,7 @@ struct Client {
 #[derive(Debug)]
 struct LeaseState {
     client: WorkerId,
+    shape: ShapeId,
     worker: WorkerId,
     grant: Grant,
 }
@@ -149,7 +159,10 @@ pub struct NodeCore {
     workers_made: u64,
     next_lease: u64,
     pool_size: usize,
-    resources: NodeResources,
+    resources: Pools,
+    labels: Labels,
+    /// Some client has said that some of its tasks are more urgent than others.
+    has_priorities: bool,
     clients: Map<WorkerId, Client>,
     workers: Map<WorkerId, Worker>,
     leases: Map<LeaseId, LeaseState>,
@@ -179,7 +192,9 @@ impl NodeCore {
             workers_made: 0,
             next_lease: 0,
             pool_size,
-            resources: NodeResources::new(total),
+            resources: Pools::new(total),
+            labels: Labels::new(),
+            has_priorities: false,
             clients: Map::default(),
             workers: Map::default(),
             leases: Map::default(),
@@ -195,6 +210,18 @@ impl NodeCore {
             newcomers: Vec::new(),
             turn: 0,
         }
+    }
+
+    /// The node has these labels, sorted by key.
+    pub fn set_labels(&mut self, labels: Labels) {
+        self.labels = labels;
+    }
+
+    /// This node as far as scheduling has to know it.
+    #[must_use]
+    pub fn row(&self) -> NodeRow {
+        let (total, free) = (self.resources.total().clone(), self.resources.free().clone());
+        NodeRow { node: self.id(), total, free, labels: self.labels.clone() }
     }
 
     /// An id for a new process.
@@ -321,7 +348,10 @@ impl NodeCore {
             | Message::ActorReady(_)
             | Message::ReserveName(_)
             | Message::FindName(_)
-            | Message::ListNames(_) => self.route(from, message, out),
+            | Message::ListNames(_)
+            | Message::CreateGroup(_)
+            | Message::RemoveGroup(_)
+            | Message::FindGroup(_) => self.route(from, message, out),
             Message::Query(query) => self.on_query(from, query, out),
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
             Message::Pull(pull) => self.on_pull(from, &pull, out),
@@ -376,6 +406,7 @@ impl NodeCore {
             ToNode::Restarting(news) => self.tell_subscribers(news.actor, &(*news).into(), out),
             ToNode::Dead(news) => self.on_actor_dead(news.actor, &(*news).into(), out),
             ToNode::LetGo { block } => self.let_go(block, out),
+            ToNode::Bundles(order) => self.on_bundles(*order, out),
         }
     }
 
@@ -405,6 +436,7 @@ impl NodeCore {
 
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        self.ask_about_bundles(now, out);
         self.place(out);
         while self.assign_workers(out) {}
         self.adjust_pool(now, out);
@@ -430,7 +462,8 @@ impl NodeCore {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let starts = (!self.placements.is_empty()).then(|| self.pace.next()).flatten();
-        [self.next_trim(), starts, self.pulls.next_deadline()].into_iter().flatten().min()
+        let rest = [starts, self.pulls.next_deadline(), self.resources.next_deadline()];
+        rest.into_iter().chain([self.next_trim()]).flatten().min()
     }
 
     /// Asserts N1 and N2 as far as they show; for tests and the simulator.

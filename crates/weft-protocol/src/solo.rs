@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use weft_wire::message::Message;
 use weft_wire::message::state::NodeReport;
+use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::{ControlAction, ControlActions, ControlCore};
@@ -34,7 +35,20 @@ impl Solo {
         let id = WorkerId(first_worker).node();
         let mut control = ControlCore::default();
         control.on_registered(id, total.clone());
-        Self { id, node: NodeCore::new(total, first_worker, pool_size), control, now: Instant::default() }
+        let mut this = Self {
+            id,
+            node: NodeCore::new(total, first_worker, pool_size),
+            control,
+            now: Instant::default(),
+        };
+        this.set_labels(Labels::new());
+        this
+    }
+
+    /// The node has these labels, sorted by key.
+    pub fn set_labels(&mut self, labels: Labels) {
+        self.node.set_labels(labels);
+        self.control.on_report(self.node.row());
     }
 
     /// An id for a new process.
@@ -128,14 +142,31 @@ impl Solo {
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
         let begin = out.len();
-        let mut decided = ControlActions::new();
-        self.control.settle(now, &mut decided);
-        self.tell_node(decided, out);
+        let places_groups = self.control.wants_reports();
+        self.consult(begin, out);
+        if places_groups {
+            // Actors that wait for a group have a place now.
+            self.consult(begin, out);
+            self.node.ask_about_bundles(now, out);
+            self.pass_on(begin, out);
+        }
         self.node.place(out);
         while self.node.assign_workers(out) {
             self.pass_on(begin, out);
         }
         self.node.adjust_pool(now, out);
+    }
+
+    /// Has the control service decide what it can, and the node carry that out: bundles of groups are committed after it.
+    fn consult(&mut self, begin: usize, out: &mut NodeActions) {
+        if self.control.wants_reports() {
+            self.control.on_report(self.node.row());
+        }
+        let mut decided = ControlActions::new();
+        self.control.settle(self.now, &mut decided);
+        let answers = self.follow(decided, out);
+        out.extend(answers);
+        self.pass_on(begin, out);
     }
 
     /// When [`Self::settle`] should be called again although nothing happened.
@@ -149,7 +180,8 @@ impl Solo {
     pub fn report(&self) -> NodeReport {
         let mut actors = self.control.report();
         actors.iter_mut().for_each(|row| self.node.complete(row));
-        NodeReport { actors, ..self.node.report() }
+        let groups = Some(self.control.groups()).filter(|groups| !groups.is_empty());
+        NodeReport { actors, groups, ..self.node.report() }
     }
 
     /// Asserts the invariants of the node as far as they show; for tests and the simulator.
@@ -172,18 +204,28 @@ impl Solo {
         while let Some(NodeAction::Control(message)) = said.pop_front() {
             let mut decided = ControlActions::new();
             self.control.on_node(self.id, message, self.now, &mut decided);
-            let mut followed = NodeActions::new();
-            self.tell_node(decided, &mut followed);
             // What the node says to that comes behind what it said before.
-            let (answers, done): (Vec<_>, Vec<_>) = followed.into_iter().partition(is_said);
-            said.extend(answers);
-            out.extend(done);
+            said.extend(self.follow(decided, out));
         }
     }
 
+    /// Has the node carry out what was decided. Gives what it says to that.
+    #[must_use]
+    fn follow(&mut self, decided: ControlActions, out: &mut NodeActions) -> NodeActions {
+        let mut followed = NodeActions::new();
+        self.tell_node(decided, &mut followed);
+        let is_said = |action: &NodeAction| matches!(action, NodeAction::Control(_));
+        let (answers, done): (NodeActions, NodeActions) = followed.into_iter().partition(is_said);
+        out.extend(done);
+        answers
+    }
+
     fn tell_node(&mut self, decided: ControlActions, out: &mut NodeActions) {
-        for ControlAction::Send(_, message) in decided {
-            self.node.on_control(*message, out);
+        for action in decided {
+            match action {
+                ControlAction::Send(_, message) => self.node.on_control(*message, out),
+                ControlAction::Warn(text) => out.push(NodeAction::Warn(text)),
+            }
         }
     }
 }

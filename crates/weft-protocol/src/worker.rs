@@ -33,6 +33,7 @@ mod cancelling;
 mod checkpointing;
 mod executing;
 mod gone;
+pub(crate) mod groups;
 mod holds;
 mod messages;
 mod recovery;
@@ -68,6 +69,7 @@ pub struct WorkerCore {
     /// Functions each peer knows.
     defined: Map<WorkerId, Set<FunctionId>>,
     creations: Map<ActorId, ActorDemand>,
+    groups: groups::Groups,
     /// Arguments of tasks and calls that were with processes which are gone: used until their deaths are settled.
     lent: Vec<(WorkerId, Vec<ObjectId>)>,
     /// How often this process was lent a value in a block of a dead owner.
@@ -104,6 +106,7 @@ impl WorkerCore {
             functions: Map::default(),
             defined: Map::default(),
             creations: Map::default(),
+            groups: groups::Groups::default(),
             lent: Vec::new(),
             orphans_met: 0,
             pins: 1,
@@ -140,7 +143,7 @@ impl WorkerCore {
 
     /// The number of a resource shape.
     pub fn shape(&mut self, resources: &ResourceSet) -> ShapeId {
-        self.leases.shape(resources)
+        self.leases.shape(resources, None)
     }
 
     /// Makes a function known; references in its code are pinned for the job.
@@ -235,7 +238,7 @@ impl WorkerCore {
         }
         match spec.kind {
             TaskKind::Task(shape) => {
-                self.leases.enqueue(shape, number);
+                self.leases.enqueue(shape, number, spec.priority);
                 self.dispatch(shape, out);
             }
             TaskKind::Method(actor) => {
@@ -282,7 +285,7 @@ impl WorkerCore {
             let Some(to) = self.leases.next_push(shape, function) else { break };
             self.push(to.task, to.worker, to.gpus, to.estimate, out);
         }
-        self.leases.update_demand(shape, out);
+        self.ask_for_leases(shape, out);
     }
 
     fn push(&mut self, number: u64, worker: WorkerId, gpus: Vec<u32>, estimate: u64, out: &mut Actions) {

@@ -34,6 +34,7 @@ pub fn start(
     local_mode: bool,
     events_bytes: u64,
     lineage_bytes: u64,
+    labels: Vec<(String, String)>,
 ) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -54,6 +55,7 @@ pub fn start(
         events_bytes,
         lineage_bytes,
         node: WorkerId(random).node(),
+        labels: crate::group::node_labels(labels)?,
     };
     let (node, client) = py
         .detach(|| {
@@ -237,6 +239,15 @@ pub fn resources<'py>(py: Python<'py>, free: bool) -> PyResult<Bound<'py, PyDict
     let what = if free { QueryKind::AvailableResources } else { QueryKind::TotalResources };
     let answer = ask(py, &client, move |request| Query { request, what }.into())?;
     amounts(py, &answer.resources.unwrap_or_default())
+}
+
+/// Labels of the node: keys and values.
+#[pyfunction]
+pub fn node_labels(py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+    let client = session::client(py)?;
+    let what = QueryKind::Labels;
+    let answer = ask(py, &client, move |request| Query { request, what }.into())?;
+    Ok(answer.names.unwrap_or_default())
 }
 
 /// Process ids of the workers.

@@ -19,6 +19,7 @@ use weft_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
 use crate::generator::drain;
+use crate::group::Membership;
 use crate::object_ref::{ObjectRef, deserialising, ids};
 use crate::session::{self, Current};
 use crate::values::{encode, encode_plain};
@@ -96,6 +97,7 @@ pub enum Callee<'py> {
 pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, callee: &Callee<'py>) -> Ended {
     let spec = &incoming.push.spec;
     let start = time();
+    let _group = Membership::begin(spec);
     client.mapping().note_started(client.welcome.cell, spec.task);
     session::set_task(Some(Current {
         task: spec.task,

@@ -11,6 +11,7 @@ use weft_runtime::wire::message::state::{
     ActorRow, DemandRow, EndedRow, Events, HoldRow, Inspect, KnownActorRow, LabelRow, MetricKind, NodeReport,
     ObjectDetail, ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
 };
+use weft_runtime::wire::message::{BundleRow, GroupPhase, GroupRow, GroupStrategy};
 use weft_runtime::wire::resources::UNIT;
 use weft_runtime::wire::{Blob, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -78,7 +79,11 @@ pub fn metrics_flush() {
 }
 
 /// As Python sees it.
-trait Told {
+pub trait Told {
+    /// A value for Python.
+    ///
+    /// # Errors
+    /// When Python has no memory left.
     fn told<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
 }
 
@@ -110,6 +115,18 @@ told_as_hex! {
     NodeId => |id: NodeId| format!("{:016x}", id.0),
     TaskId => session::hex,
     ObjectId => |id: ObjectId| format!("{}{:08x}", session::hex(id.task), id.index),
+}
+
+impl Told for GroupStrategy {
+    fn told<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.name().to_owned().told(py)
+    }
+}
+
+impl Told for GroupPhase {
+    fn told<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.name().to_owned().told(py)
+    }
 }
 
 impl Told for MetricKind {
@@ -193,11 +210,13 @@ told_as_dict! {
     Stack { path, offset }
     NodeReport {
         node, driver, driver_pid, started, namespace, total, free, store_used, store_capacity, blocks, workers,
-        actors, demands, ended, metrics, leases, events_bytes,
+        actors, demands, ended, metrics, leases, events_bytes, groups, labels,
     }
     WorkerRow { worker, pid, state, client, actor, blocked, resources }
     ActorRow { actor, owner, class, name, phase, worker, pid, death, resources, detached, restarts, checkpoints }
     DemandRow { client, resources, count, feasible }
+    GroupRow { group, title, strategy, phase, bundles, reason, detached }
+    BundleRow { resources, node }
     EndedRow { worker, pid, reason, at }
     Series { name, kind, description, tags, boundaries, values }
 }

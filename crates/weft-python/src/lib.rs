@@ -10,6 +10,7 @@ mod collect;
 mod control;
 mod execute;
 mod generator;
+mod group;
 mod hooks;
 mod inspect;
 mod local;
@@ -32,6 +33,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<submit::Exported>()?;
     module.add_class::<submit::TaskSubmitter>()?;
     module.add_class::<submit::MethodSubmitter>()?;
+    module.add_class::<group::Placing>()?;
     module.add_class::<control::Template>()?;
     module.add_function(wrap_pyfunction!(object_ref::_met, module)?)?;
     module.add_function(wrap_pyfunction!(object_ref::_out_of_band, module)?)?;
@@ -57,11 +59,19 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::list_names, module)?)?;
     module.add_function(wrap_pyfunction!(control::resources, module)?)?;
     module.add_function(wrap_pyfunction!(control::worker_pids, module)?)?;
+    module.add_function(wrap_pyfunction!(control::node_labels, module)?)?;
     module.add_function(wrap_pyfunction!(control::identity, module)?)?;
     module.add_function(wrap_pyfunction!(control::actor_ref, module)?)?;
     module.add_function(wrap_pyfunction!(control::own, module)?)?;
     module.add_function(wrap_pyfunction!(control::repeat_pins, module)?)?;
     for function in [
+        wrap_pyfunction!(group::create_group, module)?,
+        wrap_pyfunction!(group::current_group, module)?,
+        wrap_pyfunction!(group::find_groups, module)?,
+        wrap_pyfunction!(group::group_ready, module)?,
+        wrap_pyfunction!(group::remove_group, module)?,
+        wrap_pyfunction!(group::settle_group, module)?,
+        wrap_pyfunction!(group::wait_for_group, module)?,
         wrap_pyfunction!(inspect::inspect, module)?,
         wrap_pyfunction!(inspect::set_stack_file, module)?,
         wrap_pyfunction!(inspect::metric_define, module)?,

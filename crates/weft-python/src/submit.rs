@@ -12,10 +12,11 @@ use weft_runtime::client::Client;
 use weft_runtime::protocol::ownership::Slot;
 use weft_runtime::protocol::worker::ActorDemand;
 use weft_runtime::wire::message::{Define, FailureCode, Streaming, TaskKind, TaskSpec};
-use weft_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId};
+use weft_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, Strategy, TaskId};
 
 use crate::args::{Arguments, encode_arguments, explain};
 use crate::generator::ObjectRefGenerator;
+use crate::group::{self, Placing};
 use crate::object_ref::{ObjectRef, ids, serialising};
 use crate::session;
 
@@ -85,6 +86,26 @@ impl Exported {
     }
 }
 
+/// Where and how soon something runs.
+#[derive(FromPyObject)]
+pub struct Placed {
+    /// `None`: anywhere.
+    #[pyo3(item(0))]
+    placing: Option<Py<Placing>>,
+    /// In the placement group of what submits it, if that wants it.
+    #[pyo3(item(1))]
+    inherits: bool,
+    /// `None`: zero.
+    #[pyo3(item(2))]
+    priority: Option<i32>,
+}
+
+impl Placed {
+    fn strategy(&self) -> Option<Box<Strategy>> {
+        self.placing.as_ref().map(|placing| Box::new(placing.get().0.clone()))
+    }
+}
+
 /// `.remote` of a remote function with fixed options.
 #[pyclass(frozen, module = "weft._weft")]
 pub struct TaskSubmitter {
@@ -102,6 +123,11 @@ pub struct TaskSubmitter {
     check: Py<PyAny>,
     /// What happens to its tasks is recorded.
     is_recorded: bool,
+    /// Where its tasks run, if that is said.
+    strategy: Option<Box<Strategy>>,
+    /// They run in the placement group of what submits them, if that wants it.
+    inherits: bool,
+    priority: Option<i32>,
     shape: Mutex<Option<(Weak<Client>, ShapeId)>>,
 }
 
@@ -121,6 +147,7 @@ impl TaskSubmitter {
         arity: (usize, usize, bool),
         check: Py<PyAny>,
         is_recorded: bool,
+        placed: Placed,
     ) -> Self {
         Self {
             exported,
@@ -134,6 +161,9 @@ impl TaskSubmitter {
             arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
             check,
             is_recorded,
+            strategy: placed.strategy(),
+            inherits: placed.inherits,
+            priority: placed.priority,
             shape: Mutex::new(None),
         }
     }
@@ -156,7 +186,11 @@ impl TaskSubmitter {
         check_arguments(py, self.arity, &self.check, args, kwargs)?;
         let client = session::client(py)?;
         let function = self.exported.get().define(py, &client)?;
-        let shape = self.shape(&client);
+        let inherited = if self.inherits { group::inherited().map(Box::new) } else { None };
+        let shape = match &inherited {
+            Some(strategy) => client.step(|core, out| core.shape_at(&self.resources, strategy, out)),
+            None => self.shape(&client),
+        };
         let arguments = encode_arguments(&client, args, kwargs)?;
         let kind = TaskKind::Task(shape);
         let Arguments { block, dependencies, references, .. } = &arguments;
@@ -169,6 +203,8 @@ impl TaskSubmitter {
             concurrency: self.max_calls,
             stream: streaming(self.stream),
             site: call_site(py),
+            strategy: inherited.or_else(|| self.strategy.clone()),
+            priority: self.priority,
             ..TaskSpec::new(client.next_task(), kind, function, self.name.clone(), block.clone())
         };
         submit(py, &client, spec, self.is_recorded)
@@ -183,7 +219,10 @@ impl TaskSubmitter {
         {
             return *shape;
         }
-        let shape = client.step(|core, _| core.shape(&self.resources));
+        let shape = client.step(|core, out| match &self.strategy {
+            None => core.shape(&self.resources),
+            Some(strategy) => core.shape_at(&self.resources, strategy, out),
+        });
         *known = Some((Arc::downgrade(client), shape));
         shape
     }
@@ -420,6 +459,7 @@ pub fn create_actor(
     lifetime: Vec<(String, f64)>,
     makeup: ActorMakeup,
     name: Option<(String, String, Vec<u8>)>,
+    placed: Placed,
 ) -> PyResult<ObjectRef> {
     let _inside = session::Inside::enter(py);
     let (concurrency, groups, restarts, detached, checkpoint_every) = makeup;
@@ -430,6 +470,7 @@ pub fn create_actor(
     if let Some((namespace, name, description)) = name {
         crate::control::reserve(py, &client, namespace, name, task, description)?;
     }
+    let inherited = if placed.inherits { group::inherited().map(Box::new) } else { None };
     let Arguments { block, dependencies, references, .. } = &arguments;
     let spec = TaskSpec {
         dependencies: dependencies.clone(),
@@ -437,6 +478,8 @@ pub fn create_actor(
         concurrency,
         groups: groups.map(Vec::into_boxed_slice),
         checkpoint_every,
+        strategy: inherited.or_else(|| placed.strategy()),
+        priority: placed.priority,
         site: call_site(py),
         ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(title), block.clone())
     };

@@ -221,6 +221,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
     };
     session::set_task(Some(current));
     checkpoint::begin(spec);
+    crate::group::stay(spec);
     let made = (|| {
         set_visible_gpus(py, &incoming.push.gpus)?;
         let (class, options) = load(py, client, spec.function)?;

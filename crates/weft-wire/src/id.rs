@@ -83,6 +83,9 @@ impl TaskId {
 /// An actor is named by the task that creates it.
 pub type ActorId = TaskId;
 
+/// A placement group is named by a number of the process that creates it.
+pub type GroupId = TaskId;
+
 /// An object: a return value of a task, or a value that was put (index 0 of a number without a task).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Encode, Decode)]
 #[cbor(array)]

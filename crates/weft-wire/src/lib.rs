@@ -13,10 +13,12 @@ pub mod names;
 pub mod place;
 pub mod record;
 pub mod resources;
+pub mod strategy;
 pub mod value;
 pub mod version;
 
 pub use blob::{Blob, Name};
-pub use id::{ActorId, FunctionId, LeaseId, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
+pub use id::{ActorId, FunctionId, GroupId, LeaseId, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 pub use message::Message;
 pub use resources::ResourceSet;
+pub use strategy::Strategy;

@@ -241,6 +241,41 @@ pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 /// One part in so many of a node's store may be taken by values on their way from other nodes.
 pub const PULL_SHARE: u64 = 4;
 
+/// Characters of a label's name, and of its value: what Kubernetes allows, so that labels can be taken from there.
+pub const LABEL_NAME_CHARS_MAX: usize = 63;
+
+/// Characters of the DNS name before a label's name: as much as DNS allows.
+pub const LABEL_PREFIX_CHARS_MAX: usize = 253;
+
+/// Labels of one node, and conditions of one selector: each is compared with each when work is placed.
+pub const LABEL_TERMS_MAX: usize = 64;
+
+/// Values that one condition on a label may list.
+pub const LABEL_VALUES_MAX: usize = 64;
+
+/// Bundles of one placement group: placing them takes time that grows with their number times that of the nodes.
+pub const GROUP_BUNDLES_MAX: usize = 10_000;
+
+/// Placement groups at a time. Each costs about a KiB in the control service, and a program that makes more forgets to
+/// remove them.
+pub const GROUPS_MAX: usize = 100_000;
+
+/// Placement groups that were removed and are remembered, for those who look at the state.
+pub const GROUPS_ENDED_MAX: usize = 256;
+
+/// How long the control service waits until every node has prepared its bundles (nanoseconds).
+pub const PREPARE_NANOS: u64 = 1_000_000_000;
+
+/// Pause before the bundles of a group are prepared again after a node refused (nanoseconds); it doubles each time.
+pub const PREPARE_PAUSE_NANOS: u64 = 10_000_000;
+
+/// The longest such pause (nanoseconds).
+pub const PREPARE_PAUSE_NANOS_MAX: u64 = 1_000_000_000;
+
+/// How long a node keeps prepared bundles without a word before it asks what becomes of them (nanoseconds).
+pub const PREPARED_NANOS: u64 = 10_000_000_000;
+
+const _: () = assert!(PREPARED_NANOS > PREPARE_NANOS + PREPARE_PAUSE_NANOS_MAX);
 const _: () = assert!(INLINE_BYTES_DEFAULT < LINK_BUFFER_BYTES_MAX);
 const _: () = assert!(LINK_BUFFER_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 const _: () = assert!(LEASE_SLICE_NANOS > LEASE_BACKLOG_NANOS);

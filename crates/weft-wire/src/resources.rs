@@ -42,7 +42,8 @@ impl ResourceSet {
             return;
         }
         match self.0.binary_search_by(|(n, _)| n.as_str().cmp(name)) {
-            Ok(at) => self.0[at].1 += scaled,
+            // Sums of what a stranger asks for may exceed all there is.
+            Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(scaled),
             Err(at) => self.0.insert(at, (name.to_owned(), scaled)),
         }
     }

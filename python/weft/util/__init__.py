@@ -22,21 +22,32 @@ if TYPE_CHECKING:
     from weft.util.iteration import map_unordered as map_unordered
     from weft.util.node import get_node_instance_id as get_node_instance_id
     from weft.util.node import get_node_ip_address as get_node_ip_address
+    from weft.util.placement_group import PlacementGroup as PlacementGroup
+    from weft.util.placement_group import get_current_placement_group as get_current_placement_group
+    from weft.util.placement_group import get_placement_group as get_placement_group
+    from weft.util.placement_group import placement_group as placement_group
+    from weft.util.placement_group import placement_group_table as placement_group_table
+    from weft.util.placement_group import remove_placement_group as remove_placement_group
 
 _HOMES = {
     "ActorPool": "weft.util.actor_pool",
     "Executor": "weft.util.executor",
+    "PlacementGroup": "weft.util.placement_group",
     "as_completed": "weft.util.iteration",
     "deregister_serializer": "weft",
     "disable_log_once_globally": "weft.util.debug",
     "enable_periodic_logging": "weft.util.debug",
+    "get_current_placement_group": "weft.util.placement_group",
     "get_node_instance_id": "weft.util.node",
     "get_node_ip_address": "weft.util.node",
+    "get_placement_group": "weft.util.placement_group",
     "inspect_serializability": "weft",
     "list_named_actors": "weft",
     "log_once": "weft.util.debug",
     "map_unordered": "weft.util.iteration",
+    "placement_group_table": "weft.util.placement_group",
     "register_serializer": "weft",
+    "remove_placement_group": "weft.util.placement_group",
 }
 _MODULES = (
     "accelerators",
@@ -44,27 +55,23 @@ _MODULES = (
     "debug",
     "joblib",
     "multiprocessing",
+    # It can be called like the function in it.
+    "placement_group",
     "progress",
     "queue",
+    "scheduling_strategies",
     "serialization",
 )
 
 # Names of Ray that weft does not have, and what they belong to.
 _LATER = {
     "ActorGroup": "groups of actors, which Ray has deprecated: keep handles in a list",
-    "PlacementGroup": "placement groups",
     "collective": "collective operations",
     "dask": "the scheduler for Dask",
-    "get_current_placement_group": "placement groups",
-    "get_placement_group": "placement groups",
     "iter": "parallel iterators, which Ray has deprecated: use generators",
     "lightgbm": "LightGBM on weft",
     "pdb": "a remote debugger",
-    "placement_group": "placement groups",
-    "placement_group_table": "placement groups",
-    "remove_placement_group": "placement groups",
     "rpdb": "a remote debugger",
-    "scheduling_strategies": "scheduling strategies beside 'DEFAULT' and 'SPREAD'",
     "spark": "Spark on weft",
     "tpu": "slices of TPUs",
     "tracing": "tracing hooks",
@@ -74,17 +81,23 @@ _LATER = {
 __all__ = [
     "ActorPool",
     "Executor",
+    "PlacementGroup",
     "as_completed",
     "deregister_serializer",
     "disable_log_once_globally",
     "enable_periodic_logging",
+    "get_current_placement_group",
     "get_node_instance_id",
     "get_node_ip_address",
+    "get_placement_group",
     "inspect_serializability",
     "list_named_actors",
     "log_once",
     "map_unordered",
+    "placement_group",
+    "placement_group_table",
     "register_serializer",
+    "remove_placement_group",
 ]
 
 

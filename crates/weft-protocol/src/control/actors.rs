@@ -7,9 +7,10 @@
 use crate::probes::{bug, mark};
 use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, Failure, WorkerGone};
-use weft_wire::{ActorId, NodeId, ResourceSet, WorkerId};
+use weft_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy, WorkerId};
 
 use super::checkpoints::Checkpoints;
+use super::placing::Target;
 use super::{ControlAction, ControlActions, ControlCore, End, PlaceActor, ToNode, actor_died};
 use crate::pace::Pace;
 use crate::table::{Map, Set};
@@ -35,6 +36,8 @@ pub(super) struct Actor {
     /// What a new process is told: kept while there are restarts.
     creation: Option<Box<CreateActor>>,
     pub(super) detached: bool,
+    /// The placement group that it runs in.
+    group: Option<GroupId>,
     /// Its owner has no reference to it any more, or never told of one.
     is_dropped: bool,
     /// How soon its next process may begin.
@@ -78,8 +81,11 @@ impl ControlCore {
         actor.class = create.class.name.as_str().to_owned();
         actor.restarts = create.restarts.unwrap_or(0);
         actor.detached = create.detached == Some(true);
+        let strategy = create.constructor.spec.strategy.as_deref();
+        actor.group = strategy.and_then(Strategy::group).map(|place| place.group);
         actor.checkpoints = create.constructor.spec.checkpoint_every.map(|_| Checkpoints::default());
-        if let Some(report) = self.infeasible([&create.placement, &create.lifetime]) {
+        let lacking = || self.lacks_labels(from.node(), &create);
+        if let Some(report) = self.infeasible([&create.placement, &create.lifetime]).or_else(lacking) {
             self.say(from, report, out);
         }
         self.wait(id, Box::new(create));
@@ -98,12 +104,23 @@ impl ControlCore {
     pub(super) fn place_actors(&mut self, now: Instant, out: &mut ControlActions) {
         for id in std::mem::take(&mut self.pending) {
             let Some(actor) = self.actors.get_mut(&id) else { continue };
-            let Phase::Pending(create) = &actor.phase else { continue };
-            let node = choose(&self.nodes, id.owner.node(), create);
-            let node = node.filter(|_| actor.pace.may_begin(now));
-            match node.and_then(|node| actor.place_on(node)) {
-                Some(asked) => out.push(asked),
-                None => self.pending.push_back(id),
+            let may_begin = actor.pace.may_begin(now);
+            let Phase::Pending(create) = &self.actors[&id].phase else { continue };
+            if !may_begin {
+                self.pending.push_back(id);
+                continue;
+            }
+            let home = id.owner.node();
+            let target = match create.constructor.spec.strategy {
+                None => choose(&self.nodes, home, create).map_or(Target::None, Target::Node),
+                Some(_) => self.target_of(home, create),
+            };
+            match target {
+                Target::Node(node) => {
+                    out.extend(self.actors.get_mut(&id).and_then(|actor| actor.place_on(node)))
+                }
+                Target::None => self.pending.push_back(id),
+                Target::Never(failure) => self.bury(id, failure, out),
             }
         }
     }
@@ -285,6 +302,26 @@ impl ControlCore {
         self.retire(id);
     }
 
+    /// Actors in a placement group.
+    pub(super) fn actors_in(&self, group: GroupId) -> Vec<ActorId> {
+        let is_in = |actor: &Actor| actor.group == Some(group) && !matches!(actor.phase, Phase::Dead(_));
+        self.actors.iter().filter(|(_, actor)| is_in(actor)).map(|(id, _)| *id).collect()
+    }
+
+    /// Ends an actor for good, with a process or without.
+    pub(super) fn end_actor(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        match &actor.phase {
+            Phase::Placed { .. } => {
+                actor.ending.get_or_insert(failure);
+                self.free_name(id);
+                self.end_process(id, End::Killed, out);
+            }
+            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.bury(id, failure, out),
+            Phase::Dead(_) => {}
+        }
+    }
+
     /// Nobody hears of an ended actor again. One that nobody refers to is kept for a while, for those who look at the
     /// state.
     fn retire(&mut self, id: ActorId) {
@@ -337,6 +374,7 @@ impl Actor {
             restarts: 0,
             creation: None,
             detached: false,
+            group: None,
             is_dropped: false,
             pace: Pace::default(),
             turn: 0,

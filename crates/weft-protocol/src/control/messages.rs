@@ -6,7 +6,8 @@
 //! earlier process is told from that of the present one.
 
 use weft_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, CreateActor, Message, Restore, WorkerGone,
+    ActorDead, ActorRestarting, ActorStarted, Commit, CreateActor, FindGroup, Message, Prepare, Prepared,
+    Release, Restore, WorkerGone,
 };
 use weft_wire::{ActorId, WorkerId};
 
@@ -38,6 +39,8 @@ pub enum ToControl {
         /// What the processes of its node are told.
         gone: Box<WorkerGone>,
     },
+    /// About bundles of a placement group.
+    Bundles(Box<BundleAnswer>),
     /// A process that the control service has heard of is gone, or was not there when something came for it.
     ProcessGone {
         /// Which.
@@ -88,11 +91,33 @@ pub enum ToNode {
     Restarting(Box<ActorRestarting>),
     /// For all subscribers on the node: the actor is gone for good. Nothing more is said of it.
     Dead(Box<ActorDead>),
+    /// About bundles of a placement group.
+    Bundles(Box<BundleOrder>),
     /// The node need not keep a block any more, which lay in a checkpoint.
     LetGo {
         /// Where it begins.
         block: u64,
     },
+}
+
+/// What a node says about bundles.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BundleAnswer {
+    /// What it has done.
+    Prepared(Prepared),
+    /// What becomes of those that it prepared?
+    Asks(FindGroup),
+}
+
+/// What a node is to do about bundles.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BundleOrder {
+    /// Reserve them.
+    Prepare(Prepare),
+    /// They may be used.
+    Commit(Commit),
+    /// Give them back.
+    Release(Release),
 }
 
 /// How an actor ends.

@@ -1,5 +1,6 @@
 //! What the control service tells about itself when a tool asks: the actors.
 
+use weft_wire::message::GroupRow;
 use weft_wire::message::state::ActorRow;
 use weft_wire::{ActorId, ResourceSet};
 
@@ -11,6 +12,12 @@ impl ControlCore {
     #[must_use]
     pub fn report(&self) -> Vec<ActorRow> {
         self.actors.iter().map(|(id, actor)| row(*id, actor)).collect()
+    }
+
+    /// The placement groups.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupRow> {
+        self.groups.rows()
     }
 }
 

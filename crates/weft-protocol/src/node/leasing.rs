@@ -4,14 +4,24 @@
 
 use std::collections::VecDeque;
 
-use weft_wire::message::{Infeasible, LeaseGranted, ReclaimLease, RequestLease};
+use super::bundles::Place;
+use weft_wire::message::{LeaseGranted, ReclaimLease, RequestLease};
 use weft_wire::{LeaseId, ShapeId, WorkerId};
 
 use super::{
-    Client, Demand, Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, WorkerState, send,
+    Client, Demand, Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, Pools, Strategy,
+    WorkerState, send,
 };
 use crate::probes::{bug, mark};
 use crate::time::Instant;
+
+impl Demand {
+    /// Whether leases that are given back could meet it. What waits in a placement group is of no concern to them.
+    fn could_be_met(&self, resources: &Pools) -> bool {
+        let group = self.strategy.as_deref().and_then(Strategy::group);
+        self.count > 0 && group.is_none() && resources.is_feasible(&self.resources, None)
+    }
+}
 
 impl NodeCore {
     pub(super) fn on_request(&mut self, from: WorkerId, request: RequestLease) {
@@ -21,10 +31,14 @@ impl NodeCore {
         let Some(client) = self.clients.get_mut(&from) else { return };
         let demand = client.demands.entry(request.shape).or_insert(Demand {
             resources: request.resources,
+            strategy: request.strategy,
+            priority: 0,
             count: 0,
             reported: false,
         });
         demand.count = request.demand;
+        demand.priority = request.priority.unwrap_or(0);
+        self.has_priorities |= demand.priority != 0;
     }
 
     pub(super) fn on_return(&mut self, from: WorkerId, lease: LeaseId, now: Instant, out: &mut NodeActions) {
@@ -67,18 +81,28 @@ impl NodeCore {
     }
 
     pub(super) fn place_leases(&mut self, out: &mut NodeActions) {
+        if !self.has_priorities {
+            return self.place_leases_of(0, out);
+        }
+        for priority in self.priorities() {
+            self.place_leases_of(priority, out);
+        }
+    }
+
+    fn place_leases_of(&mut self, priority: i32, out: &mut NodeActions) {
         let count = self.clients.len();
         if count == 0 {
             return;
         }
-        // One lease per client and pass, beginning behind the client that was served last: nobody starves.
+        // One lease per client and pass, beginning behind the client that was served last: no client starves for another
+        // that is as urgent.
         let mut placed = true;
         while placed {
             placed = false;
             let first = self.turn;
             for step in 0..count {
                 let at = (first + step) % count;
-                if self.place_one(at, out) {
+                if self.place_one(at, priority, out) {
                     placed = true;
                     self.turn = at + 1;
                 }
@@ -86,22 +110,31 @@ impl NodeCore {
         }
     }
 
-    fn place_one(&mut self, at: usize, out: &mut NodeActions) -> bool {
+    /// Priorities of what waits, the most urgent first.
+    fn priorities(&self) -> Vec<i32> {
+        let waiting = self.clients.values().flat_map(|client| client.demands.values());
+        let mut all: Vec<i32> = waiting.filter(|d| d.count > 0).map(|d| d.priority).collect();
+        all.sort_unstable_by_key(|priority| std::cmp::Reverse(*priority));
+        all.dedup();
+        all
+    }
+
+    fn place_one(&mut self, at: usize, priority: i32, out: &mut NodeActions) -> bool {
+        let node = self.id();
         let (id, client) = self.clients.get_index_mut(at).expect("below the count");
         for (shape, demand) in &mut client.demands {
-            if demand.count == 0 {
+            if demand.count == 0 || demand.priority != priority {
                 continue;
             }
-            if !self.resources.is_feasible(&demand.resources) {
+            let place = Place { resources: &self.resources, node, labels: &self.labels };
+            if let Some(objection) = place.objection(&demand.resources, demand.strategy.as_deref()) {
                 if !demand.reported {
                     demand.reported = true;
-                    let report =
-                        Infeasible { asked: demand.resources.clone(), total: self.resources.total().clone() };
-                    out.push(send(*id, report));
+                    out.push(objection.tell(*id, *shape, &demand.resources, self.resources.total()));
                 }
                 continue;
             }
-            if let Some(grant) = self.resources.acquire(&demand.resources) {
+            if let Some(grant) = self.resources.acquire(&demand.resources, demand.strategy.as_deref()) {
                 demand.count -= 1;
                 self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
                 return true;
@@ -123,7 +156,7 @@ impl NodeCore {
         self.workers[&worker].state = WorkerState::Leased(lease);
         self.introduce(client, worker, out);
         let gpus = grant.gpu_indices();
-        self.leases.insert(lease, LeaseState { client, worker, grant });
+        self.leases.insert(lease, LeaseState { client, shape, worker, grant });
         if let Some(client) = self.clients.get_mut(&client) {
             client.leases += 1;
         }
@@ -133,9 +166,13 @@ impl NodeCore {
 
     /// Asks the client with most leases to give one to a client that waits and has fewer.
     pub(super) fn reclaim(&mut self, out: &mut NodeActions) {
-        let waits = |client: &Client| {
-            client.demands.values().any(|d| d.count > 0 && self.resources.is_feasible(&d.resources))
-        };
+        if self.has_priorities {
+            let waiting = self.clients.values().flat_map(|client| client.demands.values());
+            let waiting = waiting.filter(|demand| demand.could_be_met(&self.resources));
+            let urgent = waiting.map(|demand| demand.priority).max();
+            self.reclaim_for(urgent, out);
+        }
+        let waits = |client: &Client| client.demands.values().any(|d| d.could_be_met(&self.resources));
         let Some(fewest) = self.clients.values().filter(|c| waits(c)).map(|c| c.leases).min() else {
             return;
         };
@@ -146,6 +183,22 @@ impl NodeCore {
         {
             client.reclaiming = true;
             out.push(send(*id, ReclaimLease { count: 1 }));
+        }
+    }
+
+    /// Asks for a lease that serves less urgent tasks than what waits.
+    fn reclaim_for(&mut self, urgent: Option<i32>, out: &mut NodeActions) {
+        let Some(urgent) = urgent else { return };
+        let priority = |lease: &LeaseState| {
+            let demand = self.clients.get(&lease.client)?.demands.get(&lease.shape)?;
+            (lease.grant.group().is_none() && demand.priority < urgent).then_some(demand.priority)
+        };
+        let lower = self.leases.values().filter_map(|lease| Some((priority(lease)?, lease.client)));
+        let Some((_, holder)) = lower.min_by_key(|(priority, _)| *priority) else { return };
+        let Some(client) = self.clients.get_mut(&holder) else { return };
+        if !client.reclaiming {
+            client.reclaiming = true;
+            out.push(send(holder, ReclaimLease { count: 1 }));
         }
     }
 

@@ -4,6 +4,7 @@
 //! worker, and says what became of it. An actor is known here from [`ToNode::PlaceActor`](crate::control::ToNode) until
 //! its process is gone, or until it is ended before it got one.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use weft_wire::message::state::ActorRow;
@@ -14,12 +15,15 @@ use super::{Grant, NodeAction, NodeActions, NodeCore, Placement, WorkerState, se
 use crate::control::{End, PlaceActor, ToControl, title};
 use crate::table::Map;
 
+/// The more urgent before the less urgent, and of equals who began to wait first.
+type Rank = (Reverse<i32>, u64);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct LocalActors {
     actors: Map<ActorId, LocalActor>,
-    /// Those that wait for resources, with their turn: who began to wait first is first.
-    waiting: VecDeque<(u64, ActorId)>,
+    /// Those that wait for resources, in order.
+    waiting: VecDeque<(Rank, ActorId)>,
 }
 
 #[derive(Debug)]
@@ -40,6 +44,7 @@ impl LocalActors {
     fn insert(&mut self, place: PlaceActor) {
         let PlaceActor { takeover, turn, name, restores, create } = place;
         let id = create.actor;
+        let rank = (Reverse(create.constructor.spec.priority.unwrap_or(0)), turn);
         let local = LocalActor {
             takeover,
             name,
@@ -50,8 +55,8 @@ impl LocalActors {
             process: None,
         };
         self.actors.insert(id, local);
-        let at = self.waiting.partition_point(|(earlier, _)| *earlier < turn);
-        self.waiting.insert(at, (turn, id));
+        let at = self.waiting.partition_point(|(other, _)| *other < rank);
+        self.waiting.insert(at, (rank, id));
     }
 
     /// What an actor without a process waits for.
@@ -98,12 +103,13 @@ impl NodeCore {
     /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that does.
     pub(super) fn place_actors(&mut self) {
         let mut still_waiting = VecDeque::new();
-        for (turn, actor) in std::mem::take(&mut self.local_actors.waiting) {
+        for (rank, actor) in std::mem::take(&mut self.local_actors.waiting) {
             let Some(create) = self.local_actors.wanted(actor) else { continue };
-            let fits = self.resources.fits(&create.placement);
-            match fits.then(|| self.resources.acquire(&create.lifetime)).flatten() {
+            let strategy = create.constructor.spec.strategy.as_deref();
+            let fits = self.resources.fits(&create.placement, strategy);
+            match fits.then(|| self.resources.acquire(&create.lifetime, strategy)).flatten() {
                 Some(grant) => self.placements.push_back(Placement::Actor { actor, grant }),
-                None => still_waiting.push_back((turn, actor)),
+                None => still_waiting.push_back((rank, actor)),
             }
         }
         self.local_actors.waiting = still_waiting;

@@ -25,8 +25,13 @@ impl NodeCore {
         let mut reply = Answer { request: query.request, ..Answer::default() };
         match query.what {
             QueryKind::TotalResources => return self.route(from, query, out),
-            QueryKind::AvailableResources => reply.resources = Some(self.resources.free().clone()),
+            QueryKind::AvailableResources => {
+                let mut free = self.resources.free().clone();
+                self.resources.add_free_of_groups(&mut free);
+                reply.resources = Some(free);
+            }
             QueryKind::Own => self.describe_own(from, &mut reply),
+            QueryKind::Labels => reply.names = Some(self.labels.clone()),
             QueryKind::Workers => {
                 reply.numbers = Some(self.workers.values().map(|w| u64::from(w.pid)).collect());
             }

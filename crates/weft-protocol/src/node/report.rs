@@ -3,6 +3,7 @@
 use weft_wire::message::state::{DemandRow, NodeReport, WorkerRow};
 use weft_wire::{ResourceSet, WorkerId};
 
+use super::bundles::Place;
 use super::{NodeCore, Worker, WorkerState};
 
 impl NodeCore {
@@ -16,6 +17,7 @@ impl NodeCore {
             workers: self.workers.iter().map(|(id, worker)| self.worker_row(*id, worker)).collect(),
             demands: self.demand_rows(),
             leases: self.leases.len() as u64,
+            labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
             ..NodeReport::default()
         }
     }
@@ -51,13 +53,14 @@ impl NodeCore {
 
     fn demand_rows(&self) -> Vec<DemandRow> {
         let mut rows = Vec::new();
+        let place = Place { resources: &self.resources, node: self.id(), labels: &self.labels };
         for (id, client) in &self.clients {
             for demand in client.demands.values().filter(|demand| demand.count > 0) {
                 rows.push(DemandRow {
                     client: *id,
                     resources: demand.resources.clone(),
                     count: demand.count,
-                    feasible: self.resources.is_feasible(&demand.resources),
+                    feasible: place.objection(&demand.resources, demand.strategy.as_deref()).is_none(),
                 });
             }
         }

@@ -7,8 +7,8 @@
 //! A worker that goes on after it was blocked takes its CPU back whether it is free or not; what is missing then
 //! is owed and paid from the next return. It never decides who gets what.
 
-use weft_wire::ResourceSet;
 use weft_wire::resources::UNIT;
+use weft_wire::{GroupId, ResourceSet};
 
 /// What somebody holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +17,8 @@ pub struct Grant {
     pub resources: ResourceSet,
     /// GPUs and the share of each.
     gpus: Vec<(u32, u64)>,
+    /// The bundle of a placement group that it is a part of; `None`: of the node.
+    pub(super) bundle: Option<(GroupId, u32)>,
 }
 
 impl Grant {
@@ -24,6 +26,12 @@ impl Grant {
     #[must_use]
     pub fn gpu_indices(&self) -> Vec<u32> {
         self.gpus.iter().map(|(index, _)| *index).collect()
+    }
+
+    /// The placement group that it is a part of.
+    #[must_use]
+    pub fn group(&self) -> Option<GroupId> {
+        self.bundle.map(|(group, _)| group)
     }
 }
 
@@ -43,6 +51,24 @@ impl NodeResources {
     pub fn new(total: ResourceSet) -> Self {
         let count = usize::try_from(total.amount("GPU") / UNIT).unwrap_or(0);
         Self { free: total.clone(), total, owed: ResourceSet::default(), gpus: vec![UNIT; count] }
+    }
+
+    /// What a grant of this node holds, to be granted again in parts. Its GPUs keep their numbers.
+    #[must_use]
+    pub(super) fn part(&self, grant: &Grant) -> Self {
+        let mut gpus = vec![0; self.gpus.len()];
+        for (index, share) in &grant.gpus {
+            gpus[*index as usize] = *share;
+        }
+        let total = grant.resources.clone();
+        Self { free: total.clone(), total, owed: ResourceSet::default(), gpus }
+    }
+
+    /// Takes out all that is free, for good.
+    pub(super) fn drain(&mut self) -> Grant {
+        let shares = (0..).zip(&mut self.gpus).filter(|(_, share)| **share > 0);
+        let gpus = shares.map(|(index, share)| (index, std::mem::take(share))).collect();
+        Grant { resources: std::mem::take(&mut self.free), gpus, bundle: None }
     }
 
     /// All there is.
@@ -80,7 +106,7 @@ impl NodeResources {
         }
         let shortfall = self.free.subtract(request);
         debug_assert!(shortfall.is_empty(), "covered above");
-        Some(Grant { resources: request.clone(), gpus })
+        Some(Grant { resources: request.clone(), gpus, bundle: None })
     }
 
     /// Whole GPUs for whole requests, a share of the fullest one that has room for a fraction.

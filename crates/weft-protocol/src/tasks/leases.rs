@@ -17,9 +17,10 @@ use crate::probes::bug;
 use weft_wire::limits::{
     LEASE_BACKLOG_NANOS, LEASE_BACKLOG_TASKS, LEASE_DEMAND_MAX, LEASE_IDLE_NANOS, LEASE_SLICE_NANOS,
 };
-use weft_wire::message::{LeaseGranted, RequestLease, ReturnLease};
-use weft_wire::{FunctionId, LeaseId, ResourceSet, ShapeId, WorkerId};
+use weft_wire::message::{Failure, LeaseGranted, RequestLease, ReturnLease};
+use weft_wire::{FunctionId, LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
 
+use super::queue::Queue;
 use crate::action::{Actions, Peer, send};
 use crate::table::Map;
 use crate::time::Instant;
@@ -45,9 +46,14 @@ pub struct Lease {
 #[derive(Debug, Clone)]
 struct Shape {
     resources: ResourceSet,
-    queue: VecDeque<u64>,
+    strategy: Option<Box<Strategy>>,
+    queue: Queue,
     leases: Vec<Lease>,
     demanded: u32,
+    /// The priority that the node was told of.
+    priority: i32,
+    /// No worker will ever be granted: what its tasks fail with.
+    closed: Option<Box<Failure>>,
 }
 
 /// A reply, as far as leases care.
@@ -84,7 +90,7 @@ pub struct PushTo {
 #[derive(Debug, Default)]
 pub struct Leases {
     shapes: Vec<Shape>,
-    numbers: Map<ResourceSet, ShapeId>,
+    numbers: Map<(ResourceSet, Option<Box<Strategy>>), ShapeId>,
     /// Recent run time per function (nanoseconds).
     durations: Map<FunctionId, u64>,
     /// Leases the node asked for and did not get yet.
@@ -92,18 +98,23 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// The number of a shape.
-    pub fn shape(&mut self, resources: &ResourceSet) -> ShapeId {
-        if let Some(id) = self.numbers.get(resources) {
+    /// The number of a shape: what its tasks hold, and where they are to run.
+    pub fn shape(&mut self, resources: &ResourceSet, strategy: Option<&Strategy>) -> ShapeId {
+        let key = (resources.clone(), strategy.cloned().map(Box::new));
+        if let Some(id) = self.numbers.get(&key) {
             return *id;
         }
         let id = ShapeId(u32::try_from(self.shapes.len()).expect("few shapes"));
-        self.numbers.insert(resources.clone(), id);
+        let (resources, strategy) = key.clone();
+        self.numbers.insert(key, id);
         self.shapes.push(Shape {
-            resources: resources.clone(),
-            queue: VecDeque::new(),
+            resources,
+            strategy,
+            queue: Queue::default(),
             leases: Vec::new(),
             demanded: 0,
+            priority: 0,
+            closed: None,
         });
         id
     }
@@ -113,18 +124,39 @@ impl Leases {
     }
 
     /// A task is ready to run.
-    pub fn enqueue(&mut self, shape: ShapeId, task: u64) {
-        self.shape_mut(shape).queue.push_back(task);
+    pub fn enqueue(&mut self, shape: ShapeId, task: u64, priority: Option<i32>) {
+        self.shape_mut(shape).queue.push_back(priority.unwrap_or(0), task);
     }
 
     /// A task that was pushed and did not run goes first.
-    pub fn enqueue_front(&mut self, shape: ShapeId, task: u64) {
-        self.shape_mut(shape).queue.push_front(task);
+    pub fn enqueue_front(&mut self, shape: ShapeId, task: u64, priority: Option<i32>) {
+        self.shape_mut(shape).queue.push_front(priority.unwrap_or(0), task);
     }
 
     /// Takes a queued task out.
     pub fn remove_queued(&mut self, shape: ShapeId, task: u64) {
-        self.shape_mut(shape).queue.retain(|queued| *queued != task);
+        self.shape_mut(shape).queue.remove(task);
+    }
+
+    /// No worker will ever be granted for this shape: the tasks that wait, and those that come, fail.
+    pub fn close(&mut self, shape: ShapeId, failure: Failure) {
+        if let Some(shape) = self.shapes.get_mut(shape.0 as usize) {
+            shape.closed = Some(Box::new(failure));
+            shape.demanded = 0;
+        }
+    }
+
+    /// Why a shape is of no use any more.
+    #[must_use]
+    pub fn closed(&self, shape: ShapeId) -> Option<&Failure> {
+        self.shapes.get(shape.0 as usize)?.closed.as_deref()
+    }
+
+    /// Tasks that wait in vain, taken out, and what they fail with.
+    pub fn take_stranded(&mut self, shape: ShapeId) -> Option<(Vec<u64>, Failure)> {
+        let shape = self.shape_mut(shape);
+        let failure = shape.closed.as_deref()?.clone();
+        Some((shape.queue.drain(), failure))
     }
 
     /// The next queued task of a shape, for the caller to say its function; `None` also when no lease has room for any.
@@ -132,7 +164,7 @@ impl Leases {
     pub fn front(&self, shape: ShapeId) -> Option<u64> {
         let shape = self.shapes.get(shape.0 as usize)?;
         let task = shape.queue.front()?;
-        shape.leases.iter().any(|lease| lease.has_room(0)).then_some(*task)
+        shape.leases.iter().any(|lease| lease.has_room(0)).then_some(task)
     }
 
     /// Shapes that have tasks queued or demand outstanding.
@@ -156,16 +188,24 @@ impl Leases {
         Some(PushTo { task, worker: lease.worker, gpus: lease.gpus.clone(), estimate })
     }
 
-    /// Tells the node how many more leases the queue could use. Asked once, then again when it was met.
-    pub fn update_demand(&mut self, id: ShapeId, out: &mut Actions) {
+    /// Tells the node how many more leases the queue could use, and how urgent its first task is. Asked once, then again
+    /// when it was met or something more urgent came. False if the shape is closed and tasks wait.
+    pub fn update_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
         let shape = self.shape_mut(id);
         let wanted = u32::try_from(shape.queue.len()).unwrap_or(u32::MAX).min(LEASE_DEMAND_MAX);
-        let changed = (wanted == 0) != (shape.demanded == 0);
+        let priority = shape.queue.priority();
+        let changed = (wanted == 0) != (shape.demanded == 0) || (wanted > 0 && priority != shape.priority);
         if changed {
+            if shape.closed.is_some() {
+                return wanted == 0;
+            }
             shape.demanded = wanted;
-            let resources = shape.resources.clone();
-            send(out, Peer::Node, RequestLease { shape: id, resources, demand: wanted });
+            shape.priority = priority;
+            let (resources, strategy) = (shape.resources.clone(), shape.strategy.clone());
+            let priority = (priority != 0).then_some(priority);
+            send(out, Peer::Node, RequestLease { shape: id, resources, demand: wanted, strategy, priority });
         }
+        true
     }
 
     /// The node granted a lease.
@@ -231,17 +271,11 @@ impl Leases {
     /// Gives back leases that are idle for long, owed, or drained. Returns when to look again.
     pub fn return_leases(&mut self, now: Instant, out: &mut Actions) -> Option<Instant> {
         let mut next: Option<Instant> = None;
+        if self.owed > 0 {
+            self.drain_owed(now);
+        }
         for shape in &mut self.shapes {
             let busy = !shape.queue.is_empty();
-            for lease in &mut shape.leases {
-                if self.owed > 0
-                    && !lease.draining
-                    && (!busy || now.since(lease.granted) >= LEASE_SLICE_NANOS)
-                {
-                    lease.draining = true;
-                    self.owed -= 1;
-                }
-            }
             shape.leases.retain(|lease| {
                 let idle = lease.in_flight.is_empty();
                 let expired = !busy && now.since(lease.idle_since) >= LEASE_IDLE_NANOS;
@@ -262,6 +296,23 @@ impl Leases {
             });
         }
         next
+    }
+
+    /// Chooses leases to give back, those with the least urgent work first.
+    fn drain_owed(&mut self, now: Instant) {
+        let mut order: Vec<usize> = (0..self.shapes.len()).collect();
+        order.sort_by_key(|at| self.shapes[*at].queue.priority());
+        for at in order {
+            let shape = &mut self.shapes[at];
+            let busy = !shape.queue.is_empty();
+            let may_go = |lease: &&mut Lease| {
+                !lease.draining && (!busy || now.since(lease.granted) >= LEASE_SLICE_NANOS)
+            };
+            for lease in shape.leases.iter_mut().filter(may_go).take(self.owed as usize) {
+                lease.draining = true;
+                self.owed -= 1;
+            }
+        }
     }
 
     /// What a task of a shape holds.
@@ -314,6 +365,9 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::Action;
+    use weft_wire::Message;
+    use weft_wire::message::FailureCode;
 
     fn grant(shape: ShapeId, lease: u64, worker: u64) -> LeaseGranted {
         LeaseGranted { shape, lease: LeaseId(lease), worker: WorkerId(worker), gpus: vec![] }
@@ -326,8 +380,8 @@ mod tests {
     #[test]
     fn an_unknown_function_is_not_pushed_ahead_and_a_short_one_is() {
         let mut leases = Leases::default();
-        let shape = leases.shape(&ResourceSet::default());
-        (1..=10).for_each(|task| leases.enqueue(shape, task));
+        let shape = leases.shape(&ResourceSet::default(), None);
+        (1..=10).for_each(|task| leases.enqueue(shape, task, None));
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         let function = FunctionId(1);
         let first = leases.next_push(shape, function).expect("an idle lease");
@@ -340,11 +394,11 @@ mod tests {
     #[test]
     fn demand_is_told_once_and_withdrawn_once() {
         let mut leases = Leases::default();
-        let shape = leases.shape(&ResourceSet::default());
+        let shape = leases.shape(&ResourceSet::default(), None);
         let mut out = Actions::new();
-        leases.enqueue(shape, 1);
+        leases.enqueue(shape, 1, None);
         leases.update_demand(shape, &mut out);
-        leases.enqueue(shape, 2);
+        leases.enqueue(shape, 2, None);
         leases.update_demand(shape, &mut out);
         assert_eq!(out.len(), 1);
         leases.remove_queued(shape, 1);
@@ -355,17 +409,71 @@ mod tests {
     }
 
     #[test]
+    fn what_is_more_urgent_goes_first_and_the_node_hears_of_it() {
+        let mut leases = Leases::default();
+        let shape = leases.shape(&ResourceSet::default(), None);
+        let mut out = Actions::new();
+        leases.enqueue(shape, 1, None);
+        leases.update_demand(shape, &mut out);
+        leases.enqueue(shape, 2, Some(7));
+        leases.update_demand(shape, &mut out);
+        let told = |action: &Action| match action {
+            Action::Send { message, .. } => match &**message {
+                Message::RequestLease(request) => request.priority,
+                _ => None,
+            },
+            _ => None,
+        };
+        assert_eq!(out.iter().map(told).collect::<Vec<_>>(), vec![None, Some(7)]);
+        leases.on_granted(grant(shape, 1, 5), Instant(0));
+        assert_eq!(leases.next_push(shape, FunctionId(1)).map(|push| push.task), Some(2));
+    }
+
+    #[test]
+    fn leases_with_the_least_urgent_work_go_back_first() {
+        let mut leases = Leases::default();
+        let urgent = leases.shape(&ResourceSet::default(), Some(&Strategy::Spread));
+        let other = leases.shape(&ResourceSet::default(), None);
+        assert_ne!(urgent, other, "a strategy makes another shape");
+        for (shape, worker, priority) in [(urgent, 5, Some(1)), (other, 6, None)] {
+            leases.on_granted(grant(shape, worker, worker), Instant(0));
+            (0..2).for_each(|task| leases.enqueue(shape, 10 * worker + task, priority));
+            leases.next_push(shape, FunctionId(1)).expect("an idle lease");
+        }
+        leases.on_reclaim(1);
+        leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut Actions::new());
+        let draining = |shape: ShapeId| leases.shapes[shape.0 as usize].leases[0].draining;
+        assert_eq!((draining(urgent), draining(other)), (false, true));
+    }
+
+    #[test]
+    fn a_closed_shape_strands_its_tasks_and_asks_for_nothing() {
+        let mut leases = Leases::default();
+        let shape = leases.shape(&ResourceSet::default(), None);
+        let mut out = Actions::new();
+        leases.enqueue(shape, 1, None);
+        assert!(leases.update_demand(shape, &mut out));
+        assert_eq!(leases.take_stranded(shape), None);
+        leases.close(shape, Failure::new(FailureCode::TaskGroupRemoved, "removed"));
+        assert_eq!(leases.take_stranded(shape).map(|(tasks, _)| tasks), Some(vec![1]));
+        assert!(leases.update_demand(shape, &mut out), "nothing waits");
+        leases.enqueue(shape, 2, None);
+        assert!(!leases.update_demand(shape, &mut out), "a task waits in vain");
+        assert_eq!(out.len(), 1);
+    }
+
+    #[test]
     fn a_stalled_worker_gets_nothing_until_it_replies() {
         let mut leases = Leases::default();
-        let shape = leases.shape(&ResourceSet::default());
+        let shape = leases.shape(&ResourceSet::default(), None);
         let function = FunctionId(1);
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         leases.durations.insert(function, 10);
-        (1..=2).for_each(|task| leases.enqueue(shape, task));
+        (1..=2).for_each(|task| leases.enqueue(shape, task, None));
         let first = leases.next_push(shape, function).expect("room");
         let second = leases.next_push(shape, function).expect("room");
         leases.on_returned(shape, WorkerId(5), 2, second.estimate);
-        leases.enqueue_front(shape, 2);
+        leases.enqueue_front(shape, 2, None);
         assert_eq!(leases.next_push(shape, function), None);
         leases.on_reply(&replied(shape, first.estimate, 10), Instant(1));
         assert!(leases.next_push(shape, function).is_some());
@@ -375,9 +483,9 @@ mod tests {
     fn a_lease_that_is_leaving_already_sets_no_timer() {
         // Its time has passed: who waits for that deadline would spin until the task ends.
         let mut leases = Leases::default();
-        let shape = leases.shape(&ResourceSet::default());
+        let shape = leases.shape(&ResourceSet::default(), None);
         leases.on_granted(grant(shape, 1, 5), Instant(0));
-        leases.enqueue(shape, 1);
+        leases.enqueue(shape, 1, None);
         leases.next_push(shape, FunctionId(1)).expect("an idle lease");
         let mut out = Actions::new();
         leases.on_reclaim(1);
@@ -390,7 +498,7 @@ mod tests {
     #[test]
     fn idle_leases_go_back_and_owed_ones_at_once() {
         let mut leases = Leases::default();
-        let shape = leases.shape(&ResourceSet::default());
+        let shape = leases.shape(&ResourceSet::default(), None);
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         leases.on_granted(grant(shape, 2, 6), Instant(0));
         let mut out = Actions::new();

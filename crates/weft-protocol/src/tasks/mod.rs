@@ -5,6 +5,7 @@ mod events;
 mod labels;
 mod leases;
 mod pending;
+mod queue;
 mod ran;
 mod streams;
 

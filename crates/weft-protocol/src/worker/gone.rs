@@ -24,7 +24,7 @@ impl WorkerCore {
             .and_then(|last| tasks.iter().position(|t| last.owner == self.me && *t == last.number))
             .map_or(0, |at| at + 1);
         for (at, number) in tasks.iter().enumerate().rev() {
-            self.after_crash(*number, at < begun, &gone.reason, out);
+            self.interrupt(*number, at < begun, &gone.reason, out);
         }
         for object in self.ownership.on_worker_gone(worker) {
             let failure = owner_died_failure(object, gone);
@@ -73,7 +73,7 @@ impl WorkerCore {
         }
         self.pendings.get_mut(number).expect("looked up above").state = State::Queued;
         if !self.must_wait_again(number, out) {
-            self.leases.enqueue_front(shape, number);
+            self.requeue(shape, number);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Messages to the core, each to the handler of its noun.
 
-use weft_wire::message::{Infeasible, LeaseGranted, Message, StillRead};
+use weft_wire::message::{LeaseGranted, Message, StillRead};
 
-use super::{Action, Actions, Peer, WorkerCore, send};
+use super::{Actions, Peer, WorkerCore, send};
 use crate::probes::bug;
 use crate::time::Instant;
 
@@ -81,7 +81,8 @@ impl WorkerCore {
                 question.offsets.retain(|block| !self.ownership.knows_block(*block));
                 return (!question.offsets.is_empty()).then(|| question.into());
             }
-            (Message::Infeasible(what), Peer::Node) => out.push(infeasible(&what)),
+            (Message::Infeasible(what), Peer::Node) => self.on_infeasible(what, out),
+            (Message::GroupState(state), Peer::Node) => return self.on_group_state(state, out),
             (other, _) => {
                 self.run_unblocked(out);
                 return Some(other);
@@ -96,12 +97,4 @@ impl WorkerCore {
         self.leases.on_granted(grant, now);
         self.dispatch(shape, out);
     }
-}
-
-fn infeasible(what: &Infeasible) -> Action {
-    Action::Warn(format!(
-        "a task or actor asks for {}, but this cluster has only {}: it stays pending until resources are added. Ask for less, or start with more",
-        what.asked.describe(),
-        what.total.describe()
-    ))
 }

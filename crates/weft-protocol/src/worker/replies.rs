@@ -41,7 +41,7 @@ impl WorkerCore {
                 let replied = Replied { shape, worker, task: number, estimate, function, nanos };
                 self.leases.on_reply(&replied, now);
                 if again && !waits {
-                    self.leases.enqueue(shape, number);
+                    self.leases.enqueue(shape, number, spec.priority);
                 } else if !again {
                     self.end(number, worker, reply, out);
                 }
@@ -123,7 +123,7 @@ impl WorkerCore {
             }
             pending.state = State::Queued;
             if !self.must_wait_again(task.number, out) {
-                self.leases.enqueue_front(shape, task.number);
+                self.requeue(shape, task.number);
             }
         }
         for shape in self.leases.shape_ids() {

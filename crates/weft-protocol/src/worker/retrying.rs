@@ -39,7 +39,7 @@ impl WorkerCore {
             } else {
                 pending.state = State::Queued;
                 if !self.must_wait_again(number, out) {
-                    self.leases.enqueue(shape, number);
+                    self.leases.enqueue(shape, number, spec.priority);
                     self.dispatch(shape, out);
                 }
             }

@@ -2,6 +2,7 @@
 
 mod actors;
 mod blocks;
+mod groups;
 mod pool;
 mod state;
 mod transfers;
@@ -61,7 +62,7 @@ fn told(to: WorkerId, message: impl Into<Message>) -> NodeAction {
 }
 
 fn request(shape: u32, demand: u32) -> RequestLease {
-    RequestLease { shape: ShapeId(shape), resources: cpus(1.0), demand }
+    RequestLease { shape: ShapeId(shape), resources: cpus(1.0), demand, strategy: None, priority: None }
 }
 
 /// An actor that needs a CPU to be placed, and half a one after that.

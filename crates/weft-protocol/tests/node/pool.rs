@@ -221,7 +221,7 @@ fn a_blocked_worker_lends_its_cpu() {
 #[test]
 fn an_impossible_demand_is_reported_once_and_stays() {
     let mut node = node(1.0);
-    let report = Infeasible { asked: cpus(9.0), total: cpus(1.0) };
+    let report = Infeasible { asked: cpus(9.0), total: cpus(1.0), closed: None, reason: None };
     let impossible = RequestLease { resources: cpus(9.0), ..request(0, 1) };
     assert_eq!(say(&mut node, DRIVER, impossible.clone()), [told(DRIVER, report)]);
     assert_eq!(say(&mut node, DRIVER, impossible), []);

@@ -57,7 +57,11 @@ fn a_report_has_workers_leases_demands_and_blocks() {
     say(&mut node, DRIVER, request(0, 3));
     let worker = connect(&mut node, 101, 55);
     node.on_allocated(64, DRIVER);
-    say(&mut node, DRIVER, RequestLease { shape: ShapeId(1), resources: cpus(9.0), demand: 1 });
+    say(
+        &mut node,
+        DRIVER,
+        RequestLease { shape: ShapeId(1), resources: cpus(9.0), demand: 1, strategy: None, priority: None },
+    );
     let report = node.report();
     let leased = WorkerRow {
         worker,

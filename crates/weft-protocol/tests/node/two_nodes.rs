@@ -67,7 +67,11 @@ impl Cluster {
         let mut out = Vec::new();
         self.control.on_node(from, message, NOW, &mut out);
         self.control.settle(NOW, &mut out);
-        self.down.extend(out.into_iter().map(|ControlAction::Send(to, message)| (to, *message)));
+        let told = |action| match action {
+            ControlAction::Send(to, message) => Some((to, *message)),
+            ControlAction::Warn(_) => None,
+        };
+        self.down.extend(out.into_iter().filter_map(told));
     }
 
     /// Until nothing is on its way. What the nodes did since the last time.
@@ -187,7 +191,7 @@ fn only_what_no_node_has_is_infeasible() {
     let driver = cluster.process(HERE);
     let actor = TaskId { owner: driver, number: 1 };
     let did = cluster.say(driver, CreateActor { placement: cpus(4.5), ..create(actor) });
-    let report = Infeasible { asked: cpus(4.5), total: cpus(5.0) };
+    let report = Infeasible { asked: cpus(4.5), total: cpus(5.0), closed: None, reason: None };
     assert_eq!(did, [(HERE, told(driver, report))]);
     let query = weft_wire::message::Query { request: 9, what: weft_wire::message::QueryKind::TotalResources };
     let answer = Answer { request: 9, resources: Some(cpus(5.0)), ..Answer::default() };

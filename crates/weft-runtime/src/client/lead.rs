@@ -356,6 +356,12 @@ impl Client {
                     *waiting = Some(answer.into());
                 }
             }
+            Some(Message::GroupState(answer)) => {
+                let request = answer.request;
+                if let Some(waiting) = shared.answers.get_mut(&request) {
+                    *waiting = Some(answer.into());
+                }
+            }
             Some(Message::GivenBlocks(question)) => shared.disown_unknown(question),
             Some(_) | None => {}
         }

@@ -60,7 +60,12 @@ impl LocalNode {
             Message::CreateActor(create) => {
                 let resources = [&create.placement, &create.lifetime];
                 if let Some(asked) = resources.into_iter().find(|asked| !self.is_feasible(asked)) {
-                    let report = Infeasible { asked: asked.clone(), total: self.total.clone() };
+                    let report = Infeasible {
+                        asked: asked.clone(),
+                        total: self.total.clone(),
+                        closed: None,
+                        reason: None,
+                    };
                     return Answer::Replies(vec![report.into()]);
                 }
                 let (actor, concurrency) = (create.actor, create.constructor.spec.concurrency);
@@ -118,7 +123,7 @@ impl LocalNode {
             let asked = request.resources.clone();
             let is_new = request.demand > 0 && self.reported.insert(request.shape);
             return is_new
-                .then(|| Infeasible { asked, total: self.total.clone() }.into())
+                .then(|| Infeasible { asked, total: self.total.clone(), closed: None, reason: None }.into())
                 .into_iter()
                 .collect();
         }

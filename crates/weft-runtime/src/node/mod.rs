@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
+use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ResourceSet};
 
 use crate::logs::Sink;
@@ -51,6 +52,8 @@ pub struct NodeOptions {
     pub lineage_bytes: u64,
     /// Unlike any other node's: begins the ids of its processes and is part of its directory's name.
     pub node: NodeId,
+    /// Labels of the node, sorted by key.
+    pub labels: Labels,
 }
 
 /// A running node.

@@ -15,6 +15,7 @@ use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_store::{Arena, Mapping};
 use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Shutdown, Welcome, role};
+use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{TaskId, WorkerId, version};
 
 use super::NodeOptions;
@@ -133,6 +134,10 @@ impl Service {
         }
         let mut core = Solo::new(options.resources.clone(), options.node.0, options.pool_size);
         core.set_store_bytes(arena.capacity());
+        let mut labels = options.labels.clone();
+        labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
+        labels.sort();
+        core.set_labels(labels);
         Ok(Self {
             core,
             driver: WorkerId::default(),

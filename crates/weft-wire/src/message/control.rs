@@ -58,6 +58,9 @@ pub enum QueryKind {
     /// What the asking worker holds, and the name of its actor.
     #[n(3)]
     Own,
+    /// Labels of the node, as names.
+    #[n(4)]
+    Labels,
 }
 
 /// A question to the node.

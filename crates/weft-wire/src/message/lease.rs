@@ -2,7 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::{LeaseId, ResourceSet, ShapeId, WorkerId};
+use super::Failure;
+use crate::{LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
 
 /// How many leases of a shape the caller could use now. Replaces what it said before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -15,6 +16,12 @@ pub struct RequestLease {
     /// Zero withdraws the request.
     #[n(2)]
     pub demand: u32,
+    /// Where the workers must be, if not just anywhere.
+    #[n(3)]
+    pub strategy: Option<Box<Strategy>>,
+    /// The highest priority among the tasks that wait; zero if it is not said.
+    #[n(5)]
+    pub priority: Option<i32>,
 }
 
 /// One lease. The connection to the worker has been announced before.
@@ -66,4 +73,21 @@ pub struct Infeasible {
     pub asked: ResourceSet,
     #[n(1)]
     pub total: ResourceSet,
+    /// No worker will ever be granted for this shape, and why: its tasks fail.
+    #[n(2)]
+    pub closed: Option<Box<Closed>>,
+    /// What is missing, for people, if it is not an amount.
+    #[n(3)]
+    pub reason: Option<String>,
+}
+
+/// A shape that is of no use any more.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Closed {
+    #[n(0)]
+    pub shape: ShapeId,
+    /// What its tasks fail with.
+    #[n(1)]
+    pub failure: Failure,
 }

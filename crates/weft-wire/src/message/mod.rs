@@ -7,6 +7,7 @@ mod actor;
 mod checkpoint;
 mod cluster;
 mod control;
+mod group;
 mod lease;
 mod link;
 mod object;
@@ -27,7 +28,13 @@ pub use cluster::{
     ViewRow, kind, state as node_state,
 };
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
-pub use lease::{Blocked, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked};
+pub use group::{
+    Bundle, BundleRow, BundleStep, Commit, CreateGroup, FindGroup, GroupPhase, GroupRow, GroupState,
+    GroupStrategy, Prepare, Prepared, Release, RemoveGroup,
+};
+pub use lease::{
+    Blocked, Closed, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked,
+};
 pub use link::Ack;
 pub use object::{
     AddBorrow, Allocate, Allocated, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock, GivenBlocks, Held,
@@ -107,6 +114,8 @@ messages! {
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
     107 ResourceView, 108 FindNodes, 109 Candidates, 113 Suspect, 114 Drain, 115 Drained,
     120 Pull, 121 Pulled, 127 FreeAt, 134 LostAt,
+    160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
+    167 FindGroup,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

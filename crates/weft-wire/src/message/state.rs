@@ -5,6 +5,7 @@
 
 use minicbor::{Decode, Encode};
 
+use super::GroupRow;
 use crate::{ActorId, Blob, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 /// What a question is about; several may be asked at once.
@@ -425,6 +426,12 @@ pub struct NodeReport {
     /// Default bound of the events of one process (bytes).
     #[n(16)]
     pub events_bytes: u64,
+    /// Placement groups, those that were removed last.
+    #[n(17)]
+    pub groups: Option<Vec<GroupRow>>,
+    /// Labels of the node: keys and values.
+    #[n(18)]
+    pub labels: Option<Vec<(String, String)>>,
 }
 
 /// A worker process.

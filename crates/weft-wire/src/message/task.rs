@@ -4,7 +4,7 @@ use minicbor::decode::Error as DecodeError;
 use minicbor::{Decode, Decoder, Encode};
 
 use super::Timing;
-use crate::{ActorId, Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId};
+use crate::{ActorId, Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, Strategy, TaskId};
 
 /// What a push asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
@@ -80,6 +80,12 @@ pub struct TaskSpec {
     /// Of a creation: calls between two checkpoints.
     #[n(21)]
     pub checkpoint_every: Option<u32>,
+    /// Of a task or creation: where it is to run, if not just anywhere.
+    #[n(22)]
+    pub strategy: Option<Box<Strategy>>,
+    /// Of a task or creation: the higher, the earlier it runs among those that wait; zero if it is not said.
+    #[n(23)]
+    pub priority: Option<i32>,
 }
 
 impl TaskSpec {
@@ -107,6 +113,8 @@ impl TaskSpec {
             site: None,
             kept: None,
             checkpoint_every: None,
+            strategy: None,
+            priority: None,
         }
     }
 }
@@ -286,6 +294,12 @@ pub enum FailureCode {
     /// The value is lost, and the description of the task that made it was given up to save memory.
     #[n(21)]
     LineageEvicted,
+    /// The placement group of the task was removed.
+    #[n(22)]
+    TaskGroupRemoved,
+    /// The placement group of the actor was removed.
+    #[n(23)]
+    ActorGroupRemoved,
 }
 
 /// The value of one dependency.

@@ -1,0 +1,143 @@
+//! Where what has a strategy goes: actors that are bound to nodes, labels or placement groups, and the groups themselves.
+
+use weft_wire::message::{CreateActor, Failure, FailureCode, Infeasible};
+use weft_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
+
+use super::groups::{GroupAction, Groups};
+use super::{BundleAnswer, ControlAction, ControlActions, ControlCore, ToNode};
+use crate::node::unschedulable;
+use crate::scheduling::policy::{Asked, Choice, NodeRow, choose};
+use crate::time::Instant;
+use crate::worker::groups::removed_failure;
+
+/// Where an actor goes.
+pub(super) enum Target {
+    /// There.
+    Node(NodeId),
+    /// It waits: for its group, or for a node that has what it needs.
+    None,
+    /// It will never run.
+    Never(Failure),
+}
+
+impl ControlCore {
+    /// A node says what it has free now, and which labels.
+    pub fn on_report(&mut self, row: NodeRow) {
+        match self.rows.iter_mut().find(|known| known.node == row.node) {
+            Some(known) => *known = row,
+            None => self.rows.push(row),
+        }
+    }
+
+    /// Whether anything waits for what nodes have free.
+    #[must_use]
+    pub fn wants_reports(&self) -> bool {
+        self.groups.is_waiting()
+    }
+
+    /// Runs something on the groups and carries out what they want.
+    pub(super) fn with_groups(
+        &mut self,
+        out: &mut ControlActions,
+        work: impl FnOnce(&mut Groups, &mut Vec<GroupAction>),
+    ) {
+        let mut actions = Vec::new();
+        work(&mut self.groups, &mut actions);
+        for action in actions {
+            match action {
+                GroupAction::Node(node, order) => {
+                    out.push(ControlAction::Send(node, Box::new(ToNode::Bundles(Box::new(order)))));
+                }
+                GroupAction::Client(client, message) => self.say(client, message, out),
+                GroupAction::Warn(text) => out.push(ControlAction::Warn(text)),
+            }
+        }
+    }
+
+    pub(super) fn on_bundles(
+        &mut self,
+        node: NodeId,
+        answer: BundleAnswer,
+        now: Instant,
+        out: &mut ControlActions,
+    ) {
+        self.with_groups(out, |groups, acts| match answer {
+            BundleAnswer::Prepared(prepared) => groups.on_prepared(node, &prepared, now, acts),
+            BundleAnswer::Asks(find) => groups.on_node_asks(node, &find, acts),
+        });
+    }
+
+    pub(super) fn place_groups(&mut self, now: Instant, out: &mut ControlActions) {
+        if self.groups.is_waiting() {
+            let rows = std::mem::take(&mut self.rows);
+            self.with_groups(out, |groups, acts| groups.settle(&rows, now, acts));
+            self.rows = rows;
+        }
+    }
+
+    /// Ends a group with the actors in it; tasks end with their workers.
+    pub(super) fn remove_group(&mut self, group: GroupId, out: &mut ControlActions) {
+        self.end_actors_in(group, out);
+        self.with_groups(out, |groups, acts| groups.on_remove(group, acts));
+    }
+
+    /// Groups end with their driver.
+    pub(super) fn end_groups_of(&mut self, process: WorkerId, out: &mut ControlActions) {
+        for group in self.groups.of_driver(process) {
+            self.remove_group(group, out);
+        }
+        self.groups.forget(process);
+    }
+
+    /// Where an actor with a strategy goes.
+    pub(super) fn target_of(&self, home: NodeId, create: &CreateActor) -> Target {
+        let strategy = create.constructor.spec.strategy.as_deref();
+        if let Some(place) = strategy.and_then(Strategy::group) {
+            return match self.groups.nodes_of(place, &create.placement) {
+                // Its own bundles' node knows best which of them has room.
+                Some(nodes) => nodes.first().map_or(Target::None, |node| Target::Node(*node)),
+                None => Target::Never(removed_failure(place.group, None, FailureCode::ActorGroupRemoved)),
+            };
+        }
+        match self.choose_for(home, create) {
+            Choice::On(node) => Target::Node(node),
+            Choice::Wait | Choice::Lacking(_) => Target::None,
+            Choice::Never(why) => {
+                Target::Never(Failure::new(FailureCode::ActorUnschedulable, unschedulable(&why)))
+            }
+        }
+    }
+
+    /// What is said of an actor for which no node has the labels.
+    pub(super) fn lacks_labels(&self, home: NodeId, create: &CreateActor) -> Option<Infeasible> {
+        let strategy = create.constructor.spec.strategy.as_deref();
+        if !matches!(strategy, Some(Strategy::Labels(_))) {
+            return None;
+        }
+        match self.choose_for(home, create) {
+            Choice::Lacking(why) => {
+                let (asked, total) = (create.placement.clone(), self.total());
+                Some(Infeasible { asked, total, closed: None, reason: Some(why) })
+            }
+            Choice::On(_) | Choice::Wait | Choice::Never(_) => None,
+        }
+    }
+
+    fn choose_for(&self, home: NodeId, create: &CreateActor) -> Choice {
+        let strategy = create.constructor.spec.strategy.as_deref();
+        // It waits on its node for what is in use there.
+        let empty = |row: &NodeRow| NodeRow { free: row.total.clone(), ..row.clone() };
+        let rows: Vec<NodeRow> = self.rows.iter().map(empty).collect();
+        let asked =
+            Asked { request: &create.placement, strategy, local: home, prefer: None, turn: self.turns };
+        choose(&rows, &asked)
+    }
+
+    fn end_actors_in(&mut self, group: GroupId, out: &mut ControlActions) {
+        let ended: Vec<ActorId> = self.actors_in(group);
+        for actor in ended {
+            let failure = removed_failure(group, None, FailureCode::ActorGroupRemoved);
+            self.end_actor(actor, failure, out);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Placement groups: resources that are reserved together, in bundles (Ray's documentation, "Placement Groups").
+//!
+//! A client asks the control service for a group; that prepares its bundles on nodes and commits them when all are
+//! prepared.
+
+use minicbor::{Decode, Encode};
+
+use crate::strategy::LabelTerm;
+use crate::{GroupId, NodeId, ResourceSet, WorkerId};
+
+/// How the bundles of a group lie to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum GroupStrategy {
+    /// On as few nodes as possible.
+    #[n(0)]
+    Pack,
+    /// On as many nodes as possible.
+    #[n(1)]
+    Spread,
+    /// All on one node.
+    #[n(2)]
+    StrictPack,
+    /// Each on a node of its own.
+    #[n(3)]
+    StrictSpread,
+}
+
+impl GroupStrategy {
+    const ALL: [Self; 4] = [Self::Pack, Self::Spread, Self::StrictPack, Self::StrictSpread];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pack => "PACK",
+            Self::Spread => "SPREAD",
+            Self::StrictPack => "STRICT_PACK",
+            Self::StrictSpread => "STRICT_SPREAD",
+        }
+    }
+
+    /// The one that people call so.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|strategy| strategy.name() == name)
+    }
+}
+
+/// What became of a group so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum GroupPhase {
+    /// Its bundles are not reserved.
+    #[n(0)]
+    Pending,
+    /// Its bundles are reserved, and their nodes are being told that they stay so.
+    #[n(1)]
+    Committing,
+    /// Its bundles may be used.
+    #[n(2)]
+    Created,
+    /// Bundles were on nodes that are gone: others are looked for.
+    #[n(3)]
+    Rescheduling,
+    /// It is gone for good.
+    #[n(4)]
+    Removed,
+}
+
+impl GroupPhase {
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Committing => "PREPARED",
+            Self::Created => "CREATED",
+            Self::Rescheduling => "RESCHEDULING",
+            Self::Removed => "REMOVED",
+        }
+    }
+}
+
+/// A part of a group: its resources are on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct Bundle {
+    #[n(0)]
+    pub resources: ResourceSet,
+    /// What its node must be like.
+    #[n(1)]
+    pub labels: Vec<LabelTerm>,
+}
+
+/// Client to control: reserve these bundles.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct CreateGroup {
+    /// Zero: no answer is wanted, only the news of the group. With a title one is: the name may be taken.
+    #[n(0)]
+    pub request: u64,
+    #[n(1)]
+    pub group: GroupId,
+    /// Namespace and name.
+    #[n(2)]
+    pub title: Option<(String, String)>,
+    #[n(3)]
+    pub strategy: GroupStrategy,
+    #[n(4)]
+    pub bundles: Vec<Bundle>,
+    /// The driver it ends with; `None`: with nobody.
+    #[n(5)]
+    pub driver: Option<WorkerId>,
+}
+
+/// Control to client: the answer to a question, or, without one, what became of a group that the client has to do with.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct GroupState {
+    /// Zero: nobody asked. Then bundles are left out.
+    #[n(0)]
+    pub request: u64,
+    #[n(1)]
+    pub groups: Vec<GroupRow>,
+    #[n(2)]
+    pub error: Option<String>,
+}
+
+/// Client to control: end a group with all that runs in it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct RemoveGroup {
+    #[n(0)]
+    pub group: GroupId,
+}
+
+/// Control to node: reserve these bundles, all or none, until you hear more.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Prepare {
+    #[n(0)]
+    pub group: GroupId,
+    /// Which try this is; answers to an earlier one do not count.
+    #[n(1)]
+    pub attempt: u64,
+    /// Places among the group's bundles, and what to reserve for each.
+    #[n(2)]
+    pub bundles: Vec<(u32, ResourceSet)>,
+}
+
+/// What a node has done about the bundles of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum BundleStep {
+    /// They are reserved.
+    #[n(0)]
+    Prepared,
+    /// They may be used.
+    #[n(1)]
+    Committed,
+    /// Not here: there is no room, or nothing was prepared.
+    #[n(2)]
+    Refused,
+}
+
+/// Node to control: the answer to [`Prepare`] and [`Commit`].
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Prepared {
+    #[n(0)]
+    pub group: GroupId,
+    #[n(1)]
+    pub attempt: u64,
+    #[n(2)]
+    pub step: BundleStep,
+}
+
+/// Control to node: what was prepared in this attempt may be used.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Commit {
+    #[n(0)]
+    pub group: GroupId,
+    #[n(1)]
+    pub attempt: u64,
+}
+
+/// Control to node: give back what was reserved in this attempt, and end what runs in it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Release {
+    #[n(0)]
+    pub group: GroupId,
+    /// `None`: all of the group; it does not exist any more.
+    #[n(1)]
+    pub attempt: Option<u64>,
+}
+
+/// Client to control: what is known of a group, by id or by name; of all without either. Node to control: what becomes
+/// of the bundles that were prepared in this attempt?
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct FindGroup {
+    /// Zero: no answer is wanted, only the news of the group from now on.
+    #[n(0)]
+    pub request: u64,
+    #[n(1)]
+    pub group: Option<GroupId>,
+    #[n(2)]
+    pub title: Option<(String, String)>,
+    #[n(3)]
+    pub attempt: Option<u64>,
+}
+
+/// A group, for those who ask.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct GroupRow {
+    #[n(0)]
+    pub group: GroupId,
+    #[n(1)]
+    pub title: Option<(String, String)>,
+    #[n(2)]
+    pub strategy: GroupStrategy,
+    #[n(3)]
+    pub phase: GroupPhase,
+    /// The bundles, and where they are.
+    #[n(4)]
+    pub bundles: Vec<BundleRow>,
+    /// Why it is not created yet, for people.
+    #[n(5)]
+    pub reason: Option<String>,
+    /// It does not end with a driver.
+    #[n(6)]
+    pub detached: bool,
+}
+
+/// A bundle, and where it is.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct BundleRow {
+    #[n(0)]
+    pub resources: ResourceSet,
+    #[n(1)]
+    pub node: Option<NodeId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{HEAD_BYTES, whole_frame};
+    use crate::message::{Closed, Failure, FailureCode, Infeasible, Message, RequestLease};
+    use crate::strategy::{InGroup, LabelTest, NodeAffinity, NodeLabels};
+    use crate::{ShapeId, Strategy, TaskId};
+
+    fn round_trip(message: Message) {
+        let mut bytes = Vec::new();
+        message.append(&mut bytes, 0);
+        let head = whole_frame(&bytes).expect("fits").expect("is whole");
+        assert_eq!(Message::decode(head.kind, &bytes[HEAD_BYTES..]), Ok(message));
+    }
+
+    #[test]
+    fn groups_and_strategies_round_trip() {
+        let group = TaskId { owner: WorkerId(7), number: 9 };
+        let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+        let term = LabelTerm { key: "zone".to_owned(), test: LabelTest::In(vec!["a".to_owned()]) };
+        let title = Some(("space".to_owned(), "name".to_owned()));
+        let bundle = Bundle { resources: resources.clone(), labels: vec![term.clone()] };
+        let strategy = GroupStrategy::StrictSpread;
+        let (bundles, driver) = (vec![bundle], Some(WorkerId(7)));
+        round_trip(CreateGroup { request: 1, group, title: title.clone(), strategy, bundles, driver }.into());
+        let bundles = vec![BundleRow { resources: resources.clone(), node: Some(NodeId(5)) }];
+        let (phase, reason) = (GroupPhase::Rescheduling, Some("waits".to_owned()));
+        let row = GroupRow { group, title: title.clone(), strategy, phase, bundles, reason, detached: true };
+        round_trip(GroupState { request: 1, groups: vec![row], error: Some("taken".to_owned()) }.into());
+        round_trip(RemoveGroup { group }.into());
+        round_trip(Prepare { group, attempt: 3, bundles: vec![(1, resources.clone())] }.into());
+        round_trip(Prepared { group, attempt: 3, step: BundleStep::Refused }.into());
+        round_trip(Commit { group, attempt: 3 }.into());
+        round_trip(Release { group, attempt: None }.into());
+        round_trip(FindGroup { request: 0, group: Some(group), title, attempt: Some(3) }.into());
+        let negated = LabelTerm { key: "rack".to_owned(), test: LabelTest::DoesNotExist };
+        for strategy in [
+            Strategy::Spread,
+            Strategy::Node(NodeAffinity { node: NodeId(5), soft: true }),
+            Strategy::Labels(NodeLabels { hard: vec![term], soft: vec![negated], spread: true }),
+            Strategy::Group(InGroup { group, bundle: Some(2), captures: true }),
+        ] {
+            let (shape, demand, priority) = (ShapeId(1), 3, Some(-4));
+            let (resources, strategy) = (resources.clone(), Some(Box::new(strategy)));
+            round_trip(RequestLease { shape, resources, demand, strategy, priority }.into());
+        }
+        let failure = Failure::new(FailureCode::TaskUnschedulable, "gone");
+        let closed = Some(Box::new(Closed { shape: ShapeId(1), failure }));
+        round_trip(Infeasible { asked: resources.clone(), total: resources, closed, reason: None }.into());
+    }
+
+    #[test]
+    fn names_of_strategies_are_read_back() {
+        for strategy in GroupStrategy::ALL {
+            assert_eq!(GroupStrategy::from_name(strategy.name()), Some(strategy));
+        }
+        assert_eq!(GroupStrategy::from_name("NEAR"), None);
+    }
+}

@@ -1,0 +1,316 @@
+//! Where work may run: scheduling strategies, label expressions, and names that were checked.
+//!
+//! Work without a strategy runs wherever its resources are free; a message says nothing then. Nothing here decides:
+//! what a strategy means for a set of nodes is in `weft-protocol`, `scheduling::policy`.
+
+use minicbor::{Decode, Encode};
+
+use crate::limits::{LABEL_NAME_CHARS_MAX, LABEL_PREFIX_CHARS_MAX, LABEL_TERMS_MAX, LABEL_VALUES_MAX};
+use crate::{GroupId, NodeId};
+
+/// Where a task or actor is to run, if not just anywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum Strategy {
+    /// On all nodes in turn.
+    #[n(0)]
+    Spread,
+    /// On one node.
+    #[n(1)]
+    Node(#[n(0)] NodeAffinity),
+    /// On nodes with certain labels.
+    #[n(2)]
+    Labels(#[n(0)] NodeLabels),
+    /// In a placement group.
+    #[n(3)]
+    Group(#[n(0)] InGroup),
+}
+
+impl Strategy {
+    /// The placement group, if it is one.
+    #[must_use]
+    pub fn group(&self) -> Option<InGroup> {
+        match self {
+            Self::Group(group) => Some(*group),
+            Self::Spread | Self::Node(_) | Self::Labels(_) => None,
+        }
+    }
+}
+
+/// On this node; with `soft` on another one if it is gone or could never run it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct NodeAffinity {
+    #[n(0)]
+    pub node: NodeId,
+    #[n(1)]
+    pub soft: bool,
+}
+
+/// On nodes that all of `hard` fits, if possible on one that all of `soft` fits, too.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct NodeLabels {
+    #[n(0)]
+    pub hard: Vec<LabelTerm>,
+    #[n(1)]
+    pub soft: Vec<LabelTerm>,
+    /// On these nodes in turn.
+    #[n(2)]
+    pub spread: bool,
+}
+
+/// In a bundle of a placement group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct InGroup {
+    #[n(0)]
+    pub group: GroupId,
+    /// Which bundle; `None` for any.
+    #[n(1)]
+    pub bundle: Option<u32>,
+    /// What the task or actor submits runs in the group, too, unless it says where.
+    #[n(2)]
+    pub captures: bool,
+}
+
+/// One condition on the labels of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(array)]
+pub struct LabelTerm {
+    #[n(0)]
+    pub key: String,
+    #[n(1)]
+    pub test: LabelTest,
+}
+
+/// What a [`LabelTerm`] asks of the label's value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum LabelTest {
+    /// It is one of these.
+    #[n(0)]
+    In(#[n(0)] Vec<String>),
+    /// It is none of these, or there is no such label.
+    #[n(1)]
+    NotIn(#[n(0)] Vec<String>),
+    /// There is such a label.
+    #[n(2)]
+    Exists,
+    /// There is no such label.
+    #[n(3)]
+    DoesNotExist,
+}
+
+/// The label that every node has, with its id: as in Ray.
+pub const NODE_LABEL: &str = "ray.io/node-id";
+
+/// Labels of a node: keys and values, sorted by key.
+pub type Labels = Vec<(String, String)>;
+
+/// What is wrong with a name or an expression.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NameError {
+    /// A key of a label.
+    #[error(
+        "the label key {0:?} is not allowed: give a name of 1 to {LABEL_NAME_CHARS_MAX} letters, digits, '-', '_' and '.' that begins and ends with a letter or digit, after a DNS name and '/' if you like ('example.com/zone')"
+    )]
+    Key(String),
+    /// A value of a label.
+    #[error(
+        "the label value {0:?} is not allowed: give at most {LABEL_NAME_CHARS_MAX} letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+    )]
+    Value(String),
+    /// An expression that ends too early or too late.
+    #[error("{0:?} cannot be read: give 'value', '!value', 'in(a, b)' or '!in(a, b)'")]
+    Expression(String),
+    /// Too much of it.
+    #[error("{0} {1} are too many: at most {2} are allowed")]
+    TooMany(usize, &'static str, usize),
+}
+
+impl LabelTerm {
+    /// Reads an expression of a label selector: `value`, `!value`, `in(a, b)` or `!in(a, b)`.
+    ///
+    /// # Errors
+    /// [`NameError`] when the key, a value or the expression is not allowed.
+    pub fn parse(key: &str, expression: &str) -> Result<Self, NameError> {
+        let text = expression.trim();
+        let (is_negated, text) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest.trim()));
+        let list = text
+            .strip_prefix("in(")
+            .map(|rest| rest.strip_suffix(')').ok_or_else(|| NameError::Expression(expression.to_owned())));
+        let values: Vec<String> = match list.transpose()? {
+            Some(list) => list.split(',').map(|value| value.trim().to_owned()).collect(),
+            None => vec![text.to_owned()],
+        };
+        let term = Self {
+            key: key.to_owned(),
+            test: if is_negated { LabelTest::NotIn(values) } else { LabelTest::In(values) },
+        };
+        term.check()?;
+        Ok(term)
+    }
+
+    /// Checks names that came from elsewhere.
+    ///
+    /// # Errors
+    /// [`NameError`] when the key or a value is not allowed, or there are too many.
+    pub fn check(&self) -> Result<(), NameError> {
+        check_key(&self.key)?;
+        let (LabelTest::In(values) | LabelTest::NotIn(values)) = &self.test else { return Ok(()) };
+        if values.len() > LABEL_VALUES_MAX {
+            return Err(NameError::TooMany(values.len(), "values of one label", LABEL_VALUES_MAX));
+        }
+        values.iter().try_for_each(|value| check_value(value))
+    }
+
+    /// Whether a node with these labels meets it.
+    #[must_use]
+    pub fn is_met(&self, labels: &[(String, String)]) -> bool {
+        let value = labels.iter().find(|(key, _)| *key == self.key).map(|(_, value)| value);
+        match &self.test {
+            LabelTest::In(values) => value.is_some_and(|value| values.contains(value)),
+            LabelTest::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            LabelTest::Exists => value.is_some(),
+            LabelTest::DoesNotExist => value.is_none(),
+        }
+    }
+
+    /// "zone in (a, b)" for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let key = &self.key;
+        match &self.test {
+            LabelTest::In(values) => format!("{key} in ({})", values.join(", ")),
+            LabelTest::NotIn(values) => format!("{key} not in ({})", values.join(", ")),
+            LabelTest::Exists => format!("{key} exists"),
+            LabelTest::DoesNotExist => format!("{key} does not exist"),
+        }
+    }
+}
+
+/// Checks all terms of a selector.
+///
+/// # Errors
+/// [`NameError`] for the first that is not allowed.
+pub fn check_terms(terms: &[LabelTerm]) -> Result<(), NameError> {
+    if terms.len() > LABEL_TERMS_MAX {
+        return Err(NameError::TooMany(terms.len(), "labels", LABEL_TERMS_MAX));
+    }
+    terms.iter().try_for_each(LabelTerm::check)
+}
+
+/// Checks the labels of a node and sorts them by key.
+///
+/// # Errors
+/// [`NameError`] for the first that is not allowed.
+pub fn checked_labels(mut labels: Labels) -> Result<Labels, NameError> {
+    if labels.len() > LABEL_TERMS_MAX {
+        return Err(NameError::TooMany(labels.len(), "labels", LABEL_TERMS_MAX));
+    }
+    for (key, value) in &labels {
+        check_key(key)?;
+        check_value(value)?;
+    }
+    labels.sort();
+    Ok(labels)
+}
+
+/// "a and b" for people.
+#[must_use]
+pub fn describe_terms(terms: &[LabelTerm]) -> String {
+    terms.iter().map(LabelTerm::describe).collect::<Vec<_>>().join(" and ")
+}
+
+fn is_name(text: &str) -> bool {
+    let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= LABEL_NAME_CHARS_MAX
+        && text.chars().all(is_inside)
+        && is_end(text.chars().next())
+        && is_end(text.chars().last())
+}
+
+fn is_dns_name(text: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && part.len() <= LABEL_NAME_CHARS_MAX
+            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    text.len() <= LABEL_PREFIX_CHARS_MAX && text.split('.').all(is_part)
+}
+
+fn check_key(key: &str) -> Result<(), NameError> {
+    let is_allowed = match key.split_once('/') {
+        Some((prefix, name)) => is_dns_name(prefix) && is_name(name),
+        None => is_name(key),
+    };
+    if is_allowed { Ok(()) } else { Err(NameError::Key(shown(key))) }
+}
+
+fn check_value(value: &str) -> Result<(), NameError> {
+    if value.is_empty() || is_name(value) { Ok(()) } else { Err(NameError::Value(shown(value))) }
+}
+
+/// The beginning of a text that may be of any length.
+fn shown(text: &str) -> String {
+    text.chars().take(2 * LABEL_NAME_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn labels() -> Labels {
+        checked_labels(vec![("zone".into(), "b".into()), ("example.com/gpu".into(), "a100".into())])
+            .expect("allowed")
+    }
+
+    #[test]
+    fn expressions_are_read_and_met() {
+        for (key, expression, is_met) in [
+            ("zone", "b", true),
+            ("zone", "!b", false),
+            ("zone", "in(a, b)", true),
+            ("zone", "!in(a,c)", true),
+            ("zone", "! in(b)", false),
+            ("rack", "1", false),
+            ("rack", "!1", true),
+            ("example.com/gpu", "in(a100)", true),
+        ] {
+            let term = LabelTerm::parse(key, expression).expect("can be read");
+            assert_eq!(term.is_met(&labels()), is_met, "{key}: {expression}");
+        }
+        let exists = |key: &str, test| LabelTerm { key: key.to_owned(), test }.is_met(&labels());
+        assert!(exists("zone", LabelTest::Exists) && !exists("rack", LabelTest::Exists));
+        assert!(exists("rack", LabelTest::DoesNotExist) && !exists("zone", LabelTest::DoesNotExist));
+    }
+
+    #[test]
+    fn bad_names_and_expressions_are_refused_with_what_is_allowed() {
+        let long = "x".repeat(64);
+        let keys = ["", "-a", "a b", "/a", "a/", "A.com/zone", "a..b/zone", long.as_str(), "é"];
+        for key in keys {
+            assert!(matches!(LabelTerm::parse(key, "v"), Err(NameError::Key(_))), "{key}");
+        }
+        for expression in ["a b", "_", long.as_str(), "!!a", "in(a b)"] {
+            assert!(matches!(LabelTerm::parse("k", expression), Err(NameError::Value(_))), "{expression}");
+        }
+        assert!(matches!(LabelTerm::parse("k", "in(a, b"), Err(NameError::Expression(_))));
+        let many = (0..=LABEL_VALUES_MAX).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+        assert!(matches!(LabelTerm::parse("k", &format!("in({many})")), Err(NameError::TooMany(..))));
+        let error = LabelTerm::parse("a b", "v").expect_err("a space");
+        assert!(error.to_string().contains("'example.com/zone'"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_does_harm(key in ".{0,70}", expression in ".{0,70}") {
+            if let Ok(term) = LabelTerm::parse(&key, &expression) {
+                prop_assert!(term.check().is_ok());
+            }
+        }
+    }
+}
