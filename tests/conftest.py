@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Footprint, poll
+from support import Footprint, Node, poll, run_command
 
 import weft
 
@@ -101,3 +101,14 @@ def short_dir() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="wt-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[Node]:
+    """A node of its own with 2 CPUs, of which nothing is left afterwards."""
+    try:
+        started = Node(short_dir)
+        yield started
+    finally:
+        run_command("stop", "--force", base=short_dir, check=None)
+    poll("nothing is left of the node", started.is_gone, seconds=20)

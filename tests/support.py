@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import subprocess
 import sys
 import textwrap
 import time
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -171,3 +173,67 @@ def _more(before: list[str], after: list[str]) -> list[str]:
         if link in rest:
             rest.remove(link)
     return rest
+
+
+def run_command(*arguments: str, base: Path, check: int | None = 0, timeout: float = 60) -> subprocess.CompletedProcess:
+    """Runs the `weft` command for the nodes and programs below a directory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env=os.environ | {"WEFT_TMPDIR": str(base)},
+    )
+    assert check is None or done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+class Node:
+    """A node that `weft start` started, below a directory of its own."""
+
+    def __init__(self, base: Path, *options: str) -> None:
+        self.base = base
+        told = json.loads(run_command("start", "--head", "--num-cpus", "2", "--json", *options, base=base).stdout)
+        self.pid: int = told["pid"]
+        self.directory = Path(told["session_dir"])
+
+    def run(self, *arguments: str, check: int | None = 0) -> str:
+        """The output of a `weft` command."""
+        return run_command(*arguments, base=self.base, check=check).stdout
+
+    def json(self, *arguments: str) -> typing.Any:
+        """What a `weft` command says."""
+        return json.loads(self.run(*arguments, "--json"))
+
+    def processes(self) -> set[int]:
+        """The node, its templates, its workers and what those started."""
+        return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _session_of(pid) == self.pid}
+
+    def driver(self, code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess:
+        """Runs a program to its end that uses this node if it says `weft.init()`."""
+        return run_driver(code, *arguments, env=self.environment, **options)
+
+    def running_driver(
+        self, code: str, *arguments: object, **options: object
+    ) -> contextlib.AbstractContextManager[subprocess.Popen]:
+        """A program that runs beside the test and uses this node."""
+        return running_driver(code, *arguments, env=self.environment, **options)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables for programs that use this node."""
+        return os.environ | {"WEFT_TMPDIR": str(self.base), "WEFT_ADDRESS": "auto"}
+
+    def is_gone(self) -> bool:
+        """Whether nothing is left of it."""
+        return not self.processes() and not self.directory.exists()
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return int(fields[3]) if fields[0] not in "ZX" else None

@@ -148,7 +148,7 @@ def test_address_local():
     assert weft.init("local", num_cpus=1)["node_id"]
 
 
-@pytest.mark.api("init", "init.address")
+@pytest.mark.api("init")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -170,7 +170,6 @@ def test_address_local():
         ({"preload": "json"}, "preload"),
         ({"preload": [5]}, "preload"),
         ({"namespace": 5}, "namespace"),
-        ({"address": "auto"}, "auto"),
         ({"address": "10.0.0.1:6379"}, "10.0.0.1"),
     ],
     ids=str,
@@ -237,12 +236,12 @@ def test_a_kind_of_accelerator():
             weft.get(nowhere, timeout=0)
 
 
-@pytest.mark.api("init.address", "runtime_env")
+@pytest.mark.api("init.remote", "runtime_env")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"address": "auto"}, "runs on one machine"),
-        ({"address": "ray://head:10001"}, "runs on one machine"),
+        ({"address": "head:6380"}, "does not connect to other machines"),
+        ({"address": "ray://head:10001"}, "leave out the scheme"),
         ({"runtime_env": {"pip": ["x"]}}, "does not have runtime environments"),
     ],
     ids=str,

@@ -1,6 +1,6 @@
-"""The `weft` command: looks at running programs of this user, on this machine.
+"""The `weft` command: starts and ends nodes of this user on this machine, and looks at them and at running programs.
 
-Exit status: 0, 1 (not found, or failed), 2 (wrong usage), 3 (no program runs, or several to choose from).
+Exit status: 0, 1 (not found, or failed), 2 (wrong usage), 3 (nothing runs, or several to choose from).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _ID_FIELDS = {
     "placement-group": "placement_group_id",
 }
 _FOLLOW_SECONDS = 0.2
+_COMPLETION = "a script that completes this command: source <(weft completion bash)"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,8 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--address", metavar="DIR", help="the session's directory, if several programs run")
     common.add_argument("--json", action="store_true", help="print JSON")
     common.add_argument("--timeout", type=float, default=30, metavar="S", help="wait so long for the node (seconds)")
-    parser = argparse.ArgumentParser(prog="weft", description="Look at running weft programs on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="weft", description="Start weft nodes, and look at nodes and running programs."
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_node_commands(commands)
 
     def command(name: str, run: Any, help_: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, parents=[common], help=help_, description=help_)
@@ -89,6 +93,34 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("ref", help="id of an object, task or actor, or its end")
     command("metrics", _metrics, "all metrics, in the format of Prometheus")
     return parser
+
+
+def _add_node_commands(commands: Any) -> None:
+    from weft import _cli_nodes, _cli_start
+
+    texts = {
+        "start": ("start a node on this machine", _cli_start.add_arguments, _cli_start.start),
+        "stop": ("end nodes, after the tasks that run", _cli_nodes.add_stop_arguments, _cli_nodes.stop),
+        "health-check": (
+            "whether a node answers: exit status 0, 1 or 3 (none runs)",
+            _cli_nodes.add_health_arguments,
+            _cli_nodes.health_check,
+        ),
+    }
+    for name, (text_, add_arguments, run) in texts.items():
+        made = commands.add_parser(name, help=text_, description=text_)
+        add_arguments(made)
+        made.set_defaults(run=run)
+    made = commands.add_parser("completion", help=_COMPLETION, description=_COMPLETION)
+    made.add_argument("shell", choices=("bash", "zsh", "fish"))
+    made.set_defaults(run=_completion)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from weft._cli_completion import script
+
+    sys.stdout.write(script(options.shell, _parser()))
+    return 0
 
 
 def _session(options: argparse.Namespace) -> str:
@@ -241,7 +273,14 @@ def _status(options: argparse.Namespace) -> int:
         _print_json(status)
         return 0
     print(f"session    {status['session_dir']}")
-    print(f"program    {status['entrypoint']} (process {status['driver_pid']}, up {status['uptime_s']:.0f} s)")
+    up = f"up {status['uptime_s']:.0f} s"
+    if status["node_name"] is not None:
+        print(f"node       {status['node_name']} (process {status['node_pid']}, {up})")
+        for job in status["jobs"]:
+            entrypoint = text.cell(job["entrypoint"] or "ended, but not its detached actors")
+            print(f"program    {entrypoint} (process {job['driver_pid']})")
+    else:
+        print(f"program    {status['entrypoint']} (process {status['driver_pid']}, {up})")
     for name, total in status["resources_total"].items():
         if not name.startswith("node:"):
             used = total - status["resources_available"][name]
@@ -254,6 +293,8 @@ def _status(options: argparse.Namespace) -> int:
         print(f"{name.ljust(10)} {text.cell(status[name]) if status[name] else 'none'}")
     if status["placement_groups"]:
         print(f"groups     {text.cell(status['placement_groups'])}")
+    for demand in status["demand"]:
+        print(f"demand     {demand['count']} x {text.cell(demand['resources'])}")
     for line in status["problems"]:
         print(f"problem    {line}")
     return 0
@@ -267,7 +308,8 @@ def _status_of(snapshot: Snapshot) -> Row:
                 states[row["state"]] = states.get(row["state"], 0) + 1
         return states
 
-    node, job = next(snapshot.nodes()), next(snapshot.jobs())
+    node, jobs = next(snapshot.nodes()), list(snapshot.jobs())
+    host: Row = next(iter(jobs), {}) if snapshot.name is None else {}
     # An actor's constructor stays on record while the actor lives.
     is_task = lambda row: row["type"] != "ACTOR_CREATION_TASK"  # noqa: E731
     problems = [
@@ -282,13 +324,20 @@ def _status_of(snapshot: Snapshot) -> Row:
     ]
     return {
         "session_dir": snapshot.directory,
-        "entrypoint": job["entrypoint"],
-        "driver_pid": job["driver_pid"],
+        "node_id": node["node_id"],
+        "node_name": snapshot.name,
+        "node_pid": snapshot.node["pid"],
+        "entrypoint": host.get("entrypoint"),
+        "driver_pid": host.get("driver_pid"),
+        "jobs": jobs,
         "uptime_s": (snapshot.now_ns - snapshot.node["started"]) / 1e9,
         "workers": count(snapshot.workers(), lambda row: row["worker_type"] != "DRIVER" and row["is_alive"]),
         "actors": count(snapshot.actors()),
         "tasks": count(snapshot.tasks(), is_task),
         "placement_groups": count(snapshot.placement_groups(), lambda row: row["state"] != "REMOVED"),
+        "demand": [
+            {key: demand[key] for key in ("resources", "count", "feasible")} for demand in snapshot.node["demands"]
+        ],
         "problems": problems,
         **{key: value for key, value in node.items() if key.startswith(("resources", "object_store"))},
     }
@@ -366,13 +415,13 @@ def _stack(options: argparse.Namespace) -> int:
     names = {row["task_id"]: row["name"] for row in snapshot.tasks()}
     runs = {worker: names.get(task, task) for task, (worker, _) in snapshot.running().items()}
     stacks = _stacks.read(snapshot)
-    stacks.sort(key=lambda one: one[0] != snapshot.driver)
+    stacks.sort(key=lambda one: one[0] not in snapshot.drivers)
     if options.json:
         rows = [{"worker_id": one, "pid": pid, "task": runs.get(one), "stack": shown} for one, pid, shown in stacks]
         _print_json(rows)
         return 0
     for worker, pid, shown in stacks:
-        kind = "driver" if worker == snapshot.driver else "worker"
+        kind = "driver" if worker in snapshot.drivers else "worker"
         doing = f", runs {runs[worker]}" if worker in runs else ""
         print(f"== {kind} {pid}{doing}\n{shown}")
     return 0

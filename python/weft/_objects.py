@@ -48,7 +48,7 @@ class Objects:
 
     def process(self, worker: str) -> str:
         """What a process is: driver, worker, or the actor that lives in it."""
-        if worker == self._snapshot.driver:
+        if worker in self._snapshot.drivers:
             return "driver"
         actor = self._actors.get(worker)
         # A named actor comes as (namespace, name).
@@ -72,7 +72,7 @@ class Objects:
             "task_status": ("PENDING", "FINISHED", "FINISHED", "FAILED")[told["state"]],
             "location": (None, "message", "shared memory", None)[told["state"]],
             "reference_type": _reference_type(told),
-            "type": "DRIVER" if worker == self._snapshot.driver else "WORKER",
+            "type": "DRIVER" if worker in self._snapshot.drivers else "WORKER",
             "process": self.process(worker),
             "pid": pid,
             "worker_id": worker,

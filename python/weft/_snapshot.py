@@ -88,7 +88,7 @@ def base_directory() -> str:
 
 
 def running_sessions() -> list[str]:
-    """The directories of this user's running sessions, newest first."""
+    """The directories of this user's running sessions, newest first: programs with nodes of their own, and nodes."""
     import fcntl
 
     found = []
@@ -110,7 +110,16 @@ def running_sessions() -> list[str]:
             found.append((os.fstat(lock).st_mtime, path))
         finally:
             os.close(lock)
-    return [path for _, path in sorted(found, reverse=True) if "session-" in path]
+    return [path for _, path in sorted(found, reverse=True) if _is_kind(path, "session-", "node-")]
+
+
+def running_nodes() -> list[str]:
+    """The directories of this user's nodes that `weft start` started, newest first."""
+    return [path for path in running_sessions() if _is_kind(path, "node-")]
+
+
+def _is_kind(path: str, *prefixes: str) -> bool:
+    return path.rpartition("/")[2].startswith(prefixes)
 
 
 def choose_session(address: str | None) -> str:
@@ -128,6 +137,10 @@ def choose_session(address: str | None) -> str:
         raise NoSessionError(f"no session runs in {address}. Running: {', '.join(running) or 'none'}")
     if not running:
         raise NoSessionError(f"no weft program of yours runs (looked in {base_directory()}; WEFT_TMPDIR sets where)")
+    nodes = running_nodes()
+    if len(nodes) == 1:
+        # Programs beside it have nodes of their own, and are named to be looked at.
+        return nodes[0]
     if len(running) > 1:
         raise NoSessionError("several weft programs run; choose one of: " + " ".join(running))
     return running[0]
@@ -146,12 +159,18 @@ class Snapshot:
         self._epoch_ns = time.time_ns() - self.now_ns
         self._pids: dict[str, int] = {row["worker"]: row["pid"] for row in self.node["ended"]}
         self._pids |= {row["worker"]: row["pid"] for row in self.node["workers"]}
-        self._pids[self.driver] = self.node["driver_pid"]
+        # Those of a node that is a thread of a program: its only one.
+        self.drivers: dict[str, Row] = {row["job"]: row for row in self.node["jobs"]}
+        self._pids |= {job: row["pid"] for job, row in self.drivers.items()}
+        self._jobs: dict[str, str] = {row["worker"]: row["job"] for row in self.node["workers"]}
+        # What `weft start` called the node; None for a thread of a program.
+        self.name: str | None = self.node["name"]
 
-    @property
-    def driver(self) -> str:
-        """Id of the driver."""
-        return str(self.node["driver"])
+    def job(self, worker: str) -> str:
+        """The job of a process: the id of its driver. A process that is gone may have any, if there are several."""
+        if worker in self.drivers:
+            return worker
+        return self._jobs.get(worker) or next(iter(self.drivers), worker)
 
     def pid(self, worker: str | None) -> int | None:
         """The process id of a worker that lives or ended lately."""
@@ -199,7 +218,7 @@ class Snapshot:
             "type": TASK_TYPES[label["kind"]],
             "func_or_class_name": label["function"],
             "attempt_number": 0,
-            "job_id": self.driver,
+            "job_id": self.job(owner),
             "node_id": None,
             "worker_id": None,
             "worker_pid": None,
@@ -288,7 +307,7 @@ class Snapshot:
             "state": _ACTOR_STATES[row["phase"]],
             "name": name,
             "namespace": namespace,
-            "job_id": self.driver,
+            "job_id": row.get("job") or self.job(row["owner"]),
             "node_id": self.node["node"] if row["worker"] else None,
             "worker_id": row["worker"],
             "pid": row["pid"] or None,
@@ -309,9 +328,11 @@ class Snapshot:
         yield from Objects(self).rows()
 
     def workers(self) -> Iterator[Row]:
-        """The driver and its workers; then those that ended lately."""
-        driver = {"worker": self.driver, "pid": self.node["driver_pid"], "actor": None, "client": None}
-        yield self._worker(driver | {"blocked": False, "resources": {}}, "DRIVER", "RUNNING")
+        """The drivers and their workers; then those that ended lately."""
+        for job in self.drivers.values():
+            if job["has_driver"]:
+                driver: Row = {"worker": job["job"], "pid": job["pid"], "actor": None, "client": None}
+                yield self._worker(driver | {"blocked": False, "resources": {}}, "DRIVER", "RUNNING")
         for row in self.node["workers"]:
             yield self._worker(row, "WORKER", _WORKER_STATES[row["state"]])
         for row in reversed(self.node["ended"]):
@@ -343,7 +364,7 @@ class Snapshot:
         yield {
             "node_id": node["node"],
             "node_ip": "127.0.0.1",
-            "node_name": os.uname().nodename,
+            "node_name": self.name or os.uname().nodename,
             "state": "ALIVE",
             "is_head_node": True,
             "resources_total": node["total"],
@@ -373,23 +394,26 @@ class Snapshot:
             }
 
     def jobs(self) -> Iterator[Row]:
-        """The driver's job."""
-        pid = self.node["driver_pid"]
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                entrypoint = file.read().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            entrypoint = ""
-        yield {
-            "job_id": self.driver,
-            "type": "DRIVER",
-            "status": "RUNNING",
-            "entrypoint": entrypoint,
-            "driver_pid": pid,
-            "namespace": self.node["namespace"],
-            "start_time_ms": self.milliseconds(self.node["started"]),
-            "session_dir": self.directory,
-        }
+        """Programs; those that have ended are there as long as their detached actors."""
+        for job in self.drivers.values():
+            yield {
+                "job_id": job["job"],
+                "type": "DRIVER",
+                "status": "RUNNING" if job["has_driver"] else "STOPPED",
+                "entrypoint": _entrypoint(job["pid"]) if job["has_driver"] else "",
+                "driver_pid": job["pid"],
+                "namespace": job["namespace"],
+                "start_time_ms": self.milliseconds(job["started"]),
+                "session_dir": self.directory,
+            }
+
+
+def _entrypoint(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _unborn_actor(owner: str, task: Row) -> Row:

@@ -52,6 +52,7 @@ def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
             os.close(passed)
         if pid > 0:
             template.forked(worker, pid)
-    # The driver may have been killed: the last one out clears up.
-    shutil.rmtree(directory, ignore_errors=True)
+    if not template.is_dismissed():
+        # The node's process may have been killed: the last one out clears up.
+        shutil.rmtree(directory, ignore_errors=True)
     os._exit(0)

@@ -65,7 +65,7 @@ class _Tracks:
 
 
 def _title(snapshot: Snapshot, worker: str) -> str:
-    kind = "driver" if worker == snapshot.driver else "worker"
+    kind = "driver" if worker in snapshot.drivers else "worker"
     pid = snapshot.pid(worker)
     return f"{kind} {pid}" if pid else f"{kind} {worker}"
 

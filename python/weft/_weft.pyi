@@ -146,6 +146,7 @@ class Template:
 
     def __new__(cls, descriptor: int) -> Template: ...
     def next(self) -> tuple[int, int, int, int] | None: ...
+    def is_dismissed(self) -> bool: ...
     def forked(self, worker: int, pid: int) -> None: ...
     def failed(self, worker: int, error: str) -> None: ...
 
@@ -247,6 +248,28 @@ def start(
     lineage_bytes: int,
     labels: Sequence[tuple[str, str]],
 ) -> str: ...
+def connect(
+    directory: str,
+    template: Sequence[str],
+    working_directory: str,
+    namespace: str,
+    inline_bytes: int,
+    events_bytes: int,
+    lineage_bytes: int,
+    log_to_driver: bool,
+) -> None: ...
+def node_main(
+    resources: Sequence[tuple[str, float]],
+    pool_size: int,
+    store_bytes: int,
+    base_directory: str,
+    name: str,
+    labels: Sequence[tuple[str, str]],
+    is_head: bool,
+    random: int,
+    signals: int,
+    ready: int | None,
+) -> int: ...
 def stop() -> None: ...
 def is_running() -> bool: ...
 def interpreter_ends() -> None: ...

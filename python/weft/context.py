@@ -10,14 +10,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from weft import _stacks, _weft
+from weft import _address, _resources, _stacks, _weft
 from weft._notebook import is_kernel, watch_cells
 
 _log = logging.getLogger("weft")
 
-_STORE_SHARE = 0.3
 _INLINE_BYTES = 100 << 10
-_STORE_BYTES_MIN = 1 << 20
 _EVENTS_BYTES = 16 << 20
 _EVENTS_BYTES_MAX = 256 << 20
 _LINEAGE_BYTES = 1 << 30
@@ -131,10 +129,13 @@ def init(
     record_call_sites: bool | None = None,
     **ignored: Any,
 ) -> WeftContext:
-    """Starts a session: a node in this process, its worker pool and its object store.
+    """Starts a session: a node in this process, its worker pool and its object store. Or connects to a node.
 
     Args:
-        address: None or "local". Connecting to a cluster is not available yet.
+        address: Which node to use. "local": one of its own, in this process. "auto": what WEFT_ADDRESS says, else the
+            one that `weft start` started on this machine. A path: the node with this directory. None: what WEFT_ADDRESS
+            says, else one of its own. Arguments that describe a node (`num_cpus` to `object_store_memory`,
+            `local_mode`) are only allowed for one of its own.
         num_cpus: Logical CPUs; by default those this process may use.
         num_gpus: Logical GPUs; 0 by default.
         resources: Custom resources, name to amount.
@@ -165,10 +166,11 @@ def init(
     Raises:
         RuntimeError: A session runs already.
         ValueError: An argument has a wrong value, or does not exist.
+        ConnectionError: No node is at the address, or it refuses this program.
         OSError: The node cannot start.
     """
     global _session, _forked
-    _check_arguments(address, ignored)
+    _check_arguments(ignored)
     if cancel_on_interrupt is not None and not isinstance(cancel_on_interrupt, bool):
         raise ValueError(f"cancel_on_interrupt must be True, False or None, not {cancel_on_interrupt!r}")
     if logging_level is not None:
@@ -184,36 +186,53 @@ def init(
     own_labels = _labels(labels)
     if not isinstance(record_call_sites, bool):
         raise ValueError(f"record_call_sites must be True, False or None, not {record_call_sites!r}")
+    node_arguments = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "resources": resources,
+        "object_store_memory": object_store_memory,
+        "labels": labels,
+        "local_mode": local_mode or None,
+    }
+    directory = _address.resolve("local" if local_mode and address is None else address)
+    if directory is not None:
+        _check_for_connection(node_arguments)
     _weft.stop()
     _weft.record_call_sites(record_call_sites)
-    totals = _totals(num_cpus, num_gpus, resources)
-    store = _store_bytes(object_store_memory)
-    totals["object_store_memory"] = float(store)
     name = namespace if namespace is not None else secrets.token_hex(8)
-    inline = _INLINE_BYTES if inline_bytes is None else _amount("inline_bytes", inline_bytes)
+    inline = _INLINE_BYTES if inline_bytes is None else _resources.amount("inline_bytes", inline_bytes)
     if log_to_driver is None:
         log_to_driver = os.environ.get("WEFT_LOG_TO_DRIVER", "1") not in ("0", "false", "False")
-    directory = _weft.start(
-        list(totals.items()),
-        max(1, int(totals.get("CPU", 1))),
-        store,
-        int(inline),
-        os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
-        [] if local_mode else _template_command(preload, record_call_sites),
-        name,
-        bool(log_to_driver),
-        secrets.randbits(63) | 1 << 40,
-        bool(local_mode),
-        _events_bytes(task_events_bytes),
-        _lineage_bytes(lineage_bytes),
-        own_labels,
-    )
+    template = [] if local_mode else _template_command(preload, record_call_sites)
+    events, lineage = _events_bytes(task_events_bytes), _lineage_bytes(lineage_bytes)
+    is_own = directory is None
+    if directory is not None:
+        _weft.connect(directory, template, os.getcwd(), name, int(inline), events, lineage, bool(log_to_driver))
+    else:
+        totals = _resources.totals(num_cpus, num_gpus, resources)
+        store = _resources.store_bytes(object_store_memory)
+        totals["object_store_memory"] = float(store)
+        directory = _weft.start(
+            list(totals.items()),
+            max(1, int(totals.get("CPU", 1))),
+            store,
+            int(inline),
+            os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
+            template,
+            name,
+            bool(log_to_driver),
+            secrets.randbits(63) | 1 << 40,
+            bool(local_mode),
+            events,
+            lineage,
+            own_labels,
+        )
     _forked = False
     node = _weft.identity()[1]
     socket = os.path.join(directory, "node.sock")
     context = WeftContext(
         {
-            "address": "local",
+            "address": "local" if is_own else directory,
             "gcs_address": "",
             "node_id": node,
             "node_ip_address": "127.0.0.1",
@@ -236,41 +255,21 @@ def init(
     return context
 
 
-def _check_arguments(address: str | None, ignored: Mapping[str, Any]) -> None:
-    if address not in (None, "local"):
-        raise ValueError(f"address={address!r}: this version of weft runs on one machine; use None or 'local'")
+def _check_for_connection(node_arguments: Mapping[str, Any]) -> None:
+    given = [name for name, value in node_arguments.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{given[0]}: the node at the address was started with its own; leave this argument out, "
+            "or use address='local' for a node of your own"
+        )
+
+
+def _check_arguments(ignored: Mapping[str, Any]) -> None:
     unknown = sorted(set(ignored) - _ACCEPTED)
     if unknown:
         raise ValueError(f"weft.init() has no argument {unknown[0]!r}")
     if ignored.get("runtime_env"):
         raise ValueError("runtime_env: this version of weft does not have runtime environments yet")
-
-
-def _amount(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
-    return float(value)
-
-
-def _totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[str, float] | None) -> dict[str, float]:
-    totals = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else _amount("num_cpus", num_cpus)}
-    if num_gpus is not None:
-        gpus = _amount("num_gpus", num_gpus)
-        if gpus != int(gpus):
-            raise ValueError(f"num_gpus must be a whole number, not {num_gpus!r}")
-        totals["GPU"] = gpus
-    totals["memory"] = float(_memory_bytes()) * (1 - _STORE_SHARE)
-    if resources is not None and not isinstance(resources, Mapping):
-        raise ValueError(f"resources must be a dict of names and amounts, not {resources!r}")
-    for name, amount in (resources or {}).items():
-        if name in ("CPU", "GPU", "memory", "object_store_memory"):
-            raise ValueError(f"resources[{name!r}]: use the argument of weft.init() for it")
-        if not name:
-            raise ValueError("resources: a name is a non-empty string")
-        totals[name] = _amount(f"resources[{name!r}]", amount)
-    totals["node:127.0.0.1"] = 1.0
-    totals["node:__internal_head__"] = 1.0
-    return totals
 
 
 def _labels(given: Any) -> list[tuple[str, str]]:
@@ -281,26 +280,6 @@ def _labels(given: Any) -> list[tuple[str, str]]:
     if "ray.io/node-id" in given:
         raise ValueError("labels: 'ray.io/node-id' is the node's id, which weft sets itself")
     return list(given.items())
-
-
-def _memory_bytes() -> int:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                total = min(total, int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return total
-
-
-def _store_bytes(asked: int | None) -> int:
-    if asked is None:
-        return int(_memory_bytes() * _STORE_SHARE) // 4096 * 4096
-    size = int(_amount("object_store_memory", asked))
-    if size < _STORE_BYTES_MIN:
-        raise ValueError(f"object_store_memory must be at least {_STORE_BYTES_MIN} bytes, not {asked!r}")
-    return -(-size // 4096) * 4096
 
 
 def _events_bytes(asked: Any) -> int:

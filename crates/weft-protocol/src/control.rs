@@ -94,6 +94,7 @@ impl ControlCore {
             ToControl::ActorProcessGone { actor, takeover, gone } => {
                 self.on_actor_process_gone(actor, takeover, *gone, out);
             }
+            ToControl::ProcessLeaves { process } => self.end_actors_of(process, End::Finished, out),
             ToControl::ProcessGone { process } => self.on_process_gone(process, out),
             ToControl::Bundles(answer) => self.on_bundles(node, *answer, now, out),
         }
@@ -133,7 +134,7 @@ impl ControlCore {
         for actor in self.actors.values_mut() {
             actor.subscribers.swap_remove(&process);
         }
-        self.end_actors_of(process, out);
+        self.end_actors_of(process, End::Killed, out);
         self.end_lookups_of(process, out);
         self.end_groups_of(process, out);
     }

@@ -9,7 +9,7 @@
 //! never waits for an answer, and nothing between two processes (tasks, calls, values) depends on one.
 //!
 //! Invariants:
-//! - N1: a worker is starting, idle, leased or an actor's; it is in exactly one of these states.
+//! - N1: a worker is starting, idle, leased or an actor's; it is in exactly one of these states. It works for one job.
 //! - N2: resources are held by waiting placements, leases and actors, and by nobody else.
 //! - N3: every demand is granted, withdrawn, or waits; one that can never be met is reported once.
 //! - N4: processes hear of a peer before they hear of a lease or an actor there, and of its end after its last
@@ -36,6 +36,8 @@ use departed::Departed;
 mod blocks;
 mod bundles;
 mod departed;
+mod draining;
+mod jobs;
 mod leasing;
 mod local_actors;
 mod places;
@@ -113,6 +115,8 @@ struct Worker {
     blocked: bool,
     /// The number of times it could not be started is bounded by this worker's end.
     pid: u32,
+    /// The driver it was forked for: for life.
+    job: WorkerId,
 }
 
 #[derive(Debug)]
@@ -169,8 +173,8 @@ pub struct NodeCore {
     local_actors: local_actors::LocalActors,
     places: places::Places,
     placements: VecDeque<Placement>,
-    /// How soon the next worker may be started after one that ended before it was there.
-    pace: Pace,
+    /// How soon the next worker of a job may be started after one that ended before it was there.
+    paces: Map<WorkerId, Pace>,
     departed: Departed,
     settling: settling::Settling,
     holders: Holders,
@@ -180,6 +184,7 @@ pub struct NodeCore {
     newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
     turn: usize,
+    is_draining: bool,
 }
 
 impl NodeCore {
@@ -201,7 +206,7 @@ impl NodeCore {
             local_actors: local_actors::LocalActors::default(),
             places: places::Places::default(),
             placements: VecDeque::new(),
-            pace: Pace::default(),
+            paces: Map::default(),
             departed: Departed::default(),
             settling: settling::Settling::default(),
             holders: Holders::default(),
@@ -209,6 +214,7 @@ impl NodeCore {
             pulls: Pulls::default(),
             newcomers: Vec::new(),
             turn: 0,
+            is_draining: false,
         }
     }
 
@@ -248,7 +254,9 @@ impl NodeCore {
         if let Some(worker) = self.workers.get_mut(&client) {
             worker.pid = pid;
             worker.state = WorkerState::Idle { since: now };
-            self.pace.is_well();
+            if let Some(pace) = self.paces.get_mut(&worker.job) {
+                pace.is_well();
+            }
         }
     }
 
@@ -274,6 +282,7 @@ impl NodeCore {
         out: &mut NodeActions,
     ) -> bool {
         let what = self.describe_process(client);
+        let job = self.job_of(client);
         let left = self.clients.swap_remove(&client);
         let state = self.workers.swap_remove(&client).map(|worker| (worker.state, worker.blocked));
         if left.is_none() && state.is_none() {
@@ -284,7 +293,7 @@ impl NodeCore {
             Some((WorkerState::Leased(lease), blocked)) => {
                 self.end_lease(lease, blocked);
             }
-            Some((WorkerState::Starting, _)) => self.pace.ended(false),
+            Some((WorkerState::Starting, _)) => self.paces.entry(job).or_default().ended(false),
             Some((WorkerState::Idle { .. } | WorkerState::Actor(_), _)) | None => {}
         }
         self.end_leases_of(client, out);
@@ -446,22 +455,29 @@ impl NodeCore {
     pub(crate) fn place(&mut self, out: &mut NodeActions) {
         self.tell_newcomers(out);
         self.ask_readers(out);
-        self.place_actors();
-        self.place_leases(out);
+        if !self.is_draining {
+            self.place_actors();
+            self.place_leases(out);
+        }
     }
 
     /// The last part of [`Self::settle`], after [`Self::assign_workers`]: starts workers and ends them.
     pub(crate) fn adjust_pool(&mut self, now: Instant, out: &mut NodeActions) {
         self.give_pulls_up(now, out);
-        self.start_workers(now, out);
-        self.reclaim(out);
+        if self.is_draining {
+            self.take_back_leases(out);
+        } else {
+            self.start_workers(now, out);
+            self.reclaim(out);
+        }
         self.trim_pool(now, out);
     }
 
     /// When [`Self::settle`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let starts = (!self.placements.is_empty()).then(|| self.pace.next()).flatten();
+        let pace_of = |placement| self.paces.get(&self.job_of_placement(placement));
+        let starts = self.placements.iter().filter_map(|placement| pace_of(placement)?.next()).min();
         let rest = [starts, self.pulls.next_deadline(), self.resources.next_deadline()];
         rest.into_iter().chain([self.next_trim()]).flatten().min()
     }

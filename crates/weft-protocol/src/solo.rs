@@ -15,6 +15,7 @@ use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 use crate::control::{ControlAction, ControlActions, ControlCore};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::objects::{Holders, StreamEnd};
+use crate::table::Set;
 use crate::time::Instant;
 
 /// See the module. It asks for every [`NodeAction`] but [`NodeAction::Control`].
@@ -96,6 +97,47 @@ impl Solo {
             self.pass_on(begin, out);
             self.node.settle_end(client, out);
         }
+    }
+
+    /// The driver whose job a process belongs to: itself, if it is one.
+    #[must_use]
+    pub fn job_of(&self, process: WorkerId) -> WorkerId {
+        self.node.job_of(process)
+    }
+
+    /// Whether nothing is left of a job: no driver, no worker, no actor.
+    #[must_use]
+    pub fn is_over(&self, job: WorkerId) -> bool {
+        self.node.is_over(job) && !self.control.has_actors(job)
+    }
+
+    /// Nothing of a job is left, and nothing will come.
+    pub fn forget_job(&mut self, job: WorkerId) {
+        self.node.forget_job(job);
+    }
+
+    /// The processes of a job that live on although its driver is gone: detached actors, and who works for those.
+    #[must_use]
+    pub fn outliving(&self, job: WorkerId) -> Set<WorkerId> {
+        self.node.outliving(job)
+    }
+
+    /// A driver leaves in order: nothing more begins for it.
+    pub fn on_leaving(&mut self, driver: WorkerId, out: &mut NodeActions) {
+        let begin = out.len();
+        self.node.on_leaving(driver, out);
+        self.pass_on(begin, out);
+    }
+
+    /// From now on no lease is granted and no actor is placed; leases come back as their tasks end.
+    pub fn drain(&mut self) {
+        self.node.drain();
+    }
+
+    /// Whether no task runs any more.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.node.is_drained()
     }
 
     /// A message came from a client. What the core does not handle (allocation) comes back.

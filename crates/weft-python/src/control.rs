@@ -1,21 +1,27 @@
 //! Starting and ending sessions, and questions to the node.
 
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyInterruptedError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyConnectionError, PyInterruptedError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use weft_runtime::client::Client;
-use weft_runtime::node::{NodeHandle, NodeOptions};
-use weft_runtime::wire::message::{FindName, ListNames, Message, Query, QueryKind, ReserveName};
+use weft_runtime::client::{Client, LineReader};
+use weft_runtime::logs::Sink;
+use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
+use weft_runtime::wire::message::{FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName};
 use weft_runtime::wire::resources::UNIT;
 use weft_runtime::wire::{Blob, ResourceSet, TaskId, WorkerId};
 
 use crate::hooks::{PythonHooks, Terminal};
 use crate::object_ref::ObjectRef;
 use crate::session::{self, Session};
+
+/// How long the end of a driver waits for the end of its workers at most: the node gives up earlier.
+const LAST_LINES: Duration = Duration::from_secs(3);
 
 /// Starts a node in this process and connects to it.
 #[pyfunction]
@@ -42,25 +48,29 @@ pub fn start(
     let python = python_version(py);
     let place = base_directory.clone();
     let total = ResourceSet::from_amounts(resources);
+    let config = JobConfig {
+        template,
+        working_directory: String::new(),
+        namespace,
+        inline_bytes,
+        events_bytes,
+        lineage_bytes,
+    };
     let options = NodeOptions {
         resources: total.clone(),
         pool_size,
         store_bytes,
-        inline_bytes,
         base_directory: base_directory.into(),
-        template: template.into_iter().map(Into::into).collect(),
-        namespace,
+        host: Some(HostJob { config, sink: terminal(log_to_driver) }),
+        name: None,
         python: python.clone(),
-        sink: if log_to_driver { Some(Box::new(Terminal)) } else { None },
-        events_bytes,
-        lineage_bytes,
         node: WorkerId(random).node(),
         labels: crate::group::node_labels(labels)?,
     };
     let (node, client) = py
         .detach(|| {
             let node = NodeHandle::start(options)?;
-            let client = Client::connect(&node.socket_path(), &python)?;
+            let client = Client::connect(&node.socket_path(), &python, None)?;
             client.start(Box::new(PythonHooks { is_worker: false }))?;
             Ok::<_, std::io::Error>((node, client))
         })
@@ -73,12 +83,53 @@ pub fn start(
         client.enter_local_mode(total);
     }
     let directory = node.directory().to_string_lossy().into_owned();
-    let session = Session { client, node: Mutex::new(Some(node)), is_worker: false };
+    let session = Session { client, node: Mutex::new(Some(node)), lines: Mutex::new(None), is_worker: false };
     session::replace(Some(Arc::new(session)));
     Ok(directory)
 }
 
-fn python_version(py: Python<'_>) -> String {
+fn terminal(log_to_driver: bool) -> Option<Box<dyn Sink>> {
+    log_to_driver.then(|| Box::new(Terminal) as Box<dyn Sink>)
+}
+
+/// Connects to a node that is another process, as the driver of a job of its own.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn connect(
+    py: Python<'_>,
+    directory: PathBuf,
+    template: Vec<String>,
+    working_directory: String,
+    namespace: String,
+    inline_bytes: u64,
+    events_bytes: u64,
+    lineage_bytes: u64,
+    log_to_driver: bool,
+) -> PyResult<()> {
+    if session::current().is_some() {
+        return Err(PyRuntimeError::new_err("weft is started already"));
+    }
+    let python = python_version(py);
+    let job = JobConfig { template, working_directory, namespace, inline_bytes, events_bytes, lineage_bytes };
+    let socket = directory.join("node.sock");
+    let (client, lines) = py
+        .detach(|| {
+            let client = Client::connect(&socket, &python, Some(job))?;
+            let lines = LineReader::start(&socket, &python, client.me(), terminal(log_to_driver))?;
+            client.start(Box::new(PythonHooks { is_worker: false }))?;
+            Ok::<_, std::io::Error>((client, lines))
+        })
+        .map_err(|error| {
+            let place = directory.display();
+            PyConnectionError::new_err(format!("cannot connect to the node in {place}: {error}"))
+        })?;
+    let session =
+        Session { client, node: Mutex::new(None), lines: Mutex::new(Some(lines)), is_worker: false };
+    session::replace(Some(Arc::new(session)));
+    Ok(())
+}
+
+pub fn python_version(py: Python<'_>) -> String {
     let version = py.version_info();
     format!("{}.{}", version.major, version.minor)
 }
@@ -92,11 +143,17 @@ pub fn stop(py: Python<'_>) {
     }
     let Some(session) = session::replace(None) else { return };
     py.detach(|| {
+        if session.lines.lock().is_some() {
+            session.client.leave();
+        }
         session.client.close();
         if let Some(mut node) = session.node.lock().take() {
             node.stop();
         }
         session.client.release();
+        if let Some(lines) = session.lines.lock().take() {
+            lines.join(LAST_LINES);
+        }
     });
     crate::hooks::end_watchers(py);
 }
@@ -308,6 +365,11 @@ impl Template {
                 Err(error) => return Err(os_error(error)),
             }
         }
+    }
+
+    /// Whether the end came from the node, which goes on.
+    fn is_dismissed(&self) -> bool {
+        self.inner.is_dismissed()
     }
 
     fn forked(&mut self, worker: u64, pid: i32) {

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::metrics;
 use weft_runtime::wire::message::state::{
-    ActorRow, DemandRow, EndedRow, Events, HoldRow, Inspect, KnownActorRow, LabelRow, MetricKind, NodeReport,
-    ObjectDetail, ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
+    ActorRow, DemandRow, EndedRow, Events, HoldRow, Inspect, JobRow, KnownActorRow, LabelRow, MetricKind,
+    NodeReport, ObjectDetail, ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
 };
 use weft_runtime::wire::message::{BundleRow, GroupPhase, GroupRow, GroupStrategy};
 use weft_runtime::wire::resources::UNIT;
@@ -210,10 +210,14 @@ told_as_dict! {
     Stack { path, offset }
     NodeReport {
         node, driver, driver_pid, started, namespace, total, free, store_used, store_capacity, blocks, workers,
-        actors, demands, ended, metrics, leases, events_bytes, groups, labels,
+        actors, demands, ended, metrics, leases, events_bytes, groups, labels, jobs, name,
+        pid,
     }
-    WorkerRow { worker, pid, state, client, actor, blocked, resources }
-    ActorRow { actor, owner, class, name, phase, worker, pid, death, resources, detached, restarts, checkpoints }
+    JobRow { job, pid, namespace, started, has_driver }
+    WorkerRow { worker, pid, state, client, actor, blocked, resources, job }
+    ActorRow {
+        actor, owner, class, name, phase, worker, pid, death, resources, detached, restarts, checkpoints, job,
+    }
     DemandRow { client, resources, count, feasible }
     GroupRow { group, title, strategy, phase, bundles, reason, detached }
     BundleRow { resources, node }

@@ -8,6 +8,7 @@ mod args;
 mod checkpoint;
 mod collect;
 mod control;
+mod daemon;
 mod execute;
 mod generator;
 mod group;
@@ -51,6 +52,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(submit::create_actor, module)?)?;
     module.add_function(wrap_pyfunction!(submit::record_call_sites, module)?)?;
     module.add_function(wrap_pyfunction!(control::start, module)?)?;
+    module.add_function(wrap_pyfunction!(control::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(daemon::node_main, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;
     module.add_function(wrap_pyfunction!(control::is_running, module)?)?;
     module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;

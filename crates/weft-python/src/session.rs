@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
-use weft_runtime::client::Client;
+use weft_runtime::client::{Client, LineReader};
 use weft_runtime::node::NodeHandle;
 use weft_runtime::wire::{FunctionId, Name, TaskId};
 
@@ -18,6 +18,8 @@ pub struct Session {
     pub client: Arc<Client>,
     /// The node, in a driver that started it.
     pub node: Mutex<Option<NodeHandle>>,
+    /// What brings the lines of workers, in a driver whose node is another process.
+    pub lines: Mutex<Option<LineReader>>,
     /// Whether this process executes tasks.
     pub is_worker: bool,
 }

@@ -1,15 +1,16 @@
 //! What is done: the shells that give the state machines sockets, clocks and threads.
 //!
 //! [`client`] carries a [`weft_protocol::worker::WorkerCore`] in a driver or worker, [`node`] carries a
-//! [`weft_protocol::solo::Solo`] as a thread of the driver, [`template`] is the fork server's loop, [`logs`]
-//! brings what workers print to the driver, [`session`] makes and removes a session's directory, [`tool`] asks
-//! a running session about itself, [`metrics`] collects what user code measures, [`identity`] proves to other machines
+//! [`weft_protocol::solo::Solo`] as a thread of the driver or of a process of its own ([`daemon`]), [`template`] is the fork
+//! server's loop, [`logs`] brings what workers print to the driver, [`session`] makes and removes a node's directory, [`tool`]
+//! asks a running node about itself, [`metrics`] collects what user code measures, [`identity`] proves to other machines
 //! who a process is, [`control`] keeps what must survive a cluster's head. There is no Python
 //! here: the bindings plug in through [`client::Hooks`] and [`logs::Sink`].
 
 pub mod client;
 pub mod clock;
 pub mod control;
+pub mod daemon;
 pub mod identity;
 pub mod logs;
 pub mod metrics;

@@ -1,4 +1,4 @@
-//! What workers print: from their pipes to files in the session's directory and to the driver.
+//! What workers print: from their pipes to files in the session's directory and to their job's driver.
 //!
 //! A thread of its own reads the pipes, because writing to the driver's terminal may take as long as it likes and
 //! must never hold up scheduling. The pipes are the bound: a worker that prints faster than the driver shows waits in
@@ -28,9 +28,17 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 /// Where lines go.
-pub trait Sink: Send {
+pub trait Sink: Send + Sync {
     /// Shows text that consists of whole lines.
     fn show(&self, is_stderr: bool, text: &str);
+
+    /// Whether it can take no more for now: the pipes of its workers are not read until [`Logs::kick`].
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// One of the pipes that led here has ended.
+    fn on_end(&self, _worker: WorkerId) {}
 }
 
 struct Pipe {
@@ -40,6 +48,7 @@ struct Pipe {
     partial: Vec<u8>,
     title: String,
     file: Option<LogFile>,
+    sink: Option<Arc<dyn Sink>>,
 }
 
 struct LogFile {
@@ -69,11 +78,11 @@ impl std::fmt::Debug for Logs {
 }
 
 impl Logs {
-    /// Starts the thread. Files go to `directory`; lines to `sink`, if there is one.
+    /// Starts the thread. Files go to `directory`.
     ///
     /// # Errors
     /// The kernel's word.
-    pub fn start(directory: &Path, sink: Option<Box<dyn Sink>>) -> std::io::Result<Self> {
+    pub fn start(directory: &Path) -> std::io::Result<Self> {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
@@ -82,16 +91,16 @@ impl Logs {
             wake: wake.clone(),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             pipes: HashMap::new(),
+            paused: HashMap::new(),
             next_token: 1,
             directory: directory.to_owned(),
-            sink,
         };
         let thread = std::thread::Builder::new().name("weft-logs".into()).spawn(move || reader.run())?;
         Ok(Self { shared, wake, thread: Some(thread) })
     }
 
-    /// Reads from a worker's pipes from now on.
-    pub fn add(&self, worker: WorkerId, stdout: OwnedFd, stderr: OwnedFd) {
+    /// Reads from a worker's pipes from now on. Lines go to `sink`, if there is one.
+    pub fn add(&self, worker: WorkerId, [stdout, stderr]: [OwnedFd; 2], sink: Option<&Arc<dyn Sink>>) {
         let mut shared = self.shared.lock();
         for (descriptor, is_stderr) in [(stdout, false), (stderr, true)] {
             shared.new_pipes.push(Pipe {
@@ -101,6 +110,7 @@ impl Logs {
                 partial: Vec::new(),
                 title: "worker".to_owned(),
                 file: None,
+                sink: sink.cloned(),
             });
         }
         drop(shared);
@@ -112,7 +122,8 @@ impl Logs {
         self.shared.lock().pids.insert(worker, pid);
     }
 
-    fn kick(&self) {
+    /// Looks again at the pipes of workers whose sink was full.
+    pub fn kick(&self) {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
@@ -131,9 +142,10 @@ struct Reader {
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
     pipes: HashMap<u64, Pipe>,
+    /// Those whose sink is full: a pipe that has ended would wake the thread for ever.
+    paused: HashMap<u64, Pipe>,
     next_token: u64,
     directory: PathBuf,
-    sink: Option<Box<dyn Sink>>,
 }
 
 impl Reader {
@@ -145,6 +157,7 @@ impl Reader {
         let silence = rustix::event::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
         loop {
             let closing = self.take_new();
+            self.resume();
             if closing && self.pipes.is_empty() {
                 return;
             }
@@ -178,8 +191,23 @@ impl Reader {
         shared.closing
     }
 
+    /// Takes up the pipes again whose sinks have room.
+    fn resume(&mut self) {
+        let has_room = |pipe: &mut Pipe| pipe.sink.as_ref().is_none_or(|sink| !sink.is_full());
+        for (token, pipe) in self.paused.extract_if(|_, pipe| has_room(pipe)) {
+            let data = epoll::EventData::new_u64(token);
+            let _ = epoll::add(&self.epoll, &pipe.descriptor, data, epoll::EventFlags::IN);
+            self.pipes.insert(token, pipe);
+        }
+    }
+
     fn read(&mut self, token: u64, buffer: &mut [u8]) {
         let Some(pipe) = self.pipes.get_mut(&token) else { return };
+        if pipe.sink.as_ref().is_some_and(|sink| sink.is_full()) {
+            let _ = epoll::delete(&self.epoll, pipe.descriptor.as_fd());
+            self.paused.extend(self.pipes.remove_entry(&token));
+            return;
+        }
         let bytes = match rustix::io::read(&pipe.descriptor, &mut *buffer) {
             Ok(bytes) => bytes,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
@@ -188,13 +216,16 @@ impl Reader {
         let pid = self.shared.lock().pids.get(&pipe.worker).copied().unwrap_or(0);
         let text = if bytes == 0 { pipe.finish(pid) } else { pipe.take(&buffer[..bytes], pid) };
         pipe.save(&self.directory, pid, &text);
-        if let (Some(sink), false) = (&self.sink, text.is_empty()) {
+        if let (Some(sink), false) = (&pipe.sink, text.is_empty()) {
             sink.show(pipe.is_stderr, &text);
         }
         if bytes == 0
             && let Some(pipe) = self.pipes.remove(&token)
         {
             let _ = epoll::delete(&self.epoll, pipe.descriptor.as_fd());
+            if let Some(sink) = &pipe.sink {
+                sink.on_end(pipe.worker);
+            }
         }
     }
 }
@@ -275,6 +306,7 @@ mod tests {
             partial: Vec::new(),
             title: "worker".to_owned(),
             file: None,
+            sink: None,
         }
     }
 

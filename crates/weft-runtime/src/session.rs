@@ -1,17 +1,55 @@
-//! A session's directory: `<base>/weft-<uid>/session-<pid>-<random>`, mode 0700, locked while its driver lives.
+//! A node's directory: `<base>/weft-<uid>/session-<pid>-<node>` of one that a driver hosts, `node-<pid>-<node>` of one that
+//! `weft start` started; mode 0700, locked while the node's process lives.
 //!
 //! The lock is how a later start knows that a directory is stale: the kernel drops it with the process, however that
 //! ended. A directory of another user is never touched or trusted.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+use weft_wire::NodeId;
 
 /// Begins the name of a directory that is not locked yet.
 const UNFINISHED: &str = "new-";
+
+/// Whose directory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A node that a driver hosts.
+    Session,
+    /// A node that is a process of its own.
+    Node,
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Kind::Session => "session-",
+            Kind::Node => "node-",
+        }
+    }
+}
+
+/// Where all nodes of this user on this machine have their directories: `<base>/weft-<uid>`, made if it is not there.
+///
+/// # Errors
+/// When it cannot be made, or what stands there belongs to someone else or is open to others.
+pub fn runtime_directory(base: &Path) -> io::Result<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
+    let path = base.join(format!("weft-{uid}"));
+    make_private(&path)?;
+    let metadata = fs::symlink_metadata(&path)?;
+    if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "{} must be a directory of yours with mode 0700: remove it, or set WEFT_TMPDIR to another place",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
 
 /// A directory that is removed when this is dropped.
 #[derive(Debug)]
@@ -21,28 +59,20 @@ pub struct SessionDirectory {
 }
 
 impl SessionDirectory {
-    /// Makes a fresh directory below `base` and removes stale ones.
+    /// Makes a fresh directory below `base`, whose name begins with `kind`, and removes stale ones.
     ///
     /// # Errors
     /// When the directory cannot be made, or what stands there belongs to someone else.
-    pub fn create(base: &Path, random: u64) -> io::Result<Self> {
-        let uid = rustix::process::getuid().as_raw();
-        let parent = base.join(format!("weft-{uid}"));
-        make_private(&parent)?;
-        let metadata = fs::symlink_metadata(&parent)?;
-        if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
-            return Err(io::Error::other(format!(
-                "{} must be a directory of yours with mode 0700: remove it, or set WEFT_TMPDIR to another place",
-                parent.display()
-            )));
-        }
+    pub fn create(base: &Path, kind: Kind, node: NodeId) -> io::Result<Self> {
+        let parent = runtime_directory(base)?;
         reap(&parent);
-        let name = format!("session-{}-{random:016x}", std::process::id());
+        let name = format!("{}{}-{:016x}", kind.prefix(), std::process::id(), node.0);
         let path = parent.join(&name);
         // Another start may look here between any two lines: it must find the name of a session only once it is locked.
         let unfinished = parent.join(format!("{UNFINISHED}{name}"));
         DirBuilder::new().mode(0o700).create(&unfinished)?;
-        let lock = File::create_new(unfinished.join("lock"))?;
+        let lock =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished.join("lock"))?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         DirBuilder::new().mode(0o700).create(unfinished.join("logs"))?;
         fs::rename(&unfinished, &path)?;
@@ -79,7 +109,8 @@ fn reap(parent: &Path) {
         let is_stale = if name.starts_with(UNFINISHED) {
             is_older_than_a_minute(&path)
         } else {
-            name.starts_with("session-") && is_unlocked(&path)
+            [Kind::Session, Kind::Node].iter().any(|kind| name.starts_with(kind.prefix()))
+                && is_unlocked(&path)
         };
         if is_stale {
             let _ = fs::remove_dir_all(&path);
@@ -113,7 +144,9 @@ mod tests {
                 let base = &base;
                 scope.spawn(move || {
                     for number in 0..300 {
-                        let session = SessionDirectory::create(base, thread << 32 | number).expect("session");
+                        let session =
+                            SessionDirectory::create(base, Kind::Session, NodeId(thread << 32 | number))
+                                .expect("session");
                         assert!(session.path().join("logs").exists());
                     }
                 });
@@ -126,13 +159,15 @@ mod tests {
     fn stale_directories_go_and_living_ones_stay() {
         let base = std::env::temp_dir().join(format!("weft-test-{}", std::process::id()));
         fs::create_dir_all(&base).expect("directory");
-        let living = SessionDirectory::create(&base, 1).expect("session");
+        let living = SessionDirectory::create(&base, Kind::Session, NodeId(1)).expect("session");
         let parent = living.path().parent().expect("parent").to_owned();
-        let stale = parent.join("session-1-0");
-        fs::create_dir(&stale).expect("directory");
-        fs::write(stale.join("lock"), "").expect("lock");
-        let next = SessionDirectory::create(&base, 2).expect("session");
-        assert!(!stale.exists());
+        let stale = [parent.join("session-1-0"), parent.join("node-1-0")];
+        for stale in &stale {
+            fs::create_dir(stale).expect("directory");
+            fs::write(stale.join("lock"), "").expect("lock");
+        }
+        let next = SessionDirectory::create(&base, Kind::Node, NodeId(2)).expect("session");
+        assert!(stale.iter().all(|stale| !stale.exists()));
         assert!(living.path().exists());
         let mode = fs::metadata(next.path()).expect("directory").mode() & 0o777;
         assert_eq!(mode, 0o700);

@@ -2,7 +2,7 @@
 //!
 //! It runs in the template process, which has one thread. The fork itself is Python's (`os.fork`), between two calls
 //! of [`Template::next_request`]. When the node is gone the template removes the session's directory and ends: it is the
-//! one that is left when a driver is killed.
+//! one that is left when the process of the node is killed.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -27,8 +27,8 @@ pub struct ForkRequest {
     pub stderr: OwnedFd,
 }
 
-/// Token of the driver's process.
-const DRIVER: u64 = u64::MAX;
+/// Token of the node's process: a driver, or a daemon.
+const NODE: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Child {
@@ -42,11 +42,12 @@ struct Child {
 pub struct Template {
     socket: OwnedFd,
     epoll: OwnedFd,
-    _driver: Option<OwnedFd>,
+    _node: Option<OwnedFd>,
     inlet: Inlet,
     outlet: Outlet,
     children: HashMap<u64, Child>,
     next_token: u64,
+    is_dismissed: bool,
 }
 
 impl Template {
@@ -57,20 +58,21 @@ impl Template {
     pub fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        // The socket alone does not tell: a process that the driver forked may hold copies of its other end.
-        let driver = rustix::process::getppid()
+        // The socket alone does not tell: a process that a driver forked may hold copies of its other end.
+        let node = rustix::process::getppid()
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        if let Some(driver) = &driver {
-            epoll::add(&epoll, driver, epoll::EventData::new_u64(DRIVER), epoll::EventFlags::IN)?;
+        if let Some(node) = &node {
+            epoll::add(&epoll, node, epoll::EventData::new_u64(NODE), epoll::EventFlags::IN)?;
         }
         Ok(Self {
             socket,
             epoll,
-            _driver: driver,
+            _node: node,
             inlet: Inlet::default(),
             outlet: Outlet::default(),
             children: HashMap::new(),
             next_token: 1,
+            is_dismissed: false,
         })
     }
 
@@ -88,6 +90,10 @@ impl Template {
                         let (node, stdout, stderr) = (take(), take(), take());
                         return Ok(Some(ForkRequest { worker: fork.worker, node, stdout, stderr }));
                     }
+                    Message::Shutdown(_) => {
+                        self.is_dismissed = true;
+                        return Ok(None);
+                    }
                     _ => return Ok(None),
                 }
             }
@@ -100,7 +106,7 @@ impl Template {
                         self.wake_children();
                         return Ok(None);
                     }
-                } else if token == DRIVER {
+                } else if token == NODE {
                     self.end_children();
                     return Ok(None);
                 } else {
@@ -108,6 +114,12 @@ impl Template {
                 }
             }
         }
+    }
+
+    /// Whether the node lives and wants no more workers, so that its directory is its own business.
+    #[must_use]
+    pub fn is_dismissed(&self) -> bool {
+        self.is_dismissed
     }
 
     fn reap(&mut self, token: u64) {
@@ -128,7 +140,7 @@ impl Template {
         self.send(&Exited { worker, reason }.into());
     }
 
-    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. The driver may have
+    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. Its process may have
     /// been killed; that its sockets are closed can be seen before its end.
     fn wake_children(&mut self) {
         for child in self.children.values() {
@@ -136,7 +148,7 @@ impl Template {
         }
     }
 
-    /// The driver is dead, so nobody else ends them. Each leads its own process group.
+    /// The node's process is dead, so nobody else ends them. Each leads its own process group.
     fn end_children(&mut self) {
         for child in self.children.values() {
             let _ = rustix::process::kill_process_group(child.pid, Signal::KILL);

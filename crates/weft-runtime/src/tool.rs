@@ -10,9 +10,9 @@ use std::path::Path;
 use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
 use weft_wire::message::state::{Inspect, InspectEnd, Report};
-use weft_wire::message::{Hello, Message, role};
-use weft_wire::version;
+use weft_wire::message::{Message, role};
 
+use crate::client::hello;
 use crate::clock::now;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
@@ -34,17 +34,8 @@ pub fn ask(path: &Path, mut question: Inspect, patience_nanos: u64) -> io::Resul
     let stream = std::os::unix::net::UnixStream::connect(path)?;
     stream.set_nonblocking(true)?;
     let socket: OwnedFd = stream.into();
-    let hello = Hello {
-        major: version::PROTOCOL_MAJOR,
-        minor: version::PROTOCOL_MINOR,
-        features: 0,
-        role: role::TOOL,
-        pid: std::process::id(),
-        python: String::new(),
-        worker: WorkerId::default(),
-    };
     let mut outlet = Outlet::default();
-    outlet.push(&hello.into());
+    outlet.push(&hello(role::TOOL, WorkerId::default(), "", None).into());
     outlet.push(&question.into());
     outlet.flush(&socket);
     receive(&socket, now().plus(patience_nanos))

@@ -240,6 +240,8 @@ pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 
 /// One part in so many of a node's store may be taken by values on their way from other nodes.
 pub const PULL_SHARE: u64 = 4;
+/// Bytes of the command that starts the workers of a job; it holds the search path of the driver.
+pub const JOB_COMMAND_BYTES_MAX: usize = 1 << 20;
 
 /// Characters of a label's name, and of its value: what Kubernetes allows, so that labels can be taken from there.
 pub const LABEL_NAME_CHARS_MAX: usize = 63;

@@ -19,6 +19,8 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) owner: WorkerId,
+    /// The job whose workers may be its process.
+    pub(super) job: WorkerId,
     concurrency: u32,
     pub(super) phase: Phase,
     /// Processes that hear of it.
@@ -83,6 +85,7 @@ impl ControlCore {
         actor.detached = create.detached == Some(true);
         let strategy = create.constructor.spec.strategy.as_deref();
         actor.group = strategy.and_then(Strategy::group).map(|place| place.group);
+        actor.job = create.job.unwrap_or(from);
         actor.checkpoints = create.constructor.spec.checkpoint_every.map(|_| Checkpoints::default());
         let lacking = || self.lacks_labels(from.node(), &create);
         if let Some(report) = self.infeasible([&create.placement, &create.lifetime]).or_else(lacking) {
@@ -338,8 +341,14 @@ impl ControlCore {
         }
     }
 
+    /// Whether an actor of a job lives, or is to live.
+    #[must_use]
+    pub fn has_actors(&self, job: WorkerId) -> bool {
+        self.actors.values().any(|actor| actor.job == job && !matches!(actor.phase, Phase::Dead(_)))
+    }
+
     /// Actors share their owner's fate.
-    pub(super) fn end_actors_of(&mut self, owner: WorkerId, out: &mut ControlActions) {
+    pub(super) fn end_actors_of(&mut self, owner: WorkerId, end: End, out: &mut ControlActions) {
         let owned: Vec<ActorId> =
             self.actors.iter().filter(|(_, a)| a.owner == owner && !a.detached).map(|(id, _)| *id).collect();
         for id in owned {
@@ -348,7 +357,7 @@ impl ControlCore {
             match &actor.phase {
                 Phase::Placed { .. } => {
                     actor.ending.get_or_insert(failure);
-                    self.end_process(id, End::Killed, out);
+                    self.end_process(id, end, out);
                 }
                 Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.bury(id, failure, out),
                 Phase::Dead(_) => {
@@ -363,6 +372,7 @@ impl Actor {
     pub(super) fn new(owner: WorkerId) -> Self {
         Self {
             owner,
+            job: owner,
             concurrency: 1,
             phase: Phase::Reserved,
             subscribers: Set::default(),

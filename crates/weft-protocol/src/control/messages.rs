@@ -41,6 +41,11 @@ pub enum ToControl {
     },
     /// About bundles of a placement group.
     Bundles(Box<BundleAnswer>),
+    /// A driver is about to end in order: its actors may, too.
+    ProcessLeaves {
+        /// Which.
+        process: WorkerId,
+    },
     /// A process that the control service has heard of is gone, or was not there when something came for it.
     ProcessGone {
         /// Which.

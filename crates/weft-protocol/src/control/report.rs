@@ -48,5 +48,6 @@ fn row(id: ActorId, actor: &Actor) -> ActorRow {
         detached: Some(actor.detached),
         restarts: Some(actor.takeovers),
         checkpoints: actor.checkpoints.as_ref().map(|checkpoints| checkpoints.taken),
+        job: Some(actor.job),
     }
 }

@@ -37,6 +37,11 @@ impl NodeCore {
 
     /// Asks everyone which blocks of dead owners they read, if nobody is known to hold some.
     pub(super) fn ask_readers(&mut self, out: &mut NodeActions) {
+        if self.clients.is_empty() {
+            // A node of its own may be without any process for a while.
+            let free = self.holders.on_nobody_left();
+            return free.into_iter().for_each(|block| self.free_block(block, out));
+        }
         let Some(question) = self.holders.ask(self.clients.keys().copied()) else { return };
         self.tell_all(&question.into(), out);
     }

@@ -31,6 +31,9 @@ struct LocalActor {
     takeover: u32,
     name: Option<(String, String)>,
     class: String,
+    /// The driver whose workers may be its process.
+    job: WorkerId,
+    detached: bool,
     takes_checkpoints: bool,
     /// It waits for its state before its constructor.
     restores: bool,
@@ -49,6 +52,8 @@ impl LocalActors {
             takeover,
             name,
             class: create.class.name.as_str().to_owned(),
+            job: create.job.unwrap_or(id.owner),
+            detached: create.detached == Some(true),
             takes_checkpoints: create.constructor.spec.checkpoint_every.is_some(),
             restores,
             create: Some(create),
@@ -76,6 +81,16 @@ impl LocalActors {
     /// Namespace and name.
     pub(super) fn name(&self, id: ActorId) -> Option<&(String, String)> {
         self.actors.get(&id)?.name.as_ref()
+    }
+
+    /// The driver whose workers may be its process.
+    pub(super) fn job(&self, id: ActorId) -> WorkerId {
+        self.actors.get(&id).map_or(id.owner, |local| local.job)
+    }
+
+    /// Whether it lives on although its owner has ended.
+    pub(super) fn is_detached(&self, id: ActorId) -> bool {
+        self.actors.get(&id).is_some_and(|local| local.detached)
     }
 
     /// What it is called, for people.

@@ -39,7 +39,8 @@ impl Places {
 
 impl NodeCore {
     /// A process creates an actor, and hears of it from now on.
-    pub(super) fn on_create_actor(&mut self, from: WorkerId, create: CreateActor, out: &mut NodeActions) {
+    pub(super) fn on_create_actor(&mut self, from: WorkerId, mut create: CreateActor, out: &mut NodeActions) {
+        create.job = Some(self.job_of(from));
         let place = self.places.actors.entry(create.actor).or_default();
         place.subscribers.insert(from);
         if create.detached == Some(true) {

@@ -6,6 +6,7 @@ use weft_wire::message::Shutdown;
 
 use super::{LeaseId, NodeAction, NodeActions, NodeCore, Placement, Worker, WorkerState, send};
 use crate::probes::bug;
+use crate::table::Map;
 use crate::time::Instant;
 
 impl NodeCore {
@@ -20,31 +21,39 @@ impl NodeCore {
         if bug!(StartFailureForgotten) {
             return;
         }
-        self.workers.swap_remove(&worker);
-        self.pace.ended(false);
+        if let Some(worker) = self.workers.swap_remove(&worker) {
+            self.paces.entry(worker.job).or_default().ended(false);
+        }
         out.push(NodeAction::Warn(format!("a worker process could not be started: {error}")));
     }
 
     /// Gives workers to placements until an actor has got one: true then. Its callers hear of that before anybody hears of
     /// what is assigned next.
     pub(crate) fn assign_workers(&mut self, out: &mut NodeActions) -> bool {
-        while let Some(placement) = self.placements.pop_front() {
+        if self.is_draining {
+            return false;
+        }
+        // Only a job's own workers serve it, and one job that waits for them holds up no other.
+        let mut stuck: Vec<WorkerId> = Vec::new();
+        let mut at = 0;
+        while let Some(placement) = self.placements.get(at) {
+            let job = self.job_of_placement(placement);
             // A process never works for itself: its task may wait for the very lease it would be.
-            let caller = match &placement {
+            let caller = match placement {
                 Placement::Lease { client, .. } => *client,
                 Placement::Actor { actor, .. } => actor.owner,
             };
-            let idle = self
-                .workers
-                .iter()
-                .rev()
-                .find(|(id, worker)| **id != caller && matches!(worker.state, WorkerState::Idle { .. }))
-                .map(|(id, _)| *id);
-            let Some(worker) = idle else {
-                self.placements.push_front(placement);
-                break;
+            let serves = |id: WorkerId, worker: &Worker| {
+                id != caller && worker.job == job && matches!(worker.state, WorkerState::Idle { .. })
             };
-            match placement {
+            let mut idle = self.workers.iter().rev().filter(|(id, worker)| serves(**id, worker));
+            let found = if stuck.contains(&job) { None } else { idle.next().map(|(id, _)| *id) };
+            let Some(worker) = found else {
+                stuck.push(job);
+                at += 1;
+                continue;
+            };
+            match self.placements.remove(at).expect("looked at above") {
                 Placement::Lease { client, shape, grant } => {
                     self.grant_lease(client, shape, grant, worker, out);
                 }
@@ -58,22 +67,37 @@ impl NodeCore {
     }
 
     pub(super) fn start_workers(&mut self, now: Instant, out: &mut NodeActions) {
-        let mut starting = self.workers.values().filter(|w| w.state == WorkerState::Starting).count();
-        let wanted = self.placements.len().min(WORKERS_STARTING_MAX);
-        if wanted == 0 || !self.pace.may_begin(now) {
+        if self.placements.is_empty() {
             return;
         }
-        while starting < wanted && self.workers.len() < WORKERS_MAX {
-            let id = self.new_worker_id();
-            let worker = Worker { state: WorkerState::Starting, blocked: false, pid: 0 };
-            self.workers.insert(id, worker);
-            out.push(NodeAction::StartWorker(id));
-            starting += 1;
+        // What is wanted of each job, and what is being started for it.
+        let mut wanted: Map<WorkerId, usize> = Map::default();
+        for placement in &self.placements {
+            *wanted.entry(self.job_of_placement(placement)).or_default() += 1;
+        }
+        let mut starting: Map<WorkerId, usize> = Map::default();
+        for worker in self.workers.values().filter(|w| w.state == WorkerState::Starting) {
+            *starting.entry(worker.job).or_default() += 1;
+        }
+        let mut most = WORKERS_STARTING_MAX.saturating_sub(starting.values().sum());
+        for (job, wanted) in wanted {
+            if !self.paces.entry(job).or_default().may_begin(now) {
+                continue;
+            }
+            let missing = wanted.saturating_sub(starting.get(&job).copied().unwrap_or(0)).min(most);
+            for _ in 0..missing.min(WORKERS_MAX.saturating_sub(self.workers.len())) {
+                let id = self.new_worker_id();
+                let worker = Worker { state: WorkerState::Starting, blocked: false, pid: 0, job };
+                self.workers.insert(id, worker);
+                out.push(NodeAction::StartWorker(id));
+            }
+            most -= missing;
         }
     }
 
-    /// Ends idle workers beyond the pool's size. Their oldest go first.
+    /// Ends idle workers beyond the pool's size, their oldest first, and those of jobs that have ended.
     pub(super) fn trim_pool(&mut self, now: Instant, out: &mut NodeActions) {
+        self.end_idle_of_ended_jobs(out);
         let idle: Vec<(WorkerId, Instant)> = self
             .workers
             .iter()
@@ -86,10 +110,14 @@ impl NodeCore {
         for (worker, _) in
             idle.into_iter().filter(|(_, since)| now.since(*since) >= WORKER_IDLE_NANOS).take(excess)
         {
-            // Not idle any more: it may not be granted between this message and its end.
-            self.workers[&worker].state = WorkerState::Leased(LeaseId(0));
-            out.push(send(worker, Shutdown { reason: "idle".to_owned() }));
+            self.end_idle(worker, "idle", out);
         }
+    }
+
+    pub(super) fn end_idle(&mut self, worker: WorkerId, reason: &str, out: &mut NodeActions) {
+        // Not idle any more: it may not be granted between this message and its end.
+        self.workers[&worker].state = WorkerState::Leased(LeaseId(0));
+        out.push(send(worker, Shutdown { reason: reason.to_owned() }));
     }
 
     pub(super) fn next_trim(&self) -> Option<Instant> {

@@ -31,6 +31,7 @@ impl NodeCore {
             actor: None,
             blocked: worker.blocked,
             resources: ResourceSet::default(),
+            job: Some(worker.job),
         };
         match worker.state {
             WorkerState::Starting => {}

@@ -267,6 +267,12 @@ impl Holders {
         self.blocks.get(&block).map_or(&[], Vec::as_slice)
     }
 
+    /// There is no process any more. Gives the blocks that are free.
+    pub fn on_nobody_left(&mut self) -> Vec<u64> {
+        let free = self.orphans.take_unread();
+        self.forget_all(free)
+    }
+
     /// Whether a process, and not the node, holds this block.
     #[must_use]
     pub fn is_held(&self, block: u64) -> bool {

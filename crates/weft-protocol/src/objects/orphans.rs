@@ -73,6 +73,15 @@ impl Orphans {
         Some(ReadersOf { round: self.asked, offsets })
     }
 
+    /// There is no process that could read anything. Gives the blocks that are free.
+    pub(super) fn take_unread(&mut self) -> Vec<u64> {
+        let free: Vec<u64> = std::mem::take(&mut self.unheld).into_keys().collect();
+        for block in &free {
+            self.blocks.swap_remove(block);
+        }
+        free
+    }
+
     /// Whether an answer is one that is waited for.
     pub(super) fn expects(&self, round: u64, from: WorkerId) -> bool {
         self.round.as_ref().is_some_and(|open| open.number == round && open.open.contains(&from))
@@ -143,6 +152,15 @@ mod tests {
         assert!(round(&mut orphans, [0, 0]).is_empty());
         assert_eq!(round(&mut orphans, [0, 0]), [64]);
         assert_eq!(orphans.ask([A].into_iter()), None);
+    }
+
+    #[test]
+    fn a_block_is_free_when_there_is_nobody_to_ask() {
+        let mut orphans = orphan();
+        orphans.insert(128);
+        assert_eq!(orphans.ask([].into_iter()), None);
+        assert_eq!(orphans.take_unread(), [64], "the other one is held by the node");
+        assert!(orphans.take_unread().is_empty() && orphans.contains(128));
     }
 
     #[test]

@@ -81,6 +81,7 @@ impl WorkerCore {
             }),
             restarts: Some(demand.restarts),
             detached: Some(demand.detached),
+            job: None,
         };
         send(out, Peer::Node, message);
     }

@@ -3,6 +3,7 @@
 mod actors;
 mod blocks;
 mod groups;
+mod jobs;
 mod pool;
 mod state;
 mod transfers;
@@ -81,5 +82,6 @@ fn create(actor: ActorId) -> CreateActor {
         constructor: Box::new(Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }),
         restarts: None,
         detached: None,
+        job: None,
     }
 }

@@ -71,6 +71,7 @@ fn a_report_has_workers_leases_demands_and_blocks() {
         actor: None,
         blocked: false,
         resources: cpus(1.0),
+        job: Some(DRIVER),
     };
     let starting = WorkerRow {
         worker: WorkerId(102),
@@ -80,6 +81,7 @@ fn a_report_has_workers_leases_demands_and_blocks() {
         actor: None,
         blocked: false,
         resources: ResourceSet::default(),
+        job: Some(DRIVER),
     };
     assert_eq!(report.workers, [leased, starting]);
     let demand = |count, resources: f64, feasible| DemandRow {
@@ -136,6 +138,7 @@ fn an_actor_is_told_in_each_of_its_stages() {
         detached: Some(false),
         restarts: Some(0),
         checkpoints: Some(0),
+        job: Some(DRIVER),
     };
     assert_eq!(actor_row(&node), row);
     end(&mut node, worker);

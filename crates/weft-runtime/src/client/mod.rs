@@ -13,6 +13,7 @@
 mod background;
 mod inspect;
 mod lead;
+mod lines;
 mod local;
 mod outbox;
 
@@ -34,8 +35,8 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_store::{BlockCache, Mapping};
 use weft_wire::message::{
-    Allocate, Checkpoint, GivenBlocks, Hello, Location, Message, Outcome, Push, Return, UnknownBlocks,
-    Welcome,
+    Allocate, Checkpoint, GivenBlocks, Hello, JobConfig, Location, Message, Outcome, Push, Return, Shutdown,
+    UnknownBlocks, Welcome, role,
 };
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId, version};
 
@@ -46,6 +47,7 @@ use crate::transport::{Inlet, ReadResult, Received};
 use crate::wait::Spinner;
 
 pub use lead::Waited;
+pub use lines::LineReader;
 pub(crate) use outbox::Outbox;
 
 /// What the bindings do for the shell. Called without a lock held and without the GIL.
@@ -201,19 +203,22 @@ impl std::fmt::Debug for Client {
 /// How long to wait before each attempt to get a block (milliseconds).
 const ALLOCATE_PAUSES_MS: [u64; 10] = [0, 1, 5, 20, 50, 100, 200, 300, 400, 500];
 
+/// How long a driver tries to say that it leaves (nanoseconds).
+const LEAVE_NANOS: u64 = 100_000_000;
+
 const NODE_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 
 impl Client {
-    /// Connects to a node by its socket, as a driver.
+    /// Connects to a node by its socket, as a driver. The one that hosts the node brings no job along.
     ///
     /// # Errors
     /// When the node cannot be reached or refuses.
-    pub fn connect(path: &Path, python: &str) -> io::Result<Arc<Self>> {
+    pub fn connect(path: &Path, python: &str, job: Option<JobConfig>) -> io::Result<Arc<Self>> {
         let stream = std::os::unix::net::UnixStream::connect(path)?;
         stream.set_nonblocking(true)?;
-        let role = weft_wire::message::role::DRIVER;
-        Self::greet(stream.into(), role, WorkerId::default(), python)
+        let hello = hello(role::DRIVER, WorkerId::default(), python, job.map(Box::new));
+        Self::greet(stream.into(), hello)
     }
 
     /// Greets the node over a socket that it made for this worker.
@@ -221,19 +226,11 @@ impl Client {
     /// # Errors
     /// When the node refuses.
     pub fn adopt(socket: OwnedFd, worker: WorkerId, python: &str) -> io::Result<Arc<Self>> {
-        Self::greet(socket, weft_wire::message::role::WORKER, worker, python)
+        Self::greet(socket, hello(role::WORKER, worker, python, None))
     }
 
-    fn greet(socket: OwnedFd, role: u8, worker: WorkerId, python: &str) -> io::Result<Arc<Self>> {
-        let hello = Hello {
-            major: version::PROTOCOL_MAJOR,
-            minor: version::PROTOCOL_MINOR,
-            features: 0,
-            role,
-            pid: std::process::id(),
-            python: python.to_owned(),
-            worker,
-        };
+    fn greet(socket: OwnedFd, hello: Hello) -> io::Result<Arc<Self>> {
+        let role = hello.role;
         let mut outlet = crate::transport::Outlet::default();
         outlet.push(&hello.into());
         outlet.flush(&socket);
@@ -277,7 +274,7 @@ impl Client {
         let client = Arc::new(Self {
             me: welcome.worker,
             driver: welcome.driver,
-            is_driver: role == weft_wire::message::role::DRIVER,
+            is_driver: role == role::DRIVER,
             welcome,
             mapping,
             shared: Mutex::new(shared),
@@ -605,6 +602,13 @@ impl Client {
         self.shared.lock().keep_block(location);
     }
 
+    /// Tells the node that this driver leaves in order, so that its workers may, too.
+    pub fn leave(&self) {
+        let word = Shutdown { reason: "the program ends".to_owned() };
+        self.shared.lock().outbox.push(Peer::Node, &word.into());
+        self.flush_all(LEAVE_NANOS);
+    }
+
     /// Ends the client: the background thread stops, and waits end.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -635,6 +639,20 @@ impl Client {
     #[must_use]
     pub fn loop_descriptor(&self) -> Option<i32> {
         self.lead.lock().epoll.as_ref().map(AsRawFd::as_raw_fd)
+    }
+}
+
+/// The first message of this process.
+pub(crate) fn hello(role: u8, worker: WorkerId, python: &str, job: Option<Box<JobConfig>>) -> Hello {
+    Hello {
+        major: version::PROTOCOL_MAJOR,
+        minor: version::PROTOCOL_MINOR,
+        features: 0,
+        role,
+        pid: std::process::id(),
+        python: python.to_owned(),
+        worker,
+        job,
     }
 }
 

@@ -10,7 +10,6 @@ mod rounds;
 mod service;
 mod template;
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -20,11 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
+use weft_wire::message::JobConfig;
 use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ResourceSet};
 
 use crate::logs::Sink;
-use crate::session::SessionDirectory;
+use crate::session::{Kind, SessionDirectory};
 
 /// What a node needs to start.
 pub struct NodeOptions {
@@ -34,26 +34,26 @@ pub struct NodeOptions {
     pub pool_size: usize,
     /// Shared memory for objects (bytes).
     pub store_bytes: u64,
-    /// Largest value that travels in messages (bytes).
-    pub inline_bytes: u64,
     /// Below which directory the session's is made.
     pub base_directory: PathBuf,
-    /// Program and arguments of the template process; the session's directory is appended. Empty: there are no workers.
-    pub template: Vec<OsString>,
-    /// Default namespace of actor names.
-    pub namespace: String,
+    /// The job of the driver in whose process the node is. A node of its own has none.
+    pub host: Option<HostJob>,
+    /// What a node of its own is called.
+    pub name: Option<String>,
     /// "3.11": clients of another minor version are refused.
     pub python: String,
-    /// Where the lines of workers go; `None` keeps them in files only.
-    pub sink: Option<Box<dyn Sink>>,
-    /// Memory for what happens to tasks, per process (bytes); zero records nothing.
-    pub events_bytes: u64,
-    /// Memory for descriptions of tasks whose results may have to be computed again, per process (bytes).
-    pub lineage_bytes: u64,
     /// Unlike any other node's: begins the ids of its processes and is part of its directory's name.
     pub node: NodeId,
     /// Labels of the node, sorted by key.
     pub labels: Labels,
+}
+
+/// The job of a driver that hosts its node.
+pub struct HostJob {
+    /// What its workers need; without a template there are none.
+    pub config: JobConfig,
+    /// Where the lines of workers go; `None` keeps them in files only.
+    pub sink: Option<Box<dyn Sink>>,
 }
 
 /// A running node.
@@ -62,6 +62,7 @@ pub struct NodeHandle {
     directory: PathBuf,
     wake: Arc<OwnedFd>,
     stopping: Arc<AtomicBool>,
+    draining: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -71,14 +72,29 @@ impl NodeHandle {
     /// # Errors
     /// When the directory, the socket, the shared memory or the template cannot be made.
     pub fn start(options: NodeOptions) -> io::Result<Self> {
-        let directory = SessionDirectory::create(&options.base_directory, options.node.0)?;
+        Self::start_then(options, Box::new(|| ()))
+    }
+
+    /// Starts a node in a thread of this process, and calls `at_end` when that ends, or drops it when it fails.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_then(options: NodeOptions, at_end: Box<dyn FnOnce() + Send>) -> io::Result<Self> {
+        let kind = if options.host.is_some() { Kind::Session } else { Kind::Node };
+        let directory = SessionDirectory::create(&options.base_directory, kind, options.node)?;
         let path = directory.path().to_owned();
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
         let stopping = Arc::new(AtomicBool::new(false));
-        let service = service::Service::new(options, directory, wake.clone(), stopping.clone())?;
-        let thread = std::thread::Builder::new().name("weft-node".into()).spawn(move || service.run())?;
-        Ok(Self { directory: path, wake, stopping, thread: Some(thread) })
+        let draining = Arc::new(AtomicBool::new(false));
+        let words = service::Words { stopping: stopping.clone(), draining: draining.clone() };
+        let service = service::Service::new(options, directory, wake.clone(), words)?;
+        let run = move || {
+            service.run();
+            at_end();
+        };
+        let thread = std::thread::Builder::new().name("weft-node".into()).spawn(run)?;
+        Ok(Self { directory: path, wake, stopping, draining, thread: Some(thread) })
     }
 
     /// The session's directory.
@@ -117,13 +133,17 @@ impl NodeHandle {
         std::mem::forget(self);
     }
 
-    /// Ends every process of the session and then the node. Returns when nothing is left.
-    pub fn stop(&mut self) {
+    /// Lets the tasks that run end, for a while, and begins nothing more. Then the node ends by itself.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Ends every process of the session and then the node. Returns when nothing is left; false if the node had failed.
+    pub fn stop(&mut self) -> bool {
         self.stopping.store(true, Ordering::Release);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.take().is_none_or(|thread| thread.join().is_ok())
     }
 }
 

@@ -9,36 +9,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
-use rustix::process::{Pid, Signal};
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_store::{Arena, Mapping};
-use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Shutdown, Welcome, role};
+use weft_wire::limits::PROGRESS_CELLS;
+use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Welcome, role};
 use weft_wire::strategy::NODE_LABEL;
-use weft_wire::{TaskId, WorkerId, version};
+use weft_wire::{WorkerId, version};
 
-use super::NodeOptions;
 use super::metrics::Metrics;
 use super::rounds::Rounds;
-use super::template::TemplateProcess;
+use super::{HostJob, NodeOptions};
 use crate::clock::now;
 use crate::logs::Logs;
 use crate::session::SessionDirectory;
 use crate::transport::{Flush, Inlet, Outlet, ReadResult, pair};
 
+mod ending;
 mod inspection;
+mod jobs;
+mod lines;
 mod transfers;
+
+use ending::Ended;
+use jobs::Job;
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
-const TEMPLATE: u64 = 2;
 const FIRST_CLIENT: u64 = 16;
 
-/// How long the end of a worker waits for the template to say why (nanoseconds).
-const REASON_NANOS: u64 = 200_000_000;
-/// How long workers get to leave at the end (nanoseconds).
-const LEAVE_NANOS: u64 = 500_000_000;
+/// How long a node that drains waits for tasks that run (nanoseconds).
+const DRAIN_NANOS: u64 = 5_000_000_000;
+/// Time between two looks at templates that were dismissed (nanoseconds).
+const REAP_NANOS: u64 = 20_000_000;
 
 /// What is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +55,8 @@ enum Role {
     Worker,
     /// Something that only asks.
     Tool,
+    /// A driver's second connection: it only reads lines.
+    Reader,
 }
 
 struct Connection {
@@ -64,20 +70,30 @@ struct Connection {
     is_full: bool,
     pid: u32,
     cell: u32,
+    /// The process in which this node is a thread.
+    is_host: bool,
+    /// What tells the end of a driver's process, and its token.
+    process: Option<(OwnedFd, u64)>,
 }
 
-/// The end of a process that was noticed.
-struct Ended {
-    at: Instant,
-    last_started: Option<TaskId>,
-    /// The template may still say why.
-    awaits_reason: bool,
+/// What the service is told from outside, besides a wake-up.
+pub(super) struct Words {
+    pub(super) stopping: Arc<AtomicBool>,
+    pub(super) draining: Arc<AtomicBool>,
 }
 
 /// See the module.
 pub struct Service {
     core: Solo,
+    /// The driver that hosts this node; zero if none does.
     driver: WorkerId,
+    jobs: HashMap<WorkerId, Job>,
+    /// Jobs by the tokens of their templates.
+    templates: HashMap<u64, WorkerId>,
+    /// Templates that were dismissed.
+    leaving: Vec<jobs::Leaving>,
+    /// Connections by the tokens that tell the ends of their processes.
+    processes: HashMap<u64, u64>,
     options: NodeOptions,
     directory: SessionDirectory,
     mapping: Mapping,
@@ -85,13 +101,14 @@ pub struct Service {
     listener: UnixListener,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
-    stopping: Arc<AtomicBool>,
+    words: Words,
+    /// When a node that drains ends although tasks run.
+    drained_by: Option<Instant>,
     connections: HashMap<u64, Connection>,
     tokens: HashMap<WorkerId, u64>,
     next_token: u64,
     free_cells: Vec<u32>,
     next_cell: u32,
-    template: Option<TemplateProcess>,
     /// Why workers ended, as the template says; and when each silent end was noticed.
     reasons: HashMap<WorkerId, String>,
     ended: BTreeMap<WorkerId, Ended>,
@@ -109,7 +126,7 @@ impl Service {
         mut options: NodeOptions,
         directory: SessionDirectory,
         wake: Arc<OwnedFd>,
-        stopping: Arc<AtomicBool>,
+        words: Words,
     ) -> io::Result<Self> {
         let mapping = Mapping::create(options.store_bytes).map_err(io::Error::other)?;
         let arena = Arena::new(Mapping::header_bytes(), options.store_bytes);
@@ -117,30 +134,27 @@ impl Service {
         let listener = UnixListener::bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        let template = if options.template.is_empty() {
-            None
-        } else {
-            Some(TemplateProcess::start(options.template.clone(), directory.path())?)
-        };
-        let logs = Logs::start(&directory.path().join("logs"), options.sink.take())?;
+        let logs = Logs::start(&directory.path().join("logs"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, token| {
             epoll::add(&epoll, fd.as_fd(), epoll::EventData::new_u64(token), epoll::EventFlags::IN)
         };
         add(&*wake, WAKE)?;
         add(&listener, LISTENER)?;
-        if let Some(template) = &template {
-            add(template.socket(), TEMPLATE)?;
-        }
         let mut core = Solo::new(options.resources.clone(), options.node.0, options.pool_size);
         core.set_store_bytes(arena.capacity());
         let mut labels = options.labels.clone();
         labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
         labels.sort();
         core.set_labels(labels);
-        Ok(Self {
+        let host = options.host.take();
+        let mut service = Self {
             core,
             driver: WorkerId::default(),
+            jobs: HashMap::new(),
+            templates: HashMap::new(),
+            leaving: Vec::new(),
+            processes: HashMap::new(),
             options,
             directory,
             mapping,
@@ -148,13 +162,13 @@ impl Service {
             listener,
             epoll,
             wake,
-            stopping,
+            words,
+            drained_by: None,
             connections: HashMap::new(),
             tokens: HashMap::new(),
             next_token: FIRST_CLIENT,
             free_cells: Vec::new(),
             next_cell: 0,
-            template,
             reasons: HashMap::new(),
             ended: BTreeMap::new(),
             logs,
@@ -163,12 +177,16 @@ impl Service {
             rounds: Rounds::default(),
             metrics: Metrics::default(),
             ended_rows: VecDeque::new(),
-        })
+        };
+        if let Some(HostJob { config, sink }) = host {
+            service.add_host(config, sink)?;
+        }
+        Ok(service)
     }
 
     pub(super) fn run(mut self) {
         let mut out = NodeActions::new();
-        while !self.stopping.load(Ordering::Acquire) {
+        while !self.is_to_end() {
             let timeout = self.timeout().map(timespec);
             let mut events = Vec::with_capacity(64);
             let space = rustix::buffer::spare_capacity(&mut events);
@@ -176,18 +194,34 @@ impl Service {
             for event in events {
                 self.on_event(event.data.u64(), event.flags, &mut out);
             }
-            self.end_silent_workers(&mut out);
+            self.end_silent_processes(&mut out);
             self.end_rounds();
+            self.end_jobs();
+            self.reap_templates();
             self.core.settle(now(), &mut out);
             self.perform(&mut out);
+            self.pass_lines();
             self.flush_dirty();
         }
         self.close();
     }
 
+    fn is_to_end(&mut self) -> bool {
+        if self.words.draining.load(Ordering::Acquire) && self.drained_by.is_none() {
+            self.note("draining");
+            self.core.drain();
+            self.drained_by = Some(now().plus(DRAIN_NANOS));
+        }
+        let is_drained = self.drained_by.is_some_and(|by| self.core.is_drained() || by <= now());
+        is_drained || self.words.stopping.load(Ordering::Acquire)
+    }
+
     fn timeout(&self) -> Option<u64> {
-        let silent = self.ended.values().map(|ended| ended.at.plus(REASON_NANOS)).min();
-        let next = [self.core.next_deadline(), silent, self.rounds.deadline()].into_iter().flatten().min()?;
+        let silent = self.ended.values().map(Ended::deadline).min();
+        let leaving = (!self.leaving.is_empty()).then(|| now().plus(REAP_NANOS));
+        let core = self.core.next_deadline();
+        let own = [silent, self.rounds.deadline(), self.lines_deadline(), leaving, self.drained_by];
+        let next = own.into_iter().flatten().chain(core).min()?;
         Some(next.since(now()))
     }
 
@@ -198,7 +232,8 @@ impl Service {
                 let _ = rustix::io::read(&*self.wake, &mut count);
             }
             LISTENER => self.accept(),
-            TEMPLATE => self.on_template(out),
+            _ if self.templates.contains_key(&token) => self.on_template(self.templates[&token], out),
+            _ if self.processes.contains_key(&token) => self.on_process_end(self.processes[&token], out),
             _ => {
                 if flags.contains(epoll::EventFlags::OUT) {
                     self.flush(token);
@@ -245,27 +280,32 @@ impl Service {
             is_full: false,
             pid: 0,
             cell: 0,
+            is_host: false,
+            process: None,
         };
         self.connections.insert(token, connection);
     }
 
-    fn read(&mut self, token: u64, out: &mut NodeActions) {
-        let Some(connection) = self.connections.get_mut(&token) else { return };
+    /// Reads what is there, once, and carries it through the core.
+    fn read(&mut self, token: u64, out: &mut NodeActions) -> ReadResult {
+        let Some(connection) = self.connections.get_mut(&token) else { return ReadResult::End };
         let result = connection.inlet.read(&connection.socket);
         loop {
-            let Some(connection) = self.connections.get_mut(&token) else { return };
+            let Some(connection) = self.connections.get_mut(&token) else { return ReadResult::End };
             match connection.inlet.next_message() {
                 Ok(Some(received)) => self.on_message(token, received.message, out),
                 Ok(None) => break,
                 Err(error) => {
                     self.note(&format!("ended a connection: {error}"));
-                    return self.end_connection(token, out);
+                    self.end_connection(token, out);
+                    return ReadResult::End;
                 }
             }
         }
         if result == ReadResult::End {
             self.end_connection(token, out);
         }
+        result
     }
 
     fn on_message(&mut self, token: u64, message: Message, out: &mut NodeActions) {
@@ -278,6 +318,9 @@ impl Service {
         }
         let Some(message) = self.on_inspection(token, message) else { return };
         let from = self.connections[&token].worker.expect("only tools have no id");
+        if matches!(message, Message::Shutdown(_)) {
+            return self.on_leaving(token, from, out);
+        }
         if let Some(Message::Allocate(ask)) = self.core.on_message(from, message, now(), out) {
             self.allocate(from, ask.request, ask.bytes, out);
         }
@@ -292,7 +335,7 @@ impl Service {
         }
         if hello.python != self.options.python {
             let reason = format!(
-                "this session runs Python {}, you run Python {}: pickled code only works between equal versions",
+                "this node runs Python {}, you run Python {}: pickled code only works between equal versions",
                 self.options.python, hello.python
             );
             return self.refuse(token, &reason);
@@ -300,27 +343,32 @@ impl Service {
         let made_for = self.connections[&token].worker;
         let worker = match (hello.role, made_for) {
             (role::WORKER, Some(worker)) if worker == hello.worker => worker,
-            (role::DRIVER, None) => self.core.new_worker_id(),
+            (role::LOGS, None) => return self.greet_reader(token, hello.worker),
+            (role::DRIVER, None) => match self.admit(token, hello) {
+                Ok(driver) => driver,
+                Err(reason) => return self.refuse(token, reason),
+            },
             _ => return self.refuse(token, "workers are started by their node only"),
         };
-        if self.driver == WorkerId::default() && hello.role == role::DRIVER {
-            self.driver = worker;
-        }
-        let cell = self.free_cells.pop().unwrap_or_else(|| {
-            self.next_cell += 1;
-            self.next_cell - 1
-        });
+        let Some(config) = self.config_of(worker) else {
+            return self.refuse(token, "the job has ended");
+        };
+        let (namespace, inline_bytes) = (config.namespace.clone(), config.inline_bytes);
+        let (events_bytes, lineage_bytes) = (Some(config.events_bytes), Some(config.lineage_bytes));
+        let Some(cell) = self.take_cell() else {
+            return self.refuse(token, "this node has too many processes");
+        };
         self.mapping.clear_cell(cell);
         let welcome = Welcome {
             worker,
             node: self.options.node,
             arena_bytes: self.mapping.total_bytes(),
-            inline_bytes: self.options.inline_bytes,
+            inline_bytes,
             cell,
-            driver: self.driver,
-            namespace: self.options.namespace.clone(),
-            events_bytes: Some(self.options.events_bytes),
-            lineage_bytes: Some(self.options.lineage_bytes),
+            driver: self.core.job_of(worker),
+            namespace,
+            events_bytes,
+            lineage_bytes,
         };
         let memory = self.mapping.descriptor().expect("open as long as the node");
         let Ok(descriptor) = memory.try_clone() else {
@@ -330,6 +378,7 @@ impl Service {
         connection.worker = Some(worker);
         connection.role = if made_for.is_some() { Role::Worker } else { Role::Driver };
         connection.is_greeted = true;
+        connection.is_host = worker == self.driver;
         connection.pid = hello.pid;
         connection.cell = cell;
         connection.outlet.push_with(&welcome.into(), vec![descriptor]);
@@ -337,6 +386,16 @@ impl Service {
         self.tokens.insert(worker, token);
         self.logs.set_pid(worker, hello.pid);
         self.core.on_connected(worker, hello.pid, now());
+    }
+
+    /// A progress cell of the arena.
+    fn take_cell(&mut self) -> Option<u32> {
+        if let Some(cell) = self.free_cells.pop() {
+            return Some(cell);
+        }
+        let cell = self.next_cell;
+        self.next_cell += 1;
+        ((cell as usize) < PROGRESS_CELLS).then_some(cell)
     }
 
     fn refuse(&mut self, token: u64, reason: &str) {
@@ -359,96 +418,6 @@ impl Service {
         out.push(NodeAction::Send(from, Box::new(answer.into())));
     }
 
-    fn end_connection(&mut self, token: u64, out: &mut NodeActions) {
-        let Some(connection) = self.connections.remove(&token) else { return };
-        let Some(worker) = connection.worker else { return self.rounds.forget_tool(token) };
-        self.tokens.remove(&worker);
-        if connection.is_greeted {
-            self.note_end(worker, connection.pid);
-        }
-        let last_started = if connection.is_greeted {
-            self.free_cells.push(connection.cell);
-            self.mapping.last_started(connection.cell)
-        } else {
-            None
-        };
-        let is_worker = connection.role == Role::Worker;
-        if is_worker && connection.pid != 0 && !self.reasons.contains_key(&worker) {
-            // Whatever the worker started and left running goes with it; the template sees to that where it was faster.
-            signal_group(connection.pid);
-        }
-        match self.reasons.remove(&worker) {
-            Some(reason) => self.gone(worker, &reason, last_started, out),
-            None => {
-                let ended = Ended { at: now(), last_started, awaits_reason: is_worker };
-                self.ended.insert(worker, ended);
-            }
-        }
-    }
-
-    fn end_silent_workers(&mut self, out: &mut NodeActions) {
-        if self.ended.is_empty() {
-            return;
-        }
-        let time = now();
-        let ended = std::mem::take(&mut self.ended);
-        for (worker, ended) in ended {
-            let reason = self.reasons.remove(&worker);
-            if reason.is_none() && ended.awaits_reason && time.since(ended.at) < REASON_NANOS {
-                self.ended.insert(worker, ended);
-                continue;
-            }
-            let reason = reason.unwrap_or_else(|| "ended".to_owned());
-            self.gone(worker, &reason, ended.last_started, out);
-        }
-    }
-
-    fn on_template(&mut self, out: &mut NodeActions) {
-        let Some(template) = &mut self.template else { return };
-        let Some(messages) = template.read() else { return self.restart_template(out) };
-        for message in messages {
-            match message {
-                Message::Forked(forked) => match forked.error {
-                    Some(error) => {
-                        if let Some(token) = self.tokens.remove(&forked.worker) {
-                            self.connections.remove(&token);
-                        }
-                        self.core.on_start_failed(forked.worker, &error, out);
-                    }
-                    None => self.logs.set_pid(forked.worker, forked.pid),
-                },
-                Message::Exited(exited) => {
-                    if self.tokens.contains_key(&exited.worker) || self.ended.contains_key(&exited.worker) {
-                        self.reasons.insert(exited.worker, exited.reason);
-                    }
-                }
-                other => self.note(&format!("the template said {}", other.kind())),
-            }
-        }
-    }
-
-    fn restart_template(&mut self, out: &mut NodeActions) {
-        let Some(template) = &mut self.template else { return };
-        let _ = epoll::delete(&self.epoll, template.socket());
-        match template.restart() {
-            Ok(lost) => {
-                let data = epoll::EventData::new_u64(TEMPLATE);
-                let _ = epoll::add(&self.epoll, template.socket(), data, epoll::EventFlags::IN);
-                for worker in lost {
-                    if let Some(token) = self.tokens.remove(&worker) {
-                        self.connections.remove(&token);
-                    }
-                    self.core.on_start_failed(worker, "the template process ended", out);
-                }
-            }
-            Err(error) => {
-                self.template = None;
-                self.note(&format!("no more workers can be started: {error}"));
-                eprintln!("weft: no more workers can be started: {error}");
-            }
-        }
-    }
-
     fn perform(&mut self, out: &mut NodeActions) {
         // Performing may fail a start, which may ask for another: until nothing is left to do.
         while !out.is_empty() {
@@ -462,10 +431,7 @@ impl Service {
                     NodeAction::FreeBlock(offset) => {
                         self.arena.free(offset);
                     }
-                    NodeAction::Warn(text) => {
-                        self.note(&text);
-                        eprintln!("weft: {text}");
-                    }
+                    NodeAction::Warn(text) => self.warn(&text),
                     NodeAction::Control(_) => unreachable!("both cores are in this node"),
                     NodeAction::AllocateFor { object, bytes } => {
                         self.allocate_for(object, bytes, &mut more);
@@ -499,41 +465,8 @@ impl Service {
                 let text = format!(
                     "cannot connect two processes: {error}. Raise the limit of open files (ulimit -n)"
                 );
-                self.note(&text);
-                eprintln!("weft: {text}");
+                self.warn(&text);
             }
-        }
-    }
-
-    fn start_worker(&mut self, worker: WorkerId, out: &mut NodeActions) {
-        let made = (|| {
-            let (ours, theirs) = pair()?;
-            let flags = rustix::pipe::PipeFlags::CLOEXEC;
-            let (stdout, stdout_end) = rustix::pipe::pipe_with(flags)?;
-            let (stderr, stderr_end) = rustix::pipe::pipe_with(flags)?;
-            Ok::<_, rustix::io::Errno>((ours, stdout, stderr, vec![theirs, stdout_end, stderr_end]))
-        })();
-        match (made, &mut self.template) {
-            (Ok((ours, stdout, stderr, theirs)), Some(template)) => {
-                template.fork(worker, theirs);
-                self.logs.add(worker, stdout, stderr);
-                self.add_connection(ours, Some(worker));
-            }
-            (Err(error), _) => {
-                self.core.on_start_failed(worker, &error.to_string(), out);
-            }
-            (Ok(_), None) => {
-                self.core.on_start_failed(worker, "there is no template process", out);
-            }
-        }
-    }
-
-    fn kill_worker(&mut self, worker: WorkerId) {
-        let connection = self.tokens.get(&worker).and_then(|token| self.connections.get(token));
-        let Some(Connection { role: Role::Worker, pid, .. }) = connection else { return };
-        // A reported end means the id may be another process's by now.
-        if *pid != 0 && !self.reasons.contains_key(&worker) {
-            signal_group(*pid);
         }
     }
 
@@ -558,62 +491,20 @@ impl Service {
         }
     }
 
+    /// A line in the node's log, and for the user if the node is in the user's program.
+    fn warn(&self, text: &str) {
+        self.note(text);
+        if self.driver != WorkerId::default() {
+            eprintln!("weft: {text}");
+        }
+    }
+
     /// A line in the node's log.
     fn note(&self, text: &str) {
         let path = self.directory.path().join("logs").join("node.log");
         if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
             let _ = writeln!(file, "{} {text}", now().0 / 1_000_000);
         }
-    }
-
-    fn close(mut self) {
-        let end: Message = Shutdown { reason: "the session ends".to_owned() }.into();
-        let workers: Vec<u64> = self
-            .connections
-            .iter()
-            .filter(|(_, c)| c.role == Role::Worker)
-            .map(|(token, _)| *token)
-            .collect();
-        for token in &workers {
-            if let Some(connection) = self.connections.get_mut(token) {
-                connection.outlet.push(&end);
-            }
-            self.flush(*token);
-        }
-        let deadline = now().plus(LEAVE_NANOS);
-        let mut out = NodeActions::new();
-        while now() < deadline && workers.iter().any(|token| self.connections.contains_key(token)) {
-            let mut events = Vec::with_capacity(64);
-            let timeout = timespec(deadline.since(now()));
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.epoll, space, Some(&timeout));
-            for event in events {
-                if event.data.u64() >= FIRST_CLIENT {
-                    self.read(event.data.u64(), &mut out);
-                } else if event.data.u64() == TEMPLATE {
-                    self.on_template(&mut out);
-                }
-            }
-            out.clear();
-        }
-        for connection in self.connections.values() {
-            if connection.pid != 0 && connection.role == Role::Worker {
-                signal_group(connection.pid);
-            }
-        }
-        self.connections.clear();
-        if let Some(template) = self.template.take() {
-            template.stop();
-        }
-        self.logs.close();
-    }
-}
-
-/// Kills a worker and what it started: each worker leads its own process group.
-fn signal_group(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
-        let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
 

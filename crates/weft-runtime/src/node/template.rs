@@ -1,25 +1,39 @@
-//! The node's end of the fork server: starting the template process and asking it for workers.
+//! The node's end of a job's fork server: starting the template process and asking it for workers.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use weft_wire::WorkerId;
-use weft_wire::message::{Fork, Message};
+use weft_wire::message::{Fork, Message, Shutdown};
 
 use crate::transport::{Inlet, Outlet, ReadResult, pair};
 
 /// The template is started again when it ends, but not for ever.
 const STARTS_MAX: u32 = 5;
 
+/// What a template is started with.
+#[derive(Debug)]
+pub struct Program {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// Where it begins; the node's own place if there is none.
+    pub working_directory: Option<PathBuf>,
+    /// What it prints before it forks comes through pipes; otherwise it is the node's own output.
+    pub has_output: bool,
+}
+
+/// Reading ends of a template's standard output and standard error.
+pub type Output = Option<[OwnedFd; 2]>;
+
 /// See the module.
 #[derive(Debug)]
 pub struct TemplateProcess {
-    command: Vec<OsString>,
+    program: Program,
     child: Child,
     socket: OwnedFd,
     inlet: Inlet,
@@ -29,22 +43,23 @@ pub struct TemplateProcess {
 }
 
 impl TemplateProcess {
-    /// Starts the template.
+    /// Starts the template. It learns the node's directory.
     ///
     /// # Errors
     /// When the program cannot be started.
-    pub fn start(mut command: Vec<OsString>, directory: &Path) -> io::Result<Self> {
-        command.push(directory.into());
-        let (child, socket) = spawn(&command)?;
-        Ok(Self {
-            command,
+    pub fn start(mut program: Program, directory: &Path) -> io::Result<(Self, Output)> {
+        program.command.push(directory.into());
+        let (child, socket, output) = spawn(&program)?;
+        let template = Self {
+            program,
             child,
             socket,
             inlet: Inlet::default(),
             outlet: Outlet::default(),
             starts: 1,
             asked: HashSet::new(),
-        })
+        };
+        Ok((template, output))
     }
 
     /// The socket to watch.
@@ -76,7 +91,7 @@ impl TemplateProcess {
     ///
     /// # Errors
     /// When it cannot be started, or has ended too often.
-    pub fn restart(&mut self) -> io::Result<Vec<WorkerId>> {
+    pub fn restart(&mut self) -> io::Result<(Vec<WorkerId>, Output)> {
         let status = self.child.wait()?;
         self.starts += 1;
         if self.starts > STARTS_MAX {
@@ -84,16 +99,24 @@ impl TemplateProcess {
                 "the template process ended {STARTS_MAX} times, last with {status}"
             )));
         }
-        (self.child, self.socket) = spawn(&self.command)?;
+        let output;
+        (self.child, self.socket, output) = spawn(&self.program)?;
         self.inlet = Inlet::default();
         self.outlet = Outlet::default();
-        Ok(self.asked.drain().collect())
+        Ok((self.asked.drain().collect(), output))
     }
 
-    /// Ends the template: it ends when its socket does.
+    /// Tells the template that no more workers are wanted. It ends, and somebody must wait for it.
+    pub fn dismiss(mut self) -> Child {
+        // Without this word it would take the end of its socket for the end of the node, and clear up.
+        self.outlet.push(&Shutdown { reason: "its job has ended".to_owned() }.into());
+        let _ = self.outlet.flush(&self.socket);
+        self.child
+    }
+
+    /// Ends the template and waits for it.
     pub fn stop(self) {
-        let Self { mut child, socket, .. } = self;
-        drop(socket);
+        let mut child = self.dismiss();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(2);
         while std::time::Instant::now() < deadline {
             if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
@@ -106,13 +129,31 @@ impl TemplateProcess {
     }
 }
 
-fn spawn(command: &[OsString]) -> io::Result<(Child, OwnedFd)> {
+fn spawn(program: &Program) -> io::Result<(Child, OwnedFd, Output)> {
     let (ours, theirs) = pair()?;
-    let child = Command::new(&command[0])
-        .args(&command[1..])
+    let mut command = Command::new(&program.command[0]);
+    command
+        .args(&program.command[1..])
         .stdin(Stdio::from(theirs))
         // Its own group: Ctrl-C in the terminal is for the driver, which decides what it means for tasks.
-        .process_group(0)
-        .spawn()?;
-    Ok((child, ours))
+        .process_group(0);
+    if let Some(place) = &program.working_directory {
+        if !place.is_dir() {
+            let text = format!("its working directory {} is not on this machine", place.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        command.current_dir(place);
+    }
+    let mut output = None;
+    if program.has_output {
+        let (stdout, stdout_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (stderr, stderr_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        command.stdout(Stdio::from(stdout_end)).stderr(Stdio::from(stderr_end));
+        output = Some([stdout, stderr]);
+    }
+    let child = command.spawn().map_err(|error| {
+        let name = program.command[0].to_string_lossy();
+        io::Error::new(error.kind(), format!("{name} cannot be started: {error}"))
+    })?;
+    Ok((child, ours, output))
 }

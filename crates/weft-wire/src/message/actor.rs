@@ -27,6 +27,9 @@ pub struct CreateActor {
     /// It does not end with its owner or its handles.
     #[n(6)]
     pub detached: Option<bool>,
+    /// The job whose workers may be its process. The creator's node says it.
+    #[n(8)]
+    pub job: Option<WorkerId>,
 }
 
 /// The actor has a process. Calls may be pushed: they wait behind the constructor.

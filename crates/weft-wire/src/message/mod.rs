@@ -8,6 +8,7 @@ mod checkpoint;
 mod cluster;
 mod control;
 mod group;
+mod job;
 mod lease;
 mod link;
 mod object;
@@ -32,6 +33,7 @@ pub use group::{
     Bundle, BundleRow, BundleStep, Commit, CreateGroup, FindGroup, GroupPhase, GroupRow, GroupState,
     GroupStrategy, Prepare, Prepared, Release, RemoveGroup,
 };
+pub use job::{JobConfig, LogLines};
 pub use lease::{
     Blocked, Closed, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked,
 };
@@ -116,6 +118,7 @@ messages! {
     120 Pull, 121 Pulled, 127 FreeAt, 134 LostAt,
     160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
     167 FindGroup,
+    170 LogLines,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

@@ -2,6 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
+use super::JobConfig;
 use crate::{NodeId, TaskId, WorkerId};
 
 /// Who says hello.
@@ -12,6 +13,8 @@ pub mod role {
     pub const WORKER: u8 = 1;
     /// Something that asks and then leaves: never a worker, never a driver.
     pub const TOOL: u8 = 2;
+    /// A driver's second connection, which brings what its workers print. It ends when they have.
+    pub const LOGS: u8 = 3;
 }
 
 /// First message of a client to its node.
@@ -33,9 +36,12 @@ pub struct Hello {
     /// "3.11": pickled code only works between equal minor versions.
     #[n(5)]
     pub python: String,
-    /// The id under which a worker was forked; zero for a driver.
+    /// The id under which a worker was forked, or that of the driver whose logs are wanted; zero for a driver.
     #[n(6)]
     pub worker: WorkerId,
+    /// What a driver brings along. The one that hosts the node has no need to.
+    #[n(7)]
+    pub job: Option<Box<JobConfig>>,
 }
 
 /// The node's answer; carries the descriptor of the arena.
@@ -55,7 +61,7 @@ pub struct Welcome {
     /// The client's progress cell in the arena.
     #[n(4)]
     pub cell: u32,
-    /// The driver whose session this is.
+    /// The driver whose job this is.
     #[n(5)]
     pub driver: WorkerId,
     /// Default namespace of actor names.

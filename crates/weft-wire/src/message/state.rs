@@ -432,6 +432,34 @@ pub struct NodeReport {
     /// Labels of the node: keys and values.
     #[n(18)]
     pub labels: Option<Vec<(String, String)>>,
+    /// Jobs whose driver, or one of whose detached actors, lives.
+    #[n(19)]
+    pub jobs: Option<Vec<JobRow>>,
+    /// What a node that `weft start` started is called.
+    #[n(20)]
+    pub name: Option<String>,
+    /// Its process; the driver's where a driver hosts the node.
+    #[n(21)]
+    pub pid: Option<u32>,
+}
+
+/// A job: a driver and what it started.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct JobRow {
+    /// The driver.
+    #[n(0)]
+    pub job: WorkerId,
+    #[n(1)]
+    pub pid: u32,
+    #[n(2)]
+    pub namespace: String,
+    /// Monotonic nanoseconds.
+    #[n(3)]
+    pub started: u64,
+    /// The driver lives; otherwise detached actors do.
+    #[n(4)]
+    pub has_driver: bool,
 }
 
 /// A worker process.
@@ -455,6 +483,9 @@ pub struct WorkerRow {
     pub blocked: bool,
     #[n(6)]
     pub resources: ResourceSet,
+    /// The job it belongs to: its driver.
+    #[n(7)]
+    pub job: Option<WorkerId>,
 }
 
 /// An actor, as its node knows it.
@@ -490,6 +521,9 @@ pub struct ActorRow {
     /// Checkpoints taken so far, of an actor that takes them.
     #[n(21)]
     pub checkpoints: Option<u64>,
+    /// The job it belongs to: its driver.
+    #[n(22)]
+    pub job: Option<WorkerId>,
 }
 
 /// Leases that a process waits for.

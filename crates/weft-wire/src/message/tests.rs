@@ -85,6 +85,21 @@ fn messages_round_trip() {
     round_trip(FreeAt { node: remote.node, offsets: vec![64, 128] }.into());
     round_trip(LostAt { node: remote.node, offsets: vec![64] }.into());
     round_trip(GiveBlock { offset: 64, owner: WorkerId(7), object: Some(task.object(1)) }.into());
+    let job =
+        JobConfig { template: vec!["python".into(), "-c".into()], inline_bytes: 7, ..Default::default() };
+    let hello = Hello {
+        major: 1,
+        minor: 0,
+        features: 0,
+        role: role::DRIVER,
+        pid: 5,
+        python: "3.11".into(),
+        worker: WorkerId::default(),
+        job: Some(Box::new(job)),
+    };
+    round_trip(Hello { job: None, ..hello.clone() }.into());
+    round_trip(hello.into());
+    round_trip(LogLines { job: WorkerId(3), is_stderr: true, text: "a line\n".into() }.into());
     round_trip(
         PeerHello {
             major: 1,

@@ -17,7 +17,7 @@ impl Service {
             inline_bytes: 0,
             cell: 0,
             driver: self.driver,
-            namespace: self.options.namespace.clone(),
+            namespace: String::new(),
             events_bytes: None,
             lineage_bytes: None,
         };
@@ -92,17 +92,21 @@ impl Service {
 
     fn report(&self, about: u32) -> NodeReport {
         let driver_pid = self.tokens.get(&self.driver).and_then(|token| self.connections.get(token));
+        let host = self.config_of(self.driver);
         NodeReport {
             node: self.options.node,
             driver: self.driver,
             driver_pid: driver_pid.map_or(0, |connection| connection.pid),
             started: self.started.0,
-            namespace: self.options.namespace.clone(),
+            namespace: host.map(|config| config.namespace.clone()).unwrap_or_default(),
             store_used: self.arena.used(),
             store_capacity: self.arena.capacity(),
             ended: self.ended_rows.iter().cloned().collect(),
             metrics: if about & about::METRICS == 0 { Vec::new() } else { self.metrics.report() },
-            events_bytes: self.options.events_bytes,
+            events_bytes: host.map_or(0, |config| config.events_bytes),
+            jobs: Some(self.job_rows()),
+            name: self.options.name.clone(),
+            pid: Some(std::process::id()),
             ..self.core.report()
         }
     }

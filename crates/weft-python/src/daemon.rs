@@ -1,0 +1,43 @@
+//! A node as a process of its own.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use pyo3::prelude::*;
+use weft_runtime::daemon::{self, Surroundings};
+use weft_runtime::node::NodeOptions;
+use weft_runtime::wire::{ResourceSet, WorkerId};
+
+use crate::control::python_version;
+
+/// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn node_main(
+    py: Python<'_>,
+    resources: Vec<(String, f64)>,
+    pool_size: usize,
+    store_bytes: u64,
+    base_directory: String,
+    name: String,
+    labels: Vec<(String, String)>,
+    is_head: bool,
+    random: u64,
+    signals: i32,
+    ready: Option<i32>,
+) -> i32 {
+    let node = NodeOptions {
+        resources: ResourceSet::from_amounts(resources),
+        pool_size,
+        store_bytes,
+        base_directory: base_directory.into(),
+        host: None,
+        name: Some(name),
+        labels,
+        python: python_version(py),
+        node: WorkerId(random).node(),
+    };
+    // SAFETY: the process was started with these descriptors for this purpose, and passes them once.
+    let own = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let surroundings = Surroundings { is_head, ready: ready.map(own), signals: own(signals) };
+    py.detach(|| daemon::run(node, surroundings))
+}

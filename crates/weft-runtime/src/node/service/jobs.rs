@@ -1,0 +1,338 @@
+//! Jobs of a node: their drivers, their templates, and what is printed for them (`docs/adr/0020-one-template-per-job.md`).
+//!
+//! A node that a driver hosts has that driver's job from the beginning, and its template starts with it. A node of its own
+//! has the jobs of those who connect; a job's template starts with its first worker.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Arc;
+
+use rustix::event::epoll;
+use rustix::process::PidfdFlags;
+use weft_protocol::time::Instant;
+use weft_wire::WorkerId;
+use weft_wire::limits::JOB_COMMAND_BYTES_MAX;
+use weft_wire::message::state::JobRow;
+use weft_wire::message::{Hello, JobConfig, Message, Shutdown};
+
+use super::lines::Lines;
+use super::{NodeActions, Service, now};
+use crate::logs::Sink;
+use crate::node::template::{Output, Program, TemplateProcess};
+use crate::transport::{ReadResult, pair};
+
+/// How long a dismissed template may take to end (nanoseconds).
+const DISMISSED_NANOS: u64 = 2_000_000_000;
+
+/// What the node has for one driver.
+pub(super) struct Job {
+    pub(super) config: JobConfig,
+    template: Option<(TemplateProcess, u64)>,
+    /// Why there will be no more workers.
+    given_up: Option<String>,
+    /// Where lines go, in this process or to [`Lines`].
+    sink: Option<Arc<dyn Sink>>,
+    pub(super) lines: Option<Arc<Lines>>,
+    /// The connection that reads the lines.
+    pub(super) reader: Option<u64>,
+    started: Instant,
+    pid: u32,
+    /// When its driver had gone.
+    pub(super) left: Option<Instant>,
+    /// Workers that were told to leave with their driver.
+    pub(super) leaving: Vec<WorkerId>,
+    is_host: bool,
+}
+
+impl Job {
+    fn new(config: JobConfig, sink: Option<Arc<dyn Sink>>, is_host: bool) -> Self {
+        Self {
+            config,
+            template: None,
+            given_up: None,
+            sink,
+            lines: None,
+            reader: None,
+            started: now(),
+            pid: 0,
+            left: None,
+            leaving: Vec::new(),
+            is_host,
+        }
+    }
+
+    /// What its template is started with.
+    fn program(&self) -> Program {
+        Program {
+            command: self.config.template.iter().map(Into::into).collect(),
+            // The host's workers begin where the host is, and print where it does until they are forked.
+            working_directory: (!self.is_host).then(|| PathBuf::from(&self.config.working_directory)),
+            has_output: !self.is_host,
+        }
+    }
+}
+
+impl Service {
+    /// The job of the driver that hosts this node. Its template begins to import while the driver goes on.
+    pub(super) fn add_host(&mut self, config: JobConfig, sink: Option<Box<dyn Sink>>) -> std::io::Result<()> {
+        let id = self.core.new_worker_id();
+        self.driver = id;
+        self.jobs.insert(id, Job::new(config, sink.map(Arc::from), true));
+        if !self.jobs[&id].config.template.is_empty() {
+            self.start_template(id)?;
+        }
+        Ok(())
+    }
+
+    /// Admits a driver: gives its id, or why not.
+    pub(super) fn admit(&mut self, token: u64, hello: &Hello) -> Result<WorkerId, &'static str> {
+        let Some(config) = &hello.job else {
+            let host = self.jobs.get_mut(&self.driver).filter(|host| host.pid == 0);
+            let host = host.ok_or("a driver must say what its workers need")?;
+            host.pid = hello.pid;
+            return Ok(self.driver);
+        };
+        if self.drained_by.is_some() {
+            return Err("the node is about to end");
+        }
+        let bytes: usize = config.template.iter().map(String::len).sum();
+        if config.template.is_empty() || bytes > JOB_COMMAND_BYTES_MAX {
+            return Err("a driver must say how its workers are started, in at most 1 MiB");
+        }
+        let id = self.core.new_worker_id();
+        let lines = Arc::new(Lines::new(id, self.wake.clone()));
+        let sink: Arc<dyn Sink> = lines.clone();
+        let mut job = Job::new((**config).clone(), Some(sink), false);
+        job.lines = Some(lines);
+        job.pid = hello.pid;
+        self.jobs.insert(id, job);
+        self.watch_process(token);
+        Ok(id)
+    }
+
+    /// The socket alone does not tell that a driver is gone: a process that it forked may hold a copy.
+    fn watch_process(&mut self, token: u64) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&connection.socket) else { return };
+        let Ok(process) = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()) else { return };
+        let watch = self.next_token;
+        self.next_token += 1;
+        let data = epoll::EventData::new_u64(watch);
+        if epoll::add(&self.epoll, &process, data, epoll::EventFlags::IN).is_ok() {
+            connection.process = Some((process, watch));
+            self.processes.insert(watch, token);
+        }
+    }
+
+    /// A process is gone whose connection may still seem open. What it said before counts.
+    pub(super) fn on_process_end(&mut self, token: u64, out: &mut NodeActions) {
+        while self.read(token, out) == ReadResult::Some {}
+        self.end_connection(token, out);
+    }
+
+    pub(super) fn unwatch_process(&mut self, process: Option<(OwnedFd, u64)>) {
+        if let Some((process, watch)) = process {
+            let _ = epoll::delete(&self.epoll, process.as_fd());
+            self.processes.remove(&watch);
+        }
+    }
+
+    fn start_template(&mut self, id: WorkerId) -> std::io::Result<()> {
+        let job = &self.jobs[&id];
+        let (template, output) = TemplateProcess::start(job.program(), self.directory.path())?;
+        let token = self.watch_template(id, template.socket())?;
+        self.jobs.get_mut(&id).expect("looked up above").template = Some((template, token));
+        self.show_template(id, output);
+        Ok(())
+    }
+
+    fn watch_template(&mut self, id: WorkerId, socket: &OwnedFd) -> std::io::Result<u64> {
+        let token = self.next_token;
+        self.next_token += 1;
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+        self.templates.insert(token, id);
+        Ok(token)
+    }
+
+    /// What a template prints is shown as its driver's workers' output is.
+    fn show_template(&self, id: WorkerId, output: Output) {
+        if let Some(output) = output {
+            self.logs.add(id, output, self.jobs[&id].sink.as_ref());
+        }
+    }
+
+    pub(super) fn on_template(&mut self, id: WorkerId, out: &mut NodeActions) {
+        let Some((template, _)) = self.jobs.get_mut(&id).and_then(|job| job.template.as_mut()) else {
+            return;
+        };
+        let Some(messages) = template.read() else { return self.restart_template(id, out) };
+        for message in messages {
+            match message {
+                Message::Forked(forked) => match forked.error {
+                    Some(error) => {
+                        if let Some(token) = self.tokens.remove(&forked.worker) {
+                            self.connections.remove(&token);
+                        }
+                        self.core.on_start_failed(forked.worker, &error, out);
+                    }
+                    None => self.logs.set_pid(forked.worker, forked.pid),
+                },
+                Message::Exited(exited) => {
+                    if self.tokens.contains_key(&exited.worker) || self.ended.contains_key(&exited.worker) {
+                        self.reasons.insert(exited.worker, exited.reason);
+                    }
+                }
+                other => self.note(&format!("the template said {}", other.kind())),
+            }
+        }
+    }
+
+    fn restart_template(&mut self, id: WorkerId, out: &mut NodeActions) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some((mut template, token)) = job.template.take() else { return };
+        let _ = epoll::delete(&self.epoll, template.socket());
+        self.templates.remove(&token);
+        let restarted = template
+            .restart()
+            .and_then(|(lost, output)| Ok((lost, output, self.watch_template(id, template.socket())?)));
+        match restarted {
+            Ok((lost, output, token)) => {
+                self.jobs.get_mut(&id).expect("looked up above").template = Some((template, token));
+                self.show_template(id, output);
+                for worker in lost {
+                    if let Some(token) = self.tokens.remove(&worker) {
+                        self.connections.remove(&token);
+                    }
+                    self.core.on_start_failed(worker, "the template process ended", out);
+                }
+            }
+            Err(error) => self.give_up(id, &error.to_string()),
+        }
+    }
+
+    /// There will be no more workers for a job.
+    fn give_up(&mut self, id: WorkerId, why: &str) {
+        let text = format!("no more workers can be started: {why}");
+        self.note(&text);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.given_up = Some(text.clone());
+        if job.is_host {
+            return eprintln!("weft: {text}");
+        }
+        if let Some(sink) = &job.sink {
+            sink.show(true, &format!("weft: {text}\n"));
+        }
+        // Nothing that the driver waits for will come.
+        self.send(id, &Shutdown { reason: text }.into(), Vec::new());
+    }
+
+    pub(super) fn start_worker(&mut self, worker: WorkerId, out: &mut NodeActions) {
+        if let Err(error) = self.fork(worker) {
+            self.core.on_start_failed(worker, &error, out);
+        }
+    }
+
+    fn fork(&mut self, worker: WorkerId) -> Result<(), String> {
+        let id = self.core.job_of(worker);
+        let job = self.jobs.get(&id).ok_or("its job has ended")?;
+        if let Some(why) = &job.given_up {
+            return Err(why.clone());
+        }
+        if job.template.is_none() {
+            if job.config.template.is_empty() {
+                return Err("there is no template process".to_owned());
+            }
+            self.start_template(id).map_err(|error| {
+                self.give_up(id, &error.to_string());
+                error.to_string()
+            })?;
+        }
+        let made = (|| {
+            let (ours, theirs) = pair()?;
+            let flags = rustix::pipe::PipeFlags::CLOEXEC;
+            let (stdout, stdout_end) = rustix::pipe::pipe_with(flags)?;
+            let (stderr, stderr_end) = rustix::pipe::pipe_with(flags)?;
+            Ok::<_, rustix::io::Errno>((ours, [stdout, stderr], vec![theirs, stdout_end, stderr_end]))
+        })();
+        let (ours, output, theirs) = made.map_err(|error| error.to_string())?;
+        let job = self.jobs.get_mut(&id).expect("looked up above");
+        let (template, _) = job.template.as_mut().expect("started above");
+        template.fork(worker, theirs);
+        if let Some(lines) = &job.lines {
+            lines.expect(worker);
+        }
+        self.logs.add(worker, output, job.sink.as_ref());
+        self.add_connection(ours, Some(worker));
+        Ok(())
+    }
+
+    /// A process is gone: its job may have ended with it.
+    pub(super) fn end_jobs(&mut self) {
+        for job in self.jobs.iter_mut().filter(|(_, job)| !job.is_host && job.left.is_none()) {
+            if !self.tokens.contains_key(job.0) && !self.ended.contains_key(job.0) {
+                job.1.left = Some(now());
+            }
+        }
+        let is_over = |id: &WorkerId, job: &Job| job.left.is_some() && self.core.is_over(*id);
+        let over: Vec<WorkerId> =
+            self.jobs.iter().filter(|(id, job)| is_over(id, job)).map(|(id, _)| *id).collect();
+        for id in over {
+            self.core.forget_job(id);
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if let Some((template, token)) = job.template.take() {
+                let _ = epoll::delete(&self.epoll, template.socket());
+                self.templates.remove(&token);
+                self.leaving.push((template.dismiss(), now().plus(DISMISSED_NANOS)));
+            }
+            // Its last lines may still be on their way.
+            if job.reader.is_none() {
+                self.jobs.remove(&id);
+            }
+        }
+    }
+
+    /// Waits for the templates that were dismissed, without blocking.
+    pub(super) fn reap_templates(&mut self) {
+        let time = now();
+        self.leaving.retain_mut(|(child, deadline)| {
+            if time >= *deadline {
+                let _ = child.kill();
+            }
+            matches!(child.try_wait(), Ok(None))
+        });
+    }
+
+    /// At the end of the node: templates end, and are waited for.
+    pub(super) fn stop_templates(&mut self) {
+        for job in self.jobs.values_mut() {
+            if let Some((template, _)) = job.template.take() {
+                template.stop();
+            }
+        }
+        for (child, _) in &mut self.leaving {
+            let _ = child.wait();
+        }
+    }
+
+    pub(super) fn job_rows(&self) -> Vec<JobRow> {
+        let row = |(id, job): (&WorkerId, &Job)| JobRow {
+            job: *id,
+            pid: job.pid,
+            namespace: job.config.namespace.clone(),
+            started: job.started.0,
+            has_driver: job.left.is_none(),
+        };
+        self.jobs.iter().map(row).collect()
+    }
+}
+
+/// A template that was dismissed, and when it is killed.
+pub(super) type Leaving = (Child, Instant);
+
+impl Service {
+    /// What a driver or worker is told about its job.
+    pub(super) fn config_of(&self, process: WorkerId) -> Option<&JobConfig> {
+        self.jobs.get(&self.core.job_of(process)).map(|job| &job.config)
+    }
+}

@@ -1,0 +1,55 @@
+"""Which node `weft.init(address=...)` means."""
+
+from __future__ import annotations
+
+import os
+
+
+def resolve(address: str | None) -> str | None:
+    """The directory of the node to connect to; None for a node of one's own.
+
+    Args:
+        address: As for `weft.init`. None asks the environment variable WEFT_ADDRESS.
+
+    Raises:
+        ValueError: It is no address.
+        ConnectionError: No node is there.
+    """
+    if address is not None and not isinstance(address, str):
+        raise ValueError(f"address must be a string, not {address!r}")
+    asked = address or os.environ.get("WEFT_ADDRESS") or "local"
+    if asked == "auto":
+        # Somebody who says where the cluster is, is asked before this machine.
+        named = os.environ.get("WEFT_ADDRESS", "auto")
+        asked = "auto" if named in ("", "local") else named
+    if asked == "local":
+        return None
+    if asked == "auto":
+        return _only_node()
+    if "://" in asked:
+        raise ValueError(f"address={asked!r}: a driver of a cluster is an ordinary driver; leave out the scheme")
+    if "/" not in asked and ":" in asked:
+        raise ValueError(
+            f"address={asked!r}: this version of weft does not connect to other machines; "
+            "use 'auto', or the directory that `weft start` printed"
+        )
+    from weft import _snapshot
+
+    try:
+        return _snapshot.choose_session(asked)
+    except _snapshot.NoSessionError as error:
+        raise ConnectionError(f"address={asked!r}: {error}") from None
+
+
+def _only_node() -> str:
+    from weft import _snapshot
+
+    nodes = _snapshot.running_nodes()
+    if not nodes:
+        raise ConnectionError(
+            f"address='auto': no node of yours runs on this machine (looked in {_snapshot.base_directory()}). "
+            "Start one with `weft start --head`"
+        )
+    if len(nodes) > 1:
+        raise ConnectionError("address='auto': several nodes run; give the directory of one: " + " ".join(nodes))
+    return nodes[0]

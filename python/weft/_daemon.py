@@ -1,0 +1,37 @@
+"""The process of a node that `weft start` started. Once the node runs, no Python code does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+# Where the one who starts the process hears whether the node is ready.
+READY = 3
+
+
+def command(config: dict[str, Any], in_foreground: bool) -> list[str]:
+    """Program and arguments of a node's process. It needs this package and the standard library, and nothing else."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    code = f"import sys; sys.path.append({package!r}); from weft._daemon import main; main({config!r}, {in_foreground})"
+    # `site` takes most of an interpreter's start.
+    return [sys.executable, "-S", "-P", "-c", code]
+
+
+def main(config: dict[str, Any], in_foreground: bool) -> None:
+    """Runs the node to its end."""
+    import signal
+
+    from weft import _weft
+
+    # Whatever the starting process had open is none of a node's business.
+    os.closerange(3 if in_foreground else READY + 1, os.sysconf("SC_OPEN_MAX"))
+    os.chdir("/")
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    # The interpreter's own handler writes a byte per signal; the engine waits for it.
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    status = _weft.node_main(**config, signals=read, ready=None if in_foreground else READY)
+    os._exit(status)

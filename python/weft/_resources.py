@@ -1,0 +1,76 @@
+"""What a node has: logical resources and shared memory, from what the user said and what the machine has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+# Resources with an argument of their own.
+RESERVED = ("CPU", "GPU", "memory", "object_store_memory")
+
+_STORE_SHARE = 0.3
+_STORE_BYTES_MIN = 1 << 20
+
+
+def amount(name: str, value: Any) -> float:
+    """A number that is not negative.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
+    return float(value)
+
+
+def totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[str, float] | None) -> dict[str, float]:
+    """All logical resources of a node: name to amount.
+
+    Raises:
+        ValueError: An amount or a name is not allowed.
+    """
+    found = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else amount("num_cpus", num_cpus)}
+    if num_gpus is not None:
+        gpus = amount("num_gpus", num_gpus)
+        if gpus != int(gpus):
+            raise ValueError(f"num_gpus must be a whole number, not {num_gpus!r}")
+        found["GPU"] = gpus
+    found["memory"] = float(memory_bytes()) * (1 - _STORE_SHARE)
+    if resources is not None and not isinstance(resources, Mapping):
+        raise ValueError(f"resources must be a dict of names and amounts, not {resources!r}")
+    for name, value in (resources or {}).items():
+        if name in RESERVED:
+            raise ValueError(f"resources[{name!r}]: use the argument of weft.init() for it")
+        if not name:
+            raise ValueError("resources: a name is a non-empty string")
+        found[name] = amount(f"resources[{name!r}]", value)
+    found["node:127.0.0.1"] = 1.0
+    found["node:__internal_head__"] = 1.0
+    return found
+
+
+def memory_bytes() -> int:
+    """Memory of this machine, or of the control group that this process is in (bytes)."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                total = min(total, int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def store_bytes(asked: int | None) -> int:
+    """Shared memory for objects (bytes): whole pages.
+
+    Raises:
+        ValueError: It is too small, or no number.
+    """
+    if asked is None:
+        return int(memory_bytes() * _STORE_SHARE) // 4096 * 4096
+    size = int(amount("object_store_memory", asked))
+    if size < _STORE_BYTES_MIN:
+        raise ValueError(f"object_store_memory must be at least {_STORE_BYTES_MIN} bytes, not {asked!r}")
+    return -(-size // 4096) * 4096

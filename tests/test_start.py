@@ -1,0 +1,375 @@
+"""`weft start` and what ends a node again: ready or one line why not, exit codes, privacy, and nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import WAIT, Node, is_alive, poll, run_command
+
+import weft
+
+TASK = """
+import weft
+weft.init()
+print(weft.get(weft.remote(lambda: 1).remote()))
+"""
+
+
+def is_draining(node):
+    log = node.directory / "logs" / "node.log"
+    return log.exists() and "draining" in log.read_text()
+
+
+def test_a_node_starts_shows_itself_and_ends(short_dir):
+    done = run_command("start", "--head", "--num-cpus", "3", "--labels", "zone=a,example.com/disk=ssd", base=short_dir)
+    directory = Path(re.search(r"^directory\s+(\S+)$", done.stdout, re.M)[1])
+    pid = int(re.search(r"^node head runs \(process (\d+)\)$", done.stdout, re.M)[1])
+    assert f"WEFT_ADDRESS={directory}" in done.stdout
+    status = json.loads(run_command("status", "--json", base=short_dir).stdout)
+    assert status["node_name"] == "head"
+    assert status["node_pid"] == pid
+    assert status["resources_total"]["CPU"] == status["resources_available"]["CPU"] == 3
+    assert (status["jobs"], status["workers"], status["demand"]) == ([], {}, [])
+    (node,) = json.loads(run_command("list", "nodes", "--json", base=short_dir).stdout)
+    assert node["labels"] == {"ray.io/node-id": node["node_id"], "zone": "a", "example.com/disk": "ssd"}
+    assert node["node_name"] == "head"
+    assert f"node       head (process {pid}" in run_command("status", base=short_dir).stdout
+    done = run_command("stop", base=short_dir)
+    assert done.stdout == f"node in {directory} (process {pid}) ended\n"
+    assert not is_alive(pid)
+    assert os.listdir(directory.parent) == []
+
+
+def test_what_is_on_disk_is_private(node):
+    node.driver(TASK)
+    paths = [node.directory.parent, node.directory, *node.directory.rglob("*")]
+    for path in paths:
+        assert path.stat().st_uid == os.getuid()
+        if path.is_dir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+    assert stat.S_IMODE((node.directory / "node.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE((node.directory.parent / "head.lock").stat().st_mode) == 0o600
+
+
+def test_a_node_has_no_internet_socket(node):
+    node.driver(TASK)
+    inodes = set()
+    for pid in node.processes():
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        path = Path(f"/proc/{node.pid}/net/{table}")
+        used = {f"socket:[{line.split()[9]}]" for line in path.read_text().splitlines()[1:]} if path.exists() else set()
+        assert not used & inodes
+
+
+def test_there_is_one_head_below_a_directory(node):
+    done = run_command("start", "--head", base=node.base, check=1)
+    assert done.stderr.count("\n") == 1
+    assert f"a head runs already below {node.directory.parent}: process {node.pid} in {node.directory}" in done.stderr
+    assert "weft stop" in done.stderr
+    told = json.loads(run_command("start", "--head", "--json", base=node.base, check=1).stdout)
+    assert "a head runs already" in told["error"]
+    assert node.json("health-check")["healthy"]
+
+
+def test_heads_below_other_directories_do_not_matter(node, tmp_path_factory):
+    other = Path(f"{node.base}-b")
+    other.mkdir()
+    try:
+        second = Node(other, "--node-name", "other")
+        run_command("stop", base=other)
+        assert second.is_gone()
+    finally:
+        run_command("stop", "--force", base=other, check=None)
+        for rest in other.iterdir():
+            rest.rmdir()
+        other.rmdir()
+    assert node.json("health-check")["healthy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "give --head"),
+        (["--address", "10.0.0.1:6380"], "does not join other machines yet"),
+        (["--head", "--address", "10.0.0.1:6380"], "give one of the two"),
+        (["--head", "--port", "6380"], "--port: this version of weft does not listen"),
+        (["--head", "--host", "0.0.0.0"], "--host: this version of weft does not listen"),
+        (["--head", "--port", "http"], "invalid int value"),
+        (["--head", "--num-cpus", "-1"], "num_cpus must be a number that is not negative"),
+        (["--head", "--num-cpus", "many"], "invalid float value"),
+        (["--head", "--num-gpus", "0.5"], "num_gpus must be a whole number"),
+        (["--head", "--resources", "{gpu: 1}"], "is no JSON"),
+        (["--head", "--resources", "[1]"], "must be a JSON object"),
+        (["--head", "--resources", '{"CPU": 1}'], "use the option for 'CPU'"),
+        (["--head", "--resources", '{"disk": "big"}'], "must be a number"),
+        (["--head", "--labels", "zone"], "write KEY=VALUE"),
+        (["--head", "--labels", "zone=a,zone=b"], "is there twice"),
+        (["--head", "--labels", "zone/=a"], "is no key"),
+        (["--head", "--labels", "zone=a b"], "is no value"),
+        (["--head", "--labels", "weft.io/node-id=1"], "set by weft"),
+        (["--head", "--object-store-memory", "lots"], "write a number of bytes"),
+        (["--head", "--object-store-memory", "1k"], "at least 1048576 bytes"),
+        (["--head", "--node-name", "../x"], "a name has 1 to 63 letters"),
+        (["--head", "--block", "--json"], "leave one of the two out"),
+    ],
+)
+def test_wrong_options(options, says, short_dir):
+    done = run_command("start", *options, base=short_dir, check=2)
+    assert says in done.stderr
+    assert not list(short_dir.iterdir())
+
+
+def test_sizes(short_dir):
+    from weft._cli_start import _bytes
+
+    assert [_bytes("x", text) for text in ("5", "2k", "3M", "1.5GiB", "4gb", "7B")] == [
+        5,
+        2048,
+        3 << 20,
+        3 << 29,
+        4 << 30,
+        7,
+    ]
+
+
+def test_a_node_that_cannot_start_says_why(short_dir):
+    done = run_command("start", "--head", base=short_dir / "missing", check=1)
+    assert done.stderr.startswith("weft start: ")
+    assert done.stderr.count("\n") == 1
+    file = short_dir / f"weft-{os.getuid()}"
+    file.write_text("")
+    done = run_command("start", "--head", base=short_dir, check=1)
+    assert "must be a directory of yours with mode 0700" in done.stderr
+
+
+def test_health(node, short_dir):
+    assert node.run("health-check").startswith("healthy: answered in ")
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        done = run_command("health-check", "--timeout", "0.2", base=node.base, check=1)
+        assert "does not answer" in done.stderr
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+    poll("it answers again", lambda: run_command("health-check", base=node.base, check=None).returncode == 0)
+    node.run("stop")
+    done = run_command("health-check", base=node.base, check=3)
+    assert "no weft program of yours runs" in done.stderr
+
+
+def test_stop_without_a_node(short_dir):
+    assert run_command("stop", base=short_dir).stdout == "no node of yours runs\n"
+    assert "no session runs in" in run_command("stop", "--address", "/x", base=short_dir, check=3).stderr
+
+
+def test_stop_leaves_programs_with_nodes_of_their_own_alone(node):
+    with node.running_driver(
+        "import weft; print(weft.init('local', num_cpus=1)['session_dir'], flush=True); input()"
+    ) as driver:
+        directory = driver.stdout.readline().strip()
+        done = run_command("stop", "--address", directory, base=node.base, check=2)
+        assert "end the program" in done.stderr
+        node.run("stop")
+        assert Path(directory).exists()
+        driver.communicate("\n")
+        assert driver.returncode == 0
+
+
+@pytest.mark.parametrize("how", ["term", "stop"])
+def test_a_node_lets_running_tasks_end(node, how, tmp_path):
+    code = """
+    import sys, time, weft
+    weft.init()
+    @weft.remote
+    def waits(gate):
+        import os
+        print("begun", flush=True)
+        while not os.path.exists(gate):
+            time.sleep(0.01)
+        return "done"
+    ref = waits.remote(sys.argv[1])
+    print(weft.get(ref), flush=True)
+    """
+    with node.running_driver(code, tmp_path / "gate") as driver:
+        assert "begun" in driver.stdout.readline()
+        stopping = None
+        if how == "term":
+            os.kill(node.pid, signal.SIGTERM)
+        else:
+            stopping = subprocess.Popen([sys.executable, "-m", "weft", "stop"], env=node.environment)
+        poll("it drains", lambda: is_draining(node))
+        refused = node.driver("import weft; weft.init()", check=False)
+        assert "the node is about to end" in refused.stderr
+        (tmp_path / "gate").touch()
+        assert driver.stdout.readline() == "done\n"
+        poll("nothing is left", node.is_gone)
+        if stopping is not None:
+            assert stopping.wait(WAIT) == 0
+
+
+def test_a_second_signal_ends_it_at_once(node):
+    with node.running_driver(
+        """
+        import time, weft
+        weft.init()
+        @weft.remote
+        def sleeps():
+            print("begun", flush=True)
+            time.sleep(1000)
+        try:
+            weft.get(sleeps.remote())
+        except weft.exceptions.WeftError as error:
+            print("raised", type(error).__name__, flush=True)
+        """
+    ) as driver:
+        assert "begun" in driver.stdout.readline()
+        start = time.monotonic()
+        os.kill(node.pid, signal.SIGTERM)
+        poll("it drains", lambda: is_draining(node))
+        os.kill(node.pid, signal.SIGTERM)
+        poll("nothing is left", node.is_gone)
+        assert driver.stdout.readline().startswith("raised ")
+        assert time.monotonic() - start < WAIT
+
+
+@pytest.mark.parametrize("doing", ["nothing", "tasks"])
+def test_nothing_is_left_of_a_node_that_is_killed(node, doing):
+    if doing == "nothing":
+        os.kill(node.pid, signal.SIGKILL)
+        poll("no process is left", lambda: not node.processes())
+        # Nobody was there to remove it: the next start does.
+        assert node.directory.exists()
+        second = Node(node.base)
+        assert not node.directory.exists()
+        second.run("stop")
+        return
+    with node.running_driver(
+        """
+        import time, weft
+        weft.init()
+        @weft.remote
+        def sleeps():
+            time.sleep(1000)
+        @weft.remote
+        def spins():
+            while True:
+                pass
+        big = weft.put(bytes(8 << 20))
+        print("ready" if weft.get(weft.remote(len).remote(big)) else "", flush=True)
+        refs = [sleeps.remote(), spins.remote()]
+        try:
+            weft.get(refs)
+        except weft.exceptions.WeftError as error:
+            print("raised", flush=True)
+        """
+    ) as driver:
+        assert driver.stdout.readline() == "ready\n"
+        poll("both run", lambda: node.json("status")["workers"].get("LEASED") == 2)
+        os.kill(node.pid, signal.SIGKILL)
+        poll("nothing is left", node.is_gone)
+        assert driver.stdout.readline() == "raised\n"
+
+
+def test_force(node):
+    node.driver(TASK)
+    node.run("stop", "--force")
+    assert node.is_gone()
+
+
+def test_a_stopped_node_can_be_ended(node):
+    os.kill(node.pid, signal.SIGSTOP)
+    node.run("stop", "--force")
+    assert node.is_gone()
+
+
+def test_in_the_foreground(short_dir):
+    environment = os.environ | {"WEFT_TMPDIR": str(short_dir)}
+    program = [sys.executable, "-m", "weft", "start", "--head", "--block"]
+    with subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True) as node:
+        try:
+            word, directory = node.stdout.readline().split()
+            assert word == "ready"
+            # A supervisor sees the node itself.
+            assert f"/node-{node.pid}-" in directory
+            second = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=WAIT, check=False)
+            assert second.returncode == 1
+            assert second.stderr.startswith("weft start: a head runs already")
+            node.send_signal(signal.SIGINT)
+            assert node.wait(WAIT) == 0
+            assert not Path(directory).exists()
+        finally:
+            node.kill()
+
+
+@pytest.mark.api("init.address", "init.remote")
+@pytest.mark.parametrize(
+    ("address", "error", "says"),
+    [
+        ("auto", ConnectionError, "no node of yours runs on this machine"),
+        ("10.0.0.1:6380", ValueError, "does not connect to other machines"),
+        ("ray://10.0.0.1:10001", ValueError, "leave out the scheme"),
+        ("/tmp/nothing/here", ConnectionError, "no session runs in"),
+        (7, ValueError, "must be a string"),
+    ],
+)
+def test_wrong_addresses(address, error, says, short_dir, monkeypatch, nothing_left):
+    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir))
+    monkeypatch.delenv("WEFT_ADDRESS", raising=False)
+    with pytest.raises(error, match=re.escape(says)):
+        weft.init(address)
+    assert not weft.is_initialized()
+
+
+def test_a_node_has_its_own_resources(node, monkeypatch, nothing_left):
+    monkeypatch.setenv("WEFT_TMPDIR", str(node.base))
+    for arguments in ({"num_cpus": 1}, {"resources": {"x": 1}}, {"object_store_memory": 1 << 30}, {"local_mode": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(arguments))}: the node at the address"):
+            weft.init("auto", **arguments)
+    assert not weft.is_initialized()
+
+
+def _cbor(value):
+    """Numbers, text and arrays, as the wire has them."""
+    if isinstance(value, int):
+        return bytes([0x1B]) + value.to_bytes(8, "big")
+    if isinstance(value, str):
+        return bytes([0x78, len(value)]) + value.encode()
+    return bytes([0x80 + len(value)]) + b"".join(map(_cbor, value))
+
+
+def test_another_python_is_refused(node):
+    import socket
+
+    job = [["python"], "/", "space", 1, 1, 1]
+    hello = _cbor([1, 0, 0, 0, os.getpid(), "2.7", 0, job])
+    with socket.socket(socket.AF_UNIX) as driver:
+        driver.settimeout(WAIT)
+        driver.connect(str(node.directory / "node.sock"))
+        driver.sendall(len(hello).to_bytes(4, "little") + (1).to_bytes(2, "little") + bytes(2) + hello)
+        answer = b""
+        while part := driver.recv(1 << 16):
+            answer += part
+    version = ".".join(map(str, sys.version_info[:2]))
+    assert f"this node runs Python {version}, you run Python 2.7".encode() in answer
+    assert node.json("list", "jobs") == []
+
+
+def test_completion(short_dir):
+    script = run_command("completion", "bash", base=short_dir).stdout
+    complete = "COMP_WORDS=(weft {words}); COMP_CWORD={at}; _weft; echo ${{COMPREPLY[*]}}"
+    for words, expected in (("sta", "start status stack"), ("list jo", "jobs"), ("start --node", "--node-name")):
+        asked = complete.format(words=words, at=words.count(" ") + 1)
+        done = subprocess.run(["bash", "-c", script + asked], capture_output=True, text=True, check=True)
+        assert set(done.stdout.split()) == set(expected.split())
+    assert "complete -c weft" in run_command("completion", "fish", base=short_dir).stdout
+    assert "bashcompinit" in run_command("completion", "zsh", base=short_dir).stdout
