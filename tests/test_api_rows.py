@@ -456,13 +456,11 @@ def test_names_that_weft_does_not_have(name):
     assert not hasattr(weft, name)
 
 
-@pytest.mark.api("placement_groups", "scheduling_strategies", "util.actor_group", "util.integrations")
-@pytest.mark.api("util.collective", "util.dask", "util.debugger")
+@pytest.mark.api("util.actor_group", "util.integrations", "util.collective", "util.dask", "util.debugger")
 @pytest.mark.parametrize(
     "name",
     [
-        *("placement_group", "PlacementGroup", "remove_placement_group", "get_placement_group"),
-        *("get_current_placement_group", "placement_group_table", "scheduling_strategies", "ActorGroup", "iter"),
+        *("ActorGroup", "iter"),
         *("spark", "tpu", "xgboost", "lightgbm", "collective", "dask", "pdb", "rpdb", "tracing"),
     ],
 )
@@ -485,10 +483,7 @@ def test_errors_that_weft_does_not_have(name):
 @pytest.mark.api("context.later")
 @pytest.mark.parametrize(
     "name",
-    [
-        *("job_id", "node_id", "task_id", "actor_id"),
-        *("current_placement_group_id", "should_capture_child_tasks_in_placement_group"),
-    ],
+    ["job_id", "node_id", "task_id", "actor_id"],
 )
 def test_members_of_the_runtime_context_that_weft_does_not_have(shared_session, name):
     with pytest.raises(AttributeError, match=f"^RuntimeContext.{name}: {LATER}"):
@@ -509,7 +504,7 @@ def test_graphs_of_tasks(shared_session):
 
 
 @pytest.mark.api("task.fallback_strategy", "task.labels", "task.num_objects_per_yield", "task.object_store_memory")
-@pytest.mark.api("task.placement_group", "task.label_selector", "task.runtime_env")
+@pytest.mark.api("task.runtime_env")
 @pytest.mark.api("actor.tensor_transport", "actor.backpressure")
 @pytest.mark.api("method.num_objects_per_yield", "method.tensor_transport")
 @pytest.mark.parametrize(
@@ -519,10 +514,6 @@ def test_graphs_of_tasks(shared_session):
         ("task", "_labels", {"a": "b"}, "labels"),
         ("task", "_num_objects_per_yield", 2, "grouped items"),
         ("task", "object_store_memory", 1, "object store reservations"),
-        ("task", "placement_group", "mine", "placement groups"),
-        ("task", "placement_group_bundle_index", 1, "placement groups"),
-        ("task", "placement_group_capture_child_tasks", True, "placement groups"),
-        ("task", "label_selector", {"a": "b"}, "labels"),
         ("task", "runtime_env", {"env_vars": {"A": "b"}}, "runtime environments"),
         ("actor", "enable_tensor_transport", True, "tensor transport"),
         ("actor", "_actor_generator_backpressure_num_objects", 4, "limits over all generators"),
