@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import signal
 import sys
 import time
@@ -83,11 +84,9 @@ class _Process:
         """Waits until the node, its workers and its directory are gone."""
         force_at = None
         while time.monotonic() < deadline:
-            is_running = self._handle is not None and _state(self.pid) not in (None, "Z", "X")
-            if not is_running:
+            if self._has_ended():
                 members = _members(self.pid)
-                if not members:
-                    _remove(self.directory)
+                if not members and _remove(self.directory):
                     return True
                 # Its templates and workers see its end by themselves; those that cannot are helped.
                 force_at = force_at or time.monotonic() + _FORCE_SECONDS
@@ -96,13 +95,22 @@ class _Process:
             time.sleep(_LOOK_SECONDS)
         return False
 
+    def _has_ended(self) -> bool:
+        if self._handle is None:
+            return True
+        # Its first thread may have ended before others, which have its files open.
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(0))
 
-def _remove(directory: str) -> None:
-    # A node that was killed before it had a template leaves its directory.
+
+def _remove(directory: str) -> bool:
+    """Removes what a node left that was killed before it had a template. Says whether nothing is there."""
     if os.path.exists(directory) and directory not in _snapshot.running_nodes():
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)
+    return not os.path.exists(directory)
 
 
 def _kill(members: list[int]) -> None:
@@ -120,11 +128,6 @@ def _members(session: int) -> list[int]:
             if fields and fields[0] not in "ZX" and int(fields[3]) == session and int(name) != session:
                 found.append(int(name))
     return found
-
-
-def _state(pid: int) -> str | None:
-    fields = _stat(pid)
-    return fields[0] if fields else None
 
 
 def _stat(pid: int) -> list[str]:

@@ -182,6 +182,8 @@ fn the_more_urgent_demand_is_met_first_and_gets_leases_back_from_the_less_urgent
     let out = say(&mut node, DRIVER, RequestLease { priority: Some(3), ..request(0, 1) });
     assert_eq!(out, [told(OTHER, ReclaimLease { count: 1 })], "although it has only one");
     say(&mut node, DRIVER, RequestLease { priority: Some(9), ..request(1, 1) });
-    let out = say(&mut node, OTHER, ReturnLease { lease });
+    // The two are drivers: neither gets a worker of the other.
+    assert_eq!(say(&mut node, OTHER, ReturnLease { lease }), [NodeAction::StartWorker(WorkerId(102))]);
+    let out = connect(&mut node, WorkerId(102));
     assert_eq!(grants(&out).into_iter().map(|(shape, ..)| shape).collect::<Vec<_>>(), [ShapeId(1)]);
 }
