@@ -430,7 +430,6 @@ class TestAnnotations:
 
 @pytest.mark.api(
     "client",
-    "cluster_utils",
     "cross_language",
     "dag",
     "internal_kv",
@@ -447,7 +446,7 @@ class TestAnnotations:
         *("java_function", "java_actor_class", "cross_language", "Language"),
         *("worker", "ray_constants", "serialization", "_config", "_private"),
         *("data", "train", "tune", "serve", "workflow", "rllib", "autoscaler"),
-        *("runtime_env", "dag", "job_submission", "job_config", "cluster_utils"),
+        *("runtime_env", "dag", "job_submission", "job_config"),
     ],
 )
 def test_names_that_weft_does_not_have(name):

@@ -240,7 +240,6 @@ def test_a_kind_of_accelerator():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"address": "head:6380"}, "does not connect to other machines"),
         ({"address": "ray://head:10001"}, "leave out the scheme"),
         ({"runtime_env": {"pip": ["x"]}}, "does not have runtime environments"),
     ],

@@ -130,6 +130,7 @@ _HOMES = {
 _MODULES = (
     "aio",
     "cloudpickle",
+    "cluster_utils",
     "exceptions",
     "experimental",
     "ids",
@@ -156,7 +157,6 @@ _LATER = {
     "_private": "Ray's private modules: what is public is a name of weft or weft.util",
     "autoscaler": "a cluster launcher",
     "client": "a second client: drivers of a cluster are ordinary drivers",
-    "cluster_utils": "clusters",
     "cross_language": "tasks in other languages",
     "dag": "graphs of tasks (bind)",
     "data": "Ray Data",

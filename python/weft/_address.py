@@ -29,10 +29,7 @@ def resolve(address: str | None) -> str | None:
     if "://" in asked:
         raise ValueError(f"address={asked!r}: a driver of a cluster is an ordinary driver; leave out the scheme")
     if "/" not in asked and ":" in asked:
-        raise ValueError(
-            f"address={asked!r}: this version of weft does not connect to other machines; "
-            "use 'auto', or the directory that `weft start` printed"
-        )
+        return _node_of_cluster(asked)
     from weft import _snapshot
 
     try:
@@ -43,13 +40,30 @@ def resolve(address: str | None) -> str | None:
 
 def _only_node() -> str:
     from weft import _snapshot
+    from weft._membership import base_directory
 
     nodes = _snapshot.running_nodes()
     if not nodes:
         raise ConnectionError(
-            f"address='auto': no node of yours runs on this machine (looked in {_snapshot.base_directory()}). "
+            f"address='auto': no node of yours runs on this machine (looked in {base_directory()}). "
             "Start one with `weft start --head`"
         )
     if len(nodes) > 1:
         raise ConnectionError("address='auto': several nodes run; give the directory of one: " + " ".join(nodes))
     return nodes[0]
+
+
+def _node_of_cluster(address: str) -> str:
+    """The node of this machine that listens at an address, or else one that belongs to the cluster whose head does."""
+    from weft import _snapshot
+    from weft._membership import membership
+
+    belongs = {directory: membership(directory) for directory in _snapshot.running_nodes()}
+    for key in ("address", "head"):
+        for directory, told in belongs.items():
+            if told.get(key) == address:
+                return directory
+    raise ConnectionError(
+        f"address={address!r}: no node of yours on this machine belongs to that cluster. Start one here with "
+        f"`weft start --address={address}`: this version of weft needs a node on the program's machine"
+    )

@@ -99,8 +99,13 @@ def _add_node_commands(commands: Any) -> None:
     from weft import _cli_nodes, _cli_start
 
     texts = {
-        "start": ("start a node on this machine", _cli_start.add_arguments, _cli_start.start),
+        "start": ("start a node on this machine, as a head or to join one", _cli_start.add_arguments, _cli_start.start),
         "stop": ("end nodes, after the tasks that run", _cli_nodes.add_stop_arguments, _cli_nodes.stop),
+        "token": (
+            "the token of the cluster on this machine: a secret",
+            _cli_start.add_token_arguments,
+            _cli_start.token,
+        ),
         "health-check": (
             "whether a node answers: exit status 0, 1 or 3 (none runs)",
             _cli_nodes.add_health_arguments,
@@ -276,6 +281,8 @@ def _status(options: argparse.Namespace) -> int:
     up = f"up {status['uptime_s']:.0f} s"
     if status["node_name"] is not None:
         print(f"node       {status['node_name']} (process {status['node_pid']}, {up})")
+        if status["cluster"]:
+            print(f"cluster    {_cluster_line(status['cluster'])}")
         for job in status["jobs"]:
             entrypoint = text.cell(job["entrypoint"] or "ended, but not its detached actors")
             print(f"program    {entrypoint} (process {job['driver_pid']})")
@@ -298,6 +305,20 @@ def _status(options: argparse.Namespace) -> int:
     for line in status["problems"]:
         print(f"problem    {line}")
     return 0
+
+
+def _cluster_line(cluster: Row) -> str:
+    count = cluster["nodes"]
+    line = f"{cluster['fingerprint']}, {count} node{'s' if count != 1 else ''}, head at {cluster['head']}"
+    return f"{line}; no connection to it: {cluster['lost']}" if cluster["lost"] else line
+
+
+def _cluster_of(node: Row) -> Row | None:
+    cluster = node["cluster"]
+    if cluster is None:
+        return None
+    told: Row = {key: cluster[key] for key in ("fingerprint", "head", "is_head", "address", "lost")}
+    return told | {"nodes": len(cluster["nodes"])}
 
 
 def _status_of(snapshot: Snapshot) -> Row:
@@ -327,6 +348,7 @@ def _status_of(snapshot: Snapshot) -> Row:
         "node_id": node["node_id"],
         "node_name": snapshot.name,
         "node_pid": snapshot.node["pid"],
+        "cluster": _cluster_of(snapshot.node),
         "entrypoint": host.get("entrypoint"),
         "driver_pid": host.get("driver_pid"),
         "jobs": jobs,

@@ -39,7 +39,7 @@ def stop(options: argparse.Namespace) -> int:
         nodes = [chosen]
     deadline = time.monotonic() + options.timeout
     # All at once: each may wait for its tasks.
-    processes = [_Process(directory) for directory in nodes]
+    processes = [NodeProcess(directory) for directory in nodes]
     for process in processes:
         process.end(options.force)
     left = [process for process in processes if not process.wait(deadline)]
@@ -59,7 +59,7 @@ def stop(options: argparse.Namespace) -> int:
     return 1 if left else 0
 
 
-class _Process:
+class NodeProcess:
     """The process of a node, and what it has started."""
 
     def __init__(self, directory: str) -> None:
@@ -69,7 +69,7 @@ class _Process:
         self._handle: int | None = None
         with contextlib.suppress(ProcessLookupError):
             self._handle = os.pidfd_open(self.pid)
-        if directory not in _snapshot.running_nodes():
+        if directory not in _snapshot.running_nodes(os.path.dirname(directory)):
             # It ended meanwhile, and the process id may be another's.
             self._handle = None
 
@@ -95,6 +95,12 @@ class _Process:
             time.sleep(_LOOK_SECONDS)
         return False
 
+    def close(self) -> None:
+        """Lets go of the process: for programs that go on."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
     def _has_ended(self) -> bool:
         if self._handle is None:
             return True
@@ -106,7 +112,7 @@ class _Process:
 
 def _remove(directory: str) -> bool:
     """Removes what a node left that was killed before it had a template. Says whether nothing is there."""
-    if os.path.exists(directory) and directory not in _snapshot.running_nodes():
+    if os.path.exists(directory) and directory not in _snapshot.running_nodes(os.path.dirname(directory)):
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)
@@ -152,18 +158,24 @@ def health_check(options: argparse.Namespace) -> int:
         raise ValueError("--timeout must be a positive number of seconds")
     directory = _snapshot.choose_session(options.address)
     start = time.monotonic()
-    error = None
+    error = lost = count = None
     try:
-        _snapshot.Snapshot(directory, 0, timeout=options.timeout)
+        cluster = _snapshot.Snapshot(directory, 0, timeout=options.timeout).node["cluster"]
+        lost, count = (cluster["lost"], len(cluster["nodes"])) if cluster else (None, None)
     except OSError as failure:
         error = str(failure)
     seconds = time.monotonic() - start
     if options.json:
         import json
 
-        print(json.dumps({"session_dir": directory, "healthy": error is None, "seconds": seconds, "error": error}))
+        told = {"session_dir": directory, "healthy": error is None, "seconds": seconds, "error": error}
+        print(json.dumps(told | {"nodes": count, "no_connection_to_head": lost}))
     elif error is None:
-        print(f"healthy: answered in {1000 * seconds:.1f} ms")
+        known = f"; its cluster has {count} nodes" if count else ""
+        print(f"healthy: answered in {1000 * seconds:.1f} ms{known}")
+    if lost is not None:
+        # The node works on, and is not better for being restarted.
+        print(f"weft health-check: no connection to the head: {lost}", file=sys.stderr)
     if error is not None:
         print(f"weft health-check: the node in {directory} does not answer: {error}", file=sys.stderr)
     return 0 if error is None else UNHEALTHY

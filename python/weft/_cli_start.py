@@ -1,4 +1,8 @@
-"""`weft start`: checks what was asked for, and starts a node as a process of its own."""
+"""`weft start`: checks what was asked for, and starts a node as a process of its own.
+
+Exit status 1 with one sentence: the node did not start. 2: wrong usage, as everywhere. 3 to 8: it could not join its
+cluster; the engine says which (`docs/cluster.md`).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,17 @@ import argparse
 import os
 import re
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft import _resources
 from weft._daemon import READY, command
+from weft._membership import base_directory, membership
 
-# One sentence and exit status 1: the node did not start. (2 is wrong usage, as everywhere.)
 FAILED = 1
 
+# Silence after which a node is gone (seconds), and what may be asked for.
+HEALTH_TIMEOUT = 5.0
+_HEALTH_TIMEOUTS = (1.0, 60.0)
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:([kmgt])i?)?b?", re.IGNORECASE)
@@ -23,17 +30,22 @@ _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `weft start`."""
     parser.add_argument("--head", action="store_true", help="the first node of a cluster, or the only one")
-    parser.add_argument("--address", metavar="HOST:PORT", help="the head to join (not available in this version)")
-    parser.add_argument("--host", help="the address to listen on (not available in this version)")
-    parser.add_argument("--port", type=int, help="the port to listen on (not available in this version)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="the head of the cluster to join")
+    parser.add_argument("--host", help="address to listen on; loopback, or the one by which the head is reached")
+    parser.add_argument("--port", type=int, help="port to listen on; any that is free by default")
+    parser.add_argument("--token-file", metavar="FILE", help="the cluster's token; WEFT_TOKEN may have it instead")
+    parser.add_argument("--cluster-dir", metavar="DIR", help="where a head keeps what outlives it; private")
+    parser.add_argument("--health-timeout", type=float, metavar="S", help="silence after which a node is gone; 5")
     parser.add_argument("--num-cpus", type=float, metavar="N", help="logical CPUs; those that may be used by default")
     parser.add_argument("--num-gpus", type=float, metavar="N", help="logical GPUs; none by default")
     parser.add_argument("--resources", metavar="JSON", help="custom resources: '{\"name\": amount}'")
     parser.add_argument("--labels", metavar="KEY=VALUE,...", help="labels of the node")
     parser.add_argument("--object-store-memory", metavar="BYTES", help="shared memory for objects, as 2g or 500M")
-    parser.add_argument("--node-name", metavar="NAME", help="how the node is called; 'head' for the head")
+    parser.add_argument("--node-name", metavar="NAME", help="how the node is called; 'head' for the head, else node-*")
     parser.add_argument("--block", action="store_true", help="stay in the foreground until the node ends")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    # Set by programs that start nodes: below which directory.
+    parser.set_defaults(base=None)
 
 
 def start(options: argparse.Namespace) -> int:
@@ -43,12 +55,47 @@ def start(options: argparse.Namespace) -> int:
     if options.block:
         # Whoever supervises this process sees the node itself.
         os.execv(program[0], program)  # noqa: S606  the interpreter that runs this
-    pid, reader = _spawn(program)
-    line = _wait_for(reader)
+    started = begin(program)
+    try:
+        directory = wait(started)
+    except StartError as error:
+        return _fail(error, options.json)
+    _tell(started.pid, directory, config, options.json)
+    return 0
+
+
+class StartError(RuntimeError):
+    """A node did not start.
+
+    Attributes:
+        status: The exit status of its process.
+    """
+
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Started(NamedTuple):
+    """The process of a node that is starting."""
+
+    pid: int
+    # Where it says that it is ready.
+    reader: int
+
+
+def wait(started: Started) -> str:
+    """The directory of a node, when it is ready.
+
+    Raises:
+        StartError: It is not, and never will be.
+    """
+    line = _wait_for(started.reader)
     if line.startswith("ready "):
-        _tell(pid, line.removeprefix("ready "), config, options.json)
-        return 0
-    return _fail(line.removeprefix("error ") or f"the node (process {pid}) ended before it was ready", options.json)
+        return line.removeprefix("ready ")
+    status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
+    reason = line.removeprefix("error ") or f"the node (process {started.pid}) ended before it was ready"
+    raise StartError(reason, status if status > 0 else FAILED)
 
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
@@ -59,33 +106,56 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """
     if options.head and options.address is not None:
         raise ValueError("--head starts a cluster, --address joins one: give one of the two")
-    if options.address is not None:
-        raise ValueError("--address: this version of weft does not join other machines yet; use --head on this one")
     if options.block and options.json:
         raise ValueError("--json: with --block the node itself prints `ready DIRECTORY`; leave one of the two out")
-    if not options.head:
-        raise ValueError("give --head to start a node on this machine (a later version joins one with --address)")
-    for name, value in (("--host", options.host), ("--port", options.port)):
-        if value is not None:
-            raise ValueError(f"{name}: this version of weft does not listen on the network yet; leave it out")
+    if not options.head and options.address is None:
+        raise ValueError("give --head to start a cluster on this machine, or --address=HOST:PORT to join one")
+    if options.address is not None:
+        _check_address(options.address)
+        if options.health_timeout is not None:
+            raise ValueError("--health-timeout: the head says it for all nodes of its cluster")
+    if options.port is not None and not 0 <= options.port < 1 << 16:
+        raise ValueError(f"--port must be between 0 and 65535, not {options.port}")
+    timeout = HEALTH_TIMEOUT if options.health_timeout is None else options.health_timeout
+    if not _HEALTH_TIMEOUTS[0] <= timeout <= _HEALTH_TIMEOUTS[1]:
+        raise ValueError(f"--health-timeout must be between 1 and 60 seconds, not {timeout:g}")
     store = _resources.store_bytes(_bytes("--object-store-memory", options.object_store_memory))
     totals = _resources.totals(options.num_cpus, options.num_gpus, _custom(options.resources))
+    if not options.head:
+        totals.pop("node:__internal_head__", None)
     totals["object_store_memory"] = float(store)
     return {
         "resources": list(totals.items()),
         "pool_size": max(1, int(totals["CPU"])),
         "store_bytes": store,
-        "base_directory": os.path.abspath(os.environ.get("WEFT_TMPDIR", "/tmp")),  # noqa: S108  made private below it
-        "name": _name(options.node_name),
+        "base_directory": os.path.abspath(options.base or os.environ.get("WEFT_TMPDIR", "/tmp")),  # noqa: S108  private
+        "name": _name(options.node_name, options.head),
         "labels": labels(options.labels),
         "is_head": options.head,
         # Not from `secrets`, whose imports take longer than all the rest.
         "random": int.from_bytes(os.urandom(8), "little") >> 1 | 1 << 40,
+        "cluster_directory": cluster_directory(options.cluster_dir),
+        "head": options.address,
+        "host": options.host,
+        "port": options.port,
+        "token_file": None if options.token_file is None else os.path.abspath(options.token_file),
+        "health_timeout": timeout,
     }
 
 
-def _name(given: str | None) -> str:
-    name = "head" if given is None else given
+def cluster_directory(given: str | None) -> str:
+    """Where the head of a cluster on this machine keeps its token and what it must know when it starts again."""
+    return os.path.abspath(given or os.environ.get("WEFT_CLUSTER_DIR") or f"{base_directory()}/cluster")
+
+
+def _check_address(address: str) -> None:
+    host, separator, port = address.rpartition(":")
+    if not (separator and host and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"--address {address!r}: write HOST:PORT, as `weft start --head` printed it")
+
+
+def _name(given: str | None, is_head: bool) -> str:
+    name = given or ("head" if is_head else f"node-{os.urandom(4).hex()}")
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"--node-name {name!r}: a name has 1 to 63 letters, digits, '.', '_' and '-', and begins and ends with a "
@@ -151,8 +221,8 @@ def _bytes(option: str, text: str | None) -> int | None:
     return int(float(number) * 1024 ** _UNITS[unit.lower() if unit else ""])
 
 
-def _spawn(program: list[str]) -> tuple[int, int]:
-    """Starts a process of its own session; gives its id and where it says that it is ready."""
+def begin(program: list[str]) -> Started:
+    """Starts a process of its own session."""
     reader, writer = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
     actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)]
@@ -162,7 +232,7 @@ def _spawn(program: list[str]) -> tuple[int, int]:
     finally:
         os.close(writer)
         os.close(null)
-    return pid, reader
+    return Started(pid, reader)
 
 
 def _wait_for(reader: int) -> str:
@@ -172,21 +242,52 @@ def _wait_for(reader: int) -> str:
 
 
 def _tell(pid: int, directory: str, config: dict[str, Any], as_json: bool) -> None:
+    told = membership(directory)
     if as_json:
         import json
 
-        print(json.dumps({"node_name": config["name"], "pid": pid, "session_dir": directory}), flush=True)
+        names = {"node_name": config["name"], "pid": pid, "session_dir": directory}
+        print(json.dumps(names | told), flush=True)
         return
     print(f"node {config['name']} runs (process {pid})")
     print(f"directory   {directory}")
+    print(f"cluster     {told['fingerprint']}, head at {told['head']}")
+    if config["is_head"]:
+        print(f"to join it  weft start --address={told['head']}  (with the token of {told['token_file']})")
     print(f"to use it   weft.init(address='auto'), or WEFT_ADDRESS={directory}")
     print("to end it   weft stop", flush=True)
 
 
-def _fail(reason: str, as_json: bool) -> int:
+def _fail(error: StartError, as_json: bool) -> int:
     if as_json:
         import json
 
-        print(json.dumps({"error": reason}), flush=True)
-    print(f"weft start: {reason}", file=sys.stderr)
-    return FAILED
+        print(json.dumps({"error": str(error), "status": error.status}), flush=True)
+    print(f"weft start: {error}", file=sys.stderr)
+    return error.status
+
+
+def add_token_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `weft token`."""
+    parser.add_argument("--token-file", metavar="FILE", help="the file; that of the cluster on this machine by default")
+    parser.add_argument("--cluster-dir", metavar="DIR", help="the directory of the cluster on this machine")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def token(options: argparse.Namespace) -> int:
+    """Prints the token of the cluster on this machine: a secret."""
+    from weft import _weft
+
+    path = options.token_file or os.path.join(cluster_directory(options.cluster_dir), "token")
+    try:
+        text = _weft.read_token(path)
+    except OSError as error:
+        print(f"weft token: {error}", file=sys.stderr)
+        return FAILED
+    if options.json:
+        import json
+
+        print(json.dumps({"token": text, "token_file": path}))
+    else:
+        print(text)
+    return 0

@@ -15,7 +15,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "actors": ("actor_id", "class_name", "state", "name", "pid", "pending_calls", "death_cause"),
     "objects": ("object_id", "object_size", "task_status", "location", "type", "pid", "reference_type"),
     "workers": ("worker_id", "worker_type", "state", "pid", "actor_id", "resources", "exit_detail"),
-    "nodes": ("node_id", "node_ip", "state", "resources_total", "resources_available"),
+    "nodes": ("node_id", "node_name", "address", "state", "resources_total", "resources_available"),
     "jobs": ("job_id", "status", "driver_pid", "entrypoint"),
     "placement-groups": ("placement_group_id", "name", "state", "strategy", "bundles", "reason"),
 }

@@ -33,5 +33,7 @@ def main(config: dict[str, Any], in_foreground: bool) -> None:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    status = _weft.node_main(**config, signals=read, ready=None if in_foreground else READY)
+    # Gone from the environment, so that no worker inherits it.
+    token = os.environ.pop("WEFT_TOKEN", None)
+    status = _weft.node_main(**config, token=token, signals=read, ready=None if in_foreground else READY)
     os._exit(status)

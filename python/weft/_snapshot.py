@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from weft import _weft
+from weft._membership import base_directory
 
 TASKS, OBJECTS, ACTORS, EVENTS, METRICS, STACKS = 1, 2, 4, 8, 16, 32
 
@@ -82,17 +83,16 @@ class NoSessionError(ConnectionError):
     """There is no session to ask, or several to choose from."""
 
 
-def base_directory() -> str:
-    """Where the sessions of this user lie."""
-    return os.path.join(os.environ.get("WEFT_TMPDIR", "/tmp"), f"weft-{os.getuid()}")  # noqa: S108
+def running_sessions(base: str | None = None) -> list[str]:
+    """The directories of running sessions, newest first: programs with nodes of their own, and nodes.
 
-
-def running_sessions() -> list[str]:
-    """The directories of this user's running sessions, newest first: programs with nodes of their own, and nodes."""
+    Args:
+        base: Where to look; where this user's are by default.
+    """
     import fcntl
 
     found = []
-    base = base_directory()
+    base = base or base_directory()
     try:
         names = os.listdir(base)
     except OSError:
@@ -113,9 +113,9 @@ def running_sessions() -> list[str]:
     return [path for _, path in sorted(found, reverse=True) if _is_kind(path, "session-", "node-")]
 
 
-def running_nodes() -> list[str]:
+def running_nodes(base: str | None = None) -> list[str]:
     """The directories of this user's nodes that `weft start` started, newest first."""
-    return [path for path in running_sessions() if _is_kind(path, "node-")]
+    return [path for path in running_sessions(base) if _is_kind(path, "node-")]
 
 
 def _is_kind(path: str, *prefixes: str) -> bool:
@@ -359,20 +359,46 @@ class Snapshot:
         }
 
     def nodes(self) -> Iterator[Row]:
-        """The nodes."""
-        node = self.node
+        """The node that was asked, then the others of its cluster, as that node knows them."""
+        node, cluster = self.node, self.node["cluster"]
         yield {
             "node_id": node["node"],
-            "node_ip": "127.0.0.1",
+            "node_ip": cluster["address"].rpartition(":")[0] if cluster else "127.0.0.1",
             "node_name": self.name or os.uname().nodename,
             "state": "ALIVE",
-            "is_head_node": True,
+            "is_head_node": cluster is None or cluster["is_head"],
             "resources_total": node["total"],
             "resources_available": {name: node["free"].get(name, 0.0) for name in node["total"]},
             "object_store_used_bytes": node["store_used"],
             "object_store_capacity_bytes": node["store_capacity"],
             "start_time_ms": self.milliseconds(node["started"]),
             "labels": dict(node["labels"] or ()),
+            "address": cluster["address"] if cluster else None,
+            "host": os.uname().nodename,
+        }
+        if cluster:
+            free = {row["node"]: row["free"] for row in cluster["view"]}
+            yield from (self._other(row, free) for row in cluster["nodes"] if row["node"] != node["node"])
+
+    def _other(self, row: Row, free: dict[str, Row]) -> Row:
+        about = row["about"]
+        total, now = about["resources"], free.get(row["node"])
+        address = about["address"]
+        return {
+            "node_id": row["node"],
+            "node_ip": address.rpartition(":")[0] if address else None,
+            "node_name": about["name"],
+            "state": "DRAINING" if row["state"] else "SLOW" if row["is_slow"] else "ALIVE",
+            "is_head_node": address == self.node["cluster"]["head"],
+            "resources_total": total,
+            # Of large clusters, nobody knows what everybody has.
+            "resources_available": None if now is None else {name: now.get(name, 0.0) for name in total},
+            "object_store_used_bytes": None,
+            "object_store_capacity_bytes": int(total.get("object_store_memory", 0)),
+            "start_time_ms": None,
+            "labels": {"ray.io/node-id": row["node"], **dict(about["labels"])},
+            "address": address,
+            "host": about["host"],
         }
 
     def placement_groups(self) -> Iterator[Row]:

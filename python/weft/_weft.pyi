@@ -267,9 +267,17 @@ def node_main(
     labels: Sequence[tuple[str, str]],
     is_head: bool,
     random: int,
+    cluster_directory: str,
+    head: str | None,
+    host: str | None,
+    port: int | None,
+    token_file: str | None,
+    health_timeout: float,
+    token: str | None,
     signals: int,
     ready: int | None,
 ) -> int: ...
+def read_token(path: str) -> str: ...
 def stop() -> None: ...
 def is_running() -> bool: ...
 def interpreter_ends() -> None: ...

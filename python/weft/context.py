@@ -408,30 +408,53 @@ def nodes() -> list[dict[str, Any]]:
     """
     ensure_started()
     node = _weft.identity()[1]
-    host = os.uname().nodename
     socket = os.path.join(_session.directory, "node.sock") if _session else ""
-    return [
-        {
-            "NodeID": node,
-            "Alive": True,
-            "alive": True,
-            "NodeName": host,
-            "NodeManagerAddress": "127.0.0.1",
-            "NodeManagerHostname": host,
-            "NodeManagerPort": 0,
-            "ObjectManagerPort": 0,
-            "ObjectStoreSocketName": socket,
-            "RayletSocketName": socket,
-            "MetricsExportPort": 0,
-            "MetricsAgentPort": 0,
-            "DashboardAgentListenPort": 0,
-            "RuntimeEnvAgentPort": 0,
-            "Resources": cluster_resources(),
-            "Labels": node_labels(),
-            "DeathReason": 0,
-            "DeathReasonMessage": "",
-        }
-    ]
+    own = _node_row(node, os.uname().nodename, "127.0.0.1:0", cluster_resources(), node_labels())
+    own |= {"ObjectStoreSocketName": socket, "RayletSocketName": socket}
+    return [own, *_other_nodes(own)]
+
+
+def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
+    """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
+    from weft._membership import membership
+
+    directory = session_directory()
+    if not directory or not membership(directory):
+        return []
+    from weft._snapshot import Snapshot
+
+    here, *others = (
+        _node_row(row["node_id"], row["host"], row["address"] or ":0", row["resources_total"], row["labels"])
+        for row in Snapshot(directory, 0).nodes()
+    )
+    own |= {key: here[key] for key in ("NodeManagerAddress", "NodeManagerPort")}
+    return others
+
+
+def _node_row(
+    node: str, host: str, address: str, resources: dict[str, float], labels: dict[str, str]
+) -> dict[str, Any]:
+    ip, _, port = address.rpartition(":")
+    return {
+        "NodeID": node,
+        "Alive": True,
+        "alive": True,
+        "NodeName": host,
+        "NodeManagerAddress": ip,
+        "NodeManagerHostname": host,
+        "NodeManagerPort": int(port),
+        "ObjectManagerPort": 0,
+        "ObjectStoreSocketName": "",
+        "RayletSocketName": "",
+        "MetricsExportPort": 0,
+        "MetricsAgentPort": 0,
+        "DashboardAgentListenPort": 0,
+        "RuntimeEnvAgentPort": 0,
+        "Resources": resources,
+        "Labels": labels,
+        "DeathReason": 0,
+        "DeathReasonMessage": "",
+    }
 
 
 def node_labels() -> dict[str, str]:

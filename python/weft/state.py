@@ -225,19 +225,21 @@ class WorkerState(StateRecord):
 
 @dataclass(frozen=True)
 class NodeState(StateRecord):
-    """A node."""
+    """A node. What another node of the cluster has free is None if that is not told (in large clusters)."""
 
     node_id: str
-    node_ip: str
+    node_ip: str | None
     node_name: str
     state: str
     is_head_node: bool
     resources_total: dict[str, float]
-    resources_available: dict[str, float]
-    object_store_used_bytes: int
+    resources_available: dict[str, float] | None
+    object_store_used_bytes: int | None
     object_store_capacity_bytes: int
     start_time_ms: float | None
     labels: dict[str, str]
+    address: str | None
+    host: str
 
 
 @dataclass(frozen=True)

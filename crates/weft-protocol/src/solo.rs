@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
-use weft_wire::message::Message;
 use weft_wire::message::state::NodeReport;
+use weft_wire::message::{Message, ShapeDemand};
 use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -215,6 +215,12 @@ impl Solo {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         [self.node.next_deadline(), self.control.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// What is free now, and what waits, by shape: for the node's reports to its cluster.
+    #[must_use]
+    pub fn resources(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+        self.node.resources_now()
     }
 
     /// What the cores know; the shell adds the store, processes and metrics.

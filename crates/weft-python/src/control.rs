@@ -63,6 +63,7 @@ pub fn start(
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: None,
+        cluster: None,
         python: python.clone(),
         node: WorkerId(random).node(),
         labels: crate::group::node_labels(labels)?,

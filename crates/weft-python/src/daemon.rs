@@ -2,8 +2,9 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use weft_runtime::daemon::{self, Surroundings};
+use weft_runtime::daemon::{self, GivenToken, Membership, Surroundings};
 use weft_runtime::node::NodeOptions;
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
@@ -22,6 +23,13 @@ pub fn node_main(
     labels: Vec<(String, String)>,
     is_head: bool,
     random: u64,
+    cluster_directory: String,
+    head: Option<String>,
+    host: Option<String>,
+    port: Option<u16>,
+    token_file: Option<String>,
+    health_timeout: f64,
+    token: Option<String>,
     signals: i32,
     ready: Option<i32>,
 ) -> i32 {
@@ -33,11 +41,28 @@ pub fn node_main(
         host: None,
         name: Some(name),
         labels,
+        cluster: None,
         python: python_version(py),
         node: WorkerId(random).node(),
     };
     // SAFETY: the process was started with these descriptors for this purpose, and passes them once.
     let own = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let surroundings = Surroundings { is_head, ready: ready.map(own), signals: own(signals) };
+    let membership = Membership {
+        directory: cluster_directory.into(),
+        head,
+        host,
+        port,
+        token: token.map(GivenToken),
+        token_file: token_file.map(Into::into),
+        health_timeout: std::time::Duration::from_secs_f64(health_timeout).as_nanos() as u64,
+    };
+    let surroundings = Surroundings { is_head, ready: ready.map(own), signals: own(signals), membership };
     py.detach(|| daemon::run(node, surroundings))
+}
+
+/// The token in a file, as `weft token` prints it.
+#[pyfunction]
+pub fn read_token(path: std::path::PathBuf) -> PyResult<String> {
+    let token = weft_runtime::identity::Token::read(&path);
+    token.map(|token| token.reveal()).map_err(|error| PyOSError::new_err(error.to_string()))
 }

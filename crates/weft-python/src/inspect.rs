@@ -8,10 +8,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::metrics;
 use weft_runtime::wire::message::state::{
-    ActorRow, DemandRow, EndedRow, Events, HoldRow, Inspect, JobRow, KnownActorRow, LabelRow, MetricKind,
-    NodeReport, ObjectDetail, ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
+    ActorRow, ClusterRow, DemandRow, EndedRow, Events, HoldRow, Inspect, JobRow, KnownActorRow, LabelRow,
+    MetricKind, NodeReport, ObjectDetail, ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow,
+    WorkerRow,
 };
-use weft_runtime::wire::message::{BundleRow, GroupPhase, GroupRow, GroupStrategy};
+use weft_runtime::wire::message::{
+    AboutNode, BundleRow, GroupPhase, GroupRow, GroupStrategy, NodeRow, ViewRow,
+};
 use weft_runtime::wire::resources::UNIT;
 use weft_runtime::wire::{Blob, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -211,8 +214,12 @@ told_as_dict! {
     NodeReport {
         node, driver, driver_pid, started, namespace, total, free, store_used, store_capacity, blocks, workers,
         actors, demands, ended, metrics, leases, events_bytes, groups, labels, jobs, name,
-        pid,
+        pid, cluster,
     }
+    ClusterRow { cluster, fingerprint, head, is_head, address, lost, nodes, view }
+    NodeRow { node, about, state, is_slow }
+    AboutNode { kind, name, address, host, boot_id, resources, labels }
+    ViewRow { node, version, free, waiting }
     JobRow { job, pid, namespace, started, has_driver }
     WorkerRow { worker, pid, state, client, actor, blocked, resources, job }
     ActorRow {

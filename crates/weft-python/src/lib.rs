@@ -54,6 +54,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::start, module)?)?;
     module.add_function(wrap_pyfunction!(control::connect, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::node_main, module)?)?;
+    module.add_function(wrap_pyfunction!(daemon::read_token, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;
     module.add_function(wrap_pyfunction!(control::is_running, module)?)?;
     module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;

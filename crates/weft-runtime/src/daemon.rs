@@ -4,24 +4,34 @@
 //! the node, the second one ends it at once. Nothing of it survives it: workers and templates see the end of their sockets,
 //! and the last template removes the directory.
 //!
-//! A node that is to join others gets its connections here: between [`NodeHandle::start_then`] and the word that it is ready.
+//! It is ready when it is a part of its cluster ([`Membership`]).
+
+mod membership;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FlockOperation;
 
+use crate::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use crate::node::{NodeHandle, NodeOptions};
 use crate::session::runtime_directory;
+pub use membership::{GivenToken, Membership, StartError};
 
 /// The node ended as it was told.
 pub const ENDED: i32 = 0;
-/// The node could not start, or failed.
+/// The node could not start, failed, or was told by its cluster to end. Statuses above 2 say why it could not join.
 pub const FAILED: i32 = 1;
+/// How long joining may take in all: each address of the head is given its time, and this is longer.
+const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+/// In the node's directory: where it belongs, for commands on this machine.
+const MEMBERSHIP: &str = "cluster";
 
 /// What a daemon needs besides its node.
 #[derive(Debug)]
@@ -32,40 +42,75 @@ pub struct Surroundings {
     pub ready: Option<OwnedFd>,
     /// A byte comes for each signal that asks the node to end.
     pub signals: OwnedFd,
+    /// To which cluster the node belongs.
+    pub membership: Membership,
 }
 
 /// Runs a node until it is told to end. Gives the exit status.
 #[must_use]
 pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
-    let Surroundings { is_head, ready, signals } = surroundings;
+    let Surroundings { is_head, ready, signals, membership } = surroundings;
     let _ = rustix::thread::set_name(c"weft-node");
-    let started = start(node, is_head);
-    let (mut handle, over, _lock) = match started {
+    let mut started = match start(node, is_head, &membership) {
         Ok(started) => started,
         Err(error) => {
+            let status = match &error {
+                StartError::Join(failure) => failure.exit_status(),
+                StartError::Io(_) => FAILED,
+            };
             say(ready, Err(&error.to_string()));
-            return FAILED;
+            return status;
         }
     };
     if ready.is_some() {
-        redirect_output(handle.directory());
+        redirect_output(started.handle.directory());
     }
-    say(ready, Ok(handle.directory()));
-    wait_for_end(&handle, &signals, &over);
-    if handle.stop() { ENDED } else { FAILED }
+    say(ready, Ok(started.handle.directory()));
+    wait_for_end(&started.handle, &signals, &started.over);
+    let has_ended = started.handle.stop();
+    match started.fate.reason() {
+        Some(reason) => {
+            eprintln!("weft: this node must end: {reason}");
+            FAILED
+        }
+        None if has_ended => ENDED,
+        None => FAILED,
+    }
 }
 
-type Started = (NodeHandle, OwnedFd, Option<HeadLock>);
+struct Started {
+    handle: NodeHandle,
+    /// Ends with the node.
+    over: OwnedFd,
+    fate: Arc<Fate>,
+    _lock: Option<HeadLock>,
+}
 
-fn start(node: NodeOptions, is_head: bool) -> io::Result<Started> {
+fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Result<Started, StartError> {
     let parent = runtime_directory(&node.base_directory)?;
     let mut lock = if is_head { Some(HeadLock::take(&parent)?) } else { None };
-    let (over, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let cluster = membership.options(node.node)?;
+    let fate = cluster.fate.clone();
+    node.cluster = Some(cluster);
+    let (over, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let handle = NodeHandle::start_then(node, Box::new(move || drop(end)))?;
+    let joined = fate.wait(JOIN_PATIENCE).unwrap_or_else(|| {
+        let text = format!("no answer within {} s", JOIN_PATIENCE.as_secs());
+        Err(JoinFailure::new(Kind::NoAnswer, text))
+    })?;
+    write_membership(handle.directory(), &joined, &membership.token_file())?;
     if let Some(lock) = &mut lock {
         lock.name(handle.directory())?;
     }
-    Ok((handle, over, lock))
+    Ok(Started { handle, over, fate, _lock: lock })
+}
+
+fn write_membership(directory: &Path, joined: &Joined, token_file: &Path) -> io::Result<()> {
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(MEMBERSHIP))?;
+    let Joined { address, head, fingerprint } = joined;
+    let token_file = token_file.display();
+    write!(file, "address {address}\nhead {head}\nfingerprint {fingerprint}\ntoken_file {token_file}\n")
 }
 
 fn say(ready: Option<OwnedFd>, word: Result<&Path, &str>) {

@@ -111,6 +111,23 @@ pub const REFUSALS_KEPT_MAX: usize = 1024;
 /// busy with a task.
 pub const HANDSHAKE_NANOS: u64 = 10_000_000_000;
 
+/// Connections of a head, and of a node, whose peers have not proved yet who they are; further ones are turned away.
+pub const HANDSHAKES_MAX: usize = 64;
+
+/// Lines about strangers, and other lines that outsiders can cause, within a second in a node's log; the rest is counted.
+pub const NOTES_MAX: u32 = 10;
+
+/// Time in which the head must answer a node that joins (nanoseconds).
+pub const JOIN_NANOS: u64 = 10_000_000_000;
+
+/// How long a probe of a node's port waits for an answer (nanoseconds).
+pub const PROBE_NANOS: u64 = 1_000_000_000;
+
+/// Pause before a head that is not there is dialled again: the first, and the longest (nanoseconds).
+pub const REDIAL_NANOS: u64 = 50_000_000;
+/// See [`REDIAL_NANOS`].
+pub const REDIAL_NANOS_MAX: u64 = 1_000_000_000;
+
 /// Longest version of Python that a peer may claim to run (bytes).
 pub const PYTHON_VERSION_BYTES_MAX: usize = 32;
 

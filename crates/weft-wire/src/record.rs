@@ -17,6 +17,8 @@ pub const FORMAT_OLDEST: u32 = 1;
 
 /// What the cluster is.
 pub const CLUSTER: &str = "cluster";
+/// Which head there was last.
+pub const HEAD: &str = "head";
 /// Nodes that have joined and are not gone.
 pub const NODES: &str = "nodes/";
 /// Jobs that have not ended.
@@ -71,7 +73,7 @@ macro_rules! records {
     )*};
 }
 
-records! { ClusterRecord, NodeRecord }
+records! { ClusterRecord, HeadRecord, NodeRecord }
 
 /// What a cluster is: written once, by its first head.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -80,6 +82,18 @@ pub struct ClusterRecord {
     /// Drawn at random.
     #[n(0)]
     pub cluster: u64,
+}
+
+/// Which head there was last: the next one takes its place.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct HeadRecord {
+    /// It was part of that process, and ended with it.
+    #[n(0)]
+    pub node: NodeId,
+    /// Where the other nodes look for the next one.
+    #[n(1)]
+    pub address: String,
 }
 
 /// A node that has joined. Enough to see whether it lives, and to know it again.
@@ -115,6 +129,8 @@ mod tests {
             NodeRecord { node: NodeId(1 << 24), kind: 0, name: "a".into(), address: Some("b:1".into()) };
         assert_eq!(hex(&node.to_bytes()), "841a0100000000616163623a31");
         assert_eq!(NodeRecord::from_bytes(&node.to_bytes()), Ok(node.clone()));
+        let head = HeadRecord { node: NodeId(1 << 24), address: "b:1".into() };
+        assert_eq!(hex(&head.to_bytes()), "821a0100000063623a31");
         // A later version has one more field.
         let mut later = node.to_bytes();
         later[0] += 1;
@@ -133,6 +149,7 @@ mod tests {
         #[test]
         fn garbage_is_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = ClusterRecord::from_bytes(&bytes);
+            let _ = HeadRecord::from_bytes(&bytes);
             let _ = NodeRecord::from_bytes(&bytes);
         }
     }

@@ -219,7 +219,7 @@ impl Nodes {
             self.probe(other, out);
             let address = self.nodes[&other].row.about.address.as_deref().unwrap_or("a driver");
             return Err(Refusal::Refused(format!(
-                "the name {:?} is that of a living node ({address}): choose another one with --name, or stop that node",
+                "the name {:?} is that of a living node ({address}): choose another one with --node-name, or stop that node",
                 row.about.name
             )));
         }

@@ -1,5 +1,6 @@
 //! What a node tells about itself when a tool asks: workers, resources and what waits for them.
 
+use weft_wire::message::ShapeDemand;
 use weft_wire::message::state::{DemandRow, NodeReport, WorkerRow};
 use weft_wire::{ResourceSet, WorkerId};
 
@@ -20,6 +21,19 @@ impl NodeCore {
             labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
             ..NodeReport::default()
         }
+    }
+
+    /// What is free now, and what waits, by shape.
+    #[must_use]
+    pub fn resources_now(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+        let mut demand: Vec<ShapeDemand> = Vec::new();
+        for row in self.demand_rows() {
+            match demand.iter_mut().find(|shape| shape.resources == row.resources) {
+                Some(shape) => shape.count = shape.count.saturating_add(row.count),
+                None => demand.push(ShapeDemand { resources: row.resources, count: row.count }),
+            }
+        }
+        (self.resources.free().clone(), demand)
     }
 
     fn worker_row(&self, id: WorkerId, worker: &Worker) -> WorkerRow {

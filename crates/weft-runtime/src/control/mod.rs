@@ -2,11 +2,12 @@
 //!
 //! [`store`] says what a store can do, which is what etcd can; [`memory`] and [`embedded`] are the two that live inside the
 //! process, on [`contents`]; [`records`] is what a head finds there;
-//! [`commit`] writes from a thread of its own, many batches at a time.
+//! [`service`] is the thread that decides, [`commit`] writes from a thread of its own, many batches at a time.
 
 pub mod commit;
 pub mod contents;
 pub mod embedded;
 pub mod memory;
 pub mod records;
+pub mod service;
 pub mod store;

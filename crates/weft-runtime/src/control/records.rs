@@ -2,7 +2,7 @@
 
 use weft_protocol::control::persist::Write;
 use weft_protocol::time::Instant;
-use weft_wire::record::{CLUSTER, ClusterRecord, NODES, NodeRecord, RecordError};
+use weft_wire::record::{CLUSTER, ClusterRecord, HEAD, HeadRecord, NODES, NodeRecord, RecordError};
 
 use super::store::{Batch, Operation, Store, StoreError};
 
@@ -25,6 +25,17 @@ pub fn nodes(store: &dyn Store) -> Result<Vec<NodeRecord>, StoreError> {
     let rows = store.range(NODES)?.into_iter();
     rows.map(|(key, entry)| NodeRecord::from_bytes(&entry.value).map_err(|error| unreadable(&key, error)))
         .collect()
+}
+
+/// Which head there was last, if there was one.
+///
+/// # Errors
+/// [`StoreError::Record`] when it is something else.
+pub fn head(store: &dyn Store) -> Result<Option<HeadRecord>, StoreError> {
+    let entry = store.get(HEAD)?;
+    entry
+        .map(|entry| HeadRecord::from_bytes(&entry.value).map_err(|error| unreadable(HEAD, error)))
+        .transpose()
 }
 
 fn unreadable(key: &str, error: RecordError) -> StoreError {

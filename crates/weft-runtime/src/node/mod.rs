@@ -5,7 +5,10 @@
 //! never runs user code; a client that breaks the protocol is disconnected, and nobody else notices.
 
 pub mod accept;
+pub mod cluster;
+mod health;
 mod metrics;
+pub mod notes;
 mod rounds;
 mod service;
 mod template;
@@ -40,6 +43,8 @@ pub struct NodeOptions {
     pub host: Option<HostJob>,
     /// What a node of its own is called.
     pub name: Option<String>,
+    /// What makes it a part of a cluster, if it is.
+    pub cluster: Option<cluster::ClusterOptions>,
     /// "3.11": clients of another minor version are refused.
     pub python: String,
     /// Unlike any other node's: begins the ids of its processes and is part of its directory's name.

@@ -1,7 +1,7 @@
 //! The node's event loop: sockets and the shared memory around a [`Solo`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -18,10 +18,12 @@ use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Welc
 use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{WorkerId, version};
 
+use super::cluster::{Cluster, Itself};
 use super::metrics::Metrics;
+use super::notes::Notes;
 use super::rounds::Rounds;
 use super::{HostJob, NodeOptions};
-use crate::clock::now;
+use crate::clock::{now, timespec};
 use crate::logs::Logs;
 use crate::session::SessionDirectory;
 use crate::transport::{Flush, Inlet, Outlet, ReadResult, pair};
@@ -37,6 +39,7 @@ use jobs::Job;
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
+const CLUSTER: u64 = 2;
 const FIRST_CLIENT: u64 = 16;
 
 /// How long a node that drains waits for tasks that run (nanoseconds).
@@ -114,6 +117,8 @@ pub struct Service {
     ended: BTreeMap<WorkerId, Ended>,
     logs: Logs,
     dirty: Vec<u64>,
+    notes: Notes,
+    cluster: Option<Cluster>,
     started: Instant,
     rounds: Rounds,
     metrics: Metrics,
@@ -141,6 +146,10 @@ impl Service {
         };
         add(&*wake, WAKE)?;
         add(&listener, LISTENER)?;
+        let cluster = open_cluster(&mut options, &directory, &wake)?;
+        if let Some(cluster) = &cluster {
+            add(cluster.events(), CLUSTER)?;
+        }
         let mut core = Solo::new(options.resources.clone(), options.node.0, options.pool_size);
         core.set_store_bytes(arena.capacity());
         let mut labels = options.labels.clone();
@@ -156,6 +165,8 @@ impl Service {
             leaving: Vec::new(),
             processes: HashMap::new(),
             options,
+            notes: Notes::new(directory.path()),
+            cluster,
             directory,
             mapping,
             arena,
@@ -191,6 +202,7 @@ impl Service {
             let mut events = Vec::with_capacity(64);
             let space = rustix::buffer::spare_capacity(&mut events);
             let _ = epoll::wait(&self.epoll, space, timeout.as_ref());
+            let has_acted = !events.is_empty();
             for event in events {
                 self.on_event(event.data.u64(), event.flags, &mut out);
             }
@@ -202,6 +214,9 @@ impl Service {
             self.perform(&mut out);
             self.pass_lines();
             self.flush_dirty();
+            if let Some(cluster) = &mut self.cluster {
+                cluster.attend(has_acted, || self.core.resources());
+            }
         }
         self.close();
     }
@@ -213,14 +228,16 @@ impl Service {
             self.drained_by = Some(now().plus(DRAIN_NANOS));
         }
         let is_drained = self.drained_by.is_some_and(|by| self.core.is_drained() || by <= now());
-        is_drained || self.words.stopping.load(Ordering::Acquire)
+        let is_outcast = self.cluster.as_ref().is_some_and(Cluster::must_end);
+        is_drained || is_outcast || self.words.stopping.load(Ordering::Acquire)
     }
 
     fn timeout(&self) -> Option<u64> {
         let silent = self.ended.values().map(Ended::deadline).min();
         let leaving = (!self.leaving.is_empty()).then(|| now().plus(REAP_NANOS));
         let core = self.core.next_deadline();
-        let own = [silent, self.rounds.deadline(), self.lines_deadline(), leaving, self.drained_by];
+        let cluster = self.cluster.as_ref().and_then(Cluster::next_deadline);
+        let own = [silent, cluster, self.rounds.deadline(), self.lines_deadline(), leaving, self.drained_by];
         let next = own.into_iter().flatten().chain(core).min()?;
         Some(next.since(now()))
     }
@@ -232,6 +249,11 @@ impl Service {
                 let _ = rustix::io::read(&*self.wake, &mut count);
             }
             LISTENER => self.accept(),
+            CLUSTER => {
+                if let Some(cluster) = &mut self.cluster {
+                    cluster.on_ready();
+                }
+            }
             _ if self.templates.contains_key(&token) => self.on_template(self.templates[&token], out),
             _ if self.processes.contains_key(&token) => self.on_process_end(self.processes[&token], out),
             _ => {
@@ -501,16 +523,24 @@ impl Service {
 
     /// A line in the node's log.
     fn note(&self, text: &str) {
-        let path = self.directory.path().join("logs").join("node.log");
-        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
-            let _ = writeln!(file, "{} {text}", now().0 / 1_000_000);
-        }
+        self.notes.write(text);
     }
 }
 
-fn timespec(nanos: u64) -> rustix::event::Timespec {
-    rustix::event::Timespec {
-        tv_sec: i64::try_from(nanos / 1_000_000_000).expect("within an age"),
-        tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("below a second"),
-    }
+fn open_cluster(
+    options: &mut NodeOptions,
+    directory: &SessionDirectory,
+    wake: &Arc<OwnedFd>,
+) -> io::Result<Option<Cluster>> {
+    let Some(cluster) = options.cluster.take() else { return Ok(None) };
+    let itself = Itself {
+        node: options.node,
+        name: options.name.as_deref().unwrap_or_default(),
+        resources: &options.resources,
+        labels: &options.labels,
+        python: &options.python,
+        directory: directory.path(),
+        wake,
+    };
+    Cluster::open(cluster, &itself).map(Some)
 }

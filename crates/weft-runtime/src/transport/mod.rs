@@ -4,8 +4,10 @@
 //! that owns it, so a reader has it when it parses that frame. To other machines the same frames travel encrypted
 //! ([`Stream`]), without descriptors.
 
+pub mod dial;
 mod failure;
 mod foreign;
+mod framed;
 mod inlet;
 mod outlet;
 mod stream;
@@ -13,6 +15,7 @@ mod tls;
 
 pub use failure::TlsFailure;
 pub use foreign::Foreign;
+pub use framed::{Ended, Framed};
 pub use inlet::{Inlet, ReadResult, Received};
 pub use outlet::{Flush, Outlet};
 pub use stream::Stream;

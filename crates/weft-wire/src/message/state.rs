@@ -441,6 +441,38 @@ pub struct NodeReport {
     /// Its process; the driver's where a driver hosts the node.
     #[n(21)]
     pub pid: Option<u32>,
+    /// What it knows of its cluster.
+    #[n(22)]
+    pub cluster: Option<ClusterRow>,
+}
+
+/// A cluster, as one of its nodes knows it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ClusterRow {
+    /// Drawn by its first head.
+    #[n(0)]
+    pub cluster: u64,
+    /// Of its certificate authority, for people.
+    #[n(1)]
+    pub fingerprint: String,
+    /// Where the head listens.
+    #[n(2)]
+    pub head: String,
+    #[n(3)]
+    pub is_head: bool,
+    /// Where this node listens.
+    #[n(4)]
+    pub address: String,
+    /// Why there is no connection to the head, if there is none: then the rows are as old as that.
+    #[n(5)]
+    pub lost: Option<String>,
+    /// All nodes, itself included.
+    #[n(6)]
+    pub nodes: Vec<super::NodeRow>,
+    /// What they have free, if that is told.
+    #[n(7)]
+    pub view: Vec<super::ViewRow>,
 }
 
 /// A job: a driver and what it started.

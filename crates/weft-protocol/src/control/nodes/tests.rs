@@ -318,6 +318,21 @@ fn a_head_that_starts_again_looks_for_its_nodes() {
 }
 
 #[test]
+fn the_next_head_takes_the_name_of_the_one_that_died() {
+    let row = joining::read(A, register(A), "3.11").expect("right");
+    let mut head = Head { nodes: Nodes::new(options(), vec![record(&row)], at(1)) };
+    let probes = head.run(|nodes, out| nodes.on_start(at(1), out));
+    let [NodesAction::Probe { node: A, number, .. }] = probes[..] else { panic!("{probes:?}") };
+    // Its process held the lock that this one has now: nobody needs to be dialled.
+    head.run(|nodes, out| nodes.on_probed(A, number, Probed::Refused, at(1), out));
+    let mut next = register(B);
+    next.about.name = name(A);
+    head.run(|nodes, out| nodes.on_register(B, next, at(1), out).expect("the name is free"));
+    assert_eq!(head.nodes.row(B).map(|row| row.about.name.clone()), Some(name(A)));
+    assert!(!head.nodes.is_known(A));
+}
+
+#[test]
 fn a_node_drains_in_its_time_or_is_ended() {
     let mut head = Head::new();
     head.join(0, A);

@@ -155,6 +155,9 @@ impl Service {
     }
 
     pub(super) fn close(mut self) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.leave(self.options.node);
+        }
         let end: Message = Shutdown { reason: "the node is stopped".to_owned() }.into();
         let is_told = |c: &&mut Connection| c.role == Role::Worker || (c.role == Role::Driver && !c.is_host);
         let mut told = Vec::new();
@@ -192,6 +195,9 @@ impl Service {
         self.logs.close();
         self.pass_lines();
         self.flush_dirty();
+        if let Some(cluster) = self.cluster.take() {
+            cluster.close();
+        }
     }
 }
 

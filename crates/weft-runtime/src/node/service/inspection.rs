@@ -5,7 +5,7 @@ use weft_wire::message::state::{EndedRow, Inspect, InspectEnd, Inspected, NodeRe
 use weft_wire::message::{Message, Welcome};
 use weft_wire::{WorkerId, limits};
 
-use super::{NodeActions, Role, Service, now};
+use super::{Cluster, NodeActions, Role, Service, now};
 
 impl Service {
     /// A tool may ask; it is no worker and no driver, and gets no shared memory.
@@ -107,6 +107,7 @@ impl Service {
             jobs: Some(self.job_rows()),
             name: self.options.name.clone(),
             pid: Some(std::process::id()),
+            cluster: self.cluster.as_ref().map(Cluster::report),
             ..self.core.report()
         }
     }

@@ -1,0 +1,142 @@
+//! Dialling nodes that are in doubt: does the port answer, and is it that node?
+//!
+//! Only a connection that the other machine refuses says that nobody is there (`docs/adr/0022`). Everything else may be the
+//! network, somebody in between, or a node that is busy: no answer within a second is no answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use weft_protocol::control::Probed;
+use weft_protocol::time::Instant;
+use weft_wire::NodeId;
+use weft_wire::limits::PROBE_NANOS;
+
+use crate::identity::{Destination, Identity};
+use crate::transport::dial::{dial, outcome};
+use crate::transport::{Framed, Stream, TlsStream};
+
+enum Stage {
+    Connecting(OwnedFd),
+    Shaking(Box<Framed>),
+}
+
+struct Probe {
+    node: NodeId,
+    number: u32,
+    until: Instant,
+    stage: Stage,
+}
+
+/// How a probe went: of which node, the number it was begun with, and what came of it.
+pub(super) type Answer = (NodeId, u32, Probed);
+
+/// See the module.
+pub(super) struct Probes {
+    identity: Identity,
+    epoll: OwnedFd,
+    probes: BTreeMap<u64, Probe>,
+    next_token: u64,
+}
+
+impl Probes {
+    pub(super) fn new(identity: Identity) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { identity, epoll, probes: BTreeMap::new(), next_token: 0 })
+    }
+
+    /// Readable when [`Self::on_ready`] has something to do.
+    pub(super) fn events(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    /// Begins a probe; gives its answer if that is known at once.
+    pub(super) fn begin(&mut self, node: NodeId, number: u32, address: &str, now: Instant) -> Option<Probed> {
+        let Ok(address) = address.parse::<SocketAddr>() else { return Some(Probed::Silent) };
+        let socket = match dial(address) {
+            Ok(socket) => socket,
+            Err(error) => return Some(of_error(&error)),
+        };
+        let token = self.next_token;
+        self.next_token += 1;
+        let flags = EventFlags::OUT;
+        if epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags).is_err() {
+            return Some(Probed::Silent);
+        }
+        let until = now.plus(PROBE_NANOS);
+        self.probes.insert(token, Probe { node, number, until, stage: Stage::Connecting(socket) });
+        None
+    }
+
+    pub(super) fn on_ready(&mut self) -> Vec<Answer> {
+        let mut events = Vec::with_capacity(64);
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let space = rustix::buffer::spare_capacity(&mut events);
+        let _ = epoll::wait(&self.epoll, space, Some(&at_once));
+        let mut answers = Vec::new();
+        for event in events {
+            let token = event.data.u64();
+            let Some(probe) = self.probes.remove(&token) else { continue };
+            let (node, number) = (probe.node, probe.number);
+            match self.advance(token, probe) {
+                Ok(probe) => {
+                    self.probes.insert(token, probe);
+                }
+                Err(probed) => answers.push((node, number, probed)),
+            }
+        }
+        answers
+    }
+
+    fn advance(&self, token: u64, mut probe: Probe) -> Result<Probe, Probed> {
+        match probe.stage {
+            Stage::Connecting(socket) => {
+                outcome(&socket).map_err(|error| of_error(&error))?;
+                let _ = epoll::delete(&self.epoll, &socket);
+                let name = Destination::Node.server_name(probe.node);
+                let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
+                let framed = Framed::add(stream, &self.epoll, token).map_err(|_| Probed::Silent)?;
+                Ok(Probe { stage: Stage::Shaking(Box::new(framed)), ..probe })
+            }
+            Stage::Shaking(ref mut framed) => {
+                framed.read(&self.epoll);
+                framed.flush(&self.epoll);
+                match (framed.peer(), framed.ended()) {
+                    (Some(node), _) => {
+                        framed.end();
+                        Err(Probed::Answered(node))
+                    }
+                    (None, Some(_)) => Err(Probed::Silent),
+                    (None, None) => Ok(probe),
+                }
+            }
+        }
+    }
+
+    /// What was not answered in time.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        while let Some(entry) = self.probes.first_entry().filter(|entry| entry.get().until <= now) {
+            let probe = entry.remove();
+            answers.push((probe.node, probe.number, Probed::Silent));
+        }
+        answers
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.probes.values().next().map(|probe| probe.until)
+    }
+}
+
+fn of_error(error: &io::Error) -> Probed {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::CONNREFUSED) => Probed::Refused,
+        _ => Probed::Silent,
+    }
+}
+
+#[cfg(test)]
+mod tests;

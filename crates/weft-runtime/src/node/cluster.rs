@@ -1,0 +1,395 @@
+//! A node's part in a cluster: the door at which others knock, the link to the head, and what it knows of the other nodes.
+//!
+//! It is a part of the node's loop: one descriptor ([`Cluster::events`]), one deadline. What it knows it is told by the head as
+//! it changes, so whoever asks this node is answered at once, also while the head is away. Nothing of the node stops when
+//! the head does: the link is dialled again until somebody answers.
+
+mod door;
+pub mod fate;
+mod known;
+mod link;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventFlags};
+use weft_protocol::control::reporting::Reporter;
+use weft_protocol::session::hello::Me;
+use weft_protocol::time::Instant;
+use weft_wire::message::state::ClusterRow;
+use weft_wire::message::{AboutNode, Drained, Message, Register, ShapeDemand, kind};
+use weft_wire::{NodeId, ResourceSet, WorkerId};
+
+use super::health::{Health, Way};
+use super::notes::Notes;
+use crate::clock::now;
+use crate::control::service::{Control, ControlOptions, Line, State};
+use crate::identity::{Destination, Identity};
+use crate::transport::pair;
+use door::Door;
+use fate::{Fate, JoinFailure, Joined, Kind};
+use known::Known;
+use link::{Link, News};
+
+/// Tokens of the nested epoll.
+const DOOR: u64 = 0;
+const LINK: u64 = 1;
+const FIRST_GUEST: u64 = 2;
+
+/// How long a node that leaves waits for the head to know that (nanoseconds).
+const LEAVE_NANOS: u64 = 500_000_000;
+
+/// How long a node that joins tries again when connections end without a word (nanoseconds).
+const PASSING_NANOS: u64 = 3_000_000_000;
+
+/// Where the head is.
+pub enum Head {
+    /// In this process.
+    Here {
+        /// What earlier heads left.
+        state: Box<State>,
+        /// Silence after which a node is gone (nanoseconds).
+        health_timeout: u64,
+    },
+    /// At one of these addresses: those that a name has.
+    At(Vec<SocketAddr>),
+}
+
+/// What a node needs to be a part of a cluster.
+pub struct ClusterOptions {
+    /// What it proves to others.
+    pub identity: Identity,
+    /// Where it listens; port 0: any that is free.
+    pub listen: SocketAddr,
+    /// Whom it belongs to.
+    pub head: Head,
+    /// What the process learns of its membership.
+    pub fate: Arc<Fate>,
+}
+
+/// What a node says of itself.
+pub(super) struct Itself<'a> {
+    pub(super) node: NodeId,
+    pub(super) name: &'a str,
+    pub(super) resources: &'a ResourceSet,
+    pub(super) labels: &'a [(String, String)],
+    pub(super) python: &'a str,
+    pub(super) directory: &'a Path,
+    /// Wakes the node's loop.
+    pub(super) wake: &'a Arc<OwnedFd>,
+}
+
+/// See the module.
+pub(super) struct Cluster {
+    epoll: OwnedFd,
+    door: Door,
+    link: Link,
+    known: Known,
+    reporter: Reporter,
+    health: Health,
+    control: Option<Control>,
+    fate: Arc<Fate>,
+    notes: Notes,
+    register: Register,
+    fingerprint: String,
+    address: SocketAddr,
+    opened: Instant,
+    /// What was noted of the last connection that was lost: the next try may fail in the same way, again and again.
+    lost: Option<JoinFailure>,
+    is_leaving: bool,
+}
+
+impl Cluster {
+    /// Opens the door and begins to join.
+    pub(super) fn open(options: ClusterOptions, itself: &Itself<'_>) -> io::Result<Self> {
+        let ClusterOptions { identity, listen, head, fate } = options;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let is_head = matches!(head, Head::Here { .. });
+        let door = Door::open(listen, itself.node, is_head, identity.clone(), &epoll)?;
+        let address = door.address()?;
+        let register = Register {
+            about: Box::new(about(itself, address)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            python: itself.python.to_owned(),
+            rejoins: None,
+        };
+        let fingerprint = identity.cluster().to_string();
+        let health = Health::start(itself, identity.clone(), fate.clone())?;
+        let (link, control) = match head {
+            Head::At(addresses) => {
+                let me = Me { id: WorkerId(itself.node.0), is_head, python: itself.python.to_owned() };
+                (Link::to(addresses, me, identity), None)
+            }
+            Head::Here { state, health_timeout } => {
+                let options = ControlOptions {
+                    node: itself.node,
+                    identity,
+                    address,
+                    python: itself.python.to_owned(),
+                    health_timeout,
+                    node_directory: itself.directory.to_owned(),
+                };
+                let control = Control::start(*state, options)?;
+                let (ours, theirs) = pair()?;
+                control.connect(theirs, Line::Control);
+                (Link::own(ours, address, &epoll)?, Some(control))
+            }
+        };
+        let mut cluster = Self {
+            epoll,
+            door,
+            link,
+            known: Known::default(),
+            reporter: Reporter::default(),
+            health,
+            control,
+            fate,
+            notes: Notes::new(itself.directory),
+            register,
+            fingerprint,
+            address,
+            opened: now(),
+            lost: None,
+            is_leaving: false,
+        };
+        if is_head {
+            cluster.link.send(&cluster.register.clone().into());
+            cluster.link.flush(&cluster.epoll);
+        }
+        Ok(cluster)
+    }
+
+    /// Readable when [`Self::on_ready`] has something to do.
+    pub(super) fn events(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let report = self.link.is_up().then(|| self.reporter.next_deadline()).flatten();
+        [self.door.next_deadline(), self.link.next_deadline(), report].into_iter().flatten().min()
+    }
+
+    /// Whether the node must end, and why.
+    pub(super) fn must_end(&self) -> bool {
+        self.fate.must_end()
+    }
+
+    /// Takes in what came.
+    pub(super) fn on_ready(&mut self) {
+        let mut events = Vec::with_capacity(16);
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let space = rustix::buffer::spare_capacity(&mut events);
+        let _ = epoll::wait(&self.epoll, space, Some(&at_once));
+        for event in events {
+            match event.data.u64() {
+                DOOR => self.knocked(),
+                LINK => {
+                    let news = self.link.on_ready(event.flags, &self.epoll);
+                    self.on_news(news);
+                }
+                token => self.door.on_guest(token, event.flags, &self.epoll),
+            }
+        }
+    }
+
+    /// Once for each turn of the node's loop: what is due. `read` gives what is free and what waits here; something of it may
+    /// have changed if the node `has_acted`.
+    pub(super) fn attend(&mut self, has_acted: bool, read: impl FnOnce() -> (ResourceSet, Vec<ShapeDemand>)) {
+        self.health.on_turn();
+        let time = now();
+        if self.door.next_deadline().is_some_and(|deadline| deadline <= time) {
+            self.knocked();
+        }
+        let news = self.link.on_time(time, &self.epoll);
+        self.on_news(news);
+        if has_acted {
+            self.reporter.note();
+        }
+        if self.link.is_up()
+            && let Some(report) = self.reporter.take(time, read)
+        {
+            self.link.send(&report.into());
+        }
+        self.link.flush(&self.epoll);
+    }
+
+    fn knocked(&mut self) {
+        if let Some(control) = &self.control {
+            for address in control.take_strangers() {
+                self.door.on_stranger(address);
+            }
+        }
+        for (socket, address, destination) in self.door.on_knock(&self.epoll, &mut self.notes) {
+            let line = match destination {
+                Destination::Control => Line::Control,
+                Destination::Health => Line::Health,
+                _ => continue,
+            };
+            if let Some(control) = &self.control {
+                control.admit(socket, address, line);
+            }
+        }
+    }
+
+    fn on_news(&mut self, news: Vec<News>) {
+        for one in news {
+            match one {
+                News::Greeted => self.link.send(&self.register.clone().into()),
+                News::Said(message) => self.on_message(message),
+                News::Lost(failure) => self.on_lost(&failure),
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Registered(registered) => {
+                self.register.rejoins = Some(registered.cluster);
+                self.link.on_registered();
+                self.lost = None;
+                self.reporter.begin_anew();
+                let way = self.way();
+                self.health.on_registered(way, registered.settings);
+                self.notes.write(&format!("part of the cluster {:016x}", registered.cluster));
+                self.known.on_registered(registered);
+                self.fate.on_joined(Ok(Joined {
+                    address: self.address,
+                    head: self.link.address(),
+                    fingerprint: self.fingerprint.clone(),
+                }));
+            }
+            Message::NodesChanged(changed) => self.known.on_changed(changed.rows),
+            Message::NodeGone(gone) => {
+                self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
+                self.known.on_gone(gone.node);
+            }
+            Message::ResourceView(view) => self.known.on_view(view),
+            Message::Fenced(fenced) => self.end(&fenced.reason),
+            Message::Refused(refused) => {
+                let failure = JoinFailure::new(Kind::NotWanted, refused.reason);
+                self.link.on_refused(&failure, &self.epoll);
+                self.on_lost(&failure);
+            }
+            // Something of a later minor version.
+            _ => {}
+        }
+    }
+
+    fn way(&mut self) -> Way {
+        let Some(control) = &self.control else {
+            return Way::Dial { address: self.link.address(), head: self.link.peer() };
+        };
+        match pair() {
+            Ok((ours, theirs)) => {
+                control.connect(theirs, Line::Health);
+                Way::Own(ours)
+            }
+            Err(error) => {
+                self.end(&format!("no connection within the process: {error}"));
+                Way::Nowhere
+            }
+        }
+    }
+
+    fn on_lost(&mut self, failure: &JoinFailure) {
+        if self.is_leaving {
+            return;
+        }
+        if self.control.is_some() {
+            return self.end(&format!("the control service has ended: {failure}"));
+        }
+        if self.lost.as_ref() != Some(failure) {
+            self.notes.write_rationed(&format!("no connection to the head: {failure}"));
+            self.lost = Some(failure.clone());
+        }
+        // An address from which strangers came is not listened to for a second.
+        let may_pass = self.link.may_pass() && now() < self.opened.plus(PASSING_NANOS);
+        if self.register.rejoins.is_none() && self.link.has_tried_all() && !may_pass {
+            self.fate.on_joined(Err(failure.clone()));
+        }
+    }
+
+    fn end(&self, reason: &str) {
+        self.notes.write(&format!("must end: {reason}"));
+        self.fate.end(reason);
+    }
+
+    /// What it knows, for those who look at it.
+    pub(super) fn report(&self) -> ClusterRow {
+        ClusterRow {
+            cluster: self.register.rejoins.unwrap_or_default(),
+            fingerprint: self.fingerprint.clone(),
+            head: self.link.address().to_string(),
+            is_head: self.control.is_some(),
+            address: self.address.to_string(),
+            lost: self.link.why_down(),
+            nodes: self.known.nodes(),
+            view: self.known.view(),
+        }
+    }
+
+    /// Tells the head that this node leaves.
+    pub(super) fn leave(&mut self, node: NodeId) {
+        self.is_leaving = true;
+        if self.link.is_up() && !self.must_end() {
+            self.link.send(&Drained { node }.into());
+            self.link.flush(&self.epoll);
+        }
+    }
+
+    /// Waits until the head knows, for a moment: a connection that is closed early may take its last words with it.
+    pub(super) fn close(mut self) {
+        let deadline = now().plus(LEAVE_NANOS);
+        while self.link.is_up() && !self.must_end() && now() < deadline {
+            let timeout = crate::clock::timespec(deadline.since(now()));
+            let mut events = Vec::with_capacity(4);
+            let space = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(&self.epoll, space, Some(&timeout));
+            for event in events {
+                match event.data.u64() {
+                    LINK => drop(self.link.on_ready(event.flags, &self.epoll)),
+                    // Whoever comes now finds nobody.
+                    _ => self.knocked(),
+                }
+            }
+        }
+        drop(self.health);
+        drop(self.control);
+    }
+}
+
+fn about(itself: &Itself<'_>, address: SocketAddr) -> AboutNode {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    AboutNode {
+        kind: kind::DAEMON,
+        name: itself.name.to_owned(),
+        address: Some(address.to_string()),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        boot_id: boot_id.trim().to_owned(),
+        resources: itself.resources.clone(),
+        labels: itself.labels.to_vec(),
+    }
+}
+
+/// The address of this machine by which the one at `other` is reached.
+///
+/// # Errors
+/// The system's word: there is no way to it.
+pub fn address_towards(other: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match other {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // Nothing is sent by this.
+    socket.connect(other)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Which events say that something can be read, or has ended.
+fn is_readable(flags: EventFlags) -> bool {
+    flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
+}
