@@ -37,11 +37,12 @@ class Keeper:
     def get(self):
         return 1
 
+# First: the tasks take both CPUs until the gate is there, and an actor needs one to be placed.
+keeper = Keeper.options(name="keeper").remote()
+weft.get(keeper.get.remote())
 held = [holds.remote(number) for number in range(3)]
 later = follows.remote(held[0])
 big = weft.put(bytes(1 << 20))
-keeper = Keeper.options(name="keeper").remote()
-weft.get(keeper.get.remote())
 stuck = never.remote()
 print(weft.init(ignore_reinit_error=True)["session_dir"], flush=True)
 print(held[2].hex(), later.hex(), big.hex(), stuck.task_id(), flush=True)

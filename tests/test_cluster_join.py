@@ -240,8 +240,10 @@ def test_something_else_answers(joiner):
             "c = s.accept()[0]; c.recv(999); c.sendall(b'HTTP/1.0 400 no\\r\\n\\r\\n'); c.recv(999)",
         ]
         with subprocess.Popen(arguments, pass_fds=[server.fileno()]) as web:
-            said = joiner(address, status=SOMETHING_ELSE)
-            web.kill()
+            try:
+                said = joiner(address, status=SOMETHING_ELSE)
+            finally:
+                web.kill()
         assert f"what answers at {address} is not the head of a cluster" in said
 
 
