@@ -94,6 +94,17 @@ def test_nodes_join_and_are_listed_by_each(cluster, count):
     assert re.search(rf"^cluster +[0-9a-f-]+, {count} nodes, head at {cluster.address}$", text, re.M)
 
 
+def test_the_head_stands_for_the_nodes_of_one_cluster(cluster, monkeypatch):
+    base = Path(cluster.base_directory)
+    cluster.add_node()
+    cluster.wait_for_nodes()
+    rows = json.loads(run_command("list", "nodes", "--json", base=base).stdout)
+    assert len(rows) == 2
+    monkeypatch.setenv("WEFT_TMPDIR", str(base))
+    with weft.init(address="auto"):
+        assert weft.get_runtime_context().get_node_id() == cluster.head_node.node_id
+
+
 def test_a_program_uses_the_node_of_its_machine(cluster):
     cluster.add_node()
     with cluster.connect(namespace="x"):

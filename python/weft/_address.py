@@ -40,7 +40,7 @@ def resolve(address: str | None) -> str | None:
 
 def _only_node() -> str:
     from weft import _snapshot
-    from weft._membership import base_directory
+    from weft._membership import base_directory, representative
 
     nodes = _snapshot.running_nodes()
     if not nodes:
@@ -48,9 +48,10 @@ def _only_node() -> str:
             f"address='auto': no node of yours runs on this machine (looked in {base_directory()}). "
             "Start one with `weft start --head`"
         )
-    if len(nodes) > 1:
+    chosen = representative(nodes)
+    if chosen is None:
         raise ConnectionError("address='auto': several nodes run; give the directory of one: " + " ".join(nodes))
-    return nodes[0]
+    return chosen
 
 
 def _node_of_cluster(address: str) -> str:

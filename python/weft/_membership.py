@@ -23,3 +23,22 @@ def membership(directory: str) -> dict[str, str]:
             return {key: value for key, _, value in pairs}
     except FileNotFoundError:
         return {}
+
+
+def representative(directories: list[str]) -> str | None:
+    """The node that stands for all of these when nobody says which: the only one, or the head of the only cluster.
+
+    Args:
+        directories: Those of the nodes of this machine, newest first.
+
+    Returns:
+        Its directory, that of the newest if the head is on another machine; None if there is none, or they are not of
+        one cluster.
+    """
+    if len(directories) == 1:
+        return directories[0]
+    belongs = [membership(directory) for directory in directories]
+    if not all(belongs) or len({told["fingerprint"] for told in belongs}) != 1:
+        return None
+    heads = [path for path, told in zip(directories, belongs, strict=True) if told["address"] == told["head"]]
+    return (heads or directories)[0]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from weft import _weft
-from weft._membership import base_directory
+from weft._membership import base_directory, representative
 
 TASKS, OBJECTS, ACTORS, EVENTS, METRICS, STACKS = 1, 2, 4, 8, 16, 32
 
@@ -137,10 +137,9 @@ def choose_session(address: str | None) -> str:
         raise NoSessionError(f"no session runs in {address}. Running: {', '.join(running) or 'none'}")
     if not running:
         raise NoSessionError(f"no weft program of yours runs (looked in {base_directory()}; WEFT_TMPDIR sets where)")
-    nodes = running_nodes()
-    if len(nodes) == 1:
-        # Programs beside it have nodes of their own, and are named to be looked at.
-        return nodes[0]
+    # Programs beside nodes have nodes of their own, and are named to be looked at.
+    if chosen := representative(running_nodes()):
+        return chosen
     if len(running) > 1:
         raise NoSessionError("several weft programs run; choose one of: " + " ".join(running))
     return running[0]
