@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft import aio as aio
     from weft import cloudpickle as cloudpickle
+    from weft import cluster_utils as cluster_utils
     from weft import exceptions as exceptions
     from weft import experimental as experimental
     from weft import ids as ids

@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Takes the lead if nobody has it but the background thread, which gives it up.
-    fn take_lead(&self) -> Option<MutexGuard<'_, Lead>> {
+    pub(super) fn take_lead(&self) -> Option<MutexGuard<'_, Lead>> {
         self.wanted.fetch_add(1, Ordering::AcqRel);
         if self.background.leads() {
             self.kick();
@@ -241,6 +241,11 @@ impl Client {
         }
         self.receive(lead, &reads);
         Look::Something
+    }
+
+    /// Carries what came with the node's welcome through the core.
+    pub(super) fn receive_greeting(&self, lead: &mut Lead) {
+        self.receive(lead, &[(NODE_TOKEN, ReadResult::Some)]);
     }
 
     /// Carries what was read through the core and sends what follows.

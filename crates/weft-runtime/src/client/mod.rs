@@ -306,6 +306,10 @@ impl Client {
     /// When there can be no more threads.
     pub fn start(self: &Arc<Self>, hooks: Box<dyn Hooks>) -> io::Result<()> {
         let _ = self.hooks.set(hooks);
+        // What the node said right after its welcome has been read with it: no event of the socket will tell of that.
+        if let Some(mut lead) = self.take_lead() {
+            self.receive_greeting(&mut lead);
+        }
         background::start(self)
     }
 
