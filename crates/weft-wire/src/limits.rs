@@ -209,9 +209,9 @@ pub const DEMAND_SHAPES_MAX: usize = 64;
 
 /// Bytes of a node's name: it is a label of a DNS name.
 pub const NODE_NAME_BYTES_MAX: usize = 63;
-/// Bytes of a label's value, and of its key without the domain.
+/// Bytes of a label's value, and of its key without the domain: what Kubernetes allows, so that labels can be taken from there.
 pub const LABEL_BYTES_MAX: usize = 63;
-/// Bytes of the domain in a label's key.
+/// Bytes of the domain in a label's key: as much as DNS allows.
 pub const LABEL_PREFIX_BYTES_MAX: usize = 253;
 /// Labels of a node.
 pub const LABELS_MAX: usize = 64;
@@ -259,12 +259,6 @@ pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 pub const PULL_SHARE: u64 = 4;
 /// Bytes of the command that starts the workers of a job; it holds the search path of the driver.
 pub const JOB_COMMAND_BYTES_MAX: usize = 1 << 20;
-
-/// Characters of a label's name, and of its value: what Kubernetes allows, so that labels can be taken from there.
-pub const LABEL_NAME_CHARS_MAX: usize = 63;
-
-/// Characters of the DNS name before a label's name: as much as DNS allows.
-pub const LABEL_PREFIX_CHARS_MAX: usize = 253;
 
 /// Labels of one node, and conditions of one selector: each is compared with each when work is placed.
 pub const LABEL_TERMS_MAX: usize = 64;

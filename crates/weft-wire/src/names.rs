@@ -64,7 +64,7 @@ pub enum NameError {
 }
 
 /// Letters, digits, `-`, `_` and `.`; a letter or digit at both ends.
-fn is_label_text(text: &str, bytes_max: usize) -> bool {
+pub(crate) fn is_label_text(text: &str, bytes_max: usize) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
     bytes.len() <= bytes_max
@@ -74,7 +74,7 @@ fn is_label_text(text: &str, bytes_max: usize) -> bool {
 }
 
 /// A DNS name: labels of lower-case letters, digits and `-`, separated by dots.
-fn is_domain(text: &str) -> bool {
+pub(crate) fn is_domain(text: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty()
             && !part.starts_with('-')

@@ -5,7 +5,8 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::limits::{LABEL_NAME_CHARS_MAX, LABEL_PREFIX_CHARS_MAX, LABEL_TERMS_MAX, LABEL_VALUES_MAX};
+use crate::limits::{LABEL_BYTES_MAX, LABEL_TERMS_MAX, LABEL_VALUES_MAX};
+use crate::names::{is_domain, is_label_text};
 use crate::{GroupId, NodeId};
 
 /// Where a task or actor is to run, if not just anywhere.
@@ -111,12 +112,12 @@ pub type Labels = Vec<(String, String)>;
 pub enum NameError {
     /// A key of a label.
     #[error(
-        "the label key {0:?} is not allowed: give a name of 1 to {LABEL_NAME_CHARS_MAX} letters, digits, '-', '_' and '.' that begins and ends with a letter or digit, after a DNS name and '/' if you like ('example.com/zone')"
+        "the label key {0:?} is not allowed: give a name of 1 to {LABEL_BYTES_MAX} letters, digits, '-', '_' and '.' that begins and ends with a letter or digit, after a DNS name and '/' if you like ('example.com/zone')"
     )]
     Key(String),
     /// A value of a label.
     #[error(
-        "the label value {0:?} is not allowed: give at most {LABEL_NAME_CHARS_MAX} letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+        "the label value {0:?} is not allowed: give at most {LABEL_BYTES_MAX} letters, digits, '-', '_' and '.', with a letter or digit at both ends"
     )]
     Value(String),
     /// An expression that ends too early or too late.
@@ -221,41 +222,30 @@ pub fn describe_terms(terms: &[LabelTerm]) -> String {
     terms.iter().map(LabelTerm::describe).collect::<Vec<_>>().join(" and ")
 }
 
-fn is_name(text: &str) -> bool {
-    let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= LABEL_NAME_CHARS_MAX
-        && text.chars().all(is_inside)
-        && is_end(text.chars().next())
-        && is_end(text.chars().last())
-}
-
+/// As [`is_domain`], with parts as long as DNS allows.
 fn is_dns_name(text: &str) -> bool {
-    let is_part = |part: &str| {
-        !part.is_empty()
-            && part.len() <= LABEL_NAME_CHARS_MAX
-            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-    };
-    text.len() <= LABEL_PREFIX_CHARS_MAX && text.split('.').all(is_part)
+    is_domain(text) && text.split('.').all(|part| part.len() <= LABEL_BYTES_MAX)
 }
 
 fn check_key(key: &str) -> Result<(), NameError> {
     let is_allowed = match key.split_once('/') {
-        Some((prefix, name)) => is_dns_name(prefix) && is_name(name),
-        None => is_name(key),
+        Some((prefix, name)) => is_dns_name(prefix) && is_label_text(name, LABEL_BYTES_MAX),
+        None => is_label_text(key, LABEL_BYTES_MAX),
     };
     if is_allowed { Ok(()) } else { Err(NameError::Key(shown(key))) }
 }
 
 fn check_value(value: &str) -> Result<(), NameError> {
-    if value.is_empty() || is_name(value) { Ok(()) } else { Err(NameError::Value(shown(value))) }
+    if value.is_empty() || is_label_text(value, LABEL_BYTES_MAX) {
+        Ok(())
+    } else {
+        Err(NameError::Value(shown(value)))
+    }
 }
 
 /// The beginning of a text that may be of any length.
 fn shown(text: &str) -> String {
-    text.chars().take(2 * LABEL_NAME_CHARS_MAX).collect()
+    text.chars().take(2 * LABEL_BYTES_MAX).collect()
 }
 
 #[cfg(test)]
