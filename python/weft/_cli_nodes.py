@@ -71,7 +71,7 @@ class NodeProcess:
             self._handle = os.pidfd_open(self.pid)
         if directory not in _snapshot.running_nodes(os.path.dirname(directory)):
             # It ended meanwhile, and the process id may be another's.
-            self._handle = None
+            self.close()
 
     def end(self, force: bool) -> None:
         if self._handle is not None:
