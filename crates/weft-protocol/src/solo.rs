@@ -14,7 +14,7 @@ use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::{ControlAction, ControlActions, ControlCore};
 use crate::node::{NodeAction, NodeActions, NodeCore};
-use crate::objects::{Holders, StreamEnd};
+use crate::objects::{Holders, Serves, StreamEnd};
 use crate::table::Set;
 use crate::time::Instant;
 
@@ -173,6 +173,21 @@ impl Solo {
     /// A stream of bytes ended before all were here.
     pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
         self.node.on_stream_end(object, attempt, end, out);
+    }
+
+    /// So many bytes of an object that is pulled are here.
+    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
+        self.node.on_bytes(object, attempt, bytes, out);
+    }
+
+    /// A block is about to be read for another node: if it may be, it stays as it is until [`Self::end_serving`].
+    pub fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
+        self.node.begin_serving(block, object)
+    }
+
+    /// That is over.
+    pub fn end_serving(&mut self, block: u64, out: &mut NodeActions) {
+        self.node.end_serving(block, out);
     }
 
     /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.

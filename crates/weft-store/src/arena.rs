@@ -85,6 +85,12 @@ impl Arena {
         true
     }
 
+    /// Whether so many bytes at this offset are within the block that begins there.
+    #[must_use]
+    pub fn holds(&self, offset: u64, bytes: u64) -> bool {
+        self.blocks.get(&offset).is_some_and(|length| bytes <= *length)
+    }
+
     /// Bytes in blocks.
     #[must_use]
     pub fn used(&self) -> u64 {
@@ -124,8 +130,10 @@ mod tests {
         let mut arena = Arena::new(4096, 1 << 20);
         let first = arena.allocate(10_000).expect("room");
         assert!(arena.free(first));
+        assert!(!arena.holds(first, 10_000), "it is free");
         assert_eq!(arena.allocate(10_000), Some(first));
         assert!(!arena.free(12_345), "no block begins there");
+        assert!(arena.holds(first, 12_288) && !arena.holds(first, 12_289) && !arena.holds(first + 4096, 1));
         assert_eq!(arena.allocate(2 << 20), None);
     }
 

@@ -1,14 +1,17 @@
 //! Where bytes lie: one node's shared-memory objects.
 //!
 //! [`Mapping`] is the memory of a node as one process sees it, [`Arena`] decides which part is whose (in the node
-//! only), [`copy`] moves large values with several threads, [`BlockCache`] keeps blocks for reuse while their pages
+//! only), [`copy`] moves large values with several threads, [`Progress`] says how much of a value is there that
+//! is written part by part, [`BlockCache`] keeps blocks for reuse while their pages
 //! are warm. This room never sends a message and does not know what an object is.
 
 mod arena;
 mod cache;
 pub mod copy;
 mod mapping;
+mod progress;
 
 pub use arena::Arena;
 pub use cache::BlockCache;
 pub use mapping::{Mapping, MappingError, PrivateCopy};
+pub use progress::Progress;

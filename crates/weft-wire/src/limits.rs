@@ -257,6 +257,40 @@ pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 
 /// One part in so many of a node's store may be taken by values on their way from other nodes.
 pub const PULL_SHARE: u64 = 4;
+
+/// Bytes of a value that travel in one piece: what a connection holds back from others.
+pub const CHUNK_BYTES_MAX: u32 = 256 << 10;
+
+/// Bytes of a value that are asked for at a time over one connection.
+pub const PIECE_BYTES: u64 = 4 << 20;
+
+/// Pieces that a connection is asked for at a time, so that it does not stand still between two.
+pub const PIECES_ASKED: usize = 2;
+
+/// Pieces that a peer may ask for at a time over one connection; with more it is broken.
+pub const PIECES_MAX: usize = 64;
+
+/// Values from this length on (bytes) come over several connections.
+pub const WIDE_BYTES: u64 = 16 << 20;
+
+/// Connections for values from one node.
+pub const DATA_CONNECTIONS: usize = 4;
+
+/// Connections for values that a node takes, of all others.
+pub const DATA_CONNECTIONS_MAX: usize = 4096;
+
+/// A connection for values ends after so long without any (nanoseconds).
+pub const DATA_IDLE_NANOS: u64 = 10_000_000_000;
+
+/// A node from which values are wanted and that cannot be reached for so long (nanoseconds) does not have them.
+pub const DATA_PATIENCE_NANOS: u64 = 30_000_000_000;
+
+/// Longest message on a connection for values (bytes), those that carry values excepted.
+pub const DATA_MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+const _: () = assert!(PIECES_ASKED <= PIECES_MAX);
+const _: () = assert!(DATA_CONNECTIONS <= DATA_CONNECTIONS_MAX);
+const _: () = assert!(WIDE_BYTES >= 2 * PIECE_BYTES);
 /// Bytes of the command that starts the workers of a job; it holds the search path of the driver.
 pub const JOB_COMMAND_BYTES_MAX: usize = 1 << 20;
 

@@ -115,6 +115,22 @@ impl NodeCore {
         if self.lost.contains(block) { Serves::No } else { self.holders.serves(block, object) }
     }
 
+    /// A block is about to be read for another node: if it may be, it stays as it is until [`Self::end_serving`].
+    pub fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
+        let serves = self.serves(block, object);
+        if serves == Serves::Yes {
+            self.holders.keep(block);
+        }
+        serves
+    }
+
+    /// That is over.
+    pub fn end_serving(&mut self, block: u64, out: &mut NodeActions) {
+        if self.holders.let_go(block) {
+            self.free_block(block, out);
+        }
+    }
+
     /// A block goes to the process that owns the object in it, here or at another node.
     pub(super) fn on_give_block(&mut self, from: WorkerId, give: &GiveBlock, out: &mut NodeActions) {
         let GiveBlock { offset, owner, object } = *give;

@@ -100,6 +100,8 @@ pub(super) struct Cluster {
     /// What was noted of the last connection that was lost: the next try may fail in the same way, again and again.
     lost: Option<JoinFailure>,
     is_leaving: bool,
+    /// Those who came for values, until the node's loop takes them.
+    for_data: Vec<(OwnedFd, SocketAddr)>,
 }
 
 impl Cluster {
@@ -154,6 +156,7 @@ impl Cluster {
             opened: now(),
             lost: None,
             is_leaving: false,
+            for_data: Vec::new(),
         };
         if is_head {
             cluster.link.send(&cluster.register.clone().into());
@@ -216,6 +219,21 @@ impl Cluster {
         self.link.flush(&self.epoll);
     }
 
+    /// Where a node listens, as far as is known here.
+    pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        self.known.address_of(node)
+    }
+
+    /// Those who came for values.
+    pub(super) fn take_for_data(&mut self) -> Vec<(OwnedFd, SocketAddr)> {
+        std::mem::take(&mut self.for_data)
+    }
+
+    /// A connection from there turned out to be a stranger's.
+    pub(super) fn on_stranger(&mut self, address: IpAddr) {
+        self.door.on_stranger(address);
+    }
+
     fn knocked(&mut self) {
         if let Some(control) = &self.control {
             for address in control.take_strangers() {
@@ -226,6 +244,10 @@ impl Cluster {
             let line = match destination {
                 Destination::Control => Line::Control,
                 Destination::Health => Line::Health,
+                Destination::Data => {
+                    self.for_data.push((socket, address));
+                    continue;
+                }
                 _ => continue,
             };
             if let Some(control) = &self.control {

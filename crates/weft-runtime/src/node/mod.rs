@@ -6,6 +6,7 @@
 
 pub mod accept;
 pub mod cluster;
+pub mod data;
 mod health;
 mod metrics;
 pub mod notes;

@@ -19,6 +19,7 @@ use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{WorkerId, version};
 
 use super::cluster::{Cluster, Itself};
+use super::data::{Data, DataOptions, Tuning};
 use super::metrics::Metrics;
 use super::notes::Notes;
 use super::rounds::Rounds;
@@ -99,7 +100,7 @@ pub struct Service {
     processes: HashMap<u64, u64>,
     options: NodeOptions,
     directory: SessionDirectory,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     arena: Arena,
     listener: UnixListener,
     epoll: OwnedFd,
@@ -119,6 +120,8 @@ pub struct Service {
     dirty: Vec<u64>,
     notes: Notes,
     cluster: Option<Cluster>,
+    /// What moves values to other nodes and from there, if there can be any.
+    data: Option<Data>,
     started: Instant,
     rounds: Rounds,
     metrics: Metrics,
@@ -133,7 +136,7 @@ impl Service {
         wake: Arc<OwnedFd>,
         words: Words,
     ) -> io::Result<Self> {
-        let mapping = Mapping::create(options.store_bytes).map_err(io::Error::other)?;
+        let mapping = Arc::new(Mapping::create(options.store_bytes).map_err(io::Error::other)?);
         let arena = Arena::new(Mapping::header_bytes(), options.store_bytes);
         let path = directory.path().join("node.sock");
         let listener = UnixListener::bind(&path)?;
@@ -146,6 +149,7 @@ impl Service {
         };
         add(&*wake, WAKE)?;
         add(&listener, LISTENER)?;
+        let data = open_data(&options, &directory, &mapping, &wake)?;
         let cluster = open_cluster(&mut options, &directory, &wake)?;
         if let Some(cluster) = &cluster {
             add(cluster.events(), CLUSTER)?;
@@ -167,6 +171,7 @@ impl Service {
             options,
             notes: Notes::new(directory.path()),
             cluster,
+            data,
             directory,
             mapping,
             arena,
@@ -206,6 +211,7 @@ impl Service {
             for event in events {
                 self.on_event(event.data.u64(), event.flags, &mut out);
             }
+            self.attend_data(&mut out);
             self.end_silent_processes(&mut out);
             self.end_rounds();
             self.end_jobs();
@@ -459,7 +465,8 @@ impl Service {
                         self.allocate_for(object, bytes, &mut more);
                     }
                     NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
-                    NodeAction::StopFetching { .. } | NodeAction::Route { .. } => {}
+                    NodeAction::StopFetching { attempt, .. } => self.stop_fetching(attempt),
+                    NodeAction::Route { .. } => {}
                 }
             }
             *out = more;
@@ -525,6 +532,24 @@ impl Service {
     fn note(&self, text: &str) {
         self.notes.write(text);
     }
+}
+
+fn open_data(
+    options: &NodeOptions,
+    directory: &SessionDirectory,
+    mapping: &Arc<Mapping>,
+    wake: &Arc<OwnedFd>,
+) -> io::Result<Option<Data>> {
+    let Some(cluster) = &options.cluster else { return Ok(None) };
+    let options = DataOptions {
+        identity: cluster.identity.clone(),
+        python: options.python.clone(),
+        mapping: mapping.clone(),
+        wake: wake.clone(),
+        directory: directory.path().to_owned(),
+        tuning: Tuning::default(),
+    };
+    Data::start(options).map(Some)
 }
 
 fn open_cluster(

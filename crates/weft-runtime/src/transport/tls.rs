@@ -80,6 +80,11 @@ struct Sink<'a> {
     spilled: &'a mut Vec<u8>,
 }
 
+/// Takes what was decrypted, piece by piece.
+trait Take {
+    fn put(&mut self, bytes: &[u8]);
+}
+
 /// What there is to encrypt, and how much of it has been.
 struct Source<'a> {
     parts: &'a [IoSlice<'a>],
@@ -163,6 +168,15 @@ impl TlsStream {
         self.state.lock().read(&self.socket, out)
     }
 
+    /// Reads the socket until it has nothing or at least `enough` decrypted bytes came. Hands them to `take` where they lie:
+    /// whoever copies them from there to where they belong copies once. Returns how many came.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_each(&self, enough: usize, take: impl FnMut(&[u8])) -> rustix::io::Result<usize> {
+        self.state.lock().read_each(&self.socket, enough, take)
+    }
+
     /// Encrypts and sends what the socket takes of `parts`, in order; returns how many of their bytes are taken care of.
     /// Some of them may still wait here, see [`Self::flush`].
     ///
@@ -242,12 +256,41 @@ impl State {
         }
         // Answers of the handshake, and the reason when there is a failure: the peer may hear it, or not.
         let _ = self.send(socket);
+        self.outcome(filled)
+    }
+
+    /// What a read says when it got so many bytes.
+    fn outcome(&self, filled: usize) -> rustix::io::Result<usize> {
         match (filled, &self.failure) {
             (1.., _) => Ok(filled),
             (0, Some(_)) => Err(Errno::PROTO),
             (0, None) if self.has_ended => Ok(0),
             (0, None) => Err(Errno::AGAIN),
         }
+    }
+
+    fn read_each(
+        &mut self,
+        socket: &OwnedFd,
+        enough: usize,
+        take: impl FnMut(&[u8]),
+    ) -> rustix::io::Result<usize> {
+        let mut sink = Each { take, count: 0 };
+        if !self.spilled.is_empty() {
+            let spilled = std::mem::take(&mut self.spilled);
+            sink.put(&spilled[std::mem::take(&mut self.taken)..]);
+        }
+        while sink.count < enough && self.failure.is_none() && !self.has_ended {
+            match self.incoming.receive(socket) {
+                Ok(0) => self.on_end_of_stream(),
+                Ok(_) => self.work(&mut sink, &mut { NOTHING }),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => self.failure = Some(TlsFailure::Socket(error)),
+            }
+        }
+        let _ = self.send(socket);
+        self.outcome(sink.count)
     }
 
     fn write(&mut self, socket: &OwnedFd, parts: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
@@ -294,19 +337,28 @@ impl State {
 
     /// Lets the library work until it needs more from outside, or has failed. How many decrypted bytes lie in `out`.
     fn turn(&mut self, out: &mut [u8], source: &mut Source<'_>) -> usize {
+        let mut spilled = std::mem::take(&mut self.spilled);
+        let mut sink = Sink { out, filled: 0, spilled: &mut spilled };
+        self.work(&mut sink, source);
+        let filled = sink.filled;
+        self.spilled = spilled;
+        filled
+    }
+
+    /// The same, with all that is decrypted going to `sink`.
+    fn work(&mut self, sink: &mut dyn Take, source: &mut Source<'_>) {
         if self.first.len() < FIRST_BYTES {
             let more = self.incoming.waiting().iter().take(FIRST_BYTES - self.first.len());
             self.first.extend(more);
         }
-        let mut sink = Sink { out, filled: 0, spilled: &mut self.spilled };
         loop {
             let records = &mut self.incoming.buffer[self.incoming.start..self.incoming.end];
             let (discard, step) = match &mut self.machine {
                 Machine::Client(client) => {
-                    step(client.process_tls_records(records), &mut sink, source, &mut self.outgoing)
+                    step(client.process_tls_records(records), sink, source, &mut self.outgoing)
                 }
                 Machine::Server(server) => {
-                    step(server.process_tls_records(records), &mut sink, source, &mut self.outgoing)
+                    step(server.process_tls_records(records), sink, source, &mut self.outgoing)
                 }
             };
             self.incoming.start += discard;
@@ -314,21 +366,15 @@ impl State {
                 Ok(Step::Again) => {}
                 Ok(Step::Ended) => self.has_ended = true,
                 Ok(Step::Idle) => break,
-                Err(error) => {
-                    let filled = sink.filled;
-                    self.on_error(error);
-                    return filled;
-                }
+                Err(error) => return self.on_error(error),
             }
         }
-        let filled = sink.filled;
         if self.peer.is_none() {
             self.learn_peer();
         }
         if self.has_ended && self.peer.is_none() {
             self.failure.get_or_insert(TlsFailure::CutInHandshake);
         }
-        filled
     }
 
     fn on_error(&mut self, error: rustls::Error) {
@@ -386,7 +432,7 @@ impl State {
 
 fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
-    sink: &mut Sink<'_>,
+    sink: &mut dyn Take,
     source: &mut Source<'_>,
     outgoing: &mut Outgoing,
 ) -> (usize, Result<Step, rustls::Error>) {
@@ -518,7 +564,20 @@ impl Outgoing {
     }
 }
 
-impl Sink<'_> {
+/// Hands everything on and keeps nothing.
+struct Each<F> {
+    take: F,
+    count: usize,
+}
+
+impl<F: FnMut(&[u8])> Take for Each<F> {
+    fn put(&mut self, bytes: &[u8]) {
+        (self.take)(bytes);
+        self.count += bytes.len();
+    }
+}
+
+impl Take for Sink<'_> {
     fn put(&mut self, bytes: &[u8]) {
         let count = if self.spilled.is_empty() { bytes.len().min(self.out.len() - self.filled) } else { 0 };
         self.out[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);

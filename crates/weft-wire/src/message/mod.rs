@@ -50,7 +50,10 @@ pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
     Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
 };
-pub use transfer::{FreeAt, LostAt, Priority, Pull, Pulled};
+pub use transfer::{
+    CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, FetchEnd, FetchEnded, Fetching, FreeAt, LostAt,
+    Priority, Pull, Pulled,
+};
 
 pub use state::{Inspect, InspectEnd, Inspected, Measured, Timing};
 
@@ -115,7 +118,7 @@ messages! {
     90 PeerHello, 91 PeerWelcome, 92 Ack,
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
     107 ResourceView, 108 FindNodes, 109 Candidates, 113 Suspect, 114 Drain, 115 Drained,
-    120 Pull, 121 Pulled, 127 FreeAt, 134 LostAt,
+    120 Pull, 121 Pulled, 127 FreeAt, 129 Fetching, 131 FetchEnded, 134 LostAt,
     160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
     167 FindGroup,
     170 LogLines,

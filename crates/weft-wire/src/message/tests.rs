@@ -82,6 +82,10 @@ fn messages_round_trip() {
     let failure = Some(Box::new(Failure::new(FailureCode::StoreFull, "full")));
     round_trip(Pulled { object: task.object(1), location: Some(remote.location), failure: None }.into());
     round_trip(Pulled { object: task.object(1), location: None, failure }.into());
+    let location = remote.location;
+    round_trip(Fetching { object: task.object(1), location, begin: 3, end: 9, attempt: 2 }.into());
+    let reason = FetchEnd::Unwanted;
+    round_trip(FetchEnded { object: task.object(1), attempt: 2, reason }.into());
     round_trip(FreeAt { node: remote.node, offsets: vec![64, 128] }.into());
     round_trip(LostAt { node: remote.node, offsets: vec![64] }.into());
     round_trip(GiveBlock { offset: 64, owner: WorkerId(7), object: Some(task.object(1)) }.into());

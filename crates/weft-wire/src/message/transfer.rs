@@ -3,6 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use super::{Failure, Location, Remote};
+use crate::limits::CHUNK_BYTES_MAX;
 use crate::{NodeId, ObjectId};
 
 /// How soon a value is pulled: before others that wait for room or bandwidth.
@@ -66,4 +67,160 @@ pub struct LostAt {
     pub node: NodeId,
     #[n(1)]
     pub offsets: Vec<u64>,
+}
+
+/// Over a data connection, to the node in whose memory the value lies: send these bytes of it. They come as chunks, in order
+/// and after those that were asked for before over this connection, or [`FetchEnded`] comes instead of the rest.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Fetching {
+    #[n(0)]
+    pub object: ObjectId,
+    /// Where the whole value lies at the receiver of this message.
+    #[n(1)]
+    pub location: Location,
+    /// Bytes of the value before the first that is wanted.
+    #[n(2)]
+    pub begin: u64,
+    /// Bytes of the value up to the last that is wanted.
+    #[n(3)]
+    pub end: u64,
+    /// A number of the asker's, which the chunks repeat.
+    #[n(4)]
+    pub attempt: u64,
+}
+
+/// Why the rest of what was asked for does not come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum FetchEnd {
+    /// The value does not lie there, or not any more.
+    #[n(0)]
+    NotThere,
+    /// The asker does not want it any more.
+    #[n(1)]
+    Unwanted,
+}
+
+/// Over a data connection. From the asker: all that it asked for under this number is not wanted. From the other: the rest of
+/// one [`Fetching`] does not come.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct FetchEnded {
+    #[n(0)]
+    pub object: ObjectId,
+    #[n(1)]
+    pub attempt: u64,
+    #[n(2)]
+    pub reason: FetchEnd,
+}
+
+/// Kind of the frames that carry bytes of values. They are no CBOR: their bytes go between sockets and shared memory.
+pub const CHUNK_KIND: u16 = 130;
+/// Bytes before the value's: the frame's head, and what the chunk says of itself.
+pub const CHUNK_HEAD_BYTES: usize = 32;
+
+/// The head of a chunk: little-endian `length: u32` (of all that follows the first eight bytes), `kind: u16`, `flags: u16`,
+/// `attempt: u64`, `at: u64`, `number: u64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkHead {
+    /// Of the [`Fetching`] that it answers.
+    pub attempt: u64,
+    /// Bytes of the value before these.
+    pub at: u64,
+    /// The number of the value's task, so that two sides that disagree notice.
+    pub number: u64,
+    /// Bytes of the value in this chunk: 1 to [`CHUNK_BYTES_MAX`].
+    pub length: u32,
+}
+
+/// A chunk that cannot be one. The connection that it came over ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkFault {
+    /// Something else than a chunk.
+    #[error("a frame of kind {0} with flags {1} is no chunk of a value")]
+    NotAChunk(u16, u16),
+    /// Nothing, or more than is ever sent at once.
+    #[error("a chunk announces {0} bytes with its head; at least 25 and at most {max} are allowed", max = CHUNK_BYTES_MAX + 24)]
+    Length(u32),
+    /// It would lie behind the end of all values.
+    #[error("a chunk begins at byte {0}: no value is so long")]
+    Position(u64),
+}
+
+impl ChunkHead {
+    /// What the frame's head counts beside the bytes of the value.
+    const COUNTED: u32 = 24;
+
+    /// The head as it travels.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; CHUNK_HEAD_BYTES] {
+        let mut bytes = [0; CHUNK_HEAD_BYTES];
+        bytes[..4].copy_from_slice(&(self.length + Self::COUNTED).to_le_bytes());
+        bytes[4..6].copy_from_slice(&CHUNK_KIND.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.attempt.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.at.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.number.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a head.
+    ///
+    /// # Errors
+    /// [`ChunkFault`] when no chunk begins so.
+    pub fn from_bytes(bytes: &[u8; CHUNK_HEAD_BYTES]) -> Result<Self, ChunkFault> {
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let (kind, flags) = (short(4), short(6));
+        if kind != CHUNK_KIND || flags != 0 {
+            return Err(ChunkFault::NotAChunk(kind, flags));
+        }
+        let announced = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let length =
+            announced.checked_sub(Self::COUNTED).filter(|length| (1..=CHUNK_BYTES_MAX).contains(length));
+        let length = length.ok_or(ChunkFault::Length(announced))?;
+        let at = number(16);
+        if at.checked_add(u64::from(length)).is_none() {
+            return Err(ChunkFault::Position(at));
+        }
+        Ok(Self { attempt: number(8), at, number: number(24), length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: ChunkHead = ChunkHead { attempt: 7, at: 1 << 40, number: 3, length: CHUNK_BYTES_MAX };
+
+    #[test]
+    fn a_head_is_read_as_it_was_written() {
+        for head in [HEAD, ChunkHead { length: 1, at: u64::MAX - 1, ..HEAD }] {
+            assert_eq!(ChunkHead::from_bytes(&head.to_bytes()), Ok(head));
+        }
+        // Nodes of another version read it.
+        let written: String = HEAD.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected =
+            "1800040082000000".to_owned() + "0700000000000000" + "0000000000010000" + "0300000000000000";
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_a_chunk_is_refused() {
+        let read = |head: ChunkHead| ChunkHead::from_bytes(&head.to_bytes());
+        assert_eq!(read(ChunkHead { length: 0, ..HEAD }), Err(ChunkFault::Length(24)));
+        assert_eq!(
+            read(ChunkHead { length: CHUNK_BYTES_MAX + 1, ..HEAD }),
+            Err(ChunkFault::Length(CHUNK_BYTES_MAX + 25))
+        );
+        assert_eq!(read(ChunkHead { at: u64::MAX, ..HEAD }), Err(ChunkFault::Position(u64::MAX)));
+        let mut bytes = HEAD.to_bytes();
+        bytes[..4].copy_from_slice(&23u32.to_le_bytes());
+        assert_eq!(ChunkHead::from_bytes(&bytes), Err(ChunkFault::Length(23)));
+        bytes[4] = 1;
+        assert_eq!(ChunkHead::from_bytes(&bytes), Err(ChunkFault::NotAChunk(1, 0)));
+        let mut bytes = HEAD.to_bytes();
+        bytes[6] = 1;
+        assert_eq!(ChunkHead::from_bytes(&bytes), Err(ChunkFault::NotAChunk(CHUNK_KIND, 1)));
+    }
 }

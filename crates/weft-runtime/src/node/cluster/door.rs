@@ -76,7 +76,8 @@ impl Door {
                 Entered::Arrived {
                     socket,
                     address,
-                    destination: destination @ (Destination::Control | Destination::Health),
+                    destination:
+                        destination @ (Destination::Control | Destination::Health | Destination::Data),
                 } => others.push((socket, address, destination)),
                 Entered::Arrived { socket, .. } => turn_away(socket),
                 Entered::Refused { address, why } => {

@@ -1,6 +1,7 @@
 //! What a node knows of the others: what the head told it last.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use weft_wire::NodeId;
 use weft_wire::message::{NodeRow, Registered, ResourceView, ViewRow};
@@ -33,6 +34,11 @@ impl Known {
             self.view.clear();
         }
         self.view.extend(view.rows.into_iter().map(|row| (row.node, row)));
+    }
+
+    /// Where a node listens.
+    pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        self.nodes.get(&node)?.about.address.as_ref()?.parse().ok()
     }
 
     pub(super) fn nodes(&self) -> Vec<NodeRow> {

@@ -1,11 +1,12 @@
 //! Room for values of other nodes, and where they come from.
 
 use weft_protocol::node::{NodeAction, NodeActions};
-use weft_protocol::objects::{Fetching, StreamEnd};
+use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_wire::ObjectId;
 
 use super::Service;
 use crate::clock::now;
+use crate::node::data::DataEvent;
 
 impl Service {
     /// Finds a block for a value of another node.
@@ -19,9 +20,44 @@ impl Service {
         }
     }
 
-    /// This node is alone: there is no other one that a value could come from.
+    /// Has the bytes of a value brought here.
     pub(super) fn fetch(&mut self, fetching: &Fetching, out: &mut NodeActions) {
-        self.core.on_stream_end(fetching.object, fetching.attempt, StreamEnd::NotThere, out);
+        let address = self.cluster.as_ref().and_then(|cluster| cluster.address_of(fetching.remote.node));
+        match (&mut self.data, address) {
+            (Some(data), Some(address)) => data.fetch(fetching, address),
+            // There is no such node.
+            _ => self.core.on_stream_end(fetching.object, fetching.attempt, StreamEnd::NotThere, out),
+        }
+    }
+
+    pub(super) fn stop_fetching(&mut self, attempt: u64) {
+        if let Some(data) = &mut self.data {
+            data.stop(attempt);
+        }
+    }
+
+    /// Takes in what the thread for values has to say, and gives it what it waits for.
+    pub(super) fn attend_data(&mut self, out: &mut NodeActions) {
+        let (Some(data), Some(cluster)) = (&mut self.data, &mut self.cluster) else { return };
+        for (socket, address) in cluster.take_for_data() {
+            data.admit(socket, address);
+        }
+        for event in data.take_events() {
+            match event {
+                DataEvent::Bytes { object, attempt, bytes } => {
+                    self.core.on_bytes(object, attempt, bytes, out);
+                }
+                DataEvent::End { object, attempt, end } => self.core.on_stream_end(object, attempt, end, out),
+                DataEvent::Asked { ticket, object, location } => {
+                    let block = location.offset;
+                    let is_within = self.arena.holds(block, location.length);
+                    let serves = if is_within { self.core.begin_serving(block, object) } else { Serves::No };
+                    data.answer(ticket, block, serves);
+                }
+                DataEvent::Served { block } => self.core.end_serving(block, out),
+                DataEvent::Stranger(address) => cluster.on_stranger(address),
+            }
+        }
     }
 
     /// Room may be kept for reuse by processes.

@@ -1,0 +1,408 @@
+//! One connection for values. The side that dialled asks for pieces, the other sends them, in the order in which they were
+//! asked for.
+//!
+//! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to the encryption.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use weft_protocol::session::hello::{Me, Refusal, on_answer, on_hello, welcome};
+use weft_protocol::time::Instant;
+use weft_store::{Mapping, Progress};
+use weft_wire::limits::{CHUNK_BYTES_MAX, PIECES_MAX};
+use weft_wire::message::{
+    CHUNK_HEAD_BYTES, ChunkHead, FetchEnd, FetchEnded, Fetching, Location, Message, PeerHello, Refused,
+};
+use weft_wire::{NodeId, ObjectId};
+
+use super::reader::{Fault, Part, Reader};
+use crate::transport::TlsStream;
+
+/// Bytes read or written before others have their turn.
+const TURN_BYTES: usize = 1 << 20;
+
+/// A part of a value that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) object: ObjectId,
+    pub(super) location: Location,
+    pub(super) attempt: u64,
+    /// What is there of it ends here.
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+/// How far the sender is with a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permit {
+    /// The node is asked.
+    Asked,
+    /// The node will know later: it is asked again then.
+    Later(Instant),
+    /// The node keeps the block.
+    Given,
+    /// It is not sent, and the block is not kept.
+    Refused(FetchEnd),
+}
+
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) number: u64,
+    pub(super) piece: Piece,
+    pub(super) permit: Permit,
+    /// When it was asked for.
+    pub(super) since: Instant,
+    is_unwanted: bool,
+}
+
+/// What happened on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum News {
+    /// A piece is here.
+    Here { attempt: u64 },
+    /// A piece does not come.
+    Refused { attempt: u64, reason: FetchEnd },
+    /// The other side wants a piece.
+    Wanted { number: u64, piece: Piece },
+    /// A block need not be kept.
+    Served { block: u64 },
+}
+
+/// What is being written, by attempt.
+pub(super) type Targets = BTreeMap<u64, Arc<Progress>>;
+
+/// See the module.
+pub(super) struct Line {
+    pub(super) stream: TlsStream,
+    reader: Reader,
+    talk: Talk,
+    /// When something came or went last.
+    pub(super) active: Instant,
+    /// The head of the chunk that is being sent, and how many bytes of it and of the value are.
+    chunk: Option<(ChunkHead, usize)>,
+}
+
+/// What is said, apart from how it travels.
+struct Talk {
+    /// What this side said first, if it dialled.
+    hello: Option<PeerHello>,
+    is_greeted: bool,
+    asked: VecDeque<Piece>,
+    served: VecDeque<Served>,
+    made: u64,
+    /// Messages that were not sent yet, from the second on.
+    said: Vec<u8>,
+    said_until: usize,
+}
+
+impl Line {
+    pub(super) fn new(stream: TlsStream, hello: Option<PeerHello>, now: Instant) -> Self {
+        let mut said = Vec::new();
+        if let Some(hello) = &hello {
+            Message::from(hello.clone()).append(&mut said, 0);
+        }
+        let talk = Talk {
+            hello,
+            is_greeted: false,
+            asked: VecDeque::new(),
+            served: VecDeque::new(),
+            made: 0,
+            said,
+            said_until: 0,
+        };
+        Self { stream, reader: Reader::default(), talk, active: now, chunk: None }
+    }
+
+    pub(super) fn is_greeted(&self) -> bool {
+        self.talk.is_greeted
+    }
+
+    pub(super) fn is_dialled(&self) -> bool {
+        self.talk.hello.is_some()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.talk.asked.is_empty() && self.talk.served.is_empty()
+    }
+
+    /// What was asked for over it and has not come.
+    pub(super) fn asked(&self) -> &VecDeque<Piece> {
+        &self.talk.asked
+    }
+
+    pub(super) fn served(&self) -> impl Iterator<Item = &Served> {
+        self.talk.served.iter()
+    }
+
+    pub(super) fn served_mut(&mut self, number: u64) -> Option<&mut Served> {
+        self.talk.served.iter_mut().find(|served| served.number == number)
+    }
+
+    /// Asks for a piece.
+    pub(super) fn ask(&mut self, piece: Piece) {
+        let Piece { object, location, attempt, at, end } = piece;
+        self.talk.say(&Fetching { object, location, begin: at, end, attempt }.into());
+        self.talk.asked.push_back(piece);
+    }
+
+    /// Nothing of a stream is wanted any more.
+    pub(super) fn cancel(&mut self, attempt: u64) {
+        if let Some(piece) = self.talk.asked.iter().find(|piece| piece.attempt == attempt) {
+            let ended = FetchEnded { object: piece.object, attempt, reason: FetchEnd::Unwanted };
+            self.talk.say(&ended.into());
+        }
+    }
+
+    /// Whether there is something to send.
+    pub(super) fn has_more(&self) -> bool {
+        let first = self.talk.served.front().map(|served| served.permit);
+        !self.talk.said.is_empty() || matches!(first, Some(Permit::Given | Permit::Refused(_)))
+    }
+
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(super) fn read(
+        &mut self,
+        me: &Me,
+        targets: &Targets,
+        now: Instant,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
+        let Self { stream, reader, talk, .. } = self;
+        let mut fault = None;
+        // Who the peer is, is known before anything of it is handed up; but not to be asked for while it is.
+        let mut early = Vec::new();
+        let is_greeted = talk.is_greeted;
+        let result = stream.read_each(TURN_BYTES, |bytes| {
+            if !is_greeted {
+                return early.extend_from_slice(bytes);
+            }
+            if fault.is_none() {
+                fault = reader.feed(bytes, |part| talk.on_part(part, targets, now, news)).err();
+            }
+        });
+        if let (false, Some(certified)) = (early.is_empty(), stream.peer()) {
+            let fed = reader.feed(&early, |part| match part {
+                Part::Message(message) if !talk.is_greeted => talk.greet(&message, me, certified),
+                part => talk.on_part(part, targets, now, news),
+            });
+            fault = fed.err();
+        }
+        if let Some(fault) = fault {
+            return Err(fault.to_string());
+        }
+        match result {
+            Ok(0) => Err("the peer ended the connection".to_owned()),
+            Ok(_) => {
+                self.active = now;
+                Ok(())
+            }
+            Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(self.why(error)),
+        }
+    }
+
+    /// Sends what the connection takes.
+    ///
+    /// # Errors
+    /// Why the connection has ended.
+    pub(super) fn flush(
+        &mut self,
+        mapping: &Mapping,
+        now: Instant,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
+        let mut sent = 0;
+        while sent < TURN_BYTES {
+            match self.flush_once(mapping, news) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    sent += bytes;
+                    self.active = now;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(error) => return Err(self.why(error)),
+            }
+        }
+        match self.stream.flush() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.why(error)),
+        }
+    }
+
+    /// Sends something of what is next; nothing if there is nothing that can be sent.
+    fn flush_once(&mut self, mapping: &Mapping, news: &mut Vec<News>) -> rustix::io::Result<usize> {
+        let talk = &mut self.talk;
+        // A chunk that has begun comes before any message.
+        if self.chunk.is_none() && !talk.said.is_empty() {
+            let bytes = self.stream.write(&[IoSlice::new(&talk.said[talk.said_until..])])?;
+            talk.said_until += bytes;
+            if talk.said_until == talk.said.len() {
+                talk.said.clear();
+                talk.said_until = 0;
+            }
+            return Ok(bytes);
+        }
+        let Some(first) = talk.served.front_mut() else { return Ok(0) };
+        let piece = &mut first.piece;
+        let is_done = self.chunk.is_none() && (piece.at == piece.end || first.is_unwanted);
+        match first.permit {
+            Permit::Asked | Permit::Later(_) => return Ok(0),
+            Permit::Given if is_done => {
+                news.push(News::Served { block: piece.location.offset });
+                if piece.at == piece.end {
+                    talk.served.pop_front();
+                } else {
+                    first.permit = Permit::Refused(FetchEnd::Unwanted);
+                }
+                // Not a byte, but something was done.
+                return Ok(1);
+            }
+            Permit::Given => {}
+            Permit::Refused(reason) => {
+                let ended = FetchEnded { object: piece.object, attempt: piece.attempt, reason };
+                talk.served.pop_front();
+                talk.say(&ended.into());
+                return Ok(1);
+            }
+        }
+        let (head, until) = self.chunk.get_or_insert_with(|| (next_chunk(piece), 0));
+        let length = u64::from(head.length);
+        let bytes = mapping.bytes(piece.location.offset + head.at, length);
+        let head_bytes = head.to_bytes();
+        let parts = [
+            IoSlice::new(&head_bytes[(*until).min(CHUNK_HEAD_BYTES)..]),
+            IoSlice::new(&bytes[until.saturating_sub(CHUNK_HEAD_BYTES)..]),
+        ];
+        let sent = self.stream.write(&parts)?;
+        *until += sent;
+        if *until == CHUNK_HEAD_BYTES + bytes.len() {
+            piece.at += length;
+            self.chunk = None;
+        }
+        Ok(sent)
+    }
+
+    fn why(&self, error: Errno) -> String {
+        self.stream.failure().map_or_else(|| error.to_string(), |failure| failure.to_string())
+    }
+}
+
+fn next_chunk(piece: &Piece) -> ChunkHead {
+    let length = (piece.end - piece.at).min(u64::from(CHUNK_BYTES_MAX));
+    ChunkHead {
+        attempt: piece.attempt,
+        at: piece.at,
+        number: piece.object.task.number,
+        length: u32::try_from(length).expect("at most a chunk"),
+    }
+}
+
+impl Talk {
+    fn say(&mut self, message: &Message) {
+        message.append(&mut self.said, 0);
+    }
+
+    fn greet(&mut self, message: &Message, me: &Me, certified: NodeId) -> Result<(), Fault> {
+        let fault = |refusal: Refusal| Fault::Frame(refusal.to_string());
+        match &self.hello {
+            Some(hello) => {
+                on_answer(message, hello, certified).map_err(fault)?;
+            }
+            None => match on_hello(message, me, certified) {
+                Ok(party) => self.say(&welcome(&party, 0).into()),
+                Err(refusal) => {
+                    self.say(&Refused { reason: refusal.to_string() }.into());
+                    return Err(fault(refusal));
+                }
+            },
+        }
+        self.is_greeted = true;
+        Ok(())
+    }
+
+    fn on_part(
+        &mut self,
+        part: Part<'_>,
+        targets: &Targets,
+        now: Instant,
+        news: &mut Vec<News>,
+    ) -> Result<(), Fault> {
+        if !self.is_greeted {
+            return Err(Fault::Order("the first message must be a greeting"));
+        }
+        match part {
+            Part::Chunk(head) => self.on_chunk(&head),
+            Part::Bytes(bytes) => {
+                self.on_bytes(bytes, targets, news);
+                Ok(())
+            }
+            Part::Message(Message::Fetching(fetching)) if self.hello.is_none() => {
+                self.on_fetching(&fetching, now, news)
+            }
+            Part::Message(Message::FetchEnded(ended)) => self.on_ended(&ended, news),
+            Part::Message(_) => Err(Fault::Order("the peer said what is not said over this connection")),
+        }
+    }
+
+    /// Only what was asked for comes, in that order.
+    fn on_chunk(&mut self, head: &ChunkHead) -> Result<(), Fault> {
+        let Some(first) = self.asked.front() else {
+            return Err(Fault::Order("a chunk came that nobody asked for"));
+        };
+        let is_next = head.attempt == first.attempt
+            && head.at == first.at
+            && head.number == first.object.task.number
+            && head.at + u64::from(head.length) <= first.end;
+        if is_next { Ok(()) } else { Err(Fault::Order("a chunk came that is not the next one")) }
+    }
+
+    fn on_bytes(&mut self, bytes: &[u8], targets: &Targets, news: &mut Vec<News>) {
+        let Some(first) = self.asked.front_mut() else { return };
+        if let Some(target) = targets.get(&first.attempt) {
+            // If it was closed, the bytes go nowhere, and this thread will hear of it.
+            let _ = target.write(first.at, bytes);
+        }
+        first.at += bytes.len() as u64;
+        if first.at == first.end {
+            news.push(News::Here { attempt: first.attempt });
+            self.asked.pop_front();
+        }
+    }
+
+    fn on_fetching(&mut self, fetching: &Fetching, now: Instant, news: &mut Vec<News>) -> Result<(), Fault> {
+        let Fetching { object, location, begin, end, attempt } = *fetching;
+        if self.served.len() >= PIECES_MAX {
+            return Err(Fault::Order("the peer asks for more pieces than it may at a time"));
+        }
+        let is_within = begin < end && end <= location.length;
+        if !is_within || location.offset.checked_add(location.length).is_none() {
+            return Err(Fault::Order("the peer asks for bytes that are not of the value"));
+        }
+        self.made += 1;
+        let piece = Piece { object, location, attempt, at: begin, end };
+        let (number, permit) = (self.made, Permit::Asked);
+        self.served.push_back(Served { number, piece, permit, since: now, is_unwanted: false });
+        news.push(News::Wanted { number, piece });
+        Ok(())
+    }
+
+    fn on_ended(&mut self, ended: &FetchEnded, news: &mut Vec<News>) -> Result<(), Fault> {
+        if self.hello.is_none() {
+            let of_it = |served: &&mut Served| served.piece.attempt == ended.attempt;
+            self.served.iter_mut().filter(of_it).for_each(|served| served.is_unwanted = true);
+            return Ok(());
+        }
+        match self.asked.pop_front() {
+            Some(piece) if piece.attempt == ended.attempt => {
+                news.push(News::Refused { attempt: piece.attempt, reason: ended.reason });
+                Ok(())
+            }
+            _ => Err(Fault::Order("the peer ended what is not the next piece")),
+        }
+    }
+}

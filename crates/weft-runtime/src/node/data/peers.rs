@@ -1,0 +1,125 @@
+//! Which pieces are asked for next, and over how many connections.
+//!
+//! Streams of one node take turns, piece by piece, so that a large value does not hold up small ones. Which streams there are
+//! at all, and so how much is in flight, was decided by the node.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weft_protocol::objects::Fetching;
+use weft_protocol::time::Instant;
+use weft_store::Progress;
+use weft_wire::limits::{PIECE_BYTES, REDIAL_NANOS, REDIAL_NANOS_MAX, WIDE_BYTES};
+
+use super::line::Piece;
+
+/// A value on its way here.
+pub(super) struct Stream {
+    pub(super) fetching: Fetching,
+    pub(super) progress: Arc<Progress>,
+    /// What lies before this is here or asked for.
+    next: u64,
+}
+
+impl Stream {
+    pub(super) fn new(fetching: Fetching, progress: Arc<Progress>) -> Self {
+        Self { fetching, progress, next: fetching.at }
+    }
+
+    fn length(&self) -> u64 {
+        self.fetching.remote.location.length
+    }
+
+    fn next_piece(&mut self) -> Option<Piece> {
+        let at = self.next;
+        let end = self.length().min(at + PIECE_BYTES);
+        self.next = end;
+        let Fetching { object, remote, attempt, .. } = self.fetching;
+        (at < end).then_some(Piece { object, location: remote.location, attempt, at, end })
+    }
+}
+
+/// A node from which values come.
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    /// Connections to it, also those that are being made.
+    pub(super) lines: Vec<u64>,
+    /// In the order of their turns.
+    pub(super) streams: VecDeque<Stream>,
+    /// When it may be dialled.
+    pub(super) dial_at: Instant,
+    /// Since when nothing came although something was wanted.
+    pub(super) down: Option<Instant>,
+    tries: u32,
+    /// When the last stream was taken out.
+    left: Instant,
+}
+
+/// A stream that comes so soon after the last one (nanoseconds) is the same one again: it has no patience of its own.
+const SAME_NANOS: u64 = 1_000_000_000;
+
+impl Peer {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            lines: Vec::new(),
+            streams: VecDeque::new(),
+            dial_at: Instant(0),
+            down: None,
+            tries: 0,
+            left: Instant(0),
+        }
+    }
+
+    /// What to ask for next.
+    pub(super) fn next_piece(&mut self) -> Option<Piece> {
+        for _ in 0..self.streams.len() {
+            let mut stream = self.streams.pop_front()?;
+            let piece = stream.next_piece();
+            self.streams.push_back(stream);
+            if piece.is_some() {
+                return piece;
+            }
+        }
+        None
+    }
+
+    /// Connections that would help, of so many at most.
+    pub(super) fn wanted_lines(&self, most: usize) -> usize {
+        let waiting = || self.streams.iter().filter(|stream| stream.next < stream.length());
+        match waiting().map(Stream::length).max() {
+            None => 0,
+            Some(longest) if longest >= WIDE_BYTES => most,
+            Some(_) => 1,
+        }
+    }
+
+    pub(super) fn add(&mut self, stream: Stream, now: Instant) {
+        if self.streams.is_empty() && self.left.plus(SAME_NANOS) < now {
+            self.down = None;
+        }
+        self.streams.push_back(stream);
+    }
+
+    pub(super) fn take(&mut self, attempt: u64, now: Instant) -> Option<Stream> {
+        self.left = now;
+        let at = self.streams.iter().position(|stream| stream.fetching.attempt == attempt)?;
+        self.streams.remove(at)
+    }
+
+    /// A connection was lost or could not be made.
+    pub(super) fn on_failure(&mut self, now: Instant) {
+        let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
+        self.tries += 1;
+        self.dial_at = now.plus(pause);
+        self.down.get_or_insert(now);
+    }
+
+    /// A piece came.
+    pub(super) fn on_success(&mut self) {
+        self.tries = 0;
+        self.down = None;
+        self.dial_at = Instant(0);
+    }
+}
