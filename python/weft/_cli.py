@@ -273,7 +273,7 @@ def _groups(found: list[Row], most: int) -> str:
 def _status(options: argparse.Namespace) -> int:
     snapshot = Snapshot(_session(options), _snapshot.TASKS | _snapshot.ACTORS, timeout=options.timeout)
     _warn_silent(snapshot)
-    status = _status_of(snapshot)
+    status = status_of(snapshot)
     if options.json:
         _print_json(status)
         return 0
@@ -321,7 +321,9 @@ def _cluster_of(node: Row) -> Row | None:
     return told | {"nodes": len(cluster["nodes"])}
 
 
-def _status_of(snapshot: Snapshot) -> Row:
+def status_of(snapshot: Snapshot) -> Row:
+    """What `weft status --json` prints of a snapshot with tasks and actors."""
+
     def count(rows: Any, wanted: Any = lambda row: True) -> dict[str, int]:
         states: dict[str, int] = {}
         for row in rows:

@@ -42,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="KEY=VALUE,...", help="labels of the node")
     parser.add_argument("--object-store-memory", metavar="BYTES", help="shared memory for objects, as 2g or 500M")
     parser.add_argument("--node-name", metavar="NAME", help="how the node is called; 'head' for the head, else node-*")
+    parser.add_argument(
+        "--http-port", type=int, metavar="PORT", help="tell autoscalers and monitors of this machine how it is"
+    )
     parser.add_argument("--block", action="store_true", help="stay in the foreground until the node ends")
     parser.add_argument("--json", action="store_true", help="print JSON")
     # Set by programs that start nodes: below which directory.
@@ -116,6 +119,8 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
             raise ValueError("--health-timeout: the head says it for all nodes of its cluster")
     if options.port is not None and not 0 <= options.port < 1 << 16:
         raise ValueError(f"--port must be between 0 and 65535, not {options.port}")
+    if options.http_port is not None and not 1 <= options.http_port < 1 << 16:
+        raise ValueError(f"--http-port must be between 1 and 65535, not {options.http_port}")
     timeout = HEALTH_TIMEOUT if options.health_timeout is None else options.health_timeout
     if not _HEALTH_TIMEOUTS[0] <= timeout <= _HEALTH_TIMEOUTS[1]:
         raise ValueError(f"--health-timeout must be between 1 and 60 seconds, not {timeout:g}")
@@ -140,6 +145,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "port": options.port,
         "token_file": None if options.token_file is None else os.path.abspath(options.token_file),
         "health_timeout": timeout,
+        "http_port": options.http_port,
     }
 
 

@@ -1,4 +1,4 @@
-"""The process of a node that `weft start` started. Once the node runs, no Python code does."""
+"""The process of a node that `weft start` started. Once the node runs, no Python code does, but for `--http-port`."""
 
 from __future__ import annotations
 
@@ -35,5 +35,24 @@ def main(config: dict[str, Any], in_foreground: bool) -> None:
         signal.signal(number, lambda *_: None)
     # Gone from the environment, so that no worker inherits it.
     token = os.environ.pop("WEFT_TOKEN", None)
-    status = _weft.node_main(**config, token=token, signals=read, ready=None if in_foreground else READY)
+    port, told = config.pop("http_port"), None if in_foreground else READY
+    if port is not None and not _serve_http(port, config["base_directory"], told):
+        os._exit(1)
+    status = _weft.node_main(**config, token=token, signals=read, ready=told)
     os._exit(status)
+
+
+def _serve_http(port: int, base_directory: str, ready: int | None) -> bool:
+    """Says why, if it cannot be done."""
+    from weft import _http
+
+    try:
+        _http.serve(port, base_directory)
+    except OSError as error:
+        reason = f"--http-port {port} on 127.0.0.1: {error.strerror}; free it or choose another port"
+        if ready is None:
+            print(f"weft start: {reason}", file=sys.stderr)
+        else:
+            os.write(ready, f"error {reason}\n".encode())
+        return False
+    return True

@@ -1,0 +1,102 @@
+"""`weft start --http-port`: what autoscalers and monitors read."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from support import WAIT, Node, poll, run_command
+
+
+def port_of_this_process() -> int:
+    """A port that nobody else takes: below those that the kernel gives away, and another one in each process."""
+    return 20_000 + os.getpid() % 10_000
+
+
+@pytest.fixture
+def served(tmp_path) -> Iterator[tuple[Node, int]]:
+    port = port_of_this_process()
+    node = Node(tmp_path, f"--http-port={port}")
+    try:
+        yield node, port
+    finally:
+        node.run("stop", check=None)
+
+
+def ask(port: int, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, headers={"Host": host} if host else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_node_says_that_it_is_well_and_what_it_has(served):
+    node, port = served
+    assert ask(port, "/healthz") == (200, "ok\n")
+    status, text = ask(port, "/status")
+    assert status == 200
+    assert json.loads(text)["session_dir"] == str(node.directory)
+    assert ask(port, "/metrics")[1].splitlines().count("# TYPE weft_leases gauge") == 1
+    assert ask(port, "/healthz", "HEAD") == (200, "")
+
+
+def test_an_autoscaler_reads_what_cannot_be_placed(served):
+    node, port = served
+    told = json.loads(ask(port, "/demand")[1])
+    assert told["demand"] == []
+    assert told["placement_groups"] == []
+    assert [row["resources_total"]["CPU"] for row in told["nodes"]] == [2.0]
+    code = """
+    import sys, weft
+    from weft.util.placement_group import placement_group
+    weft.init()
+    refs = [weft.remote(num_cpus=3)(lambda: 1).remote() for _ in range(4)]
+    group = placement_group([{"CPU": 1}, {"GPU": 1}])
+    print("asked", flush=True)
+    sys.stdin.read()
+    """
+    with node.running_driver(code) as driver:
+        assert driver.stdout.readline() == "asked\n"
+        poll("four are wanted", lambda: demand_of(port) == [({"CPU": 3.0}, False)])
+        poll("a group is wanted", lambda: json.loads(ask(port, "/demand")[1])["placement_groups"])
+        (group,) = json.loads(ask(port, "/demand")[1])["placement_groups"]
+        assert group["bundles"] == [{"CPU": 1.0}, {"GPU": 1.0}]
+        assert group["strategy"] == "PACK"
+        driver.communicate("", timeout=WAIT)
+    poll("nothing is wanted any more", lambda: demand_of(port) == [])
+
+
+def demand_of(port: int) -> list[tuple[dict[str, float], bool]]:
+    return [(row["resources"], row["feasible"]) for row in json.loads(ask(port, "/demand")[1])["demand"]]
+
+
+def test_what_is_not_there_is_said(served):
+    _, port = served
+    status, text = ask(port, "/secrets")
+    assert status == 404
+    assert "/demand" in text
+    # A web page whose name was bound to loopback.
+    status, text = ask(port, "/status", host="attacker.example:80")
+    assert status == 403
+    assert "127.0.0.1" in text
+    assert ask(port, "/healthz", "POST")[0] == 501
+    # Nobody is kept waiting by one who says nothing.
+    with socket.create_connection(("127.0.0.1", port)):
+        assert ask(port, "/healthz") == (200, "ok\n")
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = run_command("start", "--head", f"--http-port={port}", base=tmp_path, check=1)
+        assert f"--http-port {port}" in refused.stderr
+        assert "Address already in use" in refused.stderr
+        refused = run_command("start", "--head", "--http-port=0", base=tmp_path, check=2)
+        assert "between 1 and 65535" in refused.stderr
