@@ -1,0 +1,176 @@
+"""Hosts with a network of their own: namespaces joined by a bridge, which the kernel removes with the last process.
+
+Every namespace is held by a process that waits for the end of its input, so that nothing is left when the tests are
+killed. The bridge is in a namespace of its own, too: the network of the machine is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from support import WAIT
+
+# Room for what a shaped host sends at once (bytes), and how long a packet may wait there: hoplite.md, section 4.2.
+_BURST_BYTES = 64 << 10
+_LATENCY = "50ms"
+
+
+class Space:
+    """A network namespace and the process that holds it."""
+
+    def __init__(self) -> None:
+        # `unshare` becomes the holder, whose namespace is there when it has answered.
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.pid = self._holder.pid
+        try:
+            self._holder.stdin.write(b"\n")
+            self._holder.stdin.flush()
+            if not self._holder.stdout.read(1):
+                raise OSError(
+                    "no network namespace can be made: `unshare --net` needs the right to administer networks"
+                )
+            self.run("ip", "link", "set", "lo", "up")
+        except BaseException:
+            self.close()
+            raise
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command line that runs another one here."""
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--", *arguments]
+
+    def run(self, *arguments: str) -> str:
+        """The output of a command that runs here."""
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=WAIT, check=False)
+        if done.returncode:
+            raise OSError(f"{' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def close(self) -> None:
+        """Lets go of it: it is there for as long as other processes are in it."""
+        with contextlib.suppress(BrokenPipeError):
+            self._holder.stdin.close()
+        self._holder.wait(WAIT)
+        self._holder.stdout.close()
+
+
+class Host:
+    """A host: its namespace, its address, and a directory where its nodes lie."""
+
+    def __init__(self, number: int, switch: Space, base: Path) -> None:
+        self.address = f"10.77.0.{number + 1}"
+        self.base = base
+        self._port = f"port{number}"
+        self._switch = switch
+        self.space = Space()
+        base.mkdir()
+        switch.run(
+            "ip", "link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", str(self.space.pid)
+        )
+        switch.run("ip", "link", "set", self._port, "master", "bridge", "up")
+        self.space.run("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
+        self.space.run("ip", "link", "set", "eth0", "up")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables for programs of this host."""
+        return os.environ | {"WEFT_TMPDIR": str(self.base), "WEFT_ADDRESS": "auto"}
+
+    def weft(self, *arguments: str, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess:
+        """Runs the `weft` command on this host."""
+        done = subprocess.run(
+            self.space.command(sys.executable, "-m", "weft", *arguments),
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+            env=self.environment | environment,
+        )
+        assert check is None or done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments: str, **environment: str) -> Any:
+        """What a `weft` command says."""
+        return json.loads(self.weft(*arguments, "--json", **environment).stdout)
+
+    def driver(self, code: str) -> str:
+        """What a program prints that runs on this host to its end."""
+        done = subprocess.run(
+            self.space.command(sys.executable, "-c", code),
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+            env=self.environment,
+        )
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def shape(self, megabits: float) -> None:
+        """Limits what this host sends and receives (1,000,000 bits per second each)."""
+        rate = ["root", "tbf", "rate", f"{megabits}mbit", "burst", str(_BURST_BYTES), "latency", _LATENCY]
+        self.space.run("tc", "qdisc", "replace", "dev", "eth0", *rate)
+        self._switch.run("tc", "qdisc", "replace", "dev", self._port, *rate)
+
+    def cut(self) -> None:
+        """Pulls the plug: what is sent is lost, and nobody is told."""
+        self._switch.run("ip", "link", "set", self._port, "nomaster")
+
+    def heal(self) -> None:
+        """Plugs it in again."""
+        self._switch.run("ip", "link", "set", self._port, "master", "bridge")
+
+    def close(self) -> None:
+        """Ends the nodes of this host."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.weft("stop", "--force", check=None)
+        self.space.close()
+
+
+@functools.cache
+def obstacle() -> str | None:
+    """Why this machine cannot have hosts of its own; None if it can."""
+    missing = [name for name in ("ip", "tc", "unshare", "nsenter") if shutil.which(name) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)} (apt-get install iproute2 util-linux)"
+    try:
+        space = Space()
+    except OSError as error:
+        return str(error)
+    try:
+        space.run("ip", "link", "add", "bridge", "type", "bridge")
+    except OSError as error:
+        return f"no bridge can be made: {error}"
+    finally:
+        space.close()
+    return None
+
+
+@contextlib.contextmanager
+def hosts(count: int, base: Path) -> Iterator[Sequence[Host]]:
+    """Hosts 10.77.0.1, 10.77.0.2 and so on, on one switch.
+
+    Args:
+        count: How many.
+        base: Where each has its directory; short, because the paths of sockets are.
+    """
+    with contextlib.ExitStack() as stack:
+        switch = Space()
+        stack.callback(switch.close)
+        switch.run("ip", "link", "add", "bridge", "type", "bridge")
+        switch.run("ip", "link", "set", "bridge", "up")
+        made = []
+        for number in range(count):
+            made.append(Host(number, switch, base / f"h{number}"))
+            stack.callback(made[-1].close)
+        yield made

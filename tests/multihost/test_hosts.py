@@ -1,0 +1,86 @@
+"""Nodes on hosts of their own, joined by a switch: what only a real network shows."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hosts import Host, hosts, obstacle
+from support import is_alive, poll
+
+pytestmark = pytest.mark.skipif(obstacle() is not None, reason=f"no hosts of our own: {obstacle()}")
+
+
+@pytest.fixture
+def three() -> Iterator[Sequence[Host]]:
+    base = Path(tempfile.mkdtemp(prefix="wt-h-", dir="/tmp"))
+    try:
+        with hosts(3, base) as made:
+            yield made
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def start_cluster(made: Sequence[Host], *head_options: str) -> list[dict[str, str]]:
+    """A node on each host, the head on the first; gives what `weft start` said of each."""
+    first, *others = made
+    told = [first.json("start", "--head", "--num-cpus=1", f"--host={first.address}", *head_options)]
+    token = first.weft("token").stdout.strip()
+    address = told[0]["address"]
+    told += [
+        host.json("start", f"--address={address}", "--num-cpus=1", f"--node-name=n{number}", WEFT_TOKEN=token)
+        for number, host in enumerate(others, 1)
+    ]
+    return told
+
+
+def states(host: Host) -> dict[str, str]:
+    """Names of the nodes that a host's node knows, and how they are."""
+    return {row["node_name"]: row["state"] for row in host.json("list", "nodes")}
+
+
+ALL = {"head": "ALIVE", "n1": "ALIVE", "n2": "ALIVE"}
+
+
+def test_hosts_form_a_cluster_and_listen_where_the_others_are(three):
+    told = start_cluster(three)
+    for host, said in zip(three, told, strict=True):
+        assert said["address"].rpartition(":")[0] == host.address
+        poll("all are known", lambda host=host: states(host) == ALL)
+    listening = three[1].space.run("ss", "-Hltn").split()
+    assert [word for word in listening if word.endswith(told[1]["address"].rpartition(":")[2])] == [told[1]["address"]]
+
+
+def test_a_host_that_is_cut_off_is_gone_and_its_node_ends_when_it_is_back(three):
+    told = start_cluster(three, "--health-timeout=1")
+    poll("all are known", lambda: states(three[0]) == ALL)
+    three[2].cut()
+    left = {"head": "ALIVE", "n1": "ALIVE"}
+    poll("the others know", lambda: states(three[0]) == states(three[1]) == left)
+    # It cannot know whether it was declared gone, and serves its own programs.
+    assert is_alive(told[2]["pid"])
+    three[2].heal()
+    poll("it ends", lambda: not is_alive(told[2]["pid"]))
+    assert states(three[0]) == left
+
+
+def test_a_cut_that_is_short_changes_nothing(three):
+    told = start_cluster(three, "--health-timeout=20")
+    poll("all are known", lambda: states(three[0]) == ALL)
+    three[1].cut()
+    three[1].heal()
+    for host in three:
+        assert states(host) == ALL
+    assert all(is_alive(said["pid"]) for said in told)
+
+
+def test_a_host_without_a_route_to_the_head_is_told_so(three):
+    said = three[0].json("start", "--head", f"--host={three[0].address}")
+    token = three[0].weft("token").stdout.strip()
+    three[1].cut()
+    refused = three[1].weft("start", f"--address={said['address']}", check=None, WEFT_TOKEN=token)
+    assert refused.returncode > 2
+    assert said["address"] in refused.stderr
