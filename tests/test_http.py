@@ -27,10 +27,10 @@ def served(tmp_path) -> Iterator[tuple[Node, int]]:
         node.run("stop", check=None)
 
 
-def ask(port: int, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str]:
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request(method, path, headers={"Host": host} if host else {})
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
@@ -83,10 +83,13 @@ def test_what_is_not_there_is_said(served):
     assert status == 404
     assert "/demand" in text
     # A web page whose name was bound to loopback.
-    status, text = ask(port, "/status", host="attacker.example:80")
+    status, text = ask(port, "/status", Host="attacker.example:80")
     assert status == 403
     assert "127.0.0.1" in text
-    assert ask(port, "/healthz", "POST")[0] == 501
+    for origin in ("https://attacker.example", "null"):
+        assert ask(port, "/status", Origin=origin)[0] == 403
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        assert ask(port, "/healthz", method)[0] == 501
     # Nobody is kept waiting by one who says nothing.
     with socket.create_connection(("127.0.0.1", port)):
         assert ask(port, "/healthz") == (200, "ok\n")

@@ -92,6 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
         name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if name not in _NAMES:
             return self._answer(HTTPStatus.FORBIDDEN, f"ask {_HOST}, not {name!r}\n")
+        if self.headers.get("Origin") is not None:
+            return self._answer(HTTPStatus.FORBIDDEN, "web pages are not answered\n")
         answer = _ANSWERS.get(self.path.partition("?")[0])
         if answer is None:
             return self._answer(HTTPStatus.NOT_FOUND, f"there are: {', '.join(_ANSWERS)}\n")
