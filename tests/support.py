@@ -175,7 +175,9 @@ def _more(before: list[str], after: list[str]) -> list[str]:
     return rest
 
 
-def run_command(*arguments: str, base: Path, check: int | None = 0, timeout: float = 60) -> subprocess.CompletedProcess:
+def run_command(
+    *arguments: str, base: Path, check: int | None = 0, timeout: float = 60, **environment: str
+) -> subprocess.CompletedProcess:
     """Runs the `weft` command for the nodes and programs below a directory."""
     done = subprocess.run(
         [sys.executable, "-m", "weft", *arguments],
@@ -183,18 +185,26 @@ def run_command(*arguments: str, base: Path, check: int | None = 0, timeout: flo
         text=True,
         timeout=timeout,
         check=False,
-        env=os.environ | {"WEFT_TMPDIR": str(base)},
+        env=os.environ | {"WEFT_TMPDIR": str(base)} | environment,
     )
     assert check is None or done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
 
 class Node:
-    """A node that `weft start` started, below a directory of its own."""
+    """A node that `weft start` started, below a directory of its own.
 
-    def __init__(self, base: Path, *options: str) -> None:
+    Args:
+        base: That directory.
+        *options: Of `weft start`.
+        join: Address of the head and token of the cluster that it joins; otherwise it is the head of a new one.
+    """
+
+    def __init__(self, base: Path, *options: str, join: tuple[str, str] | None = None) -> None:
         self.base = base
-        told = json.loads(run_command("start", "--head", "--num-cpus", "2", "--json", *options, base=base).stdout)
+        role, token = ("--head", {}) if join is None else (f"--address={join[0]}", {"WEFT_TOKEN": join[1]})
+        started = run_command("start", role, "--num-cpus", "2", "--json", *options, base=base, **token)
+        told = json.loads(started.stdout)
         self.pid: int = told["pid"]
         self.directory = Path(told["session_dir"])
 
