@@ -8,6 +8,8 @@
 //! Lines between processes are Unix sockets, or sessions over connections that are cut ([`lines`]), as between machines.
 //! There is one node as yet, made so that there can be several. The simulator has no sockets, clocks or threads of its own;
 //! [`runner`] runs many seeds on many threads.
+//!
+//! [`transfer`] is something else: how long a broadcast takes in virtual time.
 
 pub mod bank;
 pub mod explore;
@@ -21,5 +23,6 @@ pub mod random;
 pub mod rare;
 pub mod runner;
 pub mod trace;
+pub mod transfer;
 pub mod violation;
 pub mod world;

@@ -1,6 +1,6 @@
 //! Searches the small configurations whole. `make explore` searches all of them.
 
-use weft_sim::explore::{Config, Finding, configs, links, search};
+use weft_sim::explore::{Config, Finding, chains, configs, links, search};
 
 /// More than any small configuration has.
 const STATES_MAX: u64 = 2_000_000;
@@ -33,6 +33,23 @@ fn every_state_of_a_session_is_well() {
 fn long_sessions_are_well() {
     let steps: u64 = (0..2000).map(|seed| links::walk(seed, None).expect("no violation")).sum();
     assert!(steps > 200_000, "{steps} steps");
+}
+
+#[test]
+fn every_state_of_a_broadcast_is_well() {
+    for config in chains::small() {
+        let found = chains::search(&config, STATES_MAX);
+        let name = config.name;
+        assert_eq!(found.violation, None, "{name}");
+        assert!(found.is_complete, "{name} has {} states and more", found.states);
+        assert!(found.ends > 0, "{name} never ends");
+    }
+}
+
+#[test]
+fn broadcasts_with_many_faults_are_well() {
+    let steps: u64 = (0..2000).map(|seed| chains::walk(seed).expect("no violation")).sum();
+    assert!(steps > 50_000, "{steps} steps");
 }
 
 #[test]

@@ -291,6 +291,17 @@ pub const DATA_MESSAGE_BYTES_MAX: usize = 16 << 10;
 const _: () = assert!(PIECES_ASKED <= PIECES_MAX);
 const _: () = assert!(DATA_CONNECTIONS <= DATA_CONNECTIONS_MAX);
 const _: () = assert!(WIDE_BYTES >= 2 * PIECE_BYTES);
+
+/// Values whose copies and receivers one owner directs at a time; the others are pulled from the place they were made at.
+pub const BROADCASTS_MAX: usize = 1 << 16;
+
+/// A complete copy of a value of so many bytes or fewer is sent to several receivers at once, because a chain of them would
+/// cost more in latency than it saves in bandwidth.
+pub const BROADCAST_SMALL_BYTES: u64 = 256 << 10;
+
+/// To so many.
+pub const BROADCAST_SMALL_RECEIVERS: u32 = 4;
+
 /// Bytes of the command that starts the workers of a job; it holds the search path of the driver.
 pub const JOB_COMMAND_BYTES_MAX: usize = 1 << 20;
 

@@ -1,10 +1,12 @@
 //! Objects as a node sees them: blocks of shared memory and who holds them.
 
+mod broadcast;
 mod holders;
 mod lost;
 mod orphans;
 mod pull;
 
+pub use broadcast::{Assigned, ChainAction, ChainLimits, Chains};
 pub use holders::{Holders, Serves};
 pub use lost::Lost;
 pub use pull::{Fetching, PullAction, Pulls, StreamEnd};

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use weft_sim::explore::{Found, configs, links, search};
+use weft_sim::explore::{Found, chains, configs, links, search};
 
 /// A configuration of whichever kind.
 struct Job {
@@ -32,7 +32,16 @@ fn all() -> Vec<Job> {
             (found, is_expected)
         }),
     });
-    products.chain(links).collect()
+    let chains = chains::all().into_iter().map(|config| Job {
+        name: config.name,
+        about: config.about,
+        search: Box::new(move |states_max| {
+            let found = chains::search(&config, states_max);
+            let is_expected = found.violation.is_none();
+            (found, is_expected)
+        }),
+    });
+    products.chain(links).chain(chains).collect()
 }
 
 struct Options {

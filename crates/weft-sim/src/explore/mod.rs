@@ -4,6 +4,7 @@
 //! every state it can reach and checks the properties of each ([`world::World`] says what may happen and what must
 //! hold). `docs/adr/0012-exhaustive-exploration.md` says why this is not done with a library.
 
+pub mod chains;
 mod channels;
 mod config;
 pub mod configs;
