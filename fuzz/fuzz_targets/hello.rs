@@ -25,8 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
         Err(refusal) => assert!(refusal.to_string().len() < 4096),
     }
     for to in [HEAD, WorkerId(THERE.0 + 2)] {
-        match on_answer(&message, &hello(&me, to, 7, None), THERE) {
-            Ok(party) => assert_eq!((party.id.node(), party.session), (THERE, 7)),
+        match on_answer(&message, &hello(&me, to, 7, 1, None), THERE) {
+            Ok(party) => assert_eq!(party.id.node(), THERE),
             Err(refusal) => assert!(refusal.to_string().len() < 4096),
         }
     }

@@ -299,7 +299,8 @@ impl NodeCore {
         self.end_leases_of(client, out);
         self.drop_placements_of(client);
         self.forget_client(client);
-        let gone = WorkerGone { worker: client, reason: reason.to_owned(), last_started, what };
+        let gone =
+            WorkerGone { worker: client, reason: reason.to_owned(), last_started, what, all_begun: None };
         self.departed.note(&gone);
         self.tell_all(&gone.clone().into(), out);
         if let Some((WorkerState::Actor(actor), blocked)) = state {

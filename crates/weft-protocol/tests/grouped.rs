@@ -133,7 +133,13 @@ fn removal_fails_what_waits_what_runs_and_what_comes() {
     let codes = |slots: &[Arc<Slot>]| slots.iter().map(|slot| code(slot)).collect::<Vec<_>>();
     let removed = Some(FailureCode::TaskGroupRemoved);
     assert_eq!(codes(&tasks), [None, removed, removed], "the first one runs");
-    let gone = WorkerGone { worker: WORKER, reason: "was killed".to_owned(), last_started: None, what: None };
+    let gone = WorkerGone {
+        worker: WORKER,
+        reason: "was killed".to_owned(),
+        last_started: None,
+        what: None,
+        all_begun: None,
+    };
     process.hear(gone);
     assert_eq!(codes(&tasks), [removed; 3], "and is not tried again");
     process.said();

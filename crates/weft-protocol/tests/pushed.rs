@@ -179,7 +179,11 @@ fn the_tasks_of_a_dead_caller_end_here() {
     worker.push_task(OTHER, 3, &[]);
     worker.take();
     let reason = "exited".to_owned();
-    worker.hear(Peer::Node, WorkerGone { worker: CALLER, reason, last_started: None, what: None }, 20);
+    worker.hear(
+        Peer::Node,
+        WorkerGone { worker: CALLER, reason, last_started: None, what: None, all_begun: None },
+        20,
+    );
     assert!(worker.out.contains(&Action::Interrupt { task: id(1), force: false }), "{:?}", worker.out);
     assert!(worker.core.ownership().is_empty());
     assert_eq!(worker.take().push.spec.task.owner, OTHER);

@@ -350,7 +350,13 @@ fn a_borrower_asks_again_for_what_is_not_there() {
 fn a_value_that_was_not_brought_goes_with_its_owner() {
     let (mut core, object, slot) = borrower();
     bring(&mut core, object);
-    let gone = WorkerGone { worker: FAR, reason: "ended".to_owned(), last_started: None, what: None };
+    let gone = WorkerGone {
+        worker: FAR,
+        reason: "ended".to_owned(),
+        last_started: None,
+        what: None,
+        all_begun: None,
+    };
     on(&mut core, Peer::Node, gone);
     let Some(Outcome::Failed(failure)) = slot.outcome() else { panic!("it failed: {:?}", slot.outcome()) };
     assert_eq!(failure.code, FailureCode::OwnerDied);
@@ -362,7 +368,13 @@ fn a_copy_stays_when_the_owner_ends() {
     let (mut core, object, slot) = borrower();
     bring(&mut core, object);
     pulled(&mut core, object);
-    let gone = WorkerGone { worker: FAR, reason: "ended".to_owned(), last_started: None, what: None };
+    let gone = WorkerGone {
+        worker: FAR,
+        reason: "ended".to_owned(),
+        last_started: None,
+        what: None,
+        all_begun: None,
+    };
     on(&mut core, Peer::Node, gone);
     assert_eq!(slot.outcome(), Some(&Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
@@ -487,7 +499,7 @@ fn a_constructor_waits_for_its_arguments_and_for_the_state_it_begins_with() {
     let mut core = WorkerCore::new(ME);
     let (object, actor) = (task(NEIGHBOUR, 1).object(0), task(NEIGHBOUR, 9));
     let state = Some(Return { outcome: remote(), contained: Vec::new() });
-    let restore = Restore { actor, state, callers: Vec::new() };
+    let restore = Restore { actor, state, callers: Vec::new(), takeover: None };
     assert_eq!(on(&mut core, Peer::Node, restore), [pull(actor.state(), Priority::Get)]);
     let constructor = Push {
         spec: Box::new(spec(actor, TaskKind::Creation, &[object])),
@@ -512,7 +524,7 @@ fn a_constructor_whose_state_is_lost_learns_why() {
     let mut core = WorkerCore::new(ME);
     let actor = task(NEIGHBOUR, 9);
     let state = Some(Return { outcome: remote(), contained: Vec::new() });
-    on(&mut core, Peer::Node, Restore { actor, state, callers: Vec::new() });
+    on(&mut core, Peer::Node, Restore { actor, state, callers: Vec::new(), takeover: None });
     let constructor = Push {
         spec: Box::new(spec(actor, TaskKind::Creation, &[])),
         dependencies: Vec::new(),

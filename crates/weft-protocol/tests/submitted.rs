@@ -84,7 +84,10 @@ impl Process {
 
     fn worker_gone(&mut self, last_started: Option<u64>) {
         let (reason, last_started) = ("was killed by signal 9".to_owned(), last_started.map(id));
-        self.hear(Peer::Node, WorkerGone { worker: WORKER, reason, last_started, what: None });
+        self.hear(
+            Peer::Node,
+            WorkerGone { worker: WORKER, reason, last_started, what: None, all_begun: None },
+        );
     }
 
     fn place_actor(&mut self) {

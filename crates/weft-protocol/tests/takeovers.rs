@@ -123,7 +123,7 @@ fn constructor() -> Push {
 }
 
 fn restore() -> Restore {
-    Restore { actor: actor(), state: None, callers: vec![ME] }
+    Restore { actor: actor(), state: None, callers: vec![ME], takeover: None }
 }
 
 fn gives_up(out: &Actions) -> bool {

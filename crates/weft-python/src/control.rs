@@ -55,6 +55,7 @@ pub fn start(
         inline_bytes,
         events_bytes,
         lineage_bytes,
+        setup: None,
     };
     let options = NodeOptions {
         resources: total.clone(),
@@ -111,7 +112,15 @@ pub fn connect(
         return Err(PyRuntimeError::new_err("weft is started already"));
     }
     let python = python_version(py);
-    let job = JobConfig { template, working_directory, namespace, inline_bytes, events_bytes, lineage_bytes };
+    let job = JobConfig {
+        template,
+        working_directory,
+        namespace,
+        inline_bytes,
+        events_bytes,
+        lineage_bytes,
+        setup: None,
+    };
     let socket = directory.join("node.sock");
     let (client, lines) = py
         .detach(|| {

@@ -160,6 +160,57 @@ const _: () = assert!(LINK_SHARE_BYTES < LINK_BUFFER_BYTES_MAX as u64);
 const _: () = assert!(HANDSHAKE_NANOS < LINK_PATIENCE_NANOS);
 const _: () = assert!(ACK_NANOS < CHECKPOINT_FLUSH_NANOS);
 
+// Processes of different nodes.
+
+/// Processes of other nodes that one node grants leases to.
+pub const ASKERS_MAX: usize = 65_536;
+
+/// Pairs of a process and a node that hears of its end, in one node.
+pub const WATCHES_MAX: usize = 1 << 20;
+
+/// Ends of processes of other nodes that one node has not answered for yet.
+pub const DEATHS_MAX: usize = 4096;
+
+/// Leases and actors that wait in one node until it knows their jobs.
+pub const GUEST_ORDERS_MAX: usize = 1024;
+
+/// How long they wait (nanoseconds): the control service may be starting again.
+pub const GUEST_JOB_NANOS: u64 = 30_000_000_000;
+
+/// How long a question to a control service that is away waits (nanoseconds).
+pub const CONTROL_AWAY_NANOS: u64 = 30_000_000_000;
+
+/// Words to a control service that is away (bytes): beyond, questions to it are answered with an error.
+pub const CONTROL_BUFFER_BYTES_MAX: usize = 4 << 20;
+
+/// Connections that one node dials for its processes at a time, and how long each may take (nanoseconds).
+pub const DIALS_MAX: usize = 256;
+/// See [`DIALS_MAX`].
+pub const DIAL_NANOS: u64 = 5_000_000_000;
+
+/// Connections of one process to processes of other nodes: each costs two descriptors and a share of memory.
+pub const REMOTE_LINES_MAX: usize = 2048;
+
+/// How long what the node says waits behind the end of a connection to a process that is gone (nanoseconds): what that
+/// process said before its end counts.
+pub const HOLD_NANOS: u64 = 200_000_000;
+
+/// Words of one node to another one whose connection is not there yet (bytes): beyond, requests for leases are given up.
+pub const NODE_QUEUE_BYTES_MAX: usize = 1 << 20;
+
+/// How long work waits for room on its own node before others are asked (nanoseconds).
+pub const LEND_NANOS: u64 = 1_000_000;
+
+/// How long a request waits in another node before it is refused or taken back (nanoseconds).
+pub const LENT_NANOS: u64 = 100_000_000;
+
+/// What the workers of one job on one node have printed and the driver's node has not taken (bytes); then they wait.
+pub const LINES_UNTAKEN_BYTES_MAX: u64 = 1 << 20;
+
+const _: () = assert!(HOLD_NANOS < LINK_PATIENCE_NANOS);
+const _: () = assert!(LEND_NANOS < LENT_NANOS);
+const _: () = assert!(DIAL_NANOS < HANDSHAKE_NANOS);
+
 // Nodes and the control service.
 
 /// Nodes of one cluster, together with the drivers that are nodes of their own.

@@ -4,7 +4,7 @@
 //! One that came from another node is localised: what lies here is `Stored` again. Messages inside a node are neither.
 
 use crate::NodeId;
-use crate::message::{Dependency, Message, Outcome, Remote, Return};
+use crate::message::{ActorsHere, Dependency, Message, Outcome, Remote};
 
 impl Outcome {
     /// For another node: a value in the memory of node `me` says so.
@@ -27,29 +27,43 @@ impl Outcome {
 impl Message {
     /// Makes the message mean the same at another node. `me` is the node that it leaves.
     pub fn globalise(&mut self, me: NodeId) {
-        self.for_each_outcome(|outcome| outcome.globalise(me));
+        self.for_each_outcome(&mut |outcome| outcome.globalise(me));
     }
 
     /// The reverse, when the message has come to node `me`.
     pub fn localise(&mut self, me: NodeId) {
-        self.for_each_outcome(|outcome| outcome.localise(me));
+        self.for_each_outcome(&mut |outcome| outcome.localise(me));
     }
 
-    fn for_each_outcome(&mut self, mut change: impl FnMut(&mut Outcome)) {
-        let dependencies = |list: &mut [Dependency], change: &mut dyn FnMut(&mut Outcome)| {
-            list.iter_mut().for_each(|dependency| change(&mut dependency.outcome));
-        };
-        let value = |value: &mut Return, change: &mut dyn FnMut(&mut Outcome)| change(&mut value.outcome);
+    fn for_each_outcome(&mut self, change: &mut dyn FnMut(&mut Outcome)) {
         match self {
-            Message::Push(push) => dependencies(&mut push.dependencies, &mut change),
-            Message::CreateActor(create) => dependencies(&mut create.constructor.dependencies, &mut change),
-            Message::Reply(reply) => reply.returns.iter_mut().for_each(|one| value(one, &mut change)),
-            Message::Item(item) => value(&mut item.value, &mut change),
-            Message::Value(message) => change(&mut message.outcome),
-            Message::Checkpoint(checkpoint) => value(&mut checkpoint.state, &mut change),
-            Message::Restore(restore) => restore.state.iter_mut().for_each(|one| value(one, &mut change)),
+            Self::Push(push) => of_dependencies(&mut push.dependencies, change),
+            Self::CreateActor(create) => of_dependencies(&mut create.constructor.dependencies, change),
+            Self::PlaceActor(place) => of_dependencies(&mut place.create.constructor.dependencies, change),
+            Self::Reply(reply) => reply.returns.iter_mut().for_each(|one| change(&mut one.outcome)),
+            Self::Item(item) => change(&mut item.value.outcome),
+            Self::Value(message) => change(&mut message.outcome),
+            Self::Checkpoint(checkpoint) => change(&mut checkpoint.state.outcome),
+            Self::Restore(restore) => restore.state.iter_mut().for_each(|one| change(&mut one.outcome)),
+            Self::ActorsHere(here) => of_actors(here, change),
+            Self::Routed(routed) => routed.message.for_each_outcome(change),
             // The others say nothing about values.
             _ => {}
+        }
+    }
+}
+
+fn of_dependencies(list: &mut [Dependency], change: &mut dyn FnMut(&mut Outcome)) {
+    list.iter_mut().for_each(|dependency| change(&mut dependency.outcome));
+}
+
+fn of_actors(here: &mut ActorsHere, change: &mut dyn FnMut(&mut Outcome)) {
+    for actor in &mut here.actors {
+        if let Some(create) = &mut actor.create {
+            of_dependencies(&mut create.constructor.dependencies, change);
+        }
+        if let Some(state) = &mut actor.checkpoint {
+            change(&mut state.outcome);
         }
     }
 }
@@ -57,7 +71,7 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Location, Value};
+    use crate::message::{Location, Routed, Value};
     use crate::{Blob, TaskId, WorkerId};
 
     const HERE: NodeId = NodeId(1 << 24);
@@ -91,5 +105,14 @@ mod tests {
         message.globalise(HERE);
         message.localise(HERE);
         assert_eq!(message, small);
+    }
+
+    #[test]
+    fn what_is_passed_on_means_the_same_too() {
+        let routed = |message| Message::from(Routed { from: WorkerId(1), to: WorkerId(2), message });
+        let mut message = routed(Box::new(value(Outcome::Stored(AT))));
+        message.globalise(HERE);
+        let remote = Outcome::Remote(Box::new(Remote { node: HERE, location: AT }));
+        assert_eq!(message, routed(Box::new(value(remote))));
     }
 }

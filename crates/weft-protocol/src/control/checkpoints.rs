@@ -68,7 +68,7 @@ impl ControlCore {
         for object in state.iter().flat_map(|state| &state.contained) {
             self.say(object.owner(), AddBorrow { object: *object, borrower: worker }, out);
         }
-        let restore = Box::new(Restore { actor: id, state, callers });
+        let restore = Box::new(Restore { actor: id, state, callers, takeover: None });
         let restore = ToNode::Restore { takeover: actor.takeovers, restore };
         out.push(ControlAction::Send(node, Box::new(restore)));
     }

@@ -27,7 +27,7 @@ impl Departed {
     pub(super) fn of(&self, worker: WorkerId) -> WorkerGone {
         let found = self.news.iter().rev().find(|gone| gone.worker == worker).cloned();
         let reason = "it had ended before".to_owned();
-        found.unwrap_or(WorkerGone { worker, reason, last_started: None, what: None })
+        found.unwrap_or(WorkerGone { worker, reason, last_started: None, what: None, all_begun: None })
     }
 }
 
@@ -53,7 +53,13 @@ mod tests {
         for number in 0..=ENDED_MAX as u64 {
             let reason = format!("reason {number}");
             let what = Some("worker (pid 7)".to_owned());
-            departed.note(&WorkerGone { worker: WorkerId(number), reason, last_started: None, what });
+            departed.note(&WorkerGone {
+                worker: WorkerId(number),
+                reason,
+                last_started: None,
+                what,
+                all_begun: None,
+            });
         }
         assert_eq!(departed.of(WorkerId(0)).reason, "it had ended before");
         assert_eq!(departed.of(WorkerId(5)).reason, "reason 5");

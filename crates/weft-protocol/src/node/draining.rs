@@ -20,7 +20,7 @@ impl NodeCore {
         for (id, client) in &mut self.clients {
             if client.leases > 0 && !client.reclaiming {
                 client.reclaiming = true;
-                out.push(NodeAction::Send(*id, Box::new(ReclaimLease { count: 1 }.into())));
+                out.push(NodeAction::Send(*id, Box::new(ReclaimLease { count: 1, lease: None }.into())));
             }
         }
     }

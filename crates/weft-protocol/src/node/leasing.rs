@@ -182,7 +182,7 @@ impl NodeCore {
             && !client.reclaiming
         {
             client.reclaiming = true;
-            out.push(send(*id, ReclaimLease { count: 1 }));
+            out.push(send(*id, ReclaimLease { count: 1, lease: None }));
         }
     }
 
@@ -198,7 +198,7 @@ impl NodeCore {
         let Some(client) = self.clients.get_mut(&holder) else { return };
         if !client.reclaiming {
             client.reclaiming = true;
-            out.push(send(holder, ReclaimLease { count: 1 }));
+            out.push(send(holder, ReclaimLease { count: 1, lease: None }));
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Party {
     pub features: u64,
     /// The session that the connection carries.
     pub session: u64,
+    /// Counts the hellos of that session, from one; zero in an answer.
+    pub attempt: u32,
     /// Bytes of that session that the peer has; `None` at the first connection of a session.
     pub received: Option<u64>,
 }
@@ -77,14 +79,6 @@ pub enum Refusal {
     /// A process would be its own peer.
     #[error("the peer says it is this very process, {0:016x}")]
     IsMe(u64),
-    /// The answer is about another session.
-    #[error("the peer answers for session {theirs}, this is session {ours}")]
-    Session {
-        /// Of this connection.
-        ours: u64,
-        /// What the peer said.
-        theirs: u64,
-    },
     /// The peer refused us.
     #[error("the peer refused: {0}")]
     Refused(String),
@@ -92,7 +86,7 @@ pub enum Refusal {
 
 /// What the side that dialled says first.
 #[must_use]
-pub fn hello(me: &Me, to: WorkerId, session: u64, received: Option<u64>) -> PeerHello {
+pub fn hello(me: &Me, to: WorkerId, session: u64, attempt: u32, received: Option<u64>) -> PeerHello {
     PeerHello {
         major: PROTOCOL_MAJOR,
         minor: PROTOCOL_MINOR,
@@ -102,6 +96,7 @@ pub fn hello(me: &Me, to: WorkerId, session: u64, received: Option<u64>) -> Peer
         to,
         session,
         received,
+        attempt: Some(attempt),
     }
 }
 
@@ -130,6 +125,7 @@ pub fn on_hello(message: &Message, me: &Me, certified: NodeId) -> Result<Party, 
         minor: version::spoken(hello.minor),
         features: hello.features & FEATURES,
         session: hello.session,
+        attempt: hello.attempt.unwrap_or(0),
         received: hello.received,
     })
 }
@@ -141,7 +137,7 @@ pub fn welcome(party: &Party, received: u64) -> PeerWelcome {
 }
 
 /// The first message that the dialling side got in answer to `sent`, from a peer whose certificate names the node
-/// `certified`.
+/// `certified`. It may be about another session than the one that was asked for: [`super::Link::on_welcome`] says what follows.
 ///
 /// # Errors
 /// [`Refusal`]: the connection ends.
@@ -156,14 +152,12 @@ pub fn on_answer(message: &Message, sent: &PeerHello, certified: NodeId) -> Resu
     if id.node() != certified {
         return Err(Refusal::NotOfItsNode { id: id.0, certified: certified.0 });
     }
-    if welcome.session != sent.session {
-        return Err(Refusal::Session { ours: sent.session, theirs: welcome.session });
-    }
     Ok(Party {
         id,
         minor: version::spoken(welcome.minor),
         features: welcome.features & FEATURES,
         session: welcome.session,
+        attempt: 0,
         received: Some(welcome.received),
     })
 }
@@ -189,7 +183,7 @@ mod tests {
 
     fn greet(change: impl FnOnce(&mut PeerHello)) -> Result<Party, Refusal> {
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let mut said = hello(&a, b.id, 5, Some(70));
+        let mut said = hello(&a, b.id, 5, 1, Some(70));
         change(&mut said);
         on_hello(&said.into(), &b, NODE_A)
     }
@@ -197,7 +191,7 @@ mod tests {
     #[test]
     fn both_sides_learn_who_the_other_is() {
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let said = hello(&a, b.id, 5, Some(70));
+        let said = hello(&a, b.id, 5, 1, Some(70));
         let at_b = on_hello(&said.clone().into(), &b, NODE_A).expect("fits");
         assert_eq!((at_b.id, at_b.session, at_b.received), (a.id, 5, Some(70)));
         let at_a = on_answer(&welcome(&at_b, 80).into(), &said, NODE_B).expect("fits");
@@ -208,7 +202,7 @@ mod tests {
     fn a_node_that_knows_an_address_only_asks_for_the_head() {
         let a = process(NODE_A, 0);
         let head = Me { is_head: true, ..process(NODE_B, 0) };
-        let said = hello(&a, HEAD, 1, None);
+        let said = hello(&a, HEAD, 1, 1, None);
         let at_head = on_hello(&said.clone().into(), &head, NODE_A).expect("is the head");
         let at_a = on_answer(&welcome(&at_head, 0).into(), &said, NODE_B).expect("fits");
         assert_eq!(at_a.id, head.id);
@@ -235,7 +229,7 @@ mod tests {
         let refused = greet(|hello| hello.from = WorkerId(NODE_B.0 + 1));
         assert_eq!(refused, Err(Refusal::NotOfItsNode { id: NODE_B.0 + 1, certified: NODE_A.0 }));
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let said = hello(&a, b.id, 5, None);
+        let said = hello(&a, b.id, 5, 1, None);
         let answer = PeerWelcome { minor: PROTOCOL_MINOR, features: 0, session: 5, received: 0 };
         let refused = on_answer(&answer.into(), &said, NODE_A);
         assert_eq!(refused, Err(Refusal::NotOfItsNode { id: b.id.0, certified: NODE_A.0 }));
@@ -254,7 +248,7 @@ mod tests {
     fn what_is_not_for_this_process_is_refused() {
         assert!(matches!(greet(|hello| hello.to = WorkerId(9)), Err(Refusal::NotForMe { .. })));
         let (a, b) = (process(NODE_A, 1), process(NODE_A, 1));
-        let said = hello(&a, b.id, 5, None);
+        let said = hello(&a, b.id, 5, 1, None);
         assert_eq!(on_hello(&said.into(), &b, NODE_A), Err(Refusal::IsMe(b.id.0)));
         assert_eq!(on_hello(&Blocked {}.into(), &b, NODE_A), Err(Refusal::NoHello(14)));
     }
@@ -262,12 +256,11 @@ mod tests {
     #[test]
     fn a_refusal_and_a_strange_answer_are_told() {
         let (a, b) = (process(NODE_A, 1), process(NODE_B, 2));
-        let said = hello(&a, b.id, 5, None);
+        let said = hello(&a, b.id, 5, 1, None);
         let refused = Refused { reason: "no".into() };
         assert_eq!(on_answer(&refused.into(), &said, NODE_B), Err(Refusal::Refused("no".into())));
         assert_eq!(on_answer(&Blocked {}.into(), &said, NODE_B), Err(Refusal::NoHello(14)));
         let answer = PeerWelcome { minor: PROTOCOL_MINOR, features: 0, session: 6, received: 0 };
-        let strange = on_answer(&answer.into(), &said, NODE_B);
-        assert_eq!(strange, Err(Refusal::Session { ours: 5, theirs: 6 }));
+        assert_eq!(on_answer(&answer.into(), &said, NODE_B).expect("the link decides").session, 6);
     }
 }

@@ -190,7 +190,11 @@ fn a_node_that_drains_begins_nothing_and_takes_leases_back() {
     assert!(!node.is_drained());
     node.drain();
     let mut out = connect(&mut node, WorkerId(102));
-    assert_eq!(out, [told(DRIVER, ReclaimLease { count: 1 })], "and the second lease is not granted");
+    assert_eq!(
+        out,
+        [told(DRIVER, ReclaimLease { count: 1, lease: None })],
+        "and the second lease is not granted"
+    );
     out = say(&mut node, OTHER, request(1, 1));
     out.extend(say(&mut node, OTHER, create(TaskId { owner: OTHER, number: 1 })));
     assert_eq!(out, []);

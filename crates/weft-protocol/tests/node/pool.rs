@@ -194,7 +194,7 @@ fn a_client_with_as_many_leases_as_the_one_that_waits_keeps_them() {
     node.on_connected(third, 3, NOW);
     let out = say(&mut node, third, request(0, 1));
     assert!(
-        matches!(&out[..], [NodeAction::Send(_, m)] if **m == Message::from(ReclaimLease { count: 1 })),
+        matches!(&out[..], [NodeAction::Send(_, m)] if **m == Message::from(ReclaimLease { count: 1, lease: None })),
         "{out:?}"
     );
 }
@@ -240,7 +240,7 @@ fn a_client_with_more_leases_is_asked_to_share() {
     connect(&mut node, WorkerId(102));
     let other = WorkerId(103);
     connect(&mut node, other);
-    assert_eq!(say(&mut node, other, request(0, 1)), [told(DRIVER, ReclaimLease { count: 1 })]);
+    assert_eq!(say(&mut node, other, request(0, 1)), [told(DRIVER, ReclaimLease { count: 1, lease: None })]);
     assert_eq!(say(&mut node, other, request(0, 1)), [], "asked once until it is given");
 }
 
@@ -253,7 +253,7 @@ fn a_dead_worker_gives_everything_back_and_everyone_hears() {
     let mut out = NodeActions::new();
     node.on_gone(worker, "was killed by signal 9", None, &mut out);
     let (reason, what) = ("was killed by signal 9".to_owned(), Some("worker (pid 9)".to_owned()));
-    let gone = WorkerGone { worker, reason, last_started: None, what };
+    let gone = WorkerGone { worker, reason, last_started: None, what, all_begun: None };
     assert_eq!(out, [told(DRIVER, gone.clone())]);
     assert!(node.is_quiet());
     assert_eq!(say(&mut node, DRIVER, Connect { worker }), [told(DRIVER, gone)], "also whoever asks later");

@@ -146,7 +146,13 @@ fn what_an_earlier_process_did_changes_nothing() {
     cluster.end(first);
     let second = cluster.home(actor).expect("another process");
     assert_ne!(first, second);
-    let gone = Box::new(WorkerGone { worker: first, reason: String::new(), last_started: None, what: None });
+    let gone = Box::new(WorkerGone {
+        worker: first,
+        reason: String::new(),
+        last_started: None,
+        what: None,
+        all_begun: None,
+    });
     cluster.tell_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
     cluster.tell_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });
     assert_eq!((cluster.run(), cluster.home(actor)), (vec![], Some(second)));

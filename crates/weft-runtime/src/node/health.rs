@@ -285,7 +285,7 @@ impl Pulse {
         let _ = epoll::delete(&self.epoll, &socket);
         let name = Destination::Health.server_name(head);
         let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
-        let said = hello(&self.me, WorkerId(head.0), 0, None);
+        let said = hello(&self.me, WorkerId(head.0), 0, 0, None);
         match Framed::add(stream, &self.epoll, LINE) {
             Ok(mut framed) => {
                 framed.push(&said.clone().into());

@@ -487,8 +487,8 @@ impl Service {
     fn introduce(&mut self, a: WorkerId, b: WorkerId) {
         match pair() {
             Ok((for_a, for_b)) => {
-                self.send(a, &PeerConnected { worker: b }.into(), vec![for_a]);
-                self.send(b, &PeerConnected { worker: a }.into(), vec![for_b]);
+                self.send(a, &PeerConnected::pair(b).into(), vec![for_a]);
+                self.send(b, &PeerConnected::pair(a).into(), vec![for_b]);
             }
             Err(error) => {
                 let text = format!(

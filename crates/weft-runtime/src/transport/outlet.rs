@@ -145,8 +145,8 @@ mod tests {
         let (passed, other) = pair().expect("sockets");
         let mut outlet = Outlet::default();
         outlet.push(&Connect { worker: WorkerId(1) }.into());
-        outlet.push_with(&PeerConnected { worker: WorkerId(2) }.into(), vec![passed]);
-        outlet.push_with(&PeerConnected { worker: WorkerId(3) }.into(), vec![other]);
+        outlet.push_with(&PeerConnected::pair(WorkerId(2)).into(), vec![passed]);
+        outlet.push_with(&PeerConnected::pair(WorkerId(3)).into(), vec![other]);
         assert_eq!(outlet.flush(&a), Flush::Done);
         let mut inlet = Inlet::default();
         let mut counts = Vec::new();

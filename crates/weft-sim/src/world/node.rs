@@ -95,7 +95,7 @@ impl World {
             }
             NodeAction::Introduce(one, other) => {
                 for (to, worker) in [(one, other), (other, one)] {
-                    let message = PeerConnected { worker }.into();
+                    let message = PeerConnected::pair(worker).into();
                     self.send_from_node(number_of(to), Item::Message(Box::new(message)));
                 }
             }

@@ -42,6 +42,9 @@ pub struct Restore {
     /// Who makes calls again before others are executed.
     #[n(2)]
     pub callers: Vec<WorkerId>,
+    /// Control to node: the takeover that this is for. Its process is not told.
+    #[n(3)]
+    pub takeover: Option<u32>,
 }
 
 /// A caller to the process that took an actor over: calls from here on are new, or were not answered by the process

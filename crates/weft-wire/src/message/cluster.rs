@@ -4,7 +4,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::{NodeId, ResourceSet};
+use crate::{NodeId, ResourceSet, Strategy};
 
 /// What joins.
 pub mod kind {
@@ -209,6 +209,12 @@ pub struct FindNodes {
     /// Nodes that are of use at most.
     #[n(2)]
     pub count: u32,
+    /// Where it must run, if not just anywhere.
+    #[n(3)]
+    pub strategy: Option<Box<Strategy>>,
+    /// The node that holds most bytes of its arguments.
+    #[n(4)]
+    pub prefer: Option<NodeId>,
 }
 
 /// The answer, the best first. Without any, no node of the cluster has so much in total.

@@ -26,9 +26,63 @@ pub struct JobConfig {
     /// Memory for descriptions of tasks whose results may have to be computed again, per process (bytes).
     #[n(5)]
     pub lineage_bytes: u64,
+    /// From what other nodes make the job's template: programs and paths of the driver's machine need not be there.
+    #[n(6)]
+    pub setup: Option<Box<TemplateSetup>>,
 }
 
-/// Node to driver, on a connection of [`super::role::LOGS`]: whole lines that workers of the job printed.
+/// What the template of a job is like, whichever interpreter runs it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct TemplateSetup {
+    /// Where the driver looks for modules, in order.
+    #[n(0)]
+    pub path: Vec<String>,
+    /// Modules that the template imports.
+    #[n(1)]
+    pub preload: Vec<String>,
+    /// Workers record from which line a task was submitted.
+    #[n(2)]
+    pub call_sites: bool,
+    /// Modules are found by import hooks that `site` sets up.
+    #[n(3)]
+    pub needs_site: bool,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum JobState {
+    /// Its driver is there.
+    #[n(0)]
+    Started,
+    /// A node has work for it and does not know it.
+    #[n(1)]
+    Asked,
+    /// Its driver is about to end in order: its workers are to end, but for actors that outlive it.
+    #[n(2)]
+    Leaving,
+    /// Its driver is gone, and no actor of it is left.
+    #[n(3)]
+    Ended,
+}
+
+/// Between nodes and the control service: a job (`docs/adr/0030`).
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Job {
+    /// Its driver.
+    #[n(0)]
+    pub job: WorkerId,
+    #[n(1)]
+    pub state: JobState,
+    /// What its workers need: of a job that has started.
+    #[n(2)]
+    pub config: Option<Box<JobConfig>>,
+}
+
+/// Whole lines that workers of the job printed: node to driver, on a connection of [`super::role::LOGS`], and node to the
+/// driver's node.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct LogLines {
@@ -39,4 +93,16 @@ pub struct LogLines {
     pub is_stderr: bool,
     #[n(2)]
     pub text: String,
+}
+
+/// The driver's node, to a node that sent [`LogLines`]: they are on their way to the driver, and more may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct LinesTaken {
+    /// The job: its driver.
+    #[n(0)]
+    pub job: WorkerId,
+    /// Of their text.
+    #[n(1)]
+    pub bytes: u64,
 }

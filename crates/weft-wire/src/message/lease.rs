@@ -47,12 +47,15 @@ pub struct ReturnLease {
     pub lease: LeaseId,
 }
 
-/// Others wait: give a lease back soon.
+/// Others wait: give leases back soon.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct ReclaimLease {
     #[n(0)]
     pub count: u32,
+    /// This very one; without it, any.
+    #[n(1)]
+    pub lease: Option<LeaseId>,
 }
 
 /// The worker's task waits in `get` or `wait`: its CPU may serve others.

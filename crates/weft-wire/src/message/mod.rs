@@ -7,12 +7,16 @@ mod actor;
 mod checkpoint;
 mod cluster;
 mod control;
+mod ending;
 mod group;
 mod job;
 mod lease;
+mod lending;
 mod link;
 mod object;
 mod peer;
+mod place_actor;
+mod routed;
 mod session;
 pub mod state;
 mod task;
@@ -29,22 +33,30 @@ pub use cluster::{
     ViewRow, kind, state as node_state,
 };
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
+pub use ending::{Collected, ProcessLeft, Sever, Watch};
 pub use group::{
     Bundle, BundleRow, BundleStep, Commit, CreateGroup, FindGroup, GroupPhase, GroupRow, GroupState,
     GroupStrategy, Prepare, Prepared, Release, RemoveGroup,
 };
-pub use job::{JobConfig, LogLines};
+pub use job::{Job, JobConfig, JobState, LinesTaken, LogLines, TemplateSetup};
 pub use lease::{
     Blocked, Closed, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked,
 };
-pub use link::Ack;
+pub use lending::{LeaseAt, LeaseGrantedAt, LeaseRefused, ReclaimLeaseAt, ReturnLeaseAt};
+pub use link::{Ack, Credentials, SessionEnded};
 pub use object::{
     AddBorrow, Allocate, Allocated, BlocksLost, Fetch, ForgetLost, FreeBlocks, GiveBlock, GivenBlocks, Held,
     HeldFrom, LoseBlocks, ReadersOf, RemoveBorrow, Settled, StillRead, TrimBlocks, UnknownBlocks, Value,
 };
 pub use peer::{PeerHello, PeerWelcome};
+pub use place_actor::{
+    ActorHere, ActorPlaced, ActorProcessGone, ActorSubscribed, ActorsHere, EndActor, LetGo, PlaceActor,
+    PlaceRefused,
+};
+pub use routed::Routed;
 pub use session::{
-    Connect, Exited, Fork, Forked, Hello, PeerConnected, Refused, Shutdown, Welcome, WorkerGone, role,
+    Connect, Exited, Fork, Forked, Hello, LinkRole, PeerConnected, Refused, Shutdown, Welcome, WorkerGone,
+    role,
 };
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
@@ -76,9 +88,14 @@ macro_rules! messages {
 
             /// Appends the message as one frame that owns `descriptors` passed descriptors.
             pub fn append(&self, out: &mut Vec<u8>, descriptors: u16) {
-                frame::append(out, self.kind(), descriptors, |out| match self {
+                frame::append(out, self.kind(), descriptors, |out| self.encode_body(out));
+            }
+
+            /// Appends what a frame of the message has inside.
+            fn encode_body(&self, out: &mut Vec<u8>) {
+                match self {
                     $(Message::$name(message) => encode(out, message),)*
-                });
+                }
             }
 
             /// Reads the body of a frame of this kind.
@@ -115,13 +132,17 @@ messages! {
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
     70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
     80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
-    90 PeerHello, 91 PeerWelcome, 92 Ack,
+    90 PeerHello, 91 PeerWelcome, 92 Ack, 93 SessionEnded, 94 Credentials,
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
-    107 ResourceView, 108 FindNodes, 109 Candidates, 113 Suspect, 114 Drain, 115 Drained,
+    107 ResourceView, 108 FindNodes, 109 Candidates, 110 Routed, 111 Watch, 113 Suspect, 114 Drain, 115 Drained,
+    116 Job, 117 Collected, 118 Sever, 119 ProcessLeft,
     120 Pull, 121 Pulled, 127 FreeAt, 129 Fetching, 131 FetchEnded, 134 LostAt,
+    140 LeaseAt, 141 LeaseGrantedAt, 142 LeaseRefused, 143 ReturnLeaseAt, 144 ReclaimLeaseAt,
+    150 PlaceActor, 151 ActorPlaced, 152 PlaceRefused, 153 ActorProcessGone, 154 EndActor, 155 ActorsHere,
+    156 ActorSubscribed, 157 LetGo,
     160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
     167 FindGroup,
-    170 LogLines,
+    170 LogLines, 173 LinesTaken,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

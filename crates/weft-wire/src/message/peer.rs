@@ -30,6 +30,9 @@ pub struct PeerHello {
     /// Bytes of whole frames of that session that the dialler has received; absent at its first connection.
     #[n(7)]
     pub received: Option<u64>,
+    /// Counts the hellos of a session: one that arrives after a later one is too late. Zero if it is absent.
+    #[n(8)]
+    pub attempt: Option<u32>,
 }
 
 /// The answer of whoever was dialled; a [`super::Refused`] otherwise.

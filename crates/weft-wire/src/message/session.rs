@@ -83,12 +83,38 @@ pub struct Refused {
     pub reason: String,
 }
 
+/// What the receiver of a connection over TCP does first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum LinkRole {
+    /// It says hello. Without a descriptor: the other process could not be dialled.
+    #[n(1)]
+    Dial,
+    /// It waits for the other's hello.
+    #[n(2)]
+    Accept,
+}
+
 /// A direct connection to another process; carries its descriptor.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct PeerConnected {
     #[n(0)]
     pub worker: WorkerId,
+    /// For a connection over TCP, which is not encrypted yet; `None` for a pair of sockets on this machine.
+    #[n(1)]
+    pub link: Option<LinkRole>,
+    /// The name that the other process must prove, where this one dials.
+    #[n(2)]
+    pub name: Option<String>,
+}
+
+impl PeerConnected {
+    /// Over a pair of sockets on this machine.
+    #[must_use]
+    pub fn pair(worker: WorkerId) -> Self {
+        Self { worker, link: None, name: None }
+    }
 }
 
 /// Asks the node for a direct connection.
@@ -100,7 +126,7 @@ pub struct Connect {
 }
 
 /// A process is gone; everything it owned goes with it.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct WorkerGone {
     #[n(0)]
@@ -114,6 +140,9 @@ pub struct WorkerGone {
     /// For people: "actor Counter (pid 123)".
     #[n(3)]
     pub what: Option<String>,
+    /// Nobody knows what it began: every push to it may have been executed. `last_started` says nothing then.
+    #[n(4)]
+    pub all_begun: Option<bool>,
 }
 
 /// End now.

@@ -69,7 +69,9 @@ fn messages_round_trip() {
         Return { outcome: Outcome::Inline(Blob::from(&b"item"[..])), contained: vec![task.object(3)] };
     round_trip(Item { task, index: 7, value: value.clone() }.into());
     round_trip(Checkpoint { actor: task, state: value.clone(), calls: vec![task] }.into());
-    round_trip(Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)] }.into());
+    round_trip(
+        Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)], takeover: Some(1) }.into(),
+    );
     let kept = TaskSpec { kept: Some(true), checkpoint_every: Some(500), ..spec() };
     round_trip(Push { spec: Box::new(kept), dependencies: vec![], gpus: vec![] }.into());
     round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
@@ -114,6 +116,7 @@ fn messages_round_trip() {
             to: WorkerId(9),
             session: 3,
             received: Some(1 << 40),
+            attempt: Some(3),
         }
         .into(),
     );
@@ -195,4 +198,5 @@ proptest! {
     }
 }
 
+mod between_nodes;
 mod cluster_messages;

@@ -245,7 +245,7 @@ impl Link {
         }
         let _ = epoll::delete(epoll, &socket);
         let stream = Stream::Tls(Box::new(TlsStream::dial(socket, identity, Destination::head_name())));
-        let said = hello(me, HEAD, 0, None);
+        let said = hello(me, HEAD, 0, 0, None);
         match Framed::add(stream, epoll, LINK) {
             Ok(mut framed) => {
                 framed.push(&said.clone().into());

@@ -296,7 +296,7 @@ impl Carrier {
         }
         let name = Destination::Data.server_name(node);
         let stream = TlsStream::dial(socket, &self.parts.identity, name);
-        let said = hello(&self.parts.me, address_of(node), 0, None);
+        let said = hello(&self.parts.me, address_of(node), 0, 0, None);
         let line = Line::new(stream, Some(said), now());
         let interest = EventFlags::OUT;
         let state = State::Open(Box::new(line));

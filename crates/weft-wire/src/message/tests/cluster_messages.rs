@@ -51,7 +51,7 @@ fn messages() -> Vec<(Message, &'static str)> {
             "140000006b0000008281841a010000000481826343505519138802f4",
         ),
         (
-            FindNodes { request: 9, resources: cpus, count: 2 }.into(),
+            FindNodes { request: 9, resources: cpus, count: 2, strategy: None, prefer: None }.into(),
             "0c0000006c000000830981826343505519138802",
         ),
         (Candidates { request: 9, nodes: vec![candidate] }.into(), "0a0000006d000000820981821a01000000f5"),

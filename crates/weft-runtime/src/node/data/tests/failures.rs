@@ -135,7 +135,7 @@ impl Liar {
         let name = Destination::Data.server_name(node.id);
         let stream = TlsStream::dial(socket.into(), &member(C, CLUSTER), name);
         let mut liar = Self { stream, queue: Vec::new() };
-        liar.say(&hello(&Self::me(), WorkerId(node.id.0), 0, None).into());
+        liar.say(&hello(&Self::me(), WorkerId(node.id.0), 0, 0, None).into());
         liar
     }
 
@@ -207,6 +207,7 @@ fn who_sends_what_nobody_asked_for_is_disconnected() {
             minor: weft_wire::version::PROTOCOL_MINOR,
             features: 0,
             session: 0,
+            attempt: 0,
             received: None,
         };
         liar.say(&weft_protocol::session::hello::welcome(&party, 0).into());

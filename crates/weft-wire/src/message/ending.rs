@@ -1,0 +1,55 @@
+//! The end of a process, as other nodes hear of it (`docs/adr/0029`).
+//!
+//! The node of the process says it to the control service first ([`ProcessLeft`]). That tells the nodes that have to do
+//! with it ([`WorkerGone`]); each answers once for all its clients ([`Collected`]), and when nobody owes an answer any
+//! more the control service says [`super::Settled`].
+
+use minicbor::{Decode, Encode};
+
+use super::{Held, WorkerGone};
+use crate::{NodeId, WorkerId};
+
+/// Tell me when that process ends: client to its node, and node to the node of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Watch {
+    #[n(0)]
+    pub worker: WorkerId,
+}
+
+/// The sender holds that process for gone, which may live: end it. Client to its node, and node to the node of the
+/// process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Sever {
+    #[n(0)]
+    pub worker: WorkerId,
+}
+
+/// Node to control: one of its processes ends, or is gone.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ProcessLeft {
+    #[n(0)]
+    pub process: WorkerId,
+    /// It is a driver that is about to end in order: its actors may, too. That it is gone is said when it is.
+    #[n(1)]
+    pub in_order: bool,
+    /// Nodes that have to do with it, besides its own.
+    #[n(2)]
+    pub watchers: Vec<NodeId>,
+    /// What they are told. Absent if it is about to end, or was not there when something came for it.
+    #[n(3)]
+    pub gone: Option<Box<WorkerGone>>,
+}
+
+/// Node to control: all its clients were heard on a process that is gone.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Collected {
+    #[n(0)]
+    pub gone: WorkerId,
+    /// What they still hold of all that it handed or lent them.
+    #[n(1)]
+    pub held: Vec<Held>,
+}

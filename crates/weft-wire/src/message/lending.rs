@@ -1,0 +1,88 @@
+//! Leases of workers of other nodes: between the node of whoever asks and the node of the worker (`docs/adr/0031`).
+//!
+//! A client speaks with its own node only ([`super::RequestLease`]); that node asks others for what it has no room for.
+
+use minicbor::{Decode, Encode};
+
+use crate::{LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
+
+/// How many leases of a shape a process of the sender's node could use of this node. Replaces what was said before about
+/// this process and shape.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct LeaseAt {
+    /// Who wants them.
+    #[n(0)]
+    pub client: WorkerId,
+    /// The job whose workers they are to be: its driver.
+    #[n(1)]
+    pub job: WorkerId,
+    #[n(2)]
+    pub shape: ShapeId,
+    #[n(3)]
+    pub resources: ResourceSet,
+    /// Zero withdraws the request.
+    #[n(4)]
+    pub demand: u32,
+    /// Where the workers must be, if not just anywhere.
+    #[n(5)]
+    pub strategy: Option<Box<Strategy>>,
+    /// The highest priority among the tasks that wait; zero if it is not said.
+    #[n(6)]
+    pub priority: Option<i32>,
+}
+
+/// One lease. The worker will be reached by its node's address.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct LeaseGrantedAt {
+    #[n(0)]
+    pub client: WorkerId,
+    #[n(1)]
+    pub shape: ShapeId,
+    /// As the worker's node numbers it.
+    #[n(2)]
+    pub lease: LeaseId,
+    #[n(3)]
+    pub worker: WorkerId,
+    /// Indices of the GPUs that belong to the lease.
+    #[n(4)]
+    pub gpus: Vec<u32>,
+}
+
+/// Nothing more is granted of what was asked for: ask elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct LeaseRefused {
+    #[n(0)]
+    pub client: WorkerId,
+    #[n(1)]
+    pub shape: ShapeId,
+    /// For people.
+    #[n(2)]
+    pub reason: String,
+    /// This node will never have it.
+    #[n(3)]
+    pub infeasible: Option<bool>,
+}
+
+/// To the worker's node: the lease is not needed any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct ReturnLeaseAt {
+    /// As the worker's node numbers it.
+    #[n(0)]
+    pub lease: LeaseId,
+}
+
+/// From the worker's node: others wait, give this lease back soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct ReclaimLeaseAt {
+    /// Who has it.
+    #[n(0)]
+    pub client: WorkerId,
+    /// As the worker's node numbers it.
+    #[n(1)]
+    pub lease: LeaseId,
+}

@@ -1,0 +1,177 @@
+//! Actors between the control service and the nodes that give them a process (`docs/adr/0024`).
+//!
+//! Whatever concerns a process of an actor has the number of its takeover, so that news of an earlier process is told from
+//! that of the present one. `ActorStarted`, `ActorRestarting` and `ActorDead` from the control service to a node
+//! itself are for all processes of the node that hear of the actor.
+
+use minicbor::{Decode, Encode};
+
+use super::{ActorStarted, CreateActor, Job, Return, WorkerGone};
+use crate::{ActorId, Blob, GroupId, WorkerId};
+
+/// Control to node: give an actor a process, when there is room.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct PlaceActor {
+    /// How many processes the actor had before.
+    #[n(0)]
+    pub takeover: u32,
+    /// Who began to wait earlier has a smaller number, and is served first.
+    #[n(1)]
+    pub turn: u64,
+    /// Namespace and name.
+    #[n(2)]
+    pub name: Option<(String, String)>,
+    /// [`super::Restore`] comes before the process may be told of its constructor.
+    #[n(3)]
+    pub restores: bool,
+    /// What the process is told, and what must be free for it.
+    #[n(4)]
+    pub create: Box<CreateActor>,
+    /// How often a new process may still take over after this one; -1 for ever. For [`ActorHere`].
+    #[n(5)]
+    pub restarts: Option<i32>,
+    /// What a front end needs to make a handle of a named actor. For [`ActorHere`].
+    #[n(6)]
+    pub description: Option<Blob>,
+}
+
+/// Node to control: an actor has a process. Its constructor is on the way there, unless its state comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct ActorPlaced {
+    #[n(0)]
+    pub actor: ActorId,
+    /// The takeover that the node was asked for.
+    #[n(1)]
+    pub takeover: u32,
+    #[n(2)]
+    pub worker: WorkerId,
+}
+
+/// Node to control: there is no room for the actor, and none is expected soon. It is not known here any more.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct PlaceRefused {
+    #[n(0)]
+    pub actor: ActorId,
+    /// The takeover that the node was asked for.
+    #[n(1)]
+    pub takeover: u32,
+    /// For people.
+    #[n(2)]
+    pub reason: String,
+}
+
+/// Node to control: the process of an actor is gone, and what it held is free.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ActorProcessGone {
+    #[n(0)]
+    pub actor: ActorId,
+    /// The takeover that this process was.
+    #[n(1)]
+    pub takeover: u32,
+    /// What the processes of its node are told.
+    #[n(2)]
+    pub gone: Box<WorkerGone>,
+}
+
+/// Control to node: an actor that was placed there is to end, whether it has a process yet or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct EndActor {
+    #[n(0)]
+    pub actor: ActorId,
+    /// The takeover that this is for.
+    #[n(1)]
+    pub takeover: u32,
+    /// Its process finishes what it has and leaves; otherwise it is killed.
+    #[n(2)]
+    pub finishes: bool,
+}
+
+/// Control to node: a process of the node hears of an actor from now on.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ActorSubscribed {
+    #[n(0)]
+    pub actor: ActorId,
+    #[n(1)]
+    pub process: WorkerId,
+    /// Where the actor is, if it has a process.
+    #[n(2)]
+    pub started: Option<Box<ActorStarted>>,
+}
+
+/// Control to node: a block that lay in a checkpoint need not be kept any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct LetGo {
+    /// Where it begins.
+    #[n(0)]
+    pub block: u64,
+}
+
+/// Node to a control service that has not heard of it before, ahead of all else: what is here, and what was said of it.
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct ActorsHere {
+    /// Actors that have a process here, or wait for one.
+    #[n(0)]
+    pub actors: Vec<ActorHere>,
+    /// Jobs whose drivers are here.
+    #[n(1)]
+    pub jobs: Vec<Job>,
+    /// Who of the node's processes hears of which actor, wherever that is.
+    #[n(2)]
+    pub subscribers: Vec<(ActorId, WorkerId)>,
+}
+
+/// An actor on the node that says so. Its owner is in its id.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ActorHere {
+    #[n(0)]
+    pub actor: ActorId,
+    #[n(1)]
+    pub takeover: u32,
+    /// Its process; `None` while it waits for room.
+    #[n(2)]
+    pub worker: Option<WorkerId>,
+    /// Its constructor has returned.
+    #[n(3)]
+    pub is_ready: bool,
+    /// The job whose workers may be its process.
+    #[n(4)]
+    pub job: WorkerId,
+    /// Namespace and name.
+    #[n(5)]
+    pub name: Option<(String, String)>,
+    /// What a front end needs to make a handle, if it has a name.
+    #[n(6)]
+    pub description: Option<Blob>,
+    /// What its class is called, for people.
+    #[n(7)]
+    pub class: String,
+    /// It does not end with its owner or its handles.
+    #[n(8)]
+    pub detached: bool,
+    #[n(9)]
+    pub concurrency: u32,
+    /// How often a new process may still take over; -1 for ever.
+    #[n(10)]
+    pub restarts: i32,
+    /// What a new process is told, if one may take over.
+    #[n(11)]
+    pub create: Option<Box<CreateActor>>,
+    /// The last checkpoint that the node has heard of, if it takes any.
+    #[n(12)]
+    pub checkpoint: Option<Return>,
+    /// Its process has ended since, and the control service may not have heard of it.
+    #[n(13)]
+    pub gone: Option<Box<WorkerGone>>,
+    /// The placement group that it runs in.
+    #[n(14)]
+    pub group: Option<GroupId>,
+}

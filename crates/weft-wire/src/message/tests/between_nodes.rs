@@ -1,0 +1,243 @@
+//! The messages between nodes about actors, leases, jobs and ends: what is written is read, and the bytes stay what they
+//! are.
+
+use super::*;
+use crate::{LeaseId, NodeId};
+
+const NODE: NodeId = NodeId(1 << 24);
+const WORKER: WorkerId = WorkerId((1 << 24) | 5);
+
+fn actor() -> TaskId {
+    TaskId { owner: WorkerId(7), number: 9 }
+}
+
+fn create() -> CreateActor {
+    let cpus = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+    let class = Define {
+        function: FunctionId(3),
+        name: Name::from("A"),
+        code: Blob::from(&b"code"[..]),
+        references: vec![],
+        place: None,
+    };
+    CreateActor {
+        actor: actor(),
+        placement: cpus.clone(),
+        lifetime: cpus,
+        class: Box::new(class),
+        constructor: Box::new(Push { spec: Box::new(spec()), dependencies: vec![], gpus: vec![] }),
+        restarts: Some(2),
+        detached: None,
+        job: Some(WorkerId(7)),
+    }
+}
+
+fn gone() -> WorkerGone {
+    WorkerGone {
+        worker: WORKER,
+        reason: "r".into(),
+        last_started: Some(actor()),
+        what: Some("w".into()),
+        all_begun: Some(true),
+    }
+}
+
+fn value() -> Return {
+    Return { outcome: Outcome::Inline(Blob::from(&b"v"[..])), contained: vec![actor().object(1)] }
+}
+
+fn actor_here() -> ActorHere {
+    ActorHere {
+        actor: actor(),
+        takeover: 1,
+        worker: Some(WORKER),
+        is_ready: true,
+        job: WorkerId(7),
+        name: Some(("s".into(), "n".into())),
+        description: Some(Blob::from(&b"d"[..])),
+        class: "A".into(),
+        detached: true,
+        concurrency: 3,
+        restarts: -1,
+        create: Some(Box::new(create())),
+        checkpoint: Some(value()),
+        gone: Some(Box::new(gone())),
+        group: Some(actor()),
+    }
+}
+
+fn job() -> Job {
+    let setup = TemplateSetup {
+        path: vec!["/a".into()],
+        preload: vec!["m".into()],
+        call_sites: true,
+        needs_site: false,
+    };
+    let config = JobConfig {
+        template: vec!["p".into()],
+        working_directory: "/".into(),
+        namespace: "s".into(),
+        inline_bytes: 1,
+        events_bytes: 2,
+        lineage_bytes: 3,
+        setup: Some(Box::new(setup)),
+    };
+    Job { job: WorkerId(7), state: JobState::Started, config: Some(Box::new(config)) }
+}
+
+fn about_actors() -> Vec<(Message, &'static str)> {
+    let place = PlaceActor {
+        takeover: 1,
+        turn: 4,
+        name: Some(("s".into(), "n".into())),
+        restores: true,
+        create: Box::new(create()),
+        restarts: Some(-1),
+        description: Some(Blob::from(&b"d"[..])),
+    };
+    let started = ActorStarted { actor: actor(), worker: WORKER, concurrency: 3, replays: None };
+    let here =
+        ActorsHere { actors: vec![actor_here()], jobs: vec![job()], subscribers: vec![(actor(), WORKER)] };
+    vec![
+        (
+            place.into(),
+            "4d00000096000000870104826173616ef5898207098182634350551913888182634350551913888403614144636f646580838b8207098200810103616601436162638182820709008003f401808002f6f607204164",
+        ),
+        (
+            ActorPlaced { actor: actor(), takeover: 1, worker: WORKER }.into(),
+            "0a0000009700000083820709011a01000005",
+        ),
+        (
+            PlaceRefused { actor: actor(), takeover: 1, reason: "r".into() }.into(),
+            "070000009800000083820709016172",
+        ),
+        (
+            ActorProcessGone { actor: actor(), takeover: 1, gone: Box::new(gone()) }.into(),
+            "13000000990000008382070901851a0100000561728207096177f5",
+        ),
+        (EndActor { actor: actor(), takeover: 1, finishes: true }.into(), "060000009a0000008382070901f5"),
+        (
+            here.into(),
+            "9b0000009b00000083818f820709011a01000005f507826173616e41646141f50320898207098182634350551913888182634350551913888403614144636f646580838b8207098200810103616601436162638182820709008003f401808002f6f607828200814176818282070901851a0100000561728207096177f58207098183070087816170612f61730102038481622f6181616df5f481828207091a01000005",
+        ),
+        (
+            ActorSubscribed { actor: actor(), process: WORKER, started: Some(Box::new(started)) }.into(),
+            "130000009c000000838207091a01000005838207091a0100000503",
+        ),
+        (LetGo { block: 64 }.into(), "030000009d000000811840"),
+        (
+            Restore { actor: actor(), state: Some(value()), callers: vec![WORKER], takeover: Some(1) }.into(),
+            "170000005200000084820709828200814176818282070901811a0100000501",
+        ),
+    ]
+}
+
+fn about_leases() -> Vec<(Message, &'static str)> {
+    let (client, shape, lease) = (WorkerId(7), ShapeId(1), LeaseId(6));
+    let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+    let (strategy, priority) = (Some(Box::new(crate::Strategy::Spread)), Some(-4));
+    vec![
+        (
+            LeaseAt { client, job: client, shape, resources, demand: 3, strategy, priority }.into(),
+            "120000008c000000870707018182634350551913880382008023",
+        ),
+        (
+            LeaseGrantedAt { client, shape, lease, worker: WORKER, gpus: vec![0] }.into(),
+            "0b0000008d000000850701061a010000058100",
+        ),
+        (
+            LeaseRefused { client, shape, reason: "r".into(), infeasible: Some(true) }.into(),
+            "060000008e0000008407016172f5",
+        ),
+        (ReturnLeaseAt { lease }.into(), "020000008f0000008106"),
+        (ReclaimLeaseAt { client, lease }.into(), "0300000090000000820706"),
+        (ReclaimLease { count: 1, lease: Some(lease) }.into(), "030000000d000000820106"),
+        (ReclaimLease { count: 1, lease: None }.into(), "020000000d0000008101"),
+    ]
+}
+
+fn about_processes() -> Vec<(Message, &'static str)> {
+    let held = vec![Held { object: actor().object(1), borrower: WORKER, count: 2 }];
+    let left =
+        ProcessLeft { process: WORKER, in_order: false, watchers: vec![NODE], gone: Some(Box::new(gone())) };
+    let (certificate, key) = (Blob::from(&b"c"[..]), Blob::from(&b"k"[..]));
+    let credentials = Credentials { node: NODE, certificate, key, roots: vec![Blob::from(&b"r"[..])] };
+    let watch = Box::new(Watch { worker: WORKER }.into());
+    let dialled = PeerConnected { worker: WORKER, link: Some(LinkRole::Dial), name: Some("n".into()) };
+    let lines = LogLines { job: WorkerId(7), is_stderr: true, text: "a\n".into() };
+    vec![
+        (
+            Routed { from: WorkerId(1 << 24), to: WorkerId(2 << 24), message: watch }.into(),
+            "140000006e000000841a010000001a02000000186f46811a01000005",
+        ),
+        (Watch { worker: WORKER }.into(), "060000006f000000811a01000005"),
+        (Sever { worker: WORKER }.into(), "0600000076000000811a01000005"),
+        (left.into(), "1b00000077000000841a01000005f4811a01000000851a0100000561728207096177f5"),
+        (Collected { gone: WORKER, held }.into(), "1300000075000000821a01000005818382820709011a0100000502"),
+        (gone().into(), "0e00000006000000851a0100000561728207096177f5"),
+        (SessionEnded { reason: "r".into() }.into(), "030000005d000000816172"),
+        (credentials.into(), "0d0000005e000000841a010000004163416b814172"),
+        (dialled.into(), "0900000004000000831a0100000501616e"),
+        (PeerConnected::pair(WORKER).into(), "0600000004000000811a01000005"),
+        (job().into(), "180000007400000083070087816170612f61730102038481622f6181616df5f4"),
+        (lines.into(), "06000000aa0000008307f562610a"),
+        (LinesTaken { job: WorkerId(7), bytes: 300 }.into(), "05000000ad000000820719012c"),
+    ]
+}
+
+fn messages() -> impl Iterator<Item = (Message, &'static str)> {
+    about_actors().into_iter().chain(about_leases()).chain(about_processes())
+}
+
+#[test]
+fn what_is_written_is_read() {
+    messages().for_each(|(message, _)| round_trip(message));
+}
+
+/// If one of these changes, nodes of another version do not understand it: add fields at the end.
+#[test]
+fn the_encoding_stays_what_it_is() {
+    for (message, expected) in messages() {
+        let mut bytes = Vec::new();
+        message.append(&mut bytes, 0);
+        let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(written, expected, "{message:?}");
+    }
+}
+
+#[test]
+fn a_secret_is_not_shown() {
+    let roots = vec![Blob::from(&b"root"[..])];
+    let shown = Credentials { node: NODE, certificate: Blob::default(), key: Blob::from(&b"key"[..]), roots };
+    assert_eq!(format!("{shown:?}"), "Credentials(0000000001000000)");
+}
+
+fn routed(kind: u16, body: &[u8]) -> Result<Message, FrameError> {
+    let mut bytes = Vec::new();
+    let mut encoder = minicbor::Encoder::new(&mut bytes);
+    encoder.array(4).and_then(|e| e.u64(1)).and_then(|e| e.u64(2)).expect("memory");
+    encoder.u16(kind).and_then(|e| e.bytes(body)).expect("memory");
+    Message::decode(110, &bytes)
+}
+
+#[test]
+fn only_what_is_passed_on_can_be_inside() {
+    let watch = Watch { worker: WorkerId(7) };
+    let inside = Routed { from: WorkerId(1), to: WorkerId(2), message: Box::new(watch.into()) };
+    assert_eq!(routed(111, &[0x81, 0x07]), Ok(inside.into()));
+    for (kind, body) in
+        [(110, &[0x84, 0x01, 0x02, 0x18, 0x6e, 0x40][..]), (100, &[]), (9999, &[]), (111, &[0x80])]
+    {
+        let refused = routed(kind, body);
+        assert!(matches!(refused, Err(FrameError::Body { kind: 110, .. })), "{kind}: {refused:?}");
+    }
+}
+
+#[test]
+fn every_kind_that_is_passed_on_exists_once() {
+    for (at, kind) in Routed::KINDS.iter().enumerate() {
+        assert!(Message::decode(*kind, &[]) != Err(FrameError::UnknownKind(*kind)), "{kind}");
+        assert!(!Routed::KINDS[..at].contains(kind), "{kind}");
+    }
+    assert!(!Routed::takes(110));
+}
