@@ -1,4 +1,4 @@
-//! The node service: one thread that carries a [`Solo`](weft_protocol::solo::Solo) and speaks with every process of the
+//! The node service: one thread that carries the node's core and speaks with every process of the
 //! session.
 //!
 //! It is a component behind a socket: the driver that hosts it is a client like any worker. It never unpickles and
@@ -7,6 +7,7 @@
 pub mod accept;
 pub mod cluster;
 pub mod data;
+mod engine;
 mod health;
 mod metrics;
 pub mod notes;

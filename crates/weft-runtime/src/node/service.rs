@@ -1,4 +1,4 @@
-//! The node's event loop: sockets and the shared memory around a [`Solo`].
+//! The node's event loop: sockets and the shared memory around an [`Engine`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
 use weft_protocol::node::{NodeAction, NodeActions};
-use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_store::{Arena, Mapping};
 use weft_wire::limits::PROGRESS_CELLS;
-use weft_wire::message::{Allocated, Hello, Message, PeerConnected, Refused, Welcome, role};
+use weft_wire::message::{Allocated, Hello, Message, Refused, Welcome, role};
 use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{WorkerId, version};
 
 use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
+use super::engine::Engine;
 use super::metrics::Metrics;
 use super::notes::Notes;
 use super::rounds::Rounds;
@@ -27,12 +27,13 @@ use super::{HostJob, NodeOptions};
 use crate::clock::{now, timespec};
 use crate::logs::Logs;
 use crate::session::SessionDirectory;
-use crate::transport::{Flush, Inlet, Outlet, ReadResult, pair};
+use crate::transport::{Inlet, Outlet, ReadResult};
 
 mod ending;
 mod inspection;
 mod jobs;
 mod lines;
+mod peers;
 mod transfers;
 
 use ending::Ended;
@@ -88,7 +89,7 @@ pub(super) struct Words {
 
 /// See the module.
 pub struct Service {
-    core: Solo,
+    core: Engine,
     /// The driver that hosts this node; zero if none does.
     driver: WorkerId,
     jobs: HashMap<WorkerId, Job>,
@@ -154,12 +155,11 @@ impl Service {
         if let Some(cluster) = &cluster {
             add(cluster.events(), CLUSTER)?;
         }
-        let mut core = Solo::new(options.resources.clone(), options.node.0, options.pool_size);
-        core.set_store_bytes(arena.capacity());
         let mut labels = options.labels.clone();
         labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
         labels.sort();
-        core.set_labels(labels);
+        let (total, capacity) = (options.resources.clone(), arena.capacity());
+        let core = Engine::new(total, options.node.0, options.pool_size, capacity, labels);
         let host = options.host.take();
         let mut service = Self {
             core,
@@ -470,53 +470,6 @@ impl Service {
                 }
             }
             *out = more;
-        }
-    }
-
-    fn send(&mut self, to: WorkerId, message: &Message, descriptors: Vec<OwnedFd>) {
-        let Some(token) = self.tokens.get(&to) else { return };
-        let Some(connection) = self.connections.get_mut(token) else { return };
-        if descriptors.is_empty() {
-            connection.outlet.push(message);
-        } else {
-            connection.outlet.push_with(message, descriptors);
-        }
-        self.dirty.push(*token);
-    }
-
-    fn introduce(&mut self, a: WorkerId, b: WorkerId) {
-        match pair() {
-            Ok((for_a, for_b)) => {
-                self.send(a, &PeerConnected::pair(b).into(), vec![for_a]);
-                self.send(b, &PeerConnected::pair(a).into(), vec![for_b]);
-            }
-            Err(error) => {
-                let text = format!(
-                    "cannot connect two processes: {error}. Raise the limit of open files (ulimit -n)"
-                );
-                self.warn(&text);
-            }
-        }
-    }
-
-    fn flush_dirty(&mut self) {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        dirty.sort_unstable();
-        dirty.dedup();
-        for token in dirty {
-            self.flush(token);
-        }
-    }
-
-    fn flush(&mut self, token: u64) {
-        let Some(connection) = self.connections.get_mut(&token) else { return };
-        let is_full = connection.outlet.flush(&connection.socket) == Flush::Full;
-        if is_full != connection.is_full {
-            connection.is_full = is_full;
-            let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, is_full);
-            let data = epoll::EventData::new_u64(token);
-            let _ = epoll::modify(&self.epoll, &connection.socket, data, flags);
         }
     }
 

@@ -1,0 +1,289 @@
+//! The thread of the control service: its loop, and what goes between sockets, disk and machines.
+//!
+//! It decides nothing. Whatever comes in goes to the machine that it is for, and what that wants is done before the next thing
+//! comes in, so all that is said to one node is said in the order in which it was decided.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll;
+use weft_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
+use weft_protocol::control::persist::BatchId;
+use weft_protocol::control::view::View;
+use weft_protocol::session::hello::Me;
+use weft_wire::message::{Message, NodeRow, Register};
+use weft_wire::{NodeId, WorkerId};
+
+use super::links::{self, Links};
+use super::probes::Probes;
+use super::{Arrival, ControlOptions, FIRST_LINK, Line, PROBES, Shared, State, WAKE};
+use crate::clock::{now, timespec};
+use crate::control::commit::{Committer, Done};
+use crate::control::records;
+use crate::control::store::Outcome;
+use crate::node::notes::Notes;
+
+pub(super) struct Service {
+    me: NodeId,
+    nodes: Nodes,
+    view: View,
+    committer: Committer,
+    links: Links,
+    probes: Probes,
+    shared: Arc<Shared>,
+    notes: Notes,
+    /// The node of the head before this one. It is gone, whatever answers at its address.
+    former: Option<NodeId>,
+}
+
+impl Service {
+    pub(super) fn new(
+        state: State,
+        options: &ControlOptions,
+        shared: Arc<Shared>,
+        epoll: OwnedFd,
+        probes: Probes,
+        notes: Notes,
+    ) -> io::Result<Self> {
+        let machine = NodesOptions {
+            cluster: state.cluster,
+            python: options.python.clone(),
+            health_timeout: options.health_timeout,
+        };
+        let of_committer = shared.clone();
+        let on_done = move |done: Vec<Done>| {
+            of_committer.inbox.lock().written.extend(done);
+            of_committer.wake();
+        };
+        let me = Me { id: WorkerId(options.node.0), is_head: true, python: options.python.clone() };
+        Ok(Self {
+            me: options.node,
+            nodes: Nodes::new(machine, state.nodes, now()),
+            view: View::default(),
+            committer: Committer::start(Box::new(state.store), Box::new(on_done))?,
+            links: Links::new(me, options.identity.clone(), epoll, FIRST_LINK),
+            probes,
+            shared,
+            notes,
+            former: state.head.map(|head| head.node),
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        let mut out = Vec::new();
+        self.nodes.on_start(now(), &mut out);
+        self.perform(out);
+        loop {
+            let deadlines = [
+                self.nodes.next_deadline(),
+                self.view.next_deadline(),
+                self.links.next_deadline(),
+                self.probes.next_deadline(),
+            ];
+            let next = deadlines.into_iter().flatten().min();
+            let timeout = next.map(|deadline| timespec(deadline.since(now())));
+            let mut events = Vec::with_capacity(64);
+            let space = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(self.links.epoll(), space, timeout.as_ref());
+            for event in events {
+                self.on_event(event.data.u64(), event.flags);
+            }
+            if self.take_inbox() {
+                return self.close();
+            }
+            self.on_time();
+            self.links.flush();
+        }
+    }
+
+    fn on_event(&mut self, token: u64, flags: epoll::EventFlags) {
+        match token {
+            WAKE => {
+                let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
+            }
+            PROBES => {
+                for (node, number, probed) in self.probes.on_ready() {
+                    let mut out = Vec::new();
+                    self.nodes.on_probed(node, number, probed, now(), &mut out);
+                    self.perform(out);
+                }
+            }
+            _ => {
+                for event in self.links.on_ready(token, flags) {
+                    self.on_link(event);
+                }
+            }
+        }
+    }
+
+    /// True when the thread is to end.
+    fn take_inbox(&mut self) -> bool {
+        let inbox = std::mem::take(&mut *self.shared.inbox.lock());
+        for arrival in inbox.arrivals {
+            match arrival {
+                Arrival::Stranger(socket, address, line) => self.links.admit(socket, address, line, now()),
+                Arrival::Own(socket, line) => self.links.connect(socket, self.me, line),
+            }
+        }
+        for done in inbox.written {
+            let outcome = match done.outcome {
+                Ok(Outcome::Applied(_)) => Ok(()),
+                Ok(other) => Err(format!("the store answered {other:?}")),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(reason) = &outcome {
+                self.notes.write_rationed(&format!("the control store: {reason}"));
+            }
+            let mut out = Vec::new();
+            self.nodes.on_persisted(BatchId(done.ticket), outcome, &mut out);
+            self.perform(out);
+        }
+        inbox.is_ending
+    }
+
+    fn on_time(&mut self) {
+        let time = now();
+        for event in self.links.expire(time) {
+            self.on_link(event);
+        }
+        let mut out = Vec::new();
+        for (node, number, probed) in self.probes.expire(time) {
+            self.nodes.on_probed(node, number, probed, time, &mut out);
+        }
+        self.nodes.on_timer(time, &mut out);
+        self.perform(out);
+        let mut news = Vec::new();
+        self.view.settle(time, &mut news);
+        for (node, message) in news {
+            self.links.send(node, &message);
+        }
+    }
+
+    fn on_link(&mut self, event: links::Event) {
+        let mut out = Vec::new();
+        match event {
+            links::Event::Said { token, node, line, message } => {
+                self.on_message(token, node, line, message, &mut out)
+            }
+            links::Event::Ended { node, reason } => {
+                self.notes.write_rationed(&format!("a connection of node {:016x} ended: {reason}", node.0));
+                self.nodes.on_disconnected(node, now(), &mut out);
+            }
+            links::Event::Refused { address, reason, is_stranger } => {
+                self.notes.write_rationed(&format!("refused a connection from {address}: {reason}"));
+                if is_stranger {
+                    self.shared.strangers.lock().push(address.ip());
+                }
+            }
+        }
+        self.perform(out);
+    }
+
+    fn on_message(
+        &mut self,
+        token: u64,
+        node: NodeId,
+        line: Line,
+        message: Message,
+        out: &mut Vec<NodesAction>,
+    ) {
+        match (line, message) {
+            (Line::Control, Message::Register(register)) => self.on_register(token, node, register, out),
+            (Line::Control, _) if !self.links.is_registered(token, node) => {}
+            (Line::Control, Message::ResourceReport(report)) => {
+                if let Err(error) = self.view.on_report(node, report) {
+                    self.links.cut(token);
+                    self.notes.write_rationed(&format!("node {:016x} reports nonsense: {error}", node.0));
+                }
+            }
+            (Line::Control, Message::Suspect(suspect)) => self.nodes.on_suspect(node, suspect.node, out),
+            (Line::Control, Message::Drained(drained)) if drained.node == node => {
+                self.nodes.on_drained(node, now(), out);
+            }
+            (Line::Health, Message::Heartbeat(beat)) => {
+                self.nodes.on_heartbeat(node, beat, now(), out);
+            }
+            // Something of a later minor version.
+            _ => {}
+        }
+    }
+
+    fn on_register(&mut self, token: u64, node: NodeId, register: Register, out: &mut Vec<NodesAction>) {
+        let name = register.about.name.clone();
+        match self.nodes.on_register(node, register, now(), out) {
+            Ok(()) => self.links.register(token, node),
+            Err(refusal) => {
+                let message = refusal.into_message();
+                let reason = match &message {
+                    Message::Fenced(fenced) => fenced.reason.clone(),
+                    Message::Refused(refused) => refused.reason.clone(),
+                    _ => String::new(),
+                };
+                self.notes.write_rationed(&format!("node {name:?} may not join: {reason}"));
+                self.links.dismiss(token, &message);
+            }
+        }
+    }
+
+    fn perform(&mut self, actions: Vec<NodesAction>) {
+        let mut todo = VecDeque::from(actions);
+        while let Some(action) = todo.pop_front() {
+            let mut out = Vec::new();
+            match action {
+                NodesAction::Send(node, message) => self.send(node, &message),
+                NodesAction::Persist(batch, writes) => {
+                    if self.committer.submit(batch.0, records::batch(writes)).is_err() {
+                        let reason = Err("the disk does not follow".to_owned());
+                        self.nodes.on_persisted(batch, reason, &mut out);
+                    }
+                }
+                NodesAction::Probe { node, number, address } => self.probe(node, number, &address, &mut out),
+                NodesAction::Joined(node) => {
+                    if let Some(row) = self.nodes.row(node) {
+                        self.notes.write(&joined(row));
+                        self.view.on_joined(row);
+                    }
+                }
+                NodesAction::Gone(node, reason) => {
+                    self.notes.write(&format!("node {:016x} is gone: {reason}", node.0));
+                    self.view.on_gone(node);
+                    self.links.end_node(node);
+                }
+                NodesAction::Warn(text) => self.notes.write(&text),
+            }
+            todo.extend(out);
+        }
+    }
+
+    fn send(&mut self, node: NodeId, message: &Message) {
+        match message {
+            // Whoever is told that does not ask again.
+            Message::Fenced(_) => self.links.dismiss_node(node, message),
+            _ => self.links.send(node, message),
+        }
+    }
+
+    fn probe(&mut self, node: NodeId, number: u32, address: &str, out: &mut Vec<NodesAction>) {
+        use weft_protocol::control::Probed;
+        let time = now();
+        if self.former == Some(node) {
+            // It was a part of the process that held the lock of the cluster's directory.
+            return self.nodes.on_probed(node, number, Probed::Refused, time, out);
+        }
+        if let Some(probed) = self.probes.begin(node, number, address, time) {
+            self.nodes.on_probed(node, number, probed, time, out);
+        }
+    }
+
+    fn close(mut self) {
+        self.links.flush();
+        self.links.end_all();
+    }
+}
+
+fn joined(row: &NodeRow) -> String {
+    let address = row.about.address.as_deref().unwrap_or("no address");
+    format!("node {:?} ({:016x}, {address}) is part of the cluster", row.about.name, row.node.0)
+}

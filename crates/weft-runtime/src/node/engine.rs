@@ -1,0 +1,164 @@
+//! The core that a node's loop carries: of a session on one machine, or of a node in a cluster.
+//!
+//! The loop asks both for the same and does what they want; it does not ask which of the two it has. Nothing is decided here.
+
+use weft_protocol::node::NodeActions;
+use weft_protocol::objects::{Serves, StreamEnd};
+use weft_protocol::solo::Solo;
+use weft_protocol::table::Set;
+use weft_protocol::time::Instant;
+use weft_wire::message::state::NodeReport;
+use weft_wire::message::{Message, ShapeDemand};
+use weft_wire::strategy::Labels;
+use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
+
+/// See the module.
+pub(super) enum Engine {
+    /// There is no other node, and no control service but the one in it.
+    Alone(Solo),
+}
+
+/// Asks the core that is there.
+macro_rules! ask {
+    ($engine:expr, $core:ident => $question:expr) => {
+        match $engine {
+            Engine::Alone($core) => $question,
+        }
+    };
+}
+
+impl Engine {
+    /// A core with these resources and labels. Ids of its processes count up from `first_worker`; `pool_size` idle workers
+    /// are kept, and what is on its way into a store of so many bytes is bounded by that.
+    pub(super) fn new(
+        total: ResourceSet,
+        first_worker: u64,
+        pool_size: usize,
+        store_bytes: u64,
+        labels: Labels,
+    ) -> Self {
+        let mut engine = Engine::Alone(Solo::new(total, first_worker, pool_size));
+        ask!(&mut engine, core => {
+            core.set_store_bytes(store_bytes);
+            core.set_labels(labels);
+        });
+        engine
+    }
+
+    pub(super) fn new_worker_id(&mut self) -> WorkerId {
+        ask!(self, core => core.new_worker_id())
+    }
+
+    pub(super) fn on_allocated(&mut self, block: u64, client: WorkerId) {
+        ask!(self, core => core.on_allocated(block, client));
+    }
+
+    pub(super) fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
+        ask!(self, core => core.on_connected(client, pid, now));
+    }
+
+    pub(super) fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
+        ask!(self, core => core.on_start_failed(worker, error, out));
+    }
+
+    pub(super) fn on_gone(
+        &mut self,
+        client: WorkerId,
+        reason: &str,
+        last_started: Option<TaskId>,
+        out: &mut NodeActions,
+    ) {
+        ask!(self, core => core.on_gone(client, reason, last_started, out));
+    }
+
+    pub(super) fn job_of(&self, process: WorkerId) -> WorkerId {
+        ask!(self, core => core.job_of(process))
+    }
+
+    pub(super) fn is_over(&self, job: WorkerId) -> bool {
+        ask!(self, core => core.is_over(job))
+    }
+
+    pub(super) fn forget_job(&mut self, job: WorkerId) {
+        ask!(self, core => core.forget_job(job));
+    }
+
+    pub(super) fn outliving(&self, job: WorkerId) -> Set<WorkerId> {
+        ask!(self, core => core.outliving(job))
+    }
+
+    pub(super) fn on_leaving(&mut self, driver: WorkerId, out: &mut NodeActions) {
+        ask!(self, core => core.on_leaving(driver, out));
+    }
+
+    pub(super) fn drain(&mut self) {
+        ask!(self, core => core.drain());
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        ask!(self, core => core.is_drained())
+    }
+
+    /// What the core does not handle comes back: a block is to be allocated.
+    pub(super) fn on_message(
+        &mut self,
+        from: WorkerId,
+        message: Message,
+        now: Instant,
+        out: &mut NodeActions,
+    ) -> Option<Message> {
+        ask!(self, core => core.on_message(from, message, now, out))
+    }
+
+    pub(super) fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
+        ask!(self, core => core.on_block(object, block, out));
+    }
+
+    pub(super) fn on_no_block(
+        &mut self,
+        object: ObjectId,
+        capacity: u64,
+        now: Instant,
+        out: &mut NodeActions,
+    ) {
+        ask!(self, core => core.on_no_block(object, capacity, now, out));
+    }
+
+    pub(super) fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
+        ask!(self, core => core.on_bytes(object, attempt, bytes, out));
+    }
+
+    pub(super) fn on_stream_end(
+        &mut self,
+        object: ObjectId,
+        attempt: u64,
+        end: StreamEnd,
+        out: &mut NodeActions,
+    ) {
+        ask!(self, core => core.on_stream_end(object, attempt, end, out));
+    }
+
+    pub(super) fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
+        ask!(self, core => core.begin_serving(block, object))
+    }
+
+    pub(super) fn end_serving(&mut self, block: u64, out: &mut NodeActions) {
+        ask!(self, core => core.end_serving(block, out));
+    }
+
+    pub(super) fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        ask!(self, core => core.settle(now, out));
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        ask!(self, core => core.next_deadline())
+    }
+
+    pub(super) fn resources(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+        ask!(self, core => core.resources())
+    }
+
+    pub(super) fn report(&self) -> NodeReport {
+        ask!(self, core => core.report())
+    }
+}
