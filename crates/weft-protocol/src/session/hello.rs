@@ -76,6 +76,14 @@ pub enum Refusal {
         /// Who reads it.
         here: u64,
     },
+    /// Somebody else than the process for which the connection was made.
+    #[error("the connection was made for process {expected:016x}, {id:016x} says hello")]
+    NotExpected {
+        /// For whom.
+        expected: u64,
+        /// Who.
+        id: u64,
+    },
     /// A process would be its own peer.
     #[error("the peer says it is this very process, {0:016x}")]
     IsMe(u64),

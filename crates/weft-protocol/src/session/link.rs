@@ -108,6 +108,8 @@ enum State {
 pub struct Link {
     /// Of two connections, this end's is used.
     wins: bool,
+    /// How long there may be no connection (nanoseconds).
+    patience_nanos: u64,
     session: u64,
     role: Role,
     dialling: Dialling,
@@ -135,6 +137,7 @@ impl Link {
     pub fn new(session: u64, wins: bool) -> Self {
         Self {
             wins,
+            patience_nanos: LINK_PATIENCE_NANOS,
             session,
             role: Role::Open,
             dialling: Dialling::No,
@@ -149,6 +152,12 @@ impl Link {
             told: 0,
             ack_at: None,
         }
+    }
+
+    /// This end never ends the session for want of a connection: somebody else decides when the other process is gone.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self { patience_nanos: u64::MAX, ..self }
     }
 
     /// The session's number: this end's, until the other end has turned out to dial.
@@ -384,12 +393,13 @@ impl Link {
         if self.is_unused() {
             return None;
         }
-        let patience = since.plus(LINK_PATIENCE_NANOS);
-        Some(match self.dialling {
+        let patience = since.plus(self.patience_nanos);
+        let next = match self.dialling {
             Dialling::Paused(until) => patience.min(until),
             Dialling::Greeting(_, since) => patience.min(since.plus(HANDSHAKE_NANOS)),
             Dialling::No | Dialling::Asked => patience,
-        })
+        };
+        (next.0 < u64::MAX).then_some(next)
     }
 
     /// Time has passed.
@@ -402,7 +412,7 @@ impl Link {
                     self.acknowledge(out);
                 }
             }
-            State::Cut(since) if now.since(since) >= LINK_PATIENCE_NANOS => {
+            State::Cut(since) if now.since(since) >= self.patience_nanos => {
                 self.end("there was no connection to it for 30 s", out);
             }
             State::Cut(_) => self.dial_if_due(now, out),
@@ -464,13 +474,8 @@ impl Link {
         if peer_received < self.acked || peer_received > self.sent {
             return self.end("the other process has lost count of what it received", out);
         }
-        let from = if bug!(ResumeFromSent) {
-            self.sent
-        } else if bug!(ResumeFromAcknowledged) {
-            self.acked
-        } else {
-            peer_received
-        };
+        let from = if bug!(ResumeFromSent) { self.sent } else { peer_received };
+        let from = if bug!(ResumeFromAcknowledged) { self.acked } else { from };
         out.push(LinkAction::SendFrom(connection, from));
         if peer_received > self.acked {
             self.release(peer_received, out);

@@ -128,6 +128,14 @@ impl Framed {
         }
     }
 
+    /// Hands the connection on, with what has been read and not looked at. Nothing may be waiting to be sent.
+    #[must_use]
+    pub fn into_parts(self, epoll: &OwnedFd) -> (Stream, Inlet) {
+        debug_assert!(self.outlet.waiting() == 0, "what was said has left");
+        let _ = epoll::delete(epoll, &self.stream);
+        (self.stream, self.inlet)
+    }
+
     /// Why the connection has ended, if it has.
     #[must_use]
     pub fn ended(&self) -> Option<&Ended> {

@@ -27,6 +27,8 @@ pub struct Received {
     pub message: Message,
     /// What came with it.
     pub descriptors: Vec<OwnedFd>,
+    /// How long its frame was.
+    pub bytes: u32,
 }
 
 /// How a read ended.
@@ -120,10 +122,12 @@ impl Inlet {
         let bytes = &self.buffer[self.start..self.end];
         let Some(head) = whole_frame(bytes)? else { return Ok(None) };
         let message = Message::decode(head.kind, &bytes[HEAD_BYTES..HEAD_BYTES + head.length])?;
-        self.start += HEAD_BYTES + head.length;
+        let length = HEAD_BYTES + head.length;
+        self.start += length;
         let count = usize::from(head.flags).min(self.descriptors.len());
         let descriptors = self.descriptors.drain(..count).collect();
-        Ok(Some(Received { message, descriptors }))
+        let bytes = u32::try_from(length).expect("a frame is bounded");
+        Ok(Some(Received { message, descriptors, bytes }))
     }
 }
 

@@ -9,17 +9,22 @@ mod failure;
 mod foreign;
 mod framed;
 mod inlet;
+mod line;
 mod outlet;
+mod retained;
 mod stream;
 mod tls;
+mod wire;
 
 pub use failure::TlsFailure;
 pub use foreign::Foreign;
 pub use framed::{Ended, Framed};
 pub use inlet::{Inlet, ReadResult, Received};
+pub use line::Line;
 pub use outlet::{Flush, Outlet};
 pub use stream::Stream;
 pub use tls::{READ_BYTES_MAX, TlsStream};
+pub use wire::{Failure, Reader, Turn, Wire, WireNews};
 
 use std::os::fd::OwnedFd;
 

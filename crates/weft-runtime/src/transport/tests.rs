@@ -1,5 +1,6 @@
 //! Encrypted connections over real sockets: who gets in, what is said to who does not, and that every byte arrives.
 
+mod lines;
 mod refusals;
 mod transfers;
 
@@ -79,7 +80,9 @@ fn run(a: &mut End, b: &mut End, mut done: impl FnMut(&End, &End) -> bool) {
         if done(a, b) {
             return;
         }
-        let mut polled = [PollFd::new(&a.stream, PollFlags::IN), PollFd::new(&b.stream, PollFlags::IN)];
+        // What has ended is readable for ever.
+        let open = [&*a, &*b].into_iter().filter(|end| !end.has_ended);
+        let mut polled: Vec<_> = open.map(|end| PollFd::new(&end.stream, PollFlags::IN)).collect();
         let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let _ = rustix::event::poll(&mut polled, Some(&timeout));
     }
