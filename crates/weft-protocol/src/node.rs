@@ -37,6 +37,7 @@ mod blocks;
 mod bundles;
 mod departed;
 mod draining;
+mod home_pulls;
 mod jobs;
 mod leasing;
 mod local_actors;
@@ -180,6 +181,7 @@ pub struct NodeCore {
     holders: Holders,
     lost: Lost,
     pulls: Pulls,
+    home_pulls: home_pulls::HomePulls,
     /// Clients that must be told what is lost.
     newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
@@ -212,6 +214,7 @@ impl NodeCore {
             holders: Holders::default(),
             lost: Lost::default(),
             pulls: Pulls::default(),
+            home_pulls: home_pulls::HomePulls::default(),
             newcomers: Vec::new(),
             turn: 0,
             is_draining: false,
@@ -364,7 +367,7 @@ impl NodeCore {
             | Message::FindGroup(_) => self.route(from, message, out),
             Message::Query(query) => self.on_query(from, query, out),
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
-            Message::Pull(pull) => self.on_pull(from, &pull, out),
+            Message::Pull(pull) => self.on_pull(from, &pull, now, out),
             Message::FreeAt(free) => Self::on_free_at(from, free, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => self.on_give_block(from, &give, out),
@@ -479,8 +482,9 @@ impl NodeCore {
     pub fn next_deadline(&self) -> Option<Instant> {
         let pace_of = |placement| self.paces.get(&self.job_of_placement(placement));
         let starts = self.placements.iter().filter_map(|placement| pace_of(placement)?.next()).min();
-        let rest = [starts, self.pulls.next_deadline(), self.resources.next_deadline()];
-        rest.into_iter().chain([self.next_trim()]).flatten().min()
+        let pulls = [self.pulls.next_deadline(), self.home_pulls.next_deadline()];
+        let rest = [starts, self.resources.next_deadline()].into_iter().chain(pulls);
+        rest.chain([self.next_trim()]).flatten().min()
     }
 
     /// Asserts N1 and N2 as far as they show; for tests and the simulator.

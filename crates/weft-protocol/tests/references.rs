@@ -7,7 +7,7 @@ use weft_protocol::ownership::{Finished, Lineage, Ownership, Slot};
 use weft_wire::message::state::ObjectRow;
 use weft_wire::message::{
     AddBorrow, Failure, FailureCode, Fetch, FreeBlocks, Location, Message, Outcome, RemoveBorrow, Settled,
-    TaskKind, TaskSpec,
+    TaskKind, TaskSpec, Watch,
 };
 use weft_wire::{Blob, FunctionId, Name, ObjectId, ShapeId, TaskId, WorkerId};
 
@@ -192,6 +192,23 @@ fn borrowers_are_listed_until_they_have_returned_all() {
     table.on_settled(&Settled { gone: vec![THIRD], held: Vec::new() }, &mut out);
     assert_eq!(borrowers(&table), []);
     assert_eq!(out, []);
+}
+
+#[test]
+fn the_node_is_asked_once_to_tell_of_the_end_of_a_borrower_at_another_node() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let far = WorkerId((1 << 24) + 1);
+    let (first, _slot) = owned(&mut table, 1);
+    let (second, _other) = owned(&mut table, 2);
+    table.on_add_borrow(first, FRIEND, THIRD, &mut out);
+    assert_eq!(out, [], "it is on this node");
+    table.on_add_borrow(first, far, THIRD, &mut out);
+    table.on_add_borrow(second, far, ME, &mut out);
+    let watch = Message::from(Watch { worker: far });
+    assert_eq!(out, [Action::Send { to: Peer::Node, message: Box::new(watch) }]);
+    table.on_worker_gone(far);
+    table.on_add_borrow(first, far, FRIEND, &mut out);
+    assert_eq!(out.len(), 1, "its end is known");
 }
 
 #[test]

@@ -229,6 +229,20 @@ fn tasks_that_had_not_begun_cost_no_retry_when_their_worker_dies() {
 }
 
 #[test]
+fn where_nobody_saw_which_task_began_each_may_have_run() {
+    let mut process = Process::new();
+    process.submit(task(1));
+    process.lease();
+    process.reply(1, value(), false);
+    (2..=3).for_each(|number| process.submit(task(number)));
+    let reason = "cannot be reached".to_owned();
+    let gone = WorkerGone { worker: WORKER, reason, all_begun: Some(true), ..WorkerGone::default() };
+    process.hear(Peer::Node, gone);
+    let codes = [2, 3].map(|number| process.code(number));
+    assert_eq!(codes, [Some(FailureCode::WorkerCrashed); 2]);
+}
+
+#[test]
 fn a_task_that_may_have_run_costs_a_retry_when_its_worker_dies() {
     let mut process = Process::new();
     process.submit(TaskSpec { retries: 1, ..task(1) });

@@ -1,10 +1,15 @@
 //! Where the values in a message are: as the node sees it that reads the message.
 //!
 //! `Stored` means the memory of the node at hand. A message that leaves for another node is globalised: it names the node.
-//! One that came from another node is localised: what lies here is `Stored` again. Messages inside a node are neither.
+//! One that came from another node is localised: what lies here is `Stored` again, if the sender is the one to say so.
+//! Messages inside a node are neither.
+//!
+//! An owner knows where its values are. Anybody else may say it after the owner's death, when the memory is free and may
+//! hold another value: such a value stays `Remote`, also where that is the node at hand, and whoever needs it asks the node,
+//! which knows what is where (`docs/adr/0023-remote-values.md`).
 
-use crate::NodeId;
 use crate::message::{ActorsHere, Dependency, Message, Outcome, Remote};
+use crate::{NodeId, ObjectId, WorkerId};
 
 impl Outcome {
     /// For another node: a value in the memory of node `me` says so.
@@ -27,24 +32,43 @@ impl Outcome {
 impl Message {
     /// Makes the message mean the same at another node. `me` is the node that it leaves.
     pub fn globalise(&mut self, me: NodeId) {
-        self.for_each_outcome(&mut |outcome| outcome.globalise(me));
+        self.for_each_outcome(&mut |_, outcome| outcome.globalise(me));
     }
 
-    /// The reverse, when the message has come to node `me`.
-    pub fn localise(&mut self, me: NodeId) {
-        self.for_each_outcome(&mut |outcome| outcome.localise(me));
+    /// The reverse, when the message has come to node `me` from a process at another node: what the sender owns, and what is
+    /// in the memory of this node, is here. In [`Message::CreateActor`], which comes by way of others, the sender is the
+    /// process that creates the actor. The state in [`Message::Restore`] lies in a block that its node keeps.
+    pub fn localise_from(&mut self, sender: WorkerId, me: NodeId) {
+        if let Self::Routed(routed) = self {
+            return routed.message.localise_from(routed.from, me);
+        }
+        let is_kept = matches!(self, Self::Restore(_));
+        self.for_each_outcome(&mut |object, outcome| {
+            if is_kept || object.owner() == sender {
+                outcome.localise(me);
+            }
+        });
     }
 
-    fn for_each_outcome(&mut self, change: &mut dyn FnMut(&mut Outcome)) {
+    fn for_each_outcome(&mut self, change: &mut dyn FnMut(ObjectId, &mut Outcome)) {
         match self {
             Self::Push(push) => of_dependencies(&mut push.dependencies, change),
             Self::CreateActor(create) => of_dependencies(&mut create.constructor.dependencies, change),
             Self::PlaceActor(place) => of_dependencies(&mut place.create.constructor.dependencies, change),
-            Self::Reply(reply) => reply.returns.iter_mut().for_each(|one| change(&mut one.outcome)),
-            Self::Item(item) => change(&mut item.value.outcome),
-            Self::Value(message) => change(&mut message.outcome),
-            Self::Checkpoint(checkpoint) => change(&mut checkpoint.state.outcome),
-            Self::Restore(restore) => restore.state.iter_mut().for_each(|one| change(&mut one.outcome)),
+            Self::Reply(reply) => {
+                let task = reply.task;
+                let returns = (0..).zip(&mut reply.returns);
+                returns.for_each(|(index, one)| change(task.object(index), &mut one.outcome));
+            }
+            Self::Item(item) => change(item.task.object(item.index), &mut item.value.outcome),
+            Self::Value(message) => change(message.object, &mut message.outcome),
+            Self::Checkpoint(checkpoint) => {
+                change(checkpoint.actor.state(), &mut checkpoint.state.outcome);
+            }
+            Self::Restore(restore) => {
+                let object = restore.actor.state();
+                restore.state.iter_mut().for_each(|one| change(object, &mut one.outcome));
+            }
             Self::ActorsHere(here) => of_actors(here, change),
             Self::Routed(routed) => routed.message.for_each_outcome(change),
             // The others say nothing about values.
@@ -53,17 +77,17 @@ impl Message {
     }
 }
 
-fn of_dependencies(list: &mut [Dependency], change: &mut dyn FnMut(&mut Outcome)) {
-    list.iter_mut().for_each(|dependency| change(&mut dependency.outcome));
+fn of_dependencies(list: &mut [Dependency], change: &mut dyn FnMut(ObjectId, &mut Outcome)) {
+    list.iter_mut().for_each(|one| change(one.object, &mut one.outcome));
 }
 
-fn of_actors(here: &mut ActorsHere, change: &mut dyn FnMut(&mut Outcome)) {
-    for actor in &mut here.actors {
-        if let Some(create) = &mut actor.create {
+fn of_actors(here: &mut ActorsHere, change: &mut dyn FnMut(ObjectId, &mut Outcome)) {
+    for row in &mut here.actors {
+        if let Some(create) = &mut row.create {
             of_dependencies(&mut create.constructor.dependencies, change);
         }
-        if let Some(state) = &mut actor.checkpoint {
-            change(&mut state.outcome);
+        if let Some(state) = &mut row.checkpoint {
+            change(row.actor.state(), &mut state.outcome);
         }
     }
 }
@@ -71,15 +95,16 @@ fn of_actors(here: &mut ActorsHere, change: &mut dyn FnMut(&mut Outcome)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Location, Routed, Value};
-    use crate::{Blob, TaskId, WorkerId};
+    use crate::message::{Location, Return, Routed, Value};
+    use crate::{Blob, TaskId};
 
     const HERE: NodeId = NodeId(1 << 24);
     const THERE: NodeId = NodeId(2 << 24);
+    const OWNER: WorkerId = WorkerId(7);
     const AT: Location = Location { offset: 4096, length: 7 };
 
     fn value(outcome: Outcome) -> Message {
-        let object = TaskId { owner: WorkerId(7), number: 9 }.object(0);
+        let object = TaskId { owner: OWNER, number: 9 }.object(0);
         Value { object, outcome, contained: Vec::new() }.into()
     }
 
@@ -89,12 +114,12 @@ mod tests {
         message.globalise(HERE);
         let remote = value(Outcome::Remote(Box::new(Remote { node: HERE, location: AT })));
         assert_eq!(message, remote);
-        message.localise(THERE);
+        message.localise_from(OWNER, THERE);
         assert_eq!(message, remote);
         // A third process passes it on.
         message.globalise(THERE);
         assert_eq!(message, remote);
-        message.localise(HERE);
+        message.localise_from(OWNER, HERE);
         assert_eq!(message, value(Outcome::Stored(AT)));
     }
 
@@ -103,8 +128,28 @@ mod tests {
         let small = value(Outcome::Inline(Blob::from(&b"small"[..])));
         let mut message = small.clone();
         message.globalise(HERE);
-        message.localise(HERE);
+        message.localise_from(OWNER, HERE);
         assert_eq!(message, small);
+    }
+    #[test]
+    fn only_the_owner_says_that_a_value_is_here() {
+        // The owner may be gone since, and another value where this one was.
+        let remote = value(Outcome::Remote(Box::new(Remote { node: HERE, location: AT })));
+        let mut message = remote.clone();
+        message.localise_from(WorkerId(THERE.0 + 1), HERE);
+        assert_eq!(message, remote);
+    }
+
+    #[test]
+    fn a_state_is_kept_by_the_node_where_it_lies() {
+        let actor = TaskId { owner: OWNER, number: 9 };
+        let restore = |outcome| {
+            let state = Some(Return { outcome, contained: Vec::new() });
+            Message::Restore(crate::message::Restore { actor, state, callers: Vec::new(), takeover: None })
+        };
+        let mut message = restore(Outcome::Remote(Box::new(Remote { node: HERE, location: AT })));
+        message.localise_from(WorkerId(THERE.0), HERE);
+        assert_eq!(message, restore(Outcome::Stored(AT)));
     }
 
     #[test]

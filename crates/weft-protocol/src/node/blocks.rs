@@ -33,6 +33,7 @@ impl NodeCore {
     pub(super) fn orphan_blocks_of(&mut self, owner: WorkerId, out: &mut NodeActions) {
         let free = self.holders.on_gone(owner);
         free.into_iter().for_each(|block| self.free_block(block, out));
+        self.retry_home_pulls(out);
     }
 
     /// Asks everyone which blocks of dead owners they read, if nobody is known to hold some.
@@ -54,6 +55,7 @@ impl NodeCore {
             return;
         }
         lost.iter().for_each(|block| self.pulls.on_freed(*block));
+        self.retry_home_pulls(out);
         self.tell_remote_holders(&lost, out);
         self.tell_all(&BlocksLost { offsets: lost }.into(), out);
     }

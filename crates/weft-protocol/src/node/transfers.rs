@@ -22,7 +22,10 @@ impl NodeCore {
         self.pulls.set_budget(bytes / weft_wire::limits::PULL_SHARE);
     }
 
-    pub(super) fn on_pull(&mut self, from: WorkerId, pull: &Pull, out: &mut NodeActions) {
+    pub(super) fn on_pull(&mut self, from: WorkerId, pull: &Pull, now: Instant, out: &mut NodeActions) {
+        if pull.remote.node == self.id() {
+            return self.on_home_pull(from, pull, now, out);
+        }
         let mut wanted = Vec::new();
         self.pulls.on_pull(from, pull, &mut wanted);
         self.perform(wanted, out);
@@ -57,12 +60,14 @@ impl NodeCore {
     }
 
     pub(super) fn end_pulls_of(&mut self, client: WorkerId, out: &mut NodeActions) {
+        self.forget_home_pulls_of(client);
         let mut wanted = Vec::new();
         self.pulls.on_client_gone(client, &mut wanted);
         self.perform(wanted, out);
     }
 
     pub(super) fn give_pulls_up(&mut self, now: Instant, out: &mut NodeActions) {
+        self.end_home_pulls(now, out);
         if self.pulls.next_deadline().is_some_and(|deadline| deadline <= now) {
             let mut wanted = Vec::new();
             self.pulls.on_timer(now, &mut wanted);
@@ -80,7 +85,7 @@ impl NodeCore {
         }
     }
 
-    fn perform(&mut self, wanted: Vec<PullAction>, out: &mut NodeActions) {
+    pub(super) fn perform(&mut self, wanted: Vec<PullAction>, out: &mut NodeActions) {
         for action in wanted {
             match action {
                 PullAction::Allocate { object, bytes } => out.push(NodeAction::AllocateFor { object, bytes }),
@@ -148,6 +153,7 @@ impl NodeCore {
         {
             out.push(send(receiver, GivenBlocks { giver: owner, offsets: vec![offset] }));
         }
+        self.retry_home_pulls(out);
     }
 
     pub(super) fn on_free_blocks(&mut self, from: WorkerId, free: &FreeBlocks, out: &mut NodeActions) {
@@ -156,6 +162,7 @@ impl NodeCore {
                 self.free_block(*block, out);
             }
         }
+        self.retry_home_pulls(out);
     }
 
     /// A client gives blocks of another node back.

@@ -127,6 +127,8 @@ pub struct Ownership {
     gone: Set<WorkerId>,
     /// Those of them of whom not everybody has been heard.
     unsettled: Set<WorkerId>,
+    /// Borrowers at other nodes of whose ends the node was asked to tell.
+    watched: Set<WorkerId>,
     /// Objects with references that were pickled outside of the engine, and how many.
     pins: Map<ObjectId, u32>,
     /// Where objects were made; empty unless that is recorded.
@@ -165,6 +167,7 @@ impl Ownership {
             borrowed_from: Map::default(),
             gone: Set::default(),
             unsettled: Set::default(),
+            watched: Set::default(),
             pins: Map::default(),
             sites: Map::default(),
             lost: Set::default(),

@@ -17,7 +17,7 @@ use crate::probes::bug;
 use weft_wire::limits::{
     LEASE_BACKLOG_NANOS, LEASE_BACKLOG_TASKS, LEASE_DEMAND_MAX, LEASE_IDLE_NANOS, LEASE_SLICE_NANOS,
 };
-use weft_wire::message::{Failure, LeaseGranted, RequestLease, ReturnLease};
+use weft_wire::message::{Failure, LeaseGranted, ReclaimLease, RequestLease, ReturnLease};
 use weft_wire::{FunctionId, LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
 
 use super::queue::Queue;
@@ -263,9 +263,17 @@ impl Leases {
         tasks
     }
 
-    /// The node wants leases for others.
-    pub fn on_reclaim(&mut self, count: u32) {
-        self.owed = self.owed.max(count);
+    /// The node wants leases for others: so many, or this very one.
+    pub fn on_reclaim(&mut self, reclaim: &ReclaimLease) {
+        let Some(wanted) = reclaim.lease else {
+            self.owed = self.owed.max(reclaim.count);
+            return;
+        };
+        let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
+        // One that is not here was given back meanwhile.
+        if let Some(lease) = leases.into_iter().find(|lease| lease.id == wanted) {
+            lease.draining = true;
+        }
     }
 
     /// Gives back leases that are idle for long, owed, or drained. Returns when to look again.
@@ -369,6 +377,8 @@ mod tests {
     use weft_wire::Message;
     use weft_wire::message::FailureCode;
 
+    const ANY: ReclaimLease = ReclaimLease { count: 1, lease: None };
+
     fn grant(shape: ShapeId, lease: u64, worker: u64) -> LeaseGranted {
         LeaseGranted { shape, lease: LeaseId(lease), worker: WorkerId(worker), gpus: vec![] }
     }
@@ -440,10 +450,33 @@ mod tests {
             (0..2).for_each(|task| leases.enqueue(shape, 10 * worker + task, priority));
             leases.next_push(shape, FunctionId(1)).expect("an idle lease");
         }
-        leases.on_reclaim(1);
+        leases.on_reclaim(&ANY);
         leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut Actions::new());
         let draining = |shape: ShapeId| leases.shapes[shape.0 as usize].leases[0].draining;
         assert_eq!((draining(urgent), draining(other)), (false, true));
+    }
+
+    #[test]
+    fn the_lease_that_is_wanted_goes_back_and_no_other() {
+        let mut leases = Leases::default();
+        let shape = leases.shape(&ResourceSet::default(), None);
+        leases.on_granted(grant(shape, 1, 5), Instant(0));
+        leases.on_granted(grant(shape, 2, 6), Instant(0));
+        leases.enqueue(shape, 1, None);
+        let pushed = leases.next_push(shape, FunctionId(1)).expect("an idle lease");
+        let wanted = LeaseId(if pushed.worker == WorkerId(5) { 1 } else { 2 });
+        let mut out = Actions::new();
+        for lease in [wanted, LeaseId(77)] {
+            leases.on_reclaim(&ReclaimLease { count: 1, lease: Some(lease) });
+        }
+        leases.return_leases(Instant(1), &mut out);
+        assert!(out.is_empty(), "its task runs, and the idle one is not wanted: {out:?}");
+        leases
+            .on_reply(&Replied { worker: pushed.worker, ..replied(shape, pushed.estimate, 10) }, Instant(2));
+        leases.return_leases(Instant(2), &mut out);
+        let mut returned = Actions::new();
+        send(&mut returned, Peer::Node, ReturnLease { lease: wanted });
+        assert_eq!(out, returned);
     }
 
     #[test]
@@ -488,9 +521,9 @@ mod tests {
         leases.enqueue(shape, 1, None);
         leases.next_push(shape, FunctionId(1)).expect("an idle lease");
         let mut out = Actions::new();
-        leases.on_reclaim(1);
+        leases.on_reclaim(&ANY);
         assert_eq!(leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut out), None);
-        leases.on_reclaim(1);
+        leases.on_reclaim(&ANY);
         assert_eq!(leases.return_leases(Instant(2 * LEASE_SLICE_NANOS), &mut out), None);
         assert!(out.is_empty());
     }
@@ -503,7 +536,7 @@ mod tests {
         leases.on_granted(grant(shape, 2, 6), Instant(0));
         let mut out = Actions::new();
         assert_eq!(leases.return_leases(Instant(1), &mut out), Some(Instant(LEASE_IDLE_NANOS)));
-        leases.on_reclaim(1);
+        leases.on_reclaim(&ANY);
         leases.return_leases(Instant(2), &mut out);
         assert_eq!(leases.held(), 1);
         assert_eq!(leases.return_leases(Instant(LEASE_IDLE_NANOS), &mut out), None);

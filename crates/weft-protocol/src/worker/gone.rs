@@ -1,7 +1,7 @@
 //! The end of another process: what it executed for this one, owned, and had pushed here.
 
-use weft_wire::ObjectId;
 use weft_wire::message::{Failure, FailureCode, Outcome, TaskKind, WorkerGone};
+use weft_wire::{ObjectId, TaskId};
 
 use super::{Actions, State, WorkerCore, cancelled_failure, hex, retrying};
 use crate::probes::{bug, mark};
@@ -18,11 +18,7 @@ impl WorkerCore {
         if tasks.len() > 1 {
             mark!("a worker died with several tasks in flight");
         }
-        // Tasks run in the order they were pushed: those after the last one that began were not executed.
-        let begun = gone
-            .last_started
-            .and_then(|last| tasks.iter().position(|t| last.owner == self.me && *t == last.number))
-            .map_or(0, |at| at + 1);
+        let begun = self.begun_of(&tasks, gone);
         for (at, number) in tasks.iter().enumerate().rev() {
             self.interrupt(*number, at < begun, &gone.reason, out);
         }
@@ -37,6 +33,17 @@ impl WorkerCore {
         for shape in self.leases.shape_ids() {
             self.dispatch(shape, out);
         }
+    }
+
+    /// How many of the tasks that were pushed there may have begun. They run in the order they were pushed: those after the
+    /// last one that began were not executed. Where nobody could see which one that was, each may have.
+    fn begun_of(&self, tasks: &[u64], gone: &WorkerGone) -> usize {
+        if gone.all_begun == Some(true) {
+            return tasks.len();
+        }
+        let is_last = |last: TaskId, task: u64| last.owner == self.me && task == last.number;
+        let at = gone.last_started.and_then(|last| tasks.iter().position(|task| is_last(last, *task)));
+        at.map_or(0, |at| at + 1)
     }
 
     pub(super) fn after_crash(&mut self, number: u64, maybe_executed: bool, reason: &str, out: &mut Actions) {

@@ -46,7 +46,7 @@ impl WorkerCore {
             }
             (Message::LeaseGranted(grant), Peer::Node) => self.on_granted(grant, now, out),
             (Message::ReclaimLease(reclaim), Peer::Node) => {
-                self.leases.on_reclaim(reclaim.count);
+                self.leases.on_reclaim(&reclaim);
                 self.leases.return_leases(now, out);
             }
             (Message::WorkerGone(gone), Peer::Node) => self.on_worker_gone(&gone, out),

@@ -15,7 +15,7 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::{
     BlocksLost, Define, FailureCode, FreeBlocks, LeaseGranted, Location, LostAt, Message, Outcome, Priority,
-    Pulled, Push, Return, TaskKind, TaskSpec,
+    Pull, Pulled, Push, Remote, Return, TaskKind, TaskSpec,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -42,6 +42,8 @@ pub struct Seen {
     lost: usize,
     copies_lost: usize,
     failures: usize,
+    at_home: usize,
+    waited_at_home: usize,
 }
 
 impl Seen {
@@ -55,11 +57,13 @@ impl Seen {
         self.lost += other.lost;
         self.copies_lost += other.copies_lost;
         self.failures += other.failures;
+        self.at_home += other.at_home;
+        self.waited_at_home += other.waited_at_home;
     }
 
     pub fn check_without_losses(&self) {
         assert!(self.copies > 100 && self.shared > 10 && self.waited > 10 && self.cut > 10, "{self:?}");
-        assert!(self.asked_early > 0, "{self:?}");
+        assert!(self.asked_early > 0 && self.at_home > 10, "{self:?}");
         assert_eq!((self.not_there, self.failures), (0, 0), "nothing is ever lost: {self:?}");
     }
 
@@ -419,7 +423,7 @@ impl World {
         let mut message =
             self.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("not empty");
         if from.node() != to.node() {
-            message.localise(to.node());
+            message.localise_from(from, to.node());
         }
         if to.0 == to.node().0 {
             return self.on_node_message(to.node(), from, message);
@@ -462,6 +466,7 @@ impl World {
                 let there = WorkerId(free.node.0);
                 self.post(from, there, FreeBlocks { offsets: free.offsets }.into());
             }
+            Message::Pull(pull) if pull.remote.node == node => self.on_home_pull(node, from, pull),
             Message::Pull(pull) => {
                 let mut out = Vec::new();
                 self.node(node).pulls.on_pull(from, &pull, &mut out);
@@ -470,6 +475,24 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// A process asks its own node for what lies there: it has heard of it from somebody who borrows it.
+    fn on_home_pull(&mut self, node: NodeId, from: WorkerId, pull: Pull) {
+        let Pull { object, remote: Remote { location, .. }, .. } = pull;
+        let this = self.node(node);
+        let is_lost = this.lost.contains(&location.offset);
+        let action = match this.holders.serves(location.offset, object) {
+            Serves::Yes if !is_lost => PullAction::Here { to: from, object, location },
+            Serves::NotYet if !is_lost => {
+                // It is asked again later.
+                self.seen.waited_at_home += 1;
+                return self.post(from, WorkerId(node.0), pull.into());
+            }
+            Serves::Yes | Serves::No | Serves::NotYet => PullAction::NotThere { to: from, object },
+        };
+        self.seen.at_home += 1;
+        self.perform(node, vec![action]);
     }
 
     fn free(&mut self, node: NodeId, block: u64) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_wire::message::{AddBorrow, RemoveBorrow};
+use weft_wire::message::{AddBorrow, RemoveBorrow, Watch};
 use weft_wire::{ObjectId, WorkerId};
 
 use super::{Actions, Origin, Ownership, Peer, Record, Slot, send};
@@ -123,8 +123,19 @@ impl Ownership {
                 objects.swap_remove(&object);
             }
         }
+        if borrower.node() != self.me.node() {
+            self.watch_borrower(borrower, out);
+        }
         if change < 0 || count == 0 {
             self.settle(object, out);
+        }
+    }
+
+    /// The node hears of the end of a process of another node only if it has to do with it, and a borrower may have been
+    /// registered by somebody else: it is asked to, once.
+    fn watch_borrower(&mut self, borrower: WorkerId, out: &mut Actions) {
+        if !self.gone.contains(&borrower) && self.watched.insert(borrower) {
+            send(out, Peer::Node, Watch { worker: borrower });
         }
     }
 

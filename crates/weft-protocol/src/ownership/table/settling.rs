@@ -17,6 +17,7 @@ impl Ownership {
     /// Notes that a process is gone. False if that is known.
     pub(super) fn note_gone(&mut self, process: WorkerId) -> bool {
         let is_news = self.gone.insert(process);
+        self.watched.swap_remove(&process);
         if self.gone.len() > WORKERS_MAX {
             self.gone.shift_remove_index(0);
         }
