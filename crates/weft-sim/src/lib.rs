@@ -9,9 +9,11 @@
 //! There is one node as yet, made so that there can be several. The simulator has no sockets, clocks or threads of its own;
 //! [`runner`] runs many seeds on many threads.
 //!
-//! [`transfer`] is something else: how long a broadcast takes in virtual time.
+//! Two are worlds of their own: [`cluster`], a head and the nodes that join it, and [`transfer`], how long a broadcast takes in
+//! virtual time.
 
 pub mod bank;
+pub mod cluster;
 pub mod explore;
 pub mod faults;
 pub mod invariants;

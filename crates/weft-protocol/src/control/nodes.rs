@@ -55,7 +55,8 @@ pub enum NodesAction {
         /// Where.
         address: String,
     },
-    /// A node has joined, or come back to a head that started again.
+    /// A node has joined, or come back: to a head that started again, or over another connection. It knows nothing of what it was
+    /// told before.
     Joined(NodeId),
     /// A node is gone: everything there is. All nodes have been told by the actions before this one.
     Gone(NodeId, String),
@@ -171,12 +172,14 @@ impl Nodes {
         out: &mut Vec<NodesAction>,
     ) -> Result<(), Refusal> {
         self.check_membership(node, register.rejoins)?;
+        let had_joined = register.rejoins.is_some();
         let row = joining::read(node, register, &self.options.python)?;
         if let Some(known) = self.nodes.get_mut(&node) {
             // Its connection, or the head, ended before the answer had arrived; or the ids of two nodes are the same.
             if record(&known.row) != record(&row) {
                 let reason = "another node has drawn the same id: start again".to_owned();
-                return Err(Refusal::Refused(reason));
+                // One that had joined would ask for ever.
+                return Err(if had_joined { Refusal::Fenced(reason) } else { Refusal::Refused(reason) });
             }
             known.row = NodeRow { state: known.row.state, is_slow: known.row.is_slow, ..row };
             known.health.on_heard(now);
@@ -231,8 +234,7 @@ impl Nodes {
 
     fn welcome(&mut self, id: NodeId, out: &mut Vec<NodesAction>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
-        let is_new = !node.is_told();
-        if is_new {
+        if !node.is_told() {
             node.phase = Phase::Alive;
         }
         self.changed.insert(id);
@@ -242,9 +244,7 @@ impl Nodes {
             settings: self.settings(),
         };
         out.push(NodesAction::Send(id, Box::new(registered.into())));
-        if is_new {
-            out.push(NodesAction::Joined(id));
-        }
+        out.push(NodesAction::Joined(id));
     }
 
     /// A heartbeat came over the connection of a node's own.

@@ -276,6 +276,8 @@ fn names_and_ids_are_taken_once() {
         head.refusal(A, register(B)),
         Refusal::Refused("another node has drawn the same id: start again".into())
     );
+    let had_joined = Register { rejoins: Some(CLUSTER), ..register(B) };
+    assert!(matches!(head.refusal(A, had_joined), Refusal::Fenced(reason) if reason.contains("same id")));
     head.run(|nodes, out| nodes.on_probed(A, 1, Probed::Refused, at(3), out));
     head.run(|nodes, out| nodes.on_register(B, same_name, at(4), out).expect("the name is free"));
 }
@@ -286,9 +288,8 @@ fn who_comes_back_is_known_or_fenced() {
     head.join(1, A);
     let again = |cluster| Register { rejoins: Some(cluster), ..register(A) };
     let actions = head.run(|nodes, out| nodes.on_register(A, again(CLUSTER), at(2), out).expect("is known"));
-    assert!(
-        matches!(&actions[..], [NodesAction::Send(A, message)] if matches!(**message, Message::Registered(_)))
-    );
+    let [NodesAction::Send(A, message), NodesAction::Joined(A)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(matches!(**message, Message::Registered(_)));
     assert!(
         matches!(head.refusal(A, again(1)), Refusal::Fenced(reason) if reason.contains("belongs to the cluster"))
     );

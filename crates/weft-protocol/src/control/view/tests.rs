@@ -127,6 +127,14 @@ fn small_clusters_are_told_what_changed() {
 }
 
 #[test]
+fn who_comes_back_is_told_everything_again() {
+    let mut view = view(&[4.0, 2.0]);
+    told(&mut view, 1);
+    view.on_joined(&row(2, cpus(4.0)));
+    assert_eq!(told(&mut view, 100), [(1, vec![2], false), (2, vec![1, 2], false)]);
+}
+
+#[test]
 fn large_ones_ask() {
     let mut view = view(&[4.0; VIEW_NODES_MAX]);
     assert_eq!(told(&mut view, 1).len(), VIEW_NODES_MAX);
