@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use crate::probes::bug;
 use weft_wire::message::{GivenBlocks, Message, UnknownBlocks, WorkerGone};
 use weft_wire::strategy::Labels;
-use weft_wire::{ActorId, LeaseId, ObjectId, ResourceSet, ShapeId, Strategy, TaskId, WorkerId};
+use weft_wire::{ActorId, LeaseId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use crate::control::{FIRST_ROUND, ToControl, ToNode};
 use crate::objects::{Fetching, Holders, Lost, Pulls};
@@ -31,10 +31,13 @@ use crate::scheduling::policy::NodeRow;
 use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use askers::{Asker, Askers, OpenJobs};
 use departed::Departed;
 
+mod askers;
 mod blocks;
 mod bundles;
+mod connecting;
 mod departed;
 mod draining;
 mod home_pulls;
@@ -57,6 +60,13 @@ pub enum NodeAction {
     Send(WorkerId, Box<Message>),
     /// Connect two clients with a socket pair and tell both.
     Introduce(WorkerId, WorkerId),
+    /// Dial the node of a process of another node for a client, and hand it the connection.
+    Dial {
+        /// Who wants to speak with it.
+        client: WorkerId,
+        /// The other process.
+        to: WorkerId,
+    },
     /// Have the template fork a worker under this id.
     StartWorker(WorkerId),
     /// Kill a worker's process.
@@ -120,23 +130,9 @@ struct Worker {
     job: WorkerId,
 }
 
-#[derive(Debug)]
-struct Demand {
-    resources: ResourceSet,
-    /// Where its workers must be, if not just anywhere.
-    strategy: Option<Box<Strategy>>,
-    /// Of the most urgent of its tasks.
-    priority: i32,
-    count: u32,
-    reported: bool,
-}
-
+/// A process that is connected here.
 #[derive(Debug, Default)]
 struct Client {
-    demands: Map<ShapeId, Demand>,
-    leases: u32,
-    /// It was asked to give a lease back and has not done so.
-    reclaiming: bool,
     introduced: Set<WorkerId>,
     /// The control service has heard of it, and must hear of its end.
     is_known_to_control: bool,
@@ -169,6 +165,8 @@ pub struct NodeCore {
     /// Some client has said that some of its tasks are more urgent than others.
     has_priorities: bool,
     clients: Map<WorkerId, Client>,
+    askers: Askers,
+    open_jobs: OpenJobs,
     workers: Map<WorkerId, Worker>,
     leases: Map<LeaseId, LeaseState>,
     local_actors: local_actors::LocalActors,
@@ -187,6 +185,8 @@ pub struct NodeCore {
     /// Who is served next when several wait.
     turn: usize,
     is_draining: bool,
+    /// There are other nodes, or may be.
+    is_member: bool,
 }
 
 impl NodeCore {
@@ -203,6 +203,8 @@ impl NodeCore {
             labels: Labels::new(),
             has_priorities: false,
             clients: Map::default(),
+            askers: Askers::default(),
+            open_jobs: OpenJobs::default(),
             workers: Map::default(),
             leases: Map::default(),
             local_actors: local_actors::LocalActors::default(),
@@ -218,6 +220,7 @@ impl NodeCore {
             newcomers: Vec::new(),
             turn: 0,
             is_draining: false,
+            is_member: false,
         }
     }
 
@@ -254,13 +257,18 @@ impl NodeCore {
     pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
         self.clients.insert(client, Client::default());
         self.newcomers.extend((!self.lost.is_empty()).then_some(client));
+        let mut job = client;
         if let Some(worker) = self.workers.get_mut(&client) {
+            job = worker.job;
             worker.pid = pid;
             worker.state = WorkerState::Idle { since: now };
             if let Some(pace) = self.paces.get_mut(&worker.job) {
                 pace.is_well();
             }
+        } else {
+            self.open_jobs.insert(client);
         }
+        self.askers.insert(client, Asker::new(job));
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
@@ -287,6 +295,8 @@ impl NodeCore {
         let what = self.describe_process(client);
         let job = self.job_of(client);
         let left = self.clients.swap_remove(&client);
+        self.askers.swap_remove(&client);
+        self.open_jobs.swap_remove(&client);
         let state = self.workers.swap_remove(&client).map(|worker| (worker.state, worker.blocked));
         if left.is_none() && state.is_none() {
             return false;
@@ -423,30 +433,6 @@ impl NodeCore {
         }
     }
 
-    fn on_connect(&mut self, from: WorkerId, to: WorkerId, out: &mut NodeActions) {
-        if self.clients.contains_key(&to) {
-            self.introduce(from, to, out);
-        } else {
-            out.push(send(from, self.departed.of(to)));
-            self.tell_if_settled(from, to, out);
-        }
-    }
-
-    /// Connects two clients, once.
-    fn introduce(&mut self, a: WorkerId, b: WorkerId, out: &mut NodeActions) {
-        if a == b {
-            return;
-        }
-        if let Some(client) = self.clients.get_mut(&a)
-            && client.introduced.insert(b)
-        {
-            if let Some(other) = self.clients.get_mut(&b) {
-                other.introduced.insert(a);
-            }
-            out.push(NodeAction::Introduce(a, b));
-        }
-    }
-
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.ask_about_bundles(now, out);
@@ -493,9 +479,9 @@ impl NodeCore {
             let state = self.workers.get(&lease.worker).map(|w| w.state);
             assert_eq!(state, Some(WorkerState::Leased(*id)), "N1: a lease has its worker");
         }
-        for (id, client) in &self.clients {
+        for (id, asker) in &self.askers {
             let held = self.leases.values().filter(|lease| lease.client == *id).count();
-            assert_eq!(held, client.leases as usize, "N2: leases are counted per client");
+            assert_eq!(held, asker.leases as usize, "N2: leases are counted per asker");
         }
     }
 

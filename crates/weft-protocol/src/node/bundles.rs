@@ -116,8 +116,8 @@ impl NodeCore {
         let is_in = |strategy: Option<&Strategy>| {
             strategy.and_then(Strategy::group).is_some_and(|place| place.group == group)
         };
-        for client in self.clients.values_mut() {
-            client.demands.retain(|_, demand| !is_in(demand.strategy.as_deref()));
+        for asker in self.askers.values_mut() {
+            asker.demands.retain(|_, demand| !is_in(demand.strategy.as_deref()));
         }
     }
 

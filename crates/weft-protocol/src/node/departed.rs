@@ -23,6 +23,11 @@ impl Departed {
         self.news.push_back(WorkerGone { last_started: None, ..gone.clone() });
     }
 
+    /// Whether a process is one of them.
+    pub(super) fn has(&self, worker: WorkerId) -> bool {
+        self.news.iter().any(|gone| gone.worker == worker)
+    }
+
     /// The news for someone who wants to speak with a process that is not there.
     pub(super) fn of(&self, worker: WorkerId) -> WorkerGone {
         let found = self.news.iter().rev().find(|gone| gone.worker == worker).cloned();

@@ -17,9 +17,9 @@ impl NodeCore {
     }
 
     pub(super) fn take_back_leases(&mut self, out: &mut NodeActions) {
-        for (id, client) in &mut self.clients {
-            if client.leases > 0 && !client.reclaiming {
-                client.reclaiming = true;
+        for (id, asker) in &mut self.askers {
+            if asker.leases > 0 && !asker.reclaiming {
+                asker.reclaiming = true;
                 out.push(NodeAction::Send(*id, Box::new(ReclaimLease { count: 1, lease: None }.into())));
             }
         }

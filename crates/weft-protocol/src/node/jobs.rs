@@ -14,20 +14,22 @@ impl NodeCore {
     /// The driver whose job a process belongs to: itself, if it is one.
     #[must_use]
     pub fn job_of(&self, process: WorkerId) -> WorkerId {
-        self.workers.get(&process).map_or(process, |worker| worker.job)
+        let asker = self.askers.get(&process).map(|asker| asker.job);
+        asker.or_else(|| Some(self.workers.get(&process)?.job)).unwrap_or(process)
     }
 
     pub(super) fn job_of_placement(&self, placement: &Placement) -> WorkerId {
         match placement {
             Placement::Lease { client, .. } => self.job_of(*client),
-            Placement::Actor { actor, .. } => self.local_actors.job(*actor),
+            // One that was ended meanwhile is taken for its owner's, which may be a worker.
+            Placement::Actor { actor, .. } => self.job_of(self.local_actors.job(*actor)),
         }
     }
 
     /// Whether nothing is left of a job here: no driver and no worker. The control service knows of its actors.
     #[must_use]
     pub fn is_over(&self, job: WorkerId) -> bool {
-        !self.clients.contains_key(&job) && !self.workers.values().any(|worker| worker.job == job)
+        !self.open_jobs.contains(&job) && !self.workers.values().any(|worker| worker.job == job)
     }
 
     /// Nothing of a job is left, and nothing will come.
@@ -37,8 +39,10 @@ impl NodeCore {
 
     /// A driver leaves in order: nothing more begins for it, and its actors end as actors do that nobody needs.
     pub fn on_leaving(&mut self, driver: WorkerId, out: &mut NodeActions) {
-        let Some(client) = self.clients.get_mut(&driver) else { return };
-        client.demands.clear();
+        let Some(client) = self.clients.get(&driver) else { return };
+        if let Some(asker) = self.askers.get_mut(&driver) {
+            asker.demands.clear();
+        }
         if client.is_known_to_control {
             out.push(NodeAction::Control(ToControl::ProcessLeaves { process: driver }));
         }
@@ -72,7 +76,7 @@ impl NodeCore {
             self.workers.values().any(|w| w.job == job && matches!(w.state, WorkerState::Actor(_)))
         };
         let ended: Vec<WorkerId> = idle
-            .filter(|(_, worker)| !self.clients.contains_key(&worker.job) && !has_actor(worker.job))
+            .filter(|(_, worker)| !self.open_jobs.contains(&worker.job) && !has_actor(worker.job))
             .map(|(id, _)| *id)
             .collect();
         for worker in ended {

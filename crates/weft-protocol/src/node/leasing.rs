@@ -4,14 +4,12 @@
 
 use std::collections::VecDeque;
 
+use super::askers::{Asker, Demand};
 use super::bundles::Place;
 use weft_wire::message::{LeaseGranted, ReclaimLease, RequestLease};
-use weft_wire::{LeaseId, ShapeId, WorkerId};
+use weft_wire::{LeaseId, ShapeId, Strategy, WorkerId};
 
-use super::{
-    Client, Demand, Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, Pools, Strategy,
-    WorkerState, send,
-};
+use super::{Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, Pools, WorkerState, send};
 use crate::probes::{bug, mark};
 use crate::time::Instant;
 
@@ -28,8 +26,8 @@ impl NodeCore {
         if request.demand == 0 {
             self.drop_placements(|client, shape| client == from && shape == request.shape);
         }
-        let Some(client) = self.clients.get_mut(&from) else { return };
-        let demand = client.demands.entry(request.shape).or_insert(Demand {
+        let Some(asker) = self.askers.get_mut(&from) else { return };
+        let demand = asker.demands.entry(request.shape).or_insert(Demand {
             resources: request.resources,
             strategy: request.strategy,
             priority: 0,
@@ -90,11 +88,11 @@ impl NodeCore {
     }
 
     fn place_leases_of(&mut self, priority: i32, out: &mut NodeActions) {
-        let count = self.clients.len();
+        let count = self.askers.len();
         if count == 0 {
             return;
         }
-        // One lease per client and pass, beginning behind the client that was served last: no client starves for another
+        // One lease per asker and pass, beginning behind the one that was served last: no asker starves for another
         // that is as urgent.
         let mut placed = true;
         while placed {
@@ -112,7 +110,7 @@ impl NodeCore {
 
     /// Priorities of what waits, the most urgent first.
     fn priorities(&self) -> Vec<i32> {
-        let waiting = self.clients.values().flat_map(|client| client.demands.values());
+        let waiting = self.askers.values().flat_map(|asker| asker.demands.values());
         let mut all: Vec<i32> = waiting.filter(|d| d.count > 0).map(|d| d.priority).collect();
         all.sort_unstable_by_key(|priority| std::cmp::Reverse(*priority));
         all.dedup();
@@ -121,8 +119,8 @@ impl NodeCore {
 
     fn place_one(&mut self, at: usize, priority: i32, out: &mut NodeActions) -> bool {
         let node = self.id();
-        let (id, client) = self.clients.get_index_mut(at).expect("below the count");
-        for (shape, demand) in &mut client.demands {
+        let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
+        for (shape, demand) in &mut asker.demands {
             if demand.count == 0 || demand.priority != priority {
                 continue;
             }
@@ -157,31 +155,32 @@ impl NodeCore {
         self.introduce(client, worker, out);
         let gpus = grant.gpu_indices();
         self.leases.insert(lease, LeaseState { client, shape, worker, grant });
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.leases += 1;
+        if let Some(asker) = self.askers.get_mut(&client) {
+            asker.leases += 1;
         }
         let granted = LeaseGranted { shape, lease, worker, gpus };
         out.push(send(client, granted));
     }
 
-    /// Asks the client with most leases to give one to a client that waits and has fewer.
+    /// Asks who has most leases to give one to somebody who waits and has fewer.
     pub(super) fn reclaim(&mut self, out: &mut NodeActions) {
         if self.has_priorities {
-            let waiting = self.clients.values().flat_map(|client| client.demands.values());
+            let waiting = self.askers.values().flat_map(|asker| asker.demands.values());
             let waiting = waiting.filter(|demand| demand.could_be_met(&self.resources));
             let urgent = waiting.map(|demand| demand.priority).max();
             self.reclaim_for(urgent, out);
         }
-        let waits = |client: &Client| client.demands.values().any(|d| d.could_be_met(&self.resources));
-        let Some(fewest) = self.clients.values().filter(|c| waits(c)).map(|c| c.leases).min() else {
+        let waits = |asker: &Asker| asker.demands.values().any(|d| d.could_be_met(&self.resources));
+        let Some(fewest) = self.askers.values().filter(|asker| waits(asker)).map(|asker| asker.leases).min()
+        else {
             return;
         };
-        let most = self.clients.iter_mut().max_by_key(|(_, client)| client.leases);
-        if let Some((id, client)) = most
-            && client.leases > fewest
-            && !client.reclaiming
+        let most = self.askers.iter_mut().max_by_key(|(_, asker)| asker.leases);
+        if let Some((id, asker)) = most
+            && asker.leases > fewest
+            && !asker.reclaiming
         {
-            client.reclaiming = true;
+            asker.reclaiming = true;
             out.push(send(*id, ReclaimLease { count: 1, lease: None }));
         }
     }
@@ -190,14 +189,14 @@ impl NodeCore {
     fn reclaim_for(&mut self, urgent: Option<i32>, out: &mut NodeActions) {
         let Some(urgent) = urgent else { return };
         let priority = |lease: &LeaseState| {
-            let demand = self.clients.get(&lease.client)?.demands.get(&lease.shape)?;
+            let demand = self.askers.get(&lease.client)?.demands.get(&lease.shape)?;
             (lease.grant.group().is_none() && demand.priority < urgent).then_some(demand.priority)
         };
         let lower = self.leases.values().filter_map(|lease| Some((priority(lease)?, lease.client)));
         let Some((_, holder)) = lower.min_by_key(|(priority, _)| *priority) else { return };
-        let Some(client) = self.clients.get_mut(&holder) else { return };
-        if !client.reclaiming {
-            client.reclaiming = true;
+        let Some(asker) = self.askers.get_mut(&holder) else { return };
+        if !asker.reclaiming {
+            asker.reclaiming = true;
             out.push(send(holder, ReclaimLease { count: 1, lease: None }));
         }
     }
@@ -207,16 +206,16 @@ impl NodeCore {
         if blocked {
             mark!("a lease ended while its worker was blocked");
         }
-        if bug!(OwnerDeathHandledTwice) && !self.clients.contains_key(&state.client) {
+        if bug!(OwnerDeathHandledTwice) && !self.askers.contains_key(&state.client) {
             self.resources.release(&state.grant);
         }
         if blocked {
             self.resources.reclaim_cpu(&state.grant);
         }
         self.resources.release(&state.grant);
-        if let Some(client) = self.clients.get_mut(&state.client) {
-            client.leases -= 1;
-            client.reclaiming = false;
+        if let Some(asker) = self.askers.get_mut(&state.client) {
+            asker.leases -= 1;
+            asker.reclaiming = false;
         }
         Some(state.worker)
     }

@@ -69,8 +69,8 @@ impl NodeCore {
     fn demand_rows(&self) -> Vec<DemandRow> {
         let mut rows = Vec::new();
         let place = Place { resources: &self.resources, node: self.id(), labels: &self.labels };
-        for (id, client) in &self.clients {
-            for demand in client.demands.values().filter(|demand| demand.count > 0) {
+        for (id, asker) in &self.askers {
+            for demand in asker.demands.values().filter(|demand| demand.count > 0) {
                 rows.push(DemandRow {
                     client: *id,
                     resources: demand.resources.clone(),

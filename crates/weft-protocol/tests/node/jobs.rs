@@ -1,6 +1,8 @@
 //! Several drivers on one node: workers, pauses and ends of one job are no other's.
 
-use weft_wire::message::{ExitActor, FreeBlocks, LeaseGranted, ReclaimLease, ReturnLease, Shutdown};
+use weft_wire::message::{
+    ExitActor, FreeBlocks, KillActor, LeaseGranted, ReclaimLease, ReturnLease, Shutdown,
+};
 use weft_wire::{LeaseId, TaskId};
 
 use super::*;
@@ -223,4 +225,17 @@ fn what_the_last_process_leaves_is_free() {
     assert!(node.holders().is_held(64), "the worker is asked");
     assert!(end(&mut node, WorkerId(101)).contains(&NodeAction::FreeBlock(64)));
     assert!(node.holders().is_empty());
+}
+
+#[test]
+fn an_actor_that_ends_before_it_has_a_process_makes_no_job_of_its_owner() {
+    let mut node = node(3.0);
+    say(&mut node, DRIVER, request(1, 1));
+    let owner = WorkerId(101);
+    connect(&mut node, owner);
+    let actor = TaskId { owner, number: 1 };
+    assert_eq!(started(&say(&mut node, owner, create(actor))), [WorkerId(102)]);
+    let out = say(&mut node, owner, KillActor { actor, may_restart: None });
+    assert_eq!(started(&out), [], "the one that comes is its job's");
+    assert_eq!(node.job_of(WorkerId(102)), DRIVER);
 }

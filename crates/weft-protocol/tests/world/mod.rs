@@ -499,7 +499,8 @@ impl World {
                 NodeAction::AllocateFor { .. }
                 | NodeAction::Fetch(_)
                 | NodeAction::StopFetching { .. }
-                | NodeAction::Route { .. } => unreachable!("there is one node"),
+                | NodeAction::Route { .. }
+                | NodeAction::Dial { .. } => unreachable!("there is one node"),
             }
         }
     }

@@ -466,7 +466,7 @@ impl Service {
                     }
                     NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
                     NodeAction::StopFetching { attempt, .. } => self.stop_fetching(attempt),
-                    NodeAction::Route { .. } => {}
+                    NodeAction::Route { .. } | NodeAction::Dial { .. } => {}
                 }
             }
             *out = more;

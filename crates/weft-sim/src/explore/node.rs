@@ -64,7 +64,8 @@ impl Node {
                 NodeAction::AllocateFor { .. }
                 | NodeAction::Fetch(_)
                 | NodeAction::StopFetching { .. }
-                | NodeAction::Route { .. } => unreachable!("there is one node"),
+                | NodeAction::Route { .. }
+                | NodeAction::Dial { .. } => unreachable!("there is one node"),
             }
         }
     }
