@@ -395,7 +395,7 @@ class Snapshot:
             "object_store_used_bytes": None,
             "object_store_capacity_bytes": int(total.get("object_store_memory", 0)),
             "start_time_ms": None,
-            "labels": {"ray.io/node-id": row["node"], **dict(about["labels"])},
+            "labels": dict(about["labels"]),
             "address": address,
             "host": about["host"],
         }

@@ -277,8 +277,6 @@ def _labels(given: Any) -> list[tuple[str, str]]:
         return []
     if not isinstance(given, Mapping) or not all(isinstance(part, str) for pair in given.items() for part in pair):
         raise ValueError(f"labels must be a dict of strings, for instance {{'zone': 'a'}}, not {given!r:.200}")
-    if "ray.io/node-id" in given:
-        raise ValueError("labels: 'ray.io/node-id' is the node's id, which weft sets itself")
     return list(given.items())
 
 

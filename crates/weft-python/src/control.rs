@@ -189,6 +189,12 @@ pub fn forget_after_fork() {
     crate::collect::forget();
 }
 
+/// The error of a question that nobody could answer.
+fn unavailable(py: Python<'_>, text: &str) -> PyErr {
+    let made = py.import("weft.exceptions").and_then(|module| module.getattr("RpcError")?.call1((text,)));
+    made.map_or_else(|failure| failure, PyErr::from_value)
+}
+
 /// Asks the node and waits for the answer.
 fn ask(
     py: Python<'_>,
@@ -196,6 +202,9 @@ fn ask(
     question: impl FnOnce(u64) -> Message + Send,
 ) -> PyResult<weft_runtime::wire::message::Answer> {
     match session::detached(py, || client.ask(question)) {
+        Ok(Message::Answer(answer)) if answer.unavailable == Some(true) => {
+            Err(unavailable(py, &answer.error.unwrap_or_default()))
+        }
         Ok(Message::Answer(answer)) => Ok(answer),
         Ok(_) | Err(_) => Err(crate::verbs::system_error(py, 12, "the session ended")),
     }
@@ -323,7 +332,7 @@ pub fn worker_pids(py: Python<'_>) -> PyResult<Vec<u64>> {
     let client = session::client(py)?;
     let what = QueryKind::Workers;
     let answer = ask(py, &client, move |request| Query { request, what }.into())?;
-    Ok(answer.numbers.unwrap_or_default())
+    Ok(answer.numbers.unwrap_or_default().into_vec())
 }
 
 /// Ids of this process: worker, node, driver, and the namespace of the session.

@@ -14,9 +14,8 @@ use weft_runtime::protocol::ownership::Slot;
 use weft_runtime::wire::message::{
     Bundle, CreateGroup, FindGroup, GroupState, GroupStrategy, Message, Outcome, TaskKind, TaskSpec,
 };
-use weft_runtime::wire::strategy::{
-    InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLabels, check_terms, checked_labels,
-};
+use weft_runtime::wire::names::check_labels;
+use weft_runtime::wire::strategy::{InGroup, LabelTerm, LabelTest, NodeAffinity, NodeLabels, check_terms};
 use weft_runtime::wire::{Blob, GroupId, NodeId, ResourceSet, Strategy, TaskId, WorkerId};
 
 use crate::inspect::Told;
@@ -107,8 +106,10 @@ fn parse(text: &str) -> PyResult<GroupId> {
 ///
 /// # Errors
 /// `ValueError` for the first that is not allowed.
-pub fn node_labels(labels: Vec<(String, String)>) -> PyResult<Vec<(String, String)>> {
-    checked_labels(labels).map_err(|error| PyValueError::new_err(format!("labels: {error}")))
+pub fn node_labels(mut labels: Vec<(String, String)>) -> PyResult<Vec<(String, String)>> {
+    check_labels(&labels).map_err(|error| PyValueError::new_err(format!("labels: {error}")))?;
+    labels.sort();
+    Ok(labels)
 }
 
 /// The group that the work of this process runs in.

@@ -198,9 +198,6 @@ pub const HOLD_NANOS: u64 = 200_000_000;
 /// Words of one node to another one whose connection is not there yet (bytes): beyond, requests for leases are given up.
 pub const NODE_QUEUE_BYTES_MAX: usize = 1 << 20;
 
-/// How long work waits for room on its own node before others are asked (nanoseconds).
-pub const LEND_NANOS: u64 = 1_000_000;
-
 /// How long a request waits in another node before it is refused or taken back (nanoseconds).
 pub const LENT_NANOS: u64 = 100_000_000;
 
@@ -208,7 +205,6 @@ pub const LENT_NANOS: u64 = 100_000_000;
 pub const LINES_UNTAKEN_BYTES_MAX: u64 = 1 << 20;
 
 const _: () = assert!(HOLD_NANOS < LINK_PATIENCE_NANOS);
-const _: () = assert!(LEND_NANOS < LENT_NANOS);
 const _: () = assert!(DIAL_NANOS < HANDSHAKE_NANOS);
 
 // Nodes and the control service.
@@ -356,7 +352,7 @@ pub const BROADCAST_SMALL_RECEIVERS: u32 = 4;
 /// Bytes of the command that starts the workers of a job; it holds the search path of the driver.
 pub const JOB_COMMAND_BYTES_MAX: usize = 1 << 20;
 
-/// Labels of one node, and conditions of one selector: each is compared with each when work is placed.
+/// Conditions of one selector: each is compared with each label of a node when work is placed.
 pub const LABEL_TERMS_MAX: usize = 64;
 
 /// Values that one condition on a label may list.

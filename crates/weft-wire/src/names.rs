@@ -8,6 +8,7 @@ use crate::limits::{
     LABEL_BYTES_MAX, LABEL_PREFIX_BYTES_MAX, LABELS_MAX, NODE_NAME_BYTES_MAX, RESOURCE_AMOUNT_MAX,
     RESOURCE_NAME_BYTES_MAX, RESOURCES_MAX,
 };
+use crate::strategy::NODE_LABEL;
 
 /// Labels below this prefix are set by weft itself.
 pub const RESERVED_PREFIX: &str = "weft.io/";
@@ -22,7 +23,7 @@ pub enum NameError {
     Node(String),
     /// A label's key.
     #[error(
-        "the label key {0:?} is not valid: use 1 to {LABEL_BYTES_MAX} letters, digits, '-', '_' and '.', beginning and ending with a letter or digit; a domain and a '/' may stand before it"
+        "the label key {0:?} is not valid: use 1 to {LABEL_BYTES_MAX} letters, digits, '-', '_' and '.', beginning and ending with a letter or digit; a domain and a '/' may stand before it ('example.com/zone')"
     )]
     LabelKey(String),
     /// A label's value.
@@ -36,7 +37,9 @@ pub enum NameError {
         value: String,
     },
     /// A key that only weft sets.
-    #[error("the label key {0:?} is reserved: keys below {RESERVED_PREFIX} are set by weft itself")]
+    #[error(
+        "the label key {0:?} is reserved: keys below {RESERVED_PREFIX} and {NODE_LABEL:?} are set by weft itself"
+    )]
     Reserved(String),
     /// The same key twice.
     #[error("the label key {0:?} is given twice: give it one value")]
@@ -64,7 +67,7 @@ pub enum NameError {
 }
 
 /// Letters, digits, `-`, `_` and `.`; a letter or digit at both ends.
-pub(crate) fn is_label_text(text: &str, bytes_max: usize) -> bool {
+fn is_label_text(text: &str, bytes_max: usize) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
     bytes.len() <= bytes_max
@@ -73,10 +76,10 @@ pub(crate) fn is_label_text(text: &str, bytes_max: usize) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// A DNS name: labels of lower-case letters, digits and `-`, separated by dots.
-pub(crate) fn is_domain(text: &str) -> bool {
+/// A DNS name: parts of lower-case letters, digits and `-`, as long as DNS allows, separated by dots.
+fn is_domain(text: &str) -> bool {
     let is_part = |part: &str| {
-        !part.is_empty()
+        (1..=LABEL_BYTES_MAX).contains(&part.len())
             && !part.starts_with('-')
             && !part.ends_with('-')
             && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
@@ -103,7 +106,12 @@ pub fn check_label_key(key: &str) -> Result<(), NameError> {
         None => (true, key),
     };
     let is_valid = is_prefix_valid && is_label_text(name, LABEL_BYTES_MAX);
-    is_valid.then_some(()).ok_or_else(|| NameError::LabelKey(key.to_owned()))
+    is_valid.then_some(()).ok_or_else(|| NameError::LabelKey(shown(key)))
+}
+
+/// The beginning of a text that may be of any length.
+fn shown(text: &str) -> String {
+    text.chars().take(2 * LABEL_BYTES_MAX).collect()
 }
 
 /// Checks a label's value. It may be empty.
@@ -112,9 +120,7 @@ pub fn check_label_key(key: &str) -> Result<(), NameError> {
 /// [`NameError::LabelValue`].
 pub fn check_label_value(key: &str, value: &str) -> Result<(), NameError> {
     let is_valid = value.is_empty() || is_label_text(value, LABEL_BYTES_MAX);
-    is_valid
-        .then_some(())
-        .ok_or_else(|| NameError::LabelValue { key: key.to_owned(), value: value.to_owned() })
+    is_valid.then_some(()).ok_or_else(|| NameError::LabelValue { key: shown(key), value: shown(value) })
 }
 
 /// Checks the labels that a user gave a node.
@@ -128,7 +134,7 @@ pub fn check_labels(labels: &[(String, String)]) -> Result<(), NameError> {
     for (at, (key, value)) in labels.iter().enumerate() {
         check_label_key(key)?;
         check_label_value(key, value)?;
-        if key.starts_with(RESERVED_PREFIX) {
+        if key.starts_with(RESERVED_PREFIX) || key == NODE_LABEL {
             return Err(NameError::Reserved(key.clone()));
         }
         if labels[..at].iter().any(|(earlier, _)| earlier == key) {
@@ -186,12 +192,26 @@ mod tests {
 
     #[test]
     fn label_keys_may_have_a_domain() {
-        for key in ["zone", "example.com/zone", "a-b.c/x_y.z"] {
+        let longest = format!("{0}.{0}.{0}/x", "p".repeat(LABEL_BYTES_MAX));
+        for key in ["zone", "example.com/zone", "a-b.c/x_y.z", longest.as_str()] {
             assert_eq!(check_label_key(key), Ok(()), "{key}");
         }
-        let prefix = format!("{}/x", "p".repeat(LABEL_PREFIX_BYTES_MAX + 1));
-        for key in ["", "/", "a/", "/a", "A.com/x", "a..b/x", "-a.b/x", "a/b/c", "zo ne", prefix.as_str()] {
-            assert_eq!(check_label_key(key), Err(NameError::LabelKey(key.to_owned())));
+        let prefix = format!("{}/x", "p.".repeat(LABEL_PREFIX_BYTES_MAX / 2 + 1) + "p");
+        let part = format!("{}.b/x", "p".repeat(LABEL_BYTES_MAX + 1));
+        for key in [
+            "",
+            "/",
+            "a/",
+            "/a",
+            "A.com/x",
+            "a..b/x",
+            "-a.b/x",
+            "a/b/c",
+            "zo ne",
+            prefix.as_str(),
+            part.as_str(),
+        ] {
+            assert_eq!(check_label_key(key), Err(NameError::LabelKey(shown(key))));
         }
     }
 

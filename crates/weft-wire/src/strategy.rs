@@ -5,8 +5,8 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::limits::{LABEL_BYTES_MAX, LABEL_TERMS_MAX, LABEL_VALUES_MAX};
-use crate::names::{is_domain, is_label_text};
+use crate::limits::{LABEL_TERMS_MAX, LABEL_VALUES_MAX};
+use crate::names::{NameError, check_label_key, check_label_value};
 use crate::{GroupId, NodeId};
 
 /// Where a task or actor is to run, if not just anywhere.
@@ -107,19 +107,12 @@ pub const NODE_LABEL: &str = "ray.io/node-id";
 /// Labels of a node: keys and values, sorted by key.
 pub type Labels = Vec<(String, String)>;
 
-/// What is wrong with a name or an expression.
+/// What is wrong with a condition on labels.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum NameError {
-    /// A key of a label.
-    #[error(
-        "the label key {0:?} is not allowed: give a name of 1 to {LABEL_BYTES_MAX} letters, digits, '-', '_' and '.' that begins and ends with a letter or digit, after a DNS name and '/' if you like ('example.com/zone')"
-    )]
-    Key(String),
-    /// A value of a label.
-    #[error(
-        "the label value {0:?} is not allowed: give at most {LABEL_BYTES_MAX} letters, digits, '-', '_' and '.', with a letter or digit at both ends"
-    )]
-    Value(String),
+pub enum TermError {
+    /// A key or a value that no label has.
+    #[error(transparent)]
+    Label(#[from] NameError),
     /// An expression that ends too early or too late.
     #[error("{0:?} cannot be read: give 'value', '!value', 'in(a, b)' or '!in(a, b)'")]
     Expression(String),
@@ -132,13 +125,13 @@ impl LabelTerm {
     /// Reads an expression of a label selector: `value`, `!value`, `in(a, b)` or `!in(a, b)`.
     ///
     /// # Errors
-    /// [`NameError`] when the key, a value or the expression is not allowed.
-    pub fn parse(key: &str, expression: &str) -> Result<Self, NameError> {
+    /// [`TermError`] when the key, a value or the expression is not allowed.
+    pub fn parse(key: &str, expression: &str) -> Result<Self, TermError> {
         let text = expression.trim();
         let (is_negated, text) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest.trim()));
         let list = text
             .strip_prefix("in(")
-            .map(|rest| rest.strip_suffix(')').ok_or_else(|| NameError::Expression(expression.to_owned())));
+            .map(|rest| rest.strip_suffix(')').ok_or_else(|| TermError::Expression(expression.to_owned())));
         let values: Vec<String> = match list.transpose()? {
             Some(list) => list.split(',').map(|value| value.trim().to_owned()).collect(),
             None => vec![text.to_owned()],
@@ -154,14 +147,14 @@ impl LabelTerm {
     /// Checks names that came from elsewhere.
     ///
     /// # Errors
-    /// [`NameError`] when the key or a value is not allowed, or there are too many.
-    pub fn check(&self) -> Result<(), NameError> {
-        check_key(&self.key)?;
+    /// [`TermError`] when the key or a value is not allowed, or there are too many.
+    pub fn check(&self) -> Result<(), TermError> {
+        check_label_key(&self.key)?;
         let (LabelTest::In(values) | LabelTest::NotIn(values)) = &self.test else { return Ok(()) };
         if values.len() > LABEL_VALUES_MAX {
-            return Err(NameError::TooMany(values.len(), "values of one label", LABEL_VALUES_MAX));
+            return Err(TermError::TooMany(values.len(), "values of one label", LABEL_VALUES_MAX));
         }
-        values.iter().try_for_each(|value| check_value(value))
+        Ok(values.iter().try_for_each(|value| check_label_value(&self.key, value))?)
     }
 
     /// Whether a node with these labels meets it.
@@ -192,28 +185,12 @@ impl LabelTerm {
 /// Checks all terms of a selector.
 ///
 /// # Errors
-/// [`NameError`] for the first that is not allowed.
-pub fn check_terms(terms: &[LabelTerm]) -> Result<(), NameError> {
+/// [`TermError`] for the first that is not allowed.
+pub fn check_terms(terms: &[LabelTerm]) -> Result<(), TermError> {
     if terms.len() > LABEL_TERMS_MAX {
-        return Err(NameError::TooMany(terms.len(), "labels", LABEL_TERMS_MAX));
+        return Err(TermError::TooMany(terms.len(), "labels", LABEL_TERMS_MAX));
     }
     terms.iter().try_for_each(LabelTerm::check)
-}
-
-/// Checks the labels of a node and sorts them by key.
-///
-/// # Errors
-/// [`NameError`] for the first that is not allowed.
-pub fn checked_labels(mut labels: Labels) -> Result<Labels, NameError> {
-    if labels.len() > LABEL_TERMS_MAX {
-        return Err(NameError::TooMany(labels.len(), "labels", LABEL_TERMS_MAX));
-    }
-    for (key, value) in &labels {
-        check_key(key)?;
-        check_value(value)?;
-    }
-    labels.sort();
-    Ok(labels)
 }
 
 /// "a and b" for people.
@@ -222,40 +199,13 @@ pub fn describe_terms(terms: &[LabelTerm]) -> String {
     terms.iter().map(LabelTerm::describe).collect::<Vec<_>>().join(" and ")
 }
 
-/// As [`is_domain`], with parts as long as DNS allows.
-fn is_dns_name(text: &str) -> bool {
-    is_domain(text) && text.split('.').all(|part| part.len() <= LABEL_BYTES_MAX)
-}
-
-fn check_key(key: &str) -> Result<(), NameError> {
-    let is_allowed = match key.split_once('/') {
-        Some((prefix, name)) => is_dns_name(prefix) && is_label_text(name, LABEL_BYTES_MAX),
-        None => is_label_text(key, LABEL_BYTES_MAX),
-    };
-    if is_allowed { Ok(()) } else { Err(NameError::Key(shown(key))) }
-}
-
-fn check_value(value: &str) -> Result<(), NameError> {
-    if value.is_empty() || is_label_text(value, LABEL_BYTES_MAX) {
-        Ok(())
-    } else {
-        Err(NameError::Value(shown(value)))
-    }
-}
-
-/// The beginning of a text that may be of any length.
-fn shown(text: &str) -> String {
-    text.chars().take(2 * LABEL_BYTES_MAX).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     fn labels() -> Labels {
-        checked_labels(vec![("zone".into(), "b".into()), ("example.com/gpu".into(), "a100".into())])
-            .expect("allowed")
+        vec![("example.com/gpu".into(), "a100".into()), ("zone".into(), "b".into())]
     }
 
     #[test]
@@ -283,14 +233,18 @@ mod tests {
         let long = "x".repeat(64);
         let keys = ["", "-a", "a b", "/a", "a/", "A.com/zone", "a..b/zone", long.as_str(), "é"];
         for key in keys {
-            assert!(matches!(LabelTerm::parse(key, "v"), Err(NameError::Key(_))), "{key}");
+            assert!(
+                matches!(LabelTerm::parse(key, "v"), Err(TermError::Label(NameError::LabelKey(_)))),
+                "{key}"
+            );
         }
         for expression in ["a b", "_", long.as_str(), "!!a", "in(a b)"] {
-            assert!(matches!(LabelTerm::parse("k", expression), Err(NameError::Value(_))), "{expression}");
+            let wrong = LabelTerm::parse("k", expression);
+            assert!(matches!(wrong, Err(TermError::Label(NameError::LabelValue { .. }))), "{expression}");
         }
-        assert!(matches!(LabelTerm::parse("k", "in(a, b"), Err(NameError::Expression(_))));
+        assert!(matches!(LabelTerm::parse("k", "in(a, b"), Err(TermError::Expression(_))));
         let many = (0..=LABEL_VALUES_MAX).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
-        assert!(matches!(LabelTerm::parse("k", &format!("in({many})")), Err(NameError::TooMany(..))));
+        assert!(matches!(LabelTerm::parse("k", &format!("in({many})")), Err(TermError::TooMany(..))));
         let error = LabelTerm::parse("a b", "v").expect_err("a space");
         assert!(error.to_string().contains("'example.com/zone'"), "{error}");
     }

@@ -6,6 +6,7 @@ use weft_wire::limits::NODE_TEXT_BYTES_MAX;
 use weft_wire::message::{AboutNode, Fenced, Message, NodeRow, Refused, Register, kind, node_state};
 use weft_wire::names::{NameError, check_labels, check_node_name, check_resources};
 use weft_wire::record::NodeRecord;
+use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{NodeId, ResourceSet, WorkerId};
 
 /// Why a node may not join.
@@ -36,7 +37,7 @@ impl From<NameError> for Refusal {
 
 /// Reads what a node says; `python` is the version that this cluster runs.
 pub(super) fn read(node: NodeId, register: Register, python: &str) -> Result<NodeRow, Refusal> {
-    let about = *register.about;
+    let mut about = *register.about;
     if WorkerId(node.0).node() != node || node == NodeId(0) {
         return refuse(format!("{:x} is not the id of a node: the last six digits of one are zero", node.0));
     }
@@ -58,6 +59,8 @@ pub(super) fn read(node: NodeId, register: Register, python: &str) -> Result<Nod
     check_labels(&about.labels)?;
     check_resources(&about.resources)?;
     check_address(about.kind, about.address.as_deref())?;
+    about.labels.push((NODE_LABEL.to_owned(), format!("{:016x}", node.0)));
+    about.labels.sort();
     Ok(NodeRow { node, about, state: node_state::ALIVE, is_slow: false })
 }
 
@@ -136,6 +139,8 @@ mod tests {
     fn what_is_right_becomes_a_row() {
         let row = read(NodeId(1 << 24), register(), "3.11").expect("right");
         assert_eq!(from_record(record(&row)).about.address, row.about.address);
+        let id = (NODE_LABEL.to_owned(), "0000000001000000".to_owned());
+        assert_eq!(row.about.labels, [id, ("zone".into(), "a".into())]);
         let mut driver = register();
         (driver.about.kind, driver.about.address) = (kind::DRIVER, None);
         assert!(read(NodeId(1 << 24), driver, "3.11").is_ok());
@@ -146,6 +151,7 @@ mod tests {
         assert!(reason(|r| r.python = "3.12".into()).contains("install Python 3.11 with weft here"));
         assert!(reason(|r| r.about.name = "a b".into()).contains("the node name \"a b\" is not valid: use"));
         assert!(reason(|r| r.about.labels[0].0 = "weft.io/x".into()).contains("reserved"));
+        assert!(reason(|r| r.about.labels[0].0 = NODE_LABEL.into()).contains("reserved"));
         assert!(reason(|r| r.about.host = "h".repeat(257)).contains("at most 256"));
         assert!(reason(|r| r.about.resources.add_one("a\n", 1)).contains("the resource name \"a\\n\""));
         assert!(reason(|r| r.about.address = None).contains("an address that others can dial"));

@@ -218,7 +218,7 @@ fn resources_and_workers_are_told_to_whoever_asks() {
     };
     assert_eq!(ask(DRIVER, QueryKind::TotalResources).resources, Some(cpus(2.0)));
     assert_eq!(ask(DRIVER, QueryKind::AvailableResources).resources, Some(cpus(1.5)));
-    assert_eq!(ask(DRIVER, QueryKind::Workers).numbers, Some(vec![55]));
+    assert_eq!(ask(DRIVER, QueryKind::Workers).numbers, Some(vec![55].into()));
     assert_eq!(ask(worker, QueryKind::Own).resources, Some(cpus(0.5)));
     assert_eq!(ask(DRIVER, QueryKind::Own), Answer { request: 5, ..Answer::default() });
 }

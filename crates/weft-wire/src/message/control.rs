@@ -90,5 +90,8 @@ pub struct Answer {
     #[n(5)]
     pub names: Option<Vec<(String, String)>>,
     #[n(6)]
-    pub numbers: Option<Vec<u64>>,
+    pub numbers: Option<Box<[u64]>>,
+    /// Nobody could answer, for the reason in `error`: the control service is away.
+    #[n(7)]
+    pub unavailable: Option<bool>,
 }

@@ -121,6 +121,8 @@ fn messages_round_trip() {
         .into(),
     );
     round_trip(PeerWelcome { minor: 0, features: 0, session: 3, received: 0 }.into());
+    let (error, unavailable) = (Some("away".into()), Some(true));
+    round_trip(Answer { request: 4, error, unavailable, ..Default::default() }.into());
     round_trip(
         Answer { request: 4, names: Some(vec![("n".into(), "a".into())]), ..Default::default() }.into(),
     );
