@@ -32,7 +32,10 @@ mod checkpoints;
 mod gone;
 pub mod groups;
 mod health;
+mod jobs;
 mod joining;
+mod learning;
+mod leaving;
 mod lookups;
 mod messages;
 mod names;
@@ -41,7 +44,9 @@ pub mod persist;
 mod placing;
 mod report;
 pub mod reporting;
+mod settling;
 pub mod view;
+pub mod wire;
 
 pub(crate) use actors::title;
 pub use health::Probed;
@@ -76,6 +81,11 @@ pub struct ControlCore {
     groups: groups::Groups,
     /// What nodes have free, and their labels, as far as they said.
     rows: Vec<NodeRow>,
+    jobs: jobs::Jobs,
+    /// Not all that an earlier control service knew is known yet.
+    learning: Option<learning::Learning>,
+    unheard_ends: Vec<learning::UnheardEnd>,
+    settling: settling::Settling,
 }
 
 impl ControlCore {
@@ -86,17 +96,31 @@ impl ControlCore {
 
     /// A node says something.
     pub fn on_node(&mut self, node: NodeId, message: ToControl, now: Instant, out: &mut ControlActions) {
+        let Some(message) = self.must_wait(node, message) else { return };
         match message {
             ToControl::Routed { from, message } => self.on_routed(from, *message, out),
             ToControl::ActorPlaced { actor, takeover, worker } => {
                 self.on_actor_placed(actor, takeover, (node, worker), now, out);
             }
+            ToControl::PlaceRefused { actor, takeover, reason } => {
+                self.on_place_refused(node, actor, takeover, &reason, out);
+            }
             ToControl::ActorProcessGone { actor, takeover, gone } => {
                 self.on_actor_process_gone(actor, takeover, *gone, out);
             }
-            ToControl::ProcessLeaves { process } => self.end_actors_of(process, End::Finished, out),
-            ToControl::ProcessGone { process } => self.on_process_gone(process, out),
+            ToControl::ProcessLeaves { process } => {
+                self.end_actors_of(process, End::Finished, out);
+                self.on_job_leaves(process, out);
+            }
+            ToControl::ProcessGone { process, watchers, gone } => {
+                // First its actors: no node is to begin one after it has heard of this.
+                self.on_process_gone(process, out);
+                self.on_death(process, &watchers, gone, out);
+            }
+            ToControl::Collected { gone, held } => self.on_collected(node, gone, held, out),
             ToControl::Bundles(answer) => self.on_bundles(node, *answer, now, out),
+            ToControl::Job(job) => self.on_job(node, *job, out),
+            ToControl::Here(here) => self.on_here(node, *here, out),
         }
     }
 
@@ -137,19 +161,25 @@ impl ControlCore {
         self.end_actors_of(process, End::Killed, out);
         self.end_lookups_of(process, out);
         self.end_groups_of(process, out);
+        self.on_driver_gone(process, out);
     }
 
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
+        self.wait_no_longer(now, out);
+        if self.is_learning() {
+            return;
+        }
         self.place_groups(now, out);
         self.place_actors(now, out);
+        self.end_jobs(out);
     }
 
     /// When [`Self::settle`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let actors = self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min();
-        [actors, self.groups.next_deadline()].into_iter().flatten().min()
+        [actors, self.groups.next_deadline(), self.learning_ends()].into_iter().flatten().min()
     }
 
     /// Says something to a process, wherever it is.

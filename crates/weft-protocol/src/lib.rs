@@ -9,7 +9,7 @@
 //! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
 //!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
 //!   [`control::ControlCore`] is the half of the control service, one for all nodes: the directory of actors, names,
-//!   checkpoints. [`solo::Solo`] is a node that carries both.
+//!   checkpoints. [`solo::Solo`] is a node that carries both, [`member::Member`] one whose control service is elsewhere.
 //! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
 //!
 //! Production, the simulator and the tests run the same code.
@@ -18,6 +18,7 @@ pub mod action;
 pub mod actors;
 pub mod control;
 pub mod execution;
+pub mod member;
 pub mod node;
 pub mod objects;
 pub mod ownership;

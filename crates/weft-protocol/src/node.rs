@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use weft_wire::message::{GivenBlocks, Message, UnknownBlocks, WorkerGone};
+use weft_wire::message::{GivenBlocks, JobConfig, Message, WorkerGone};
 use weft_wire::strategy::Labels;
 use weft_wire::{ActorId, LeaseId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -40,6 +40,8 @@ mod bundles;
 mod connecting;
 mod departed;
 mod draining;
+mod guests;
+mod here;
 mod home_pulls;
 mod jobs;
 mod leasing;
@@ -48,6 +50,7 @@ mod places;
 mod pool;
 mod questions;
 mod report;
+mod routed;
 mod settling;
 mod transfers;
 
@@ -103,6 +106,10 @@ pub enum NodeAction {
     },
     /// Say something to the control service. What it says to the node in answer goes to [`NodeCore::on_control`].
     Control(ToControl),
+    /// There will be workers for the job of a driver on another node, and this is what they need.
+    BeginJob(WorkerId, Box<JobConfig>),
+    /// The driver of such a job is about to end in order: its workers are to end, but for those that outlive it.
+    JobLeaves(WorkerId),
 }
 
 /// Actions in order.
@@ -320,7 +327,8 @@ impl NodeCore {
             self.end_local_actor(actor, blocked, &gone, out);
         }
         if left.is_some_and(|client| client.is_known_to_control) {
-            out.push(NodeAction::Control(ToControl::ProcessGone { process: client }));
+            let (watchers, gone) = (Vec::new(), None);
+            out.push(NodeAction::Control(ToControl::ProcessGone { process: client, watchers, gone }));
         }
         true
     }
@@ -382,13 +390,7 @@ impl NodeCore {
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => self.on_give_block(from, &give, out),
             Message::HeldFrom(answer) => self.on_held_from(from, answer, out),
-            Message::UnknownBlocks(UnknownBlocks { giver, offsets }) => {
-                for block in offsets {
-                    if self.holders.disown(block, giver, from) {
-                        self.free_block(block, out);
-                    }
-                }
-            }
+            Message::UnknownBlocks(unknown) => self.on_unknown_blocks(from, unknown, out),
             Message::StillRead(answer) if answer.round >= FIRST_ROUND => self.route(from, answer, out),
             Message::StillRead(answer) => {
                 self.on_forgotten(answer.round, from, out);
@@ -417,19 +419,26 @@ impl NodeCore {
                     client.is_known_to_control = true;
                     out.push(NodeAction::Send(to, message));
                 }
-                None => out.push(NodeAction::Control(ToControl::ProcessGone { process: to })),
+                None => {
+                    let (watchers, gone) = (Vec::new(), None);
+                    out.push(NodeAction::Control(ToControl::ProcessGone { process: to, watchers, gone }));
+                }
             },
-            ToNode::PlaceActor(place) => self.on_place_actor(*place),
+            ToNode::PlaceActor(place) => self.on_place_actor(*place, out),
             ToNode::Restore { takeover, restore } => self.on_restore(takeover, *restore, out),
             ToNode::EndActor { actor, takeover, end } => self.on_end_actor(actor, takeover, end, out),
             ToNode::Subscribed { actor, process, started } => {
                 self.on_subscribed(actor, process, started.as_deref(), out);
             }
             ToNode::Started(started) => self.on_actor_started(&started, out),
-            ToNode::Restarting(news) => self.tell_subscribers(news.actor, &(*news).into(), out),
+            ToNode::Restarting(news) => self.on_actor_restarting(*news, out),
             ToNode::Dead(news) => self.on_actor_dead(news.actor, &(*news).into(), out),
             ToNode::LetGo { block } => self.let_go(block, out),
             ToNode::Bundles(order) => self.on_bundles(*order, out),
+            ToNode::Gone(gone) => self.on_gone_elsewhere(*gone, out),
+            ToNode::Settled(settled) => self.on_settled(*settled, out),
+            // What is done for jobs of other nodes waits outside: see [`crate::member`].
+            ToNode::Job(_) => {}
         }
     }
 

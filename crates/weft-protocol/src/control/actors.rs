@@ -21,7 +21,7 @@ pub(super) struct Actor {
     pub(super) owner: WorkerId,
     /// The job whose workers may be its process.
     pub(super) job: WorkerId,
-    concurrency: u32,
+    pub(super) concurrency: u32,
     pub(super) phase: Phase,
     /// Processes that hear of it.
     pub(super) subscribers: Set<WorkerId>,
@@ -34,14 +34,16 @@ pub(super) struct Actor {
     /// Why it is being ended, for the message its callers get.
     ending: Option<Failure>,
     /// How often a new process may still take over; -1 for ever.
-    restarts: i32,
+    pub(super) restarts: i32,
     /// What a new process is told: kept while there are restarts.
-    creation: Option<Box<CreateActor>>,
+    pub(super) creation: Option<Box<CreateActor>>,
     pub(super) detached: bool,
     /// The placement group that it runs in.
-    group: Option<GroupId>,
+    pub(super) group: Option<GroupId>,
     /// Its owner has no reference to it any more, or never told of one.
     is_dropped: bool,
+    /// Where its latest process is or was.
+    pub(super) last_node: Option<NodeId>,
     /// How soon its next process may begin.
     pub(super) pace: Pace,
     /// Its place among those that wait.
@@ -119,13 +121,30 @@ impl ControlCore {
                 Some(_) => self.target_of(home, create),
             };
             match target {
-                Target::Node(node) => {
-                    out.extend(self.actors.get_mut(&id).and_then(|actor| actor.place_on(node)))
-                }
+                Target::Node(node) => self.place_on(id, node, out),
                 Target::None => self.pending.push_back(id),
                 Target::Never(failure) => self.bury(id, failure, out),
             }
         }
+    }
+
+    /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.
+    fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
+        let Phase::Pending(create) = phase else { return };
+        actor.creation = (actor.restarts != 0).then(|| create.clone());
+        let named = actor.name.as_ref().and_then(|name| self.names.get(name));
+        let place = PlaceActor {
+            takeover: actor.takeovers,
+            turn: actor.turn,
+            name: actor.name.clone(),
+            restores: actor.restores(),
+            create,
+            restarts: Some(actor.restarts),
+            description: named.map(|(_, description)| description.clone()),
+        };
+        out.push(ControlAction::Send(node, Box::new(ToNode::PlaceActor(Box::new(place)))));
     }
 
     /// A node gave an actor a process.
@@ -138,14 +157,38 @@ impl ControlCore {
         out: &mut ControlActions,
     ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
-        if actor.takeovers != takeover || !matches!(actor.phase, Phase::Placing { .. }) {
+        let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
+        if actor.takeovers != takeover || !is_it {
+            if !matches!(actor.phase, Phase::Placed { worker: its, .. } if its == worker) {
+                // A node that was asked by an earlier control service, while this one did not know that.
+                let end = ToNode::EndActor { actor: id, takeover, end: End::Killed };
+                out.push(ControlAction::Send(node, Box::new(end)));
+            }
             return;
         }
         actor.phase = Phase::Placed { node, worker };
+        actor.last_node = Some(node);
         actor.pace.begins(now);
         self.restore(id, node, worker, out);
         let started = self.actors[&id].started(id, worker);
         self.tell(id, &ToNode::Started(Box::new(started)), out);
+    }
+
+    /// A node will not give an actor a process: its job has ended meanwhile, or too much waits there.
+    pub(super) fn on_place_refused(
+        &mut self,
+        node: NodeId,
+        id: ActorId,
+        takeover: u32,
+        reason: &str,
+        out: &mut ControlActions,
+    ) {
+        let Some(actor) = self.actors.get(&id) else { return };
+        let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
+        if actor.takeovers == takeover && is_it {
+            let failure = actor_died(format!("{} could not begin: {reason}", actor.title()));
+            self.bury(id, failure, out);
+        }
     }
 
     pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut ControlActions) {
@@ -168,12 +211,14 @@ impl ControlCore {
         out.push(ControlAction::Send(from.node(), Box::new(subscribed)));
     }
 
-    /// Tells each node that has subscribers. The creator's node keeps the arguments of a detached actor.
+    /// Tells each node that has subscribers, and the one that has or had its process. The creator's node keeps the arguments
+    /// of a detached actor.
     fn tell(&self, id: ActorId, news: &ToNode, out: &mut ControlActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         let keeper = actor.detached.then_some(actor.owner);
-        let nodes: Set<NodeId> =
-            actor.subscribers.iter().copied().chain(keeper).map(WorkerId::node).collect();
+        let hearers = actor.subscribers.iter().copied().chain(keeper).map(WorkerId::node);
+        let known = hearers.chain(actor.last_node).filter(|node| self.nodes.contains_key(node));
+        let nodes: Set<NodeId> = known.collect();
         out.extend(nodes.into_iter().map(|node| ControlAction::Send(node, Box::new(news.clone()))));
     }
 
@@ -303,6 +348,7 @@ impl ControlCore {
         }
         self.tell(id, &ToNode::Dead(Box::new(ActorDead { actor: id, failure })), out);
         self.retire(id);
+        self.jobs.note_end();
     }
 
     /// Actors in a placement group.
@@ -386,6 +432,7 @@ impl Actor {
             detached: false,
             group: None,
             is_dropped: false,
+            last_node: None,
             pace: Pace::default(),
             turn: 0,
             checkpoints: None,
@@ -402,14 +449,22 @@ impl Actor {
         self.takeovers > 0 && self.checkpoints.is_some()
     }
 
-    /// A node is asked to give it a process. What the process is told goes there, and stays here only for the next one.
-    fn place_on(&mut self, node: NodeId) -> Option<ControlAction> {
-        let phase = std::mem::replace(&mut self.phase, Phase::Placing { node });
-        let Phase::Pending(create) = phase else { return None };
-        self.creation = (self.restarts != 0).then(|| create.clone());
-        let (takeover, turn, name) = (self.takeovers, self.turn, self.name.clone());
-        let place = PlaceActor { takeover, turn, name, restores: self.restores(), create };
-        Some(ControlAction::Send(node, Box::new(ToNode::PlaceActor(Box::new(place)))))
+    /// Where its process is, or is to be.
+    pub(super) fn place(&self) -> Option<(NodeId, Option<WorkerId>)> {
+        match self.phase {
+            Phase::Placing { node } => Some((node, None)),
+            Phase::Placed { node, worker } => Some((node, Some(worker))),
+            Phase::Reserved | Phase::Pending(_) | Phase::Dead(_) => None,
+        }
+    }
+
+    /// More is known of it than that it is to come.
+    pub(super) fn is_known(&self) -> bool {
+        !matches!(self.phase, Phase::Reserved)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Dead(_))
     }
 
     fn started(&self, actor: ActorId, worker: WorkerId) -> ActorStarted {

@@ -5,9 +5,7 @@
 //! told of is given to the next process: what the callers still keep is exactly what that state lacks. Both go the way
 //! of the news of a restart, and so in one order with it (`docs/adr/0013-checkpointed-actors.md`).
 
-use weft_wire::message::{
-    AddBorrow, Checkpoint, Checkpointed, KeepObjects, Location, Outcome, Restore, Return,
-};
+use weft_wire::message::{AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return};
 use weft_wire::{ActorId, NodeId, ObjectId, WorkerId};
 
 use super::actors::Phase;
@@ -29,6 +27,27 @@ struct Last {
     node: NodeId,
     /// References inside whose owners keep the objects. The others end with the actor's process.
     kept: Vec<ObjectId>,
+}
+
+impl Checkpoints {
+    /// As a node tells of them: the last one, which is there or on the node that it names.
+    pub(super) fn learnt(state: Option<Return>, process: WorkerId, node: NodeId) -> Self {
+        let last = state.map(|state| {
+            let node = holder(&state.outcome).map_or(node, |(at, _)| at.unwrap_or(node));
+            let foreign = state.contained.iter().copied().filter(|object| object.owner() != process);
+            Last { node, kept: foreign.collect(), state }
+        });
+        Self { taken: u64::from(last.is_some()), last }
+    }
+}
+
+/// Where the block of a state begins, and on which node if it says so.
+fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, u64)> {
+    match outcome {
+        Outcome::Stored(location) => Some((None, location.offset)),
+        Outcome::Remote(remote) => Some((Some(remote.node), remote.location.offset)),
+        Outcome::Inline(_) | Outcome::Failed(_) => None,
+    }
 }
 
 impl ControlCore {
@@ -99,7 +118,7 @@ impl ControlCore {
 
 fn let_go_of(last: Option<Last>, out: &mut ControlActions) {
     if let Some(Last { state, node, .. }) = last
-        && let Outcome::Stored(Location { offset: block, .. }) = state.outcome
+        && let Some((_, block)) = holder(&state.outcome)
     {
         out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
     }

@@ -296,6 +296,11 @@ impl Groups {
         }
     }
 
+    /// Drivers with which groups end.
+    pub fn drivers(&self) -> impl Iterator<Item = WorkerId> {
+        self.groups.values().filter_map(|group| group.record.driver)
+    }
+
     /// Groups that end with a driver.
     #[must_use]
     pub fn of_driver(&self, driver: WorkerId) -> Vec<GroupId> {

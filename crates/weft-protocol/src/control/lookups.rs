@@ -21,6 +21,13 @@ pub(super) struct Lookups {
     open: Map<u64, (ActorId, WorkerId)>,
 }
 
+impl Lookups {
+    /// Owners that are asked, and those who want to know.
+    pub(super) fn processes(&self) -> impl Iterator<Item = WorkerId> {
+        self.open.values().flat_map(|(actor, from)| [actor.owner, *from])
+    }
+}
+
 impl ControlCore {
     /// A caller asks for an actor that is not known.
     pub(super) fn look_up(&mut self, actor: ActorId, from: WorkerId, out: &mut ControlActions) {
@@ -53,7 +60,7 @@ impl ControlCore {
         self.lookups.open.retain(|_, (_, from)| *from != gone);
     }
 
-    fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut ControlActions) {
+    pub(super) fn tell_gone(&self, actor: ActorId, to: WorkerId, out: &mut ControlActions) {
         self.say(to, ActorDead { actor, failure: gone_failure() }, out);
     }
 }

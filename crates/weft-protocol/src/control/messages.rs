@@ -1,15 +1,16 @@
 //! What nodes and the control service say to each other.
 //!
-//! These are values: where both cores are in one thread ([`crate::solo`]) nothing is encoded. They are made to become
-//! messages between machines: each owns what it says, names processes and actors by ids that mean the same everywhere,
+//! These are values: where both cores are in one thread ([`crate::solo`]) nothing is encoded. Between machines they are
+//! messages ([`super::wire`]): each owns what it says, names processes and actors by ids that mean the same everywhere,
 //! and can be late. Whatever concerns a process of an actor carries the number of its takeover, so that news of an
 //! earlier process is told from that of the present one.
 
+pub use weft_wire::message::PlaceActor;
 use weft_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, Commit, CreateActor, FindGroup, Message, Prepare, Prepared,
-    Release, Restore, WorkerGone,
+    ActorDead, ActorRestarting, ActorStarted, ActorsHere, Commit, FindGroup, Held, Job, Message, Prepare,
+    Prepared, Release, Restore, Settled, WorkerGone,
 };
-use weft_wire::{ActorId, WorkerId};
+use weft_wire::{ActorId, NodeId, WorkerId};
 
 /// A node speaks.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +31,15 @@ pub enum ToControl {
         /// The process.
         worker: WorkerId,
     },
+    /// An actor cannot have a process there. The node does not know it any more.
+    PlaceRefused {
+        /// The actor.
+        actor: ActorId,
+        /// The takeover that the node was asked for.
+        takeover: u32,
+        /// For people.
+        reason: String,
+    },
     /// The process of an actor is gone, and what it held is free.
     ActorProcessGone {
         /// The actor.
@@ -46,11 +56,26 @@ pub enum ToControl {
         /// Which.
         process: WorkerId,
     },
-    /// A process that the control service has heard of is gone, or was not there when something came for it.
+    /// A process that others may have heard of is gone, or was not there when something came for it.
     ProcessGone {
         /// Which.
         process: WorkerId,
+        /// Nodes that have to do with it, besides its own: they are told.
+        watchers: Vec<NodeId>,
+        /// What they are told.
+        gone: Option<Box<WorkerGone>>,
     },
+    /// What the clients of the node hold of a process that is gone. All of them were heard.
+    Collected {
+        /// The process.
+        gone: WorkerId,
+        /// What they hold.
+        held: Vec<Held>,
+    },
+    /// About the job of a driver: one here has begun, or the node has to know one from elsewhere.
+    Job(Box<Job>),
+    /// What is on the node, for a control service that has not heard of it.
+    Here(Box<ActorsHere>),
 }
 
 /// The control service speaks.
@@ -103,6 +128,12 @@ pub enum ToNode {
         /// Where it begins.
         block: u64,
     },
+    /// A process of another node is gone.
+    Gone(Box<WorkerGone>),
+    /// Deaths are settled: what their owners are to know of them.
+    Settled(Box<Settled>),
+    /// What has become of a job.
+    Job(Box<Job>),
 }
 
 /// What a node says about bundles.
@@ -132,19 +163,4 @@ pub enum End {
     Killed,
     /// Its process finishes what it has and leaves.
     Finished,
-}
-
-/// See [`ToNode::PlaceActor`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlaceActor {
-    /// How many processes the actor had before.
-    pub takeover: u32,
-    /// Who began to wait earlier has a smaller number, and is served first.
-    pub turn: u64,
-    /// Namespace and name.
-    pub name: Option<(String, String)>,
-    /// [`ToNode::Restore`] comes before the process may be told of its constructor.
-    pub restores: bool,
-    /// What the process is told, and what must be free for it.
-    pub create: Box<CreateActor>,
 }

@@ -8,9 +8,10 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use weft_wire::message::state::ActorRow;
-use weft_wire::message::{Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerGone};
+use weft_wire::message::{ActorHere, Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerGone};
 use weft_wire::{ActorId, ResourceSet, WorkerId};
 
+use super::here::Memo;
 use super::{Grant, NodeAction, NodeActions, NodeCore, Placement, WorkerState, send};
 use crate::control::{End, PlaceActor, ToControl, title};
 use crate::table::Map;
@@ -21,31 +22,38 @@ type Rank = (Reverse<i32>, u64);
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct LocalActors {
-    actors: Map<ActorId, LocalActor>,
+    pub(super) actors: Map<ActorId, LocalActor>,
     /// Those that wait for resources, in order.
     waiting: VecDeque<(Rank, ActorId)>,
+    /// The control service is elsewhere, and may start again.
+    pub(super) keeps_memos: bool,
+    /// The latest that ended, the last one last.
+    pub(super) ended: VecDeque<ActorHere>,
 }
 
 #[derive(Debug)]
-struct LocalActor {
-    takeover: u32,
-    name: Option<(String, String)>,
-    class: String,
+pub(super) struct LocalActor {
+    pub(super) takeover: u32,
+    pub(super) name: Option<(String, String)>,
+    pub(super) class: String,
     /// The driver whose workers may be its process.
-    job: WorkerId,
-    detached: bool,
+    pub(super) job: WorkerId,
+    pub(super) detached: bool,
     takes_checkpoints: bool,
     /// It waits for its state before its constructor.
     restores: bool,
     /// What its process is told, as long as it was not.
     create: Option<Box<CreateActor>>,
     /// Its process, as soon as it has one.
-    process: Option<(WorkerId, Grant)>,
+    pub(super) process: Option<(WorkerId, Grant)>,
+    /// What a control service that starts again has to learn of it, where one may.
+    pub(super) memo: Option<Box<Memo>>,
 }
 
 impl LocalActors {
     fn insert(&mut self, place: PlaceActor) {
-        let PlaceActor { takeover, turn, name, restores, create } = place;
+        let memo = self.keeps_memos.then(|| Box::new(Memo::of(&place)));
+        let PlaceActor { takeover, turn, name, restores, create, .. } = place;
         let id = create.actor;
         let rank = (Reverse(create.constructor.spec.priority.unwrap_or(0)), turn);
         let local = LocalActor {
@@ -58,6 +66,7 @@ impl LocalActors {
             restores,
             create: Some(create),
             process: None,
+            memo,
         };
         self.actors.insert(id, local);
         let at = self.waiting.partition_point(|(other, _)| *other < rank);
@@ -111,8 +120,17 @@ impl LocalActor {
 }
 
 impl NodeCore {
-    pub(super) fn on_place_actor(&mut self, place: PlaceActor) {
-        self.local_actors.insert(place);
+    pub(super) fn on_place_actor(&mut self, place: PlaceActor, out: &mut NodeActions) {
+        let (actor, takeover) = (place.create.actor, place.takeover);
+        match self.local_actors.placed(actor, takeover).map(|local| local.process.as_ref()) {
+            None => self.local_actors.insert(place),
+            // A control service that has started again asks for what an earlier one has asked for.
+            Some(Some((worker, _))) => {
+                let placed = ToControl::ActorPlaced { actor, takeover, worker: *worker };
+                out.push(NodeAction::Control(placed));
+            }
+            Some(None) => {}
+        }
     }
 
     /// Gives waiting actors their resources, in order of shape: one that does not fit holds up none that does.
@@ -150,6 +168,9 @@ impl NodeCore {
     pub(super) fn on_restore(&mut self, takeover: u32, restore: Restore, out: &mut NodeActions) {
         let Some(local) = self.local_actors.placed(restore.actor, takeover) else { return };
         let Some((worker, _)) = local.process else { return };
+        if let Some(memo) = &mut local.memo {
+            memo.checkpoint.clone_from(&restore.state);
+        }
         if let Some(Outcome::Stored(location)) = restore.state.as_ref().map(|state| &state.outcome) {
             self.holders.share(location.offset, worker);
         }
@@ -176,6 +197,7 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         let Some(local) = self.local_actors.actors.swap_remove(&id) else { return };
+        self.local_actors.note_end(id, &local, gone);
         if let Some((_, grant)) = &local.process {
             if blocked {
                 self.resources.reclaim_cpu(grant);
@@ -192,12 +214,13 @@ impl NodeCore {
 
     /// An actor's process has taken a checkpoint: the node keeps the block of the state from now on.
     pub(super) fn on_checkpoint(&mut self, from: WorkerId, checkpoint: Checkpoint, out: &mut NodeActions) {
-        let local = self.local_actors.actors.get(&checkpoint.actor);
-        let lives_here = |local: &&LocalActor| {
+        let local = self.local_actors.actors.get_mut(&checkpoint.actor);
+        let lives_here = |local: &&mut LocalActor| {
             local.takes_checkpoints && local.process.as_ref().is_some_and(|(worker, _)| *worker == from)
         };
-        if local.filter(lives_here).is_none() {
-            return;
+        let Some(local) = local.filter(lives_here) else { return };
+        if let Some(memo) = &mut local.memo {
+            memo.checkpoint = Some(checkpoint.state.clone());
         }
         if let Outcome::Stored(location) = checkpoint.state.outcome {
             self.holders.keep(location.offset);

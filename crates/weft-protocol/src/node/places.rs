@@ -4,7 +4,7 @@
 //! is answered from what was said before: who asks for an actor that has been taken over meanwhile would be told of a
 //! process that is gone.
 
-use weft_wire::message::{ActorStarted, CreateActor, Dependency, Message, Outcome};
+use weft_wire::message::{ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome};
 use weft_wire::{ActorId, WorkerId};
 
 use super::{NodeActions, NodeCore, send};
@@ -21,6 +21,10 @@ struct Place {
     subscribers: Set<WorkerId>,
     /// Blocks with arguments of its constructor that the node keeps for it.
     kept: Vec<u64>,
+    /// Its process, as it was told last.
+    at: Option<WorkerId>,
+    /// It was said that it has one.
+    has_begun: bool,
 }
 
 impl Places {
@@ -30,6 +34,12 @@ impl Places {
             place.subscribers.swap_remove(&gone);
             !place.subscribers.is_empty() || !place.kept.is_empty()
         });
+    }
+
+    /// Who hears of which actor, of those of which it was said that they have a process, or of the others.
+    pub(super) fn all(&self, have_begun: bool) -> impl Iterator<Item = (ActorId, WorkerId)> {
+        let wanted = self.actors.iter().filter(move |(_, place)| place.has_begun == have_begun);
+        wanted.flat_map(|(actor, place)| place.subscribers.iter().map(|process| (*actor, *process)))
     }
 
     pub(super) fn subscribers(&self, actor: ActorId) -> Vec<WorkerId> {
@@ -64,11 +74,34 @@ impl NodeCore {
         }
         self.places.actors.entry(actor).or_default().subscribers.insert(process);
         if let Some(started) = started {
+            self.note_place(started, out);
             self.tell_started(process, started, out);
         }
     }
 
+    /// An actor is at another process than was said before. If nothing was said in between, a control service that has
+    /// started again does not know that callers were not told.
+    fn note_place(&mut self, started: &ActorStarted, out: &mut NodeActions) {
+        let Some(place) = self.places.actors.get_mut(&started.actor) else { return };
+        place.has_begun = true;
+        if place.at.replace(started.worker).is_some_and(|before| before != started.worker) {
+            let (actor, reason) = (started.actor, "has ended".to_owned());
+            let news = ActorRestarting { actor, reason, last_started: None };
+            self.tell_subscribers(actor, &news.into(), out);
+        }
+    }
+
+    /// Another process is coming.
+    pub(super) fn on_actor_restarting(&mut self, news: ActorRestarting, out: &mut NodeActions) {
+        self.local_actors.forget_end(news.actor);
+        if let Some(place) = self.places.actors.get_mut(&news.actor) {
+            place.at = None;
+        }
+        self.tell_subscribers(news.actor, &news.into(), out);
+    }
+
     pub(super) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut NodeActions) {
+        self.note_place(started, out);
         for subscriber in self.places.subscribers(started.actor) {
             self.tell_started(subscriber, started, out);
         }
@@ -88,6 +121,7 @@ impl NodeCore {
 
     /// An actor is gone for good.
     pub(super) fn on_actor_dead(&mut self, actor: ActorId, news: &Message, out: &mut NodeActions) {
+        self.local_actors.forget_end(actor);
         let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
         for block in kept.unwrap_or_default() {
             self.let_go(block, out);

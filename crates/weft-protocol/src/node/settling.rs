@@ -6,7 +6,7 @@
 //! It counts nothing itself: owners do.
 
 use weft_wire::WorkerId;
-use weft_wire::message::{Held, HeldFrom, Settled};
+use weft_wire::message::{Held, HeldFrom, Settled, WorkerGone};
 
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::probes::mark;
@@ -51,6 +51,20 @@ impl Settling {
 }
 
 impl NodeCore {
+    /// A process of another node is gone.
+    pub(super) fn on_gone_elsewhere(&mut self, gone: WorkerGone, out: &mut NodeActions) {
+        let process = gone.worker;
+        self.departed.note(&gone);
+        self.tell_all(&gone.into(), out);
+        self.forget_client(process);
+        self.settle_end(process, out);
+    }
+
+    /// The control service says what is settled.
+    pub(super) fn on_settled(&mut self, settled: Settled, out: &mut NodeActions) {
+        self.tell_all_settled(&settled.gone, settled.held, out);
+    }
+
     /// A process is gone, and the others are told.
     pub(super) fn settle_death(&mut self, gone: WorkerId, out: &mut NodeActions) {
         self.settling.on_gone(gone, self.clients.keys().copied());
@@ -72,13 +86,17 @@ impl NodeCore {
 
     fn tell_settled(&mut self, out: &mut NodeActions) {
         let Some((gone, held)) = self.settling.take() else { return };
+        self.tell_all_settled(&gone, held, out);
+    }
+
+    fn tell_all_settled(&self, gone: &[WorkerId], held: Vec<Held>, out: &mut NodeActions) {
         let mut by_owner: Map<WorkerId, Vec<Held>> = Map::default();
         for held in held {
             by_owner.entry(held.object.owner()).or_default().push(held);
         }
         for client in self.clients.keys() {
             let held = by_owner.swap_remove(client).unwrap_or_default();
-            let settled = Settled { gone: gone.clone(), held };
+            let settled = Settled { gone: gone.to_vec(), held };
             out.push(NodeAction::Send(*client, Box::new(settled.into())));
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
 
-use weft_wire::message::{FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Message, Pull, Pulled};
+use weft_wire::message::{FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Pull, Pulled, UnknownBlocks};
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use super::{NodeAction, NodeActions, NodeCore, send};
@@ -165,6 +165,21 @@ impl NodeCore {
         self.retry_home_pulls(out);
     }
 
+    /// A receiver does not know blocks that a process that is gone had given to it.
+    pub(super) fn on_unknown_blocks(
+        &mut self,
+        from: WorkerId,
+        unknown: UnknownBlocks,
+        out: &mut NodeActions,
+    ) {
+        let UnknownBlocks { giver, offsets } = unknown;
+        for block in offsets {
+            if self.holders.disown(block, giver, from) {
+                self.free_block(block, out);
+            }
+        }
+    }
+
     /// A client gives blocks of another node back.
     pub(super) fn on_free_at(from: WorkerId, free: FreeAt, out: &mut NodeActions) {
         let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
@@ -181,19 +196,9 @@ impl NodeCore {
             }
         }
     }
-
-    /// Something came from another node or a process there, for this node or a process here.
-    pub fn on_routed(&mut self, from: WorkerId, to: WorkerId, message: Message, out: &mut NodeActions) {
-        match message {
-            Message::FreeBlocks(free) if to == address(self.id()) => self.on_free_blocks(from, &free, out),
-            // One that is gone needs no word of what it held.
-            message if self.clients.contains_key(&to) => out.push(NodeAction::Send(to, Box::new(message))),
-            _ => {}
-        }
-    }
 }
 
 /// A node as sender or receiver of a message: the id before those of its processes.
-fn address(node: NodeId) -> WorkerId {
+pub(super) fn address(node: NodeId) -> WorkerId {
     WorkerId(node.0)
 }

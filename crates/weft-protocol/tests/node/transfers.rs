@@ -134,7 +134,9 @@ fn a_block_is_held_from_another_node() {
     let (mut node, maker) = given();
     let ended = on(&mut node, |node, out| node.on_gone(maker, "was killed", None, out));
     assert!(!ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
-    let freed = on(&mut node, |node, out| node.on_routed(FAR, WorkerId(HERE.0), free(64).into(), out));
+    let freed = on(&mut node, |node, out| {
+        assert_eq!(node.on_routed(FAR, WorkerId(HERE.0), free(64).into(), NOW, out), Ok(None));
+    });
     assert_eq!(freed, [NodeAction::FreeBlock(64)]);
     assert!(node.holders().is_empty());
 }
@@ -158,8 +160,9 @@ fn a_loss_is_told_to_who_holds_the_block_elsewhere() {
     // At the other end it goes to the process.
     let (mut other, owner, _) = self::node();
     let news = LostAt { node: THERE, offsets: vec![64] };
-    let passed =
-        on(&mut other, |node, out| node.on_routed(WorkerId(THERE.0), owner, news.clone().into(), out));
+    let passed = on(&mut other, |node, out| {
+        assert_eq!(node.on_routed(WorkerId(THERE.0), owner, news.clone().into(), NOW, out), Ok(None));
+    });
     assert_eq!(passed, [told(owner, news)]);
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use weft_protocol::control::{ControlAction, ControlCore, ToControl, ToNode};
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
 use weft_wire::message::{
-    ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Location, Message,
-    Outcome, ReserveName, Return, SubscribeActor, WorkerGone,
+    ActorStarted, Answer, Checkpoint, CreateActor, Dependency, ExitActor, Infeasible, Job, JobConfig,
+    JobState, Location, Message, Outcome, ReserveName, Return, SubscribeActor, WorkerGone,
 };
 use weft_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
@@ -67,6 +67,10 @@ impl Cluster {
         let mut out = Vec::new();
         self.control.on_node(from, message, NOW, &mut out);
         self.control.settle(NOW, &mut out);
+        self.pass(out);
+    }
+
+    fn pass(&mut self, out: Vec<ControlAction>) {
         let told = |action| match action {
             ControlAction::Send(to, message) => Some((to, *message)),
             ControlAction::Warn(_) => None,
@@ -80,6 +84,9 @@ impl Cluster {
             if let Some((from, message)) = self.up.pop_front() {
                 self.tell_control(from, message);
             } else if let Some((to, message)) = self.down.pop_front() {
+                if !self.nodes.contains_key(&to) {
+                    continue;
+                }
                 self.with(to, |node, out| node.on_control(message, out));
             } else {
                 return std::mem::take(&mut self.did);
@@ -234,4 +241,62 @@ fn blocks_are_kept_where_they_are_until_the_actor_is_gone() {
     let did = cluster.end(worker);
     assert!(did.contains(&(THERE, NodeAction::FreeBlock(256))), "{did:?}");
     assert!(did.contains(&(HERE, NodeAction::FreeBlock(64))), "{did:?}");
+}
+
+#[test]
+fn what_was_on_a_node_that_is_gone_begins_elsewhere_or_is_told_to_be_gone() {
+    let mut cluster = Cluster::new();
+    let (driver, neighbour) = (cluster.process(HERE), cluster.process(THERE));
+    let [restartable, mortal, orphan] =
+        [(driver, 1), (driver, 2), (neighbour, 1)].map(|(owner, number)| TaskId { owner, number });
+    cluster.say(driver, CreateActor { restarts: Some(1), ..large(restartable) });
+    cluster.say(driver, large(mortal));
+    cluster.say(neighbour, create(orphan));
+    cluster.say(driver, SubscribeActor { actor: orphan });
+    let first = cluster.home(restartable).expect("a process");
+    assert_eq!(first.node(), THERE);
+    cluster.nodes.remove(&THERE);
+    cluster.control.on_node_joined(NodeCore::new(cpus(2.0), 3 << 24, 2).row());
+    cluster.nodes.insert(NodeId(3 << 24), NodeCore::new(cpus(2.0), 3 << 24, 2));
+    let mut out = Vec::new();
+    cluster.control.on_node_gone(THERE, "it did not answer for 5 s", &mut out);
+    cluster.control.settle(NOW, &mut out);
+    cluster.pass(out);
+    let did = cluster.run();
+    let is_dead = |actor| {
+        move |message: &Message| {
+            matches!(message, Message::ActorDead(dead)
+            if dead.actor == actor && (dead.failure.message.contains("did not answer") || actor.owner != driver))
+        }
+    };
+    assert_eq!(says(&did, driver, is_dead(mortal)), 1, "{did:?}");
+    assert_eq!(says(&did, driver, is_dead(orphan)), 1, "it ends with its owner: {did:?}");
+    assert_eq!(says(&did, driver, |message| matches!(message, Message::ActorRestarting(_))), 1, "{did:?}");
+    assert_eq!(cluster.home(restartable).map(WorkerId::node), Some(NodeId(3 << 24)));
+}
+
+#[test]
+fn all_nodes_with_work_for_a_job_hear_of_it_and_of_its_end() {
+    let mut cluster = Cluster::new();
+    let driver = cluster.process(HERE);
+    let news = |state, config| Job { job: driver, state, config };
+    let config = Some(Box::new(JobConfig::default()));
+    let told = |cluster: &mut Cluster, from, word| {
+        cluster.tell_control(from, word);
+        let jobs = |(to, word)| match word {
+            ToNode::Job(job) => Some((to, *job)),
+            _ => None,
+        };
+        cluster.down.drain(..).filter_map(jobs).collect::<Vec<_>>()
+    };
+    let ask = || ToControl::Job(Box::new(news(JobState::Asked, None)));
+    assert_eq!(told(&mut cluster, THERE, ask()), [], "the driver's node speaks of it first");
+    let begins = ToControl::Job(Box::new(news(JobState::Started, config.clone())));
+    assert_eq!(told(&mut cluster, HERE, begins), [(THERE, news(JobState::Started, config))]);
+    let leaves = ToControl::ProcessLeaves { process: driver };
+    assert_eq!(told(&mut cluster, HERE, leaves), [(THERE, news(JobState::Leaving, None))]);
+    let gone = ToControl::ProcessGone { process: driver, watchers: Vec::new(), gone: None };
+    let ended = |node| (node, news(JobState::Ended, None));
+    assert_eq!(told(&mut cluster, HERE, gone), [ended(HERE), ended(THERE)]);
+    assert_eq!(told(&mut cluster, THERE, ask()), [ended(THERE)]);
 }

@@ -495,7 +495,9 @@ impl World {
                     assert!(self.blocks.remove(&block).is_some(), "a block is freed once");
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
-                NodeAction::Control(_) => unreachable!("both cores are in this node"),
+                NodeAction::Control(_) | NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {
+                    unreachable!("both cores are in this node")
+                }
                 NodeAction::AllocateFor { .. }
                 | NodeAction::Fetch(_)
                 | NodeAction::StopFetching { .. }

@@ -460,7 +460,9 @@ impl Service {
                         self.arena.free(offset);
                     }
                     NodeAction::Warn(text) => self.warn(&text),
-                    NodeAction::Control(_) => unreachable!("both cores are in this node"),
+                    NodeAction::Control(_) | NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {
+                        unreachable!("both cores are in this node")
+                    }
                     NodeAction::AllocateFor { object, bytes } => {
                         self.allocate_for(object, bytes, &mut more);
                     }

@@ -60,7 +60,9 @@ impl Node {
                     self.blocks &= !block;
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
-                NodeAction::Control(_) => unreachable!("both cores are in this node"),
+                NodeAction::Control(_) | NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {
+                    unreachable!("both cores are in this node")
+                }
                 NodeAction::AllocateFor { .. }
                 | NodeAction::Fetch(_)
                 | NodeAction::StopFetching { .. }

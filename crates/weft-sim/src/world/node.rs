@@ -115,7 +115,9 @@ impl World {
             }
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::Warn(_) => {}
-            NodeAction::Control(_) => unreachable!("both cores are in this node"),
+            NodeAction::Control(_) | NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {
+                unreachable!("both cores are in this node")
+            }
             NodeAction::AllocateFor { .. }
             | NodeAction::Fetch(_)
             | NodeAction::StopFetching { .. }

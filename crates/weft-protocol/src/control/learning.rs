@@ -1,0 +1,162 @@
+//! What a control service learns from the nodes after it has started again: actors, their names, jobs and who hears of
+//! what live on without it (`docs/adr/0032-what-nodes-tell-a-head-again.md`).
+//!
+//! Until all nodes that an earlier one knew have come back, or are gone, or it took too long, words of nodes wait in their
+//! order: an actor that nobody has spoken of yet may be on a node that is still to come, and is neither gone nor may its
+//! name be given away. What a node says of itself is heard at once.
+//!
+//! Two nodes that say of one actor that it is theirs: the later takeover counts, and the other process ends (C1).
+
+use std::collections::VecDeque;
+
+use weft_wire::message::{ActorHere, ActorsHere, WorkerGone};
+use weft_wire::{ActorId, NodeId, WorkerId};
+
+use super::actors::{Actor, Phase};
+use super::checkpoints::Checkpoints;
+use super::{ControlAction, ControlActions, ControlCore, End, ToControl, ToNode};
+use crate::table::Set;
+use crate::time::Instant;
+
+/// Words that wait at most: beyond, what did not come is given up.
+const WORDS_MAX: usize = 1 << 16;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Learning {
+    until: Instant,
+    subscribers: Vec<(ActorId, WorkerId)>,
+    words: VecDeque<(NodeId, ToControl)>,
+}
+
+impl ControlCore {
+    /// Nodes that an earlier control service knew are expected: their words wait until [`Self::on_all_here`], or `until`.
+    pub fn expect_nodes(&mut self, until: Instant) {
+        self.learning = Some(Learning { until, ..Learning::default() });
+    }
+
+    /// All that were expected have come back or are gone.
+    pub fn on_all_here(&mut self, now: Instant, out: &mut ControlActions) {
+        let Some(learning) = self.learning.take() else { return };
+        self.subscribe_again(learning.subscribers, out);
+        for (node, word) in learning.words {
+            self.on_node(node, word, now, out);
+        }
+        for (actor, takeover, gone) in std::mem::take(&mut self.unheard_ends) {
+            self.on_actor_process_gone(actor, takeover, gone, out);
+        }
+        // Owners on nodes that did not come back.
+        let owners = self.actors.values().map(|actor| actor.owner);
+        let lost: Set<WorkerId> = owners.filter(|owner| !self.nodes.contains_key(&owner.node())).collect();
+        for owner in lost {
+            self.end_actors_of(owner, End::Killed, out);
+        }
+    }
+
+    /// Whether a word must wait. One that does is kept.
+    pub(super) fn must_wait(&mut self, node: NodeId, word: ToControl) -> Option<ToControl> {
+        match &mut self.learning {
+            Some(learning) if !matches!(word, ToControl::Here(_)) => {
+                learning.words.push_back((node, word));
+                None
+            }
+            _ => Some(word),
+        }
+    }
+
+    /// Goes on without those that do not come.
+    pub(super) fn wait_no_longer(&mut self, now: Instant, out: &mut ControlActions) {
+        let is_enough = |learning: &Learning| learning.until <= now || learning.words.len() > WORDS_MAX;
+        if self.learning.as_ref().is_some_and(is_enough) {
+            self.on_all_here(now, out);
+        }
+    }
+
+    pub(super) fn is_learning(&self) -> bool {
+        self.learning.is_some()
+    }
+
+    pub(super) fn learning_ends(&self) -> Option<Instant> {
+        self.learning.as_ref().map(|learning| learning.until)
+    }
+
+    /// A node says what is there.
+    pub(super) fn on_here(&mut self, node: NodeId, here: ActorsHere, out: &mut ControlActions) {
+        for job in here.jobs {
+            self.on_job(node, job, out);
+        }
+        for row in here.actors {
+            self.on_actor_here(node, row, out);
+        }
+        match &mut self.learning {
+            Some(learning) => learning.subscribers.extend(here.subscribers),
+            None => self.subscribe_again(here.subscribers, out),
+        }
+    }
+
+    /// Processes that have heard that these actors began. One that nobody has is gone.
+    fn subscribe_again(&mut self, subscribers: Vec<(ActorId, WorkerId)>, out: &mut ControlActions) {
+        for (actor, process) in subscribers {
+            match self.actors.get(&actor).is_some_and(Actor::is_known) {
+                true => self.on_subscribe(process, actor, out),
+                false => self.tell_gone(actor, process, out),
+            }
+        }
+    }
+
+    fn on_actor_here(&mut self, node: NodeId, row: ActorHere, out: &mut ControlActions) {
+        let id = row.actor;
+        let before = self.actors.get(&id).filter(|actor| actor.is_known());
+        if let Some((takeovers, place, ended)) = before.map(|a| (a.takeovers, a.place(), a.has_ended())) {
+            let is_same = takeovers == row.takeover && !ended && place.is_none_or(|(at, _)| at == node);
+            if !is_same && (ended || takeovers >= row.takeover) {
+                return end(node, id, row.takeover, out);
+            }
+            if let Some((at, _)) = place.filter(|_| !is_same) {
+                end(at, id, takeovers, out);
+            }
+        }
+        let takeover = row.takeover;
+        let gone = row.gone.clone();
+        self.learn(node, row);
+        if let Some(gone) = gone {
+            match self.is_learning() {
+                true => self.unheard_ends.push((id, takeover, *gone)),
+                false => self.on_actor_process_gone(id, takeover, *gone, out),
+            }
+        }
+    }
+
+    fn learn(&mut self, node: NodeId, row: ActorHere) {
+        let id = row.actor;
+        let actor = self.actors.entry(id).or_insert_with(|| Actor::new(id.owner));
+        let worker = row.worker.or(row.gone.as_ref().map(|gone| gone.worker));
+        actor.phase = match worker {
+            Some(worker) => Phase::Placed { node, worker },
+            None => Phase::Placing { node },
+        };
+        actor.last_node = Some(node);
+        (actor.job, actor.class, actor.concurrency) = (row.job, row.class, row.concurrency);
+        (actor.detached, actor.group, actor.is_ready) = (row.detached, row.group, row.is_ready);
+        let restarts = if row.create.is_some() { row.restarts } else { 0 };
+        (actor.takeovers, actor.restarts, actor.creation) = (row.takeover, restarts, row.create);
+        let takes = actor.creation.as_ref().is_some_and(|c| c.constructor.spec.checkpoint_every.is_some());
+        if takes || row.checkpoint.is_some() {
+            let worker = worker.unwrap_or_default();
+            actor.checkpoints = Some(Checkpoints::learnt(row.checkpoint, worker, node));
+        }
+        if let (Some(name), Some(description)) = (row.name, row.description) {
+            let (owner, _) = self.names.entry(name.clone()).or_insert((id, description));
+            // Somebody else may have the name by now, if this node took too long.
+            actor.name = (*owner == id).then_some(name);
+        }
+    }
+}
+
+fn end(node: NodeId, actor: ActorId, takeover: u32, out: &mut ControlActions) {
+    let end = ToNode::EndActor { actor, takeover, end: End::Killed };
+    out.push(ControlAction::Send(node, Box::new(end)));
+}
+
+/// An end of which the control service may not have heard: of which process of which actor, and how.
+pub(super) type UnheardEnd = (ActorId, u32, WorkerGone);

@@ -1,0 +1,210 @@
+//! What comes over the links of other nodes: who may say what to whom, and what becomes of it.
+//!
+//! | kind | from | to |
+//! |---|---|---|
+//! | `FreeBlocks`, `UnknownBlocks`, `Sever` | a process of that node | this node |
+//! | `GivenBlocks`, `LostAt` | that node | a process here; one that is gone needs no word of what it held |
+//! | `Watch`, `LoseBlocks`, leases, lines of jobs | that node | this node |
+//!
+//! For anything else the link is cut: whoever says it is not a node of this cluster, or is broken. That a node speaks for
+//! its own processes only is checked here, too. Deaths and how they are settled come from the control service alone.
+
+use weft_wire::message::Message;
+use weft_wire::{NodeId, WorkerId};
+
+use super::transfers::address;
+use super::{NodeAction, NodeActions, NodeCore};
+use crate::control::wire::Misplaced;
+use crate::time::Instant;
+
+/// Who is meant by a sender or a receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Party {
+    Node,
+    Process,
+}
+
+fn party(id: WorkerId, node: NodeId) -> Result<Party, Misplaced> {
+    if id.node() != node {
+        return Err(Misplaced("it speaks for, or to, another node than the two of the link"));
+    }
+    Ok(if id == address(node) { Party::Node } else { Party::Process })
+}
+
+impl NodeCore {
+    /// Whether node `link` may say that.
+    ///
+    /// # Errors
+    /// [`Misplaced`]: it may not.
+    pub fn check_routed(
+        &self,
+        link: NodeId,
+        from: WorkerId,
+        to: WorkerId,
+        message: &Message,
+    ) -> Result<(), Misplaced> {
+        let parties = (party(from, link)?, party(to, self.id())?);
+        let speaks_for = |client: WorkerId| match client.node() == link && client != address(link) {
+            true => Ok(()),
+            false => Err(Misplaced("it asks for a process that is not its own")),
+        };
+        let (expected, is_its_own) = match message {
+            Message::FreeBlocks(_) | Message::UnknownBlocks(_) | Message::Sever(_) => {
+                ((Party::Process, Party::Node), Ok(()))
+            }
+            Message::GivenBlocks(_) => ((Party::Node, Party::Process), Ok(())),
+            Message::LostAt(lost) if lost.node != link => {
+                return Err(Misplaced("it says of another node's blocks that they are lost"));
+            }
+            Message::LostAt(_) => ((Party::Node, Party::Process), Ok(())),
+            Message::LeaseAt(ask) => ((Party::Node, Party::Node), speaks_for(ask.client)),
+            Message::LeaseGrantedAt(granted) => ((Party::Node, Party::Node), speaks_for(granted.worker)),
+            Message::Watch(_)
+            | Message::LoseBlocks(_)
+            | Message::LeaseRefused(_)
+            | Message::ReturnLeaseAt(_)
+            | Message::ReclaimLeaseAt(_)
+            | Message::LogLines(_)
+            | Message::LinesTaken(_) => ((Party::Node, Party::Node), Ok(())),
+            _ => return Err(Misplaced("nodes do not say that to each other")),
+        };
+        if parties != expected {
+            return Err(Misplaced("it is said by, or to, a node instead of a process, or the reverse"));
+        }
+        is_its_own
+    }
+
+    /// Something came from another node or a process there, for this node or a process here. What is the shell's comes back.
+    ///
+    /// # Errors
+    /// [`Misplaced`]: nobody there says that. The link is to be cut.
+    pub fn on_routed(
+        &mut self,
+        from: WorkerId,
+        to: WorkerId,
+        message: Message,
+        _now: Instant,
+        out: &mut NodeActions,
+    ) -> Result<Option<Message>, Misplaced> {
+        self.check_routed(from.node(), from, to, &message)?;
+        match message {
+            Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
+            Message::UnknownBlocks(unknown) => self.on_unknown_blocks(from, unknown, out),
+            Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
+            Message::Sever(sever) => self.sever(sever.worker, out),
+            message @ (Message::GivenBlocks(_) | Message::LostAt(_)) => {
+                if self.clients.contains_key(&to) {
+                    out.push(NodeAction::Send(to, Box::new(message)));
+                }
+            }
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
+    }
+
+    /// Somebody elsewhere cannot reach a process here and holds it for gone: so that both agree, it ends. Drivers do not.
+    fn sever(&mut self, process: WorkerId, out: &mut NodeActions) {
+        if self.clients.contains_key(&process) && self.workers.contains_key(&process) {
+            out.push(NodeAction::KillWorker(process));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::message::{
+        FreeBlocks, GivenBlocks, LeaseAt, LostAt, ReturnLeaseAt, Sever, Shutdown, UnknownBlocks, Watch,
+        WorkerGone,
+    };
+    use weft_wire::{LeaseId, ResourceSet, ShapeId};
+
+    use super::*;
+
+    const HERE: NodeId = NodeId(1 << 24);
+    const THERE: NodeId = NodeId(2 << 24);
+    const LOCAL: WorkerId = WorkerId(HERE.0 + 1);
+    const FAR: WorkerId = WorkerId(THERE.0 + 1);
+
+    fn node() -> NodeCore {
+        let mut node = NodeCore::new(ResourceSet::default(), HERE.0, 0);
+        node.join_cluster();
+        node.on_connected(LOCAL, 1, Instant(0));
+        node
+    }
+
+    fn lost(node: NodeId) -> LostAt {
+        LostAt { node, offsets: vec![64] }
+    }
+
+    fn ask(client: WorkerId) -> LeaseAt {
+        let resources = ResourceSet::default();
+        LeaseAt {
+            client,
+            job: client,
+            shape: ShapeId(1),
+            resources,
+            demand: 1,
+            strategy: None,
+            priority: None,
+        }
+    }
+
+    #[test]
+    fn who_may_say_what() {
+        let (here, there) = (address(HERE), address(THERE));
+        let freed = || FreeBlocks { offsets: vec![64] }.into();
+        let unknown = || UnknownBlocks { giver: LOCAL, offsets: vec![64] }.into();
+        let given = || GivenBlocks { giver: FAR, offsets: vec![64] }.into();
+        let returned = || ReturnLeaseAt { lease: LeaseId(1) }.into();
+        let may: [(WorkerId, WorkerId, Message); 8] = [
+            (FAR, here, freed()),
+            (FAR, here, unknown()),
+            (there, LOCAL, given()),
+            (there, LOCAL, lost(THERE).into()),
+            (there, here, Watch { worker: LOCAL }.into()),
+            (FAR, here, Sever { worker: LOCAL }.into()),
+            (there, here, ask(FAR).into()),
+            (there, here, returned()),
+        ];
+        let may_not: [(WorkerId, WorkerId, Message); 11] = [
+            (there, here, freed()),
+            (LOCAL, here, freed()),
+            (FAR, LOCAL, given()),
+            (there, here, given()),
+            (there, LOCAL, lost(HERE).into()),
+            (there, LOCAL, lost(NodeId(3 << 24)).into()),
+            (FAR, here, Watch { worker: LOCAL }.into()),
+            (there, here, ask(LOCAL).into()),
+            (there, here, ask(there).into()),
+            (there, LOCAL, WorkerGone { worker: FAR, ..WorkerGone::default() }.into()),
+            (there, LOCAL, Shutdown { reason: String::new() }.into()),
+        ];
+        let node = node();
+        for (from, to, message) in may {
+            assert_eq!(
+                node.check_routed(THERE, from, to, &message),
+                Ok(()),
+                "{from:?} to {to:?}: {message:?}"
+            );
+            let elsewhere = node.check_routed(NodeId(3 << 24), from, to, &message);
+            assert!(elsewhere.is_err(), "over the link of another node: {message:?}");
+        }
+        for (from, to, message) in may_not {
+            assert!(node.check_routed(THERE, from, to, &message).is_err(), "{from:?} to {to:?}: {message:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_for_a_process_that_is_gone_is_dropped_and_drivers_are_not_killed() {
+        let mut node = node();
+        let mut out = NodeActions::new();
+        let gone = WorkerId(HERE.0 + 7);
+        let (here, there) = (address(HERE), address(THERE));
+        assert_eq!(node.on_routed(there, gone, lost(THERE).into(), Instant(0), &mut out), Ok(None));
+        for worker in [gone, LOCAL] {
+            let sever = Sever { worker }.into();
+            assert_eq!(node.on_routed(FAR, here, sever, Instant(0), &mut out), Ok(None));
+        }
+        assert_eq!(out, []);
+    }
+}
