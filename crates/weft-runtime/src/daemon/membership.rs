@@ -95,8 +95,11 @@ impl Membership {
         let former = state.expects_nodes().then(|| state.address()).flatten();
         let port = self.port.or(former.map(|address| address.port())).unwrap_or(0);
         let head = Head::Here { state: Box::new(state), health_timeout: self.health_timeout };
+        let workers = credentials(node, Bearer::Node, &token);
+        let identity = Identity::new(&credentials(node, Bearer::Head, &token)).map_err(io::Error::other)?;
         Ok(ClusterOptions {
-            identity: identity(node, Bearer::Head, &token)?,
+            identity,
+            workers,
             listen: SocketAddr::new(host, port),
             head,
             fate: Arc::new(Fate::default()),
@@ -152,8 +155,10 @@ impl Membership {
                 JoinFailure::new(Kind::NoAnswer, text)
             })?,
         };
+        let workers = credentials(node, Bearer::Node, &token);
         Ok(ClusterOptions {
-            identity: identity(node, Bearer::Node, &token)?,
+            identity: Identity::new(&workers).map_err(io::Error::other)?,
+            workers,
             listen: SocketAddr::new(host, self.port.unwrap_or(0)),
             head: Head::At(addresses),
             fate: Arc::new(Fate::default()),
@@ -184,9 +189,9 @@ fn given(GivenToken(text): &GivenToken) -> Result<Token, StartError> {
     })
 }
 
-fn identity(node: NodeId, bearer: Bearer, token: &Token) -> Result<Identity, io::Error> {
+fn credentials(node: NodeId, bearer: Bearer, token: &Token) -> Credentials {
     let authority = Authority::new(token);
-    Identity::new(&Credentials::issue(node, bearer, &authority, &[&authority])).map_err(io::Error::other)
+    Credentials::issue(node, bearer, &authority, &[&authority])
 }
 
 /// Makes a directory that only its user can look into.

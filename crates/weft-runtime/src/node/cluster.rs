@@ -4,10 +4,13 @@
 //! it changes, so whoever asks this node is answered at once, also while the head is away. Nothing of the node stops when
 //! the head does: the link is dialled again until somebody answers.
 
+mod dials;
 mod door;
 pub mod fate;
 mod known;
 mod link;
+mod links;
+mod others;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -17,27 +20,36 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventFlags};
 use weft_protocol::control::reporting::Reporter;
+use weft_protocol::control::wire::{Misplaced, is_word};
+use weft_protocol::control::ToNode;
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::message::state::ClusterRow;
-use weft_wire::message::{AboutNode, Drained, Message, Register, ShapeDemand, kind};
+use weft_wire::message::{
+    AboutNode, Drained, Message, Register, Routed, ShapeDemand, kind,
+};
 use weft_wire::{NodeId, ResourceSet, WorkerId};
 
 use super::health::{Health, Way};
 use super::notes::Notes;
 use crate::clock::now;
 use crate::control::service::{Control, ControlOptions, Line, State};
-use crate::identity::{Destination, Identity};
-use crate::transport::pair;
+use crate::identity::{Credentials, Identity};
+use crate::transport::{Turn, pair};
+use dials::Dials;
 use door::Door;
 use fate::{Fate, JoinFailure, Joined, Kind};
 use known::Known;
 use link::{Link, News};
+use links::Links;
+pub(super) use others::Heard;
 
-/// Tokens of the nested epoll.
+/// Tokens of the nested epoll: the door; from each of the others on, one for every connection that there was.
 const DOOR: u64 = 0;
-const LINK: u64 = 1;
-const FIRST_GUEST: u64 = 2;
+const FIRST_GUEST: u64 = 1;
+const FIRST_OF_LINK: u64 = 1 << 60;
+const FIRST_OF_NODES: u64 = 2 << 60;
+const FIRST_DIAL: u64 = 3 << 60;
 
 /// How long a node that leaves waits for the head to know that (nanoseconds).
 const LEAVE_NANOS: u64 = 500_000_000;
@@ -62,6 +74,8 @@ pub enum Head {
 pub struct ClusterOptions {
     /// What it proves to others.
     pub identity: Identity,
+    /// What its processes prove to others: that they are on this node, and no more.
+    pub workers: Credentials,
     /// Where it listens; port 0: any that is free.
     pub listen: SocketAddr,
     /// Whom it belongs to.
@@ -100,14 +114,17 @@ pub(super) struct Cluster {
     /// What was noted of the last connection that was lost: the next try may fail in the same way, again and again.
     lost: Option<JoinFailure>,
     is_leaving: bool,
-    /// Those who came for values, until the node's loop takes them.
-    for_data: Vec<(OwnedFd, SocketAddr)>,
+    workers: Credentials,
+    links: Links,
+    dials: Dials,
+    /// Until the node's loop takes it.
+    heard: Vec<Heard>,
 }
 
 impl Cluster {
     /// Opens the door and begins to join.
     pub(super) fn open(options: ClusterOptions, itself: &Itself<'_>) -> io::Result<Self> {
-        let ClusterOptions { identity, listen, head, fate } = options;
+        let ClusterOptions { identity, workers, listen, head, fate } = options;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let is_head = matches!(head, Head::Here { .. });
         let door = Door::open(listen, itself.node, is_head, identity.clone(), &epoll)?;
@@ -120,11 +137,10 @@ impl Cluster {
         };
         let fingerprint = identity.cluster().to_string();
         let health = Health::start(itself, identity.clone(), fate.clone())?;
+        let me = Me { id: WorkerId(itself.node.0), is_head, python: itself.python.to_owned() };
+        let of_links = identity.clone();
         let (link, control) = match head {
-            Head::At(addresses) => {
-                let me = Me { id: WorkerId(itself.node.0), is_head, python: itself.python.to_owned() };
-                (Link::to(addresses, me, identity), None)
-            }
+            Head::At(addresses) => (Link::to(addresses, me.clone(), identity), None),
             Head::Here { state, health_timeout } => {
                 let options = ControlOptions {
                     node: itself.node,
@@ -156,7 +172,10 @@ impl Cluster {
             opened: now(),
             lost: None,
             is_leaving: false,
-            for_data: Vec::new(),
+            workers,
+            links: Links::new(me, of_links),
+            dials: Dials::default(),
+            heard: Vec::new(),
         };
         if is_head {
             cluster.link.send(&cluster.register.clone().into());
@@ -172,7 +191,9 @@ impl Cluster {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let report = self.link.is_up().then(|| self.reporter.next_deadline()).flatten();
-        [self.door.next_deadline(), self.link.next_deadline(), report].into_iter().flatten().min()
+        let made = [self.links.next_deadline(), self.dials.next_deadline()];
+        let own = [self.door.next_deadline(), self.link.next_deadline(), report];
+        own.into_iter().chain(made).flatten().min()
     }
 
     /// Whether the node must end, and why.
@@ -189,11 +210,30 @@ impl Cluster {
         for event in events {
             match event.data.u64() {
                 DOOR => self.knocked(),
-                LINK => {
-                    let news = self.link.on_ready(event.flags, &self.epoll);
-                    self.on_news(news);
+                token => self.on_connection(token, event.flags),
+            }
+        }
+    }
+
+    fn on_connection(&mut self, token: u64, flags: EventFlags) {
+        match token {
+            FIRST_DIAL.. => {
+                if let Some(dialled) = self.dials.on_ready(token, &self.epoll) {
+                    self.on_dialled(dialled);
                 }
-                token => self.door.on_guest(token, event.flags, &self.epoll),
+            }
+            FIRST_OF_NODES.. => {
+                self.links.on_ready(token, flags, turn(&self.epoll));
+                self.on_links();
+            }
+            FIRST_OF_LINK.. => {
+                let news = self.link.on_ready(token, flags, &self.epoll);
+                self.on_news(news);
+            }
+            _ => {
+                if let Some(knock) = self.door.on_guest(token, flags, &self.epoll) {
+                    self.let_in(knock);
+                }
             }
         }
     }
@@ -208,6 +248,10 @@ impl Cluster {
         }
         let news = self.link.on_time(time, &self.epoll);
         self.on_news(news);
+        self.links.on_timer(turn(&self.epoll));
+        for late in self.dials.expire(time) {
+            self.on_dialled(late);
+        }
         if has_acted {
             self.reporter.note();
         }
@@ -216,6 +260,8 @@ impl Cluster {
         {
             self.link.send(&report.into());
         }
+        self.links.flush(turn(&self.epoll));
+        self.on_links();
         self.link.flush(&self.epoll);
     }
 
@@ -224,9 +270,19 @@ impl Cluster {
         self.known.address_of(node)
     }
 
-    /// Those who came for values.
-    pub(super) fn take_for_data(&mut self) -> Vec<(OwnedFd, SocketAddr)> {
-        std::mem::take(&mut self.for_data)
+    /// What processes of this node prove to those of others.
+    pub(super) fn credentials(&self) -> &Credentials {
+        &self.workers
+    }
+
+    /// What has come since the last time.
+    pub(super) fn take_heard(&mut self) -> Vec<Heard> {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Whether this node has ever been taken in: before that nobody can use it.
+    pub(super) fn has_joined(&self) -> bool {
+        self.register.rejoins.is_some()
     }
 
     /// A connection from there turned out to be a stranger's.
@@ -240,19 +296,8 @@ impl Cluster {
                 self.door.on_stranger(address);
             }
         }
-        for (socket, address, destination) in self.door.on_knock(&self.epoll, &mut self.notes) {
-            let line = match destination {
-                Destination::Control => Line::Control,
-                Destination::Health => Line::Health,
-                Destination::Data => {
-                    self.for_data.push((socket, address));
-                    continue;
-                }
-                _ => continue,
-            };
-            if let Some(control) = &self.control {
-                control.admit(socket, address, line);
-            }
+        for knock in self.door.on_knock(&self.epoll, &mut self.notes) {
+            self.let_in(knock);
         }
     }
 
@@ -260,6 +305,7 @@ impl Cluster {
         for one in news {
             match one {
                 News::Greeted => self.link.send(&self.register.clone().into()),
+                News::Resumed => self.heard.push(Heard::Up { is_new: false }),
                 News::Said(message) => self.on_message(message),
                 News::Lost(failure) => self.on_lost(&failure),
             }
@@ -276,6 +322,7 @@ impl Cluster {
                 let way = self.way();
                 self.health.on_registered(way, registered.settings);
                 self.notes.write(&format!("part of the cluster {:016x}", registered.cluster));
+                self.heard.push(Heard::Up { is_new: true });
                 self.known.on_registered(registered);
                 self.fate.on_joined(Ok(Joined {
                     address: self.address,
@@ -287,6 +334,7 @@ impl Cluster {
             Message::NodeGone(gone) => {
                 self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
                 self.known.on_gone(gone.node);
+                self.links.forget(gone.node, turn(&self.epoll));
             }
             Message::ResourceView(view) => self.known.on_view(view),
             Message::Fenced(fenced) => self.end(&fenced.reason),
@@ -295,6 +343,17 @@ impl Cluster {
                 self.link.on_refused(&failure, &self.epoll);
                 self.on_lost(&failure);
             }
+            Message::Routed(Routed { to, message, .. })
+                if to == WorkerId(self.node().0) && matches!(*message, Message::InspectEnd(_)) =>
+            {
+                if let Message::InspectEnd(end) = *message {
+                    self.heard.push(Heard::Directory(end.request, end.node));
+                }
+            }
+            message if is_word(message.kind()) => match ToNode::parse(message, self.node()) {
+                Ok(word) => self.heard.push(Heard::Word(word)),
+                Err(Misplaced(why)) => self.notes.write_rationed(&format!("the head says nonsense: {why}")),
+            },
             // Something of a later minor version.
             _ => {}
         }
@@ -320,6 +379,7 @@ impl Cluster {
         if self.is_leaving {
             return;
         }
+        self.heard.push(Heard::Down);
         if self.control.is_some() {
             return self.end(&format!("the control service has ended: {failure}"));
         }
@@ -372,7 +432,9 @@ impl Cluster {
             let _ = epoll::wait(&self.epoll, space, Some(&timeout));
             for event in events {
                 match event.data.u64() {
-                    LINK => drop(self.link.on_ready(event.flags, &self.epoll)),
+                    token @ FIRST_OF_LINK..FIRST_OF_NODES => {
+                        drop(self.link.on_ready(token, event.flags, &self.epoll));
+                    }
                     // Whoever comes now finds nobody.
                     _ => self.knocked(),
                 }
@@ -409,6 +471,10 @@ pub fn address_towards(other: SocketAddr) -> io::Result<IpAddr> {
     // Nothing is sent by this.
     socket.connect(other)?;
     Ok(socket.local_addr()?.ip())
+}
+
+fn turn(epoll: &OwnedFd) -> Turn<'_> {
+    Turn { epoll, time: now() }
 }
 
 /// Which events say that something can be read, or has ended.

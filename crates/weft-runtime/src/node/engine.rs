@@ -2,6 +2,7 @@
 //!
 //! The loop asks both for the same and does what they want; it does not ask which of the two it has. Nothing is decided here.
 
+use weft_protocol::member::Member;
 use weft_protocol::node::NodeActions;
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_protocol::solo::Solo;
@@ -16,6 +17,8 @@ use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 pub(super) enum Engine {
     /// There is no other node, and no control service but the one in it.
     Alone(Solo),
+    /// The control service is that of a cluster.
+    Member(Box<Member>),
 }
 
 /// Asks the core that is there.
@@ -23,6 +26,7 @@ macro_rules! ask {
     ($engine:expr, $core:ident => $question:expr) => {
         match $engine {
             Engine::Alone($core) => $question,
+            Engine::Member($core) => $question,
         }
     };
 }
@@ -36,13 +40,26 @@ impl Engine {
         pool_size: usize,
         store_bytes: u64,
         labels: Labels,
+        is_member: bool,
     ) -> Self {
-        let mut engine = Engine::Alone(Solo::new(total, first_worker, pool_size));
+        let mut engine = if is_member {
+            Engine::Member(Box::new(Member::new(total, first_worker, pool_size)))
+        } else {
+            Engine::Alone(Solo::new(total, first_worker, pool_size))
+        };
         ask!(&mut engine, core => {
             core.set_store_bytes(store_bytes);
             core.set_labels(labels);
         });
         engine
+    }
+
+    /// The core of a node in a cluster.
+    pub(super) fn member(&mut self) -> Option<&mut Member> {
+        match self {
+            Engine::Alone(_) => None,
+            Engine::Member(member) => Some(member),
+        }
     }
 
     pub(super) fn new_worker_id(&mut self) -> WorkerId {

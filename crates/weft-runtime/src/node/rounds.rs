@@ -5,6 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
 use weft_wire::limits::{INSPECTION_NANOS, INSPECTIONS_MAX};
+use weft_wire::message::state::NodeReport;
+
+/// Stands for the directory of the cluster among those who have not answered: no process has this id.
+const DIRECTORY: WorkerId = WorkerId(0);
 
 /// A question to all processes.
 #[derive(Debug)]
@@ -15,9 +19,18 @@ pub struct Round {
     pub request: u64,
     /// What it asked.
     pub about: u32,
-    /// Processes that have not answered.
-    pub open: BTreeSet<WorkerId>,
+    /// Processes that have not answered, and the directory.
+    open: BTreeSet<WorkerId>,
+    /// What the directory of the cluster has answered.
+    pub directory: Option<Box<NodeReport>>,
     deadline: Instant,
+}
+
+impl Round {
+    /// Processes that have not answered.
+    pub fn silent(&self) -> Vec<WorkerId> {
+        self.open.iter().copied().filter(|process| *process != DIRECTORY).collect()
+    }
 }
 
 /// See the module.
@@ -41,7 +54,7 @@ impl Rounds {
             return None;
         }
         self.next += 1;
-        let round = Round { tool, request, about, open, deadline: now.plus(INSPECTION_NANOS) };
+        let round = Round { tool, request, about, open, directory: None, deadline: now.plus(INSPECTION_NANOS) };
         self.rounds.insert(self.next, round);
         Some(self.next)
     }
@@ -55,6 +68,21 @@ impl Rounds {
     pub fn answered(&mut self, number: u64, worker: WorkerId) -> Option<(u64, u64)> {
         let round = self.rounds.get_mut(&number)?;
         round.open.remove(&worker).then_some((round.tool, round.request))
+    }
+
+    /// The directory of the cluster is asked, too.
+    pub fn await_directory(&mut self, number: u64) {
+        if let Some(round) = self.rounds.get_mut(&number) {
+            round.open.insert(DIRECTORY);
+        }
+    }
+
+    /// It answers.
+    pub fn on_directory(&mut self, number: u64, report: Box<NodeReport>) {
+        if let Some(round) = self.rounds.get_mut(&number) {
+            round.open.remove(&DIRECTORY);
+            round.directory = Some(report);
+        }
     }
 
     /// A process is gone.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
-use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::node::NodeActions;
 use weft_protocol::time::Instant;
 use weft_store::{Arena, Mapping};
 use weft_wire::limits::PROGRESS_CELLS;
-use weft_wire::message::{Allocated, Hello, Message, Refused, Welcome, role};
+use weft_wire::message::{Hello, Message, Refused, Welcome, role};
 use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{WorkerId, version};
 
@@ -29,7 +29,9 @@ use crate::logs::Logs;
 use crate::session::SessionDirectory;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
+mod effects;
 mod ending;
+mod hearing;
 mod inspection;
 mod jobs;
 mod lines;
@@ -159,7 +161,8 @@ impl Service {
         labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
         labels.sort();
         let (total, capacity) = (options.resources.clone(), arena.capacity());
-        let core = Engine::new(total, options.node.0, options.pool_size, capacity, labels);
+        let is_member = cluster.is_some();
+        let core = Engine::new(total, options.node.0, options.pool_size, capacity, labels, is_member);
         let host = options.host.take();
         let mut service = Self {
             core,
@@ -211,6 +214,7 @@ impl Service {
             for event in events {
                 self.on_event(event.data.u64(), event.flags, &mut out);
             }
+            self.hear(&mut out);
             self.attend_data(&mut out);
             self.end_silent_processes(&mut out);
             self.end_rounds();
@@ -340,7 +344,7 @@ impl Service {
         let Some(connection) = self.connections.get(&token) else { return };
         if !connection.is_greeted {
             return match message {
-                Message::Hello(hello) => self.greet(token, &hello),
+                Message::Hello(hello) => self.greet(token, &hello, out),
                 _ => self.refuse(token, "the first message must be a greeting"),
             };
         }
@@ -354,7 +358,7 @@ impl Service {
         }
     }
 
-    fn greet(&mut self, token: u64, hello: &Hello) {
+    fn greet(&mut self, token: u64, hello: &Hello, out: &mut NodeActions) {
         if let Err(reason) = version::check(hello.major, hello.minor) {
             return self.refuse(token, &reason);
         }
@@ -402,6 +406,7 @@ impl Service {
         let Ok(descriptor) = memory.try_clone() else {
             return self.refuse(token, "this process has too many open descriptors");
         };
+        let credentials = self.credentials();
         let connection = self.connections.get_mut(&token).expect("looked up above");
         connection.worker = Some(worker);
         connection.role = if made_for.is_some() { Role::Worker } else { Role::Driver };
@@ -410,10 +415,14 @@ impl Service {
         connection.pid = hello.pid;
         connection.cell = cell;
         connection.outlet.push_with(&welcome.into(), vec![descriptor]);
+        if let Some(credentials) = &credentials {
+            connection.outlet.push(credentials);
+        }
         self.dirty.push(token);
         self.tokens.insert(worker, token);
         self.logs.set_pid(worker, hello.pid);
         self.core.on_connected(worker, hello.pid, now());
+        self.announce_job(worker, out);
     }
 
     /// A progress cell of the arena.
@@ -431,47 +440,6 @@ impl Service {
         if let Some(mut connection) = self.connections.remove(&token) {
             connection.outlet.push(&Refused { reason: reason.to_owned() }.into());
             let _ = connection.outlet.flush(&connection.socket);
-        }
-    }
-
-    fn allocate(&mut self, from: WorkerId, request: u64, bytes: u64, out: &mut NodeActions) {
-        let offset = self.arena.allocate(bytes);
-        match offset {
-            Some(offset) => self.core.on_allocated(offset, from),
-            // Whoever asked asks again.
-            None => self.trim_caches(out),
-        }
-        let (used, capacity) = (self.arena.used(), self.arena.capacity());
-        let answer = Allocated { request, offset, used, capacity };
-        out.push(NodeAction::Send(from, Box::new(answer.into())));
-    }
-
-    fn perform(&mut self, out: &mut NodeActions) {
-        // Performing may fail a start, which may ask for another: until nothing is left to do.
-        while !out.is_empty() {
-            let mut more = NodeActions::new();
-            for action in std::mem::take(out) {
-                match action {
-                    NodeAction::Send(to, message) => self.send(to, &message, Vec::new()),
-                    NodeAction::Introduce(a, b) => self.introduce(a, b),
-                    NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
-                    NodeAction::KillWorker(worker) => self.kill_worker(worker),
-                    NodeAction::FreeBlock(offset) => {
-                        self.arena.free(offset);
-                    }
-                    NodeAction::Warn(text) => self.warn(&text),
-                    NodeAction::Control(_) | NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {
-                        unreachable!("both cores are in this node")
-                    }
-                    NodeAction::AllocateFor { object, bytes } => {
-                        self.allocate_for(object, bytes, &mut more);
-                    }
-                    NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
-                    NodeAction::StopFetching { attempt, .. } => self.stop_fetching(attempt),
-                    NodeAction::Route { .. } | NodeAction::Dial { .. } => {}
-                }
-            }
-            *out = more;
         }
     }
 

@@ -1,21 +1,29 @@
 //! The connections of a control service: of whom each is, and that nobody speaks before he has proved that.
+//!
+//! What is decided travels in sessions: one for each node, which outlives its connections, so nothing that is said while both
+//! ends live is lost or said twice. Heartbeats have connections of their own, and nothing of them needs to be kept. The
+//! head's own node is at the other end of a socket pair, which ends with the process and not before.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::event::epoll::EventFlags;
 use weft_protocol::session::hello::{Me, on_hello, welcome};
 use weft_protocol::time::Instant;
-use weft_wire::NodeId;
 use weft_wire::limits::{HANDSHAKE_NANOS, HANDSHAKES_MAX};
 use weft_wire::message::{Message, Refused};
+use weft_wire::{NodeId, WorkerId};
 
 use super::Line;
 use crate::clock::now;
 use crate::identity::Identity;
 use crate::node::accept::turn_away;
-use crate::transport::{Ended, Framed, Stream, TlsFailure, TlsStream};
+use crate::transport::{Ended, Framed, Stream, TlsFailure, TlsStream, Turn};
+use sessions::Sessions;
+
+mod sessions;
 
 /// How long a peer that was sent away may take to read why (nanoseconds).
 const LEAVE_NANOS: u64 = 1_000_000_000;
@@ -23,7 +31,9 @@ const LEAVE_NANOS: u64 = 1_000_000_000;
 /// What happened on a connection.
 pub(super) enum Event {
     /// A node said something.
-    Said { token: u64, node: NodeId, line: Line, message: Message },
+    Said { node: NodeId, line: Line, message: Message },
+    /// The session of a node goes on over another connection.
+    Resumed { node: NodeId },
     /// A connection of a node ended.
     Ended { node: NodeId, reason: String },
     /// Somebody who wanted to be a node was not let in.
@@ -33,8 +43,6 @@ pub(super) enum Event {
 enum Phase {
     /// It must prove until then who it is.
     Shaking(Instant),
-    /// It is on that node, and must register it until then.
-    Greeted(NodeId, Instant),
     /// It is that node.
     Known(NodeId),
     /// It is done, and gets the rest of what was said until then.
@@ -51,12 +59,14 @@ struct Link {
 
 /// See the module.
 pub(super) struct Links {
-    me: Me,
+    me: Arc<Me>,
     identity: Identity,
     epoll: OwnedFd,
     links: HashMap<u64, Link>,
-    /// The connections that stand for the nodes.
-    control: HashMap<NodeId, u64>,
+    sessions: Sessions,
+    /// What this process's own node says and hears.
+    own: Option<u64>,
+    /// The connections for heartbeats that stand for the nodes.
     health: HashMap<NodeId, u64>,
     next_token: u64,
     dirty: Vec<u64>,
@@ -66,12 +76,14 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn new(me: Me, identity: Identity, epoll: OwnedFd, first_token: u64) -> Self {
+        let me = Arc::new(me);
         Self {
+            sessions: Sessions::new(me.clone()),
             me,
             identity,
             epoll,
             links: HashMap::new(),
-            control: HashMap::new(),
+            own: None,
             health: HashMap::new(),
             next_token: first_token,
             dirty: Vec::new(),
@@ -97,8 +109,9 @@ impl Links {
     pub(super) fn connect(&mut self, socket: OwnedFd, node: NodeId, line: Line) {
         let token = self.next_token;
         self.add(Stream::Unix(socket), None, line, Phase::Known(node));
-        if line == Line::Health {
-            self.health.insert(node, token);
+        match line {
+            Line::Control => self.own = Some(token),
+            Line::Health => drop(self.health.insert(node, token)),
         }
     }
 
@@ -112,6 +125,11 @@ impl Links {
 
     pub(super) fn on_ready(&mut self, token: u64, flags: EventFlags) -> Vec<Event> {
         let mut events = Vec::new();
+        if self.sessions.has(token) {
+            let turn = Turn { epoll: &self.epoll, time: now() };
+            self.sessions.on_ready(token, flags, turn, &mut events);
+            return events;
+        }
         let Some(link) = self.links.get_mut(&token) else { return events };
         if flags.contains(EventFlags::OUT) {
             link.framed.flush(&self.epoll);
@@ -129,70 +147,64 @@ impl Links {
     fn on_message(&mut self, token: u64, message: Message, events: &mut Vec<Event>) {
         let Some(link) = self.links.get_mut(&token) else { return };
         match link.phase {
-            Phase::Known(node) | Phase::Greeted(node, _) => {
-                events.push(Event::Said { token, node, line: link.line, message })
-            }
-            Phase::Shaking(_) => self.on_first(token, &message, events),
+            Phase::Known(node) => events.push(Event::Said { node, line: link.line, message }),
+            Phase::Shaking(_) => self.on_first(token, message, events),
             Phase::Leaving(_) => {}
         }
     }
 
-    fn on_first(&mut self, token: u64, message: &Message, events: &mut Vec<Event>) {
+    fn on_first(&mut self, token: u64, message: Message, events: &mut Vec<Event>) {
         let Some(link) = self.links.get_mut(&token) else { return };
         let (Some(certified), Some(address)) = (link.framed.peer(), link.address) else { return };
-        match on_hello(message, &self.me, certified) {
-            Ok(party) => {
+        match (on_hello(&message, &self.me, certified), link.line) {
+            (Ok(party), Line::Health) => {
                 link.framed.push(&welcome(&party, 0).into());
-                link.phase = Phase::Greeted(certified, now().plus(HANDSHAKE_NANOS));
-                let line = link.line;
+                link.phase = Phase::Known(certified);
                 self.dirty.push(token);
-                if line == Line::Health {
-                    self.stand_for(certified, line, token);
+                if let Some(former) = self.health.insert(certified, token) {
+                    self.links.remove(&former);
                 }
             }
-            Err(refusal) => {
+            (Ok(party), Line::Control) => {
+                let Some(link) = self.links.remove(&token) else { return };
+                let (stream, inlet) = link.framed.into_parts(&self.epoll);
+                let token = self.next_token;
+                self.next_token += 1;
+                let turn = Turn { epoll: &self.epoll, time: now() };
+                let arrival = sessions::Arrival { address, stream, inlet, hello: message, token };
+                self.sessions.on_arrival(party.id.node(), arrival, turn, events);
+            }
+            (Err(refusal), _) => {
                 let reason = refusal.to_string();
                 events.push(Event::Refused { address, reason: reason.clone(), is_stranger: false });
-                self.dismiss(token, &Refused { reason }.into());
+                self.dismiss_link(token, &Refused { reason }.into());
             }
         }
     }
 
-    /// The node has registered over this connection.
-    pub(super) fn register(&mut self, token: u64, node: NodeId) {
-        self.stand_for(node, Line::Control, token);
+    /// The node has registered.
+    pub(super) fn register(&mut self, node: NodeId) {
+        self.sessions.register(node);
     }
 
-    /// Whether the node has registered over this connection, and not over another one since.
-    pub(super) fn is_registered(&self, token: u64, node: NodeId) -> bool {
-        self.control.get(&node) == Some(&token)
+    /// Whether the node has registered and may speak.
+    pub(super) fn is_registered(&self, node: NodeId) -> bool {
+        self.me.id == WorkerId(node.0) || self.sessions.is_registered(node)
     }
 
-    /// From now on this connection is the node's; one that it had before is not missed.
-    fn stand_for(&mut self, node: NodeId, line: Line, token: u64) {
-        if let Some(link) = self.links.get_mut(&token) {
-            link.phase = Phase::Known(node);
-        }
-        let former = match line {
-            Line::Control => self.control.insert(node, token),
-            Line::Health => self.health.insert(node, token),
-        };
-        if let Some(former) = former.filter(|former| *former != token) {
-            self.links.remove(&former);
-        }
-    }
-
-    /// Says something to a node, if it has a connection.
+    /// Says something to a node, if it is there.
     pub(super) fn send(&mut self, node: NodeId, message: &Message) {
-        let Some(token) = self.control.get(&node) else { return };
-        if let Some(link) = self.links.get_mut(token) {
+        if self.me.id != WorkerId(node.0) {
+            return self.sessions.send(node, message);
+        }
+        let Some(token) = self.own else { return };
+        if let Some(link) = self.links.get_mut(&token) {
             link.framed.push(message);
-            self.dirty.push(*token);
+            self.dirty.push(token);
         }
     }
 
-    /// Says the last thing on a connection.
-    pub(super) fn dismiss(&mut self, token: u64, message: &Message) {
+    fn dismiss_link(&mut self, token: u64, message: &Message) {
         if let Some(link) = self.links.get_mut(&token) {
             link.framed.push(message);
         }
@@ -200,28 +212,27 @@ impl Links {
     }
 
     /// Says the last thing to a node, on whatever connections it has.
-    pub(super) fn dismiss_node(&mut self, node: NodeId, message: &Message) {
-        for token in self.take_node(node) {
-            self.dismiss(token, message);
-        }
+    pub(super) fn dismiss(&mut self, node: NodeId, message: &Message) {
+        self.sessions.dismiss(node, message, Turn { epoll: &self.epoll, time: now() });
+        self.health.remove(&node);
         // A node that is gone may still have a connection for heartbeats that came later.
         let known = |link: &Link| matches!(link.phase, Phase::Known(known) if known == node);
         let others: Vec<u64> = self.links.iter().filter(|(_, link)| known(link)).map(|(t, _)| *t).collect();
-        others.into_iter().for_each(|token| self.dismiss(token, message));
+        others.into_iter().for_each(|token| self.dismiss_link(token, message));
     }
 
     /// A node is gone, and so are its connections.
     pub(super) fn end_node(&mut self, node: NodeId) {
-        self.take_node(node).into_iter().for_each(|token| self.leave(token));
+        self.sessions.leave(node, Turn { epoll: &self.epoll, time: now() });
+        let own = self.own.take_if(|_| self.me.id == WorkerId(node.0));
+        for token in own.into_iter().chain(self.health.remove(&node)) {
+            self.leave(token);
+        }
     }
 
-    /// Ends a connection whose peer does not keep to the protocol.
-    pub(super) fn cut(&mut self, token: u64) {
-        self.over.push(token);
-    }
-
-    fn take_node(&mut self, node: NodeId) -> Vec<u64> {
-        [self.control.remove(&node), self.health.remove(&node)].into_iter().flatten().collect()
+    /// A node does not keep to the protocol.
+    pub(super) fn end_session(&mut self, node: NodeId, reason: &str) {
+        self.sessions.end(node, reason, Turn { epoll: &self.epoll, time: now() });
     }
 
     fn leave(&mut self, token: u64) {
@@ -240,11 +251,13 @@ impl Links {
                 self.over.push(token);
             }
         }
+        self.sessions.flush(Turn { epoll: &self.epoll, time: now() });
     }
 
     /// Everybody is told that nothing more comes.
     pub(super) fn end_all(&mut self) {
         self.links.values_mut().for_each(|link| link.framed.end());
+        self.sessions.close(Turn { epoll: &self.epoll, time: now() });
     }
 
     /// What is over because of the time, or because it ended while something was sent.
@@ -257,7 +270,7 @@ impl Links {
                     link.framed.on_silence();
                     late.push(*token);
                 }
-                Phase::Greeted(_, until) | Phase::Leaving(until) if until <= now => late.push(*token),
+                Phase::Leaving(until) if until <= now => late.push(*token),
                 _ => {}
             }
         }
@@ -265,6 +278,7 @@ impl Links {
         for token in late {
             self.end(token, &mut events);
         }
+        self.sessions.on_timer(Turn { epoll: &self.epoll, time: now }, &mut events);
         events
     }
 
@@ -273,10 +287,10 @@ impl Links {
             return Some(Instant(0));
         }
         let until = |link: &Link| match link.phase {
-            Phase::Shaking(until) | Phase::Greeted(_, until) | Phase::Leaving(until) => Some(until),
+            Phase::Shaking(until) | Phase::Leaving(until) => Some(until),
             Phase::Known(_) => None,
         };
-        self.links.values().filter_map(until).min()
+        self.links.values().filter_map(until).chain(self.sessions.next_deadline()).min()
     }
 
     fn end_if_over(&mut self, token: u64, events: &mut Vec<Event>) {
@@ -289,24 +303,18 @@ impl Links {
         let Some(link) = self.links.remove(&token) else { return };
         let ended = link.framed.ended().cloned().unwrap_or(Ended::Frame("it broke the protocol".to_owned()));
         match link.phase {
-            Phase::Shaking(_) | Phase::Greeted(..) => {
+            Phase::Shaking(_) => {
                 if let Some(address) = link.address {
                     let is_stranger = is_stranger(&ended);
                     events.push(Event::Refused { address, reason: ended.to_string(), is_stranger });
                 }
             }
-            Phase::Known(node) => {
-                let place = match link.line {
-                    Line::Control => &mut self.control,
-                    Line::Health => &mut self.health,
-                };
-                // A connection that another one has replaced is not missed.
-                if place.get(&node) == Some(&token) {
-                    place.remove(&node);
-                    events.push(Event::Ended { node, reason: ended.to_string() });
-                }
+            // A connection that another one has replaced is not missed.
+            Phase::Known(node) if self.health.get(&node) == Some(&token) => {
+                self.health.remove(&node);
+                events.push(Event::Ended { node, reason: ended.to_string() });
             }
-            Phase::Leaving(_) => {}
+            Phase::Known(_) | Phase::Leaving(_) => {}
         }
     }
 }

@@ -12,8 +12,13 @@ use rustix::event::epoll;
 use weft_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
 use weft_protocol::control::persist::BatchId;
 use weft_protocol::control::view::View;
+use weft_protocol::control::wire::{CONTROL, Misplaced, is_word};
+use weft_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl};
+use weft_protocol::scheduling::policy;
 use weft_protocol::session::hello::Me;
-use weft_wire::message::{Message, NodeRow, Register};
+use weft_protocol::time::Instant;
+use weft_wire::message::state::{Inspect, InspectEnd, NodeReport};
+use weft_wire::message::{Message, NodeRow, Register, ResourceReport, Routed};
 use weft_wire::{NodeId, WorkerId};
 
 use super::links::{self, Links};
@@ -25,10 +30,17 @@ use crate::control::records;
 use crate::control::store::Outcome;
 use crate::node::notes::Notes;
 
+/// How long a head that started again lets questions wait for the nodes that an earlier head knew (nanoseconds).
+const RELEARN_NANOS: u64 = 10_000_000_000;
+
 pub(super) struct Service {
     me: NodeId,
     nodes: Nodes,
     view: View,
+    /// The directory: actors, names, groups, jobs.
+    core: ControlCore,
+    /// Nodes that an earlier head knew have come back, or are gone.
+    is_complete: bool,
     committer: Committer,
     links: Links,
     probes: Probes,
@@ -57,11 +69,15 @@ impl Service {
             of_committer.inbox.lock().written.extend(done);
             of_committer.wake();
         };
+        let mut core = ControlCore::default();
+        core.expect_nodes(now().plus(RELEARN_NANOS));
         let me = Me { id: WorkerId(options.node.0), is_head: true, python: options.python.clone() };
         Ok(Self {
             me: options.node,
             nodes: Nodes::new(machine, state.nodes, now()),
             view: View::default(),
+            core,
+            is_complete: false,
             committer: Committer::start(Box::new(state.store), Box::new(on_done))?,
             links: Links::new(me, options.identity.clone(), epoll, FIRST_LINK),
             probes,
@@ -79,6 +95,7 @@ impl Service {
             let deadlines = [
                 self.nodes.next_deadline(),
                 self.view.next_deadline(),
+                self.core.next_deadline(),
                 self.links.next_deadline(),
                 self.probes.next_deadline(),
             ];
@@ -154,6 +171,18 @@ impl Service {
         }
         self.nodes.on_timer(time, &mut out);
         self.perform(out);
+        self.settle(time);
+    }
+
+    /// What follows from all that has happened in this turn.
+    fn settle(&mut self, time: Instant) {
+        let mut decided = ControlActions::new();
+        if !self.is_complete && self.nodes.is_complete() {
+            self.is_complete = true;
+            self.core.on_all_here(time, &mut decided);
+        }
+        self.core.settle(time, &mut decided);
+        self.follow(decided);
         let mut news = Vec::new();
         self.view.settle(time, &mut news);
         for (node, message) in news {
@@ -164,9 +193,8 @@ impl Service {
     fn on_link(&mut self, event: links::Event) {
         let mut out = Vec::new();
         match event {
-            links::Event::Said { token, node, line, message } => {
-                self.on_message(token, node, line, message, &mut out)
-            }
+            links::Event::Said { node, line, message } => self.on_message(node, line, message, &mut out),
+            links::Event::Resumed { node } => self.nodes.on_connected(node, now()),
             links::Event::Ended { node, reason } => {
                 self.notes.write_rationed(&format!("a connection of node {:016x} ended: {reason}", node.0));
                 self.nodes.on_disconnected(node, now(), &mut out);
@@ -181,27 +209,21 @@ impl Service {
         self.perform(out);
     }
 
-    fn on_message(
-        &mut self,
-        token: u64,
-        node: NodeId,
-        line: Line,
-        message: Message,
-        out: &mut Vec<NodesAction>,
-    ) {
+    fn on_message(&mut self, node: NodeId, line: Line, message: Message, out: &mut Vec<NodesAction>) {
         match (line, message) {
-            (Line::Control, Message::Register(register)) => self.on_register(token, node, register, out),
-            (Line::Control, _) if !self.links.is_registered(token, node) => {}
-            (Line::Control, Message::ResourceReport(report)) => {
-                if let Err(error) = self.view.on_report(node, report) {
-                    self.links.cut(token);
-                    self.notes.write_rationed(&format!("node {:016x} reports nonsense: {error}", node.0));
-                }
-            }
+            (Line::Control, Message::Register(register)) => self.on_register(node, register, out),
+            (Line::Control, _) if !self.links.is_registered(node) => {}
+            (Line::Control, Message::ResourceReport(report)) => self.on_report(node, report),
             (Line::Control, Message::Suspect(suspect)) => self.nodes.on_suspect(node, suspect.node, out),
             (Line::Control, Message::Drained(drained)) if drained.node == node => {
                 self.nodes.on_drained(node, now(), out);
             }
+            (Line::Control, Message::Routed(Routed { from, message, .. }))
+                if from == WorkerId(node.0) && matches!(*message, Message::Inspect(_)) =>
+            {
+                self.on_question(node, &message);
+            }
+            (Line::Control, message) if is_word(message.kind()) => self.on_word(node, message),
             (Line::Health, Message::Heartbeat(beat)) => {
                 self.nodes.on_heartbeat(node, beat, now(), out);
             }
@@ -210,10 +232,10 @@ impl Service {
         }
     }
 
-    fn on_register(&mut self, token: u64, node: NodeId, register: Register, out: &mut Vec<NodesAction>) {
+    fn on_register(&mut self, node: NodeId, register: Register, out: &mut Vec<NodesAction>) {
         let name = register.about.name.clone();
         match self.nodes.on_register(node, register, now(), out) {
-            Ok(()) => self.links.register(token, node),
+            Ok(()) => self.links.register(node),
             Err(refusal) => {
                 let message = refusal.into_message();
                 let reason = match &message {
@@ -222,7 +244,55 @@ impl Service {
                     _ => String::new(),
                 };
                 self.notes.write_rationed(&format!("node {name:?} may not join: {reason}"));
-                self.links.dismiss(token, &message);
+                self.links.dismiss(node, &message);
+            }
+        }
+    }
+
+    fn on_report(&mut self, node: NodeId, report: ResourceReport) {
+        if let Some(row) = self.nodes.row(node) {
+            let mut row = placing_row(row);
+            row.free = report.free.clone();
+            self.core.on_report(row);
+        }
+        if let Err(error) = self.view.on_report(node, report) {
+            self.end_session(node, &error.to_string());
+        }
+    }
+
+    /// A node, or a process of it, has something to say to the directory.
+    fn on_word(&mut self, node: NodeId, message: Message) {
+        match ToControl::parse(message, node) {
+            Ok(word) => {
+                let mut decided = ControlActions::new();
+                self.core.on_node(node, word, now(), &mut decided);
+                self.follow(decided);
+            }
+            Err(Misplaced(why)) => self.end_session(node, why),
+        }
+    }
+
+    /// Somebody looks at the state of a node: what the directory has is a part of it.
+    fn on_question(&mut self, node: NodeId, message: &Message) {
+        let Message::Inspect(Inspect { request, .. }) = *message else { return };
+        let groups = Some(self.core.groups()).filter(|groups| !groups.is_empty());
+        let report = Box::new(NodeReport { actors: self.core.report(), groups, ..NodeReport::default() });
+        let end = InspectEnd { request, node: report, silent: Vec::new(), error: None };
+        let (from, to) = (CONTROL, WorkerId(node.0));
+        self.links.send(node, &Routed { from, to, message: Box::new(end.into()) }.into());
+    }
+
+    fn end_session(&mut self, node: NodeId, why: &str) {
+        self.notes.write_rationed(&format!("node {:016x} says nonsense: {why}", node.0));
+        self.links.end_session(node, why);
+    }
+
+    /// Tells nodes what the directory has decided.
+    fn follow(&mut self, decided: ControlActions) {
+        for action in decided {
+            match action {
+                ControlAction::Send(node, word) => self.links.send(node, &word.into_message()),
+                ControlAction::Warn(text) => self.notes.write(&text),
             }
         }
     }
@@ -244,12 +314,16 @@ impl Service {
                     if let Some(row) = self.nodes.row(node) {
                         self.notes.write(&joined(row));
                         self.view.on_joined(row);
+                        self.core.on_node_joined(placing_row(row));
                     }
                 }
                 NodesAction::Gone(node, reason) => {
                     self.notes.write(&format!("node {:016x} is gone: {reason}", node.0));
                     self.view.on_gone(node);
                     self.links.end_node(node);
+                    let mut decided = ControlActions::new();
+                    self.core.on_node_gone(node, &reason, &mut decided);
+                    self.follow(decided);
                 }
                 NodesAction::Warn(text) => self.notes.write(&text),
             }
@@ -260,7 +334,7 @@ impl Service {
     fn send(&mut self, node: NodeId, message: &Message) {
         match message {
             // Whoever is told that does not ask again.
-            Message::Fenced(_) => self.links.dismiss_node(node, message),
+            Message::Fenced(_) => self.links.dismiss(node, message),
             _ => self.links.send(node, message),
         }
     }
@@ -281,6 +355,12 @@ impl Service {
         self.links.flush();
         self.links.end_all();
     }
+}
+
+/// A node as the directory chooses among them: what it has is free until it says more.
+fn placing_row(row: &NodeRow) -> policy::NodeRow {
+    let (total, labels) = (row.about.resources.clone(), row.about.labels.clone());
+    policy::NodeRow { node: row.node, free: total.clone(), total, labels }
 }
 
 fn joined(row: &NodeRow) -> String {

@@ -9,6 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use weft_protocol::time::Instant;
 use weft_wire::NodeId;
 use weft_wire::limits::{HANDSHAKES_MAX, PROBE_NANOS};
+use weft_wire::message::Message;
 
 use super::{DOOR, FIRST_GUEST, is_readable};
 use crate::clock::now;
@@ -21,6 +22,14 @@ use crate::transport::{Framed, Stream, TlsStream};
 struct Guest {
     framed: Framed,
     until: Instant,
+}
+
+/// Who came.
+pub(super) enum Knock {
+    /// Somebody for somebody else here. Nothing has been read from the socket.
+    Other(OwnedFd, SocketAddr, Destination),
+    /// Another node, which has proved that, for the link with it; and what it said first.
+    Node(NodeId, Box<Framed>, Message),
 }
 
 /// See the module.
@@ -59,11 +68,7 @@ impl Door {
     }
 
     /// Takes in whoever is there; gives those who came for somebody else here.
-    pub(super) fn on_knock(
-        &mut self,
-        epoll: &OwnedFd,
-        notes: &mut Notes,
-    ) -> Vec<(OwnedFd, SocketAddr, Destination)> {
+    pub(super) fn on_knock(&mut self, epoll: &OwnedFd, notes: &mut Notes) -> Vec<Knock> {
         let time = now();
         self.guests.retain(|_, guest| guest.until > time);
         let (mut entered, mut others) = (Vec::new(), Vec::new());
@@ -73,13 +78,9 @@ impl Door {
                 Entered::Arrived { socket, destination: Destination::Node, .. } => {
                     self.receive(socket, epoll, time);
                 }
-                Entered::Arrived {
-                    socket,
-                    address,
-                    destination:
-                        destination @ (Destination::Control | Destination::Health | Destination::Data),
-                } => others.push((socket, address, destination)),
-                Entered::Arrived { socket, .. } => turn_away(socket),
+                Entered::Arrived { socket, address, destination } => {
+                    others.push(Knock::Other(socket, address, destination));
+                }
                 Entered::Refused { address, why } => {
                     notes.write_rationed(&format!("refused a connection from {address}: {why}"));
                 }
@@ -103,17 +104,23 @@ impl Door {
         }
     }
 
-    pub(super) fn on_guest(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) {
-        let Some(guest) = self.guests.get_mut(&token) else { return };
+    pub(super) fn on_guest(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Option<Knock> {
+        let guest = self.guests.get_mut(&token)?;
         if flags.contains(EventFlags::OUT) {
             guest.framed.flush(epoll);
         }
         if is_readable(flags) {
             guest.framed.read(epoll);
         }
-        // It has nothing to say.
-        if guest.framed.next_message().is_some() || guest.framed.ended().is_some() {
-            self.guests.remove(&token);
+        // Who only wants to know whether this node lives has nothing to say.
+        match (guest.framed.next_message(), guest.framed.peer()) {
+            (Some(hello @ Message::PeerHello(_)), Some(node)) => {
+                let guest = self.guests.remove(&token)?;
+                return Some(Knock::Node(node, Box::new(guest.framed), hello));
+            }
+            (None, _) if guest.framed.ended().is_none() => {}
+            _ => drop(self.guests.remove(&token)),
         }
+        None
     }
 }

@@ -36,6 +36,11 @@ impl Known {
         self.view.extend(view.rows.into_iter().map(|row| (row.node, row)));
     }
 
+    /// Whether a node is a part of the cluster, as far as is known here.
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
     /// Where a node listens.
     pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
         self.nodes.get(&node)?.about.address.as_ref()?.parse().ok()

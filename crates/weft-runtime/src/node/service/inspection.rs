@@ -61,6 +61,9 @@ impl Service {
             let end = InspectEnd { request: question.request, node, silent: Vec::new(), error };
             return self.tell_tool(tool, &end.into());
         };
+        if self.cluster.as_mut().is_some_and(|cluster| cluster.ask_directory(number)) {
+            self.rounds.await_directory(number);
+        }
         let rows = question.rows.min(limits::REPORT_ROWS_MAX);
         let passed_on: Message = Inspect { request: number, rows, ..question.clone() }.into();
         for worker in asked {
@@ -83,8 +86,11 @@ impl Service {
     /// Closes the rounds that are over with the node's own answer.
     pub(super) fn end_rounds(&mut self) {
         for round in self.rounds.take_ended(now()) {
-            let silent = round.open.iter().copied().collect();
-            let node = Box::new(self.report(round.about));
+            let silent = round.silent();
+            let mut node = Box::new(self.report(round.about));
+            if let Some(directory) = round.directory {
+                join(&mut node, *directory);
+            }
             let end = InspectEnd { request: round.request, node, silent, error: None };
             self.tell_tool(round.tool, &end.into());
         }
@@ -134,5 +140,17 @@ impl Service {
             reason.clone_into(&mut row.reason);
         }
         self.core.on_gone(worker, reason, last_started, out);
+    }
+}
+
+/// Puts what the directory of the cluster knows into the report of a node. What only the node of an actor knows stays.
+fn join(node: &mut NodeReport, directory: NodeReport) {
+    let own = std::mem::replace(&mut node.actors, directory.actors);
+    node.groups = directory.groups;
+    for row in &mut node.actors {
+        if let Some(known) = own.iter().find(|known| known.actor == row.actor) {
+            row.pid = known.pid;
+            row.resources = known.resources.clone();
+        }
     }
 }

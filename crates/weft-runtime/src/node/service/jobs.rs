@@ -96,6 +96,9 @@ impl Service {
         if self.drained_by.is_some() {
             return Err("the node is about to end");
         }
+        if self.cluster.as_ref().is_some_and(|cluster| !cluster.has_joined()) {
+            return Err("the node is not part of its cluster yet: try again");
+        }
         let bytes: usize = config.template.iter().map(String::len).sum();
         if config.template.is_empty() || bytes > JOB_COMMAND_BYTES_MAX {
             return Err("a driver must say how its workers are started, in at most 1 MiB");

@@ -39,9 +39,6 @@ impl Service {
     /// Takes in what the thread for values has to say, and gives it what it waits for.
     pub(super) fn attend_data(&mut self, out: &mut NodeActions) {
         let (Some(data), Some(cluster)) = (&mut self.data, &mut self.cluster) else { return };
-        for (socket, address) in cluster.take_for_data() {
-            data.admit(socket, address);
-        }
         for event in data.take_events() {
             match event {
                 DataEvent::Bytes { object, attempt, bytes } => {

@@ -1,0 +1,155 @@
+//! A node's dealings with the other nodes of its cluster: what its core and its processes say to them, and who comes from there.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use weft_protocol::control::wire::CONTROL;
+use weft_protocol::control::{ToControl, ToNode};
+use weft_wire::message::state::{Inspect, NodeReport};
+use weft_wire::message::{Message, Routed, Suspect};
+use weft_wire::{NodeId, WorkerId};
+
+use super::dials::{Caller, Dialled};
+use super::door::Knock;
+use super::links::LinkNews;
+use super::{Cluster, turn};
+use crate::clock::now;
+use crate::control::service::Line;
+use crate::identity::Destination;
+use crate::node::accept::turn_away;
+
+/// What the cluster has for the node's core and its processes, in the order in which it came.
+pub(in crate::node) enum Heard {
+    /// The head has taken this node in. If it `is_new`, it knows nothing of what was said before.
+    Up { is_new: bool },
+    /// There is no connection to the head.
+    Down,
+    /// The control service says something.
+    Word(ToNode),
+    /// What the directory answers to a question about state of this number.
+    Directory(u64, Box<NodeReport>),
+    /// Another node passes something on.
+    Routed(NodeId, Routed),
+    /// A connection for a process here that wants to speak with one of another node; without socket there is none.
+    Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd> },
+    /// Somebody has come for a process here, and says to be a process of a node of this cluster.
+    Arrived { socket: OwnedFd, to: WorkerId, from: WorkerId },
+    /// Somebody has come for values.
+    ForData(OwnedFd, SocketAddr),
+}
+
+impl Cluster {
+    /// Whether a node is part of the cluster, as far as is known here.
+    pub(in crate::node) fn knows(&self, node: NodeId) -> bool {
+        self.known.has(node)
+    }
+
+    /// Says something to the control service.
+    pub(in crate::node) fn tell(&mut self, word: ToControl) {
+        self.link.send(&word.into_message(self.node()));
+    }
+
+    /// Asks what the directory knows, for those who look at the state: [`Heard::Directory`] follows. False if it is not there.
+    pub(in crate::node) fn ask_directory(&mut self, request: u64) -> bool {
+        if !self.link.is_up() {
+            return false;
+        }
+        let question = Inspect { request, about: 0, rows: 0, events: 0 };
+        let (from, message) = (WorkerId(self.node().0), Box::new(question.into()));
+        self.link.send(&Routed { from, to: CONTROL, message }.into());
+        true
+    }
+
+    /// Says something to another node, or to a process there by way of it.
+    pub(in crate::node) fn route(&mut self, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
+        message.globalise(self.node());
+        // One that is gone needs no word: its end is told to all.
+        if self.known.has(to.node()) {
+            self.links.send(to.node(), &Routed { from, to, message }.into());
+        }
+    }
+
+    /// Makes a connection for a process here to one of another node: [`Heard::Dialled`] follows.
+    pub(in crate::node) fn dial(&mut self, client: WorkerId, to: WorkerId) {
+        self.begin_dial(Caller::Process { client, to }, to.node());
+    }
+
+    fn begin_dial(&mut self, caller: Caller, node: NodeId) {
+        let address = self.known.address_of(node).ok_or_else(|| "no address of it is known".to_owned());
+        let begun = address.and_then(|address| self.dials.begin(caller, address, &self.epoll, now()));
+        if let Err(reason) = begun {
+            self.on_dialled((caller, Err(reason)));
+        }
+    }
+
+    pub(super) fn on_dialled(&mut self, (caller, made): Dialled) {
+        match caller {
+            Caller::Link(node) => {
+                self.links.on_dialled(node, made, turn(&self.epoll));
+                self.on_links();
+            }
+            Caller::Process { client, to } => {
+                if let Err(reason) = &made {
+                    let text = format!("no connection to process {:016x} of another node: {reason}", to.0);
+                    self.notes.write_rationed(&text);
+                }
+                self.heard.push(Heard::Dialled { client, to, socket: made.ok() });
+            }
+        }
+    }
+
+    pub(in crate::node) fn on_links(&mut self) {
+        for news in self.links.take_news() {
+            match news {
+                LinkNews::Dial(node) => self.begin_dial(Caller::Link(node), node),
+                LinkNews::Said(node, routed) => self.heard.push(Heard::Routed(node, routed)),
+                LinkNews::Ended(node, reason) => {
+                    self.notes.write_rationed(&format!("the link with node {:016x} ended: {reason}", node.0));
+                    self.links.forget(node, turn(&self.epoll));
+                    self.link.send(&Suspect { node }.into());
+                }
+            }
+        }
+    }
+
+    /// Ends the link with a node that does not keep to the protocol.
+    pub(in crate::node) fn end_link(&mut self, node: NodeId, why: &str) {
+        self.links.end(node, why, turn(&self.epoll));
+        self.on_links();
+    }
+
+    pub(in crate::node) fn node(&self) -> NodeId {
+        self.links.node()
+    }
+
+    /// Hands on whoever has come through the door.
+    pub(super) fn let_in(&mut self, knock: Knock) {
+        match knock {
+            Knock::Node(node, framed, hello) => {
+                // One that has just joined is not known yet, and comes again.
+                if self.known.has(node) {
+                    self.links.accept(node, *framed, hello, turn(&self.epoll));
+                    self.on_links();
+                }
+            }
+            Knock::Other(socket, address, Destination::Control) => {
+                self.admit(socket, address, Line::Control);
+            }
+            Knock::Other(socket, address, Destination::Health) => self.admit(socket, address, Line::Health),
+            Knock::Other(socket, address, Destination::Data) => {
+                self.heard.push(Heard::ForData(socket, address));
+            }
+            Knock::Other(socket, _, Destination::Worker { to, from }) => {
+                self.heard.push(Heard::Arrived { socket, to, from });
+            }
+            Knock::Other(socket, _, Destination::Node) => turn_away(socket),
+        }
+    }
+
+    fn admit(&self, socket: OwnedFd, address: SocketAddr, line: Line) {
+        match &self.control {
+            Some(control) => control.admit(socket, address, line),
+            None => turn_away(socket),
+        }
+    }
+}

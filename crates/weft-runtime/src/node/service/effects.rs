@@ -1,0 +1,59 @@
+//! What the node's core wants done.
+
+use weft_protocol::node::{NodeAction, NodeActions};
+use weft_wire::WorkerId;
+use weft_wire::message::Allocated;
+
+use super::Service;
+use crate::node::cluster::Cluster;
+
+impl Service {
+    pub(super) fn allocate(&mut self, from: WorkerId, request: u64, bytes: u64, out: &mut NodeActions) {
+        let offset = self.arena.allocate(bytes);
+        match offset {
+            Some(offset) => self.core.on_allocated(offset, from),
+            // Whoever asked asks again.
+            None => self.trim_caches(out),
+        }
+        let (used, capacity) = (self.arena.used(), self.arena.capacity());
+        let answer = Allocated { request, offset, used, capacity };
+        out.push(NodeAction::Send(from, Box::new(answer.into())));
+    }
+
+    pub(super) fn perform(&mut self, out: &mut NodeActions) {
+        // Performing may fail a start, which may ask for another: until nothing is left to do.
+        while !out.is_empty() {
+            let mut more = NodeActions::new();
+            for action in std::mem::take(out) {
+                match action {
+                    NodeAction::Send(to, message) => self.send(to, &message, Vec::new()),
+                    NodeAction::Introduce(a, b) => self.introduce(a, b),
+                    NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
+                    NodeAction::KillWorker(worker) => self.kill_worker(worker),
+                    NodeAction::FreeBlock(offset) => {
+                        self.arena.free(offset);
+                    }
+                    NodeAction::Warn(text) => self.warn(&text),
+                    NodeAction::Control(word) => self.with_cluster(|cluster| cluster.tell(word)),
+                    NodeAction::AllocateFor { object, bytes } => {
+                        self.allocate_for(object, bytes, &mut more);
+                    }
+                    NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
+                    NodeAction::StopFetching { attempt, .. } => self.stop_fetching(attempt),
+                    NodeAction::Route { from, to, message } => {
+                        self.with_cluster(|cluster| cluster.route(from, to, message));
+                    }
+                    NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {}
+                    NodeAction::Dial { client, to } => self.with_cluster(|cluster| cluster.dial(client, to)),
+                }
+            }
+            *out = more;
+        }
+    }
+
+    fn with_cluster(&mut self, act: impl FnOnce(&mut Cluster)) {
+        if let Some(cluster) = &mut self.cluster {
+            act(cluster);
+        }
+    }
+}

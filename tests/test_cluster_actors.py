@@ -1,0 +1,87 @@
+"""Actors that are called from programs on other nodes of their cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import pytest
+from support import poll
+
+import weft
+from weft.cluster_utils import Cluster
+
+
+@pytest.fixture
+def cluster():
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 2}) as made:
+        made.add_node(num_cpus=2)
+        made.wait_for_nodes()
+        yield made
+
+
+@weft.remote
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def add(self, number=1):
+        self.count += number
+        return self.count
+
+    def pid(self):
+        return os.getpid()
+
+    def echo(self, value):
+        return value
+
+
+@contextlib.contextmanager
+def program(node):
+    """A program that uses this node."""
+    with weft.init(address=node.session_dir, namespace="x", log_to_driver=False):
+        yield
+
+
+def count_at(node):
+    with program(node):
+        counter = Counter.options(name="counter", lifetime="detached").remote()
+        assert weft.get(counter.add.remote()) == 1
+
+
+def test_call_over_nodes(cluster):
+    (other,) = cluster.worker_nodes
+    count_at(other)
+    with program(cluster.head_node):
+        counter = weft.get_actor("counter")
+        assert weft.get(counter.add.remote()) == 2
+        assert weft.get([counter.add.remote() for _ in range(1000)]) == list(range(3, 1003)), "in order"
+        assert weft.get(counter.echo.remote(b"x" * 50_000)) == b"x" * 50_000
+    # Both programs are gone, the actor is not.
+    with program(other):
+        assert weft.get(weft.get_actor("counter").add.remote()) == 1003
+
+
+def test_the_end_of_an_actor_is_told_to_callers_at_other_nodes(cluster):
+    (other,) = cluster.worker_nodes
+    count_at(other)
+    with program(cluster.head_node):
+        counter = weft.get_actor("counter")
+        os.kill(weft.get(counter.pid.remote()), signal.SIGKILL)
+        with pytest.raises(weft.exceptions.ActorDiedError):
+            weft.get([counter.add.remote() for _ in range(10)])
+        poll("the name is free", lambda: weft.list_named_actors() == [])
+        keeper = Counter.options(name="counter").remote()
+        assert weft.get(keeper.add.remote()) == 1
+
+
+def test_a_kill_reaches_an_actor_at_another_node(cluster):
+    (other,) = cluster.worker_nodes
+    count_at(other)
+    with program(cluster.head_node):
+        counter = weft.get_actor("counter")
+        weft.get(counter.add.remote())
+        weft.kill(counter)
+        with pytest.raises(weft.exceptions.ActorDiedError, match=r"weft\.kill"):
+            weft.get(counter.add.remote())
