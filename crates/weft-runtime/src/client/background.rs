@@ -103,7 +103,7 @@ fn run(client: &Client) {
             // Before the flush: who adds something after it sees that this thread must be woken for it.
             state.sleeps.store(is_quiet, Ordering::SeqCst);
             let has_sent = client.flush_now();
-            let deadline = client.shared.lock().deadline.map(|at| at.since(crate::clock::now()));
+            let deadline = client.shared.lock().next_deadline().map(|at| at.since(crate::clock::now()));
             let nap = (!is_quiet).then_some(NAP_NANOS);
             let look = client.look(
                 &mut lead,
@@ -166,9 +166,14 @@ impl Client {
             shared.deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
             shared.outbox.flush();
         }
-        let has_timer = shared.deadline.is_some();
+        let has_timer = shared.next_deadline().is_some();
+        let lines_are_due = shared.outbox.remotes.due().is_some_and(|at| at <= time);
         let aftermath = self.take_aftermath(&mut shared);
         drop(shared);
+        if lines_are_due {
+            // What follows is for the loop, which holds the receiving halves.
+            self.kick();
+        }
         self.finish(aftermath);
         has_timer
     }

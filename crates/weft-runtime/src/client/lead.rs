@@ -4,22 +4,20 @@
 //! condition and wakes the others (followers) to check theirs. When it has what it wanted it leaves, and a follower
 //! or, after a millisecond, the background thread takes the lead.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use weft_protocol::action::Peer;
 use weft_protocol::time::Instant;
-use weft_wire::frame::FrameError;
-use weft_wire::message::Message;
 
-use super::{BATCH_MESSAGES, Batch, Client, Inbound, Lead, NODE_TOKEN, Shared, WAKE_TOKEN};
+use super::receiving::Lead;
+use super::shared::Shared;
+use super::{Client, WAKE_TOKEN};
 use crate::clock::now;
 use crate::metrics;
-use crate::transport::{Inlet, ReadResult, Received};
+use crate::transport::ReadResult;
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +153,7 @@ impl Client {
             self.flush_now();
         }
         let time = now();
-        let timer = self.shared.lock().deadline;
+        let timer = self.shared.lock().next_deadline();
         let metrics = metrics.map(|nanos| time.plus(nanos));
         let signals = heeds_signals.then(|| time.plus(SIGNAL_NANOS));
         let next = [deadline, timer, signals, metrics].into_iter().flatten().min()?;
@@ -231,164 +229,16 @@ impl Client {
                 reads.push((token, result));
             }
         }
-        for token in writable {
-            self.shared.lock().outbox.on_writable(token);
-        }
         let time = now();
-        let timer_is_due = self.shared.lock().deadline.is_some_and(|at| at <= time);
+        for token in writable {
+            self.shared.lock().outbox.on_writable(token, time);
+        }
+        let timer_is_due = self.shared.lock().next_deadline().is_some_and(|at| at <= time);
         if reads.is_empty() && !timer_is_due {
             return if events.is_empty() { Look::Nothing } else { Look::Something };
         }
         self.receive(lead, &reads);
         Look::Something
-    }
-
-    /// Carries what came with the node's welcome through the core.
-    pub(super) fn receive_greeting(&self, lead: &mut Lead) {
-        self.receive(lead, &[(NODE_TOKEN, ReadResult::Some)]);
-    }
-
-    /// Carries what was read through the core and sends what follows.
-    fn receive(&self, lead: &mut Lead, reads: &[(u64, ReadResult)]) {
-        let time = now();
-        let mut batch = std::mem::take(&mut lead.batch);
-        let mut ended = Vec::new();
-        // The node last: when it announces the end of a process, what that one sent before counts.
-        let workers = reads.iter().filter(|(token, _)| *token != NODE_TOKEN);
-        let node = reads.iter().filter(|(token, _)| *token == NODE_TOKEN);
-        for (token, result) in workers.chain(node) {
-            while let Some(inbound) = lead.inbound.get_mut(token) {
-                match inbound.fill(&mut batch) {
-                    Ok(true) => self.carry(lead, &mut self.shared.lock(), &mut batch, time),
-                    Ok(false) => break,
-                    Err(_) => {
-                        ended.push(*token);
-                        break;
-                    }
-                }
-            }
-            if *result == ReadResult::End {
-                ended.push(*token);
-            }
-        }
-        let mut shared = self.shared.lock();
-        self.carry(lead, &mut shared, &mut batch, time);
-        lead.batch = batch;
-        for token in ended {
-            self.end_inbound(lead, &mut shared, token);
-        }
-        let deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
-        shared.deadline = deadline;
-        shared.outbox.flush();
-        let aftermath = self.take_aftermath(&mut shared);
-        drop(shared);
-        self.attention.fetch_add(1, Ordering::Release);
-        self.finish(aftermath);
-        self.wake_followers();
-    }
-
-    fn carry(&self, lead: &mut Lead, shared: &mut Shared, batch: &mut Batch, time: Instant) {
-        for (peer, received) in batch.drain(..) {
-            self.on_received(lead, shared, peer, received, time);
-        }
-    }
-
-    fn on_received(
-        &self,
-        lead: &mut Lead,
-        shared: &mut Shared,
-        peer: Peer,
-        mut received: Received,
-        time: Instant,
-    ) {
-        match &received.message {
-            Message::PeerConnected(connected) => {
-                if let Some(socket) = received.descriptors.pop() {
-                    let socket = Arc::new(socket);
-                    let token = connected.worker.0;
-                    let data = epoll::EventData::new_u64(token);
-                    if let Some(epoll) = &lead.epoll {
-                        let _ = epoll::add(&**epoll, &*socket, data, epoll::EventFlags::IN);
-                    }
-                    let peer = Peer::Worker(connected.worker);
-                    let inbound = Inbound { peer, socket: socket.clone(), inlet: Inlet::default() };
-                    lead.inbound.insert(token, inbound);
-                    shared.outbox.connected(connected.worker, socket);
-                }
-                return;
-            }
-            Message::WorkerGone(gone) => {
-                // Replies that were sent before the end count: read them first.
-                self.drain_peer(lead, shared, gone.worker.0, time);
-                shared.outbox.forget(gone.worker);
-            }
-            Message::Inspect(question) => return self.inspect(shared, question),
-            Message::TrimBlocks(_) => {
-                let back = shared.cache.clear();
-                shared.outbox.free_blocks(back);
-                shared.aftermath.memory_pressure = true;
-                return;
-            }
-            Message::Shutdown(shutdown) => {
-                shared.aftermath.end = Some(shutdown.reason.clone());
-                self.closed.store(true, Ordering::Release);
-                return;
-            }
-            Message::ExitActor(_) => {
-                shared.aftermath.end = Some("actor exit".to_owned());
-                self.closed.store(true, Ordering::Release);
-                return;
-            }
-            _ => {}
-        }
-        let is_loss = matches!(received.message, Message::BlocksLost(_));
-        let other = self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
-        if is_loss {
-            // One of them may be kept for the next value, also since a handle that went just now.
-            let kept = shared.cache.clear();
-            shared.outbox.free_blocks(kept);
-        }
-        match other {
-            Some(Message::Allocated(answer)) => {
-                let request = answer.request;
-                if let Some(waiting) = shared.answers.get_mut(&request) {
-                    *waiting = Some(answer.into());
-                }
-            }
-            Some(Message::Answer(answer)) => {
-                let request = answer.request;
-                if let Some(waiting) = shared.answers.get_mut(&request) {
-                    *waiting = Some(answer.into());
-                }
-            }
-            Some(Message::GroupState(answer)) => {
-                let request = answer.request;
-                if let Some(waiting) = shared.answers.get_mut(&request) {
-                    *waiting = Some(answer.into());
-                }
-            }
-            Some(Message::GivenBlocks(question)) => shared.disown_unknown(question),
-            Some(_) | None => {}
-        }
-    }
-
-    fn drain_peer(&self, lead: &mut Lead, shared: &mut Shared, token: u64, time: Instant) {
-        let Some(mut inbound) = lead.inbound.remove(&token) else { return };
-        while inbound.read() == ReadResult::Some {}
-        while let Ok(Some(received)) = inbound.inlet.next_message() {
-            let peer = inbound.peer;
-            self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
-        }
-        lead.unwatch(&inbound);
-    }
-
-    fn end_inbound(&self, lead: &mut Lead, shared: &mut Shared, token: u64) {
-        let Some(inbound) = lead.inbound.remove(&token) else { return };
-        lead.unwatch(&inbound);
-        if token == NODE_TOKEN {
-            shared.aftermath.end = Some("the node is gone".to_owned());
-            self.closed.store(true, Ordering::Release);
-        }
     }
 
     /// Sends what waits. True if anything did.
@@ -436,31 +286,5 @@ impl Client {
         if let Some(wake) = &*self.wake.lock() {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
-    }
-}
-
-impl Lead {
-    fn unwatch(&self, inbound: &Inbound) {
-        if let Some(epoll) = &self.epoll {
-            let _ = epoll::delete(&**epoll, &*inbound.socket);
-        }
-    }
-}
-
-impl Inbound {
-    fn read(&mut self) -> ReadResult {
-        match self.peer {
-            Peer::Node => self.inlet.read(&*self.socket),
-            Peer::Worker(_) => self.inlet.read_plain(&*self.socket),
-        }
-    }
-
-    /// Takes messages from what was read until the batch is full. False if there are no more.
-    fn fill(&mut self, batch: &mut Batch) -> Result<bool, FrameError> {
-        while batch.len() < BATCH_MESSAGES {
-            let Some(received) = self.inlet.next_message()? else { return Ok(false) };
-            batch.push((self.peer, received));
-        }
-        Ok(true)
     }
 }

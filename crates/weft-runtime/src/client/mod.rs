@@ -11,41 +11,41 @@
 //! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that queue's.
 
 mod background;
+mod greeting;
+mod holding;
 mod inspect;
 mod lead;
 mod lines;
 mod local;
 mod outbox;
+mod receiving;
+mod remote;
+mod shared;
+#[cfg(test)]
+mod tests;
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustc_hash::{FxHashMap, FxHashSet};
-use rustix::event::epoll;
 use weft_protocol::action::{Action, Actions, Peer};
 use weft_protocol::ownership::Slot;
-use weft_protocol::tasks::Counts;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
-use weft_store::{BlockCache, Mapping};
-use weft_wire::message::{
-    Allocate, Checkpoint, GivenBlocks, Hello, JobConfig, Location, Message, Outcome, Push, Return, Shutdown,
-    UnknownBlocks, Welcome, role,
-};
-use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId, version};
+use weft_store::Mapping;
+use weft_wire::message::{Allocate, Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome};
+use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
 use self::lead::FlushedSoon;
 use self::local::{Answer, LocalNode};
+use self::receiving::Lead;
+use self::shared::{Aftermath, Shared};
 use crate::clock::now;
-use crate::transport::{Inlet, ReadResult, Received};
-use crate::wait::Spinner;
 
+pub(crate) use greeting::hello;
 pub use lead::Waited;
 pub use lines::LineReader;
 pub(crate) use outbox::Outbox;
@@ -67,98 +67,6 @@ pub trait Hooks: Send + Sync {
     /// The object store is short of room: let go of what is held without need.
     fn on_memory_pressure(&self);
 }
-
-/// What a step leaves to be done without the locks.
-#[derive(Debug, Default)]
-pub(crate) struct Aftermath {
-    ready: Vec<ObjectId>,
-    interrupts: Vec<(TaskId, bool)>,
-    warnings: Vec<String>,
-    ended_actors: Vec<(TaskId, bool)>,
-    memory_pressure: bool,
-    end: Option<String>,
-}
-
-impl Aftermath {
-    fn is_empty(&self) -> bool {
-        self.ready.is_empty()
-            && self.interrupts.is_empty()
-            && self.warnings.is_empty()
-            && self.ended_actors.is_empty()
-            && !self.memory_pressure
-            && self.end.is_none()
-    }
-}
-
-/// Everything behind the core's lock.
-pub(crate) struct Shared {
-    pub(crate) core: WorkerCore,
-    pub(crate) outbox: Outbox,
-    actions: Actions,
-    answers: FxHashMap<u64, Option<Message>>,
-    cache: BlockCache,
-    /// Blocks with values that this process writes or has written and still has.
-    written: FxHashSet<u64>,
-    aftermath: Aftermath,
-    deadline: Option<Instant>,
-    /// When a busy sender reads replies again.
-    next_look: Instant,
-    /// What the node has been told of the core's counts.
-    told: Counts,
-    /// Messages to ourselves: an actor that calls itself through its own handle, and everything in local mode.
-    loopback: VecDeque<(Peer, Message)>,
-    local: Option<LocalNode>,
-}
-
-impl Shared {
-    /// A block that was kept, for a value of `bytes`.
-    fn take_kept_block(&mut self, bytes: u64) -> Option<u64> {
-        let (offset, _) = self.cache.take(bytes)?;
-        self.written.insert(offset);
-        Some(offset)
-    }
-
-    /// Keeps a block that nobody reads for the next value; what is too much goes back to the node.
-    fn keep_block(&mut self, location: Location) {
-        self.written.remove(&location.offset);
-        let back = self.cache.put(location.offset, weft_store::Arena::rounded(location.length));
-        self.outbox.free_blocks(back);
-    }
-
-    /// Tells the node which of these blocks nobody here knows.
-    fn disown_unknown(&mut self, question: GivenBlocks) {
-        let is_known = |block: &u64| self.written.contains(block) || self.cache.contains(*block);
-        let offsets: Vec<u64> = question.offsets.into_iter().filter(|block| !is_known(block)).collect();
-        if !offsets.is_empty() {
-            self.outbox.push(Peer::Node, &UnknownBlocks { giver: question.giver, offsets }.into());
-        }
-    }
-}
-
-/// One receiving half.
-struct Inbound {
-    peer: Peer,
-    socket: Arc<OwnedFd>,
-    inlet: Inlet,
-}
-
-/// Everything the leader holds.
-pub(crate) struct Lead {
-    /// `None` once the client is closed.
-    epoll: Option<Arc<OwnedFd>>,
-    inbound: FxHashMap<u64, Inbound>,
-    spinner: Spinner,
-    /// Where something came from last: looked at first.
-    last: u64,
-    /// Messages that were read and go to the core next; empty between looks.
-    batch: Batch,
-}
-
-/// Messages and who sent them.
-type Batch = Vec<(Peer, Received)>;
-
-/// Messages that are read before the core gets them: without its lock, and no more than the processor keeps at hand.
-const BATCH_MESSAGES: usize = 128;
 
 /// See the module.
 pub struct Client {
@@ -210,96 +118,6 @@ const NODE_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 
 impl Client {
-    /// Connects to a node by its socket, as a driver. The one that hosts the node brings no job along.
-    ///
-    /// # Errors
-    /// When the node cannot be reached or refuses.
-    pub fn connect(path: &Path, python: &str, job: Option<JobConfig>) -> io::Result<Arc<Self>> {
-        let stream = std::os::unix::net::UnixStream::connect(path)?;
-        stream.set_nonblocking(true)?;
-        let hello = hello(role::DRIVER, WorkerId::default(), python, job.map(Box::new));
-        Self::greet(stream.into(), hello)
-    }
-
-    /// Greets the node over a socket that it made for this worker.
-    ///
-    /// # Errors
-    /// When the node refuses.
-    pub fn adopt(socket: OwnedFd, worker: WorkerId, python: &str) -> io::Result<Arc<Self>> {
-        Self::greet(socket, hello(role::WORKER, worker, python, None))
-    }
-
-    fn greet(socket: OwnedFd, hello: Hello) -> io::Result<Arc<Self>> {
-        let role = hello.role;
-        let mut outlet = crate::transport::Outlet::default();
-        outlet.push(&hello.into());
-        outlet.flush(&socket);
-        let mut inlet = Inlet::default();
-        let (welcome, descriptor) = read_welcome(&socket, &mut inlet)?;
-        let mapping = Mapping::open(descriptor, welcome.arena_bytes).map_err(io::Error::other)?;
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        let wake = rustix::event::eventfd(0, flags)?;
-        let socket = Arc::new(socket);
-        let data = epoll::EventData::new_u64;
-        epoll::add(&*epoll, &*socket, data(NODE_TOKEN), epoll::EventFlags::IN)?;
-        epoll::add(&*epoll, &wake, data(WAKE_TOKEN), epoll::EventFlags::IN)?;
-        let mut shared = Shared {
-            core: WorkerCore::new(welcome.worker),
-            outbox: Outbox::new(epoll.clone(), socket.clone()),
-            actions: Actions::new(),
-            answers: FxHashMap::default(),
-            cache: BlockCache::new(welcome.arena_bytes),
-            written: FxHashSet::default(),
-            aftermath: Aftermath::default(),
-            deadline: None,
-            next_look: Instant(0),
-            loopback: VecDeque::new(),
-            told: Counts::default(),
-            local: None,
-        };
-        let events_bytes = usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
-        shared.core.record_events(events_bytes);
-        if let Some(bytes) = welcome.lineage_bytes {
-            shared.core.limit_lineage(usize::try_from(bytes).unwrap_or(usize::MAX));
-        }
-        let inbound = Inbound { peer: Peer::Node, socket, inlet };
-        let lead = Lead {
-            epoll: Some(epoll),
-            inbound: FxHashMap::from_iter([(NODE_TOKEN, inbound)]),
-            spinner: Spinner::default(),
-            last: NODE_TOKEN,
-            batch: Batch::new(),
-        };
-        let client = Arc::new(Self {
-            me: welcome.worker,
-            driver: welcome.driver,
-            is_driver: role == role::DRIVER,
-            welcome,
-            mapping,
-            shared: Mutex::new(shared),
-            lead: Mutex::new(lead),
-            wake: Mutex::new(Some(wake)),
-            numbers: AtomicU64::new(1),
-            requests: AtomicU64::new(1),
-            dropped: Mutex::new(Vec::new()),
-            has_dropped: AtomicBool::new(false),
-            hooks: OnceLock::new(),
-            attention: AtomicU64::new(0),
-            wanted: AtomicU32::new(0),
-            background: background::Background::default(),
-            progress: (Mutex::new(()), Condvar::new()),
-            followers: AtomicU32::new(0),
-            closed: AtomicBool::new(false),
-            in_loop: AtomicBool::new(false),
-            loop_waits: AtomicBool::new(false),
-            records: events_bytes > 0,
-            stacks: OnceLock::new(),
-            is_local: AtomicBool::new(false),
-        });
-        Ok(client)
-    }
-
     /// Starts the background thread.
     ///
     /// # Errors
@@ -415,6 +233,15 @@ impl Client {
                 Action::Send { to: Peer::Worker(to), message } if to == self.me || local::is_local(to) => {
                     shared.loopback.push_back((Peer::Worker(to), *message));
                 }
+                Action::Send { to: Peer::Node, message } if matches!(*message, Message::HeldFrom(_)) => {
+                    // Whoever is told of a reference must hear it before the death of its giver is settled.
+                    shared.outbox.flush();
+                    shared.outbox.remotes.say_behind(*message);
+                }
+                Action::Send { to: Peer::Worker(to), mut message } if to.node() != self.me.node() => {
+                    message.globalise(self.me.node());
+                    shared.outbox.push(Peer::Worker(to), &message);
+                }
                 Action::Send { to, message } => {
                     if let Some(block) = block_given_with(&message) {
                         shared.written.remove(&block);
@@ -427,7 +254,10 @@ impl Client {
                     let push = Push { spec: Box::new((*spec).clone()), dependencies, gpus };
                     shared.loopback.push_back((Peer::Worker(worker), push.into()));
                 }
-                Action::Push { worker, spec, dependencies, gpus } => {
+                Action::Push { worker, spec, mut dependencies, gpus } => {
+                    if worker.node() != self.me.node() {
+                        dependencies.iter_mut().for_each(|one| one.outcome.globalise(self.me.node()));
+                    }
                     let push =
                         weft_wire::message::PushRef { spec: &spec, dependencies: &dependencies, gpus: &gpus };
                     push.append(shared.outbox.buffer(Peer::Worker(worker)));
@@ -501,11 +331,12 @@ impl Client {
         }
     }
 
-    /// Sends everything that waits to be sent, for at most `nanos`. True if all of it has left. Must be called without
-    /// the GIL.
+    /// Sends everything that waits to be sent, for at most `nanos`. True if all of it has left, and, to other nodes, has
+    /// arrived. Must be called without the GIL.
     pub fn flush_all(&self, nanos: u64) -> bool {
         self.flush_now();
-        let has_left = || self.shared.lock().outbox.is_empty();
+        let said = self.shared.lock().outbox.remotes.said();
+        let has_left = || self.shared.lock().outbox.is_empty(&said);
         self.wait_until(has_left, Some(now().plus(nanos)), false) == Waited::Done
     }
 
@@ -646,20 +477,6 @@ impl Client {
     }
 }
 
-/// The first message of this process.
-pub(crate) fn hello(role: u8, worker: WorkerId, python: &str, job: Option<Box<JobConfig>>) -> Hello {
-    Hello {
-        major: version::PROTOCOL_MAJOR,
-        minor: version::PROTOCOL_MINOR,
-        features: 0,
-        role,
-        pid: std::process::id(),
-        python: python.to_owned(),
-        worker,
-        job,
-    }
-}
-
 /// The block that this process does not have any more with this message.
 fn block_given_with(message: &Message) -> Option<u64> {
     match message {
@@ -670,36 +487,6 @@ fn block_given_with(message: &Message) -> Option<u64> {
             Some(at.offset)
         }
         _ => None,
-    }
-}
-
-fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, OwnedFd)> {
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    let mut end = false;
-    loop {
-        if let Some(mut received) = inlet.next_message().map_err(io::Error::other)? {
-            return match received.message {
-                Message::Welcome(welcome) => match received.descriptors.pop() {
-                    Some(descriptor) => Ok((welcome, descriptor)),
-                    None => Err(io::Error::other("the node passed no shared memory: too many open files")),
-                },
-                Message::Refused(refused) => Err(io::Error::other(refused.reason)),
-                Message::Shutdown(shutdown) => {
-                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, shutdown.reason))
-                }
-                other => Err(io::Error::other(format!("the node answered {}", other.kind()))),
-            };
-        }
-        if end {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node ended the connection"));
-        }
-        if std::time::Instant::now() > deadline {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the node does not answer"));
-        }
-        let mut poll = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::IN)];
-        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-        let _ = rustix::event::poll(&mut poll, Some(&second));
-        end = inlet.read(socket) == ReadResult::End;
     }
 }
 

@@ -12,9 +12,10 @@ use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use weft_protocol::action::Peer;
 use weft_protocol::time::Instant;
-use weft_wire::WorkerId;
 use weft_wire::message::{Connect, FreeBlocks, Message};
+use weft_wire::{NodeId, WorkerId};
 
+use super::remote::{Remotes, Said, is_remote};
 use crate::clock::now;
 use crate::transport::{Flush, Outlet};
 
@@ -36,13 +37,19 @@ pub(crate) struct Outbox {
     epoll: Option<Arc<OwnedFd>>,
     node: Line,
     workers: FxHashMap<WorkerId, Line>,
+    /// Lines to processes of other nodes.
+    pub(super) remotes: Remotes,
+    here: NodeId,
     dirty: Vec<Peer>,
     last_flush: Instant,
 }
 
 impl Outbox {
-    pub(super) fn new(epoll: Arc<OwnedFd>, node: Arc<OwnedFd>) -> Self {
+    /// `me` is this process, and `python` the version that it runs.
+    pub(super) fn new(epoll: Arc<OwnedFd>, node: Arc<OwnedFd>, me: WorkerId, python: &str) -> Self {
         Self {
+            remotes: Remotes::new(epoll.clone(), me, python),
+            here: me.node(),
             epoll: Some(epoll),
             node: Line::new(super::NODE_TOKEN, Some(node)),
             workers: FxHashMap::default(),
@@ -53,11 +60,14 @@ impl Outbox {
 
     /// The buffer of a peer; asks the node for a connection when there is none.
     pub(super) fn buffer(&mut self, to: Peer) -> &mut Vec<u8> {
-        if let Peer::Worker(worker) = to
-            && !self.workers.contains_key(&worker)
-        {
-            self.workers.insert(worker, Line::new(worker.0, None));
-            self.push(Peer::Node, &Connect { worker }.into());
+        if let Peer::Worker(worker) = to {
+            if worker.node() != self.here {
+                return self.remote_buffer(worker);
+            }
+            if !self.workers.contains_key(&worker) {
+                self.workers.insert(worker, Line::new(worker.0, None));
+                self.push(Peer::Node, &Connect { worker }.into());
+            }
         }
         let line = match to {
             Peer::Node => &mut self.node,
@@ -68,6 +78,14 @@ impl Outbox {
             self.dirty.push(to);
         }
         line.outlet.buffer()
+    }
+
+    fn remote_buffer(&mut self, worker: WorkerId) -> &mut Vec<u8> {
+        let (buffer, is_first) = self.remotes.buffer(worker, now());
+        if is_first {
+            self.dirty.push(Peer::Worker(worker));
+        }
+        buffer
     }
 
     pub(super) fn push(&mut self, to: Peer, message: &Message) {
@@ -112,16 +130,20 @@ impl Outbox {
         !self.dirty.is_empty()
     }
 
-    /// Whether everything has left, but for peers that are not connected yet.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether everything has left, but for peers that are not connected yet; and `said` to processes of other nodes has
+    /// arrived.
+    pub(super) fn is_empty(&self, said: &Said) -> bool {
         let has_left = |line: &Line| line.socket.is_none() || line.outlet.waiting() == 0;
-        has_left(&self.node) && self.workers.values().all(has_left)
+        has_left(&self.node) && self.workers.values().all(has_left) && self.remotes.has_arrived(said)
     }
 
     fn waiting(&self, peer: Peer) -> usize {
         match peer {
             Peer::Node => self.node.outlet.waiting(),
-            Peer::Worker(worker) => self.workers.get(&worker).map_or(0, |l| l.outlet.waiting()),
+            Peer::Worker(worker) if worker.node() == self.here => {
+                self.workers.get(&worker).map_or(0, |l| l.outlet.waiting())
+            }
+            Peer::Worker(worker) => self.remotes.waiting(worker),
         }
     }
 
@@ -130,12 +152,14 @@ impl Outbox {
         self.epoll = None;
         self.node.socket = None;
         self.workers.clear();
+        self.remotes.close();
     }
 
     /// Sends what waits, the node's first: it must hear that a block is another process's before that one hears of the
     /// value in it. If this process ended in between, the node would give the block to someone else while it is read.
     /// The time of the last message that left.
     pub(super) fn flush(&mut self) -> Instant {
+        self.take_from_remotes();
         if !self.dirty.is_empty() {
             if !self.flush_node() {
                 return self.last_flush;
@@ -144,14 +168,34 @@ impl Outbox {
                 self.flush_peer(peer);
             }
             self.last_flush = now();
+            if self.remotes.wants_something() {
+                self.take_from_remotes();
+                self.flush_node();
+            }
         }
         self.last_flush
     }
 
+    /// What lines to other nodes want to say by themselves.
+    #[inline]
+    fn take_from_remotes(&mut self) {
+        if self.remotes.wants_something() {
+            for message in self.remotes.take_wants() {
+                self.push(Peer::Node, &message);
+            }
+        }
+        if self.remotes.has_dirty() {
+            self.dirty.extend(self.remotes.take_dirty().into_iter().map(Peer::Worker));
+        }
+    }
+
     /// The socket behind a token can take more.
-    pub(super) fn on_writable(&mut self, token: u64) {
+    pub(super) fn on_writable(&mut self, token: u64, time: Instant) {
         if token == super::NODE_TOKEN {
             self.flush();
+        } else if is_remote(token) {
+            // What it may send has been let go before: the node has heard what comes first.
+            self.remotes.after_read(token, time);
         } else if self.flush_node() {
             self.flush_peer(Peer::Worker(WorkerId(token)));
         } else if let Some(line) = self.workers.get_mut(&WorkerId(token)) {
@@ -175,6 +219,7 @@ impl Outbox {
     fn flush_peer(&mut self, peer: Peer) {
         let line = match peer {
             Peer::Node => &mut self.node,
+            Peer::Worker(worker) if worker.node() != self.here => return self.remotes.flush(worker, now()),
             Peer::Worker(worker) => match self.workers.get_mut(&worker) {
                 Some(line) => line,
                 None => return,
@@ -214,6 +259,7 @@ mod tests {
     use crate::transport::{Inlet, pair};
     use weft_wire::message::GiveBlock;
 
+    const ME: WorkerId = WorkerId(5);
     const RECEIVER: WorkerId = WorkerId(7);
 
     fn messages(inlet: &mut Inlet, socket: &OwnedFd) -> Vec<Message> {
@@ -230,7 +276,7 @@ mod tests {
         let (worker, worker_end) = pair().expect("sockets");
         let flags = epoll::CreateFlags::CLOEXEC;
         let epoll = Arc::new(epoll::create(flags).expect("a descriptor"));
-        let mut outbox = Outbox::new(epoll, Arc::new(node));
+        let mut outbox = Outbox::new(epoll, Arc::new(node), ME, "3.11");
         outbox.connected(RECEIVER, Arc::new(worker));
         // The receiver's line waits first; and the node's takes more than its socket.
         outbox.push(Peer::Worker(RECEIVER), &Connect { worker: RECEIVER }.into());
@@ -242,13 +288,13 @@ mod tests {
         let mut heard = 0;
         outbox.flush();
         let told = loop {
-            outbox.on_writable(RECEIVER.0);
+            outbox.on_writable(RECEIVER.0, Instant(0));
             let told = messages(&mut at_worker, &worker_end);
             if !told.is_empty() {
                 break told;
             }
             heard += messages(&mut at_node, &node_end).len();
-            outbox.on_writable(crate::client::NODE_TOKEN);
+            outbox.on_writable(crate::client::NODE_TOKEN, Instant(0));
         };
         assert_eq!(told, [Connect { worker: RECEIVER }.into()]);
         assert!(heard > 0, "the node's socket was full");

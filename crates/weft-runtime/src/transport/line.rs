@@ -11,8 +11,8 @@ use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
 use weft_wire::message::Message;
 
-use super::wire::{Failure, Reader, Turn, Wire, WireNews};
-use super::{Ended, Inlet, ReadResult, Stream};
+use super::wire::{Failure, Turn, Wire, WireNews};
+use super::{Ended, Inlet, ReadResult, Reader, Stream};
 
 /// See the module.
 #[derive(Debug)]
@@ -164,6 +164,7 @@ impl Line {
     /// Time has passed.
     pub fn on_timer(&mut self, turn: Turn<'_>) {
         self.wire.on_timer(turn);
+        self.wire.flush(turn);
     }
 
     /// See [`Wire::patient`].

@@ -14,6 +14,7 @@ mod outlet;
 mod retained;
 mod stream;
 mod tls;
+mod way;
 mod wire;
 
 pub use failure::TlsFailure;
@@ -24,7 +25,8 @@ pub use line::Line;
 pub use outlet::{Flush, Outlet};
 pub use stream::Stream;
 pub use tls::{READ_BYTES_MAX, TlsStream};
-pub use wire::{Failure, Reader, Turn, Wire, WireNews};
+pub use way::Reader;
+pub use wire::{Failure, Turn, Wire, WireNews};
 
 use std::os::fd::OwnedFd;
 

@@ -22,6 +22,8 @@ pub struct Retained {
     cursor: usize,
     /// Bytes from the front that the session has counted.
     counted: usize,
+    /// Bytes from the front that may be written: what is said elsewhere first has been.
+    allowed: usize,
 }
 
 impl Retained {
@@ -43,16 +45,33 @@ impl Retained {
         self.counted < self.bytes.len()
     }
 
+    /// All that was appended may leave from now on.
+    pub fn allow(&mut self) {
+        self.allowed = self.bytes.len();
+    }
+
+    /// Whether something waits for [`Self::allow`].
+    #[must_use]
+    pub fn wants_leave(&self) -> bool {
+        self.allowed < self.bytes.len()
+    }
+
+    /// Bytes that the connection in use has not been given yet, allowed or not.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.bytes.len() - self.cursor
+    }
+
     /// Bytes that are retained.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.released
     }
 
-    /// What the connection in use has not been given yet.
+    /// What may leave, and the connection in use has not been given yet.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
-        &self.bytes[self.cursor..]
+        &self.bytes[self.cursor..self.allowed.max(self.cursor)]
     }
 
     /// The connection took so many bytes of [`Self::unsent`].
@@ -89,12 +108,13 @@ impl Retained {
             if self.bytes.capacity() > KEPT_BYTES {
                 self.bytes = Vec::new();
             }
-            (self.released, self.cursor, self.counted) = (0, 0, 0);
+            (self.released, self.cursor, self.counted, self.allowed) = (0, 0, 0, 0);
         } else if self.released >= DROP_BYTES.max(self.bytes.len() / 2) {
             self.bytes.drain(..self.released);
             self.base += self.released as u64;
             self.cursor -= self.released;
             self.counted -= self.released.min(self.counted);
+            self.allowed -= self.released.min(self.allowed);
             self.released = 0;
         }
     }
@@ -113,6 +133,8 @@ mod tests {
 
     fn append(retained: &mut Retained, body: &[u8]) -> u64 {
         frame::append(retained.buffer(), 7, 0, |out| out.extend_from_slice(body));
+        assert!(retained.wants_leave());
+        retained.allow();
         retained.take_appended()
     }
 

@@ -11,18 +11,17 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
+use rustix::event::epoll::{self, EventData};
 use weft_protocol::session::hello::{self, HEAD, Me, Refusal};
 use weft_protocol::session::{Connection, Link, LinkAction, LinkActions, Resume, Resumed};
 use weft_protocol::time::Instant;
-use weft_wire::limits::HANDSHAKE_NANOS;
-use weft_wire::message::{Ack, Message, PeerHello, PeerWelcome, Refused, SessionEnded};
+use weft_wire::message::{Ack, Message, PeerWelcome, Refused, SessionEnded};
 use weft_wire::version::{FEATURES, PROTOCOL_MINOR};
 use weft_wire::{NodeId, WorkerId};
 
 use super::retained::Retained;
-use super::{Ended, Inlet, ReadResult, Received, Stream};
+use super::way::{Purpose, Reader, Way};
+use super::{Ended, Inlet, Received, Stream};
 
 /// When something happens, and where connections are watched.
 #[derive(Debug, Clone, Copy)]
@@ -70,42 +69,6 @@ impl fmt::Display for Failure {
             Failure::Refusal(refusal) => refusal.fmt(f),
         }
     }
-}
-
-/// The half of a connection that reads.
-#[derive(Debug)]
-pub struct Reader {
-    token: u64,
-    stream: Arc<Stream>,
-    inlet: Inlet,
-}
-
-/// What a connection is for.
-#[derive(Debug)]
-enum Purpose {
-    /// This end has dialled and said this, as soon as the other end has proved who it is.
-    Asking(Box<PeerHello>),
-    /// The other end has dialled and is to say hello.
-    Asked,
-    /// It carries the session.
-    Session,
-    /// What is to be said still leaves, then it ends. Nothing is heard.
-    Leaving,
-}
-
-#[derive(Debug)]
-struct Way {
-    token: u64,
-    number: Connection,
-    stream: Arc<Stream>,
-    interest: EventFlags,
-    purpose: Purpose,
-    /// The other end has proved who it is. Before that only the reader's thread touches the stream: a handshake takes time.
-    is_proven: bool,
-    since: Instant,
-    /// Frames that do not count, and how much of them has left.
-    outside: Vec<u8>,
-    written: usize,
 }
 
 /// See the module.
@@ -171,8 +134,20 @@ impl Wire {
 
     /// Bytes that have not been given to a connection.
     #[must_use]
-    pub fn unsent(&self) -> usize {
-        self.retained.unsent().len()
+    pub fn waiting(&self) -> usize {
+        self.retained.waiting()
+    }
+
+    /// Whether something waits for [`Self::flush`].
+    #[must_use]
+    pub fn wants_flush(&self) -> bool {
+        self.retained.wants_leave()
+    }
+
+    /// The token of the connection that carries the session.
+    #[must_use]
+    pub fn token(&self) -> Option<u64> {
+        self.ways.iter().find(|way| matches!(way.purpose, Purpose::Session)).map(|way| way.token)
     }
 
     /// See [`Link::is_full`].
@@ -185,6 +160,18 @@ impl Wire {
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
         !self.retained.has_appended() && self.link.is_acknowledged(self.link.position())
+    }
+
+    /// The position behind everything that was said so far.
+    pub fn position(&mut self) -> u64 {
+        self.count_appended();
+        self.link.position()
+    }
+
+    /// Whether the other end has handed up everything before a position.
+    #[must_use]
+    pub fn has_reached(&self, position: u64) -> bool {
+        self.link.is_acknowledged(position)
     }
 
     /// The buffer to append whole frames to; they leave with the next [`Self::flush`].
@@ -309,16 +296,19 @@ impl Wire {
         self.perform(out, turn);
     }
 
-    /// Sends what the connection takes of what was appended; dials if there is none.
+    /// Lets what was appended go: sends what the connection takes of it, and dials if there is none. Nothing that was appended
+    /// leaves before.
     pub fn flush(&mut self, turn: Turn<'_>) {
         if self.link.ended().is_some() {
             // Nobody hears it.
             self.retained = Retained::default();
         }
-        if self.count_appended() > 0 {
+        self.count_appended();
+        if self.retained.waiting() > 0 {
             self.connect(turn);
         }
-        if let Some(token) = self.used() {
+        self.retained.allow();
+        if let Some(token) = self.token() {
             self.go_on(token, turn);
         }
     }
@@ -338,7 +328,7 @@ impl Wire {
         [self.link.next_deadline(), silent].into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// Time has passed. What is to be said because of that leaves with the next [`Self::flush`].
     pub fn on_timer(&mut self, turn: Turn<'_>) {
         let is_due = |way: &Way| way.deadline().is_some_and(|at| at <= turn.time);
         while let Some(way) = self.ways.iter().find(|way| is_due(way)) {
@@ -352,10 +342,6 @@ impl Wire {
             *reason = format!("{reason} (the last one: {failure})");
         }
         self.perform(out, turn);
-        if let Some(token) = self.used() {
-            // An acknowledgement.
-            self.go_on(token, turn);
-        }
     }
 
     /// From now on the session does not end for want of a connection.
@@ -387,11 +373,6 @@ impl Wire {
         bytes
     }
 
-    /// The connection that carries the session.
-    fn used(&self) -> Option<u64> {
-        self.ways.iter().find(|way| matches!(way.purpose, Purpose::Session)).map(|way| way.token)
-    }
-
     fn way(&mut self, token: u64) -> Option<&mut Way> {
         self.ways.iter_mut().find(|way| way.token == token)
     }
@@ -409,7 +390,7 @@ impl Wire {
             return None;
         }
         self.connections += 1;
-        let reader = Reader { token, stream: stream.clone(), inlet };
+        let reader = Reader::new(token, stream.clone(), inlet);
         self.ways.push(Way {
             token,
             number: Connection(self.connections),
@@ -570,87 +551,5 @@ impl Wire {
             // Why, says what can still be read; a peer that is gone is found out by its reader.
             Ok(()) | Err(_) => {}
         }
-    }
-}
-
-impl Way {
-    fn say(&mut self, message: &Message) {
-        message.append(&mut self.outside, 0);
-    }
-
-    fn leave(&mut self, now: Instant) {
-        self.purpose = Purpose::Leaving;
-        self.since = now;
-    }
-
-    fn has_outside(&self) -> bool {
-        self.written < self.outside.len()
-    }
-
-    fn has_proof(&self) -> bool {
-        match &*self.stream {
-            Stream::Unix(_) => true,
-            Stream::Tls(tls) => tls.peer().is_some(),
-        }
-    }
-
-    /// When the peer has been silent, or has read nothing, for too long. (The session itself knows how long it waits for an answer.)
-    fn deadline(&self) -> Option<Instant> {
-        let is_limited = matches!(self.purpose, Purpose::Asked | Purpose::Leaving);
-        is_limited.then(|| self.since.plus(HANDSHAKE_NANOS))
-    }
-
-    fn send(&mut self, retained: &mut Retained) -> rustix::io::Result<()> {
-        let result = if self.is_proven { self.send_frames(retained) } else { Ok(()) };
-        match result.and_then(|()| self.stream.flush().map(|_| ())) {
-            Err(Errno::AGAIN) => Ok(()),
-            other => other,
-        }
-    }
-
-    fn send_frames(&mut self, retained: &mut Retained) -> rustix::io::Result<()> {
-        while self.has_outside() {
-            self.written += self.stream.write(&self.outside[self.written..])?;
-        }
-        self.outside.clear();
-        self.written = 0;
-        while matches!(self.purpose, Purpose::Session) && !retained.unsent().is_empty() {
-            let bytes = self.stream.write(retained.unsent())?;
-            retained.sent(bytes);
-        }
-        Ok(())
-    }
-
-    fn watch(&mut self, retained: &Retained, epoll: &OwnedFd) {
-        let has_more =
-            self.has_outside() || (matches!(self.purpose, Purpose::Session) && !retained.unsent().is_empty());
-        let interest = self.stream.interest(has_more);
-        if interest != self.interest {
-            self.interest = interest;
-            let _ = epoll::modify(epoll, &*self.stream, EventData::new_u64(self.token), interest);
-        }
-    }
-}
-
-impl Reader {
-    /// Under which events come.
-    #[must_use]
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    /// Reads what is there, after the handshake, which this goes on with. [`Wire::after_read`] is called next, then
-    /// [`Wire::hear`] with each frame.
-    pub fn read(&mut self) -> ReadResult {
-        self.inlet.read_stream(&self.stream)
-    }
-
-    /// The next whole frame that was read.
-    ///
-    /// # Errors
-    /// What came was no message: [`Wire::on_end`] is called with that.
-    #[inline]
-    pub fn next_message(&mut self) -> Result<Option<Received>, weft_wire::frame::FrameError> {
-        self.inlet.next_message()
     }
 }

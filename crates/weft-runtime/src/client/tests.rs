@@ -1,0 +1,3 @@
+//! Clients, with a node that does what a test tells it.
+
+mod lines;
