@@ -12,7 +12,7 @@
 //! ([`guests`]).
 
 use weft_wire::message::state::NodeReport;
-use weft_wire::message::{ActorsHere, Job, JobConfig, JobState, Message, ShapeDemand};
+use weft_wire::message::{self, ActorsHere, Job, JobConfig, JobState, Message, ResourceView, ShapeDemand};
 use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -231,11 +231,32 @@ impl Member {
         }
         self.requests.say_again(&self.node.subscribers_here(false), out);
         self.guests.ask_again(out);
+        self.node.ask_for_groups_again();
     }
 
     /// The connection to the control service is gone.
     pub fn on_control_down(&mut self, now: Instant) {
         self.requests.on_down(now);
+    }
+
+    /// A node takes part, or is otherwise than before: this one itself is passed over.
+    pub fn on_node_known(&mut self, row: &message::NodeRow) {
+        self.node.on_node_known(row);
+    }
+
+    /// What nodes have free.
+    pub fn on_view(&mut self, view: &ResourceView) {
+        self.node.on_view(view);
+    }
+
+    /// A node is gone for good. That its processes are is said by itself.
+    pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
+        self.node.on_node_gone(node, out);
+    }
+
+    /// The session with another node is over, though that node may live.
+    pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
+        self.node.on_link_ended(node, out);
     }
 
     fn on_job_news(&mut self, news: Job, now: Instant, out: &mut NodeActions) {

@@ -28,6 +28,7 @@ use crate::control::{FIRST_ROUND, ToControl, ToNode};
 use crate::objects::{Fetching, Holders, Lost, Pulls};
 use crate::pace::Pace;
 use crate::scheduling::policy::NodeRow;
+use crate::scheduling::view::View;
 use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -40,11 +41,13 @@ mod bundles;
 mod connecting;
 mod departed;
 mod draining;
+mod group_places;
 mod guests;
 mod here;
 mod home_pulls;
 mod jobs;
 mod leasing;
+mod lending;
 mod local_actors;
 mod places;
 mod pool;
@@ -52,6 +55,7 @@ mod questions;
 mod report;
 mod routed;
 mod settling;
+mod spill;
 mod transfers;
 
 pub(crate) use bundles::unschedulable;
@@ -173,6 +177,10 @@ pub struct NodeCore {
     has_priorities: bool,
     clients: Map<WorkerId, Client>,
     askers: Askers,
+    /// The other nodes.
+    view: View,
+    spill: spill::Spill,
+    group_places: group_places::GroupPlaces,
     open_jobs: OpenJobs,
     workers: Map<WorkerId, Worker>,
     leases: Map<LeaseId, LeaseState>,
@@ -194,6 +202,8 @@ pub struct NodeCore {
     is_draining: bool,
     /// There are other nodes, or may be.
     is_member: bool,
+    /// When placing began last.
+    now: Instant,
 }
 
 impl NodeCore {
@@ -211,6 +221,9 @@ impl NodeCore {
             has_priorities: false,
             clients: Map::default(),
             askers: Askers::default(),
+            view: View::default(),
+            spill: spill::Spill::default(),
+            group_places: group_places::GroupPlaces::default(),
             open_jobs: OpenJobs::default(),
             workers: Map::default(),
             leases: Map::default(),
@@ -228,6 +241,7 @@ impl NodeCore {
             turn: 0,
             is_draining: false,
             is_member: false,
+            now: Instant::default(),
         }
     }
 
@@ -317,6 +331,7 @@ impl NodeCore {
             Some((WorkerState::Idle { .. } | WorkerState::Actor(_), _)) | None => {}
         }
         self.end_leases_of(client, out);
+        self.end_aliases_of(client);
         self.drop_placements_of(client);
         self.forget_client(client);
         let gone =
@@ -414,6 +429,9 @@ impl NodeCore {
     /// The control service says something.
     pub fn on_control(&mut self, message: ToNode, out: &mut NodeActions) {
         match message {
+            ToNode::Routed { to, message } if to == transfers::address(self.id()) => {
+                self.on_told(*message, out)
+            }
             ToNode::Routed { to, message } => match self.clients.get_mut(&to) {
                 Some(client) => {
                     client.is_known_to_control = true;
@@ -444,6 +462,7 @@ impl NodeCore {
 
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        self.now = now;
         self.ask_about_bundles(now, out);
         self.place(out);
         while self.assign_workers(out) {}
@@ -458,6 +477,7 @@ impl NodeCore {
             self.place_actors();
             self.place_leases(out);
         }
+        self.say_lent(out);
     }
 
     /// The last part of [`Self::settle`], after [`Self::assign_workers`]: starts workers and ends them.
@@ -479,7 +499,7 @@ impl NodeCore {
         let starts = self.placements.iter().filter_map(|placement| pace_of(placement)?.next()).min();
         let pulls = [self.pulls.next_deadline(), self.home_pulls.next_deadline()];
         let rest = [starts, self.resources.next_deadline()].into_iter().chain(pulls);
-        rest.chain([self.next_trim()]).flatten().min()
+        rest.chain([self.next_trim(), self.next_move()]).flatten().min()
     }
 
     /// Asserts N1 and N2 as far as they show; for tests and the simulator.

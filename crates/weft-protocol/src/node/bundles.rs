@@ -113,12 +113,7 @@ impl NodeCore {
                 self.placements.push_back(placement);
             }
         }
-        let is_in = |strategy: Option<&Strategy>| {
-            strategy.and_then(Strategy::group).is_some_and(|place| place.group == group)
-        };
-        for asker in self.askers.values_mut() {
-            asker.demands.retain(|_, demand| !is_in(demand.strategy.as_deref()));
-        }
+        self.forget_group(group, out);
     }
 
     /// Asks what becomes of bundles that were prepared long ago.

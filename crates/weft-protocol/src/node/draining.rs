@@ -1,8 +1,8 @@
 //! Draining: a node that is about to end finishes the tasks that run and begins nothing more.
 
-use weft_wire::message::ReclaimLease;
+use weft_wire::WorkerId;
 
-use super::{NodeAction, NodeActions, NodeCore};
+use super::{NodeActions, NodeCore};
 
 impl NodeCore {
     /// From now on no lease is granted and no actor is placed; leases come back as their tasks end.
@@ -17,11 +17,13 @@ impl NodeCore {
     }
 
     pub(super) fn take_back_leases(&mut self, out: &mut NodeActions) {
-        for (id, asker) in &mut self.askers {
-            if asker.leases > 0 && !asker.reclaiming {
-                asker.reclaiming = true;
-                out.push(NodeAction::Send(*id, Box::new(ReclaimLease { count: 1, lease: None }.into())));
-            }
+        if self.is_member {
+            self.refuse_all("its node is about to end", out);
+            self.withdraw_all(out);
+        }
+        let holders = self.askers.iter().filter(|(_, asker)| asker.leases > 0).map(|(id, _)| *id);
+        for holder in holders.collect::<Vec<WorkerId>>() {
+            self.ask_back(holder, None, out);
         }
     }
 }

@@ -40,12 +40,10 @@ impl NodeCore {
     /// A driver leaves in order: nothing more begins for it, and its actors end as actors do that nobody needs.
     pub fn on_leaving(&mut self, driver: WorkerId, out: &mut NodeActions) {
         let Some(client) = self.clients.get(&driver) else { return };
-        if let Some(asker) = self.askers.get_mut(&driver) {
-            asker.demands.clear();
-        }
         if client.is_known_to_control {
             out.push(NodeAction::Control(ToControl::ProcessLeaves { process: driver }));
         }
+        self.withdraw(driver, |_| true, out);
         self.drop_placements_of(driver);
     }
 

@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 
 use super::askers::{Asker, Demand};
 use super::bundles::Place;
-use weft_wire::message::{LeaseGranted, ReclaimLease, RequestLease};
+use super::lending::refuse;
+use weft_wire::message::{LeaseGranted, RequestLease};
 use weft_wire::{LeaseId, ShapeId, Strategy, WorkerId};
 
-use super::{Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, Pools, WorkerState, send};
+use super::{Grant, LeaseState, NodeAction, NodeActions, NodeCore, Placement, Pools, WorkerState};
 use crate::probes::{bug, mark};
 use crate::time::Instant;
 
@@ -17,7 +18,7 @@ impl Demand {
     /// Whether leases that are given back could meet it. What waits in a placement group is of no concern to them.
     fn could_be_met(&self, resources: &Pools) -> bool {
         let group = self.strategy.as_deref().and_then(Strategy::group);
-        self.count > 0 && group.is_none() && resources.is_feasible(&self.resources, None)
+        self.unlent() > 0 && group.is_none() && resources.is_feasible(&self.resources, None)
     }
 }
 
@@ -27,23 +28,25 @@ impl NodeCore {
             self.drop_placements(|client, shape| client == from && shape == request.shape);
         }
         let Some(asker) = self.askers.get_mut(&from) else { return };
-        let demand = asker.demands.entry(request.shape).or_insert(Demand {
-            resources: request.resources,
-            strategy: request.strategy,
-            priority: 0,
-            count: 0,
-            reported: false,
-        });
+        let new = || Demand::new(request.resources, request.strategy);
+        let demand = asker.demands.entry(request.shape).or_insert_with(new);
         demand.count = request.demand;
-        demand.priority = request.priority.unwrap_or(0);
+        demand.set_priority(request.priority.unwrap_or(0));
         self.has_priorities |= demand.priority != 0;
+        self.note_demand();
     }
 
     pub(super) fn on_return(&mut self, from: WorkerId, lease: LeaseId, now: Instant, out: &mut NodeActions) {
-        if self.leases.get(&lease).is_none_or(|state| state.client != from) {
-            return;
+        match self.leases.get(&lease) {
+            Some(state) if state.client == from => self.end_returned(lease, now, out),
+            Some(_) => {}
+            None => self.return_alias(from, lease, out),
         }
-        let state = self.leases.get(&lease).expect("checked above");
+    }
+
+    /// A lease was given back: its worker serves others.
+    pub(super) fn end_returned(&mut self, lease: LeaseId, now: Instant, out: &mut NodeActions) {
+        let Some(state) = self.leases.get(&lease) else { return };
         let worker = state.worker;
         let uses_gpu = !state.grant.gpu_indices().is_empty();
         let blocked = self.workers.get(&worker).is_some_and(|w| w.blocked);
@@ -79,6 +82,9 @@ impl NodeCore {
     }
 
     pub(super) fn place_leases(&mut self, out: &mut NodeActions) {
+        if self.has_others() {
+            self.begin_choices();
+        }
         if !self.has_priorities {
             return self.place_leases_of(0, out);
         }
@@ -119,6 +125,10 @@ impl NodeCore {
 
     fn place_one(&mut self, at: usize, priority: i32, out: &mut NodeActions) -> bool {
         let node = self.id();
+        let is_guest = self.askers.get_index(at).is_some_and(|(id, _)| self.is_elsewhere(*id));
+        if !is_guest && self.has_others() {
+            return self.place_over_nodes(at, priority, out);
+        }
         let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
         for (shape, demand) in &mut asker.demands {
             if demand.count == 0 || demand.priority != priority {
@@ -126,7 +136,10 @@ impl NodeCore {
             }
             let place = Place { resources: &self.resources, node, labels: &self.labels };
             if let Some(objection) = place.objection(&demand.resources, demand.strategy.as_deref()) {
-                if !demand.reported {
+                if is_guest {
+                    demand.count = 0;
+                    refuse(node, (*id, *shape), "that node can never run it", true, out);
+                } else if !demand.reported {
                     demand.reported = true;
                     out.push(objection.tell(*id, *shape, &demand.resources, self.resources.total()));
                 }
@@ -134,6 +147,8 @@ impl NodeCore {
             }
             if let Some(grant) = self.resources.acquire(&demand.resources, demand.strategy.as_deref()) {
                 demand.count -= 1;
+                // All other nodes may have left since something was asked of them.
+                self.spill.note_placed(demand);
                 self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
                 return true;
             }
@@ -152,14 +167,12 @@ impl NodeCore {
         self.next_lease += 1;
         let lease = LeaseId(self.next_lease);
         self.workers[&worker].state = WorkerState::Leased(lease);
-        self.introduce(client, worker, out);
         let gpus = grant.gpu_indices();
         self.leases.insert(lease, LeaseState { client, shape, worker, grant });
         if let Some(asker) = self.askers.get_mut(&client) {
             asker.leases += 1;
         }
-        let granted = LeaseGranted { shape, lease, worker, gpus };
-        out.push(send(client, granted));
+        self.tell_granted(client, LeaseGranted { shape, lease, worker, gpus }, out);
     }
 
     /// Asks who has most leases to give one to somebody who waits and has fewer.
@@ -175,13 +188,11 @@ impl NodeCore {
         else {
             return;
         };
-        let most = self.askers.iter_mut().max_by_key(|(_, asker)| asker.leases);
+        let most = self.askers.iter().max_by_key(|(_, asker)| asker.leases);
         if let Some((id, asker)) = most
             && asker.leases > fewest
-            && !asker.reclaiming
         {
-            asker.reclaiming = true;
-            out.push(send(*id, ReclaimLease { count: 1, lease: None }));
+            self.ask_back(*id, None, out);
         }
     }
 
@@ -192,12 +203,9 @@ impl NodeCore {
             let demand = self.askers.get(&lease.client)?.demands.get(&lease.shape)?;
             (lease.grant.group().is_none() && demand.priority < urgent).then_some(demand.priority)
         };
-        let lower = self.leases.values().filter_map(|lease| Some((priority(lease)?, lease.client)));
-        let Some((_, holder)) = lower.min_by_key(|(priority, _)| *priority) else { return };
-        let Some(asker) = self.askers.get_mut(&holder) else { return };
-        if !asker.reclaiming {
-            asker.reclaiming = true;
-            out.push(send(holder, ReclaimLease { count: 1, lease: None }));
+        let lower = self.leases.iter().filter_map(|(id, lease)| Some((priority(lease)?, lease.client, *id)));
+        if let Some((_, holder, lease)) = lower.min_by_key(|(priority, _, _)| *priority) {
+            self.ask_back(holder, Some(lease), out);
         }
     }
 

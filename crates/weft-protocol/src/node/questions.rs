@@ -1,8 +1,8 @@
 //! Questions that clients ask and the node answers at once: resources, workers. Those about all nodes go to the control
 //! service.
 
-use weft_wire::WorkerId;
 use weft_wire::message::{Answer, Query, QueryKind};
+use weft_wire::{ResourceSet, WorkerId};
 
 use super::{NodeActions, NodeCore, WorkerState, send};
 
@@ -28,6 +28,7 @@ impl NodeCore {
             QueryKind::AvailableResources => {
                 let mut free = self.resources.free().clone();
                 self.resources.add_free_of_groups(&mut free);
+                self.view.add_sums(&mut ResourceSet::default(), &mut free);
                 reply.resources = Some(free);
             }
             QueryKind::Own => self.describe_own(from, &mut reply),

@@ -68,14 +68,17 @@ impl NodeCore {
 
     fn demand_rows(&self) -> Vec<DemandRow> {
         let mut rows = Vec::new();
+        // What processes of other nodes wait for is told by their nodes.
+        let own = self.askers.iter().filter(|(id, _)| !self.is_elsewhere(**id));
         let place = Place { resources: &self.resources, node: self.id(), labels: &self.labels };
-        for (id, asker) in &self.askers {
+        for (id, asker) in own {
             for demand in asker.demands.values().filter(|demand| demand.count > 0) {
                 rows.push(DemandRow {
                     client: *id,
                     resources: demand.resources.clone(),
                     count: demand.count,
-                    feasible: place.objection(&demand.resources, demand.strategy.as_deref()).is_none(),
+                    feasible: place.objection(&demand.resources, demand.strategy.as_deref()).is_none()
+                        || self.could_run_elsewhere(demand),
                 });
             }
         }

@@ -83,7 +83,7 @@ impl NodeCore {
         from: WorkerId,
         to: WorkerId,
         message: Message,
-        _now: Instant,
+        now: Instant,
         out: &mut NodeActions,
     ) -> Result<Option<Message>, Misplaced> {
         self.check_routed(from.node(), from, to, &message)?;
@@ -91,6 +91,11 @@ impl NodeCore {
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
             Message::UnknownBlocks(unknown) => self.on_unknown_blocks(from, unknown, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
+            Message::LeaseAt(ask) => self.on_lease_at(ask, out),
+            Message::LeaseGrantedAt(granted) => self.on_lease_granted_at(granted, out),
+            Message::LeaseRefused(refused) => self.on_lease_refused(from.node(), &refused),
+            Message::ReturnLeaseAt(returned) => self.on_return_at(from.node(), returned, now, out),
+            Message::ReclaimLeaseAt(reclaim) => self.on_reclaim_at(from.node(), reclaim, out),
             Message::Sever(sever) => self.sever(sever.worker, out),
             message @ (Message::GivenBlocks(_) | Message::LostAt(_)) => {
                 if self.clients.contains_key(&to) {

@@ -66,6 +66,13 @@ impl NodeCore {
         self.perform(wanted, out);
     }
 
+    /// A node is gone, and with it what is brought from there.
+    pub(super) fn end_pulls_from(&mut self, node: NodeId, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_node_gone(node, &mut wanted);
+        self.perform(wanted, out);
+    }
+
     pub(super) fn give_pulls_up(&mut self, now: Instant, out: &mut NodeActions) {
         self.end_home_pulls(now, out);
         if self.pulls.next_deadline().is_some_and(|deadline| deadline <= now) {

@@ -5,6 +5,7 @@ mod bundles;
 mod packing;
 pub mod policy;
 mod resources;
+pub mod view;
 
 pub use bundles::{Pools, add_formatted};
 pub use packing::{Unplaced, place_bundles};

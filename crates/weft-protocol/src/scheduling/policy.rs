@@ -5,7 +5,7 @@
 //! figure 8a). It never waits for a node that others could stand in for, and never leaves a node that a hard
 //! condition names.
 
-use weft_wire::strategy::{Labels, NodeAffinity, NodeLabels, describe_terms};
+use weft_wire::strategy::{LabelTerm, Labels, NodeAffinity, NodeLabels, describe_terms};
 use weft_wire::{NodeId, ResourceSet, Strategy};
 
 use crate::table::Map;
@@ -56,16 +56,41 @@ pub enum Choice {
 
 /// Chooses a node.
 #[must_use]
-pub fn choose(rows: &[NodeRow], asked: &Asked<'_>) -> Choice {
+pub fn choose<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_>) -> Choice {
+    let rows: Vec<&NodeRow> = rows.into_iter().collect();
     match asked.strategy {
-        Some(Strategy::Node(affinity)) => on_node(rows, asked, *affinity),
-        Some(Strategy::Labels(labels)) => with_labels(rows, asked, labels),
-        Some(Strategy::Spread) => among(rows.iter().collect(), asked, true),
-        Some(Strategy::Group(_)) | None => among(rows.iter().collect(), asked, false),
+        Some(Strategy::Node(affinity)) => on_node(&rows, asked, *affinity),
+        Some(Strategy::Labels(labels)) => with_labels(&rows, asked, labels),
+        Some(Strategy::Spread) => among(rows, asked, true),
+        Some(Strategy::Group(_)) | None => among(rows, asked, false),
     }
 }
 
-fn on_node(rows: &[NodeRow], asked: &Asked<'_>, affinity: NodeAffinity) -> Choice {
+/// The nodes that it waits for where [`choose`] says [`Choice::Wait`].
+#[must_use]
+pub fn awaited<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_>) -> Vec<&'a NodeRow> {
+    let covers = |row: &&NodeRow| row.total.covers(asked.request);
+    let mut rows: Vec<&NodeRow> = rows.into_iter().filter(covers).collect();
+    match asked.strategy {
+        Some(Strategy::Node(affinity)) => {
+            if let Some(named) = rows.iter().find(|row| row.node == affinity.node) {
+                return vec![*named];
+            }
+            if !affinity.soft {
+                rows.clear();
+            }
+        }
+        Some(Strategy::Labels(labels)) => rows.retain(|row| meets(row, &labels.hard)),
+        Some(Strategy::Spread | Strategy::Group(_)) | None => {}
+    }
+    rows
+}
+
+fn meets(row: &NodeRow, terms: &[LabelTerm]) -> bool {
+    terms.iter().all(|term| term.is_met(&row.labels))
+}
+
+fn on_node(rows: &[&NodeRow], asked: &Asked<'_>, affinity: NodeAffinity) -> Choice {
     let row = rows.iter().find(|row| row.node == affinity.node);
     let why = match row {
         Some(row) if row.total.covers(asked.request) => {
@@ -79,14 +104,11 @@ fn on_node(rows: &[NodeRow], asked: &Asked<'_>, affinity: NodeAffinity) -> Choic
         ),
         None => format!("there is no node {:016x} in this cluster", affinity.node.0),
     };
-    if affinity.soft { among(rows.iter().collect(), asked, false) } else { Choice::Never(why) }
+    if affinity.soft { among(rows.to_vec(), asked, false) } else { Choice::Never(why) }
 }
 
-fn with_labels(rows: &[NodeRow], asked: &Asked<'_>, labels: &NodeLabels) -> Choice {
-    let meets = |row: &NodeRow, terms: &[_]| {
-        terms.iter().all(|term: &weft_wire::strategy::LabelTerm| term.is_met(&row.labels))
-    };
-    let hard: Vec<&NodeRow> = rows.iter().filter(|row| meets(row, &labels.hard)).collect();
+fn with_labels(rows: &[&NodeRow], asked: &Asked<'_>, labels: &NodeLabels) -> Choice {
+    let hard: Vec<&NodeRow> = rows.iter().copied().filter(|row| meets(row, &labels.hard)).collect();
     if hard.is_empty() {
         return Choice::Lacking(format!("no node meets the labels {}", describe_terms(&labels.hard)));
     }
