@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any
 
+from weft import _launch
+
 # Where the one who starts the process hears whether the node is ready.
 READY = 3
 
@@ -13,6 +15,7 @@ READY = 3
 def command(config: dict[str, Any], in_foreground: bool) -> list[str]:
     """Program and arguments of a node's process. It needs this package and the standard library, and nothing else."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    config = config | {"interpreter": _launch.interpreter()}
     code = f"import sys; sys.path.append({package!r}); from weft._daemon import main; main({config!r}, {in_foreground})"
     # `site` takes most of an interpreter's start.
     return [sys.executable, "-S", "-P", "-c", code]

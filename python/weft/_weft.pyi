@@ -251,6 +251,7 @@ def start(
 def connect(
     directory: str,
     template: Sequence[str],
+    setup: tuple[Sequence[str], Sequence[str], bool, bool],
     working_directory: str,
     namespace: str,
     inline_bytes: int,
@@ -265,6 +266,7 @@ def node_main(
     base_directory: str,
     name: str,
     labels: Sequence[tuple[str, str]],
+    interpreter: tuple[str, str, Sequence[str], Sequence[str], bool],
     is_head: bool,
     random: int,
     cluster_directory: str,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from weft import _address, _resources, _stacks, _weft
+from weft import _address, _launch, _resources, _stacks, _weft
 from weft._notebook import is_kernel, watch_cells
 
 _log = logging.getLogger("weft")
@@ -203,11 +203,13 @@ def init(
     inline = _INLINE_BYTES if inline_bytes is None else _resources.amount("inline_bytes", inline_bytes)
     if log_to_driver is None:
         log_to_driver = os.environ.get("WEFT_LOG_TO_DRIVER", "1") not in ("0", "false", "False")
-    template = [] if local_mode else _template_command(preload, record_call_sites)
+    _check_preload(preload)
+    template = [] if local_mode else _launch.template_command(preload, record_call_sites)
     events, lineage = _events_bytes(task_events_bytes), _lineage_bytes(lineage_bytes)
     is_own = directory is None
     if directory is not None:
-        _weft.connect(directory, template, os.getcwd(), name, int(inline), events, lineage, bool(log_to_driver))
+        setup = _launch.template_setup(preload, record_call_sites)
+        _weft.connect(directory, template, setup, os.getcwd(), name, int(inline), events, lineage, bool(log_to_driver))
     else:
         totals = _resources.totals(num_cpus, num_gpus, resources)
         store = _resources.store_bytes(object_store_memory)
@@ -230,12 +232,13 @@ def init(
     _forked = False
     node = _weft.identity()[1]
     socket = os.path.join(directory, "node.sock")
+    told = {} if is_own else cluster_membership(directory)
     context = WeftContext(
         {
             "address": "local" if is_own else directory,
-            "gcs_address": "",
+            "gcs_address": told.get("head", ""),
             "node_id": node,
-            "node_ip_address": "127.0.0.1",
+            "node_ip_address": told["address"].rpartition(":")[0] if told else "127.0.0.1",
             "session_dir": directory,
             "object_store_address": socket,
             "raylet_socket_name": socket,
@@ -296,23 +299,9 @@ def _lineage_bytes(asked: Any) -> int:
     return asked
 
 
-def _template_command(preload: Sequence[str], record_call_sites: bool) -> list[str]:
+def _check_preload(preload: Any) -> None:
     if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
         raise ValueError(f"preload must be a list of module names, not {preload!r}")
-    setup = {
-        "path": [os.getcwd() if entry == "" else entry for entry in sys.path],
-        "prefix": (sys.prefix, sys.exec_prefix),
-        "preload": list(preload),
-        "sites": record_call_sites,
-    }
-    code = (
-        "import sys; s = " + repr(setup) + "; sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
-        "from weft._template import main; main(s['preload'], s['sites'], sys.argv[1])"
-    )
-    # `site` takes most of an interpreter's start. It is only needed for import hooks of editable installs.
-    needs_site = any("editable" in f"{type(finder).__module__}{finder!r}" for finder in sys.meta_path)
-    flags = ["-P"] if needs_site else ["-S", "-P"]
-    return [sys.executable, *flags, "-c", code]
 
 
 def shutdown(*, wait_for_processes: bool = True) -> None:
@@ -412,20 +401,25 @@ def nodes() -> list[dict[str, Any]]:
     return [own, *_other_nodes(own)]
 
 
-def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
-    """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
+def cluster_membership(directory: str | None = None) -> dict[str, str]:
+    """What a node has written of its cluster (see `membership`): the one in this directory, or that of the session."""
     from weft._membership import membership
 
-    directory = session_directory()
-    if not directory or not membership(directory):
+    path = session_directory() if directory is None else directory
+    return membership(path) if path else {}
+
+
+def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
+    """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
+    if not cluster_membership():
         return []
     from weft._snapshot import Snapshot
 
     here, *others = (
         _node_row(row["node_id"], row["host"], row["address"] or ":0", row["resources_total"], row["labels"])
-        for row in Snapshot(directory, 0).nodes()
+        for row in Snapshot(session_directory(), 0).nodes()
     )
-    own |= {key: here[key] for key in ("NodeManagerAddress", "NodeManagerPort")}
+    own |= {key: here[key] for key in ("NodeManagerAddress", "NodeManagerPort", "Resources")}
     return others
 
 

@@ -157,8 +157,10 @@ class RuntimeContext:
 
     @property
     def gcs_address(self) -> str:
-        """Address of the control service; empty, because it is in the driver."""
-        return ""
+        """Where the head of the cluster listens ("HOST:PORT"); empty if the session is no part of one."""
+        from weft.context import cluster_membership
+
+        return cluster_membership().get("head", "")
 
     def get_session_name(self) -> str:
         """Name of the session's directory."""

@@ -12,7 +12,9 @@ use pyo3::types::{PyBytes, PyDict};
 use weft_runtime::client::{Client, LineReader};
 use weft_runtime::logs::Sink;
 use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
-use weft_runtime::wire::message::{FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName};
+use weft_runtime::wire::message::{
+    FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName, TemplateSetup,
+};
 use weft_runtime::wire::resources::UNIT;
 use weft_runtime::wire::{Blob, ResourceSet, TaskId, WorkerId};
 
@@ -68,6 +70,7 @@ pub fn start(
         python: python.clone(),
         node: WorkerId(random).node(),
         labels: crate::group::node_labels(labels)?,
+        interpreter: None,
     };
     let (node, client) = py
         .detach(|| {
@@ -101,6 +104,7 @@ pub fn connect(
     py: Python<'_>,
     directory: PathBuf,
     template: Vec<String>,
+    setup: (Vec<String>, Vec<String>, bool, bool),
     working_directory: String,
     namespace: String,
     inline_bytes: u64,
@@ -112,6 +116,8 @@ pub fn connect(
         return Err(PyRuntimeError::new_err("weft is started already"));
     }
     let python = python_version(py);
+    let (path, preload, call_sites, needs_site) = setup;
+    let setup = TemplateSetup { path, preload, call_sites, needs_site };
     let job = JobConfig {
         template,
         working_directory,
@@ -119,7 +125,7 @@ pub fn connect(
         inline_bytes,
         events_bytes,
         lineage_bytes,
-        setup: None,
+        setup: Some(Box::new(setup)),
     };
     let socket = directory.join("node.sock");
     let (client, lines) = py

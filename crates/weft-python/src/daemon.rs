@@ -6,6 +6,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use weft_runtime::daemon::{self, GivenToken, Membership, Surroundings};
 use weft_runtime::node::NodeOptions;
+use weft_runtime::node::interpreter::Interpreter;
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
 use crate::control::python_version;
@@ -21,6 +22,7 @@ pub fn node_main(
     base_directory: String,
     name: String,
     labels: Vec<(String, String)>,
+    interpreter: (String, String, Vec<String>, Vec<String>, bool),
     is_head: bool,
     random: u64,
     cluster_directory: String,
@@ -33,6 +35,7 @@ pub fn node_main(
     signals: i32,
     ready: Option<i32>,
 ) -> i32 {
+    let (executable, code, standard, path, needs_site) = interpreter;
     let node = NodeOptions {
         resources: ResourceSet::from_amounts(resources),
         pool_size,
@@ -41,6 +44,7 @@ pub fn node_main(
         host: None,
         name: Some(name),
         labels,
+        interpreter: Some(Interpreter { executable, code, standard, path, needs_site }),
         cluster: None,
         python: python_version(py),
         node: WorkerId(random).node(),

@@ -10,6 +10,7 @@ mod membership;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use crate::node::{NodeHandle, NodeOptions};
 use crate::session::runtime_directory;
 pub use membership::{GivenToken, Membership, StartError};
+use weft_wire::ResourceSet;
 
 /// The node ended as it was told.
 pub const ENDED: i32 = 0;
@@ -32,6 +34,8 @@ pub const FAILED: i32 = 1;
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 /// In the node's directory: where it belongs, for commands on this machine.
 const MEMBERSHIP: &str = "cluster";
+/// The resource that stands for a node, as long as its address is not known.
+const LOCAL_NODE: &str = "node:127.0.0.1";
 
 /// What a daemon needs besides its node.
 #[derive(Debug)]
@@ -91,6 +95,7 @@ fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Resul
     let mut lock = if is_head { Some(HeadLock::take(&parent)?) } else { None };
     let cluster = membership.options(node.node)?;
     let fate = cluster.fate.clone();
+    name_by_address(&mut node.resources, cluster.listen.ip());
     node.cluster = Some(cluster);
     let (over, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let handle = NodeHandle::start_then(node, Box::new(move || drop(end)))?;
@@ -103,6 +108,15 @@ fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Resul
         lock.name(handle.directory())?;
     }
     Ok(Started { handle, over, fate, _lock: lock })
+}
+
+/// The resource that stands for a node is named after its address: work can ask for it by that.
+fn name_by_address(resources: &mut ResourceSet, address: IpAddr) {
+    let local = resources.only(LOCAL_NODE);
+    let amount = local.amount(LOCAL_NODE);
+    // All of it is there.
+    let _ = resources.subtract(&local);
+    resources.add_one(&format!("node:{address}"), amount);
 }
 
 fn write_membership(directory: &Path, joined: &Joined, token_file: &Path) -> io::Result<()> {

@@ -49,6 +49,8 @@ struct Pipe {
     title: String,
     file: Option<LogFile>,
     sink: Option<Arc<dyn Sink>>,
+    /// Its node, if lines are to say it.
+    place: Option<std::net::IpAddr>,
 }
 
 struct LogFile {
@@ -99,8 +101,15 @@ impl Logs {
         Ok(Self { shared, wake, thread: Some(thread) })
     }
 
-    /// Reads from a worker's pipes from now on. Lines go to `sink`, if there is one.
-    pub fn add(&self, worker: WorkerId, [stdout, stderr]: [OwnedFd; 2], sink: Option<&Arc<dyn Sink>>) {
+    /// Reads from a worker's pipes from now on. Lines go to `sink`, if there is one, and say that they are from `place`, if
+    /// that is not the driver's node.
+    pub fn add(
+        &self,
+        worker: WorkerId,
+        [stdout, stderr]: [OwnedFd; 2],
+        sink: Option<&Arc<dyn Sink>>,
+        place: Option<std::net::IpAddr>,
+    ) {
         let mut shared = self.shared.lock();
         for (descriptor, is_stderr) in [(stdout, false), (stderr, true)] {
             shared.new_pipes.push(Pipe {
@@ -111,6 +120,7 @@ impl Logs {
                 title: "worker".to_owned(),
                 file: None,
                 sink: sink.cloned(),
+                place,
             });
         }
         drop(shared);
@@ -269,7 +279,10 @@ impl Pipe {
         }
         use std::fmt::Write;
         let shown = String::from_utf8_lossy(line);
-        let _ = writeln!(text, "({} pid={pid}) {shown}", self.title);
+        let _ = match self.place {
+            None => writeln!(text, "({} pid={pid}) {shown}", self.title),
+            Some(place) => writeln!(text, "({} pid={pid}, ip={place}) {shown}", self.title),
+        };
     }
 
     fn save(&mut self, directory: &Path, pid: u32, text: &str) {
@@ -307,6 +320,7 @@ mod tests {
             title: "worker".to_owned(),
             file: None,
             sink: None,
+            place: None,
         }
     }
 
@@ -317,6 +331,12 @@ mod tests {
         assert_eq!(pipe.take(b"lo\nworld", 7), "(f pid=7) hello\n");
         assert_eq!(pipe.take(b"\x1eweft:g\nx\n", 7), "(f pid=7) world\n(g pid=7) x\n");
         assert_eq!(pipe.finish(7), "");
+    }
+
+    #[test]
+    fn lines_for_drivers_elsewhere_say_where_they_are_from() {
+        let mut pipe = Pipe { place: Some([10, 0, 0, 2].into()), ..pipe() };
+        assert_eq!(pipe.take(b"x\n", 7), "(worker pid=7, ip=10.0.0.2) x\n");
     }
 
     #[test]

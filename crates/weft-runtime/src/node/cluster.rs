@@ -19,15 +19,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventFlags};
+use weft_protocol::control::ToNode;
 use weft_protocol::control::reporting::Reporter;
 use weft_protocol::control::wire::{Misplaced, is_word};
-use weft_protocol::control::ToNode;
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::message::state::ClusterRow;
-use weft_wire::message::{
-    AboutNode, Drained, Message, Register, Routed, ShapeDemand, kind,
-};
+use weft_wire::message::{AboutNode, Drained, Message, Register, Routed, ShapeDemand, kind};
 use weft_wire::{NodeId, ResourceSet, WorkerId};
 
 use super::health::{Health, Way};
@@ -411,6 +409,11 @@ impl Cluster {
             nodes: self.known.nodes(),
             view: self.known.view(),
         }
+    }
+
+    /// Where this node listens.
+    pub(super) fn ip(&self) -> IpAddr {
+        self.address.ip()
     }
 
     /// Tells the head that this node leaves.

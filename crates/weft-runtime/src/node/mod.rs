@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod data;
 mod engine;
 mod health;
+pub mod interpreter;
 mod metrics;
 pub mod notes;
 mod rounds;
@@ -53,6 +54,8 @@ pub struct NodeOptions {
     pub node: NodeId,
     /// Labels of the node, sorted by key.
     pub labels: Labels,
+    /// What runs workers for drivers of other nodes: of a node of its own.
+    pub interpreter: Option<interpreter::Interpreter>,
 }
 
 /// The job of a driver that hosts its node.

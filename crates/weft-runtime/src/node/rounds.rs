@@ -54,7 +54,8 @@ impl Rounds {
             return None;
         }
         self.next += 1;
-        let round = Round { tool, request, about, open, directory: None, deadline: now.plus(INSPECTION_NANOS) };
+        let round =
+            Round { tool, request, about, open, directory: None, deadline: now.plus(INSPECTION_NANOS) };
         self.rounds.insert(self.next, round);
         Some(self.next)
     }

@@ -36,6 +36,7 @@ mod inspection;
 mod jobs;
 mod lines;
 mod peers;
+mod remote_lines;
 mod transfers;
 
 use ending::Ended;
@@ -223,6 +224,7 @@ impl Service {
             self.core.settle(now(), &mut out);
             self.perform(&mut out);
             self.pass_lines();
+            self.pass_remote_lines();
             self.flush_dirty();
             if let Some(cluster) = &mut self.cluster {
                 cluster.attend(has_acted, || self.core.resources());

@@ -35,7 +35,8 @@ pub struct JobConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct TemplateSetup {
-    /// Where the driver looks for modules, in order.
+    /// Where the driver looks for modules, in order. An empty one stands for the standard library, which is that of the
+    /// interpreter that runs the template.
     #[n(0)]
     pub path: Vec<String>,
     /// Modules that the template imports.

@@ -30,6 +30,8 @@ pub(in crate::node) enum Heard {
     Directory(u64, Box<NodeReport>),
     /// Another node passes something on.
     Routed(NodeId, Routed),
+    /// The session with another node is over: what was under way is lost.
+    LinkEnded(NodeId),
     /// A connection for a process here that wants to speak with one of another node; without socket there is none.
     Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd> },
     /// Somebody has come for a process here, and says to be a process of a node of this cluster.
@@ -107,6 +109,7 @@ impl Cluster {
                     self.notes.write_rationed(&format!("the link with node {:016x} ended: {reason}", node.0));
                     self.links.forget(node, turn(&self.epoll));
                     self.link.send(&Suspect { node }.into());
+                    self.heard.push(Heard::LinkEnded(node));
                 }
             }
         }

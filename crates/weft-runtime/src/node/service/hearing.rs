@@ -41,10 +41,13 @@ impl Service {
             Heard::Routed(node, routed) => {
                 let (from, to) = (routed.from, routed.to);
                 match core.on_routed(node, from, to, *routed.message, now(), out) {
+                    Ok(Some(Message::LogLines(lines))) => self.on_remote_lines(node, &lines),
+                    Ok(Some(Message::LinesTaken(taken))) => self.on_lines_taken(node, &taken),
                     Ok(_) => {}
                     Err(Misplaced(why)) => self.distrust(node, why),
                 }
             }
+            Heard::LinkEnded(node) => self.on_lines_lost(node),
             Heard::Dialled { client, to, socket } => self.on_dialled(client, to, socket),
             Heard::Arrived { socket, to, from } => self.on_arrived(socket, to, from),
             Heard::ForData(socket, address) => {

@@ -2,23 +2,30 @@
 //!
 //! A node that a driver hosts has that driver's job from the beginning, and its template starts with it. A node of its own
 //! has the jobs of those who connect; a job's template starts with its first worker.
+//!
+//! A node of a cluster also has the jobs of drivers of other nodes that have work for it, from when the control service has
+//! said what they need until it says that they are over (`docs/adr/0030-jobs-over-nodes.md`). Nothing of their drivers is
+//! here: their templates are started with this node's own interpreter, and what is printed goes to the driver's node.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::process::PidfdFlags;
 use weft_protocol::time::Instant;
-use weft_wire::WorkerId;
 use weft_wire::limits::JOB_COMMAND_BYTES_MAX;
 use weft_wire::message::state::JobRow;
 use weft_wire::message::{Hello, JobConfig, Message, Shutdown};
+use weft_wire::{NodeId, WorkerId};
 
 use super::lines::Lines;
 use super::{NodeActions, Service, now};
 use crate::logs::Sink;
+use crate::node::cluster::Cluster;
+use crate::node::interpreter::Interpreter;
 use crate::node::template::{Output, Program, TemplateProcess};
 use crate::transport::{ReadResult, pair};
 
@@ -34,6 +41,10 @@ pub(super) struct Job {
     /// Where lines go, in this process or to [`Lines`].
     sink: Option<Arc<dyn Sink>>,
     pub(super) lines: Option<Arc<Lines>>,
+    /// Of its lines, what its driver's node has not taken (bytes), if that is another one.
+    pub(super) untaken: u64,
+    /// Lines of other nodes that were not said to be taken: how many bytes of which node.
+    pub(super) owed: Vec<(NodeId, u64)>,
     /// The connection that reads the lines.
     pub(super) reader: Option<u64>,
     started: Instant,
@@ -42,35 +53,79 @@ pub(super) struct Job {
     pub(super) left: Option<Instant>,
     /// Workers that were told to leave with their driver.
     pub(super) leaving: Vec<WorkerId>,
-    is_host: bool,
+    origin: Origin,
+}
+
+/// Where a driver is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// In the process of this node.
+    Host,
+    /// On this node.
+    Here,
+    /// On another node.
+    Elsewhere,
 }
 
 impl Job {
-    fn new(config: JobConfig, sink: Option<Arc<dyn Sink>>, is_host: bool) -> Self {
+    fn new(config: JobConfig, sink: Option<Arc<dyn Sink>>, origin: Origin) -> Self {
         Self {
             config,
             template: None,
             given_up: None,
             sink,
             lines: None,
+            untaken: 0,
+            owed: Vec::new(),
             reader: None,
             started: now(),
             pid: 0,
             left: None,
             leaving: Vec::new(),
-            is_host,
+            origin,
         }
     }
 
-    /// What its template is started with.
-    fn program(&self) -> Program {
-        Program {
-            command: self.config.template.iter().map(Into::into).collect(),
-            // The host's workers begin where the host is, and print where it does until they are forked.
-            working_directory: (!self.is_host).then(|| PathBuf::from(&self.config.working_directory)),
-            has_output: !self.is_host,
-        }
+    /// Its driver is on another node.
+    pub(super) fn is_guest(&self) -> bool {
+        self.origin == Origin::Elsewhere
     }
+
+    fn is_host(&self) -> bool {
+        self.origin == Origin::Host
+    }
+
+    /// What its template is started with.
+    fn program(&self, node: &Surroundings<'_>) -> Result<Program, String> {
+        let place = PathBuf::from(&self.config.working_directory);
+        let command = &self.config.template;
+        let (command, place) = match self.origin {
+            // The host's workers begin where the host is, and print where it does until they are forked.
+            Origin::Host => (command.clone(), None),
+            Origin::Here => (command.clone(), Some(place)),
+            Origin::Elsewhere => {
+                let both = node.interpreter.zip(self.config.setup.as_deref());
+                let (interpreter, setup) =
+                    both.ok_or("its driver does not say how workers are started here")?;
+                // A file that the program names by a relative path is the same one, or it is not there.
+                let place = if place.is_dir() { place } else { node.directory.to_owned() };
+                (interpreter.command(setup), Some(place))
+            }
+        };
+        let command = command.iter().map(Into::into).collect();
+        Ok(Program { command, working_directory: place, has_output: !self.is_host() })
+    }
+
+    /// What its lines are shown by.
+    pub(super) fn sink(&self) -> Option<&Arc<dyn Sink>> {
+        self.sink.as_ref()
+    }
+}
+
+/// What a node has for templates.
+struct Surroundings<'a> {
+    interpreter: Option<&'a Interpreter>,
+    directory: &'a Path,
 }
 
 impl Service {
@@ -78,7 +133,7 @@ impl Service {
     pub(super) fn add_host(&mut self, config: JobConfig, sink: Option<Box<dyn Sink>>) -> std::io::Result<()> {
         let id = self.core.new_worker_id();
         self.driver = id;
-        self.jobs.insert(id, Job::new(config, sink.map(Arc::from), true));
+        self.jobs.insert(id, Job::new(config, sink.map(Arc::from), Origin::Host));
         if !self.jobs[&id].config.template.is_empty() {
             self.start_template(id)?;
         }
@@ -99,19 +154,37 @@ impl Service {
         if self.cluster.as_ref().is_some_and(|cluster| !cluster.has_joined()) {
             return Err("the node is not part of its cluster yet: try again");
         }
-        let bytes: usize = config.template.iter().map(String::len).sum();
-        if config.template.is_empty() || bytes > JOB_COMMAND_BYTES_MAX {
+        if config.template.is_empty() || command_bytes(config) > JOB_COMMAND_BYTES_MAX {
             return Err("a driver must say how its workers are started, in at most 1 MiB");
         }
         let id = self.core.new_worker_id();
         let lines = Arc::new(Lines::new(id, self.wake.clone()));
         let sink: Arc<dyn Sink> = lines.clone();
-        let mut job = Job::new((**config).clone(), Some(sink), false);
+        let mut job = Job::new((**config).clone(), Some(sink), Origin::Here);
         job.lines = Some(lines);
         job.pid = hello.pid;
         self.jobs.insert(id, job);
         self.watch_process(token);
         Ok(id)
+    }
+
+    /// A driver of another node has work for this one: its job is here from now on.
+    pub(super) fn begin_guest(&mut self, id: WorkerId, config: JobConfig) {
+        if self.jobs.contains_key(&id) {
+            return;
+        }
+        let lines = Arc::new(Lines::new(id, self.wake.clone()));
+        let sink: Arc<dyn Sink> = lines.clone();
+        let mut job = Job::new(config, Some(sink), Origin::Elsewhere);
+        job.lines = Some(lines);
+        self.jobs.insert(id, job);
+    }
+
+    /// The driver of a guest leaves in order: its workers may, too, but for those that outlive it.
+    pub(super) fn on_guest_leaves(&mut self, id: WorkerId) {
+        if self.jobs.get(&id).is_some_and(Job::is_guest) {
+            self.tell_workers_to_leave(id);
+        }
     }
 
     /// The socket alone does not tell that a driver is gone: a process that it forked may hold a copy.
@@ -142,8 +215,10 @@ impl Service {
     }
 
     fn start_template(&mut self, id: WorkerId) -> std::io::Result<()> {
-        let job = &self.jobs[&id];
-        let (template, output) = TemplateProcess::start(job.program(), self.directory.path())?;
+        let directory = self.directory.path();
+        let surroundings = Surroundings { interpreter: self.options.interpreter.as_ref(), directory };
+        let program = self.jobs[&id].program(&surroundings).map_err(std::io::Error::other)?;
+        let (template, output) = TemplateProcess::start(program, directory)?;
         let token = self.watch_template(id, template.socket())?;
         self.jobs.get_mut(&id).expect("looked up above").template = Some((template, token));
         self.show_template(id, output);
@@ -161,7 +236,7 @@ impl Service {
     /// What a template prints is shown as its driver's workers' output is.
     fn show_template(&self, id: WorkerId, output: Output) {
         if let Some(output) = output {
-            self.logs.add(id, output, self.jobs[&id].sink.as_ref());
+            self.logs.add(id, output, self.jobs[&id].sink.as_ref(), self.place_of(id));
         }
     }
 
@@ -214,17 +289,31 @@ impl Service {
         }
     }
 
+    /// What lines of a job say of where they are from: nothing, if its driver is on this machine.
+    fn place_of(&self, job: WorkerId) -> Option<IpAddr> {
+        self.jobs.get(&job).filter(|job| job.is_guest())?;
+        self.cluster.as_ref().map(Cluster::ip)
+    }
+
     /// There will be no more workers for a job.
     fn give_up(&mut self, id: WorkerId, why: &str) {
         let text = format!("no more workers can be started: {why}");
         self.note(&text);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.given_up = Some(text.clone());
-        if job.is_host {
+        if job.is_host() {
             return eprintln!("weft: {text}");
         }
+        let place = match &self.options.name {
+            Some(name) if job.is_guest() => format!("node {name}: "),
+            _ => String::new(),
+        };
         if let Some(sink) = &job.sink {
-            sink.show(true, &format!("weft: {text}\n"));
+            sink.show(true, &format!("weft: {place}{text}\n"));
+        }
+        if job.is_guest() {
+            // Other nodes may have what this one lacks.
+            return;
         }
         // Nothing that the driver waits for will come.
         self.send(id, &Shutdown { reason: text }.into(), Vec::new());
@@ -243,7 +332,7 @@ impl Service {
             return Err(why.clone());
         }
         if job.template.is_none() {
-            if job.config.template.is_empty() {
+            if job.config.template.is_empty() && !job.is_guest() {
                 return Err("there is no template process".to_owned());
             }
             self.start_template(id).map_err(|error| {
@@ -265,19 +354,22 @@ impl Service {
         if let Some(lines) = &job.lines {
             lines.expect(worker);
         }
-        self.logs.add(worker, output, job.sink.as_ref());
+        let sink = job.sink.clone();
+        self.logs.add(worker, output, sink.as_ref(), self.place_of(id));
         self.add_connection(ours, Some(worker));
         Ok(())
     }
 
     /// A process is gone: its job may have ended with it.
     pub(super) fn end_jobs(&mut self) {
-        for job in self.jobs.iter_mut().filter(|(_, job)| !job.is_host && job.left.is_none()) {
+        let here = self.jobs.iter_mut().filter(|(_, job)| job.origin == Origin::Here && job.left.is_none());
+        for job in here {
             if !self.tokens.contains_key(job.0) && !self.ended.contains_key(job.0) {
                 job.1.left = Some(now());
             }
         }
-        let is_over = |id: &WorkerId, job: &Job| job.left.is_some() && self.core.is_over(*id);
+        let may_end = |job: &Job| job.is_guest() || job.left.is_some();
+        let is_over = |id: &WorkerId, job: &Job| may_end(job) && self.core.is_over(*id);
         let over: Vec<WorkerId> =
             self.jobs.iter().filter(|(id, job)| is_over(id, job)).map(|(id, _)| *id).collect();
         for id in over {
@@ -289,7 +381,9 @@ impl Service {
                 self.leaving.push((template.dismiss(), now().plus(DISMISSED_NANOS)));
             }
             // Its last lines may still be on their way.
-            if job.reader.is_none() {
+            if job.is_guest() {
+                job.left.get_or_insert_with(now);
+            } else if job.reader.is_none() {
                 self.jobs.remove(&id);
             }
         }
@@ -326,8 +420,14 @@ impl Service {
             started: job.started.0,
             has_driver: job.left.is_none(),
         };
-        self.jobs.iter().map(row).collect()
+        self.jobs.iter().filter(|(_, job)| !job.is_guest()).map(row).collect()
     }
+}
+
+/// Bytes of the commands that start a job's workers, here and on other nodes.
+fn command_bytes(config: &JobConfig) -> usize {
+    let setup = config.setup.iter().flat_map(|setup| setup.path.iter().chain(&setup.preload));
+    config.template.iter().chain(setup).map(String::len).sum()
 }
 
 /// A template that was dismissed, and when it is killed.

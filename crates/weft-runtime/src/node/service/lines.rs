@@ -2,7 +2,8 @@
 //!
 //! The driver has a second connection for them. What it does not read fills that connection, then the [`Lines`] of its job;
 //! then the pipes of the job's workers are not read, and who prints more waits in `write`. Nothing is dropped, and no other
-//! job notices. Without a driver the lines are in files only.
+//! job notices. Without a driver the lines are in files only. Lines for drivers on other nodes wait in the same way, for their
+//! nodes to take them ([`super::remote_lines`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use crate::logs::Sink;
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
 /// How long the lines of the last workers may take after the end of their driver (nanoseconds).
-const LAST_LINES_NANOS: u64 = 2_000_000_000;
+pub(super) const LAST_LINES_NANOS: u64 = 2_000_000_000;
 
 /// What waits for the driver of one job.
 pub(super) struct Lines {
@@ -49,7 +50,7 @@ impl Lines {
     }
 
     /// Takes what waits. True if the pipes may have been left unread.
-    fn take(&self) -> (Vec<LogLines>, bool) {
+    pub(super) fn take(&self) -> (Vec<LogLines>, bool) {
         let mut state = self.state.lock();
         let was_full = state.bytes > WAITING_BYTES_MAX;
         state.bytes = 0;
@@ -63,7 +64,7 @@ impl Lines {
     }
 
     /// Whether every line of all but these workers is here.
-    fn has_all_but(&self, living: &Set<WorkerId>) -> bool {
+    pub(super) fn has_all_but(&self, living: &Set<WorkerId>) -> bool {
         let state = self.state.lock();
         state.waiting.is_empty() && state.open.keys().all(|worker| living.contains(worker))
     }
@@ -134,7 +135,8 @@ impl Service {
     /// Sends what waits to the drivers that read, and ends the connections of those who have read all.
     pub(super) fn pass_lines(&mut self) {
         let mut finished = Vec::new();
-        for (id, job) in &self.jobs {
+        let mut owed = Vec::new();
+        for (id, job) in &mut self.jobs {
             let (Some(lines), Some(token)) = (&job.lines, job.reader) else { continue };
             let Some(connection) = self.connections.get_mut(&token) else { continue };
             if connection.outlet.waiting() <= limits::LINK_BUFFER_BYTES_MAX {
@@ -146,12 +148,18 @@ impl Service {
                 if was_full {
                     self.logs.kick();
                 }
+                owed.extend(
+                    std::mem::take(&mut job.owed).into_iter().map(|(node, bytes)| (node, *id, bytes)),
+                );
             }
             let Some(left) = job.left else { continue };
             let is_late = now().since(left) >= LAST_LINES_NANOS;
             if is_late || lines.has_all_but(&self.core.outliving(*id)) {
                 finished.push((token, is_late));
             }
+        }
+        for (node, job, bytes) in owed {
+            self.say_taken(node, job, bytes);
         }
         for (token, is_late) in finished {
             self.flush(token);
@@ -165,7 +173,7 @@ impl Service {
 
     /// When the lines of ended jobs are waited for no longer.
     pub(super) fn lines_deadline(&self) -> Option<weft_protocol::time::Instant> {
-        let waited = self.jobs.values().filter(|job| job.reader.is_some());
+        let waited = self.jobs.values().filter(|job| job.reader.is_some() || job.is_guest());
         waited.filter_map(|job| Some(job.left?.plus(LAST_LINES_NANOS))).min()
     }
 }

@@ -1,0 +1,162 @@
+"""Programs whose actors and tasks run on nodes that the program is not connected to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+from support import is_alive, poll, run_driver, running_driver
+
+import weft
+from weft.cluster_utils import Cluster
+
+# Only the second node has it.
+THERE = {"there": 0.01}
+
+PROGRAM = """
+import os, sys, weft
+weft.init(address=sys.argv[1], namespace="x")
+
+@weft.remote(resources={"there": 0.01})
+class Probe:
+    def __init__(self, path):
+        import json, mine
+        found = {
+            "pid": os.getpid(),
+            "mine": mine.VALUE,
+            "cwd": os.getcwd(),
+            "path": sys.path,
+            "node": weft.get_runtime_context().get_node_id(),
+            "namespace": weft.get_runtime_context().namespace,
+        }
+        with open(path + ".part", "w") as file:
+            json.dump(found, file)
+        os.rename(path + ".part", path)
+        print("hello from there")
+
+    def ping(self):
+        return os.getpid()
+"""
+
+
+@pytest.fixture
+def cluster():
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 2}) as made:
+        made.add_node(num_cpus=2, resources={"there": 1})
+        made.wait_for_nodes()
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A directory with a module of the program's own."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "mine.py").write_text("VALUE = 42\n")
+    return tmp_path
+
+
+def run(cluster, place, rest, *arguments):
+    """Runs a program at the head; its actors' processes run on the other node."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(place / "modules"), *_own_path()])}
+    return run_driver(PROGRAM + rest, cluster.head_node.session_dir, *arguments, env=environment, cwd=place)
+
+
+def _own_path():
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def found(path):
+    return json.loads(poll("the actor has begun", lambda: path.exists() and path).read_text())
+
+
+WAIT_FOR_FILE = """
+import time
+probe = Probe.remote(sys.argv[2])
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+"""
+
+
+def test_workers_elsewhere_have_the_programs_modules_directory_and_namespace(cluster, place):
+    path = place / "found"
+    done = run(cluster, place, WAIT_FOR_FILE, path)
+    assert done.returncode == 0, done.stderr
+    row = found(path)
+    (other,) = cluster.worker_nodes
+    assert (row["mine"], row["node"], row["namespace"]) == (42, other.node_id, "x")
+    assert row["cwd"] == str(place), "it is there, too"
+    assert row["path"][0] == str(place) or str(place / "modules") in row["path"]
+
+
+def test_lines_of_workers_elsewhere_are_shown_with_their_address(cluster, place):
+    path = place / "found"
+    done = run(cluster, place, WAIT_FOR_FILE + "time.sleep(1)\n", path)
+    assert done.returncode == 0, done.stderr
+    pid = found(path)["pid"]
+    (line,) = [line for line in done.stdout.splitlines() if "hello from there" in line]
+    assert line == f"(Probe pid={pid}, ip=127.0.0.1) hello from there"
+
+
+def test_workers_elsewhere_end_with_their_program(cluster, place):
+    path = place / "found"
+    done = run(cluster, place, WAIT_FOR_FILE, path)
+    assert done.returncode == 0, done.stderr
+    pid = found(path)["pid"]
+    poll("the actor's process is gone", lambda: not is_alive(pid))
+
+
+def test_workers_elsewhere_end_when_their_program_is_killed(cluster, place):
+    path = place / "found"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(place / "modules"), *_own_path()])}
+    code = PROGRAM + WAIT_FOR_FILE + "time.sleep(600)\n"
+    with running_driver(code, cluster.head_node.session_dir, path, env=environment, cwd=place) as program:
+        pid = found(path)["pid"]
+        assert is_alive(pid)
+        os.kill(program.pid, signal.SIGKILL)
+        poll("the actor's process is gone", lambda: not is_alive(pid))
+
+
+def test_a_detached_actor_elsewhere_outlives_its_program(cluster, place):
+    path = place / "found"
+    rest = WAIT_FOR_FILE.replace("Probe.remote", 'Probe.options(name="p", lifetime="detached").remote')
+    done = run(cluster, place, rest, path)
+    assert done.returncode == 0, done.stderr
+    row = found(path)
+    with weft.init(address=cluster.head_node.session_dir, namespace="x", log_to_driver=False):
+        assert is_alive(row["pid"])
+        weft.kill(weft.get_actor("p"))
+        poll("the actor's process is gone", lambda: not is_alive(row["pid"]))
+
+
+def test_a_module_that_is_not_there_is_named_with_the_error(cluster, place):
+    (place / "modules" / "mine.py").write_text("import found_on_no_node")
+    rest = """
+try:
+    weft.get(Probe.remote(sys.argv[2]).ping.remote())
+except weft.exceptions.ActorDiedError as error:
+    print(error)
+"""
+    done = run(cluster, place, rest, place / "found")
+    assert "No module named 'found_on_no_node'" in done.stdout, (done.stdout, done.stderr)
+
+
+def test_a_call_of_an_actor_elsewhere_is_answered(cluster, place):
+    path = place / "found"
+    done = run(cluster, place, "print('answer', weft.get(Probe.remote(sys.argv[2]).ping.remote()))", path)
+    assert f"answer {found(path)['pid']}" in done.stdout
+
+
+@pytest.mark.api("nodes", "cluster_resources")
+def test_a_program_sees_all_nodes_with_their_addresses(cluster):
+    third = cluster.add_node(num_cpus=1, host="127.0.0.2")
+    with cluster.connect():
+        context = weft.get_runtime_context()
+        assert context.gcs_address == cluster.address
+        rows = {row["NodeID"]: row for row in weft.nodes()}
+        assert rows[third.node_id]["NodeManagerAddress"] == "127.0.0.2"
+        assert rows[third.node_id]["Resources"]["node:127.0.0.2"] == 1
+        assert rows[context.get_node_id()]["Resources"]["CPU"] == 2, "its own, not those of all"
+        total = weft.cluster_resources()
+        assert (total["CPU"], total["node:127.0.0.1"], total["node:127.0.0.2"]) == (5, 2, 1)

@@ -1,0 +1,154 @@
+"""Tasks that run on nodes that their program is not connected to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from support import poll, run_driver
+
+import weft
+from weft.cluster_utils import Cluster
+
+
+@pytest.fixture
+def cluster():
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as made:
+        made.add_node(num_cpus=2, resources={"there": 100})
+        made.wait_for_nodes()
+        made.connect()
+        yield made
+
+
+@weft.remote(num_cpus=0, resources={"there": 1})
+def there(value=None):
+    return weft.get_runtime_context().get_node_id(), value
+
+
+@weft.remote(num_cpus=0, resources={"there": 1})
+def fail():
+    raise KeyError("from there")
+
+
+@weft.remote(num_cpus=0, resources={"there": 1})
+def nested(count):
+    return sum(weft.get([leaf.remote(number) for number in range(count)]))
+
+
+@weft.remote(num_cpus=0)
+def leaf(number):
+    return number
+
+
+@weft.remote(num_cpus=0, resources={"there": 1}, num_returns="streaming")
+def items(count):
+    yield from range(count)
+
+
+def test_a_task_runs_where_its_resources_are(cluster):
+    (other,) = cluster.worker_nodes
+    assert weft.get(there.remote(7)) == (other.node_id, 7)
+
+
+def test_many_tasks(cluster):
+    (other,) = cluster.worker_nodes
+    results = weft.get([there.remote(number) for number in range(2_000)])
+    assert results == [(other.node_id, number) for number in range(2_000)]
+
+
+def test_a_task_elsewhere_raises_here(cluster):
+    with pytest.raises(KeyError, match="from there"):
+        weft.get(fail.remote())
+
+
+def test_tasks_elsewhere_submit_tasks(cluster):
+    assert weft.get(nested.remote(20)) == sum(range(20))
+
+
+def test_results_of_tasks_are_arguments_of_others_wherever_those_run(cluster):
+    here = leaf.remote(5)
+    node, value = weft.get(there.remote(here))
+    assert value == 5
+    both = there.remote(there.remote(1))
+    assert weft.get(both)[1] == (node, 1)
+
+
+def test_a_reference_inside_a_value_reaches_its_task(cluster):
+    @weft.remote(num_cpus=0, resources={"there": 1})
+    def inside(box):
+        return weft.get(box[0]) + 1
+
+    assert weft.get(inside.remote([leaf.remote(5)])) == 6
+
+
+def test_a_generator_elsewhere(cluster):
+    assert [weft.get(item) for item in items.remote(10)] == list(range(10))
+
+
+def test_a_task_elsewhere_is_cancelled(cluster):
+    @weft.remote(num_cpus=0, resources={"there": 1})
+    def sleep():
+        time.sleep(600)
+
+    ref = sleep.remote()
+    time.sleep(0.3)
+    weft.cancel(ref, force=True)
+    with pytest.raises((weft.exceptions.TaskCancelledError, weft.exceptions.WorkerCrashedError)):
+        weft.get(ref)
+
+
+def test_a_worker_elsewhere_that_is_killed_is_replaced(cluster, tmp_path):
+    mark = tmp_path / "began"
+
+    @weft.remote(num_cpus=0, resources={"there": 1}, max_retries=2)
+    def once(path):
+        if not os.path.exists(path):
+            open(path, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid()
+
+    assert weft.get(once.remote(str(mark))) > 0
+
+
+@pytest.mark.parametrize("size", [1, 1_000, 200_000, 16 << 20])
+def test_values_of_any_size_go_both_ways(cluster, size):
+    node, value = weft.get(there.remote(b"x" * size))
+    assert node != weft.get_runtime_context().get_node_id()
+    assert value == b"x" * size
+
+
+def test_what_does_not_fit_here_goes_elsewhere(cluster):
+    @weft.remote(num_cpus=1)
+    def where():
+        time.sleep(0.2)
+        return weft.get_runtime_context().get_node_id()
+
+    used = set(weft.get([where.remote() for _ in range(12)]))
+    assert used == {node["NodeID"] for node in weft.nodes()}
+
+
+def test_resources_are_those_of_all_nodes(cluster):
+    assert weft.cluster_resources()["CPU"] == 3
+    assert weft.cluster_resources()["there"] == 100
+    poll("all is free", lambda: weft.available_resources().get("CPU") == 3)
+    assert sorted(node["Resources"]["CPU"] for node in weft.nodes()) == [1, 2]
+
+
+def test_a_programs_end_leaves_nothing(cluster):
+    cluster_directory = cluster.head_node.session_dir
+    weft.shutdown()
+    code = """
+        import sys, weft
+        weft.init(address=sys.argv[1])
+
+        @weft.remote(num_cpus=0, resources={"there": 1})
+        def pid():
+            import os
+            return os.getpid()
+
+        print(weft.get(pid.remote()))
+    """
+    pid = int(run_driver(code, cluster_directory).stdout)
+    poll("the worker is gone", lambda: not os.path.exists(f"/proc/{pid}"))
