@@ -172,10 +172,15 @@ impl NodeCore {
 
     /// Finds a place for one unit of what a client waits for, here or elsewhere. True if there is one.
     pub(super) fn place_over_nodes(&mut self, at: usize, priority: i32, out: &mut NodeActions) -> bool {
+        let is_next = |demand: &Demand| demand.count > 0 && demand.priority == priority;
+        let (_, asker) = self.askers.get_index(at).expect("below the count");
+        if !asker.demands.values().any(is_next) {
+            return false;
+        }
         let mut here = self.row();
         let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
         for (shape, demand) in &mut asker.demands {
-            if demand.count == 0 || demand.priority != priority {
+            if !is_next(demand) {
                 continue;
             }
             let strategy = demand.strategy.as_deref();
@@ -368,7 +373,9 @@ impl NodeCore {
         }
         let demands = self.askers.values().flat_map(|asker| asker.demands.values());
         let moves = demands.filter_map(|demand| demand.next_move(self.now)).min();
-        [moves, self.view.next_deadline()].into_iter().flatten().min()
+        // Nobody may be waiting for what refused any more: then it is looked at when somebody does.
+        let asked_again = self.view.next_deadline().filter(|at| *at > self.now);
+        [moves, asked_again].into_iter().flatten().min()
     }
 
     /// Whether another node has what a demand asks for, if not now.

@@ -5,6 +5,7 @@ mod blocks;
 mod groups;
 mod jobs;
 mod pool;
+mod spill;
 mod state;
 mod transfers;
 mod two_nodes;

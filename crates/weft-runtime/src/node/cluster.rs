@@ -321,6 +321,7 @@ impl Cluster {
                 self.health.on_registered(way, registered.settings);
                 self.notes.write(&format!("part of the cluster {:016x}", registered.cluster));
                 self.heard.push(Heard::Up { is_new: true });
+                self.heard.push(Heard::Known(registered.nodes.clone()));
                 self.known.on_registered(registered);
                 self.fate.on_joined(Ok(Joined {
                     address: self.address,
@@ -328,13 +329,20 @@ impl Cluster {
                     fingerprint: self.fingerprint.clone(),
                 }));
             }
-            Message::NodesChanged(changed) => self.known.on_changed(changed.rows),
+            Message::NodesChanged(changed) => {
+                self.heard.push(Heard::Known(changed.rows.clone()));
+                self.known.on_changed(changed.rows);
+            }
             Message::NodeGone(gone) => {
                 self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
                 self.known.on_gone(gone.node);
+                self.heard.push(Heard::NodeGone(gone.node));
                 self.links.forget(gone.node, turn(&self.epoll));
             }
-            Message::ResourceView(view) => self.known.on_view(view),
+            Message::ResourceView(view) => {
+                self.heard.push(Heard::View(view.clone()));
+                self.known.on_view(view);
+            }
             Message::Fenced(fenced) => self.end(&fenced.reason),
             Message::Refused(refused) => {
                 let failure = JoinFailure::new(Kind::NotWanted, refused.reason);

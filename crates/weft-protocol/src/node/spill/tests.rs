@@ -186,6 +186,18 @@ impl World {
         self.with(at, |node, out| node.on_gone(process, "was killed", None, out));
     }
 
+    /// The session of two nodes is over: what was on its way does not arrive.
+    fn end_link(&mut self, a: usize, b: usize) {
+        for (at, other) in [(a, b), (b, a)] {
+            self.wires.remove(&(at, other));
+        }
+        for (at, other) in [(a, b), (b, a)] {
+            if a != b {
+                self.with(at, |node, out| node.on_link_ended(id(other), out));
+            }
+        }
+    }
+
     /// Delivers one thing that is on its way between nodes.
     fn deliver(&mut self, from: usize, to: usize) -> bool {
         let Some(message) = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
@@ -447,6 +459,10 @@ fn what_a_node_refuses_is_asked_elsewhere() {
     world.say(client, request(0, 1));
     world.run();
     assert_eq!(world.nodes_of(client), [2], "the one that refused is left alone");
+    let again = world.nodes[0].next_deadline().expect("it is asked again");
+    world.now = again;
+    world.with(0, |_, _| {});
+    assert!(world.nodes[0].next_deadline().is_none_or(|at| at > again), "time goes on");
     world.finish();
 }
 
@@ -640,6 +656,7 @@ enum Op {
     Wait(u64),
     EndWorker(usize),
     EndClient(usize),
+    EndLink(usize, usize),
 }
 
 fn ops() -> impl proptest::strategy::Strategy<Value = Op> {
@@ -654,6 +671,7 @@ fn ops() -> impl proptest::strategy::Strategy<Value = Op> {
         2 => (1u64..150).prop_map(Op::Wait),
         1 => (0usize..9).prop_map(Op::EndWorker),
         1 => client.prop_map(Op::EndClient),
+        1 => (0usize..3, 0usize..3).prop_map(|(a, b)| Op::EndLink(a, b)),
     ]
 }
 
@@ -700,6 +718,7 @@ impl World {
                     self.end(*worker);
                 }
             }
+            Op::EndLink(a, b) => self.end_link(a, b),
             Op::EndClient(at) => {
                 if let Some(client) = client(at).filter(|_| clients.len() > 3) {
                     self.end(client);

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use weft_protocol::control::wire::CONTROL;
 use weft_protocol::control::{ToControl, ToNode};
 use weft_wire::message::state::{Inspect, NodeReport};
-use weft_wire::message::{Message, Routed, Suspect};
+use weft_wire::message::{Message, NodeRow, ResourceView, Routed, Suspect};
 use weft_wire::{NodeId, WorkerId};
 
 use super::dials::{Caller, Dialled};
@@ -26,12 +26,18 @@ pub(in crate::node) enum Heard {
     Down,
     /// The control service says something.
     Word(ToNode),
+    /// Nodes take part, or are otherwise than before.
+    Known(Vec<NodeRow>),
+    /// What nodes have free.
+    View(ResourceView),
+    /// A node is gone for good.
+    NodeGone(NodeId),
+    /// The link with a node is over, though that node may live: what was under way is lost.
+    LinkEnded(NodeId),
     /// What the directory answers to a question about state of this number.
     Directory(u64, Box<NodeReport>),
     /// Another node passes something on.
     Routed(NodeId, Routed),
-    /// The session with another node is over: what was under way is lost.
-    LinkEnded(NodeId),
     /// A connection for a process here that wants to speak with one of another node; without socket there is none.
     Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd> },
     /// Somebody has come for a process here, and says to be a process of a node of this cluster.

@@ -37,6 +37,13 @@ impl Service {
             }
             Heard::Down => core.on_control_down(now()),
             Heard::Word(word) => core.on_control(word, now(), out),
+            Heard::Known(rows) => rows.iter().for_each(|row| core.on_node_known(row)),
+            Heard::View(view) => core.on_view(&view),
+            Heard::NodeGone(node) => core.on_node_gone(node, out),
+            Heard::LinkEnded(node) => {
+                core.on_link_ended(node, out);
+                self.on_lines_lost(node);
+            }
             Heard::Directory(round, report) => self.rounds.on_directory(round, report),
             Heard::Routed(node, routed) => {
                 let (from, to) = (routed.from, routed.to);
@@ -47,7 +54,6 @@ impl Service {
                     Err(Misplaced(why)) => self.distrust(node, why),
                 }
             }
-            Heard::LinkEnded(node) => self.on_lines_lost(node),
             Heard::Dialled { client, to, socket } => self.on_dialled(client, to, socket),
             Heard::Arrived { socket, to, from } => self.on_arrived(socket, to, from),
             Heard::ForData(socket, address) => {
