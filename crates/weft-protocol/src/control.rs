@@ -44,7 +44,7 @@ pub mod persist;
 mod placing;
 mod report;
 pub mod reporting;
-mod settling;
+pub mod settling;
 pub mod view;
 pub mod wire;
 

@@ -122,6 +122,17 @@ impl Member {
         self.requests.end(client);
     }
 
+    /// A line to a process of another node is about to be handed to the one here that wants it.
+    pub fn on_dialled_for(&mut self, local: WorkerId, remote: WorkerId) {
+        self.node.on_dialled_for(local, remote);
+    }
+
+    /// A process of another node has come with a line to one here, to which it is about to be handed. False if that one is
+    /// gone.
+    pub fn on_arrived_for(&mut self, local: WorkerId, remote: WorkerId) -> bool {
+        self.node.on_arrived_for(local, remote)
+    }
+
     /// The driver whose job a process belongs to: itself, if it is one.
     #[must_use]
     pub fn job_of(&self, process: WorkerId) -> WorkerId {
@@ -229,6 +240,7 @@ impl Member {
         if here != ActorsHere::default() {
             out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
         }
+        self.node.say_deaths_again(out);
         self.requests.say_again(&self.node.subscribers_here(false), out);
         self.guests.ask_again(out);
         self.node.ask_for_groups_again();

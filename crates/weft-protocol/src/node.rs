@@ -20,9 +20,9 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use weft_wire::message::{GivenBlocks, JobConfig, Message, WorkerGone};
+use weft_wire::message::{JobConfig, Message, WorkerGone};
 use weft_wire::strategy::Labels;
-use weft_wire::{ActorId, LeaseId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
+use weft_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use crate::control::{FIRST_ROUND, ToControl, ToNode};
 use crate::objects::{Fetching, Holders, Lost, Pulls};
@@ -54,9 +54,11 @@ mod pool;
 mod questions;
 mod report;
 mod routed;
-mod settling;
+pub mod settling;
+mod severing;
 mod spill;
 mod transfers;
+pub mod watches;
 
 pub(crate) use bundles::unschedulable;
 
@@ -191,6 +193,11 @@ pub struct NodeCore {
     paces: Map<WorkerId, Pace>,
     departed: Departed,
     settling: settling::Settling,
+    /// Those who are gone of whom the control service has heard, and who are not being settled yet.
+    announced: Vec<WorkerId>,
+    watches: watches::Watches,
+    /// Nodes that asked for processes here that are gone.
+    late_watches: Vec<(NodeId, WorkerId)>,
     holders: Holders,
     lost: Lost,
     pulls: Pulls,
@@ -233,6 +240,9 @@ impl NodeCore {
             paces: Map::default(),
             departed: Departed::default(),
             settling: settling::Settling::default(),
+            announced: Vec::new(),
+            watches: watches::Watches::default(),
+            late_watches: Vec::new(),
             holders: Holders::default(),
             lost: Lost::default(),
             pulls: Pulls::default(),
@@ -337,13 +347,14 @@ impl NodeCore {
         let gone =
             WorkerGone { worker: client, reason: reason.to_owned(), last_started, what, all_begun: None };
         self.departed.note(&gone);
+        let is_known_to_control = left.is_some_and(|client| client.is_known_to_control);
+        let is_announced = self.announce_death(&gone, is_known_to_control, out);
         self.tell_all(&gone.clone().into(), out);
         if let Some((WorkerState::Actor(actor), blocked)) = state {
             self.end_local_actor(actor, blocked, &gone, out);
         }
-        if left.is_some_and(|client| client.is_known_to_control) {
-            let (watchers, gone) = (Vec::new(), None);
-            out.push(NodeAction::Control(ToControl::ProcessGone { process: client, watchers, gone }));
+        if is_known_to_control && !is_announced {
+            out.push(NodeAction::Control(ToControl::process_gone(client)));
         }
         true
     }
@@ -354,9 +365,7 @@ impl NodeCore {
         self.end_pulls_of(client, out);
         self.orphan_blocks_of(client, out);
         self.lost_blocks_gone(client, out);
-        for (receiver, offsets) in self.holders.given_by(client) {
-            out.push(send(receiver, GivenBlocks { giver: client, offsets }));
-        }
+        self.ask_receivers(client, out);
     }
 
     /// Says the same to every client.
@@ -405,7 +414,9 @@ impl NodeCore {
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => self.on_give_block(from, &give, out),
             Message::HeldFrom(answer) => self.on_held_from(from, answer, out),
-            Message::UnknownBlocks(unknown) => self.on_unknown_blocks(from, unknown, out),
+            Message::Watch(watch) => self.on_client_watch(from, watch.worker, out),
+            Message::Sever(sever) => self.on_sever(from, sever, out),
+            Message::UnknownBlocks(answer) => self.on_unknown_blocks(from, answer, out),
             Message::StillRead(answer) if answer.round >= FIRST_ROUND => self.route(from, answer, out),
             Message::StillRead(answer) => {
                 self.on_forgotten(answer.round, from, out);
@@ -437,10 +448,7 @@ impl NodeCore {
                     client.is_known_to_control = true;
                     out.push(NodeAction::Send(to, message));
                 }
-                None => {
-                    let (watchers, gone) = (Vec::new(), None);
-                    out.push(NodeAction::Control(ToControl::ProcessGone { process: to, watchers, gone }));
-                }
+                None => out.push(NodeAction::Control(ToControl::process_gone(to))),
             },
             ToNode::PlaceActor(place) => self.on_place_actor(*place, out),
             ToNode::Restore { takeover, restore } => self.on_restore(takeover, *restore, out),
@@ -472,6 +480,7 @@ impl NodeCore {
     /// The first part of [`Self::settle`]: sets resources aside for what can have them.
     pub(crate) fn place(&mut self, out: &mut NodeActions) {
         self.tell_newcomers(out);
+        self.answer_late_watches(out);
         self.ask_readers(out);
         if !self.is_draining {
             self.place_actors();

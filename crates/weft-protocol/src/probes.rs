@@ -70,7 +70,7 @@ mod bugs {
         StartFailureForgotten, QueuedTaskLostWhenBlocked, ItemTakenTwice, BackpressureForgotten,
         CallBeforeConstructor, RestartUncounted, FetcherForgotten,
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
-        AckBeforeProcessed,
+        AckBeforeProcessed, SettledAlone,
     }
 
     thread_local! {

@@ -3,7 +3,7 @@
 
 use weft_protocol::probes::Bug;
 
-use crate::explore::links;
+use crate::explore::{links, settle_nodes};
 use crate::runner::{Orders, run_many};
 use crate::violation::Violation;
 
@@ -52,6 +52,7 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
     (Bug::FlushedIsAcknowledged, "ray#44079", "a flush is over before the other side has everything"),
     (Bug::StaleRedialTaken, "ray#64695", "an attempt that was given up takes the place of a later one"),
     (Bug::AckBeforeProcessed, "dask#421", "what was read from a socket counts, and is never handled"),
+    (Bug::SettledAlone, "ray#18292", "a death is settled although who had been handed something died, too"),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.
@@ -69,6 +70,10 @@ const OF_SESSIONS: &[Bug] = &[
 pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
     if OF_SESSIONS.contains(&bug) {
         return (0..SEEDS_MAX).find_map(|seed| Some((seed, links::walk(seed, Some(bug)).err()?)));
+    }
+    if bug == Bug::SettledAlone {
+        // Two deaths at once on two nodes: the simulated cluster has one.
+        return (0..SEEDS_MAX).find_map(|seed| Some((seed, settle_nodes::walk(seed, Some(bug)).err()?)));
     }
     let totals = run_many(&Orders { bug: Some(bug), jobs, ..Orders::new(0, SEEDS_MAX).without_open() });
     totals.failed.map(|(plan, violation)| (plan.seed, violation))

@@ -1,6 +1,9 @@
 //! Searches the small configurations whole. `make explore` searches all of them.
 
-use weft_sim::explore::{Config, Finding, chains, configs, links, search};
+use weft_protocol::probes::Bug;
+use weft_sim::bank::SEEDS_MAX;
+use weft_sim::explore::settle_nodes::SettleNodes;
+use weft_sim::explore::{Config, Finding, chains, configs, links, search, settle_nodes};
 
 /// More than any small configuration has.
 const STATES_MAX: u64 = 2_000_000;
@@ -50,6 +53,33 @@ fn every_state_of_a_broadcast_is_well() {
 fn broadcasts_with_many_faults_are_well() {
     let steps: u64 = (0..2000).map(|seed| chains::walk(seed).expect("no violation")).sum();
     assert!(steps > 50_000, "{steps} steps");
+}
+
+#[test]
+fn every_state_of_deaths_on_three_nodes_is_well() {
+    for config in settle_nodes::small() {
+        let found = settle_nodes::search(&config, None, STATES_MAX);
+        let name = config.name;
+        assert_eq!(found.violation, None, "{name}");
+        assert!(found.is_complete, "{name} has {} states and more", found.states);
+        assert!(found.ends > 0, "{name} never ends");
+    }
+}
+
+#[test]
+fn two_deaths_at_once_are_well_unless_each_is_settled_alone() {
+    let steps: u64 = (0..500).map(|seed| settle_nodes::walk(seed, None).expect("no violation")).sum();
+    assert!(steps > 5_000, "{steps} steps");
+    let found = (0..SEEDS_MAX).find_map(|seed| settle_nodes::walk(seed, Some(Bug::SettledAlone)).err());
+    assert_eq!(found.expect("a value is freed early").invariant, "I5");
+}
+
+#[test]
+fn an_answer_that_overtakes_what_was_said_before_it_frees_what_is_read() {
+    let config = SettleNodes { answers_early: true, ..settle_nodes::small()[0].clone() };
+    let found = settle_nodes::search(&config, None, STATES_MAX);
+    let (text, _) = found.violation.expect("words on their way are not waited for");
+    assert!(text.starts_with("I5"), "{text}");
 }
 
 #[test]

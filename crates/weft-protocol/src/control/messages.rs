@@ -62,12 +62,12 @@ pub enum ToControl {
         process: WorkerId,
         /// Nodes that have to do with it, besides its own: they are told.
         watchers: Vec<NodeId>,
-        /// What they are told.
+        /// What they are told, if its death is settled by the control service.
         gone: Option<Box<WorkerGone>>,
     },
     /// What the clients of the node hold of a process that is gone. All of them were heard.
     Collected {
-        /// The process.
+        /// The process, or the id before those of the processes of a node that is gone.
         gone: WorkerId,
         /// What they hold.
         held: Vec<Held>,
@@ -76,6 +76,14 @@ pub enum ToControl {
     Job(Box<Job>),
     /// What is on the node, for a control service that has not heard of it.
     Here(Box<ActorsHere>),
+}
+
+impl ToControl {
+    /// A process is gone that no other node has to do with.
+    #[must_use]
+    pub fn process_gone(process: WorkerId) -> Self {
+        Self::ProcessGone { process, watchers: Vec::new(), gone: None }
+    }
 }
 
 /// The control service speaks.

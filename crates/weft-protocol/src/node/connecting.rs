@@ -19,12 +19,6 @@ impl NodeCore {
         self.is_member && process.node() != self.id()
     }
 
-    /// A process here has to do with one of another node.
-    pub(super) fn note_line(&mut self, _local: WorkerId, _remote: WorkerId) {}
-
-    /// This node has to hear of the end of a process of another node.
-    pub(super) fn on_watch(&mut self, _remote: WorkerId, _out: &mut NodeActions) {}
-
     pub(super) fn on_connect(&mut self, from: WorkerId, to: WorkerId, out: &mut NodeActions) {
         if self.clients.contains_key(&to) {
             self.introduce(from, to, out);

@@ -135,6 +135,7 @@ impl NodeCore {
     /// The session with another node is over, though both may live: what either was asked for or granted is void, and both
     /// do the same. Workers that served the other node are ended, so that nobody takes them for theirs.
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
+        self.watch_again(node, out);
         self.forget_lender(node);
         let guests = self.askers.keys().copied().filter(|id| id.node() == node);
         for guest in guests.collect::<Vec<_>>() {

@@ -148,8 +148,18 @@ impl NodeCore {
         self.local_actors.waiting = still_waiting;
     }
 
+    /// Whether the creator of an actor was a process of this node that is gone. The control service elsewhere is about to end
+    /// such an actor; but all processes here have been asked already what they have of its creator, so that none is to be
+    /// shown what that had given to the constructor.
+    fn ends_with_its_creator(&self, actor: ActorId) -> bool {
+        let creator = actor.owner;
+        let is_gone = creator.node() == self.id() && !self.clients.contains_key(&creator);
+        self.is_member && is_gone && !self.local_actors.is_detached(actor)
+    }
+
     /// A worker becomes an actor's process.
     pub(super) fn start_actor(&mut self, id: ActorId, grant: Grant, worker: WorkerId, out: &mut NodeActions) {
+        let ends = self.ends_with_its_creator(id);
         let local = self.local_actors.actors.get_mut(&id).filter(|local| local.process.is_none());
         let Some(local) = local else { return self.resources.release(&grant) };
         if let Some(create) = &mut local.create {
@@ -157,7 +167,7 @@ impl NodeCore {
         }
         local.process = Some((worker, grant));
         self.workers[&worker].state = WorkerState::Actor(id);
-        if !local.restores {
+        if !local.restores && !ends {
             local.begin(out);
         }
         let placed = ToControl::ActorPlaced { actor: id, takeover: local.takeover, worker };
@@ -166,7 +176,9 @@ impl NodeCore {
 
     /// What the new process of an actor begins with.
     pub(super) fn on_restore(&mut self, takeover: u32, restore: Restore, out: &mut NodeActions) {
-        let Some(local) = self.local_actors.placed(restore.actor, takeover) else { return };
+        let id = restore.actor;
+        let ends = self.ends_with_its_creator(id);
+        let Some(local) = self.local_actors.placed(id, takeover) else { return };
         let Some((worker, _)) = local.process else { return };
         if let Some(memo) = &mut local.memo {
             memo.checkpoint.clone_from(&restore.state);
@@ -175,7 +187,9 @@ impl NodeCore {
             self.holders.share(location.offset, worker);
         }
         out.push(send(worker, restore));
-        local.begin(out);
+        if !ends {
+            local.begin(out);
+        }
     }
 
     pub(super) fn on_end_actor(&mut self, id: ActorId, takeover: u32, end: End, out: &mut NodeActions) {
@@ -223,7 +237,7 @@ impl NodeCore {
             memo.checkpoint = Some(checkpoint.state.clone());
         }
         if let Outcome::Stored(location) = checkpoint.state.outcome {
-            self.holders.keep(location.offset);
+            self.holders.keep_object(location.offset, checkpoint.actor.state());
             let is_free = self.holders.release(location.offset, from);
             debug_assert!(!is_free, "the node keeps it");
         }

@@ -5,7 +5,7 @@
 //! process that is gone.
 
 use weft_wire::message::{ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome};
-use weft_wire::{ActorId, WorkerId};
+use weft_wire::{ActorId, ObjectId, WorkerId};
 
 use super::{NodeActions, NodeCore, send};
 use crate::table::{Map, Set};
@@ -55,9 +55,10 @@ impl NodeCore {
         place.subscribers.insert(from);
         if create.detached == Some(true) {
             // Its creator may end before its process, or the next one, has read the arguments.
-            let blocks = stored_arguments(&create);
-            blocks.iter().for_each(|block| self.holders.keep(*block));
-            place.kept.extend(blocks);
+            for (block, object) in stored_arguments(&create) {
+                self.holders.keep_object(block, object);
+                place.kept.push(block);
+            }
         }
         self.route(from, create, out);
     }
@@ -131,10 +132,10 @@ impl NodeCore {
     }
 }
 
-/// Blocks with arguments of a constructor.
-fn stored_arguments(create: &CreateActor) -> Vec<u64> {
+/// Blocks with arguments of a constructor, and which.
+fn stored_arguments(create: &CreateActor) -> Vec<(u64, ObjectId)> {
     let block = |dependency: &Dependency| match &dependency.outcome {
-        Outcome::Stored(location) => Some(location.offset),
+        Outcome::Stored(location) => Some((location.offset, dependency.object)),
         Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
     };
     create.constructor.dependencies.iter().filter_map(block).collect()

@@ -96,7 +96,8 @@ impl NodeCore {
             Message::LeaseRefused(refused) => self.on_lease_refused(from.node(), &refused),
             Message::ReturnLeaseAt(returned) => self.on_return_at(from.node(), returned, now, out),
             Message::ReclaimLeaseAt(reclaim) => self.on_reclaim_at(from.node(), reclaim, out),
-            Message::Sever(sever) => self.sever(sever.worker, out),
+            Message::Sever(sever) => self.on_sever_from(from, sever, out),
+            Message::Watch(watch) => self.on_watch_from(from.node(), watch.worker, out),
             message @ (Message::GivenBlocks(_) | Message::LostAt(_)) => {
                 if self.clients.contains_key(&to) {
                     out.push(NodeAction::Send(to, Box::new(message)));
@@ -105,13 +106,6 @@ impl NodeCore {
             other => return Ok(Some(other)),
         }
         Ok(None)
-    }
-
-    /// Somebody elsewhere cannot reach a process here and holds it for gone: so that both agree, it ends. Drivers do not.
-    fn sever(&mut self, process: WorkerId, out: &mut NodeActions) {
-        if self.clients.contains_key(&process) && self.workers.contains_key(&process) {
-            out.push(NodeAction::KillWorker(process));
-        }
     }
 }
 
@@ -167,7 +161,7 @@ mod tests {
             (there, LOCAL, given()),
             (there, LOCAL, lost(THERE).into()),
             (there, here, Watch { worker: LOCAL }.into()),
-            (FAR, here, Sever { worker: LOCAL }.into()),
+            (FAR, here, Sever { worker: LOCAL, class: None }.into()),
             (there, here, ask(FAR).into()),
             (there, here, returned()),
         ];
@@ -207,7 +201,7 @@ mod tests {
         let (here, there) = (address(HERE), address(THERE));
         assert_eq!(node.on_routed(there, gone, lost(THERE).into(), Instant(0), &mut out), Ok(None));
         for worker in [gone, LOCAL] {
-            let sever = Sever { worker }.into();
+            let sever = Sever { worker, class: None }.into();
             assert_eq!(node.on_routed(FAR, here, sever, Instant(0), &mut out), Ok(None));
         }
         assert_eq!(out, []);

@@ -50,7 +50,6 @@ fn the_control_service_hears_of_the_end_of_those_it_knows() {
     let late = weft_wire::message::AddBorrow { object: TaskId::default().object(0), borrower: known };
     node.on_control(ToNode::Routed { to: unknown, message: Box::new(late.into()) }, &mut out);
     let heard: Vec<_> = out.into_iter().filter(|action| matches!(action, NodeAction::Control(_))).collect();
-    let gone =
-        |process| NodeAction::Control(ToControl::ProcessGone { process, watchers: Vec::new(), gone: None });
+    let gone = |process| NodeAction::Control(ToControl::process_gone(process));
     assert_eq!(heard, [gone(known), gone(unknown)], "and of those it speaks to in vain");
 }

@@ -147,8 +147,16 @@ impl NodeCore {
     pub(super) fn on_give_block(&mut self, from: WorkerId, give: &GiveBlock, out: &mut NodeActions) {
         let GiveBlock { offset, owner, object } = *give;
         let here = self.id();
-        // Of processes of other nodes nothing is known until their nodes say so.
-        let is_gone = |process: WorkerId| process.node() == here && !self.clients.contains_key(&process);
+        if self.is_elsewhere(owner) {
+            self.on_watch(owner, out);
+        }
+        // Of processes of other nodes nothing is known until the control service says so.
+        let is_gone = |process: WorkerId| {
+            let is_here = process.node() == here;
+            let is_settled = || self.settling.is_open(process) || self.settling.has_answered(process);
+            let is_gone_elsewhere = || self.watches.is_with_node(process) || is_settled();
+            (is_here && !self.clients.contains_key(&process)) || (!is_here && is_gone_elsewhere())
+        };
         if self.holders.give(offset, from, owner, &is_gone) {
             return self.free_block(offset, out);
         }
@@ -158,7 +166,52 @@ impl NodeCore {
         if is_gone(owner)
             && let Some(receiver) = self.holders.given_on_by(offset, owner)
         {
-            out.push(send(receiver, GivenBlocks { giver: owner, offsets: vec![offset] }));
+            self.ask_receiver(receiver, owner, vec![offset], out);
+        }
+        self.retry_home_pulls(out);
+    }
+
+    /// A process here is gone: who was given blocks by it may not have heard of them.
+    pub(super) fn ask_receivers(&mut self, giver: WorkerId, out: &mut NodeActions) {
+        for (receiver, offsets) in self.holders.given_by(giver) {
+            if !self.is_elsewhere(receiver) {
+                self.ask_receiver(receiver, giver, offsets, out);
+            }
+        }
+    }
+
+    /// The same for receivers at other nodes: those have read by now what it had said to them, because its death is settled.
+    pub(super) fn ask_receivers_elsewhere(&mut self, giver: WorkerId, out: &mut NodeActions) {
+        if giver.node() != self.id() {
+            return;
+        }
+        for (receiver, offsets) in self.holders.given_by(giver) {
+            if self.is_elsewhere(receiver) {
+                self.ask_receiver(receiver, giver, offsets, out);
+            }
+        }
+    }
+
+    fn ask_receiver(&self, receiver: WorkerId, giver: WorkerId, offsets: Vec<u64>, out: &mut NodeActions) {
+        let question = GivenBlocks { giver, offsets };
+        if self.is_elsewhere(receiver) {
+            let message = Box::new(question.into());
+            out.push(NodeAction::Route { from: address(self.id()), to: receiver, message });
+        } else {
+            out.push(send(receiver, question));
+        }
+    }
+
+    /// A process does not know blocks that one that is gone had given to it: blocks of the node of that one.
+    pub(super) fn on_unknown_blocks(&mut self, from: WorkerId, answer: UnknownBlocks, out: &mut NodeActions) {
+        if self.is_elsewhere(answer.giver) {
+            let to = address(answer.giver.node());
+            return out.push(NodeAction::Route { from, to, message: Box::new(answer.into()) });
+        }
+        for block in answer.offsets {
+            if self.holders.disown(block, answer.giver, from) {
+                self.free_block(block, out);
+            }
         }
         self.retry_home_pulls(out);
     }
@@ -170,21 +223,6 @@ impl NodeCore {
             }
         }
         self.retry_home_pulls(out);
-    }
-
-    /// A receiver does not know blocks that a process that is gone had given to it.
-    pub(super) fn on_unknown_blocks(
-        &mut self,
-        from: WorkerId,
-        unknown: UnknownBlocks,
-        out: &mut NodeActions,
-    ) {
-        let UnknownBlocks { giver, offsets } = unknown;
-        for block in offsets {
-            if self.holders.disown(block, giver, from) {
-                self.free_block(block, out);
-            }
-        }
     }
 
     /// A client gives blocks of another node back.

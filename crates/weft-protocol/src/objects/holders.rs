@@ -36,6 +36,8 @@ pub struct Holders {
     given_on: Map<(u64, WorkerId), WorkerId>,
     /// Objects in blocks whose holders are not their owners, or are at other nodes.
     objects: Map<u64, ObjectId>,
+    /// Objects in blocks that the node keeps, whoever holds them besides.
+    kept_objects: Map<u64, ObjectId>,
 }
 
 /// Whether a block may be read for another node that asks for an object in it.
@@ -107,6 +109,14 @@ impl Holders {
         true
     }
 
+    /// The node keeps a block with an object in it until [`Self::let_go`], to show it to processes to come.
+    pub fn keep_object(&mut self, block: u64, object: ObjectId) {
+        if self.blocks.contains_key(&block) {
+            self.kept_objects.insert(block, object);
+            self.keep(block);
+        }
+    }
+
     /// The node keeps a block until [`Self::let_go`].
     pub fn keep(&mut self, block: u64) {
         if self.blocks.contains_key(&block) {
@@ -131,6 +141,7 @@ impl Holders {
         *count -= 1;
         if *count == 0 {
             self.kept.swap_remove(&block);
+            self.kept_objects.swap_remove(&block);
         }
         self.is_free_now(block)
     }
@@ -252,6 +263,9 @@ impl Holders {
     #[must_use]
     pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
         let Some(holders) = self.blocks.get(&block) else { return Serves::No };
+        if self.kept_objects.get(&block) == Some(&object) {
+            return Serves::Yes;
+        }
         match self.objects.get(&block) {
             Some(inside) if *inside == object => Serves::Yes,
             Some(_) => Serves::No,

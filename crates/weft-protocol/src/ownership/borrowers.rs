@@ -10,7 +10,7 @@
 use weft_wire::WorkerId;
 
 /// One borrower, as far as one process registered it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 struct Borrow {
     who: WorkerId,
     /// `None`: ourselves, the borrower, or somebody whose death is settled.
@@ -19,7 +19,7 @@ struct Borrow {
 }
 
 /// See the module. Few: a list is smaller than a map and as fast.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Hash)]
 pub struct Borrowers {
     borrows: Vec<Borrow>,
 }

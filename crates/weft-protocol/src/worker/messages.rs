@@ -76,6 +76,9 @@ impl WorkerCore {
                 let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
                 send(out, Peer::Node, answer);
             }
+            (Message::GivenBlocks(question), Peer::Node) if question.giver.node() != self.me.node() => {
+                self.on_given_elsewhere(question, out);
+            }
             (Message::GivenBlocks(mut question), Peer::Node) => {
                 // The shell knows of blocks without a value: being written, or kept for reuse.
                 question.offsets.retain(|block| !self.ownership.knows_block(*block));

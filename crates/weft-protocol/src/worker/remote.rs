@@ -2,9 +2,11 @@
 //! becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
 
 use weft_wire::ObjectId;
-use weft_wire::message::{Dependency, Failure, FailureCode, Location, LostAt, Outcome, Priority, Pulled};
+use weft_wire::message::{
+    Dependency, Failure, FailureCode, GivenBlocks, Location, LostAt, Outcome, Priority, Pulled, UnknownBlocks,
+};
 
-use super::{Actions, Peer, WorkerCore};
+use super::{Actions, Peer, WorkerCore, send};
 use crate::execution::MetDependency;
 use crate::ownership::Brought;
 
@@ -98,6 +100,15 @@ impl WorkerCore {
             let failure = Failure::new(FailureCode::ObjectLost, message);
             self.instance.set_state(object, Outcome::Failed(Box::new(failure)));
             self.execution.forget_missing(object);
+        }
+    }
+
+    /// Blocks of another node were given to this process by one that is gone. What that said to it has been read.
+    pub(super) fn on_given_elsewhere(&mut self, question: GivenBlocks, out: &mut Actions) {
+        let GivenBlocks { giver, mut offsets } = question;
+        offsets.retain(|block| !self.ownership.knows_block_at(giver.node(), *block));
+        if !offsets.is_empty() {
+            send(out, Peer::Node, UnknownBlocks { giver, offsets });
         }
     }
 

@@ -9,6 +9,7 @@ mod spill;
 mod state;
 mod transfers;
 mod two_nodes;
+mod watches;
 
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::solo::Solo;

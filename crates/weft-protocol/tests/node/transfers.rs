@@ -1,15 +1,16 @@
 //! Values of other nodes: pulled into a node, and served from it.
 
+use weft_protocol::control::ToNode;
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_wire::limits::PULL_ROOM_NANOS;
 use weft_wire::message::{
-    BlocksLost, FailureCode, FreeAt, FreeBlocks, GiveBlock, Location, LostAt, Message, Priority, Pull,
-    Pulled, Remote,
+    BlocksLost, Dependency, FailureCode, FreeAt, FreeBlocks, GiveBlock, GivenBlocks, Location, LostAt,
+    Message, Outcome, Priority, Pull, Pulled, Remote, Settled, UnknownBlocks, Watch, WorkerGone,
 };
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
-use super::{NOW, cpus, told};
+use super::{NOW, cpus, create, told};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -39,6 +40,12 @@ fn on(node: &mut NodeCore, event: impl FnOnce(&mut NodeCore, &mut NodeActions)) 
     node.settle(NOW, &mut out);
     node.check();
     out
+}
+
+/// Something comes over the link of another node.
+fn routed(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+    let here = WorkerId(HERE.0);
+    on(node, |node, out| assert_eq!(node.on_routed(from, here, message.into(), NOW, out), Ok(None)))
 }
 
 fn say(node: &mut NodeCore, from: WorkerId, message: impl Into<Message>) -> NodeActions {
@@ -164,6 +171,123 @@ fn a_loss_is_told_to_who_holds_the_block_elsewhere() {
         assert_eq!(node.on_routed(WorkerId(THERE.0), owner, news.clone().into(), NOW, out), Ok(None));
     });
     assert_eq!(passed, [told(owner, news)]);
+}
+
+/// The same, in a cluster.
+fn given_in_a_cluster() -> (NodeCore, WorkerId) {
+    let (mut node, maker, _) = node();
+    node.join_cluster();
+    node.on_allocated(64, maker);
+    node.on_dialled_for(maker, FAR);
+    let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
+    let message = Box::new(Watch { worker: FAR }.into());
+    let watch = NodeAction::Route { from: WorkerId(HERE.0), to: WorkerId(THERE.0), message };
+    assert_eq!(say(&mut node, maker, give), [watch], "the block is its owner's");
+    (node, maker)
+}
+
+#[test]
+fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_the_giver_said() {
+    let (mut node, maker) = given_in_a_cluster();
+    let is_asked = |out: &NodeActions| {
+        let message = Message::from(GivenBlocks { giver: maker, offsets: vec![64] });
+        let question = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: Box::new(message) };
+        out.contains(&question)
+    };
+    let ended = on(&mut node, |node, out| node.on_gone(maker, "was killed", None, out));
+    assert!(!is_asked(&ended), "it may not have read the reply: {ended:?}");
+    let settled = Settled { gone: vec![maker], held: Vec::new() };
+    let heard = on(&mut node, |node, out| node.on_control(ToNode::Settled(Box::new(settled)), out));
+    assert!(is_asked(&heard), "{heard:?}");
+    let unknown = UnknownBlocks { giver: maker, offsets: vec![64] };
+    let freed = routed(&mut node, FAR, unknown);
+    assert_eq!(freed, [NodeAction::FreeBlock(64)]);
+}
+
+#[test]
+fn what_is_said_of_blocks_of_another_node_goes_there() {
+    let (mut node, client, _) = node();
+    node.join_cluster();
+    let unknown = UnknownBlocks { giver: FAR, offsets: vec![64] };
+    let message = Box::new(unknown.clone().into());
+    let route = NodeAction::Route { from: client, to: WorkerId(THERE.0), message };
+    assert_eq!(say(&mut node, client, unknown), [route]);
+}
+
+#[test]
+fn a_block_whose_owner_at_another_node_is_gone_is_free_when_nobody_reads_it() {
+    let (mut node, maker) = given_in_a_cluster();
+    let gone = WorkerGone { worker: FAR, reason: "was killed".to_owned(), ..WorkerGone::default() };
+    on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
+    assert!(node.holders().of(64).is_empty(), "whoever reads it is asked");
+    // One that comes after that is nobody's, too.
+    node.on_allocated(128, maker);
+    let give = GiveBlock { offset: 128, owner: FAR, object: Some(object()) };
+    say(&mut node, maker, give);
+    assert!(node.holders().of(128).is_empty());
+}
+
+/// A value that a borrower at another node says to be here.
+fn home_pull() -> Pull {
+    let location = Location { offset: 64, length: LENGTH };
+    Pull { object: object(), remote: Remote { node: HERE, location }, priority: Priority::Argument }
+}
+
+#[test]
+fn a_value_that_lies_here_is_shared_and_not_copied() {
+    let (mut node, maker) = given();
+    let reader = WorkerId(maker.0 + 1);
+    let location = Some(home_pull().remote.location);
+    let here = Pulled { object: object(), location, failure: None };
+    assert_eq!(say(&mut node, reader, home_pull()), [told(reader, here)]);
+    routed(&mut node, FAR, free(64));
+    assert_eq!(say(&mut node, reader, free(64)), [NodeAction::FreeBlock(64)], "the reader held it, too");
+    let not_there = Pulled { object: object(), location: None, failure: None };
+    assert_eq!(say(&mut node, reader, home_pull()), [told(reader, not_there)]);
+}
+
+#[test]
+fn who_asks_before_the_maker_has_spoken_waits() {
+    let (mut node, maker, reader) = node();
+    node.on_allocated(64, maker);
+    assert_eq!(say(&mut node, reader, home_pull()), []);
+    let give = GiveBlock { offset: 64, owner: FAR, object: Some(object()) };
+    let location = Some(home_pull().remote.location);
+    assert_eq!(
+        say(&mut node, maker, give),
+        [told(reader, Pulled { object: object(), location, failure: None })]
+    );
+}
+
+#[test]
+fn who_waits_for_a_maker_that_does_not_speak_asks_the_owner() {
+    let (mut node, maker, reader) = node();
+    let not_there = told(reader, Pulled { object: object(), location: None, failure: None });
+    for block in [64, 64] {
+        node.on_allocated(block, maker);
+        assert_eq!(say(&mut node, reader, home_pull()), []);
+        assert_eq!(say(&mut node, maker, free(block)), [NodeAction::FreeBlock(block), not_there.clone()]);
+    }
+    node.on_allocated(64, maker);
+    assert_eq!(say(&mut node, reader, home_pull()), []);
+    let deadline = node.next_deadline().expect("it does not wait for ever");
+    let mut out = NodeActions::new();
+    node.settle(deadline, &mut out);
+    assert_eq!(out, [not_there]);
+}
+
+#[test]
+fn an_argument_that_the_node_keeps_for_an_actor_is_served() {
+    let (mut node, creator, _) = node();
+    node.on_allocated(64, creator);
+    let argument = TaskId { owner: creator, number: 3 }.object(0);
+    let mut create = create(TaskId { owner: creator, number: 4 });
+    create.detached = Some(true);
+    let outcome = Outcome::Stored(Location { offset: 64, length: LENGTH });
+    create.constructor.dependencies.push(Dependency { object: argument, outcome, contained: Vec::new() });
+    say(&mut node, creator, create);
+    on(&mut node, |node, out| node.on_gone(creator, "was killed", None, out));
+    assert_eq!(node.serves(64, argument), Serves::Yes);
 }
 
 #[test]

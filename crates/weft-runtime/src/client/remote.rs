@@ -375,7 +375,7 @@ impl Remotes {
                 WireNews::Ended(reason) => {
                     // Both live, as far as anybody knows, and each will hold the other for gone. So that this becomes true,
                     // the nodes end one of them.
-                    self.wants.push(Sever { worker }.into());
+                    self.wants.push(Sever { worker, class: None }.into());
                     self.wants.push(Suspect { node: worker.node() }.into());
                     self.end(worker, time, reason);
                 }

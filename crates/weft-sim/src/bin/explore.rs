@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use weft_sim::explore::{Found, chains, configs, links, search};
+use weft_sim::explore::{Found, chains, configs, links, search, settle_nodes};
 
 /// A configuration of whichever kind.
 struct Job {
@@ -41,7 +41,16 @@ fn all() -> Vec<Job> {
             (found, is_expected)
         }),
     });
-    products.chain(links).chain(chains).collect()
+    let settling = settle_nodes::all().into_iter().map(|config| Job {
+        name: config.name,
+        about: config.about,
+        search: Box::new(move |states_max| {
+            let found = settle_nodes::search(&config, None, states_max);
+            let is_expected = found.violation.is_none();
+            (found, is_expected)
+        }),
+    });
+    products.chain(links).chain(chains).chain(settling).collect()
 }
 
 struct Options {

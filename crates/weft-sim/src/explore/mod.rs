@@ -17,6 +17,7 @@ pub mod plain;
 mod process;
 pub mod program;
 mod search;
+pub mod settle_nodes;
 mod visited;
 pub mod world;
 

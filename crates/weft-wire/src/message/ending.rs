@@ -24,6 +24,9 @@ pub struct Watch {
 pub struct Sever {
     #[n(0)]
     pub worker: WorkerId,
+    /// What the sender is, as its node says: 0 for a driver, 1 for the process of an actor, 2 for another worker.
+    #[n(1)]
+    pub class: Option<u8>,
 }
 
 /// Node to control: one of its processes ends, or is gone.

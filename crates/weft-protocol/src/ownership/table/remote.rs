@@ -12,7 +12,7 @@
 use weft_wire::message::{Failure, FreeAt, FreeBlocks, Location, Outcome, Priority, Pull, Remote};
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
-use super::{Action, Actions, Origin, Ownership, Peer, send};
+use super::{Action, Actions, Origin, Ownership, Peer, Record, send};
 use crate::table::{Map, Set};
 
 /// See the module.
@@ -173,6 +173,18 @@ impl Ownership {
             self.lose(*object, out);
         }
         hit
+    }
+
+    /// Whether a value of ours is, or was, in this block of another node, and has not been given back.
+    #[must_use]
+    pub fn knows_block_at(&self, node: NodeId, offset: u64) -> bool {
+        let is_there = |remote: &Remote| remote.node == node && remote.location.offset == offset;
+        let is_latest =
+            |record: &Record| matches!(record.slot.outcome(), Some(Outcome::Remote(at)) if is_there(at));
+        let copies = self.remotes.copies.values().filter_map(|copy| copy.from.as_ref());
+        copies.chain(self.remotes.primaries.values()).any(is_there)
+            || self.stale.values().flat_map(|stale| &stale.remotes).any(is_there)
+            || self.records.values().any(is_latest)
     }
 
     /// Whether nothing is at a place of another node any more.

@@ -171,7 +171,7 @@ fn about_processes() -> Vec<(Message, &'static str)> {
             "140000006e000000841a010000001a02000000186f46811a01000005",
         ),
         (Watch { worker: WORKER }.into(), "060000006f000000811a01000005"),
-        (Sever { worker: WORKER }.into(), "0600000076000000811a01000005"),
+        (Sever { worker: WORKER, class: None }.into(), "0600000076000000811a01000005"),
         (left.into(), "1b00000077000000841a01000005f4811a01000000851a0100000561728207096177f5"),
         (Collected { gone: WORKER, held }.into(), "1300000075000000821a01000005818382820709011a0100000502"),
         (gone().into(), "0e00000006000000851a0100000561728207096177f5"),
