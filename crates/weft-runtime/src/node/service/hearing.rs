@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use weft_protocol::control::wire::Misplaced;
+use weft_protocol::member::Member;
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_wire::message::{Credentials, LinkRole, Message, PeerConnected};
 use weft_wire::{Blob, NodeId, WorkerId};
@@ -74,6 +75,12 @@ impl Service {
 
     /// A connection for a process here to one of another node, or that there is none.
     fn on_dialled(&mut self, client: WorkerId, to: WorkerId, socket: Option<OwnedFd>) {
+        if socket.is_some()
+            && let Some(core) = self.core.member()
+        {
+            // From now on that node hears of the end of this process.
+            core.on_dialled_for(client, to);
+        }
         let name = Destination::Worker { to, from: client }.server_name(to.node());
         let name = Some(name.to_str().into_owned());
         let connected = PeerConnected { worker: to, link: Some(LinkRole::Dial), name };
@@ -85,7 +92,8 @@ impl Service {
         let is_known = self.cluster.as_ref().is_some_and(|cluster| cluster.knows(from.node()));
         let token = self.tokens.get(&to);
         let is_here = token.and_then(|token| self.connections.get(token)).is_some_and(|c| c.is_greeted);
-        if !(is_known && is_here) {
+        let is_noted = |core: &mut Member| core.on_arrived_for(to, from);
+        if !(is_known && self.core.member().is_some_and(is_noted) && is_here) {
             return turn_away(socket);
         }
         let connected = PeerConnected { worker: from, link: Some(LinkRole::Accept), name: None };
