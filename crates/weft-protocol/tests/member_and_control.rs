@@ -503,7 +503,6 @@ impl<P: Pair> World<P> {
                 if let Some(worker) = self.process(self.actor(*to)) {
                     self.end(worker);
                 }
-                self.drain();
             }
             Step::Checkpoint { to } => {
                 self.drain();
@@ -592,6 +591,7 @@ proptest! {
                 linked.step(&Step::Crash { to: (by, number) });
             }
         }
+        linked.drain();
         prop_assert_eq!(here.outcome(), linked.outcome());
         prop_assert_eq!(here.pair.is_quiet(), linked.pair.is_quiet());
     }
@@ -660,7 +660,7 @@ fn a_job_is_over_when_its_driver_is_gone_and_no_actor_is_left() {
     world.run(&[Step::Create { by: 0, number: 1, restarts: 0, detached: true, checkpoints: false }]);
     world.step(&Step::EndClient { by: 0 });
     assert!(!world.pair.member.is_over(driver), "a detached actor lives on");
-    world.step(&Step::Crash { to: (0, 1) });
+    world.run(&[Step::Crash { to: (0, 1) }]);
     assert!(world.pair.member.is_over(driver));
 }
 

@@ -167,11 +167,12 @@ impl ControlCore {
             return;
         }
         actor.phase = Phase::Placed { node, worker };
-        actor.last_node = Some(node);
         actor.pace.begins(now);
         self.restore(id, node, worker, out);
         let started = self.actors[&id].started(id, worker);
         self.tell(id, &ToNode::Started(Box::new(started)), out);
+        // The node of the process before has heard of this one, too.
+        self.actors[&id].last_node = Some(node);
     }
 
     /// A node will not give an actor a process: its job has ended meanwhile, or too much waits there.
@@ -206,7 +207,10 @@ impl ControlCore {
             }
         };
         actor.subscribers.insert(from);
-        let started = worker.map(|worker| Box::new(actor.started(id, worker)));
+        // Of a process of which is known that it has ended nobody is told.
+        let lives =
+            |_: &WorkerId| !self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, actor.takeovers));
+        let started = worker.filter(lives).map(|worker| Box::new(actor.started(id, worker)));
         let subscribed = ToNode::Subscribed { actor: id, process: from, started };
         out.push(ControlAction::Send(from.node(), Box::new(subscribed)));
     }

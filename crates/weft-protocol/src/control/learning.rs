@@ -38,13 +38,19 @@ impl ControlCore {
     /// All that were expected have come back or are gone.
     pub fn on_all_here(&mut self, now: Instant, out: &mut ControlActions) {
         let Some(learning) = self.learning.take() else { return };
-        self.subscribe_again(learning.subscribers, out);
+        // They hear how it goes on behind what they know.
+        for (actor, process) in &learning.subscribers {
+            if let Some(actor) = self.actors.get_mut(actor) {
+                actor.subscribers.insert(*process);
+            }
+        }
         for (node, word) in learning.words {
             self.on_node(node, word, now, out);
         }
         for (actor, takeover, gone) in std::mem::take(&mut self.unheard_ends) {
             self.on_actor_process_gone(actor, takeover, gone, out);
         }
+        self.subscribe_again(learning.subscribers, out);
         // Owners on nodes that did not come back.
         let owners = self.actors.values().map(|actor| actor.owner);
         let lost: Set<WorkerId> = owners.filter(|owner| !self.nodes.contains_key(&owner.node())).collect();

@@ -47,7 +47,7 @@ pub(super) struct Requests {
     creations: Map<ActorId, Creation>,
     /// Questions that were given up: nobody waits for their answers. A name that is given is given back.
     abandoned: Map<Question, Option<ActorId>>,
-    /// The latest words that end actors. They do not show in anything that is here.
+    /// The latest words by which actors end. They do not show in anything that is here.
     ends: VecDeque<(u64, WorkerId, Box<Message>)>,
     /// The latest processes whose end was said.
     ended: VecDeque<WorkerId>,
@@ -84,16 +84,15 @@ impl Requests {
             Message::SubscribeActor(subscribe) => {
                 self.subscribing.insert((from, subscribe.actor), turn);
             }
-            Message::KillActor(kill) if kill.may_restart != Some(true) => {
-                self.note_actor_end(kill.actor, from, message);
-            }
-            Message::ActorOutOfScope(gone) => self.note_actor_end(gone.actor, from, message),
+            // Its creation is said again before: its creator waits to hear what became of it.
+            Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_actor_end(from, message),
+            Message::ActorReady(ready) if ready.failure.is_some() => self.note_actor_end(from, message),
+            Message::ActorOutOfScope(_) => self.note_actor_end(from, message),
             _ => {}
         }
     }
 
-    fn note_actor_end(&mut self, actor: ActorId, from: WorkerId, message: &Message) {
-        self.creations.swap_remove(&actor);
+    fn note_actor_end(&mut self, from: WorkerId, message: &Message) {
         if self.ends.len() == SAID_MAX {
             self.ends.pop_front();
         }
@@ -123,8 +122,11 @@ impl Requests {
     pub(super) fn is_stale(&mut self, word: &ToNode, out: &mut NodeActions) -> bool {
         match word {
             ToNode::Routed { to, message } => self.is_stale_answer(*to, message, out),
-            ToNode::Subscribed { actor, process, .. } => {
+            ToNode::Subscribed { actor, process, started } => {
                 self.subscribing.swap_remove(&(*process, *actor));
+                if started.is_some() {
+                    self.creations.swap_remove(actor);
+                }
                 false
             }
             ToNode::Started(started) => {

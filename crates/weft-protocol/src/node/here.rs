@@ -89,9 +89,15 @@ impl LocalActors {
         });
     }
 
-    /// The control service has heard how an actor ended.
-    pub(super) fn forget_end(&mut self, id: ActorId) {
-        self.ended.retain(|here| here.actor != id);
+    /// What followed from ends of an actor's processes is known: it is dead, or `later` is a process that came after them.
+    pub(super) fn forget_ends(&mut self, id: ActorId, later: Option<WorkerId>) {
+        let is_its = |gone: &WorkerGone| Some(gone.worker) == later;
+        self.ended.retain(|here| here.actor != id || here.gone.as_deref().is_some_and(is_its));
+    }
+
+    /// The same of those up to the one with this number.
+    pub(super) fn forget_ends_up_to(&mut self, id: ActorId, takeover: u32) {
+        self.ended.retain(|here| here.actor != id || here.takeover > takeover);
     }
 
     fn rows(&self) -> impl Iterator<Item = ActorHere> {

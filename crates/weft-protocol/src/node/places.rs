@@ -94,7 +94,6 @@ impl NodeCore {
 
     /// Another process is coming.
     pub(super) fn on_actor_restarting(&mut self, news: ActorRestarting, out: &mut NodeActions) {
-        self.local_actors.forget_end(news.actor);
         if let Some(place) = self.places.actors.get_mut(&news.actor) {
             place.at = None;
         }
@@ -102,6 +101,7 @@ impl NodeCore {
     }
 
     pub(super) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut NodeActions) {
+        self.local_actors.forget_ends(started.actor, Some(started.worker));
         self.note_place(started, out);
         for subscriber in self.places.subscribers(started.actor) {
             self.tell_started(subscriber, started, out);
@@ -122,7 +122,7 @@ impl NodeCore {
 
     /// An actor is gone for good.
     pub(super) fn on_actor_dead(&mut self, actor: ActorId, news: &Message, out: &mut NodeActions) {
-        self.local_actors.forget_end(actor);
+        self.local_actors.forget_ends(actor, None);
         let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
         for block in kept.unwrap_or_default() {
             self.let_go(block, out);

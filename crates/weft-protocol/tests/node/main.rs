@@ -4,6 +4,7 @@ mod actors;
 mod blocks;
 mod groups;
 mod jobs;
+mod learning;
 mod pool;
 mod spill;
 mod state;

@@ -65,8 +65,7 @@ impl Outbox {
                 return self.remote_buffer(worker);
             }
             if !self.workers.contains_key(&worker) {
-                self.workers.insert(worker, Line::new(worker.0, None));
-                self.push(Peer::Node, &Connect { worker }.into());
+                self.begin(worker);
             }
         }
         let line = match to {
@@ -78,6 +77,11 @@ impl Outbox {
             self.dirty.push(to);
         }
         line.outlet.buffer()
+    }
+
+    fn begin(&mut self, worker: WorkerId) {
+        self.workers.insert(worker, Line::new(worker.0, None));
+        self.push(Peer::Node, &Connect { worker }.into());
     }
 
     fn remote_buffer(&mut self, worker: WorkerId) -> &mut Vec<u8> {

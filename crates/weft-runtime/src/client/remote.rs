@@ -31,8 +31,15 @@ pub(super) struct RemoteLine {
     wire: Wire,
     /// It has frames for the next flush, and is in the list of those.
     is_dirty: bool,
-    /// When its session ended, and why. It stays, so that nobody takes up another.
-    ended: Option<(Instant, String)>,
+    /// Its session has ended. The line stays, so that nobody takes up another.
+    ended: Option<Ending>,
+}
+
+struct Ending {
+    since: Instant,
+    reason: String,
+    /// This process takes the other one for gone.
+    is_told: bool,
 }
 
 /// What was said by some time: lines, and how far.
@@ -281,15 +288,14 @@ impl Remotes {
     /// A session has ended, and for as long again nobody has said what became of the other process: it lives, and will not
     /// be spoken to. Callers have waited long enough.
     fn given_up(&mut self, worker: WorkerId, time: Instant) -> Option<WorkerGone> {
-        let (since, reason) = self.lines.get(&worker)?.ended.clone()?;
-        let at = since.plus(LINK_PATIENCE_NANOS);
+        let ending = self.lines.get_mut(&worker)?.ended.as_mut().filter(|ending| !ending.is_told)?;
+        let at = ending.since.plus(LINK_PATIENCE_NANOS);
         if at > time {
             self.note_due(at);
             return None;
         }
-        // Far in the future: it is said once.
-        self.lines.get_mut(&worker)?.ended = Some((Instant(u64::MAX), reason.clone()));
-        let reason = format!("cannot be reached: {reason}");
+        ending.is_told = true;
+        let reason = format!("cannot be reached: {}", ending.reason);
         Some(WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() })
     }
 
@@ -385,7 +391,7 @@ impl Remotes {
 
     fn end(&mut self, worker: WorkerId, since: Instant, reason: String) {
         if let Some(line) = self.lines.get_mut(&worker) {
-            line.ended = Some((since, reason));
+            line.ended = Some(Ending { since, reason, is_told: false });
         }
         self.note_due(since.plus(LINK_PATIENCE_NANOS));
     }

@@ -1,3 +1,4 @@
 //! Clients, with a node that does what a test tells it.
 
 mod lines;
+mod remotes;

@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
 use weft_protocol::session::Connection;
 use weft_protocol::time::Instant;
 use weft_wire::frame::FrameError;
@@ -77,12 +76,10 @@ impl Way {
         is_limited.then(|| self.since.plus(HANDSHAKE_NANOS))
     }
 
-    pub(super) fn send(&mut self, retained: &mut Retained) -> rustix::io::Result<()> {
+    pub(super) fn send(&mut self, retained: &mut Retained) -> bool {
         let result = if self.is_proven { self.send_frames(retained) } else { Ok(()) };
-        match result.and_then(|()| self.stream.flush().map(|_| ())) {
-            Err(Errno::AGAIN) => Ok(()),
-            other => other,
-        }
+        // A peer that is gone is found out by its reader, which can say why.
+        matches!(result.and_then(|()| self.stream.flush()), Ok(true)) && !self.has_outside()
     }
 
     fn send_frames(&mut self, retained: &mut Retained) -> rustix::io::Result<()> {

@@ -544,12 +544,10 @@ impl Wire {
         let Some(at) = self.ways.iter().position(|way| way.token == token) else { return };
         let way = &mut self.ways[at];
         way.is_proven = way.is_proven || way.has_proof();
-        let result = way.send(&mut self.retained);
+        let has_left = way.send(&mut self.retained);
         way.watch(&self.retained, turn.epoll);
-        match result {
-            Ok(()) if matches!(way.purpose, Purpose::Leaving) && !way.has_outside() => self.remove(at, turn),
-            // Why, says what can still be read; a peer that is gone is found out by its reader.
-            Ok(()) | Err(_) => {}
+        if has_left && matches!(way.purpose, Purpose::Leaving) {
+            self.remove(at, turn);
         }
     }
 }

@@ -1,0 +1,210 @@
+//! A control service that has started again, and what several nodes tell it.
+
+use weft_protocol::control::{ControlAction, ControlActions, ControlCore, End, ToControl, ToNode};
+use weft_protocol::node::{NodeActions, NodeCore};
+use weft_protocol::time::Instant;
+use weft_wire::message::{
+    ActorHere, ActorStarted, ActorsHere, FindName, Message, SubscribeActor, WorkerGone,
+};
+use weft_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
+
+use super::{NOW, cpus, create, told};
+
+const HERE: NodeId = NodeId(1 << 24);
+const THERE: NodeId = NodeId(2 << 24);
+const LOST: NodeId = NodeId(3 << 24);
+const DRIVER: WorkerId = WorkerId(HERE.0 + 1);
+const ACTOR: ActorId = TaskId { owner: DRIVER, number: 7 };
+const UNTIL: Instant = Instant(10_000_000_000);
+
+fn name() -> (String, String) {
+    ("space".to_owned(), "it".to_owned())
+}
+
+fn row(takeover: u32, worker: WorkerId) -> ActorHere {
+    ActorHere {
+        actor: ACTOR,
+        takeover,
+        worker: Some(worker),
+        is_ready: true,
+        job: DRIVER,
+        name: Some(name()),
+        description: Some(Blob::from(&b"how to call it"[..])),
+        class: "Counter".to_owned(),
+        detached: false,
+        concurrency: 1,
+        restarts: 2,
+        create: Some(Box::new(create(ACTOR))),
+        checkpoint: None,
+        gone: None,
+        group: None,
+    }
+}
+
+fn ended(takeover: u32, worker: WorkerId) -> ActorHere {
+    let gone = WorkerGone { worker, reason: "was killed".to_owned(), ..WorkerGone::default() };
+    ActorHere { worker: None, gone: Some(Box::new(gone)), ..row(takeover, worker) }
+}
+
+fn here(rows: Vec<ActorHere>) -> ToControl {
+    ToControl::Here(Box::new(ActorsHere { actors: rows, ..ActorsHere::default() }))
+}
+
+fn process(node: NodeId, number: u64) -> WorkerId {
+    WorkerId(node.0 + number)
+}
+
+/// It expects the two nodes.
+fn control() -> ControlCore {
+    let mut control = ControlCore::default();
+    control.expect_nodes(UNTIL);
+    for node in [HERE, THERE] {
+        control.on_node_joined(NodeCore::new(cpus(1.0), node.0, 0).row());
+    }
+    control
+}
+
+fn say(control: &mut ControlCore, from: NodeId, word: ToControl) -> Vec<(NodeId, ToNode)> {
+    hear(control, |control, out| control.on_node(from, word, NOW, out))
+}
+
+fn hear(
+    control: &mut ControlCore,
+    work: impl FnOnce(&mut ControlCore, &mut ControlActions),
+) -> Vec<(NodeId, ToNode)> {
+    let mut out = ControlActions::new();
+    work(control, &mut out);
+    control.settle(NOW, &mut out);
+    let sent = |action| match action {
+        ControlAction::Send(to, word) => Some((to, *word)),
+        ControlAction::Warn(_) => None,
+    };
+    out.into_iter().filter_map(sent).collect()
+}
+
+fn place(control: &ControlCore) -> (u8, Option<WorkerId>) {
+    let [row] = &control.report()[..] else { panic!("one actor") };
+    (row.phase, row.worker)
+}
+
+fn kill(node: NodeId, takeover: u32) -> (NodeId, ToNode) {
+    (node, ToNode::EndActor { actor: ACTOR, takeover, end: End::Killed })
+}
+
+#[test]
+fn of_two_processes_of_one_actor_the_later_lives() {
+    let (first, second) = (process(HERE, 5), process(THERE, 5));
+    let mut control = control();
+    assert_eq!(say(&mut control, HERE, here(vec![row(1, first)])), []);
+    assert_eq!(say(&mut control, THERE, here(vec![row(2, second)])), [kill(HERE, 1)]);
+    assert_eq!(say(&mut control, HERE, here(vec![row(1, first)])), [kill(HERE, 1)]);
+    assert_eq!(say(&mut control, HERE, here(vec![row(2, first)])), [kill(HERE, 2)], "of equals the first");
+    assert_eq!(say(&mut control, THERE, here(vec![row(2, second)])), [], "said twice");
+    hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert_eq!(place(&control), (3, Some(second)));
+    // A node that was asked before the restart, and has just found room.
+    let late = ToControl::ActorPlaced { actor: ACTOR, takeover: 2, worker: first };
+    assert_eq!(say(&mut control, HERE, late), [kill(HERE, 2)]);
+}
+
+#[test]
+fn words_wait_until_all_are_there_or_for_ten_seconds() {
+    let ask = || {
+        let (namespace, name) = name();
+        let find = FindName { request: 3, namespace, name };
+        ToControl::Routed { from: DRIVER, message: Box::new(find.into()) }
+    };
+    let answers = |words: Vec<(NodeId, ToNode)>| {
+        let found = |word: (NodeId, ToNode)| match word {
+            (HERE, ToNode::Routed { message, .. }) => match *message {
+                Message::Answer(answer) => answer.actor,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        words.into_iter().map(found).collect::<Vec<_>>()
+    };
+    let mut control = self::control();
+    assert_eq!(say(&mut control, HERE, ask()), []);
+    assert_eq!(say(&mut control, THERE, here(vec![row(0, process(THERE, 5))])), []);
+    assert_eq!(control.next_deadline(), Some(UNTIL));
+    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert_eq!(answers(heard), [Some(ACTOR)], "the name is another node's");
+    // Somebody does not come.
+    let mut control = self::control();
+    assert_eq!(say(&mut control, HERE, ask()), []);
+    let mut out = ControlActions::new();
+    control.settle(UNTIL, &mut out);
+    assert_eq!(out.len(), 1, "{out:?}");
+    assert_eq!(control.next_deadline(), None);
+}
+
+#[test]
+fn an_end_that_was_not_heard_of_has_its_consequences() {
+    let mut control = control();
+    say(&mut control, THERE, here(vec![ended(0, process(THERE, 5))]));
+    say(&mut control, HERE, here(Vec::new()));
+    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let places = |(to, word): &(NodeId, ToNode)| match word {
+        ToNode::PlaceActor(place) => Some((*to, place.takeover, place.restarts, place.name.clone())),
+        _ => None,
+    };
+    let placed: Vec<_> = heard.iter().filter_map(places).collect();
+    assert_eq!(placed, [(HERE, 1, Some(1), Some(name()))], "{heard:?}");
+    // One that was replaced since has none.
+    let mut control = self::control();
+    let second = process(HERE, 6);
+    say(&mut control, THERE, here(vec![ended(0, process(THERE, 5))]));
+    say(&mut control, HERE, here(vec![row(1, second)]));
+    hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert_eq!(place(&control), (3, Some(second)));
+}
+
+#[test]
+fn what_is_owned_by_a_node_that_does_not_come_back_ends() {
+    let mut control = control();
+    let owner = process(LOST, 1);
+    let actor = TaskId { owner, number: 1 };
+    let orphan = ActorHere { actor, create: None, name: None, ..row(0, process(THERE, 5)) };
+    say(&mut control, THERE, here(vec![orphan]));
+    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert_eq!(heard, [(THERE, ToNode::EndActor { actor, takeover: 0, end: End::Killed })]);
+}
+
+#[test]
+fn whoever_had_heard_of_an_actor_that_nobody_has_is_told_that_it_is_gone() {
+    let mut control = control();
+    let subscribers = vec![(ACTOR, DRIVER)];
+    let word = ToControl::Here(Box::new(ActorsHere { subscribers, ..ActorsHere::default() }));
+    assert_eq!(say(&mut control, HERE, word), []);
+    let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let [(HERE, ToNode::Routed { to: DRIVER, message })] = &heard[..] else { panic!("{heard:?}") };
+    assert!(matches!(&**message, Message::ActorDead(dead) if dead.actor == ACTOR), "{message:?}");
+}
+
+#[test]
+fn callers_that_missed_a_restart_hear_of_it_first() {
+    let mut node = NodeCore::new(cpus(1.0), HERE.0, 0);
+    node.on_connected(DRIVER, 1, NOW);
+    let mut out = NodeActions::new();
+    let subscribe = SubscribeActor { actor: TaskId { owner: process(THERE, 1), number: 7 } };
+    let actor = subscribe.actor;
+    assert_eq!(node.on_message(DRIVER, subscribe.into(), NOW, &mut out), None);
+    out.clear();
+    let at = |number| ActorStarted { actor, worker: process(THERE, number), concurrency: 1, replays: None };
+    let subscribed = |started| ToNode::Subscribed { actor, process: DRIVER, started };
+    node.on_control(subscribed(Some(Box::new(at(5)))), &mut out);
+    assert_eq!(std::mem::take(&mut out), [told(DRIVER, at(5))]);
+    node.on_control(subscribed(Some(Box::new(at(6)))), &mut out);
+    let heard: Vec<Message> = out
+        .into_iter()
+        .map(|action| match action {
+            weft_protocol::node::NodeAction::Send(DRIVER, message) => *message,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(
+        matches!(&heard[..], [Message::ActorRestarting(_), Message::ActorStarted(now)] if *now == at(6)),
+        "{heard:?}"
+    );
+}
