@@ -79,3 +79,12 @@ def test_names_of_a_node_that_is_gone_are_free(cluster):
     with program(cluster.head_node):
         poll("the name is free", lambda: weft.list_named_actors() == [])
         keep("a", 2)
+
+
+def test_a_burst_of_large_actors_reaches_the_directory(cluster):
+    for node in cluster.list_all_nodes():
+        with program(node):
+            waiting = [Keeper.options(resources={"nowhere": 1}).remote(bytes(90_000)) for _ in range(200)]
+            keep("a", 1)
+            weft.kill(weft.get_actor("a"))
+            del waiting

@@ -20,6 +20,8 @@ pub struct Framed {
     outlet: Outlet,
     token: u64,
     interest: EventFlags,
+    /// Bytes that may wait for the peer.
+    waiting_max: usize,
     /// Why it ended, if it did.
     ended: Option<Ended>,
 }
@@ -57,10 +59,17 @@ impl Framed {
         let interest = stream.interest(false);
         epoll::add(epoll, &stream, EventData::new_u64(token), interest)?;
         let (inlet, outlet) = Default::default();
-        let mut framed = Self { stream, inlet, outlet, token, interest, ended: None };
+        let mut framed =
+            Self { stream, inlet, outlet, token, interest, waiting_max: LINK_BUFFER_BYTES_MAX, ended: None };
         // The side that dialled begins the handshake with it.
         framed.flush(epoll);
         Ok(framed)
+    }
+
+    /// Between two threads of this process: the peer reads as long as there is anybody to say something to it.
+    #[must_use]
+    pub fn within_process(self) -> Self {
+        Self { waiting_max: usize::MAX, ..self }
     }
 
     /// The node that the peer has proved to be on.
@@ -106,7 +115,7 @@ impl Framed {
             // Why, says what can still be read.
             return self.read(epoll);
         }
-        if self.outlet.waiting() > LINK_BUFFER_BYTES_MAX {
+        if self.outlet.waiting() > self.waiting_max {
             self.ended.get_or_insert(Ended::Full);
         }
         self.watch(epoll);

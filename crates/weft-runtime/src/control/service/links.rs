@@ -119,6 +119,7 @@ impl Links {
         let token = self.next_token;
         self.next_token += 1;
         if let Ok(framed) = Framed::add(stream, &self.epoll, token) {
+            let framed = if address.is_none() { framed.within_process() } else { framed };
             self.links.insert(token, Link { framed, address, line, phase });
         }
     }

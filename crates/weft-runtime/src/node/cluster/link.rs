@@ -133,7 +133,7 @@ impl Link {
 
     /// To the head in this process, which needs no proof.
     pub(super) fn own(socket: OwnedFd, address: SocketAddr, epoll: &OwnedFd) -> io::Result<Self> {
-        let framed = Framed::add(Stream::Unix(socket), epoll, FIRST_OF_LINK)?;
+        let framed = Framed::add(Stream::Unix(socket), epoll, FIRST_OF_LINK)?.within_process();
         Ok(Self {
             state: State::Registering(now().plus(JOIN_NANOS)),
             way: Way::Own(Box::new(framed)),
@@ -260,11 +260,14 @@ impl Link {
     /// Something has happened on a connection of this link.
     pub(super) fn on_ready(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Vec<News> {
         let mut news = Vec::new();
-        if let State::Connecting(..) = self.state {
-            self.on_connected(epoll, &mut news);
-            return news;
-        }
         match &mut self.way {
+            // A connection before it may not be over yet.
+            Way::Session(session)
+                if matches!(self.state, State::Connecting(..)) && token == session.token =>
+            {
+                self.on_connected(epoll, &mut news);
+                return news;
+            }
             Way::Own(framed) => {
                 if flags.contains(EventFlags::OUT) {
                     framed.flush(epoll);

@@ -37,6 +37,8 @@ pub(super) struct Links {
     identity: Identity,
     lines: HashMap<NodeId, Line>,
     tokens: HashMap<u64, NodeId>,
+    /// Those that may have something to send.
+    dirty: Vec<NodeId>,
     made_tokens: u64,
     made_sessions: u64,
     news: Vec<LinkNews>,
@@ -49,6 +51,7 @@ impl Links {
             identity,
             lines: HashMap::new(),
             tokens: HashMap::new(),
+            dirty: Vec::new(),
             made_tokens: 0,
             made_sessions: 0,
             news: Vec::new(),
@@ -68,6 +71,7 @@ impl Links {
     /// Says something to a node, at the next [`Self::flush`].
     pub(super) fn send(&mut self, node: NodeId, message: &Message) {
         self.line(node).push(message);
+        self.dirty.push(node);
     }
 
     fn line(&mut self, node: NodeId) -> &mut Line {
@@ -121,6 +125,7 @@ impl Links {
         let Some(line) = self.lines.get_mut(&node) else { return };
         let mut said = Vec::new();
         line.on_ready(token, flags, turn, &mut said);
+        self.dirty.push(node);
         for message in said {
             // Anything else is of a later minor version.
             if let Message::Routed(routed) = message {
@@ -148,9 +153,11 @@ impl Links {
 
     /// Sends what was said, and has connections made for it.
     pub(super) fn flush(&mut self, turn: Turn<'_>) {
-        let nodes: Vec<NodeId> = self.lines.keys().copied().collect();
-        for node in nodes {
-            let line = self.line(node);
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.sort_unstable();
+        dirty.dedup();
+        for node in dirty {
+            let Some(line) = self.lines.get_mut(&node) else { continue };
             line.flush(turn);
             if line.retained() as u64 > LINKS_BUFFER_BYTES_MAX {
                 line.end("it does not read what it is told", turn);
@@ -169,6 +176,7 @@ impl Links {
             self.lines.iter().filter(|(_, line)| is_due(line)).map(|(node, _)| *node).collect();
         for node in due {
             self.line(node).on_timer(turn);
+            self.dirty.push(node);
             self.after(node);
         }
     }

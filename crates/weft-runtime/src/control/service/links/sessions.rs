@@ -35,6 +35,16 @@ struct Session {
     was_open: bool,
 }
 
+impl Session {
+    fn deadline(&self) -> Option<Instant> {
+        let until = match self.phase {
+            Phase::Greeted(until) | Phase::Leaving(until) => Some(until),
+            Phase::Registered => None,
+        };
+        [until, self.wire.next_deadline()].into_iter().flatten().min()
+    }
+}
+
 /// A node that has dialled and said hello.
 pub(super) struct Arrival {
     pub(super) address: SocketAddr,
@@ -188,8 +198,9 @@ impl Sessions {
 
     pub(super) fn on_timer(&mut self, turn: Turn<'_>, events: &mut Vec<Event>) {
         let mut over = Vec::new();
-        let nodes: Vec<NodeId> = self.sessions.keys().copied().collect();
-        for node in nodes {
+        let is_due = |session: &Session| session.deadline().is_some_and(|at| at <= turn.time);
+        let due = self.sessions.iter().filter(|(_, session)| is_due(session)).map(|(node, _)| *node);
+        for node in due.collect::<Vec<_>>() {
             let Some(session) = self.sessions.get_mut(&node) else { continue };
             session.wire.on_timer(turn);
             match session.phase {
@@ -202,12 +213,7 @@ impl Sessions {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let until = |session: &Session| match session.phase {
-            Phase::Greeted(until) | Phase::Leaving(until) => Some(until),
-            Phase::Registered => None,
-        };
-        let deadlines = |session: &Session| [until(session), session.wire.next_deadline()];
-        self.sessions.values().flat_map(deadlines).flatten().min()
+        self.sessions.values().filter_map(Session::deadline).min()
     }
 
     /// Ends the connections; the nodes look for the next head.

@@ -1,3 +1,5 @@
+//! Links between two nodes of one process, over the loopback interface: cut, ended, and begun by either side.
+
 use std::net::SocketAddr;
 
 use rustix::event::epoll::{self, CreateFlags};
