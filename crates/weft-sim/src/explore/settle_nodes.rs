@@ -29,8 +29,6 @@ const NAMES: [&str; PROCESSES] = ["the owner", "X", "Q", "W"];
 const NODES: usize = 3;
 /// Ends of channels: processes, then nodes, then the control service.
 const CONTROL: u8 = (PROCESSES + NODES) as u8;
-/// Steps of a walk; it ends earlier.
-const WALK_STEPS: u64 = 4000;
 
 /// Where everybody is, and who is killed.
 #[derive(Debug, Clone)]
@@ -346,11 +344,12 @@ pub fn small() -> Vec<SettleNodes> {
     ]
 }
 
-/// Two processes that hand an object on die at once: the case in which no death can be settled alone.
+/// Two processes that hand an object on die at once, and the third one keeps it: the case in which no death can be settled
+/// alone.
 #[must_use]
 pub fn two_deaths() -> SettleNodes {
-    let about = "two that hand an object on die; 3 nodes";
-    SettleNodes { keepers: vec![1, 2], ..config("settle-two-deaths", about, [0, 0, 1, 2], &[1, 2]) }
+    let about = "two that hand an object on die, the third one keeps it; 3 nodes";
+    SettleNodes { keepers: vec![1, 2, 3], ..config("settle-kept", about, [0, 0, 1, 2], &[1, 2]) }
 }
 
 /// All of them.
@@ -358,6 +357,11 @@ pub fn two_deaths() -> SettleNodes {
 pub fn all() -> Vec<SettleNodes> {
     let mut all = small();
     all.push(two_deaths());
+    let about = "the same, and the third one drops it";
+    all.push(SettleNodes {
+        keepers: vec![1, 2],
+        ..config("settle-two-deaths", about, [0, 0, 1, 2], &[1, 2])
+    });
     let about = "the same, one of them known to its own node only";
     all.push(SettleNodes { keepers: vec![1, 2], ..config("settle-local", about, [1, 0, 0, 2], &[1, 2]) });
     let about = "the same, and they may drop it before";
@@ -377,18 +381,4 @@ pub fn search(model: &SettleNodes, bug: Option<Bug>, states_max: u64) -> Found {
     let found = plain::search(model, states_max);
     switch(None);
     found
-}
-
-/// One way through [`two_deaths`], which a seed decides.
-///
-/// # Errors
-/// What is wrong.
-pub fn walk(seed: u64, bug: Option<Bug>) -> Result<u64, crate::violation::Violation> {
-    switch(bug);
-    let ended = plain::walk(&two_deaths(), seed, WALK_STEPS);
-    switch(None);
-    ended.map_err(|text| {
-        let invariant = text.split(':').next().unwrap_or_default().to_owned();
-        crate::violation::Violation { invariant, text }
-    })
 }
