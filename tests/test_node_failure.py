@@ -1,0 +1,122 @@
+"""A node that ends takes its processes and its copies with it: what can be is made again elsewhere, the rest is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from support import WAIT, poll
+
+import weft
+from weft.cluster_utils import Cluster
+from weft.exceptions import ActorDiedError, ObjectLostError, WorkerCrashedError
+
+pytestmark = pytest.mark.chaos
+
+LARGE = 3_000_000
+
+
+@pytest.fixture
+def cluster():
+    """A head without CPUs, where this program is, and a node that has what is asked for."""
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 0}) as made:
+        made.add_node(num_cpus=2)
+        made.wait_for_nodes()
+        with made.connect():
+            yield made
+
+
+def kill(cluster):
+    """Kills the node where the tasks are."""
+    (node,) = cluster.worker_nodes
+    cluster.remove_node(node, allow_graceful=False)
+
+
+@weft.remote(max_retries=2)
+def slowly(directory, number):
+    (directory / f"{number}-{os.getpid()}").touch()
+    # The first time it takes too long for anybody to wait.
+    if len(list(directory.glob(f"{number}-*"))) == 1:
+        time.sleep(600)
+    return number
+
+
+def test_tasks_of_a_node_that_is_killed_begin_elsewhere(cluster, tmp_path):
+    refs = [slowly.remote(tmp_path, number) for number in range(2)]
+    poll("both run", lambda: len(list(tmp_path.iterdir())) == 2)
+    kill(cluster)
+    cluster.add_node(num_cpus=2)
+    assert weft.get(refs, timeout=WAIT) == [0, 1]
+
+
+def test_a_task_without_retries_says_what_happened(cluster, tmp_path):
+    ref = slowly.options(max_retries=0).remote(tmp_path, 0)
+    poll("it runs", lambda: list(tmp_path.iterdir()))
+    kill(cluster)
+    with pytest.raises(WorkerCrashedError):
+        weft.get(ref, timeout=WAIT)
+
+
+@weft.remote(max_retries=2)
+def large(number):
+    return bytes([number]) * LARGE
+
+
+def test_values_of_a_node_that_is_killed_are_made_again(cluster):
+    refs = [large.remote(number) for number in range(4)]
+    weft.wait(refs, num_returns=4, fetch_local=False)
+    kill(cluster)
+    cluster.add_node(num_cpus=2)
+    assert [value[:1] for value in weft.get(refs, timeout=WAIT)] == [bytes([number]) for number in range(4)]
+
+
+def test_a_value_that_nobody_can_make_again_is_lost_with_a_reason(cluster):
+    ref = large.options(max_retries=0).remote(1)
+    weft.wait([ref], fetch_local=False)
+    kill(cluster)
+    with pytest.raises(ObjectLostError):
+        weft.get(ref, timeout=WAIT)
+
+
+def test_a_copy_here_outlives_the_node_that_made_it(cluster):
+    ref = large.options(max_retries=0).remote(1)
+    assert len(weft.get(ref)) == LARGE
+    kill(cluster)
+    assert len(weft.get(ref)) == LARGE
+
+
+@weft.remote
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def add(self):
+        self.count += 1
+        return self.count
+
+    def pid(self):
+        return os.getpid()
+
+
+def test_an_actor_of_a_node_that_is_killed_starts_elsewhere(cluster):
+    counter = Counter.options(max_restarts=1, max_task_retries=1, num_cpus=1).remote()
+    assert weft.get([counter.add.remote() for _ in range(3)]) == [1, 2, 3]
+    kill(cluster)
+    cluster.add_node(num_cpus=1)
+    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+
+
+def test_an_actor_without_restarts_is_dead(cluster):
+    counter = Counter.options(num_cpus=1).remote()
+    assert weft.get(counter.add.remote()) == 1
+    kill(cluster)
+    with pytest.raises(ActorDiedError):
+        weft.get(counter.add.remote(), timeout=WAIT)
+
+
+def test_a_worker_elsewhere_is_as_dead_as_one_here(cluster):
+    counter = Counter.options(max_restarts=1, max_task_retries=1, num_cpus=1).remote()
+    os.kill(weft.get(counter.pid.remote()), signal.SIGKILL)
+    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
