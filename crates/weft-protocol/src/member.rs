@@ -196,6 +196,9 @@ impl Member {
         if let ToNode::Job(job) = word {
             return self.on_job_news(*job, now, out);
         }
+        if let Some((process, checkpoint)) = self.requests.take_checkpoint(&word) {
+            self.node.note_checkpoint(process, *checkpoint);
+        }
         if self.requests.is_stale(&word, out) {
             return;
         }
@@ -241,6 +244,7 @@ impl Member {
             out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
         }
         self.node.say_deaths_again(out);
+        self.node.say_placed_again(out);
         self.requests.say_again(&self.node.subscribers_here(false), out);
         self.guests.ask_again(out);
         self.node.ask_for_groups_again();

@@ -459,7 +459,10 @@ impl NodeCore {
             ToNode::Started(started) => self.on_actor_started(&started, out),
             ToNode::Restarting(news) => self.on_actor_restarting(*news, out),
             ToNode::Dead(news) => self.on_actor_dead(news.actor, &(*news).into(), out),
-            ToNode::LetGo { block } => self.let_go(block, out),
+            ToNode::LetGo { block } => {
+                self.local_actors.forget_state(block);
+                self.let_go(block, out);
+            }
             ToNode::Bundles(order) => self.on_bundles(*order, out),
             ToNode::Gone(gone) => self.on_gone_elsewhere(*gone, out),
             ToNode::Settled(settled) => self.on_settled(*settled, out),

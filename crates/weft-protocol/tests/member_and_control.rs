@@ -338,6 +338,8 @@ struct World<P> {
     answers: BTreeMap<(WorkerId, u64), (bool, Option<ActorId>)>,
     /// Whether a client was told that an actor is gone.
     dead: BTreeSet<(WorkerId, ActorId)>,
+    /// With which state the latest process of an actor began.
+    restored: BTreeMap<ActorId, Option<Outcome>>,
 }
 
 impl<P: Pair> World<P> {
@@ -354,6 +356,7 @@ impl<P: Pair> World<P> {
             blocks: 0,
             answers: BTreeMap::new(),
             dead: BTreeSet::new(),
+            restored: BTreeMap::new(),
         }
     }
 
@@ -379,6 +382,9 @@ impl<P: Pair> World<P> {
         match message {
             // The constructor returns at once.
             Message::Push(push) => self.say(to, ActorReady { actor: push.spec.task, failure: None }),
+            Message::Restore(restore) => {
+                self.restored.insert(restore.actor, restore.state.map(|state| state.outcome));
+            }
             Message::ExitActor(_) | Message::Shutdown(_) => self.end(to),
             Message::Answer(answer) => {
                 self.answers.insert((to, answer.request), (answer.error.is_some(), answer.actor));
@@ -626,6 +632,13 @@ proptest! {
         steady.run(&more);
         shaken.run(&more);
         prop_assert_eq!(living(&steady), living(&shaken));
+        for actor in steady.made.clone() {
+            let by = usize::from(actor.owner == steady.ids[1]);
+            let crash = [Step::Crash { to: (by, actor.number) }];
+            steady.run(&crash);
+            shaken.run(&crash);
+        }
+        prop_assert_eq!(&steady.restored, &shaken.restored);
     }
 }
 

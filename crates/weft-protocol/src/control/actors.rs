@@ -481,15 +481,14 @@ impl Actor {
     }
 }
 
-/// A node that has what an actor needs: that of its owner, if it can be. Where there is none the actor waits at its
-/// owner's.
+/// A node that has what an actor needs: that of its owner, if it can be. Where there is none the actor waits for one that
+/// joins.
 fn choose(nodes: &Map<NodeId, ResourceSet>, home: NodeId, create: &CreateActor) -> Option<NodeId> {
     let is_feasible = |total: &ResourceSet| total.covers(&create.placement) && total.covers(&create.lifetime);
     if nodes.get(&home).is_some_and(is_feasible) {
         return Some(home);
     }
-    let feasible = nodes.iter().find(|(_, total)| is_feasible(total)).map(|(node, _)| *node);
-    feasible.or_else(|| nodes.contains_key(&home).then_some(home))
+    nodes.iter().find(|(_, total)| is_feasible(total)).map(|(node, _)| *node)
 }
 
 /// What an actor is called, for people. `name` has its namespace.

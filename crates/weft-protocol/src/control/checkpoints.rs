@@ -30,12 +30,12 @@ struct Last {
 }
 
 impl Checkpoints {
-    /// As a node tells of them: the last one, which is there or on the node that it names.
-    pub(super) fn learnt(state: Option<Return>, process: WorkerId, node: NodeId) -> Self {
+    /// As a node tells of them: the last one, which is there or on the node that it names. Whether the owners of references
+    /// inside were told to keep the objects is not known: what they keep they keep until they end.
+    pub(super) fn learnt(state: Option<Return>, node: NodeId) -> Self {
         let last = state.map(|state| {
             let node = holder(&state.outcome).map_or(node, |(at, _)| at.unwrap_or(node));
-            let foreign = state.contained.iter().copied().filter(|object| object.owner() != process);
-            Last { node, kept: foreign.collect(), state }
+            Last { node, kept: Vec::new(), state }
         });
         Self { taken: u64::from(last.is_some()), last }
     }

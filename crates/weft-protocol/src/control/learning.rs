@@ -148,8 +148,7 @@ impl ControlCore {
         (actor.takeovers, actor.restarts, actor.creation) = (row.takeover, restarts, row.create);
         let takes = actor.creation.as_ref().is_some_and(|c| c.constructor.spec.checkpoint_every.is_some());
         if takes || row.checkpoint.is_some() {
-            let worker = worker.unwrap_or_default();
-            actor.checkpoints = Some(Checkpoints::learnt(row.checkpoint, worker, node));
+            actor.checkpoints = Some(Checkpoints::learnt(row.checkpoint, node));
         }
         if let (Some(name), Some(description)) = (row.name, row.description) {
             let (owner, _) = self.names.entry(name.clone()).or_insert((id, description));

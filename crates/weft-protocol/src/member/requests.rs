@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use weft_wire::limits::CONTROL_AWAY_NANOS;
 use weft_wire::message::{
-    ActorOutOfScope, Answer, CreateActor, GroupState, Message, ReserveName, SubscribeActor,
+    ActorOutOfScope, Answer, Checkpoint, CreateActor, GroupState, Message, ReserveName, SubscribeActor,
 };
 use weft_wire::{ActorId, WorkerId};
 
@@ -47,6 +47,8 @@ pub(super) struct Requests {
     creations: Map<ActorId, Creation>,
     /// Questions that were given up: nobody waits for their answers. A name that is given is given back.
     abandoned: Map<Question, Option<ActorId>>,
+    /// Checkpoints that are not known to stand, in order.
+    checkpoints: VecDeque<(u64, WorkerId, Box<Checkpoint>)>,
     /// The latest words by which actors end. They do not show in anything that is here.
     ends: VecDeque<(u64, WorkerId, Box<Message>)>,
     /// The latest processes whose end was said.
@@ -84,6 +86,12 @@ impl Requests {
             Message::SubscribeActor(subscribe) => {
                 self.subscribing.insert((from, subscribe.actor), turn);
             }
+            Message::Checkpoint(checkpoint) => {
+                if self.checkpoints.len() == SAID_MAX {
+                    self.checkpoints.pop_front();
+                }
+                self.checkpoints.push_back((turn, from, Box::new(checkpoint.clone())));
+            }
             // Its creation is said again before: its creator waits to hear what became of it.
             Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_actor_end(from, message),
             Message::ActorReady(ready) if ready.failure.is_some() => self.note_actor_end(from, message),
@@ -116,6 +124,17 @@ impl Requests {
             create.as_ref().is_some_and(|(_, create)| create.detached == Some(true))
         };
         self.creations.retain(|actor, creation| actor.owner != process || lives_on(&creation.create));
+    }
+
+    /// A checkpoint of the actor in a process stands, if the word says that.
+    pub(super) fn take_checkpoint(&mut self, word: &ToNode) -> Option<(WorkerId, Box<Checkpoint>)> {
+        let ToNode::Routed { to, message } = word else { return None };
+        let Message::Checkpointed(done) = &**message else { return None };
+        let is_it = |(_, from, checkpoint): &(u64, WorkerId, Box<Checkpoint>)| {
+            (*from, checkpoint.actor) == (*to, done.actor)
+        };
+        let at = self.checkpoints.iter().position(is_it)?;
+        self.checkpoints.remove(at).map(|(_, process, checkpoint)| (process, checkpoint))
     }
 
     /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it answers.
@@ -241,6 +260,8 @@ impl Requests {
         let subscribing = self.subscribing.iter();
         words.extend(subscribing.map(|((from, actor), turn)| (*turn, *from, subscribe(*actor))));
         words.extend(self.open.iter().map(|((from, _), (turn, word))| (*turn, *from, (**word).clone())));
+        let checkpoints = self.checkpoints.iter();
+        words.extend(checkpoints.map(|(turn, from, word)| (*turn, *from, (**word).clone().into())));
         words.extend(self.ends.iter().map(|(turn, from, word)| (*turn, *from, (**word).clone())));
         words.sort_by_key(|(turn, ..)| *turn);
         for (_, from, message) in words {

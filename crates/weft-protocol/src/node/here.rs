@@ -4,11 +4,12 @@
 //! A node that carries the control service itself keeps nothing for that.
 
 use weft_wire::message::state::ActorRow;
-use weft_wire::message::{ActorHere, PlaceActor, Return, WorkerGone};
+use weft_wire::message::{ActorHere, Checkpoint, Outcome, PlaceActor, Return, WorkerGone};
 use weft_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, WorkerId};
 
-use super::NodeCore;
 use super::local_actors::{LocalActor, LocalActors};
+use super::{NodeAction, NodeActions, NodeCore};
+use crate::control::ToControl;
 
 /// Ends of actors that are told again: later ones than a control service can have missed.
 const ENDS_MAX: usize = 1024;
@@ -46,7 +47,8 @@ impl LocalActor {
         ActorHere {
             actor: id,
             takeover: self.takeover,
-            worker: self.process.as_ref().map(|(worker, _)| *worker),
+            // One that waits for its state is not there yet: see [`NodeCore::say_placed_again`].
+            worker: self.process.as_ref().filter(|_| self.has_begun()).map(|(worker, _)| *worker),
             is_ready: memo.is_ready,
             job: self.job,
             name: self.name.clone(),
@@ -100,6 +102,33 @@ impl LocalActors {
         self.ended.retain(|here| here.actor != id || here.takeover > takeover);
     }
 
+    /// A block is not kept any more: no state is in it.
+    pub(super) fn forget_state(&mut self, block: u64) {
+        if !self.keeps_memos {
+            return;
+        }
+        let lies_there = |state: &mut Option<Return>| {
+            let outcome = state.as_ref().map(|state| &state.outcome);
+            matches!(outcome, Some(Outcome::Stored(location)) if location.offset == block)
+        };
+        let memos = self.actors.values_mut().filter_map(|local| local.memo.as_mut());
+        let states = memos.map(|memo| &mut memo.checkpoint);
+        for state in states.chain(self.ended.iter_mut().map(|here| &mut here.checkpoint)) {
+            if lies_there(state) {
+                *state = None;
+            }
+        }
+    }
+
+    /// The state with which a process after this one is to begin.
+    fn state_of(&mut self, id: ActorId, process: WorkerId) -> Option<&mut Option<Return>> {
+        let is_its = |local: &&mut LocalActor| local.process.as_ref().is_some_and(|(its, _)| *its == process);
+        let living = self.actors.get_mut(&id).filter(is_its).and_then(|local| local.memo.as_mut());
+        let is_end = |here: &&mut ActorHere| here.gone.as_ref().is_some_and(|gone| gone.worker == process);
+        let ended = self.ended.iter_mut().filter(|here| here.actor == id).find(is_end);
+        living.map(|memo| &mut memo.checkpoint).or(ended.map(|here| &mut here.checkpoint))
+    }
+
     fn rows(&self) -> impl Iterator<Item = ActorHere> {
         let present = self.actors.iter().filter_map(|(id, local)| Some(local.row(*id, local.memo.as_ref()?)));
         self.ended.iter().cloned().chain(present)
@@ -121,6 +150,23 @@ impl NodeCore {
     #[must_use]
     pub fn actors_here(&self) -> Vec<ActorHere> {
         self.local_actors.rows().collect()
+    }
+
+    /// A checkpoint of the actor in a process stands, whether that is still there or not.
+    pub(crate) fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
+        if let Some(state) = self.local_actors.state_of(checkpoint.actor, process) {
+            *state = Some(checkpoint.state);
+        }
+    }
+
+    /// The control service has started again: processes that wait for the state of their actors get it from this one.
+    pub(crate) fn say_placed_again(&self, out: &mut NodeActions) {
+        for (actor, local) in &self.local_actors.actors {
+            if let Some((worker, _)) = local.process.as_ref().filter(|_| !local.has_begun()) {
+                let (actor, takeover, worker) = (*actor, local.takeover, *worker);
+                out.push(NodeAction::Control(ToControl::ActorPlaced { actor, takeover, worker }));
+            }
+        }
     }
 
     /// The actors here, for people. [`Self::complete`] adds the rest.

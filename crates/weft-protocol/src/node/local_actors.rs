@@ -110,6 +110,11 @@ impl LocalActors {
 }
 
 impl LocalActor {
+    /// Its process was told what it is, if it has one.
+    pub(super) fn has_begun(&self) -> bool {
+        self.create.is_none()
+    }
+
     /// Its process is told what it is.
     fn begin(&mut self, out: &mut NodeActions) {
         if let (Some((worker, _)), Some(create)) = (&self.process, self.create.take()) {
@@ -234,13 +239,12 @@ impl NodeCore {
 
     /// An actor's process has taken a checkpoint: the node keeps the block of the state from now on.
     pub(super) fn on_checkpoint(&mut self, from: WorkerId, checkpoint: Checkpoint, out: &mut NodeActions) {
-        let local = self.local_actors.actors.get_mut(&checkpoint.actor);
-        let lives_here = |local: &&mut LocalActor| {
+        let local = self.local_actors.actors.get(&checkpoint.actor);
+        let lives_here = |local: &&LocalActor| {
             local.takes_checkpoints && local.process.as_ref().is_some_and(|(worker, _)| *worker == from)
         };
-        let Some(local) = local.filter(lives_here) else { return };
-        if let Some(memo) = &mut local.memo {
-            memo.checkpoint = Some(checkpoint.state.clone());
+        if local.filter(lives_here).is_none() {
+            return;
         }
         if let Outcome::Stored(location) = checkpoint.state.outcome {
             self.holders.keep_object(location.offset, checkpoint.actor.state());

@@ -300,3 +300,28 @@ fn all_nodes_with_work_for_a_job_hear_of_it_and_of_its_end() {
     assert_eq!(told(&mut cluster, HERE, gone), [ended(HERE), ended(THERE)]);
     assert_eq!(told(&mut cluster, THERE, ask()), [ended(THERE)]);
 }
+
+#[test]
+fn an_actor_that_no_node_can_have_waits_for_one_that_joins() {
+    let mut cluster = Cluster::new();
+    let driver = cluster.process(HERE);
+    let actor = TaskId { owner: driver, number: 1 };
+    cluster.say(driver, CreateActor { restarts: Some(1), ..large(actor) });
+    assert_eq!(cluster.home(actor).map(WorkerId::node), Some(THERE));
+    let third = NodeId(3 << 24);
+    let change = |cluster: &mut Cluster, work: &mut dyn FnMut(&mut ControlCore, &mut Vec<ControlAction>)| {
+        let mut out = Vec::new();
+        work(&mut cluster.control, &mut out);
+        cluster.control.settle(NOW, &mut out);
+        cluster.pass(out);
+        cluster.run();
+    };
+    cluster.nodes.remove(&THERE);
+    change(&mut cluster, &mut |control, out| control.on_node_gone(THERE, "it was killed", out));
+    assert_eq!(cluster.home(actor), None, "the node that is left has too little");
+    let node = NodeCore::new(cpus(2.0), third.0, 2);
+    let row = node.row();
+    cluster.nodes.insert(third, node);
+    change(&mut cluster, &mut |control, _| control.on_node_joined(row.clone()));
+    assert_eq!(cluster.home(actor).map(WorkerId::node), Some(third));
+}
