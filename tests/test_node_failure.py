@@ -1,4 +1,4 @@
-"""A node that ends takes its processes and its copies with it: what can be is made again elsewhere, the rest is said."""
+"""A node that ends takes its processes and copies with it: what can be is made again, the rest is said."""
 
 from __future__ import annotations
 
