@@ -99,6 +99,23 @@ def test_lines_of_workers_elsewhere_are_shown_with_their_address(cluster, place)
     assert line == f"(Probe pid={pid}, ip=127.0.0.1) hello from there"
 
 
+def test_no_line_of_workers_elsewhere_is_lost_however_many_there_are(cluster):
+    code = """
+        import sys, weft
+        weft.init(address=sys.argv[1])
+
+        @weft.remote(num_cpus=0, resources={"there": 0.1})
+        def talk(lines):
+            for number in range(lines):
+                print("x" * 100, number)
+
+        weft.get([talk.remote(20_000) for _ in range(2)])
+    """
+    lines = run_driver(code, cluster.head_node.session_dir).stdout.splitlines()
+    assert len(lines) == 40_000
+    assert sum(line.endswith(f"{'x' * 100} 19999") for line in lines) == 2
+
+
 def test_workers_elsewhere_end_with_their_program(cluster, place):
     path = place / "found"
     done = run(cluster, place, WAIT_FOR_FILE, path)

@@ -11,6 +11,8 @@ from support import poll, run_driver
 
 import weft
 from weft.cluster_utils import Cluster
+from weft.util.placement_group import placement_group, placement_group_table, remove_placement_group
+from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 
 @pytest.fixture
@@ -127,6 +129,68 @@ def test_what_does_not_fit_here_goes_elsewhere(cluster):
 
     used = set(weft.get([where.remote() for _ in range(12)]))
     assert used == {node["NodeID"] for node in weft.nodes()}
+
+
+@pytest.mark.api("placement_groups")
+def test_tasks_and_actors_run_in_bundles_of_other_nodes(cluster):
+    @weft.remote
+    class Where:
+        def node(self):
+            return weft.get_runtime_context().get_node_id()
+
+    where = weft.remote(lambda: weft.get_runtime_context().get_node_id())
+    group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
+    weft.get(group.ready())
+    places = placement_group_table(group)["bundles_to_node_id"]
+    assert len(set(places.values())) == 2
+    for index, node in places.items():
+        there = PlacementGroupSchedulingStrategy(group, index)
+        assert weft.get(where.options(scheduling_strategy=there).remote()) == node
+        actor = Where.options(scheduling_strategy=there).remote()
+        assert weft.get(actor.node.remote()) == node
+        weft.kill(actor)
+    remove_placement_group(group)
+    poll("all is free", lambda: weft.available_resources().get("CPU") == 3)
+
+
+def test_a_strategy_names_another_node(cluster):
+    (other,) = cluster.worker_nodes
+    where = weft.remote(num_cpus=0)(lambda: weft.get_runtime_context().get_node_id())
+    there = NodeAffinitySchedulingStrategy(other.node_id, soft=False)
+    assert weft.get(where.options(scheduling_strategy=there).remote()) == other.node_id
+    spread = [where.options(scheduling_strategy="SPREAD").remote() for _ in range(20)]
+    assert len(set(weft.get(spread))) == 2
+
+
+def test_an_actor_is_called_from_the_node_of_another(cluster):
+    @weft.remote(num_cpus=0)
+    class Counter:
+        def __init__(self):
+            self.count = 0
+
+        def add(self):
+            self.count += 1
+            return self.count
+
+    @weft.remote(num_cpus=0, resources={"there": 1})
+    def add(counter):
+        return weft.get([counter.add.remote() for _ in range(100)])[-1]
+
+    counter = Counter.remote()
+    assert sorted(weft.get([add.remote(counter) for _ in range(3)]))[-1] == 300
+    assert weft.get(counter.add.remote()) == 301
+
+
+def test_an_actor_elsewhere_is_restarted_after_its_process_was_killed(cluster):
+    @weft.remote(num_cpus=0, resources={"there": 1}, max_restarts=1, max_task_retries=2)
+    class Pid:
+        def get(self):
+            return os.getpid()
+
+    actor = Pid.remote()
+    first = weft.get(actor.get.remote())
+    os.kill(first, signal.SIGKILL)
+    assert weft.get(actor.get.remote()) != first
 
 
 def test_resources_are_those_of_all_nodes(cluster):

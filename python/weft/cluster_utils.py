@@ -68,7 +68,7 @@ class ClusterNode:
 class Cluster:
     """A cluster of daemons on this machine, which ends with :meth:`shutdown`, or at the end of a `with` block.
 
-    In this version tasks run on the node that their program is connected to; the others are there, and are listed.
+    Tasks and actors of a program run on any node that has what they ask for, as in a cluster of several machines.
 
     Args:
         initialize_head: Whether to start a head at once; otherwise the first node that is added is the head.

@@ -190,6 +190,18 @@ fn a_node_speaks_for_its_own_processes_only() {
 }
 
 #[test]
+fn a_node_asks_for_itself_where_bundles_are_and_nothing_else() {
+    let node = WorkerId(HERE.0);
+    let find = FindGroup { request: 1, group: Some(ACTOR), title: None, attempt: None };
+    let word = said(node, find);
+    let message = through(word.clone().into_message(HERE));
+    assert_eq!(ToControl::parse(message.clone(), HERE), Ok(word));
+    assert!(ToControl::parse(message, THERE).is_err());
+    let kill = said(node, KillActor { actor: ACTOR, may_restart: None });
+    assert!(ToControl::parse(kill.into_message(HERE), HERE).is_err());
+}
+
+#[test]
 fn what_is_no_word_is_refused() {
     let find = FindName { request: 1, namespace: String::new(), name: String::new() };
     let routed = |from, to, message: Message| Message::from(Routed { from, to, message: Box::new(message) });

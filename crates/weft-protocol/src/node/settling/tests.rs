@@ -1,3 +1,5 @@
+//! What a node settles by itself, and what it says of ends to the control service and hears from it.
+
 use weft_wire::TaskId;
 
 use super::*;
