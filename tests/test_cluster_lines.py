@@ -121,6 +121,27 @@ def test_calls_are_executed_once_and_in_order_although_lines_are_cut(cluster):
             assert weft.get(counter.length.remote(b"x" * 40_000)) == 40_000
 
 
+@weft.remote
+def same(value):
+    return os.getpid(), value
+
+
+@pytest.mark.timeout(120)
+def test_tasks_go_on_at_the_workers_where_they_are_although_lines_are_cut():
+    cuts = []
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 0}) as made:
+        made.add_node(num_cpus=1)
+        made.wait_for_nodes()
+        with program(made.head_node), cutting(cuts):
+            pids = set()
+            while sum(cuts) < 6:
+                done = weft.get([same.remote(number) for number in range(300)])
+                assert [value for _, value in done] == list(range(300))
+                pids |= {pid for pid, _ in done}
+            # No line was given up: else its worker would have been ended.
+            assert len(pids) == 1
+
+
 def test_a_cut_is_not_felt_when_nothing_is_said(cluster):
     with counter_elsewhere(cluster) as counter:
         assert weft.get(counter.add.remote()) == 2

@@ -80,13 +80,12 @@ impl Client {
             self.step_locked(shared, |core, out| core.on_message(Peer::Node, gone.into(), time, out));
         }
         self.drop_closed(lead, shared);
-        shared.outbox.remotes.release();
         while let Some(held) = lead.held.take() {
             let is_open = lead.inbound.contains_key(&held.token);
             if is_open && time < held.until {
                 shared.outbox.remotes.note_due(held.until);
                 lead.held = Some(held);
-                return;
+                break;
             }
             // Nothing that comes from it now is heard: the word of its end is final.
             shared.outbox.remotes.forget(held.worker, time);
@@ -99,6 +98,7 @@ impl Client {
                 }
             }
         }
+        shared.outbox.remotes.release();
     }
 
     fn drop_closed(&self, lead: &mut Lead, shared: &mut Shared) {

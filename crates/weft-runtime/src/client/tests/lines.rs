@@ -423,6 +423,7 @@ fn news_of_an_end_waits_for_a_moment_only() {
     world.wait(|| world.have_all());
     let Some(Outcome::Failed(failure)) = world.tasks[1].1.outcome() else { panic!("it did not fail") };
     assert_eq!(failure.code, FailureCode::WorkerCrashed);
+    world.wait_heard(0, |message| matches!(message, Message::HeldFrom(held) if held.gone == IDS[1]));
     world.wishes.stopped.store(false, Ordering::Release);
 }
 
