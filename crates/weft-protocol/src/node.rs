@@ -195,6 +195,9 @@ pub struct NodeCore {
     settling: settling::Settling,
     /// Those who are gone of whom the control service has heard, and who are not being settled yet.
     announced: Vec<WorkerId>,
+    /// What the control service was told of those whose deaths it settles, and who has to do with them: a new one has to
+    /// hear it again.
+    ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
     watches: watches::Watches,
     /// Nodes that asked for processes here that are gone.
     late_watches: Vec<(NodeId, WorkerId)>,
@@ -241,6 +244,7 @@ impl NodeCore {
             departed: Departed::default(),
             settling: settling::Settling::default(),
             announced: Vec::new(),
+            ended: Map::default(),
             watches: watches::Watches::default(),
             late_watches: Vec::new(),
             holders: Holders::default(),

@@ -307,6 +307,7 @@ impl NodeCore {
             self.is_member && (is_known_to_control || !watchers.is_empty() || self.settling.is_shared());
         if is_shared {
             self.announced.push(news.worker);
+            self.ended.insert(news.worker, (news.clone(), watchers.clone()));
             out.push(process_gone(news.clone(), watchers));
         }
         is_shared
@@ -374,6 +375,9 @@ impl NodeCore {
     /// The control service has settled deaths.
     pub(super) fn on_settled(&mut self, settled: Settled, out: &mut NodeActions) {
         let gone = self.settling.on_settled(self.id(), settled.gone);
+        if !self.ended.is_empty() {
+            gone.iter().for_each(|process| drop(self.ended.swap_remove(process)));
+        }
         gone.iter().for_each(|process| self.ask_receivers_elsewhere(*process, out));
         self.tell_settled(Settled { gone, held: settled.held }, out);
         self.go_on_settling(out);
@@ -393,7 +397,10 @@ impl NodeCore {
         let shared = self.settling.share();
         self.say_ends(shared, out);
         out.push(process_gone(self.departed.of(gone), vec![node]));
-        if !is_open {
+        if is_open {
+            let of_departed = || (self.departed.of(gone), Vec::new());
+            self.ended.entry(gone).or_insert_with(of_departed).1.push(node);
+        } else {
             out.push(collected(gone, Vec::new()));
         }
         self.go_on_settling(out);
@@ -403,8 +410,10 @@ impl NodeCore {
     pub fn say_deaths_again(&mut self, out: &mut NodeActions) {
         for step in self.settling.again(self.id()) {
             match step {
-                // Who had to do with it before asks again, or has answered.
-                Step::Share(gone) => out.push(process_gone(self.departed.of(gone), Vec::new())),
+                Step::Share(gone) => match self.ended.get(&gone) {
+                    Some((news, watchers)) => out.push(process_gone(news.clone(), watchers.clone())),
+                    None => self.say_ends(vec![gone], out),
+                },
                 Step::Collected(gone, held) => out.push(collected(gone, held)),
                 Step::Settled(_) => {}
             }

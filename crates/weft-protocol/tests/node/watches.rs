@@ -174,7 +174,7 @@ fn a_new_control_service_hears_what_is_open() {
     end(&mut node, second);
     say(&mut node, first, nothing_of(second));
     let again = on(&mut node, NodeCore::say_deaths_again);
-    assert_eq!(again, [process_gone(second, &[]), collected(second, &[])]);
+    assert_eq!(again, [process_gone(second, &[THERE]), collected(second, &[])]);
 }
 
 #[test]
