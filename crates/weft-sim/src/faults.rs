@@ -11,15 +11,16 @@ mod pauses;
 mod stalls;
 
 use crate::plan::Fault;
-use crate::world::{DRIVER, World, number_of};
+use crate::world::{World, number_of};
 
 impl World {
     /// One fault of a kind that the plan has.
     pub fn strike(&mut self) {
-        let kinds: Vec<Fault> = [Fault::Kill, Fault::Pause, Fault::Stall, Fault::LostBlocks, Fault::Cuts]
-            .into_iter()
-            .filter(|fault| self.plan.breaks(*fault))
-            .collect();
+        let kinds: Vec<Fault> =
+            [Fault::Kill, Fault::Pause, Fault::Stall, Fault::LostBlocks, Fault::Cuts, Fault::Head]
+                .into_iter()
+                .filter(|fault| self.plan.breaks(*fault))
+                .collect();
         if kinds.is_empty() {
             return;
         }
@@ -28,14 +29,15 @@ impl World {
             Fault::Pause => self.pause_a_process(),
             Fault::LostBlocks => self.lose_blocks(),
             Fault::Cuts => self.cut_a_connection(),
+            Fault::Head => self.restart_head(),
             _ => self.stall_a_channel(),
         }
     }
 
-    /// A process that takes part, other than the driver; `None` if there is none.
+    /// A process that takes part, other than a driver; `None` if there is none.
     fn some_worker(&mut self) -> Option<u32> {
-        let running = self.processes.running().map(|process| number_of(process.id));
-        let workers: Vec<u32> = running.filter(|number| *number != DRIVER).collect();
+        let workers = self.processes.running().filter(|process| !process.is_driver);
+        let workers: Vec<u32> = workers.map(|process| number_of(process.id)).collect();
         (!workers.is_empty()).then(|| workers[self.random.below(workers.len())])
     }
 }

@@ -6,7 +6,7 @@
 //! against it. Faults stop after a while; then everything must finish and nothing may be left.
 //!
 //! Lines between processes are Unix sockets, or sessions over connections that are cut ([`lines`]), as between machines.
-//! There is one node as yet, made so that there can be several. The simulator has no sockets, clocks or threads of its own;
+//! Where there are several nodes, the control service is apart from them. The simulator has no sockets, clocks or threads of its own;
 //! [`runner`] runs many seeds on many threads.
 //!
 //! Two are worlds of their own: [`cluster`], a head and the nodes that join it, and [`transfer`], how long a broadcast takes in

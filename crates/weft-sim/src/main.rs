@@ -12,6 +12,9 @@ use weft_sim::runner::{Orders, Totals, minimise, run, run_many, silence_panics};
 use weft_sim::trace::Trace;
 use weft_sim::violation::Violation;
 
+/// Nodes of a world at most.
+const NODES_MAX: u64 = 16;
+
 const HELP: &str = "\
 weft-sim [--seeds N] [--start S] [--jobs N] [--seconds T]   run seeds S, S+1, ... until one fails
          [--keep-going]                                     ... or list all that fail
@@ -19,6 +22,7 @@ weft-sim [--seeds N] [--start S] [--jobs N] [--seconds T]   run seeds S, S+1, ..
 weft-sim --seed S [--trace]                                 run one, and say what happens
          [--without a,b,...] [--ops N] [--bug NAME]         without kinds of faults or operations; a shorter program
          [--without open]                                   without those that have open findings
+         [--nodes N]                                        on so many nodes, and not as many as the seed says
 weft-sim --bugs                                             look for each defect of the bank";
 
 fn main() -> ExitCode {
@@ -60,6 +64,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
             "--jobs" => command.orders.jobs = usize::try_from(number()?).unwrap_or(1),
             "--seconds" => command.orders.limit = Some(Duration::from_secs(number()?)),
             "--seed" => command.one = Some(number()?),
+            "--nodes" => match number()? {
+                nodes @ 1..=NODES_MAX => command.orders.nodes = usize::try_from(nodes).ok(),
+                other => return Err(format!("1 to {NODES_MAX} nodes, not {other}")),
+            },
             "--ops" => command.orders.operations = u32::try_from(number()?).ok(),
             "--bugs" => command.looks_for_bugs = true,
             "--bug" => {
@@ -222,8 +230,9 @@ fn explain(command: &Command, plan: &Plan, violation: &Violation) {
     let mut without = command.orders.without.clone();
     without.extend(left_out);
     println!(
-        "\nto see it: cargo run -p weft-sim --release --bin weft-sim -- --seed {} --trace --ops {} --without {}",
+        "\nto see it: cargo run -p weft-sim --release --bin weft-sim -- --seed {} --trace --nodes {} --ops {} --without {}",
         smallest.seed,
+        smallest.nodes,
         smallest.operations,
         without.join(",")
     );

@@ -95,12 +95,17 @@ kinds! {
         LateTimers = "late-timers",
         /// Lines between processes are sessions, as between machines, and their connections are cut.
         Cuts = "cuts",
+        /// The control service starts again, where there are several nodes.
+        Head = "head",
     }
 }
 
 /// Kinds of faults and operations with findings that are open (docs/verification.md): the tests, `make sim` and the bug bank
 /// leave them out, and `--without open` does. The one place to switch them on.
-pub const OPEN: &[&str] = &[];
+pub const OPEN: &[&str] = &[NODES];
+
+/// The word for several nodes.
+pub const NODES: &str = "nodes";
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -109,7 +114,11 @@ pub struct Plan {
     pub seed: u64,
     /// Steps of the driver's program.
     pub operations: u32,
-    /// CPUs of the node.
+    /// Nodes.
+    pub nodes: usize,
+    /// Of those, the first so many have a driver.
+    pub drivers: usize,
+    /// CPUs of each node.
     pub cpus: u32,
     /// Idle workers that are kept.
     pub pool: usize,
@@ -130,6 +139,8 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x5eed_0000_0000_0000);
         let mut plan = Self {
             seed,
+            nodes: 1,
+            drivers: 1,
             operations: 40 + u32::try_from(random.below(90) * random.below(160)).expect("small"),
             cpus: [1, 2, 2, 3, 4, 8][random.below(6)],
             pool: random.below(5),
@@ -147,7 +158,7 @@ impl Plan {
         }
         // One seed in five runs without any fault: then nothing but values may come.
         if !random.chance(1, 5) {
-            for fault in Fault::ALL.iter().filter(|fault| **fault != Fault::Cuts) {
+            for fault in Fault::ALL.iter().filter(|fault| !matches!(fault, Fault::Cuts | Fault::Head)) {
                 if random.chance(1, 2) {
                     plan.faults |= 1 << *fault as u32;
                 }
@@ -160,7 +171,21 @@ impl Plan {
         if plan.faults != 0 && random.chance(1, 4) {
             plan.faults |= 1 << Fault::Cuts as u32;
         }
+        // So does what they mean on one node.
+        let mut random = Random::new(seed ^ 0x5eed_0000_0000_0002);
+        plan.spread(if random.chance(1, 6) { 2 + random.below(2) } else { 1 });
         plan
+    }
+
+    /// The same on so many nodes.
+    pub fn spread(&mut self, nodes: usize) {
+        let mut random = Random::new(self.seed ^ 0x5eed_0000_0000_0001);
+        self.nodes = nodes;
+        self.drivers = 1 + random.below(nodes);
+        self.faults &= !(1 << Fault::Head as u32);
+        if nodes > 1 && self.faults != 0 && random.chance(1, 4) {
+            self.faults |= 1 << Fault::Head as u32;
+        }
     }
 
     /// Whether the program may do this.
@@ -177,7 +202,9 @@ impl Plan {
 
     /// The plan without a feature or fault; false if there is none of this word.
     pub fn leave_out(&mut self, word: &str) -> bool {
-        if let Some(feature) = Feature::ALL.iter().find(|feature| feature.word() == word) {
+        if word == NODES {
+            self.spread(1);
+        } else if let Some(feature) = Feature::ALL.iter().find(|feature| feature.word() == word) {
             self.features &= !(1 << *feature as u32);
         } else if let Some(fault) = Fault::ALL.iter().find(|fault| fault.word() == word) {
             self.faults &= !(1 << *fault as u32);
@@ -193,6 +220,7 @@ impl Plan {
         let faults = Fault::ALL.iter().filter(|fault| self.breaks(**fault)).map(|fault| fault.word());
         let features =
             Feature::ALL.iter().filter(|feature| self.has(**feature)).map(|feature| feature.word());
-        faults.chain(features).collect()
+        let nodes = (self.nodes > 1).then_some(NODES);
+        nodes.into_iter().chain(faults).chain(features).collect()
     }
 }

@@ -186,6 +186,26 @@ pub const THEMES: &[Theme] = &[
             "several values were lost at once",
         ],
     },
+    Theme {
+        name: "several nodes",
+        needs: Some("nodes"),
+        states: &[
+            "a lease was lent and withdrawn",
+            "a node granted what was not asked of it any more",
+            "a process asked its own node for a value that lies there",
+            "a value was asked for before its block was given away",
+            "a value was brought from another node",
+            "the control service started again",
+            "what is held of a dead process was said later, for a line to another node",
+            "what waited at another node ran here",
+            "what waited at one node went to another",
+            "a death that no other node knew of left something of theirs behind",
+            "a node asked to be told of the end of a process that was gone",
+            "a node turned out to have to do with a process whose death had been settled",
+            "a process died while the death of one of another node was being settled",
+            "a process was ended because one of another node could not be reached",
+        ],
+    },
 ];
 
 /// The states that runs without these features and faults can reach.

@@ -99,6 +99,8 @@ pub struct Orders {
     pub without: Vec<String>,
     /// Steps of every program, if not what the seed says.
     pub operations: Option<u32>,
+    /// Nodes of every world, if not what the seed says.
+    pub nodes: Option<usize>,
     /// A defect that is switched on.
     pub bug: Option<Bug>,
     /// Goes on after a violation.
@@ -110,7 +112,17 @@ impl Orders {
     #[must_use]
     pub fn new(start: u64, seeds: u64) -> Self {
         let without = Vec::new();
-        Self { start, seeds, limit: None, jobs: 1, without, operations: None, bug: None, keeps_going: false }
+        Self {
+            start,
+            seeds,
+            limit: None,
+            jobs: 1,
+            without,
+            operations: None,
+            nodes: None,
+            bug: None,
+            keeps_going: false,
+        }
     }
 
     /// Without what has open findings.
@@ -123,6 +135,9 @@ impl Orders {
     #[must_use]
     pub fn plan(&self, seed: u64) -> Plan {
         let mut plan = Plan::new(seed);
+        if let Some(nodes) = self.nodes {
+            plan.spread(nodes);
+        }
         for word in &self.without {
             plan.leave_out(word);
         }

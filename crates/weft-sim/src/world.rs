@@ -19,11 +19,15 @@ use crate::random::Random;
 use crate::trace::Trace;
 use crate::violation::fail;
 
+mod between;
 mod blocks;
 mod carry;
 mod channels;
+mod core;
 mod deliver;
 mod describe;
+mod head;
+mod holding;
 mod lives;
 mod node;
 mod process;
@@ -32,13 +36,13 @@ mod sessions;
 
 pub use blocks::Blocks;
 pub use channels::{Channel, Channels, Item};
-pub use node::{Core, SimNode};
-pub use process::{Life, Process};
+pub use core::Core;
+pub use head::Head;
+pub use node::SimNode;
+pub use process::{Answer, Life, Process};
 pub use processes::{Processes, is_node, node_at, node_of, number_of};
 pub use sessions::Sessions;
 
-/// The number of the driver: the first process of the first node.
-pub const DRIVER: u32 = 1;
 /// Steps after which a run that has not ended counts as one that never ends.
 const STEPS_MAX: u64 = 4_000_000;
 /// Handler calls of cores after which it does: also where one step goes on for ever.
@@ -52,6 +56,7 @@ enum Next {
     Channel(u32),
     Process(u32),
     Node(usize),
+    Head,
     Session(usize),
 }
 
@@ -76,6 +81,14 @@ pub enum Wake {
     Kill(u32),
     /// A node looks although nothing came.
     Node(usize),
+    /// The control service does.
+    Head,
+    /// A node finds the control service that has started again.
+    Link(usize),
+    /// A connection of the first process comes to the node of the second one.
+    Arrive(u32, u32),
+    /// Bytes of a value that a node asked for are served, or come.
+    Fetching(usize, u64),
     /// The timer of one end of a session is due.
     Session(usize, usize),
 }
@@ -119,6 +132,8 @@ pub struct World {
     pub sessions: Sessions,
     /// Nodes, with their memory.
     pub nodes: Vec<SimNode>,
+    /// The control service, where there are several nodes.
+    pub head: Option<Head>,
     next: Vec<Next>,
     wakes: BinaryHeap<Reverse<(u64, u64, Wake)>>,
     wakes_made: u64,
@@ -134,7 +149,6 @@ impl World {
     /// The world of a plan.
     #[must_use]
     pub fn new(plan: Plan, trace: Trace) -> Self {
-        let node = SimNode::new(0, plan.cpus, plan.pool);
         let mut world = Self {
             random: Random::new(plan.seed),
             trace,
@@ -143,10 +157,11 @@ impl World {
             steps: 0,
             events: 0,
             kills: 0,
-            processes: Processes::of_one_node(),
+            processes: Processes::of_nodes(plan.nodes),
             channels: Channels::default(),
             sessions: Sessions::default(),
-            nodes: vec![node],
+            nodes: (0..plan.nodes).map(|at| SimNode::new(at, &plan)).collect(),
+            head: None,
             next: Vec::new(),
             wakes: BinaryHeap::new(),
             wakes_made: 0,
@@ -158,10 +173,12 @@ impl World {
             frames_made: 0,
             plan,
         };
-        let driver = world.nodes[0].core.new_worker_id();
-        world.processes.add(driver);
-        world.connect(DRIVER);
-        world.begin_program();
+        if world.plan.nodes > 1 {
+            world.start_head();
+        }
+        for at in 0..world.plan.drivers {
+            world.start_driver(at);
+        }
         world.schedule_fault();
         world
     }
@@ -221,9 +238,11 @@ impl World {
         }
     }
 
-    /// The program of the driver has made all its steps: no faults from here on.
-    pub fn calm_down(&mut self) {
-        if self.phase != Phase::Faults {
+    /// The program of a driver has made all its steps. When all have, there are no faults from here on.
+    pub fn calm_down(&mut self, driver: u32) {
+        self.process_mut(driver).is_over = true;
+        let is_busy = self.processes.running().any(|process| process.is_driver && !process.is_over);
+        if is_busy || self.phase != Phase::Faults {
             return;
         }
         self.phase = Phase::Calm;
@@ -262,6 +281,7 @@ impl World {
                 self.touch(process);
             }
             Next::Node(at) => self.take_turn_of_node(at),
+            Next::Head => self.take_turn_of_head(),
             Next::Session(number) => self.take_turn_of_session(number),
         }
         self.check_step();
@@ -300,6 +320,10 @@ impl World {
                 }
             }
             Wake::Node(at) => self.wake_node(at),
+            Wake::Head => self.wake_head(),
+            Wake::Link(at) => self.find_head(at),
+            Wake::Arrive(from, to) => self.arrive(from, to),
+            Wake::Fetching(at, number) => self.on_fetching(at, number),
             Wake::Session(number, index) => self.wake_session(number, index),
         }
     }

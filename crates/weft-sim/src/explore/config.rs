@@ -58,7 +58,7 @@ impl Config {
         Self {
             name,
             about,
-            setup: Setup { program, cpus, pool_size: 8 },
+            setup: Setup { program, cpus, pool_size: 8, is_linked: false },
             processes,
             kills: 0,
             victims: (2..9).collect(),
@@ -67,6 +67,12 @@ impl Config {
             tolerated: vec![],
             finding: Finding::None,
         }
+    }
+
+    /// The same, with a control service that is not in the node.
+    #[must_use]
+    pub fn linked(self, name: &'static str, about: &'static str) -> Self {
+        Self { name, about, setup: Setup { is_linked: true, ..self.setup }, ..self }
     }
 
     /// Whether a fault may end this process.

@@ -31,6 +31,8 @@ pub struct Facts {
     pub blocks: u64,
     /// The actor that lives here, as a number; zero for none.
     pub actor: u64,
+    /// Words of the node wait for the control service, and the other way round.
+    pub words: [bool; 2],
     /// The task that began last.
     pub last_started: Option<TaskId>,
 }

@@ -43,6 +43,10 @@ pub enum Event {
     Allocated { index: u8, block: u64 },
     /// To the node: what lies in a block is lost.
     Lost { block: u64 },
+    /// The control service, where it is not in the node, hears the first word of the node.
+    HeadHears,
+    /// ... and the node hears its first word.
+    NodeHears,
 }
 
 /// What follows for the world, in order.
@@ -93,6 +97,8 @@ pub struct Setup {
     pub cpus: u32,
     /// Idle workers that the node keeps.
     pub pool_size: usize,
+    /// The control service is not in the node, but linked with it.
+    pub is_linked: bool,
 }
 
 /// See the module.
@@ -215,7 +221,7 @@ impl Machines {
 
     fn make(&self, machine: u8) -> Machine {
         match machine {
-            0 => Machine::Node(Box::new(Node::new(self.setup.cpus, self.setup.pool_size))),
+            0 => Machine::Node(Box::new(Node::new(&self.setup))),
             index => Machine::Process(Box::new(Process::new(index, &self.setup.program))),
         }
     }
@@ -250,6 +256,8 @@ impl Machines {
                     }
                     Event::Allocated { index, block } => node.allocate(block, index, &mut effects),
                     Event::Lost { block } => node.lose(block, &mut effects),
+                    Event::HeadHears => node.head_hears(),
+                    Event::NodeHears => node.hears_head(&mut effects),
                     Event::Run | Event::ReturnQueued | Event::Block => unreachable!("not an event of a node"),
                 }
                 effects.iter().map(|effect| self.node_output(effect)).collect()
@@ -268,7 +276,9 @@ impl Machines {
                     Event::Connected { .. }
                     | Event::Gone { .. }
                     | Event::Allocated { .. }
-                    | Event::Lost { .. } => unreachable!("not an event of a process"),
+                    | Event::Lost { .. }
+                    | Event::HeadHears
+                    | Event::NodeHears => unreachable!("not an event of a process"),
                 }
                 effects.iter().map(|effect| self.output(effect)).collect()
             }

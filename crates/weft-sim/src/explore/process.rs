@@ -498,6 +498,7 @@ impl Process {
             is_idle: frame.is_none(),
             leftover: self.leftover(),
             failures: self.failures,
+            words: [false; 2],
             reads,
             freed: self.freed,
             blocks: 0,

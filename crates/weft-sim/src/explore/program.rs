@@ -7,7 +7,7 @@
 use weft_wire::{ObjectId, WorkerId};
 
 /// The id before the first process of a world: process `n` is this plus `n`.
-pub const FIRST: u64 = 1000;
+pub const FIRST: u64 = (1 << 24) + 1000;
 
 /// The number of a process in its world: the driver is 1, the node 0.
 #[must_use]

@@ -200,9 +200,14 @@ impl<'c> World<'c> {
                 }
             }
         }
-        if self.machines.local(words[NODE]).facts.can_fire {
-            moves.push(Move::Local { index: 0, event: Event::Timer });
-        }
+        let node = &self.machines.local(words[NODE]).facts;
+        let events = [
+            (node.can_fire, Event::Timer),
+            (node.words[0], Event::HeadHears),
+            (node.words[1], Event::NodeHears),
+        ];
+        let enabled = events.iter().filter(|(is_enabled, _)| *is_enabled);
+        moves.extend(enabled.map(|(_, event)| Move::Local { index: 0, event: *event }));
         for index in self.everyone() {
             if starting_of(words, index) {
                 moves.push(Move::Start(index));
@@ -485,6 +490,8 @@ fn event_in_words(event: Event) -> String {
         Event::Timer => "the timer fires".to_owned(),
         Event::ReturnQueued => "the running task takes long, queued ones go back".to_owned(),
         Event::Block => "the running task waits, its CPU is lent".to_owned(),
+        Event::HeadHears => "the control service hears what the node said first".to_owned(),
+        Event::NodeHears => "the node hears what the control service said first".to_owned(),
         other => format!("{other:?}"),
     }
 }

@@ -1,12 +1,16 @@
 //! A process dies while the actions of one step leave: only the first of them have.
 
 use crate::plan::Fault;
-use crate::world::{DRIVER, World};
+use crate::world::World;
 
 impl World {
     /// After how many actions of this step the process dies, if it does.
     pub fn cut_in(&mut self, number: u32, actions: usize) -> Option<usize> {
-        if actions < 2 || number == DRIVER || !self.has_faults() || !self.plan.breaks(Fault::KillMidStep) {
+        if actions < 2
+            || self.process(number).is_driver
+            || !self.has_faults()
+            || !self.plan.breaks(Fault::KillMidStep)
+        {
             return None;
         }
         let one_in = self.plan.fault_every as u64;

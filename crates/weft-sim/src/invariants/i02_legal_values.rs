@@ -16,9 +16,11 @@ impl World {
     /// A process reads the outcome of an object.
     pub fn check_outcome(&mut self, number: u32, object: ObjectId, outcome: &Outcome) {
         match outcome {
-            Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_) => {
+            Outcome::Inline(_) | Outcome::Stored(_) => {
                 self.check_value(number, object, outcome);
             }
+            // Nobody reads it before it is brought.
+            Outcome::Remote(_) => {}
             Outcome::Failed(failure) => self.check_failure(number, object, failure),
         }
     }

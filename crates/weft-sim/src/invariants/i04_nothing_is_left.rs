@@ -1,7 +1,7 @@
 //! I4: after the last reference nothing is left: no object, task, lease, actor, stream or block. I6: with that, every
 //! count has come back to zero.
 
-use weft_wire::message::state::{Inspect, about};
+use weft_wire::message::state::{ActorRow, Inspect, about};
 
 use crate::violation::fail;
 use crate::world::{SimNode, World, number_of};
@@ -39,6 +39,14 @@ impl World {
             }
         }
         self.nodes.iter().for_each(|node| self.check_end_of(node));
+        let actors = self.head.iter().flat_map(|head| head.core.report());
+        Self::check_actors(actors);
+    }
+
+    fn check_actors(mut actors: impl Iterator<Item = ActorRow>) {
+        if let Some(actor) = actors.find(|actor| actor.phase == 2 || actor.phase == 3) {
+            fail("I4", format!("an actor lives without anybody who could call it: {actor:?}"));
+        }
     }
 
     fn check_end_of(&self, node: &SimNode) {
@@ -50,9 +58,6 @@ impl World {
             let (blocks, held) = (blocks.len(), core.holders().len());
             fail("I4", format!("{blocks} blocks are left; the node knows {held}: {:?}", core.holders()));
         }
-        let report = core.report();
-        if let Some(actor) = report.actors.iter().find(|actor| actor.phase == 2 || actor.phase == 3) {
-            fail("I4", format!("an actor lives without anybody who could call it: {actor:?}"));
-        }
+        Self::check_actors(core.report().actors.into_iter());
     }
 }

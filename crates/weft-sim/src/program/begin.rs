@@ -9,14 +9,14 @@ use super::{Frame, Method, Reference, Wait};
 use crate::oracle::{Kind, Oracle};
 use crate::random::mix_two;
 use crate::violation::fail;
-use crate::world::{DRIVER, World};
+use crate::world::World;
 
 /// The function that every task calls.
 pub(super) const FUNCTION: FunctionId = FunctionId(1);
 
 impl World {
-    /// The driver's program begins.
-    pub fn begin_program(&mut self) {
+    /// A driver's program begins.
+    pub fn begin_program(&mut self, driver: u32) {
         let frame = Frame {
             number: self.new_frame_number(),
             task: None,
@@ -34,8 +34,8 @@ impl World {
             raises: false,
             method: None,
         };
-        self.process_mut(DRIVER).frames.push(frame);
-        self.touch(DRIVER);
+        self.process_mut(driver).frames.push(frame);
+        self.touch(driver);
     }
 
     /// The code that all tasks share is known from the start.

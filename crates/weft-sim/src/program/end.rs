@@ -96,7 +96,7 @@ impl World {
 
     /// The driver drops what it has, once it is there, and ends what would live on.
     fn close_program(&mut self, number: u32, frame: &mut Frame) -> bool {
-        self.calm_down();
+        self.calm_down(number);
         if let Some(reader) = frame.readers.pop() {
             if self.random.chance(1, 4) {
                 self.leave_stream(number, &reader);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use weft_protocol::ownership::Slot;
+use weft_protocol::ownership::{Place, Slot};
 use weft_protocol::probes::hit;
-use weft_wire::message::{Outcome, Streaming, TaskKind, TaskSpec};
+use weft_wire::message::{Outcome, Priority, Streaming, TaskKind, TaskSpec};
 use weft_wire::{Blob, Name, ObjectId, ResourceSet, TaskId};
 
 use super::begin::FUNCTION;
@@ -185,6 +185,10 @@ impl World {
 
     /// A `get` returns: every value is checked, and failures may end the frame.
     pub(super) fn on_waited(&mut self, number: u32, frame: &mut Frame, objects: &[(ObjectId, Arc<Slot>)]) {
+        if self.brings(number, frame, objects) {
+            frame.wait = Wait::All(objects.to_vec());
+            return;
+        }
         for (id, slot) in objects {
             let Some(outcome) = slot.outcome() else { continue };
             let is_held = frame.locals.iter().any(|local| local.id == *id);
@@ -192,6 +196,9 @@ impl World {
                 continue;
             }
             self.check_outcome(number, *id, outcome);
+            if matches!(outcome, Outcome::Remote(_)) {
+                continue;
+            }
             if matches!(outcome, Outcome::Failed(_)) {
                 if frame.task.is_some() && self.random.chance(1, 2) {
                     hit("a task raised what its get raised");
@@ -206,6 +213,20 @@ impl World {
                 self.decode(number, frame, *id, !is_loose);
             }
         }
+    }
+
+    /// Has what lies at other nodes brought here. False if nothing has to be.
+    fn brings(&mut self, number: u32, frame: &Frame, objects: &[(ObjectId, Arc<Slot>)]) -> bool {
+        let is_held = |id: ObjectId| frame.locals.iter().any(|local| local.id == id);
+        let far = objects.iter().filter(|(id, slot)| slot.place() == Place::Elsewhere && is_held(*id));
+        let far: Vec<ObjectId> = far.map(|(id, _)| *id).collect();
+        if far.is_empty() {
+            return false;
+        }
+        hit("a value was brought from another node");
+        self.with_core(number, |core, out| {
+            far.iter().filter(|id| core.ownership_mut().bring(**id, Priority::Get, out)).count() > 0
+        })
     }
 
     fn wait_for_any(&mut self, number: u32, frame: &mut Frame) {

@@ -1,5 +1,6 @@
 //! Whose turn it is inside a process: a new task, a frame that can go on, or its buffers.
 
+use weft_protocol::ownership::{Place, Slot};
 use weft_protocol::probes::hit;
 
 use super::{Frame, Wait};
@@ -30,7 +31,7 @@ impl World {
         }
         match &frame.wait {
             Wait::Nothing => true,
-            Wait::All(slots) => slots.iter().all(|(_, slot)| slot.outcome().is_some()),
+            Wait::All(slots) => slots.iter().all(|(_, slot)| has_come(slot)),
             Wait::Any(slots, until) => {
                 self.time >= *until || slots.iter().any(|(_, slot)| slot.outcome().is_some())
             }
@@ -186,6 +187,11 @@ impl World {
     }
 }
 
+/// Whether the wait for it is over: what is elsewhere may have to be brought still.
+fn has_come(slot: &Slot) -> bool {
+    !matches!(slot.place(), Place::Nowhere | Place::OnItsWay)
+}
+
 /// A checkpoint is to be taken, and no call is running.
 fn is_due(process: &Process) -> bool {
     process.frames.is_empty() && process.instance.as_ref().is_some_and(|instance| instance.is_due)
@@ -194,5 +200,5 @@ fn is_due(process: &Process) -> bool {
 fn can_take(process: &Process) -> bool {
     let has_room = process.frames.len() < process.places();
     let is_due = process.instance.as_ref().is_some_and(|instance| instance.is_due);
-    has_room && !is_due && process.id != process.driver() && process.core.execution().can_take()
+    has_room && !is_due && !process.is_driver && process.core.execution().can_take()
 }

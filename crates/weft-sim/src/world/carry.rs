@@ -88,6 +88,9 @@ impl World {
                     }
                     _ => {}
                 }
+                if matches!(*message, Message::HeldFrom(_)) && self.head.is_some() {
+                    return self.answer_in_time(number, message);
+                }
                 self.send(number, node_of(number), Item::Message(message));
             }
             Action::Send { to: Peer::Worker(to), message } => {
@@ -150,7 +153,25 @@ impl World {
         if self.process(to).is_paused && matches!(item, Item::Push(..)) {
             hit("a stopped process was sent a task");
         }
+        let item = self.pack(from, to, item);
         self.send(from, to, item);
+    }
+
+    /// What goes to another node names places in memory so that they mean the same there.
+    fn pack(&self, from: u32, to: u32, item: Item) -> Item {
+        if node_of(from) == node_of(to) {
+            return item;
+        }
+        let mut message = into_message(item);
+        message.globalise(self.process(from).id.node());
+        Item::Message(Box::new(message))
+    }
+
+    /// ... and what comes from there may lie here.
+    pub(super) fn unpack(&self, from: u32, to: u32, message: &mut Message) {
+        if node_of(from) != node_of(to) {
+            message.localise_from(self.process(from).id, self.process(to).id.node());
+        }
     }
 
     /// Puts an item into a sender's buffer.

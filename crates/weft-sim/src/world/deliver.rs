@@ -6,7 +6,7 @@ use weft_wire::WorkerId;
 use weft_wire::message::Message;
 
 use super::describe::{brief, name};
-use super::processes::{is_node, node_at};
+use super::processes::{HEAD, is_node, node_at};
 use super::{Item, Next, SimNode, World, number_of};
 
 impl World {
@@ -33,7 +33,11 @@ impl World {
             return;
         }
         let Some(item) = channel.take() else { return };
-        if is_node(to) {
+        if to == HEAD {
+            self.deliver_to_head(from, into_message(item));
+        } else if is_node(from) && is_node(to) {
+            self.deliver_between(from, to, into_message(item));
+        } else if is_node(to) {
             self.deliver_to_node(from, item);
         } else {
             self.deliver_to(from, to, item);
@@ -65,9 +69,24 @@ impl World {
         if self.random.chance(1, 2) { self.settle_node(node_at(from)) } else { self.list_node(from) }
     }
 
+    /// A node hears something from another one, or from the control service.
+    fn deliver_between(&mut self, from: u32, to: u32, message: Message) {
+        self.events += 1;
+        self.trace.note(u64::from(from) ^ (u64::from(to) << 32) ^ (u64::from(message.kind()) << 8));
+        self.trace.say(|| format!("{} <- {}: {}", name(to), name(from), brief(&message)));
+        let at = node_at(to);
+        if from == HEAD {
+            self.hear_from_head(at, message);
+        } else {
+            self.hear_from_node(from, at, message);
+        }
+        if self.random.chance(1, 2) { self.settle_node(at) } else { self.list_node_at(at) }
+    }
+
     /// A process reads an item from another one, or from the node.
     pub(super) fn deliver_to(&mut self, from: u32, to: u32, item: Item) {
-        let message = into_message(item);
+        let mut message = into_message(item);
+        self.unpack(from, to, &mut message);
         self.trace.note((u64::from(to) << 40) ^ (u64::from(from) << 16) ^ u64::from(message.kind()));
         self.trace.say(|| format!("{to} <- {}: {}", name(from), brief(&message)));
         if is_node(from) {
@@ -79,6 +98,7 @@ impl World {
                     // What a dead process sent before its end is read before its end is believed.
                     self.drain(number_of(gone.worker), to);
                     self.process_mut(to).lines.remove(&number_of(gone.worker));
+                    self.answer_what_may_go(to);
                 }
                 _ => {}
             }
@@ -122,7 +142,9 @@ impl World {
         if self.has_session(dead, to) {
             for item in self.drain_session(dead, to) {
                 hit("a message was read after its sender was known to be gone");
-                self.receive(dead, to, into_message(item));
+                let mut message = into_message(item);
+                self.unpack(dead, to, &mut message);
+                self.receive(dead, to, message);
             }
             return;
         }

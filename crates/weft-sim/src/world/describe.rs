@@ -3,7 +3,7 @@
 use weft_wire::message::Message;
 use weft_wire::message::state::{Inspect, about};
 
-use super::processes::{is_node, node_at, node_of};
+use super::processes::{HEAD, is_node, node_at, node_of};
 use super::{World, number_of};
 
 impl World {
@@ -51,6 +51,7 @@ impl World {
 
 pub(super) fn name(number: u32) -> String {
     match (is_node(number), node_at(number)) {
+        _ if number == HEAD => "head".to_owned(),
         (true, 0) => "node".to_owned(),
         (true, at) => format!("node {at}"),
         (false, 0) => number.to_string(),

@@ -10,6 +10,18 @@ use crate::oracle::Oracle;
 use crate::plan::Fault;
 
 impl World {
+    /// A driver comes to a node.
+    pub(super) fn start_driver(&mut self, at: usize) {
+        let worker = self.nodes[at].core.new_worker_id();
+        let driver = self.processes.add(worker, true);
+        self.connect(driver);
+        if self.head.is_some() {
+            let SimNode { core, out, .. } = &mut self.nodes[at];
+            core.member().on_job(worker, Box::default(), out);
+        }
+        self.begin_program(driver);
+    }
+
     pub(super) fn connect(&mut self, number: u32) {
         let now = self.now();
         let worker = self.process(number).id;
@@ -98,6 +110,7 @@ impl World {
         process.life = Life::Ended;
         process.frames.clear();
         process.kept.clear();
+        process.held_back.clear();
         process.dropped.clear();
         process.instance = None;
         process.core = WorkerCore::new(process.id);

@@ -1,35 +1,59 @@
 //! Nodes: their memory, when they place, and what they want.
 
+use weft_protocol::control::reporting::Reporter;
 use weft_protocol::node::{NodeAction, NodeActions};
-use weft_protocol::solo::Solo;
-use weft_wire::ResourceSet;
 use weft_wire::message::{Message, PeerConnected};
+use weft_wire::{NodeId, ResourceSet};
 
-use super::processes::{id_of, node_at, number_of};
-use super::{Blocks, Item, Next, Wake, World};
-use crate::plan::Fault;
-
-/// The core of a node, whatever it is made of.
-pub type Core = Solo;
+use super::between::Fetch;
+use super::processes::{id_of, node_at, node_number, number_of};
+use super::{Blocks, Core, Item, Next, Wake, World};
+use crate::plan::{Fault, Plan};
 
 /// A node of the world.
 pub struct SimNode {
+    /// Stands for it where processes have their numbers.
+    pub number: u32,
     /// The production core.
     pub core: Core,
     /// Its shared memory.
     pub blocks: Blocks,
     /// What it wants done at its next turn.
     pub(super) out: NodeActions,
+    /// Bytes on their way here.
+    pub(super) fetches: Vec<Fetch>,
+    pub(super) fetches_made: u64,
+    /// Its connection to the control service is there.
+    pub(super) is_linked: bool,
+    /// When it says what it has free.
+    pub(super) reporter: Reporter,
     is_listed: bool,
     wakes_at: u64,
 }
 
 impl SimNode {
-    /// The node that a number stands for.
-    pub(super) fn new(number: u32, cpus: u32, pool: usize) -> Self {
-        let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(cpus))]);
-        let core = Core::new(cpus, id_of(number).0, pool);
-        Self { core, blocks: Blocks::default(), out: NodeActions::new(), is_listed: false, wakes_at: 0 }
+    /// One of the nodes.
+    pub(super) fn new(at: usize, plan: &Plan) -> Self {
+        let number = node_number(at);
+        let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
+        Self {
+            number,
+            core: Core::new(cpus, id_of(number).0, plan.pool, plan.nodes == 1),
+            blocks: Blocks::default(),
+            out: NodeActions::new(),
+            fetches: Vec::new(),
+            fetches_made: 0,
+            is_linked: false,
+            reporter: Reporter::default(),
+            is_listed: false,
+            wakes_at: 0,
+        }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        id_of(self.number).node()
     }
 }
 
@@ -47,10 +71,14 @@ impl World {
 
     /// The node of this process has something to place.
     pub(super) fn list_node(&mut self, number: u32) {
-        let node = self.node_mut(number);
+        self.list_node_at(node_at(number));
+    }
+
+    pub(super) fn list_node_at(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
         if !node.is_listed {
             node.is_listed = true;
-            self.next.push(Next::Node(node_at(number)));
+            self.next.push(Next::Node(at));
         }
     }
 
@@ -74,7 +102,12 @@ impl World {
         for action in out.drain(..) {
             self.perform_for_node(at, action);
         }
+        if self.nodes[at].is_linked {
+            self.report_to_head(at);
+        }
         let node = &mut self.nodes[at];
+        // Carrying them out may have led to more.
+        out.append(&mut node.out);
         node.out = out;
         if node.wakes_at == 0
             && let Some(due) = node.core.next_deadline()
@@ -100,7 +133,7 @@ impl World {
                 }
             }
             NodeAction::StartWorker(worker) => {
-                let number = self.processes.add(worker);
+                let number = self.processes.add(worker, false);
                 let slow = self.has_faults() && self.plan.breaks(Fault::SlowStart);
                 let nanos = if slow { 200_000_000 } else { 3_000_000 };
                 let nanos = 1 + self.random.below(nanos) as u64;
@@ -115,14 +148,14 @@ impl World {
             }
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::Warn(_) => {}
-            NodeAction::Control(_) | NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {
-                unreachable!("both cores are in this node")
-            }
-            NodeAction::AllocateFor { .. }
-            | NodeAction::Fetch(_)
-            | NodeAction::StopFetching { .. }
-            | NodeAction::Route { .. }
-            | NodeAction::Dial { .. } => unreachable!("there is one node"),
+            NodeAction::Control(word) => self.say_to_head(at, word),
+            NodeAction::AllocateFor { object, .. } => self.allocate_for(at, object),
+            NodeAction::Fetch(fetching) => self.fetch(at, fetching),
+            NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
+            NodeAction::Route { from, to, message } => self.route(at, from, to, message),
+            // Workers of this world need nothing that their driver has.
+            NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {}
+            NodeAction::Dial { client, to } => self.dial_for(at, client, to),
         }
     }
 
@@ -134,10 +167,10 @@ impl World {
     }
 
     /// The contents of blocks of a node are lost.
-    pub fn lose(&mut self, number: u32, blocks: &[u64]) {
+    pub fn lose(&mut self, at: usize, blocks: &[u64]) {
         self.events += 1;
-        let SimNode { core, out, .. } = self.node_mut(number);
+        let SimNode { core, out, .. } = &mut self.nodes[at];
         core.lose_blocks(blocks, out);
-        self.list_node(number);
+        self.list_node_at(at);
     }
 }

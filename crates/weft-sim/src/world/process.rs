@@ -19,10 +19,23 @@ pub enum Life {
     Ended,
 }
 
+/// What a process holds of a dead one, for its node.
+#[derive(Debug)]
+pub struct Answer {
+    /// Processes of other nodes, and up to where each must have what was said to it; not known yet before there is a line.
+    pub owed: Vec<(u32, Option<u64>)>,
+    /// The answer.
+    pub message: Box<Message>,
+}
+
 /// See the module.
 pub struct Process {
     /// Its id.
     pub id: WorkerId,
+    /// It runs a program of its own, and no tasks.
+    pub is_driver: bool,
+    /// Its program has made all its steps.
+    pub is_over: bool,
     /// Where it is in its life.
     pub life: Life,
     /// Stopped by a signal: it does nothing, and nothing is lost.
@@ -41,6 +54,8 @@ pub struct Process {
     pub dirty: Vec<u32>,
     /// Dropped references that the core has not heard of.
     pub dropped: Vec<ObjectId>,
+    /// Answers to deaths that wait until what was said before has come.
+    pub held_back: Vec<Answer>,
     /// References that outlive the task that brought them.
     pub kept: Vec<Reference>,
     /// Blocks kept for reuse.
@@ -70,9 +85,11 @@ pub struct Process {
 impl Process {
     /// A process that is being started.
     #[must_use]
-    pub fn new(id: WorkerId) -> Self {
+    pub fn new(id: WorkerId, is_driver: bool) -> Self {
         Self {
             id,
+            is_driver,
+            is_over: false,
             life: Life::Starting,
             is_paused: false,
             core: WorkerCore::new(id),
@@ -82,6 +99,7 @@ impl Process {
             lines: FxHashSet::default(),
             dirty: Vec::new(),
             dropped: Vec::new(),
+            held_back: Vec::new(),
             kept: Vec::new(),
             cache: Vec::new(),
             written: FxHashSet::default(),
@@ -114,12 +132,6 @@ impl Process {
         if reference.slot.release() {
             self.dropped.push(reference.id);
         }
-    }
-
-    /// The driver's id: it was the first process.
-    #[must_use]
-    pub fn driver(&self) -> WorkerId {
-        super::processes::id_of(super::DRIVER)
     }
 
     /// Calls that may run here at a time.

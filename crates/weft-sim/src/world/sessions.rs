@@ -1,12 +1,13 @@
 //! Lines between processes as they are between machines: sessions over connections that are cut and made again.
 //!
-//! With [`Fault::Cuts`] all lines between processes are of this kind. What a process has sent when it dies arrives only as far
-//! as no connection is cut and nothing unread makes the kernel reset it. Lines between a process and its node stay what they are.
+//! Lines between processes of different nodes are of this kind; with [`Fault::Cuts`] all lines between processes are, and are cut. What a
+//! process has sent when it dies arrives only as far as no connection is cut and nothing unread makes the kernel reset it. Lines
+//! between a process and its node stay what they are.
 
 use rustc_hash::FxHashMap;
 use weft_protocol::probes::hit;
 
-use super::{Item, Next, Wake, World, is_node};
+use super::{Item, Next, Wake, World, is_node, node_of};
 use crate::lines::Line;
 use crate::plan::Fault;
 use crate::violation::fail;
@@ -42,7 +43,8 @@ enum Turn {
 impl World {
     /// Whether what these two say to each other goes over a session.
     pub(super) fn has_session(&self, one: u32, other: u32) -> bool {
-        self.plan.breaks(Fault::Cuts) && !is_node(one) && !is_node(other)
+        let is_far = node_of(one) != node_of(other);
+        (is_far || self.plan.breaks(Fault::Cuts)) && !is_node(one) && !is_node(other)
     }
 
     fn session(&mut self, one: u32, other: u32) -> (usize, usize) {
@@ -98,8 +100,9 @@ impl World {
             return;
         }
         let do_both_live = session.ends.iter().all(|end| self.process(*end).is_running());
-        if do_both_live && let Some(reason) = session.line.ends.iter().find_map(|end| end.ended.as_ref()) {
-            fail("I1", format!("the session of {:?} ends although both live: {reason}", session.ends));
+        if let Some(reason) = session.line.ends.iter().find_map(|end| end.ended.as_ref()) {
+            let how = if do_both_live { "although both live" } else { "before its end is told" };
+            fail("I1", format!("the session of {:?} ends {how}: {reason}", session.ends));
         }
         if !session.is_listed && self.turns_of(number).next().is_some() {
             self.sessions.all[number].is_listed = true;
@@ -107,7 +110,21 @@ impl World {
         }
         for index in 0..2 {
             self.set_session_timer(number, index);
+            self.answer_what_may_go(self.sessions.all[number].ends[index]);
         }
+    }
+
+    /// How much a process has said to another one over their session.
+    pub(super) fn position(&mut self, from: u32, to: u32) -> u64 {
+        let (number, index) = self.session(from, to);
+        self.sessions.all[number].line.ends[index].link.position()
+    }
+
+    /// Whether the other one has had so much of it, or is known to be gone.
+    pub(super) fn has_come(&mut self, from: u32, to: u32, position: u64) -> bool {
+        let (number, index) = self.session(from, to);
+        let session = &self.sessions.all[number];
+        session.is_over || session.line.ends[index].link.is_acknowledged(position)
     }
 
     fn set_session_timer(&mut self, number: usize, index: usize) {
@@ -184,7 +201,7 @@ impl World {
 
     fn dial_session(&mut self, number: usize, index: usize) {
         let now = self.now();
-        let fails = self.has_faults() && self.random.chance(1, 4);
+        let fails = self.has_faults() && self.plan.breaks(Fault::Cuts) && self.random.chance(1, 4);
         let line = &mut self.sessions.all[number].line;
         if fails {
             hit("a line could not be made");
@@ -216,7 +233,7 @@ impl World {
 
     /// Whether everything that a process has said over sessions was handed up.
     pub fn is_all_acknowledged(&self, number: u32) -> bool {
-        if !self.plan.breaks(Fault::Cuts) {
+        if self.sessions.all.is_empty() {
             return true;
         }
         self.sessions.all.iter().filter(|session| !session.is_over).all(|session| {

@@ -1,0 +1,162 @@
+//! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that are fetched.
+
+use weft_protocol::objects::{Fetching, Serves, StreamEnd};
+use weft_protocol::probes::hit;
+use weft_wire::message::{Message, PeerConnected, Routed};
+use weft_wire::{ObjectId, WorkerId};
+
+use super::processes::{id_of, node_at, number_of, number_of_node};
+use super::{Item, SimNode, Wake, World};
+use crate::plan::Fault;
+use crate::violation::fail;
+
+/// How long a dial takes at most (nanoseconds).
+const DIAL_NANOS: usize = 2_000_000;
+/// How long bytes of a value are on their way at most (nanoseconds).
+const FETCH_NANOS: usize = 5_000_000;
+
+/// Bytes on their way from another node.
+pub(super) struct Fetch {
+    number: u64,
+    fetching: Fetching,
+    /// What they are, once the other node has sent them.
+    bytes: Option<u64>,
+    is_stopped: bool,
+}
+
+impl World {
+    /// A node has something for another one, or for a process there.
+    pub(super) fn route(&mut self, at: usize, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
+        message.globalise(self.nodes[at].id());
+        let (here, there) = (self.nodes[at].number, number_of_node(to.node()));
+        self.send(here, there, Item::Message(Box::new(Routed { from, to, message }.into())));
+    }
+
+    /// Something came over the link with another node.
+    pub(super) fn hear_from_node(&mut self, from: u32, at: usize, mut message: Message) {
+        let link = self.node(from).id();
+        message.localise_from(id_of(from), self.nodes[at].id());
+        let Message::Routed(routed) = message else { fail("I14", format!("{link:?} says {message:?}")) };
+        let Routed { from, to, message } = routed;
+        let now = self.now();
+        let SimNode { core, out, .. } = &mut self.nodes[at];
+        if let Err(wrong) = core.member().on_routed(link, from, to, *message, now, out) {
+            fail("I14", format!("{link:?} says to {to:?} what it may not: {wrong:?}"));
+        }
+    }
+
+    /// A process here wants a line to one at another node.
+    pub(super) fn dial_for(&mut self, at: usize, client: WorkerId, to: WorkerId) {
+        self.nodes[at].core.member().on_dialled_for(client, to);
+        let connected = PeerConnected::pair(to);
+        self.send_from_node(number_of(client), Item::Message(Box::new(connected.into())));
+        self.arrive_in_time(client, to);
+    }
+
+    fn arrive_in_time(&mut self, from: WorkerId, to: WorkerId) {
+        let nanos = 1 + self.random.below(DIAL_NANOS) as u64;
+        self.wake_in(nanos, Wake::Arrive(number_of(from), number_of(to)));
+    }
+
+    /// A connection for a process here has come to its node.
+    pub(super) fn arrive(&mut self, from: u32, to: u32) {
+        let (worker, local) = (self.process(from).id, self.process(to).id);
+        if !self.process(from).is_running() {
+            return;
+        }
+        if self.node_mut(to).core.member().on_arrived_for(local, worker) {
+            let connected = PeerConnected::pair(worker);
+            self.send_from_node(to, Item::Message(Box::new(connected.into())));
+        }
+        // It may have to tell the other node that nobody is there.
+        self.list_node(to);
+    }
+
+    /// A block for a value that comes from elsewhere.
+    pub(super) fn allocate_for(&mut self, at: usize, object: ObjectId) {
+        let SimNode { core, blocks, out, .. } = &mut self.nodes[at];
+        core.member().on_block(object, blocks.allocate(), out);
+        self.list_node_at(at);
+    }
+
+    /// Bytes are asked for at another node.
+    pub(super) fn fetch(&mut self, at: usize, fetching: Fetching) {
+        let node = &mut self.nodes[at];
+        node.fetches_made += 1;
+        let number = node.fetches_made;
+        node.fetches.push(Fetch { number, fetching, bytes: None, is_stopped: false });
+        self.go_on_fetching(at, number);
+    }
+
+    fn go_on_fetching(&mut self, at: usize, number: u64) {
+        let nanos = 1 + self.random.below(FETCH_NANOS) as u64;
+        self.wake_in(nanos, Wake::Fetching(at, number));
+    }
+
+    /// Nothing is written for them from now on.
+    pub(super) fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: u64) {
+        for fetch in &mut self.nodes[at].fetches {
+            fetch.is_stopped |= (fetch.fetching.object, fetch.fetching.attempt) == (object, attempt);
+        }
+    }
+
+    /// The question has come to the other node, or the bytes have come back.
+    pub(super) fn on_fetching(&mut self, at: usize, number: u64) {
+        let Some(place) = self.nodes[at].fetches.iter().position(|fetch| fetch.number == number) else {
+            return;
+        };
+        let fetch = self.nodes[at].fetches.swap_remove(place);
+        match fetch.bytes {
+            None => self.serve(at, fetch),
+            Some(bytes) => self.take_bytes(at, &fetch, bytes),
+        }
+    }
+
+    fn serve(&mut self, at: usize, fetch: Fetch) {
+        if fetch.is_stopped {
+            return;
+        }
+        let Fetching { object, attempt, remote, .. } = fetch.fetching;
+        let there = node_at(number_of_node(remote.node));
+        let block = remote.location.offset;
+        let SimNode { core, blocks, .. } = &mut self.nodes[there];
+        let bytes = match core.member().begin_serving(block, object) {
+            Serves::Yes => match blocks.read(block) {
+                Some(bytes) => Some(bytes),
+                None => fail("I5", format!("{block} of {object:?} is served, and is free")),
+            },
+            Serves::NotYet => {
+                hit("a value was asked for before its block was given away");
+                None
+            }
+            Serves::No => {
+                let SimNode { core, out, .. } = &mut self.nodes[at];
+                core.member().on_stream_end(object, attempt, StreamEnd::NotThere, out);
+                return self.list_node_at(at);
+            }
+        };
+        let number = fetch.number;
+        self.nodes[at].fetches.push(Fetch { bytes, ..fetch });
+        self.go_on_fetching(at, number);
+    }
+
+    fn take_bytes(&mut self, at: usize, fetch: &Fetch, bytes: u64) {
+        let Fetching { object, attempt, remote, block, .. } = fetch.fetching;
+        let there = node_at(number_of_node(remote.node));
+        let SimNode { core, out, .. } = &mut self.nodes[there];
+        core.member().end_serving(remote.location.offset, out);
+        self.list_node_at(there);
+        if fetch.is_stopped {
+            return;
+        }
+        let is_cut = self.has_faults() && self.plan.breaks(Fault::Cuts) && self.random.chance(1, 8);
+        let SimNode { core, blocks, out, .. } = &mut self.nodes[at];
+        if is_cut {
+            core.member().on_stream_end(object, attempt, StreamEnd::Cut, out);
+        } else {
+            blocks.write(block, bytes);
+            core.member().on_bytes(object, attempt, remote.location.length, out);
+        }
+        self.list_node_at(at);
+    }
+}

@@ -1,0 +1,117 @@
+//! The core of a node: with the control service in it where there is one node, as production has it, or without.
+
+use weft_protocol::member::Member;
+use weft_protocol::node::NodeActions;
+use weft_protocol::objects::Holders;
+use weft_protocol::solo::Solo;
+use weft_protocol::time::Instant;
+use weft_wire::message::Message;
+use weft_wire::message::state::NodeReport;
+use weft_wire::{ResourceSet, TaskId, WorkerId};
+
+/// See the module.
+pub enum Core {
+    /// All there is.
+    Alone(Box<Solo>),
+    /// One of several.
+    Member(Box<Member>),
+}
+
+macro_rules! either {
+    ($this:expr, $core:ident => $what:expr) => {
+        match $this {
+            Core::Alone($core) => $what,
+            Core::Member($core) => $what,
+        }
+    };
+}
+
+impl Core {
+    /// A node with these resources, alone or not.
+    pub(super) fn new(total: ResourceSet, first_worker: u64, pool: usize, is_alone: bool) -> Self {
+        if is_alone {
+            return Self::Alone(Box::new(Solo::new(total, first_worker, pool)));
+        }
+        Self::Member(Box::new(Member::new(total, first_worker, pool)))
+    }
+
+    /// The core of one of several nodes.
+    pub(super) fn member(&mut self) -> &mut Member {
+        match self {
+            Self::Alone(_) => unreachable!("there is one node"),
+            Self::Member(member) => member,
+        }
+    }
+
+    pub(super) fn new_worker_id(&mut self) -> WorkerId {
+        either!(self, core => core.new_worker_id())
+    }
+
+    pub(super) fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
+        either!(self, core => core.on_connected(client, pid, now));
+    }
+
+    pub(super) fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
+        either!(self, core => core.on_start_failed(worker, error, out));
+    }
+
+    pub(super) fn on_gone(
+        &mut self,
+        client: WorkerId,
+        reason: &str,
+        last: Option<TaskId>,
+        out: &mut NodeActions,
+    ) {
+        either!(self, core => core.on_gone(client, reason, last, out));
+    }
+
+    pub(super) fn on_message(
+        &mut self,
+        from: WorkerId,
+        message: Message,
+        now: Instant,
+        out: &mut NodeActions,
+    ) {
+        either!(self, core => core.on_message(from, message, now, out));
+    }
+
+    /// A block was allocated for a client.
+    pub fn on_allocated(&mut self, block: u64, client: WorkerId) {
+        either!(self, core => core.on_allocated(block, client));
+    }
+
+    pub(super) fn lose_blocks(&mut self, blocks: &[u64], out: &mut NodeActions) {
+        either!(self, core => core.lose_blocks(blocks, out));
+    }
+
+    pub(super) fn settle(&mut self, now: Instant, out: &mut NodeActions) {
+        either!(self, core => core.settle(now, out));
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        either!(self, core => core.next_deadline())
+    }
+
+    /// The holders of blocks.
+    #[must_use]
+    pub fn holders(&self) -> &Holders {
+        either!(self, core => core.holders())
+    }
+
+    /// What it knows.
+    #[must_use]
+    pub fn report(&self) -> NodeReport {
+        either!(self, core => core.report())
+    }
+
+    /// Asserts its invariants.
+    pub fn check(&self) {
+        either!(self, core => core.check());
+    }
+
+    /// Whether nothing is leased, placed or waiting.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        either!(self, core => core.is_quiet())
+    }
+}

@@ -1,0 +1,58 @@
+//! What a process holds of a dead one it says only when what it had said to others before has left it, and has come where they are
+//! on other nodes (`docs/adr/0029-settling-over-nodes.md`): else an owner would hear later of a borrower than that all is settled.
+
+use weft_protocol::probes::hit;
+use weft_wire::message::Message;
+
+use super::{Answer, Item, World, is_node, node_of};
+
+impl World {
+    /// A process answers a death.
+    pub(super) fn answer_in_time(&mut self, number: u32, message: Box<Message>) {
+        for channel in self.take_dirty(number) {
+            if is_node(self.channels.get(channel).to) {
+                self.process_mut(number).dirty.push(channel);
+            } else {
+                self.channels.get_mut(channel).is_dirty = false;
+                self.flush_channel(channel);
+            }
+        }
+        let others: Vec<u32> = self.process(number).lines.iter().copied().collect();
+        let far = others.into_iter().filter(|other| node_of(*other) != node_of(number));
+        let owed = far.map(|other| (other, None)).collect();
+        self.process_mut(number).held_back.push(Answer { owed, message });
+        self.answer_what_may_go(number);
+    }
+
+    /// Something that was said has come, or will not.
+    pub(super) fn answer_what_may_go(&mut self, number: u32) {
+        if self.process(number).held_back.is_empty() {
+            return;
+        }
+        for mut answer in std::mem::take(&mut self.process_mut(number).held_back) {
+            answer.owed.retain_mut(|(other, position)| !self.is_paid(number, *other, position));
+            if answer.owed.is_empty() {
+                self.send(number, node_of(number), Item::Message(answer.message));
+            } else {
+                hit("what is held of a dead process was said later, for a line to another node");
+                self.process_mut(number).held_back.push(answer);
+            }
+        }
+    }
+
+    fn is_paid(&mut self, number: u32, other: u32, position: &mut Option<u64>) -> bool {
+        if !self.process(number).lines.contains(&other) {
+            return true;
+        }
+        if position.is_none() {
+            let channel = self.channels.number(number, other);
+            let channel = self.channels.get(channel);
+            // What was said is in the session as soon as there is a line.
+            if !channel.is_connected && !channel.queue.is_empty() {
+                return false;
+            }
+            *position = Some(self.position(number, other));
+        }
+        position.is_some_and(|position| self.has_come(number, other, position))
+    }
+}
