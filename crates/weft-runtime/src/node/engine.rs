@@ -14,6 +14,10 @@ use weft_wire::strategy::Labels;
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
 /// See the module.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one to a node, and each message of a session goes through it"
+)]
 pub(super) enum Engine {
     /// There is no other node, and no control service but the one in it.
     Alone(Solo),

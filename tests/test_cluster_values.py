@@ -1,0 +1,98 @@
+"""Values of any size between nodes: results, arguments, and what lies in other values."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.cluster_utils import Cluster
+
+SIZES = [1, 50_000, 200_000, 8_000_000]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as made:
+        for number in (1, 2):
+            made.add_node(num_cpus=1, resources={f"n{number}": 100})
+        made.wait_for_nodes()
+        made.connect()
+        yield made
+
+
+def pattern(size):
+    return bytes(range(256)) * (size // 256 + 1)
+
+
+def at(number):
+    return {"num_cpus": 0, "resources": {f"n{number}": 1}}
+
+
+@weft.remote
+def make(size):
+    return pattern(size)
+
+
+@weft.remote
+def length(value):
+    assert value == pattern(len(value) - 1)
+    return len(value)
+
+
+@weft.remote
+def length_inside(box):
+    return length_of(weft.get(box[0]))
+
+
+def length_of(value):
+    return len(value)
+
+
+@weft.remote
+class Shelf:
+    def put(self, value):
+        self.value = value
+        return len(value)
+
+    def get(self):
+        return self.value
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_results_come_here(cluster, size):
+    assert weft.get(make.options(**at(1)).remote(size)) == pattern(size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_arguments_go_there(cluster, size):
+    value = pattern(size)
+    assert weft.get(length.options(**at(1)).remote(value)) == len(value)
+    ref = weft.put(value)
+    assert weft.get([length.options(**at(number)).remote(ref) for number in (1, 2)]) == [len(value)] * 2
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_values_go_from_one_node_to_another(cluster, size):
+    made = make.options(**at(1)).remote(size)
+    assert weft.get(length.options(**at(2)).remote(made)) == len(pattern(size))
+    assert weft.get(length.options(**at(1)).remote(made)) == len(pattern(size))
+
+
+def test_references_inside_values_are_read_where_they_arrive(cluster):
+    made = make.options(**at(1)).remote(SIZES[-1])
+    assert weft.get(length_inside.options(**at(2)).remote([made])) == len(pattern(SIZES[-1]))
+
+
+def test_actors_at_other_nodes_keep_and_give_values(cluster):
+    shelf = Shelf.options(**at(1)).remote()
+    value = pattern(SIZES[-1])
+    assert weft.get(shelf.put.remote(value)) == len(value)
+    assert weft.get(shelf.get.remote()) == value
+    del shelf
+
+
+def test_memory_is_free_when_values_are_not_needed_any_more(cluster):
+    for _ in range(30):
+        made = make.options(**at(1)).remote(SIZES[-1])
+        assert weft.get(length.options(**at(2)).remote(made)) == len(pattern(SIZES[-1]))
+        del made
