@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,18 +104,22 @@ class Host:
         """What a `weft` command says."""
         return json.loads(self.weft(*arguments, "--json", **environment).stdout)
 
-    def driver(self, code: str) -> str:
-        """What a program prints that runs on this host to its end."""
-        done = subprocess.run(
-            self.space.command(sys.executable, "-c", code),
-            capture_output=True,
+    @contextlib.contextmanager
+    def running(self, code: str) -> Iterator[subprocess.Popen]:
+        """A program that runs on this host beside the test."""
+        program = subprocess.Popen(
+            self.space.command(sys.executable, "-c", textwrap.dedent(code)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=WAIT,
-            check=False,
             env=self.environment,
         )
-        assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        try:
+            yield program
+        finally:
+            program.kill()
+            program.communicate()
 
     def shape(self, megabits: float) -> None:
         """Limits what this host sends and receives (1,000,000 bits per second each)."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hosts import Host, hosts, obstacle
-from support import is_alive, poll
+from support import WAIT, is_alive, poll
 
 pytestmark = pytest.mark.skipif(obstacle() is not None, reason=f"no hosts of our own: {obstacle()}")
 
@@ -84,3 +84,35 @@ def test_a_host_without_a_route_to_the_head_is_told_so(three):
     refused = three[1].weft("start", f"--address={said['address']}", check=None, WEFT_TOKEN=token)
     assert refused.returncode > 2
     assert said["address"] in refused.stderr
+
+
+def test_work_goes_over_hosts_and_comes_back_when_one_is_cut_off(three):
+    start_cluster(three, "--health-timeout=1")
+    poll("all are known", lambda: states(three[0]) == ALL)
+    code = """
+    import os, sys, time, weft
+    weft.init()
+    here = weft.get_runtime_context().get_node_id()
+    others = [node["NodeID"] for node in weft.nodes() if node["NodeID"] != here]
+    assert len(others) == 2
+
+    @weft.remote(num_cpus=0, max_retries=3, scheduling_strategy="SPREAD")
+    def where(seconds):
+        time.sleep(seconds)
+        return weft.get_runtime_context().get_node_id(), bytes(2_000_000)
+
+    def seen(refs):
+        return {node for node, value in weft.get(refs) if len(value) == 2_000_000}
+
+    assert seen([where.remote(0.2) for _ in range(12)]) == {here, *others}
+    refs = [where.remote(3) for _ in range(12)]
+    time.sleep(1)
+    print("begun", flush=True)
+    sys.stdin.readline()
+    print(len(seen(refs)), flush=True)
+    """
+    with three[0].running(code) as driver:
+        assert driver.stdout.readline() == "begun\n"
+        three[2].cut()
+        out, errors = driver.communicate("\n", timeout=WAIT)
+        assert out in ("1\n", "2\n"), errors
