@@ -95,6 +95,7 @@ def test_a_task_elsewhere_is_cancelled(cluster):
         time.sleep(600)
 
     ref = sleep.remote()
+    # Whether it runs by then or still waits for its worker.
     time.sleep(0.3)
     weft.cancel(ref, force=True)
     with pytest.raises((weft.exceptions.TaskCancelledError, weft.exceptions.WorkerCrashedError)):
@@ -127,6 +128,8 @@ def test_what_does_not_fit_here_goes_elsewhere(cluster):
         time.sleep(0.2)
         return weft.get_runtime_context().get_node_id()
 
+    # The first worker of a program takes longest.
+    weft.get(there.remote())
     used = set(weft.get([where.remote() for _ in range(12)]))
     assert used == {node["NodeID"] for node in weft.nodes()}
 
@@ -155,7 +158,7 @@ def test_tasks_and_actors_run_in_bundles_of_other_nodes(cluster):
 
 def test_a_strategy_names_another_node(cluster):
     (other,) = cluster.worker_nodes
-    where = weft.remote(num_cpus=0)(lambda: weft.get_runtime_context().get_node_id())
+    where = weft.remote(num_cpus=0)(lambda: (time.sleep(0.2), weft.get_runtime_context().get_node_id())[1])
     there = NodeAffinitySchedulingStrategy(other.node_id, soft=False)
     assert weft.get(where.options(scheduling_strategy=there).remote()) == other.node_id
     spread = [where.options(scheduling_strategy="SPREAD").remote() for _ in range(20)]
