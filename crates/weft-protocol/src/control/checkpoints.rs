@@ -32,12 +32,14 @@ struct Last {
 impl Checkpoints {
     /// As a node tells of them: the last one, which is there or on the node that it names. Whether the owners of references
     /// inside were told to keep the objects is not known: what they keep they keep until they end.
-    pub(super) fn learnt(state: Option<Return>, node: NodeId) -> Self {
-        let last = state.map(|state| {
-            let node = holder(&state.outcome).map_or(node, |(at, _)| at.unwrap_or(node));
-            Last { node, kept: Vec::new(), state }
-        });
-        Self { taken: u64::from(last.is_some()), last }
+    pub(super) fn learnt(state: Return, node: NodeId) -> Self {
+        let node = holder(&state.outcome).and_then(|(at, _)| at).unwrap_or(node);
+        Self { taken: 1, last: Some(Last { node, kept: Vec::new(), state }) }
+    }
+
+    /// None stands.
+    pub(super) fn is_empty(&self) -> bool {
+        self.last.is_none()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use weft_wire::message::{ActorHere, ActorsHere, WorkerGone};
+use weft_wire::message::{ActorHere, ActorsHere, Return, WorkerGone};
 use weft_wire::{ActorId, NodeId, WorkerId};
 
 use super::actors::{Actor, Phase};
@@ -116,7 +116,8 @@ impl ControlCore {
         if let Some((takeovers, place, ended)) = before.map(|a| (a.takeovers, a.place(), a.has_ended())) {
             let is_same = takeovers == row.takeover && !ended && place.is_none_or(|(at, _)| at == node);
             if !is_same && (ended || takeovers >= row.takeover) {
-                return end(node, id, row.takeover, out);
+                end(node, id, row.takeover, out);
+                return self.learn_state(node, id, row.checkpoint);
             }
             if let Some((at, _)) = place.filter(|_| !is_same) {
                 end(at, id, takeovers, out);
@@ -130,6 +131,16 @@ impl ControlCore {
                 true => self.unheard_ends.push((id, takeover, *gone)),
                 false => self.on_actor_process_gone(id, takeover, *gone, out),
             }
+        }
+    }
+
+    /// The state of an actor's earlier process, if no later one has told of its own.
+    fn learn_state(&mut self, node: NodeId, id: ActorId, state: Option<Return>) {
+        let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
+        if let (Some(checkpoints), Some(state)) = (checkpoints, state)
+            && checkpoints.is_empty()
+        {
+            *checkpoints = Checkpoints::learnt(state, node);
         }
     }
 
@@ -148,7 +159,11 @@ impl ControlCore {
         (actor.takeovers, actor.restarts, actor.creation) = (row.takeover, restarts, row.create);
         let takes = actor.creation.as_ref().is_some_and(|c| c.constructor.spec.checkpoint_every.is_some());
         if takes || row.checkpoint.is_some() {
-            actor.checkpoints = Some(Checkpoints::learnt(row.checkpoint, node));
+            actor.checkpoints.get_or_insert_default();
+        }
+        // A process that waits for its state has none to tell of: then that of the one before it counts.
+        if let (Some(checkpoints), Some(state)) = (&mut actor.checkpoints, row.checkpoint) {
+            *checkpoints = Checkpoints::learnt(state, node);
         }
         if let (Some(name), Some(description)) = (row.name, row.description) {
             let (owner, _) = self.names.entry(name.clone()).or_insert((id, description));

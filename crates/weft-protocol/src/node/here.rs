@@ -36,7 +36,8 @@ impl Memo {
             restarts,
             description: place.description.clone(),
             group: spec.strategy.as_deref().and_then(Strategy::group).map(|place| place.group),
-            create: (restarts != 0).then(|| place.create.clone()),
+            // It also says whether the actor takes checkpoints.
+            create: (restarts != 0 || spec.checkpoint_every.is_some()).then(|| place.create.clone()),
             checkpoint: None,
         }
     }

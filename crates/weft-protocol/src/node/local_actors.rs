@@ -128,12 +128,7 @@ impl NodeCore {
     pub(super) fn on_place_actor(&mut self, place: PlaceActor, out: &mut NodeActions) {
         let (actor, takeover) = (place.create.actor, place.takeover);
         match self.local_actors.placed(actor, takeover).map(|local| local.process.as_ref()) {
-            None => {
-                if let Some(earlier) = takeover.checked_sub(1) {
-                    self.local_actors.forget_ends_up_to(actor, earlier);
-                }
-                self.local_actors.insert(place);
-            }
+            None => self.local_actors.insert(place),
             // A control service that has started again asks for what an earlier one has asked for.
             Some(Some((worker, _))) => {
                 let placed = ToControl::ActorPlaced { actor, takeover, worker: *worker };

@@ -208,3 +208,32 @@ fn callers_that_missed_a_restart_hear_of_it_first() {
         "{heard:?}"
     );
 }
+
+#[test]
+fn a_process_that_waits_for_its_state_gets_that_of_the_one_before() {
+    use weft_wire::message::{Outcome, Return};
+
+    let (first, second) = (process(THERE, 5), process(HERE, 6));
+    let mut creation = create(ACTOR);
+    creation.constructor.spec.checkpoint_every = Some(1);
+    let creation = Some(Box::new(creation));
+    let state = Return { outcome: Outcome::Inline(Blob::from(&b"state"[..])), contained: Vec::new() };
+    let before = ActorHere { create: creation.clone(), checkpoint: Some(state.clone()), ..ended(0, first) };
+    let waiting = ActorHere { create: creation, worker: None, restarts: 0, ..row(1, second) };
+    for is_first in [true, false] {
+        let mut control = control();
+        let words = [(THERE, before.clone()), (HERE, waiting.clone())];
+        let order = if is_first { [0, 1] } else { [1, 0] };
+        for (node, row) in order.map(|at: usize| words[at].clone()) {
+            say(&mut control, node, here(vec![row]));
+        }
+        let placed = ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: second };
+        assert_eq!(say(&mut control, HERE, placed), []);
+        let heard = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+        let restored = heard.iter().find_map(|(to, word)| match word {
+            ToNode::Restore { takeover, restore } => Some((*to, *takeover, restore.state.clone())),
+            _ => None,
+        });
+        assert_eq!(restored, Some((HERE, 1, Some(state.clone()))), "{heard:?}");
+    }
+}
