@@ -7,9 +7,9 @@ use weft_protocol::ownership::{Place, Slot};
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
-    Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, LeaseGranted, Location, LostAt,
-    Message, Outcome, Priority, Pull, Pulled, Push, Remote, Reply, Restore, Return, TaskKind, TaskSpec,
-    Value, WorkerGone,
+    Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, Held, HeldFrom, LeaseGranted,
+    Location, LostAt, Message, Outcome, Priority, Pull, Pulled, Push, Remote, Reply, Restore, Return,
+    Settled, TaskKind, TaskSpec, Value, WorkerGone,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -313,12 +313,17 @@ fn who_watches_an_object_hears_of_it_when_it_can_be_read() {
 
 /// A borrower at this node that has heard where the value is.
 fn borrower() -> (WorkerCore, ObjectId, Arc<Slot>) {
+    borrower_of(Vec::new())
+}
+
+/// The same, with these references inside the value.
+fn borrower_of(contained: Vec<ObjectId>) -> (WorkerCore, ObjectId, Arc<Slot>) {
     let mut core = WorkerCore::new(ME);
     let object = task(FAR, 1).object(0);
     let slot = core.ownership_mut().received(object);
     slot.acquire();
     core.ownership_mut().need(object, &mut Actions::new());
-    on(&mut core, Peer::Worker(FAR), Value { object, outcome: remote(), contained: Vec::new() });
+    on(&mut core, Peer::Worker(FAR), Value { object, outcome: remote(), contained });
     (core, object, slot)
 }
 
@@ -361,6 +366,41 @@ fn a_value_that_was_not_brought_goes_with_its_owner() {
     let Some(Outcome::Failed(failure)) = slot.outcome() else { panic!("it failed: {:?}", slot.outcome()) };
     assert_eq!(failure.code, FailureCode::OwnerDied);
     assert_eq!(pulled(&mut core, object), [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
+}
+
+#[test]
+fn what_came_inside_a_value_goes_with_it_when_its_owner_ends() {
+    let inner = task(NEIGHBOUR, 3).object(0);
+    let (mut core, object, slot) = borrower_of(vec![inner]);
+    assert!(core.ownership().record(inner).is_some(), "it came with the value");
+    on(&mut core, Peer::Node, WorkerGone { worker: FAR, ..WorkerGone::default() });
+    drop_last(&mut core, object, &slot);
+    assert_eq!(core.ownership().len(), 0, "nothing is left of either");
+}
+
+#[test]
+fn a_process_of_another_node_that_was_heard_of_only_when_all_was_settled_is_answered_for() {
+    let (mut core, ..) = borrower();
+    on(&mut core, Peer::Node, Settled { gone: vec![FAR], held: Vec::new() });
+    let said = on(&mut core, Peer::Node, WorkerGone { worker: FAR, ..WorkerGone::default() });
+    assert!(said.contains(&to_node(HeldFrom { gone: FAR, held: Vec::new() })), "{said:?}");
+}
+
+#[test]
+fn what_is_held_of_a_process_is_said_again_when_it_ends_after_it_could_not_be_reached() {
+    let mut core = WorkerCore::new(ME);
+    let object = task(NEIGHBOUR, 4).object(0);
+    core.ownership_mut().handed_by(object, FAR);
+    core.ownership_mut().meet(object).acquire();
+    let held = vec![Held { object, borrower: ME, count: 1 }];
+    let answer = to_node(HeldFrom { gone: FAR, held });
+    for _ in 0..2 {
+        let gone = WorkerGone { worker: FAR, all_begun: Some(true), ..WorkerGone::default() };
+        assert!(on(&mut core, Peer::Node, gone).contains(&answer), "nobody settled the first");
+    }
+    on(&mut core, Peer::Node, Settled { gone: vec![FAR], held: Vec::new() });
+    let late = on(&mut core, Peer::Node, WorkerGone { worker: FAR, ..WorkerGone::default() });
+    assert!(late.contains(&to_node(HeldFrom { gone: FAR, held: Vec::new() })), "it is counted: {late:?}");
 }
 
 #[test]

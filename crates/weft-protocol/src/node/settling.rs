@@ -235,7 +235,7 @@ impl Settling {
 
     /// The control service has settled these deaths. Gives them with the processes of nodes that are gone.
     pub fn on_settled(&mut self, me: NodeId, gone: Vec<WorkerId>) -> Vec<WorkerId> {
-        let mut all = Vec::new();
+        let (mut all, mut unheard) = (Vec::new(), Vec::new());
         for gone in gone {
             if gone == address(gone.node()) {
                 self.nodes.swap_remove(&gone.node());
@@ -244,11 +244,12 @@ impl Settling {
                 };
                 all.extend(self.open.extract_if(.., of_node).map(|(process, _)| process));
             } else {
-                self.open.swap_remove(&gone);
+                // One of whom nobody here has heard may be asked for later: then it is news.
+                unheard.extend(self.open.swap_remove(&gone).is_none().then_some(gone));
                 all.push(gone);
             }
         }
-        for process in all.iter().filter(|process| process.node() != me) {
+        for process in all.iter().filter(|process| process.node() != me && !unheard.contains(process)) {
             if self.over.len() == DEATHS_MAX {
                 self.over.pop_front();
             }

@@ -163,6 +163,10 @@ impl NodeCore {
         if let Some(object) = object {
             self.holders.set_object(offset, object);
         }
+        if owner.node() != here && self.lost.contains(offset) {
+            // It was lost before anybody knew that the owner has to be told.
+            self.tell_remote_holders(&[offset], out);
+        }
         if is_gone(owner)
             && let Some(receiver) = self.holders.given_on_by(offset, owner)
         {

@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use crate::probes::{bug, mark};
-use weft_wire::message::{FreeBlocks, Location, Outcome, Remote};
+use weft_wire::message::{FreeBlocks, Held, Location, Outcome, Remote};
 use weft_wire::{Name, ObjectId, TaskId, WorkerId};
 
 use remote::Remotes;
@@ -127,6 +127,8 @@ pub struct Ownership {
     gone: Set<WorkerId>,
     /// Those of them of whom not everybody has been heard.
     unsettled: Set<WorkerId>,
+    /// What was said to be held of those of them that are of other nodes.
+    said: Map<WorkerId, Vec<Held>>,
     /// Borrowers at other nodes of whose ends the node was asked to tell.
     watched: Set<WorkerId>,
     /// Objects with references that were pickled outside of the engine, and how many.
@@ -167,6 +169,7 @@ impl Ownership {
             borrowed_from: Map::default(),
             gone: Set::default(),
             unsettled: Set::default(),
+            said: Map::default(),
             watched: Set::default(),
             pins: Map::default(),
             sites: Map::default(),

@@ -27,7 +27,8 @@ impl WorkerCore {
             self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
         }
         self.on_caller_gone(worker, out);
-        if is_news {
+        // Of one at another node this process may have heard only that all is settled.
+        if is_news || worker.node() != self.me.node() {
             self.report_held(worker, out);
         }
         for shape in self.leases.shape_ids() {

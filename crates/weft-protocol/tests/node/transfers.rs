@@ -205,6 +205,16 @@ fn the_receiver_of_a_block_at_another_node_is_asked_when_it_has_heard_all_that_t
 }
 
 #[test]
+fn an_owner_elsewhere_hears_of_a_block_that_was_lost_before_it_was_given_to_it() {
+    let (mut node, maker, _) = node();
+    node.on_allocated(64, maker);
+    on(&mut node, |node, out| node.lose_blocks(&[64], out));
+    let given = say(&mut node, maker, GiveBlock { offset: 64, owner: FAR, object: Some(object()) });
+    let message = Box::new(LostAt { node: HERE, offsets: vec![64] }.into());
+    assert_eq!(given, [NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }]);
+}
+
+#[test]
 fn what_is_said_of_blocks_of_another_node_goes_there() {
     let (mut node, client, _) = node();
     node.join_cluster();

@@ -116,6 +116,19 @@ fn the_processes_here_are_asked_about_one_of_another_node() {
 }
 
 #[test]
+fn a_process_of_which_only_the_settling_was_heard_is_news_to_who_asks_for_it() {
+    let (mut node, first, second) = node();
+    // Another death was settled with it, in which this node had a part.
+    let word = Box::new(settled(&[FAR]));
+    hear(&mut node, ToNode::Settled(word.clone()));
+    let news = ToNode::Gone(Box::new(gone(FAR)));
+    assert_eq!(hear(&mut node, news.clone()), [told(first, gone(FAR)), told(second, gone(FAR))]);
+    let both = [told(first, settled(&[FAR])), told(second, settled(&[FAR]))];
+    assert_eq!(hear(&mut node, ToNode::Settled(word)), both);
+    assert_eq!(hear(&mut node, news), [collected(FAR, &[])], "now it is known");
+}
+
+#[test]
 fn a_node_is_asked_once_to_tell_of_an_end() {
     let (mut node, first, second) = node();
     assert_eq!(say(&mut node, first, Watch { worker: FAR }), [watch(FAR)]);

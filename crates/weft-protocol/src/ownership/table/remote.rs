@@ -258,13 +258,18 @@ impl Ownership {
 
     /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it stays.
     pub(super) fn lose_with_owner(&mut self, object: ObjectId) -> bool {
-        let Some(record) = self.records.get(&object) else { return false };
+        let Some(record) = self.records.get_mut(&object) else { return false };
         let goes = matches!(
             (&record.origin, record.slot.outcome()),
             (Origin::Borrowed { .. }, Some(Outcome::Remote(_)))
         );
         if goes {
             record.slot.lose();
+            let contained = std::mem::take(&mut record.contained);
+            if !contained.is_empty() {
+                // They came with the value, and are let go with its record.
+                self.stale.entry(object).or_default().contained.extend(contained);
+            }
         }
         goes
     }

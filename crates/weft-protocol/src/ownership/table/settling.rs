@@ -36,8 +36,10 @@ impl Ownership {
             }
             !givers.is_empty()
         });
+        let earlier = self.said.get(&giver);
         for object in lent {
-            if !held.iter().any(|held| held.object == *object) {
+            let is_said = |list: &[Held]| list.iter().any(|held| held.object == *object);
+            if !is_said(&held) && !earlier.is_some_and(|earlier| is_said(earlier)) {
                 held.push(Held { object: *object, borrower: me, count: 1 });
             }
         }
@@ -53,6 +55,21 @@ impl Ownership {
         if !held.is_empty() {
             mark!("a process held references of a dead one");
         }
+        if giver.node() != self.me.node() {
+            held = self.repeat_held(giver, held);
+        }
+        held
+    }
+
+    /// A process of another node may be held for gone because it could not be reached, and end later: what was said of it
+    /// then was heard by nobody, and is said again.
+    fn repeat_held(&mut self, giver: WorkerId, mut held: Vec<Held>) -> Vec<Held> {
+        if let Some(earlier) = self.said.swap_remove(&giver) {
+            held.extend(earlier);
+        }
+        if !held.is_empty() {
+            self.said.insert(giver, held.clone());
+        }
         held
     }
 
@@ -66,6 +83,7 @@ impl Ownership {
             // News for a process that came after the death, of which it may have been told by name.
             self.note_gone(*gone);
             self.unsettled.swap_remove(gone);
+            self.said.swap_remove(gone);
             for object in self.borrowed_by.swap_remove(gone).unwrap_or_default() {
                 if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object)
                     && !bug!(DeadBorrowerKept)
