@@ -49,6 +49,7 @@ impl World {
             Message::Returned(returned) => {
                 for task in &returned.tasks {
                     self.process_mut(from).assigned.remove(task);
+                    self.process_mut(from).given_back.remove(task);
                 }
                 hit("tasks came back unexecuted");
             }
@@ -75,6 +76,8 @@ impl World {
         let process = self.process_mut(number);
         let assigned = std::mem::take(&mut process.assigned);
         let begun = std::mem::take(&mut process.begun);
+        // If its owner has not read so, a task that came before the last one that began counts as begun.
+        let given_back = std::mem::take(&mut process.given_back);
         process.mark_end();
         // A task that ended here and was sent here again: nobody can tell which execution the progress cell means.
         let process = self.process(number);
@@ -83,7 +86,7 @@ impl World {
             process.last_started.is_some_and(|last| assigned.contains(&last) && !is_running(&last));
         for task in assigned {
             let Some(fact) = self.oracle.facts.get_mut(&task) else { continue };
-            fact.crashed += u32::from(is_unclear || begun.contains(&task));
+            fact.crashed += u32::from(is_unclear || begun.contains(&task) || given_back.contains(&task));
         }
         if let Some(actor) = self.process_mut(number).hosts.take()
             && let Some(facts) = self.oracle.actors.get_mut(&actor)

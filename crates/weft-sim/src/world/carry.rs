@@ -94,6 +94,9 @@ impl World {
                 self.send(number, node_of(number), Item::Message(message));
             }
             Action::Send { to: Peer::Worker(to), message } => {
+                if let Message::Returned(returned) = &*message {
+                    self.process_mut(number).given_back.extend(&returned.tasks);
+                }
                 self.send_to_peer(number, to, Item::Message(message));
             }
             Action::Push { worker, spec, dependencies, gpus } => {

@@ -68,6 +68,8 @@ pub struct Process {
     pub last_started: Option<TaskId>,
     /// Tasks that were pushed to it and whose reply nobody has read.
     pub assigned: FxHashSet<TaskId>,
+    /// Those of them that it has given back; their owners may not have read it.
+    pub given_back: FxHashSet<TaskId>,
     /// Answers of the node to the process's own questions.
     pub answers: FxHashMap<u64, Message>,
     /// Questions asked.
@@ -106,6 +108,7 @@ impl Process {
             begun: FxHashSet::default(),
             last_started: None,
             assigned: FxHashSet::default(),
+            given_back: FxHashSet::default(),
             answers: FxHashMap::default(),
             questions: 0,
             has_read: false,
