@@ -60,7 +60,7 @@ help:
 	@echo "make demo    build, then train a policy with evolution strategies and watch it learn"
 	@echo "make test    Rust unit tests, then the Python suite     (ARGS='-k name' goes to pytest)"
 	@echo "make build   make .venv and install the extension into it (release)"
-	@echo "make bench   measure the microbenchmark beside its peers (ARGS=--quick takes 2 minutes)"
+	@echo "make bench   measure the microbenchmark beside its peers (ARGS=--quick takes 3 minutes)"
 	@echo "make lint    rustfmt, clippy, ruff, mypy, pyright, tidy, licences and advisories"
 	@echo "make docs    build the documentation into site/; a warning is an error"
 	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS) START=$(START), or SECONDS=60)"

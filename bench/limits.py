@@ -1,4 +1,4 @@
-"""What the machine and the interpreter allow: a pickled ping-pong over a Pipe, and warm copies.
+"""What the machine and the interpreter allow: a pickled ping-pong, and warm copies.
 
 The ping-pong swings with where the scheduler puts the two processes (a wake-up of an idle core
 costs several times a switch on the same one). So each window has a fresh pair, and the pinned
@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import multiprocessing
 import os
+import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -35,8 +36,8 @@ def _echo(connection: Connection, cpu: int | None) -> None:
 class PingPong:
     """A process that answers a pickled call with a pickled reply."""
 
-    def __init__(self, cpus: Sequence[int | None]) -> None:
-        self.near, far = multiprocessing.Pipe()
+    def __init__(self, cpus: Sequence[int | None], over_tcp: bool = False) -> None:
+        self.near, far = _tcp_pipe() if over_tcp else multiprocessing.Pipe()
         self.process: BaseProcess = multiprocessing.Process(
             target=_echo, args=(far, cpus[1]), daemon=True
         )
@@ -58,11 +59,26 @@ class PingPong:
         self.process.join()
 
 
+def _tcp_pipe() -> tuple[Connection, Connection]:
+    """Make a Pipe whose ends are joined by TCP on loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    for end in (near, far):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(near.detach()), Connection(far.detach())
+
+
 def _ping_pong(cpus: Sequence[int | None]) -> Body:
     return PingPong(cpus).call
 
 
-def _copy(threads: int, size: int) -> Body:
+def tcp_ping_pong() -> Body:
+    """A ping-pong over TCP on loopback with a fresh process, for probes that take turns with it."""
+    return PingPong((None, None), over_tcp=True).call
+
+
+def copy(threads: int, size: int) -> Body:
     """Copy `size` bytes a thread between warm buffers; ctypes gives up the GIL meanwhile."""
     buffers = [(np.ones(size, np.uint8), np.ones(size, np.uint8)) for _ in range(threads)]
     pairs = [(target.ctypes.data, source.ctypes.data) for target, source in buffers]
@@ -85,9 +101,9 @@ def rows() -> dict[str, Row]:
     found = {
         "ping_pong": Row(lambda: _ping_pong((None, None)), fresh=FREE_PAIRS),
         "ping_pong_one_core": Row(lambda: _ping_pong((cpus[0], cpus[0]))),
-        "memcpy_one_thread": Row(lambda: _copy(1, 800 * MIB), 800 * MIB / 1e9),
-        "memcpy_two_threads": Row(lambda: _copy(2, 400 * MIB), 800 * MIB / 1e9),
-        "memcpy_two_threads_80_mib": Row(lambda: _copy(2, 80 * MIB), 160 * MIB / 1e9),
+        "memcpy_one_thread": Row(lambda: copy(1, 800 * MIB), 800 * MIB / 1e9),
+        "memcpy_two_threads": Row(lambda: copy(2, 400 * MIB), 800 * MIB / 1e9),
+        "memcpy_two_threads_80_mib": Row(lambda: copy(2, 80 * MIB), 160 * MIB / 1e9),
     }
     if len(cpus) > 1:
         found["ping_pong_two_cores"] = Row(lambda: _ping_pong((cpus[0], cpus[1])))

@@ -1,8 +1,9 @@
 """Measures weft's microbenchmark beside Ray, process pools, Dask, loky and the machine's limits.
 
-    make bench                                       everything, at most 25 minutes
-    make bench ARGS=--quick                          everything shortened, about 2 minutes
+    make bench                                       everything, at most 35 minutes
+    make bench ARGS=--quick                          everything shortened, about 3 minutes
     python bench/micro.py --only task --peers weft,pool --repeat 5
+    python bench/micro.py --only "node,delegation,head,transfer" --peers weft,ray
 
 Each round gives every peer a fresh process and the machine to itself, one peer after the other; a
 number is the median over the windows of all rounds. Synchronous rows depend on where the kernel
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import environment
 import measure
+import plan_cluster
 import plan_recovery
 import report
 from catalog import METRICS, RAY_FULL_ONLY, selected
@@ -32,8 +34,8 @@ from peers import NAMES
 from results import Results
 from runner import Runner
 
-BUDGET_FULL_S = 24 * 60.0
-BUDGET_QUICK_S = 110.0
+BUDGET_FULL_S = 34 * 60.0
+BUDGET_QUICK_S = 150.0
 ROUNDS_FULL = 3
 STARTS_FULL = 8
 STARTS_QUICK = 4
@@ -50,9 +52,12 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench/micro.py", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--quick", action="store_true", help="one short round, about 2 minutes")
+    parser.add_argument("--quick", action="store_true", help="one short round, about 3 minutes")
     parser.add_argument(
-        "--only", default="", metavar="SUBSTRING", help="rows whose name contains this"
+        "--only",
+        default="",
+        metavar="SUBSTRING,...",
+        help="rows whose name contains one of these",
     )
     parser.add_argument(
         "--peers",
@@ -90,6 +95,7 @@ def _probes(runner: Runner, peers: list[str], quick: bool) -> None:
         runner.probe("million_memory", "weft", 1_000_000, 120)
         runner.probe("idle", "weft", 0, 30)
     plan_recovery.measure_all(runner, peers, quick)
+    plan_cluster.measure_all(runner, peers, quick)
     if "ray" in peers:
         reasons = dict(TOO_SLOW)
         if quick:
@@ -122,7 +128,9 @@ def _rounds(runner: Runner, peers: list[str], rounds: int, quick: bool, begin: f
             runner.rows(peer)
             lasted[peer] = time.monotonic() - start
         if index == 0:
-            print("==> fresh processes: starts, actors, a million tasks, idle", flush=True)
+            print(
+                "==> fresh processes: starts, actors, a million tasks, idle, clusters", flush=True
+            )
             _probes(runner, peers, quick)
     for peer, count in left_out.items():
         runner.results.notes.append(

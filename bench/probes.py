@@ -1,4 +1,4 @@
-"""Measurements that need a fresh process: many actors, a million tasks, an idle engine.
+"""Measurements that need a fresh process: many actors, a million tasks, an idle engine, clusters.
 
     probes.py <probe> <workers> <argument> <descriptor>
 
@@ -7,6 +7,7 @@ Started by the runner with BENCH_API set; reports JSON lines on the descriptor, 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 import bodies
 import peers
+from catalog import CLUSTER_PROBES
 
 MIB = 1 << 20
 Tell = Callable[..., None]
@@ -121,6 +123,11 @@ PROBES: dict[str, Callable[[Any, int, Tell], None]] = {
 def _probe(name: str) -> Callable[[Any, int, Tell], None]:
     if name in PROBES:
         return PROBES[name]
+    if name in CLUSTER_PROBES:
+        import rows_cluster
+        import rows_cluster_failure
+
+        return (rows_cluster.PROBES | rows_cluster_failure.PROBES)[name]
     # Imported late: the module needs the engine, which an idle probe must not have loaded.
     import rows_recovery
 
@@ -149,6 +156,10 @@ def main() -> None:
     name = os.environ["BENCH_API"]
     if probe == "idle":
         idle(name, workers, tell)
+    elif probe in CLUSTER_PROBES:
+        api = importlib.import_module(name)
+        tell(event="started", version=api.__version__)
+        _probe(probe)(api, argument, tell)
     else:
         api, version, stop = peers.start_core(name, workers)
         tell(event="started", version=version)
