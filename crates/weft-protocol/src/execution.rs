@@ -49,6 +49,9 @@ pub struct Incoming {
     pub dependencies: Vec<MetDependency>,
     /// Its caller has its answer already, if this process took an actor over: the state was made with it.
     pub is_again: bool,
+    /// It does not wait for calls that are made again, because they may wait for it: it recovers a lost value, or its caller
+    /// made it before one that does.
+    pub is_early: bool,
 }
 
 impl Incoming {
@@ -114,6 +117,8 @@ pub struct Running {
     pub kept: bool,
     /// It was cancelled before it began.
     pub not_run: bool,
+    /// It is executed so that a lost value is there again.
+    pub recovers: bool,
 }
 
 /// How far the items of a streaming task have been read.
@@ -153,6 +158,8 @@ pub struct Execution {
     groups: Groups,
     /// Lost values that queued calls wait for.
     missing: Set<ObjectId>,
+    /// Running tasks that are executed so that lost values are there again.
+    recovering: u32,
     /// A call that is made again was refused: if this process took an actor over, its state lacks that call.
     has_refused_again: bool,
 }
@@ -207,12 +214,36 @@ impl Execution {
                 self.groups = Groups::new(incoming.push.spec.concurrency, groups);
             }
             self.queue.push_front(incoming);
+        } else if recovers(&incoming) && !matches!(self.takeover, Takeover::None) {
+            self.let_through(incoming);
         } else if matches!(incoming.from, Peer::Worker(caller) if self.takeover.holds(caller)) {
             self.held.push_back(incoming);
         } else {
             self.queue.push_back(incoming);
         }
         Ok(())
+    }
+
+    /// A call comes that recovers a lost value, which calls that are made again may wait for. So it does not wait for them,
+    /// nor does what its caller called before it: calls of one caller stay in order.
+    fn let_through(&mut self, incoming: Incoming) {
+        let from = incoming.from;
+        let (early, held): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.held).into_iter().partition(|held| held.from == from);
+        self.held = held;
+        self.queue.extend(early);
+        self.queue.push_back(incoming);
+        for queued in self.queue.iter_mut().filter(|queued| queued.from == from && !queued.is_again) {
+            queued.is_early = true;
+        }
+    }
+
+    /// Whether a running task is executed so that a lost value is there again: what it submits is for that, too.
+    #[inline]
+    #[must_use]
+    pub fn is_recovering(&self, task: Option<TaskId>) -> bool {
+        self.recovering > 0
+            && task.is_some_and(|task| self.running.get(&task).is_some_and(|running| running.recovers))
     }
 
     /// The next task to run. It is running from now on.
@@ -228,8 +259,18 @@ impl Execution {
         }
         let uses = incoming.uses();
         let kept = incoming.push.spec.kept == Some(true);
-        let running =
-            Running { from: incoming.from, uses, cancelled: false, group, kept, not_run: false, since: now };
+        let recovers = recovers(&incoming);
+        self.recovering += u32::from(recovers);
+        let running = Running {
+            from: incoming.from,
+            uses,
+            cancelled: false,
+            group,
+            kept,
+            not_run: false,
+            recovers,
+            since: now,
+        };
         self.running.insert(incoming.push.spec.task, running);
         Some(incoming)
     }
@@ -284,9 +325,10 @@ impl Execution {
         self.queue.iter().position(|incoming| self.groups.has_room(incoming))
     }
 
-    /// The next one when some wait for values: those behind one that waits stay behind it.
+    /// The next one when some wait for values. What their caller called after them stays behind them. Calls of others do
+    /// not: the value may only come again when one of them was executed. But nothing overtakes a call that is made again.
     fn next_complete(&self) -> Option<usize> {
-        let mut held_up = Set::default();
+        let (mut held_up, mut stopped) = (Set::default(), Set::default());
         for (at, incoming) in self.queue.iter().enumerate() {
             let (spec, group) = (&incoming.push.spec, Groups::of(incoming));
             let waits = !incoming.missing().is_empty();
@@ -299,11 +341,16 @@ impl Execution {
             }
             let has_room = self.groups.free.is_empty() || self.groups.has_room(incoming);
             let is_unordered = spec.unordered == Some(true) || matches!(spec.kind, TaskKind::Task(_));
-            if !waits && has_room && (is_unordered || !held_up.contains(&group)) {
+            let is_behind =
+                held_up.contains(&(incoming.from, group)) || (stopped.contains(&group) && !incoming.is_early);
+            if !waits && has_room && (is_unordered || !is_behind) {
                 return Some(at);
             }
             if !is_unordered {
-                held_up.insert(group);
+                held_up.insert((incoming.from, group));
+            }
+            if waits && incoming.is_again {
+                stopped.insert(group);
             }
         }
         None
@@ -425,6 +472,7 @@ impl Execution {
         }
         let running = self.running.swap_remove(&task)?;
         self.groups.leave(running.group);
+        self.recovering -= u32::from(running.recovers);
         Some(running)
     }
 
@@ -436,6 +484,7 @@ impl Execution {
     /// The constructor ended; it takes no place of a group.
     pub fn on_constructed(&mut self, actor: TaskId) {
         if let Some(running) = self.running.swap_remove(&actor) {
+            self.recovering -= u32::from(running.recovers);
             self.constructed = Some((actor, running.uses));
         }
     }
@@ -588,4 +637,9 @@ impl Execution {
     pub fn running(&self) -> usize {
         self.running.len()
     }
+}
+
+/// Whether a task is executed so that a lost value is there again.
+fn recovers(incoming: &Incoming) -> bool {
+    incoming.push.spec.recovers == Some(true)
 }

@@ -166,11 +166,14 @@ impl WorkerCore {
     /// Submits a task or an actor call. `slots` receive the outcomes of its returns.
     pub fn submit(
         &mut self,
-        spec: Arc<TaskSpec>,
+        mut spec: Arc<TaskSpec>,
         slots: impl IntoIterator<Item = Arc<Slot>>,
         parent: Option<TaskId>,
         out: &mut Actions,
     ) {
+        if self.execution.is_recovering(parent) {
+            Arc::make_mut(&mut spec).recovers = Some(true);
+        }
         for (index, slot) in (0..).zip(slots) {
             self.ownership.own(spec.task.object(index), slot);
         }

@@ -24,7 +24,14 @@ fn spec(kind: TaskKind, caller: WorkerId, number: u64) -> TaskSpec {
 fn incoming(spec: TaskSpec) -> Incoming {
     let from = Peer::Worker(spec.task.owner);
     let push = Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() };
-    Incoming { from, push, references: Vec::new(), dependencies: Vec::new(), is_again: false }
+    Incoming {
+        from,
+        push,
+        references: Vec::new(),
+        dependencies: Vec::new(),
+        is_again: false,
+        is_early: false,
+    }
 }
 
 fn task(caller: WorkerId, number: u64) -> Incoming {
@@ -177,6 +184,67 @@ fn a_call_waits_for_a_lost_value_and_those_behind_it_wait_too() {
     assert_eq!((next.push.spec.task.number, next.uses()), (2, vec![lost, inner.0]));
     assert_eq!(next.push.dependencies[0].contained, [inner.0]);
     assert_eq!(take_all(&mut execution), [3]);
+}
+
+/// A call that another process makes, which recovers a lost value or does not.
+fn call_of(caller: WorkerId, number: u64, recovers: bool) -> Incoming {
+    let recovers = recovers.then_some(true);
+    incoming(TaskSpec { recovers, ..spec(TaskKind::Method(ACTOR), caller, number) })
+}
+
+#[test]
+fn a_call_that_waits_holds_up_its_caller_alone() {
+    let mut execution = actor(1, &[]);
+    let lost = object(900);
+    execution.miss(lost);
+    let waits = with_argument(call(1, None), lost, false);
+    push(&mut execution, [waits, call(2, None), call_of(OTHER, 1, false)]);
+    assert_eq!(take_all(&mut execution), [1], "the value may be made by a call of the other");
+}
+
+#[test]
+fn nothing_overtakes_a_call_that_is_made_again_but_what_recovers_its_argument() {
+    let lost = object(900);
+    for recovers in [false, true] {
+        let mut execution = actor(1, &[]);
+        execution.on_restore(&[CALLER]);
+        execution.miss(lost);
+        let again = Incoming { is_again: true, ..with_argument(call(1, None), lost, false) };
+        push(&mut execution, [again]);
+        execution.on_replayed(CALLER);
+        let theirs = [call_of(OTHER, 2, false), call_of(OTHER, 3, recovers), call_of(OTHER, 4, false)];
+        push(&mut execution, theirs);
+        let expected: &[u64] = if recovers { &[2, 3] } else { &[] };
+        assert_eq!(take_all(&mut execution), expected, "calls of one caller stay in order");
+    }
+}
+
+#[test]
+fn what_recovers_a_value_does_not_wait_until_all_calls_are_made_again() {
+    for recovers in [false, true] {
+        let mut execution = actor(1, &[]);
+        execution.on_restore(&[CALLER]);
+        push(&mut execution, [call_of(OTHER, 2, false), call_of(OTHER, 3, recovers)]);
+        let early: &[u64] = if recovers { &[2, 3] } else { &[] };
+        assert_eq!(take_all(&mut execution), early);
+        assert!(!execution.is_recovering(None));
+        push(&mut execution, [call(1, None)]);
+        execution.on_replayed(CALLER);
+        let late: &[u64] = if recovers { &[1] } else { &[1, 2, 3] };
+        assert_eq!(take_all(&mut execution), late);
+    }
+}
+
+#[test]
+fn what_runs_to_recover_a_value_is_known_until_it_ends() {
+    let mut execution = actor(1, &[]);
+    push(&mut execution, [call_of(OTHER, 3, true)]);
+    let task = TaskId { owner: OTHER, number: 3 };
+    assert!(!execution.is_recovering(Some(task)));
+    assert!(execution.take_next(Instant(8)).is_some());
+    assert!(execution.is_recovering(Some(task)) && !execution.is_recovering(Some(ACTOR)));
+    execution.on_finished(task);
+    assert!(!execution.is_recovering(Some(task)));
 }
 
 #[test]

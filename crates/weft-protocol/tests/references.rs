@@ -155,6 +155,10 @@ fn an_object_is_unwanted_when_nothing_keeps_it_and_nobody_waits() {
     assert!(!table.is_unwanted(id), "it is borrowed");
     table.on_remove_borrow(FRIEND, &remove(id), &mut out);
     assert!(table.is_unwanted(id));
+    table.add_lineage(id);
+    assert!(!table.is_unwanted(id), "a finished task that may run again reads it");
+    table.end_lineage(id, &mut out);
+    assert!(table.is_unwanted(id));
     assert!(table.watch(id, &mut out));
     assert!(!table.is_unwanted(id), "a thread waits");
 }

@@ -9,9 +9,9 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::state::{Inspect, KnownActorRow, Report, about, hold};
 use weft_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, AddBorrow, CancelTask, Define, Failure, FailureCode, Item,
-    ItemsTaken, KillActor, LeaseGranted, Message, Outcome, Reply, Return, Returned, Streaming,
-    SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    ActorDead, ActorRestarting, ActorStarted, AddBorrow, BlocksLost, CancelTask, Define, Failure,
+    FailureCode, Item, ItemsTaken, KillActor, LeaseGranted, Location, Message, Outcome, Reply, Return,
+    Returned, Streaming, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -610,4 +610,28 @@ fn what_a_cancelled_task_submitted_is_cancelled_with_it() {
     assert_eq!((process.code(1), process.code(2)), (Some(FailureCode::Cancelled), None));
     let interrupt = Action::Interrupt { task: parent, force: false };
     assert_eq!(process.out.iter().filter(|action| **action == interrupt).count(), 2);
+}
+
+#[test]
+fn a_value_that_comes_again_when_only_lineage_counts_it_can_come_once_more() {
+    let mut process = Process::new();
+    let stored = |offset| Outcome::Stored(Location { offset, length: 8 });
+    process.submit(TaskSpec { retries: -1, ..task(1) });
+    process.lease();
+    process.reply(1, stored(0), false);
+    let (argument, retries) = (id(1).object(0), -1);
+    process.submit(TaskSpec { retries, dependencies: [argument].into(), ..task(2) });
+    process.reply(2, stored(4096), false);
+    assert_eq!(process.pushed(), [1, 2]);
+    process.hear(Peer::Node, BlocksLost { offsets: vec![0] });
+    assert_eq!(process.pushed(), [1], "it has a handle");
+    let slot = process.slots.remove(0).1;
+    process.drop_handle(argument, &slot);
+    process.reply(1, stored(8192), false);
+    process.hear(Peer::Node, BlocksLost { offsets: vec![4096] });
+    assert_eq!(process.pushed(), [1], "the value of 2 needs it once more");
+    process.reply(1, stored(12288), false);
+    assert_eq!(process.pushed(), [2]);
+    process.reply(2, stored(16384), false);
+    assert_eq!(process.slot(2).outcome(), Some(&stored(16384)));
 }

@@ -98,6 +98,23 @@ fn calls_are_made_again_once_however_often_the_node_says_where_the_actor_is() {
     assert_eq!(pushes(&hear(&mut core, Peer::Node, started(SECOND, Some(true)))), 0);
 }
 
+#[test]
+fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
+    let (mut core, _handle) = caller(true);
+    let argument = TaskId { owner: ME, number: 3 }.object(0);
+    core.ownership_mut().own(argument, Arc::new(Slot::default()));
+    let task = TaskId { owner: ME, number: 4 };
+    let spec = TaskSpec {
+        kept: Some(true),
+        dependencies: [argument].into(),
+        ..TaskSpec::new(task, TaskKind::Method(actor()), FunctionId(0), Name::from("m"), Blob::default())
+    };
+    core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
+    hear(&mut core, Peer::Node, restarting());
+    let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
+    assert!(says_replayed(&out) && pushes(&out) == 1, "calls of others may make the argument: {out:?}");
+}
+
 /// A call of a caller, kept until a checkpoint covers it, with an argument that has failed or is there.
 fn call(number: u64, argument_failed: bool) -> Push {
     let task = TaskId { owner: ME, number };

@@ -266,12 +266,12 @@ impl Ownership {
         self.records.get(&object).is_some_and(|r| r.slot.handles() > 0 || r.uses > uses)
     }
 
-    /// Whether nothing and nobody waits for the object of ours, or could.
+    /// Whether nothing and nobody waits for the object of ours, or could: lineage that counts it may ask for it again.
     #[must_use]
     pub fn is_unwanted(&self, object: ObjectId) -> bool {
         self.records.get(&object).is_none_or(|record| {
             let is_unborrowed = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
-            is_unborrowed && record.uses == 0 && record.slot.handles() == 0 && record.waiting.is_none()
+            is_unborrowed && !record.is_used() && record.lineage == 0 && record.waiting.is_none()
         })
     }
 

@@ -79,7 +79,7 @@ impl WorkerCore {
             dependencies.push(met);
         }
         let is_again = self.execution.is_again(from, push.spec.kept == Some(true));
-        Incoming { from, push, references, dependencies, is_again }
+        Incoming { from, push, references, dependencies, is_again, is_early: false }
     }
 
     /// The next task to run here.
@@ -269,7 +269,16 @@ impl WorkerCore {
         }
         let (task, uses) = (spec.task, incoming.uses());
         let (from, since) = (incoming.from, self.now);
-        let running = Running { from, uses, cancelled: false, group: 0, kept: false, not_run: true, since };
+        let running = Running {
+            from,
+            uses,
+            cancelled: false,
+            group: 0,
+            kept: false,
+            not_run: true,
+            recovers: false,
+            since,
+        };
         self.answer(task, running, failed_returns(failure), Ran::default(), false, out);
     }
 

@@ -214,9 +214,11 @@ impl WorkerCore {
     fn repeat(&mut self, finished: &Finished, todo: &mut Vec<ObjectId>, out: &mut Actions) {
         mark!("a lost value was computed again");
         let mut spec = finished.spec.clone();
-        if matches!(spec.kind, TaskKind::Method(_)) {
+        let changed = Arc::make_mut(&mut spec);
+        changed.recovers = Some(true);
+        if matches!(changed.kind, TaskKind::Method(_)) {
             // Its turn has passed: calls that wait for it must not hold it up, here or at the actor.
-            Arc::make_mut(&mut spec).unordered = Some(true);
+            changed.unordered = Some(true);
         }
         for index in 0..spec.returns {
             self.ownership.expect_again(spec.task.object(index));

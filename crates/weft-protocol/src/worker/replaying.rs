@@ -79,14 +79,14 @@ impl WorkerCore {
             let number = spec.task.number;
             let state = self.pendings.get(number).map(|pending| &pending.state);
             let is_ghost = state.is_none();
-            // One whose argument is lost holds the others up until that is there again.
-            if state.is_some_and(|state| *state != State::Queued)
-                || (is_ghost && !self.has_arguments(&spec, out))
-            {
-                return;
-            }
+            let is_queued = state.is_none_or(|state| *state == State::Queued);
             if !is_ghost {
+                // Before anything else: what this call waits for may come from calls that wait for the word.
                 self.end_replay(actor, out);
+            }
+            // One whose argument is lost holds the others up until that is there again.
+            if !is_queued || (is_ghost && !self.has_arguments(&spec, out)) {
+                return;
             }
             self.callers.on_replayed(actor, number, is_ghost);
             if is_ghost {

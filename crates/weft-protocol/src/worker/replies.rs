@@ -94,15 +94,16 @@ impl WorkerCore {
             self.end_stream(task, Some(failure), out);
         } else {
             let has_stored = reply.returns.iter().any(|value| value.outcome.is_in_memory());
+            // A value that was not lost stays, wherever this execution would have put it. Kept before the values come: one
+            // that only lineage counts is let go of at once, and must be able to return.
+            if has_stored || (pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns)) {
+                self.keep_lineage(&pending, out);
+            }
             for (index, value) in (0..).zip(reply.returns) {
                 self.ownership.receive(&value.contained, worker);
                 self.resolve(task.object(index), value.outcome, &value.contained, out);
             }
             self.end_stream(task, None, out);
-            // A value that was not lost stays, wherever this execution would have put it.
-            if has_stored || (pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns)) {
-                self.keep_lineage(&pending, out);
-            }
         }
         self.end_uses(&pending.spec, out);
     }

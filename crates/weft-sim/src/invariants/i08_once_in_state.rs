@@ -31,8 +31,9 @@ impl World {
         }
     }
 
-    /// A call of an actor with checkpoints begins in a process: what its state must have seen, and must not have.
-    pub fn check_state(&mut self, number: u32, actor: ActorId, call: TaskId) {
+    /// A call of an actor with checkpoints begins in a process: what its state must have seen, and must not have. One that
+    /// `is_early` does not wait for those that are made again.
+    pub fn check_state(&mut self, number: u32, actor: ActorId, call: TaskId, is_early: bool) {
         let fact = &self.oracle.facts[&call];
         let (is_answered, asked_at, is_kept) = (fact.is_answered, fact.asked_at, fact.kept == Some(true));
         let process = self.processes.get_mut(number);
@@ -50,7 +51,7 @@ impl World {
         for (caller, answered) in self.oracle.answers.of(actor) {
             // Of others it need only have seen what they knew when the call was made, and not while calls come again.
             let is_own = caller == call.owner;
-            if !is_own && is_answered {
+            if !is_own && (is_answered || is_early) {
                 continue;
             }
             let from = instance.checked.entry(caller).or_default();

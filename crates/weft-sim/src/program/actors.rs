@@ -242,7 +242,7 @@ impl World {
         instance.count += 1;
         if instance.has_checkpoints {
             let (actor, call) = (instance.actor, incoming.push.spec.task);
-            self.check_state(number, actor, call);
+            self.check_state(number, actor, call, incoming.is_early);
             let Some(instance) = &self.process(number).instance else { return };
             frame.base = mix_two(frame.base, instance.state.count_of(call.owner) as u64);
         } else {

@@ -86,6 +86,10 @@ pub struct TaskSpec {
     /// Of a task or creation: the higher, the earlier it runs among those that wait; zero if it is not said.
     #[n(23)]
     pub priority: Option<i32>,
+    /// It is executed so that a lost value is there again, or was submitted by such an execution. An actor that is taken
+    /// over does not let its calls wait: the calls that wait for the value are those that the others wait for.
+    #[n(24)]
+    pub recovers: Option<bool>,
 }
 
 impl TaskSpec {
@@ -115,6 +119,7 @@ impl TaskSpec {
             checkpoint_every: None,
             strategy: None,
             priority: None,
+            recovers: None,
         }
     }
 }
