@@ -72,6 +72,10 @@ pub struct Process {
     actor: Option<ActorId>,
     /// The last call begun, per caller.
     calls: Vec<(WorkerId, u64)>,
+    /// The actor's state, if it has checkpoints: the calls that were executed in it, in order.
+    executed: Vec<TaskId>,
+    /// Before the next call a checkpoint is taken.
+    is_due: bool,
     /// Failures that bodies have seen.
     failures: u32,
     /// Blocks that the core gave up: the shell may use them again.
@@ -103,6 +107,8 @@ impl Process {
             last_started: None,
             actor: None,
             calls: Vec::new(),
+            executed: Vec::new(),
+            is_due: false,
             failures: 0,
             freed: 0,
         }
@@ -202,7 +208,10 @@ impl Process {
 
     /// Runs the next step of the body that runs, or begins the next task.
     pub fn run(&mut self, program: &Program, effects: &mut Vec<Effect>) {
-        let Some(mut frame) = self.frame.take() else { return self.begin(program) };
+        if self.is_due {
+            return self.take_checkpoint(effects);
+        }
+        let Some(mut frame) = self.frame.take() else { return self.begin(program, effects) };
         let body = &program.bodies[frame.body];
         if frame.was_interrupted {
             let failure = Failure::new(FailureCode::Cancelled, "interrupted");
@@ -259,7 +268,7 @@ impl Process {
         Look::Value
     }
 
-    fn begin(&mut self, program: &Program) {
+    fn begin(&mut self, program: &Program, effects: &mut Vec<Effect>) {
         let Some(incoming) = self.core.next_execution() else { return };
         let spec = &incoming.push.spec;
         self.last_started = Some(spec.task);
@@ -267,6 +276,7 @@ impl Process {
             TaskKind::Creation => {
                 assert!(self.actor.is_none(), "I7: one actor per process");
                 self.actor = Some(spec.task);
+                self.restore(effects);
             }
             TaskKind::Method(actor) => {
                 assert_eq!(self.actor, Some(actor), "E3: a call runs before the constructor");
@@ -279,6 +289,29 @@ impl Process {
         self.frame = Some(Frame::new(number, decode(&incoming), Some(task), &program.bodies[number]));
         let frame = self.frame.as_mut().expect("set above");
         frame.views = stored_arguments(&incoming);
+    }
+
+    /// Goes on from the last checkpoint, if this process takes an actor over that has one.
+    fn restore(&mut self, effects: &mut Vec<Effect>) {
+        let Some(restored) = self.act(effects, |core, _| core.take_restored()) else { return };
+        let Outcome::Inline(bytes) = &restored.outcome else {
+            panic!("I8: the actor goes on from {:?}, which nobody saved", restored.outcome)
+        };
+        self.executed = calls_in(bytes.len());
+        for call in self.executed.clone() {
+            self.note_call(call);
+        }
+        self.kept.extend(restored.contained.iter().map(Handle::met));
+        self.act(effects, |core, out| core.on_restored(&restored, out));
+    }
+
+    fn take_checkpoint(&mut self, effects: &mut Vec<Effect>) {
+        self.is_due = false;
+        let actor = self.actor.expect("only actors have checkpoints");
+        let outcome = Outcome::Inline(Blob::from(bytes_of(&self.executed)));
+        let contained = self.kept.iter().map(|handle| handle.id).collect();
+        let state = Return { outcome, contained };
+        self.act(effects, |core, out| core.on_checkpoint(actor, state, out));
     }
 
     fn note_call(&mut self, call: TaskId) {
@@ -324,18 +357,23 @@ impl Process {
                 let kept = std::mem::take(&mut self.kept);
                 self.let_go(kept, effects);
             }
-            Step::Create { body, dependencies, restarts, into } => {
-                let dependencies = ids(dependencies);
-                let handle = self.create(*body, dependencies, *restarts, effects);
+            Step::Create { body, dependencies, restarts, checkpoint_every, into } => {
+                let spec = TaskSpec {
+                    dependencies: ids(dependencies).into(),
+                    checkpoint_every: *checkpoint_every,
+                    ..self.describe(TaskKind::Creation, *body, 0)
+                };
+                let handle = self.create(spec, *restarts, effects);
                 frame.variables[*into] = Some(handle);
             }
-            Step::Call { actor, body, references, retries, into } => {
+            Step::Call { actor, body, references, retries, is_kept, into } => {
                 // The handle of an actor did not come: there is nothing to call.
                 let Some(actor) = frame.variables[*actor].as_ref().map(|handle| handle.id.task) else {
                     return;
                 };
                 let spec = TaskSpec {
                     references: ids(references).into(),
+                    kept: is_kept.then_some(true),
                     ..self.describe(TaskKind::Method(actor), *body, *retries)
                 };
                 let handle = self.submit(spec, frame, effects);
@@ -346,6 +384,14 @@ impl Process {
                     return;
                 };
                 self.act(effects, |core, out| core.cancel(task, false, true, out));
+            }
+            Step::Executed(count) => {
+                assert_eq!(
+                    self.executed.len(),
+                    *count,
+                    "I8: the actor's state has other calls: {:?}",
+                    self.executed
+                );
             }
             Step::Get(_) => unreachable!("waits are the caller's"),
         }
@@ -375,15 +421,7 @@ impl Process {
         handle
     }
 
-    fn create(
-        &mut self,
-        body: usize,
-        dependencies: Vec<ObjectId>,
-        restarts: i32,
-        effects: &mut Vec<Effect>,
-    ) -> Handle {
-        let described = self.describe(TaskKind::Creation, body, 0);
-        let spec = TaskSpec { dependencies: dependencies.into(), ..described };
+    fn create(&mut self, spec: TaskSpec, restarts: i32, effects: &mut Vec<Effect>) -> Handle {
         let handle = Handle::new(spec.task.object(0), Slot::default());
         let slot = handle.slot.clone();
         let demand = ActorDemand { placement: one_cpu(), lifetime: one_cpu(), restarts, detached: false };
@@ -447,10 +485,15 @@ impl Process {
             Some((task, TaskKind::Creation)) => {
                 self.act(effects, |core, out| core.on_constructed(task, failure, out));
             }
-            Some((task, _)) => {
+            Some((task, kind)) => {
+                if matches!(kind, TaskKind::Method(_)) {
+                    assert!(!self.executed.contains(&task), "I8: {task:?} is executed twice in one state");
+                    self.executed.push(task);
+                }
                 let value = self.returned(task, &frame, body, failure, effects);
                 let nanos = program.task_nanos;
                 self.act(effects, |core, out| core.on_finished(task, vec![value], nanos, false, out));
+                self.is_due = self.core.checkpoint_is_due();
             }
             None => {}
         }
@@ -491,7 +534,7 @@ impl Process {
         });
         let execution = self.core.execution();
         Facts {
-            can_run: if frame.is_some() { !waits } else { execution.can_take() },
+            can_run: if frame.is_some() { !waits } else { self.is_due || execution.can_take() },
             can_fire: self.has_timer,
             can_return: frame.is_some() && execution.queued() > 0,
             can_block: waits && !self.is_blocked && frame.is_some_and(|frame| frame.task.is_some()),
@@ -567,6 +610,26 @@ impl Frame {
     fn waits(&self) -> bool {
         !self.was_interrupted && self.awaited().is_some_and(|handle| handle.slot.outcome().is_none())
     }
+}
+
+/// The state of an actor as it is written in a checkpoint: told by its length, as every value is.
+fn bytes_of(calls: &[TaskId]) -> Vec<u8> {
+    let digit = |call: &TaskId| {
+        assert!(call.number < 8, "a configuration of few calls");
+        usize::from(index_of(call.owner)) * 8 + usize::try_from(call.number).expect("few")
+    };
+    vec![0; calls.iter().fold(0, |length, call| length * 64 + digit(call))]
+}
+
+fn calls_in(mut length: usize) -> Vec<TaskId> {
+    let mut calls = Vec::new();
+    while length > 0 {
+        let owner = worker(u8::try_from(length % 64 / 8).expect("a digit"));
+        calls.push(TaskId { owner, number: (length % 8) as u64 });
+        length /= 64;
+    }
+    calls.reverse();
+    calls
 }
 
 fn decode(incoming: &Incoming) -> Vec<Handle> {

@@ -79,6 +79,8 @@ pub enum Step {
         dependencies: Vec<usize>,
         /// Restarts after a failure.
         restarts: i32,
+        /// A checkpoint is taken after every so many calls.
+        checkpoint_every: Option<u32>,
         /// The variable for its handle.
         into: usize,
     },
@@ -92,9 +94,13 @@ pub enum Step {
         references: Vec<usize>,
         /// Executions after a failure.
         retries: i32,
+        /// The caller keeps it until a checkpoint covers it: what calls of an actor with checkpoints are.
+        is_kept: bool,
         /// The variable for its result.
         into: usize,
     },
+    /// Says that so many calls were executed in the state of this process's actor.
+    Executed(usize),
     /// Cancels the task that makes an object.
     Cancel(usize),
 }
@@ -155,7 +161,7 @@ impl Step {
             Self::Get(variable) | Self::Drop(variable) | Self::Keep(variable) | Self::Cancel(variable) => {
                 vec![*variable]
             }
-            Self::Forget => Vec::new(),
+            Self::Forget | Self::Executed(_) => Vec::new(),
             Self::Create { dependencies, into, .. } => dependencies.iter().copied().chain([*into]).collect(),
             Self::Call { actor, references, into, .. } => {
                 references.iter().copied().chain([*actor, *into]).collect()

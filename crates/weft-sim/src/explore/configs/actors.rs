@@ -10,13 +10,8 @@ use crate::explore::program::{Body, Step, body, submit};
 
 /// One caller and one restart, small enough for every change.
 pub fn restart() -> Config {
-    let driver = vec![
-        Step::Create { body: 1, dependencies: vec![], restarts: 1, into: 0 },
-        call(0, 2, &[], 1, 1),
-        call(0, 2, &[], 1, 2),
-        Step::Get(1),
-        Step::Get(2),
-    ];
+    let driver =
+        vec![create(1, &[], 1, 0), call(0, 2, &[], 1, 1), call(0, 2, &[], 1, 2), Step::Get(1), Step::Get(2)];
     let bodies = vec![body("driver", driver), body("constructor", vec![]), body("method", vec![])];
     config(
         "actor-restart",
@@ -44,7 +39,7 @@ pub fn busy() -> Config {
 
 fn caller_bodies(task: Vec<Step>) -> Vec<Body> {
     let driver = vec![
-        Step::Create { body: 1, dependencies: vec![], restarts: 1, into: 0 },
+        create(1, &[], 1, 0),
         Step::Submit { body: 3, dependencies: vec![], references: vec![0], retries: 0, into: 1 },
         call(0, 2, &[], 1, 2),
         call(0, 2, &[], 1, 3),
@@ -60,7 +55,7 @@ fn caller_bodies(task: Vec<Step>) -> Vec<Body> {
 pub fn state(kills: u8) -> Config {
     let driver = vec![
         Step::Put { is_stored: true, contains: vec![], into: 0 },
-        Step::Create { body: 1, dependencies: vec![], restarts: 0, into: 1 },
+        create(1, &[], 0, 1),
         call(1, 2, &[0], 0, 2),
         Step::Drop(0),
         Step::Get(2),
@@ -87,8 +82,7 @@ pub fn owned() -> Config {
         call(1, 3, &[], 0, 2),
         Step::Get(2),
     ];
-    let creator =
-        vec![Step::Create { body: 2, dependencies: vec![], restarts: 0, into: 0 }, call(0, 3, &[], 0, 1)];
+    let creator = vec![create(2, &[], 0, 0), call(0, 3, &[], 0, 1)];
     let creator = Body { returns: vec![0], ..body("creator", creator) };
     let bodies = vec![body("driver", driver), creator, body("constructor", vec![]), body("method", vec![])];
     config(
@@ -105,7 +99,7 @@ pub fn owned() -> Config {
 pub fn lent() -> Config {
     let driver = vec![
         Step::Put { is_stored: true, contains: vec![], into: 0 },
-        Step::Create { body: 1, dependencies: vec![], restarts: 0, into: 1 },
+        create(1, &[], 0, 1),
         Step::Submit { body: 3, dependencies: vec![], references: vec![0, 1], retries: 0, into: 2 },
         Step::Drop(0),
         Step::Get(2),
@@ -121,7 +115,7 @@ pub fn lent() -> Config {
 pub fn unborn() -> Config {
     let driver = vec![
         submit(4, 1, 0),
-        Step::Create { body: 1, dependencies: vec![0], restarts: 0, into: 1 },
+        create(1, &[0], 0, 1),
         Step::Submit { body: 3, dependencies: vec![], references: vec![1], retries: 0, into: 2 },
         Step::Drop(1),
         Step::Get(2),
@@ -144,8 +138,12 @@ pub fn unborn() -> Config {
     )
 }
 
+fn create(body: usize, dependencies: &[usize], restarts: i32, into: usize) -> Step {
+    Step::Create { body, dependencies: dependencies.to_vec(), restarts, checkpoint_every: None, into }
+}
+
 fn call(actor: usize, body: usize, references: &[usize], retries: i32, into: usize) -> Step {
-    Step::Call { actor, body, references: references.to_vec(), retries, into }
+    Step::Call { actor, body, references: references.to_vec(), retries, is_kept: false, into }
 }
 
 fn config(

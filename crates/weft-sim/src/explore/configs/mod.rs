@@ -2,6 +2,7 @@
 
 mod actors;
 mod borrowing;
+mod checkpoints;
 mod leases;
 mod lost;
 mod nested;
@@ -22,6 +23,8 @@ pub fn small() -> Vec<Config> {
         actors::owned(),
         actors::lent(),
         actors::unborn(),
+        checkpoints::each_call(),
+        checkpoints::state(),
         actors::restart().linked("actors-linked", "`actor-restart`, with the control service elsewhere"),
         leases::ahead(),
         lost::chain(),
@@ -52,6 +55,11 @@ pub fn all() -> Vec<Config> {
         actors::owned().linked("actor-owned-linked", "`actor-owned`, with the control service elsewhere"),
         actors::lent().linked("actor-lent-linked", "`actor-lent`, with the control service elsewhere"),
         actors::unborn().linked("actor-unborn-linked", "`actor-unborn`, with the control service elsewhere"),
+        checkpoints::replayed(),
+        checkpoints::twice(),
+        checkpoints::callers(),
+        checkpoints::replayed()
+            .linked("checkpoint-linked", "`checkpoint-replay`, with the control service elsewhere"),
         leases::clients(),
         leases::failing(),
         leases::short(),
