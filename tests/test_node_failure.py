@@ -72,6 +72,38 @@ def test_values_of_a_node_that_is_killed_are_made_again(cluster):
     assert [value[:1] for value in weft.get(refs, timeout=WAIT)] == [bytes([number]) for number in range(4)]
 
 
+STEPS = 8
+STEP_BYTES = 10_000_000
+
+
+@weft.remote(max_retries=2)
+def begin():
+    return bytes(STEP_BYTES)
+
+
+@weft.remote(max_retries=2)
+def go_on(before, directory, number):
+    """One more step of a chain; the last but one waits until the node was killed."""
+    if number == STEPS - 1:
+        (directory / "reached").touch()
+        while not (directory / "killed").exists():
+            time.sleep(0.01)
+    return before + bytes([number])
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_a_chain_of_large_values_goes_on_when_its_node_is_killed(cluster, tmp_path, cpus):
+    """No handle of a step before the last is left: each is made again from the one before it."""
+    ref = begin.remote()
+    for number in range(1, STEPS + 1):
+        ref = go_on.remote(ref, tmp_path, number)
+    poll("most steps are done", (tmp_path / "reached").exists)
+    kill(cluster)
+    (tmp_path / "killed").touch()
+    cluster.add_node(num_cpus=cpus)
+    assert weft.get(ref, timeout=WAIT)[STEP_BYTES:] == bytes(range(1, STEPS + 1))
+
+
 def test_a_value_that_nobody_can_make_again_is_lost_with_a_reason(cluster):
     ref = large.options(max_retries=0).remote(1)
     weft.wait([ref], fetch_local=False)

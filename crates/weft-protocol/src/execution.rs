@@ -371,6 +371,7 @@ impl Execution {
     /// Values are lost. Gives the queued tasks that take them and whose callers hear of the loss; others, and calls of an
     /// actor, wait here.
     pub fn on_lost(&mut self, lost: &[ObjectId], hears: impl Fn(Peer) -> bool) -> Vec<Incoming> {
+        let lost: Set<ObjectId> = lost.iter().copied().collect();
         let takes_lost =
             |incoming: &Incoming| incoming.push.dependencies.iter().any(|d| lost.contains(&d.object));
         let (hit, mut stay): (VecDeque<_>, VecDeque<_>) =

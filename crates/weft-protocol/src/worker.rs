@@ -356,10 +356,10 @@ impl WorkerCore {
     }
 
     fn resolve(&mut self, object: ObjectId, outcome: Outcome, contained: &[ObjectId], out: &mut Actions) {
-        if self.ownership.is_lost(&outcome) {
+        if self.ownership.is_lost(&outcome) || self.ownership.is_missing(object, &outcome) {
             if object.owner() != self.me {
                 self.ownership.discard(object, &outcome, contained, out);
-                return self.ownership.ask_again(object, out);
+                return self.ownership.ask_again(object, &outcome, out);
             }
             self.lost_on_arrival.push(object);
         }

@@ -348,7 +348,7 @@ fn a_borrowed_object_is_told_as_being_fetched() {
     let fetching = |table: &Ownership| row(table, id).detail.expect("always told").fetching;
     assert!(!fetching(&table) && !row(&table, id).owned);
     table.need(id, &mut out);
-    assert_eq!(out, [send(FRIEND, Fetch { object: id })]);
+    assert_eq!(out, [send(FRIEND, Fetch { object: id, missing_at: None })]);
     assert!(fetching(&table));
     table.resolve(id, inline(), &[], &mut out);
     let told = row(&table, id);

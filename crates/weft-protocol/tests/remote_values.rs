@@ -13,6 +13,8 @@ use weft_wire::message::{
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
+#[path = "remote_values/missing.rs"]
+mod missing;
 #[path = "two_nodes/mod.rs"]
 mod two_nodes;
 
@@ -53,7 +55,11 @@ fn on(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> Actions
 }
 
 fn pulled(core: &mut WorkerCore, object: ObjectId) -> Actions {
-    on(core, Peer::Node, Pulled { object, location: Some(THE_COPY), failure: None })
+    on(core, Peer::Node, Pulled { object, location: Some(THE_COPY), failure: None, tried: None })
+}
+
+fn not_there(core: &mut WorkerCore, object: ObjectId) -> Actions {
+    on(core, Peer::Node, Pulled { object, location: None, failure: None, tried: Some(THE_REMOTE) })
 }
 
 fn define() -> Define {
@@ -262,7 +268,7 @@ fn a_lost_copy_is_not_a_lost_value() {
     assert_eq!(slot.outcome(), Some(&remote()));
     assert_eq!(bring(&mut core, object), [pull(object, Priority::Get)]);
     let again = Location { offset: 128, ..THE_COPY };
-    on(&mut core, Peer::Node, Pulled { object, location: Some(again), failure: None });
+    on(&mut core, Peer::Node, Pulled { object, location: Some(again), failure: None, tried: None });
     assert_eq!(slot.outcome(), Some(&Outcome::Stored(again)));
     let freed = drop_last(&mut core, object, &slot);
     let back = [
@@ -278,7 +284,7 @@ fn a_lost_copy_is_not_a_lost_value() {
 fn an_owner_that_learns_of_a_loss_by_pulling_computes_the_value_again() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
-    let out = on(&mut core, Peer::Node, Pulled { object, location: None, failure: None });
+    let out = not_there(&mut core, object);
     assert!(matches!(&out[..], [.., Action::Push { worker: FAR, .. }]), "{out:?}");
     assert_eq!(slot.outcome(), None);
 }
@@ -288,7 +294,7 @@ fn a_value_without_room_stays_where_it_is() {
     let (mut core, object, slot) = owner();
     bring(&mut core, object);
     let failure = Failure::new(FailureCode::StoreFull, "too large");
-    let failed = Pulled { object, location: None, failure: Some(Box::new(failure.clone())) };
+    let failed = Pulled { object, location: None, failure: Some(Box::new(failure.clone())), tried: None };
     assert_eq!(on(&mut core, Peer::Node, failed), []);
     assert_eq!((slot.place(), slot.outcome()), (Place::OutOfReach, Some(&remote())));
     assert_eq!(core.ownership().pull_failure(object), Some(&failure));
@@ -343,8 +349,8 @@ fn a_borrower_holds_its_copy_itself_and_never_lends_it() {
 fn a_borrower_asks_again_for_what_is_not_there() {
     let (mut core, object, slot) = borrower();
     bring(&mut core, object);
-    let out = on(&mut core, Peer::Node, Pulled { object, location: None, failure: None });
-    assert_eq!(out, [to(FAR, weft_wire::message::Fetch { object })]);
+    let out = not_there(&mut core, object);
+    assert_eq!(out, [to(FAR, weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) })]);
     assert_eq!(slot.outcome(), None);
     let small = Outcome::Inline(Blob::from(&b"small this time"[..]));
     on(&mut core, Peer::Worker(FAR), Value { object, outcome: small.clone(), contained: Vec::new() });
@@ -464,9 +470,9 @@ fn a_task_whose_argument_was_lost_elsewhere_waits_for_its_owner() {
     let object = task(NEIGHBOUR, 1).object(0);
     let kind = TaskKind::Task(weft_wire::ShapeId(0));
     on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
-    let out = on(&mut core, Peer::Node, Pulled { object, location: None, failure: None });
+    let out = not_there(&mut core, object);
     // Its caller has not heard of the loss: it would push the task again as it is.
-    assert_eq!(out, [to(NEIGHBOUR, weft_wire::message::Fetch { object })]);
+    assert_eq!(out, [to(NEIGHBOUR, weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) })]);
     assert!(core.next_execution().is_none());
     let small = Outcome::Inline(Blob::from(&b"small this time"[..]));
     on(&mut core, Peer::Worker(NEIGHBOUR), Value { object, outcome: small.clone(), contained: Vec::new() });
@@ -485,7 +491,7 @@ fn a_task_of_another_node_waits_here_for_what_is_lost_here() {
         dependencies: vec![Dependency { object, outcome: Outcome::Stored(THE_COPY), contained: Vec::new() }],
         gpus: Vec::new(),
     };
-    let asked = [to(FAR, weft_wire::message::Fetch { object })];
+    let asked = [to(FAR, weft_wire::message::Fetch { object, missing_at: None })];
     assert_eq!(on(&mut core, Peer::Worker(FAR), far.clone()), asked);
     assert!(core.next_execution().is_none());
     let failure = Failure::new(FailureCode::ObjectLost, "for good");
@@ -504,7 +510,7 @@ fn a_task_whose_argument_finds_no_room_fails_and_says_so() {
     let kind = TaskKind::Task(weft_wire::ShapeId(0));
     on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
     let failure = Failure::new(FailureCode::StoreFull, "too large");
-    let failed = Pulled { object, location: None, failure: Some(Box::new(failure.clone())) };
+    let failed = Pulled { object, location: None, failure: Some(Box::new(failure.clone())), tried: None };
     let out = on(&mut core, Peer::Node, failed);
     let [Action::Send { message, .. }] = &out[..] else { panic!("{out:?}") };
     let Message::Reply(reply) = &**message else { panic!("{out:?}") };
@@ -550,7 +556,11 @@ fn a_constructor_waits_for_its_arguments_and_for_the_state_it_begins_with() {
     pulled(&mut core, object);
     assert!(core.next_execution().is_none(), "its state is not here");
     let second = Location { offset: 128, length: 1 << 20 };
-    on(&mut core, Peer::Node, Pulled { object: actor.state(), location: Some(second), failure: None });
+    on(
+        &mut core,
+        Peer::Node,
+        Pulled { object: actor.state(), location: Some(second), failure: None, tried: None },
+    );
     core.next_execution().expect("all is here");
     let restored = core.take_restored().expect("there is a state");
     assert_eq!(restored.outcome, Outcome::Stored(second));
@@ -572,7 +582,7 @@ fn a_constructor_whose_state_is_lost_learns_why() {
     };
     on(&mut core, Peer::Node, constructor);
     assert!(core.next_execution().is_none());
-    on(&mut core, Peer::Node, Pulled { object: actor.state(), location: None, failure: None });
+    not_there(&mut core, actor.state());
     core.next_execution().expect("it begins, and fails");
     let restored = core.take_restored().expect("there was a state");
     let Outcome::Failed(failure) = restored.outcome else { panic!("it is lost") };
@@ -614,7 +624,7 @@ fn the_owners_copy_is_read_by_a_task_of_a_process_that_only_knew_the_other_place
         Some(&Outcome::Stored(THE_COPY)),
         "so that its block is known to be read here"
     );
-    let second = Pulled { object, location: Some(THE_COPY), failure: None };
+    let second = Pulled { object, location: Some(THE_COPY), failure: None, tried: None };
     let back = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
     assert_eq!(on(&mut core, Peer::Node, second), [back], "the owner's is enough");
 }

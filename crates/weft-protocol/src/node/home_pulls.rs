@@ -6,7 +6,7 @@
 //!
 //! Whoever is told "not there" asks the owner: nothing is lost by an answer that comes too early.
 
-use weft_wire::message::{Location, Pull};
+use weft_wire::message::{Location, Pull, Remote};
 use weft_wire::{ObjectId, WorkerId};
 
 use super::{NodeActions, NodeCore};
@@ -64,7 +64,10 @@ impl NodeCore {
     pub(super) fn end_home_pulls(&mut self, now: Instant, out: &mut NodeActions) {
         let late = |waiting: &mut Waiting| waiting.until <= now;
         let late: Vec<Waiting> = self.home_pulls.waiting.extract_if(.., late).collect();
-        let not_there = |waiting: Waiting| PullAction::NotThere { to: waiting.from, object: waiting.object };
+        let not_there = |waiting: Waiting| {
+            let Waiting { from: to, object, .. } = waiting;
+            PullAction::NotThere { to, object, tried: None }
+        };
         self.perform(late.into_iter().map(not_there).collect(), out);
     }
 
@@ -78,7 +81,10 @@ impl NodeCore {
         let Waiting { from: to, object, location, .. } = *waiting;
         let answer = match self.serves(location.offset, object) {
             Serves::Yes => PullAction::Here { to, object, location },
-            Serves::No => PullAction::NotThere { to, object },
+            Serves::No => {
+                let tried = Some(Remote { node: self.id(), location });
+                PullAction::NotThere { to, object, tried }
+            }
             Serves::NotYet => return false,
         };
         self.perform(vec![answer], out);

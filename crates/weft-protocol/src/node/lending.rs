@@ -11,7 +11,8 @@
 
 use weft_wire::limits::ASKERS_MAX;
 use weft_wire::message::{
-    LeaseAt, LeaseGranted, LeaseGrantedAt, LeaseRefused, ReclaimLease, ReclaimLeaseAt, ReturnLeaseAt,
+    LeaseAt, LeaseGranted, LeaseGrantedAt, LeaseRefused, NodeGone, ReclaimLease, ReclaimLeaseAt,
+    ReturnLeaseAt,
 };
 use weft_wire::{LeaseId, NodeId, ShapeId, WorkerId};
 
@@ -145,6 +146,8 @@ impl NodeCore {
 
     /// A node is gone for good. That its processes are is told by itself.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
+        // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it there again.
+        self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
         self.view.on_gone(node);
         self.on_link_ended(node, out);
         self.end_pulls_from(node, out);

@@ -107,14 +107,17 @@ impl NodeCore {
                     } else {
                         self.holders.share(location.offset, to);
                     }
-                    out.push(send(to, Pulled { object, location: Some(location), failure: None }));
+                    out.push(send(
+                        to,
+                        Pulled { object, location: Some(location), failure: None, tried: None },
+                    ));
                 }
-                PullAction::NotThere { to, object } => {
-                    out.push(send(to, Pulled { object, location: None, failure: None }));
+                PullAction::NotThere { to, object, tried } => {
+                    out.push(send(to, Pulled { object, location: None, failure: None, tried }));
                 }
                 PullAction::Failed { to, object, failure } => {
                     let failure = Some(Box::new(failure));
-                    out.push(send(to, Pulled { object, location: None, failure }));
+                    out.push(send(to, Pulled { object, location: None, failure, tried: None }));
                 }
                 PullAction::Free(block) => out.push(NodeAction::FreeBlock(block)),
             }

@@ -58,6 +58,8 @@ pub enum PullAction {
         to: WorkerId,
         /// For what.
         object: ObjectId,
+        /// Where it is not, for certain: the place that some asker named.
+        tried: Option<Remote>,
     },
     /// The value cannot be brought here.
     Failed {
@@ -94,6 +96,8 @@ pub enum StreamEnd {
     Cut,
     /// The sender does not have the object there, or is gone.
     NotThere,
+    /// No such node is known here: it is gone, or newer than what is known.
+    NoSuchNode,
 }
 
 #[derive(Debug)]
@@ -265,9 +269,10 @@ impl Pulls {
                 let (remote, at, block) = (*remote, *at, *block);
                 out.push(PullAction::Fetch(Fetching { object, remote, at, block, attempt: next }));
             }
-            StreamEnd::NotThere => {
+            StreamEnd::NotThere | StreamEnd::NoSuchNode => {
+                let tried = (end == StreamEnd::NotThere).then_some(*remote);
                 out.push(PullAction::Free(*block));
-                self.give_up(object, out);
+                self.give_up(object, tried, out);
             }
         }
     }
@@ -276,16 +281,17 @@ impl Pulls {
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let hit = self.open.iter().filter(|(_, open)| open.remote.node == node).map(|(object, _)| *object);
         for object in hit.collect::<Vec<_>>() {
+            let tried = Some(self.open[&object].remote);
             match self.open[&object].state {
-                State::Waiting { .. } => self.give_up(object, out),
+                State::Waiting { .. } => self.give_up(object, tried, out),
                 State::Allocating => {
                     let askers = std::mem::take(&mut self.open[&object].askers);
-                    out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object }));
+                    out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object, tried }));
                 }
                 State::Moving { block, attempt, .. } => {
                     out.push(PullAction::Stop { object, attempt });
                     out.push(PullAction::Free(block));
-                    self.give_up(object, out);
+                    self.give_up(object, tried, out);
                 }
             }
         }
@@ -397,9 +403,9 @@ impl Pulls {
         open.askers
     }
 
-    fn give_up(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
+    fn give_up(&mut self, object: ObjectId, tried: Option<Remote>, out: &mut Vec<PullAction>) {
         let askers = self.close(object);
-        out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object }));
+        out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object, tried }));
         self.admit(out);
     }
 

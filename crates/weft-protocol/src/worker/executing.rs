@@ -1,6 +1,6 @@
 //! The worker's half of the core: tasks that others pushed to this process.
 
-use weft_wire::message::{Dependency, GiveBlock};
+use weft_wire::message::GiveBlock;
 
 use super::{
     Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, ObjectId, Outcome,
@@ -15,7 +15,7 @@ impl WorkerCore {
         if let Some(every) = push.spec.checkpoint_every {
             self.instance.begin(push.spec.task, every);
         }
-        let hears = self.hears_of_losses(from) && !push.dependencies.iter().any(Dependency::is_elsewhere);
+        let hears = self.hears_of_losses(from, &push);
         let incoming = self.meet_arguments(from, push, out);
         let (failure, lost) = (incoming.failed_dependency(), incoming.lost());
         let is_complete = failure.is_none() && lost.is_empty();

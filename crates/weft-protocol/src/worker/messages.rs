@@ -28,10 +28,7 @@ impl WorkerCore {
             }
             (Message::Define(define), _) => self.define(define),
             (Message::CancelTask(cancel), Peer::Worker(_)) => self.on_cancel(&cancel, out),
-            (Message::Fetch(fetch), Peer::Worker(worker)) => {
-                self.ownership.on_fetch(fetch.object, worker, out);
-                self.revive(fetch.object, out);
-            }
+            (Message::Fetch(fetch), Peer::Worker(worker)) => self.on_fetch(&fetch, worker, out),
             (Message::Value(value), Peer::Worker(worker)) => {
                 self.ownership.receive(&value.contained, worker);
                 self.resolve(value.object, value.outcome, &value.contained, out);
@@ -69,6 +66,7 @@ impl WorkerCore {
                 send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
             }
             (Message::Pulled(pulled), Peer::Node) => self.on_pulled(pulled, out),
+            (Message::NodeGone(gone), Peer::Node) => self.on_node_gone(gone.node, out),
             (Message::LostAt(lost), Peer::Node) => self.on_lost_at(&lost, out),
             (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
             (Message::ForgetLost(question), Peer::Node) => {

@@ -18,6 +18,18 @@ use super::{Actions, Peer, Pending, State, WorkerCore, hex, uses};
 use crate::execution::Met;
 use crate::ownership::{Finished, Made};
 use crate::probes::mark;
+use crate::table::Set;
+
+/// Who else hears of a loss, from its own node: a task that takes what is lost can go back to such a caller, which does not push
+/// it again as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Nobody,
+    /// Every process of this node.
+    Neighbours,
+    /// Every process of every node.
+    All,
+}
 
 impl WorkerCore {
     /// Memory for lineage (bytes).
@@ -91,15 +103,17 @@ impl WorkerCore {
     /// The contents of blocks are lost.
     pub(super) fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) {
         let lost = self.ownership.on_blocks_lost(offsets, out);
-        self.after_loss(lost, true, out);
+        self.after_loss(lost, Told::Neighbours, out);
     }
 
-    /// Objects have no value any more: who was about to read one waits for it, and those of ours are brought back. `is_told`:
-    /// every process of this node hears the same.
-    pub(super) fn after_loss(&mut self, lost: Vec<ObjectId>, is_told: bool, out: &mut Actions) {
+    /// Objects have no value any more: who was about to read one waits for it, and those of ours are brought back.
+    pub(super) fn after_loss(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {
         self.wait_again(&lost, out);
         let me = self.me.node();
-        let hears = |from: Peer| is_told && matches!(from, Peer::Worker(caller) if caller.node() == me);
+        let hears = |from: Peer| match from {
+            Peer::Worker(caller) => told == Told::All || (told == Told::Neighbours && caller.node() == me),
+            Peer::Node => false,
+        };
         let back = self.execution.on_lost(&lost, hears);
         for object in &lost {
             if self.execution.is_missing(*object) {
@@ -116,6 +130,7 @@ impl WorkerCore {
 
     /// Tasks of ours that take lost values wait for them, also those that wait for others already.
     fn wait_again(&mut self, lost: &[ObjectId], out: &mut Actions) {
+        let lost: Set<ObjectId> = lost.iter().copied().collect();
         let takes_lost = |spec: &TaskSpec| spec.dependencies.iter().any(|object| lost.contains(object));
         let affected: Vec<(Arc<TaskSpec>, u32)> = self
             .pendings
@@ -134,7 +149,7 @@ impl WorkerCore {
             if missing == 0 && (matches!(spec.kind, TaskKind::Task(_)) || spec.unordered == Some(true)) {
                 self.remove_from_queue(&spec);
             }
-            for object in spec.dependencies.iter().filter(|object| lost.contains(object)) {
+            for object in spec.dependencies.iter().filter(|object| lost.contains(*object)) {
                 missing += u32::from(self.ownership.depend(*object, spec.task.number, out));
             }
             if let Some(pending) = self.pendings.get_mut(spec.task.number) {

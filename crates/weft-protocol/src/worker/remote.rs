@@ -1,11 +1,13 @@
 //! Values of other nodes in the core: tasks that were pushed here wait until their arguments have been brought, and what
 //! becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
 
-use weft_wire::ObjectId;
 use weft_wire::message::{
-    Dependency, Failure, FailureCode, GivenBlocks, Location, LostAt, Outcome, Priority, Pulled, UnknownBlocks,
+    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Outcome, Priority, Pulled, Push,
+    UnknownBlocks,
 };
+use weft_wire::{NodeId, ObjectId, WorkerId};
 
+use super::recovery::Told;
 use super::{Actions, Peer, WorkerCore, send};
 use crate::execution::MetDependency;
 use crate::ownership::Brought;
@@ -38,10 +40,21 @@ impl WorkerCore {
         met.stored = Some(slot);
     }
 
-    /// Whether a caller hears what is lost in the memory of this node: then tasks go back to it, and come again with the next
-    /// value. Others would push them again as they are; so their tasks wait here for what the owner says.
-    pub(super) fn hears_of_losses(&self, caller: Peer) -> bool {
-        matches!(caller, Peer::Worker(caller) if caller.node() == self.me.node())
+    /// Whether the caller of a task has heard that its arguments are lost, or hears it before it gets the task back: then the
+    /// task goes back to it, and comes again with the next values. Others would push it again as it is; so their tasks wait here
+    /// for what the owner says.
+    pub(super) fn hears_of_losses(&self, caller: Peer, push: &Push) -> bool {
+        let Peer::Worker(caller) = caller else { return false };
+        let is_here = caller.node() == self.me.node();
+        // The owner is asked, and with that told, before its task goes back.
+        let is_told = |dependency: &Dependency| {
+            dependency.object.owner() == caller && self.ownership.is_lost_with_node(&dependency.outcome)
+        };
+        push.dependencies.iter().all(|dependency| match &dependency.outcome {
+            Outcome::Remote(_) => is_told(dependency),
+            Outcome::Stored(_) | Outcome::Failed(_) => is_here,
+            Outcome::Inline(_) => true,
+        })
     }
 
     /// A task that waits here takes these, which are in the memory of another node: they are brought.
@@ -54,7 +67,7 @@ impl WorkerCore {
 
     /// The node has answered what it was asked for.
     pub(super) fn on_pulled(&mut self, pulled: Pulled, out: &mut Actions) {
-        let Pulled { object, location, failure } = pulled;
+        let Pulled { object, location, failure, tried } = pulled;
         match (location, failure) {
             (Some(location), _) => {
                 if self.ownership.on_copy(object, location, out) == Brought::Here {
@@ -67,9 +80,8 @@ impl WorkerCore {
             }
             (None, None) => {
                 let is_wanted = self.execution.is_missing(object);
-                if self.ownership.on_not_there(object, is_wanted, out) == Brought::Lost {
-                    self.after_loss(vec![object], false, out);
-                    self.lose_state(object);
+                if self.ownership.on_not_there(object, tried, is_wanted, out) == Brought::Lost {
+                    self.after_loss_elsewhere(vec![object], Told::Nobody, out);
                 }
             }
         }
@@ -94,13 +106,11 @@ impl WorkerCore {
     }
 
     /// The state that the actor here was to begin with is lost: its constructor says so.
-    fn lose_state(&mut self, object: ObjectId) {
-        if object == object.task.state() {
-            let message = "the state in the last checkpoint of the actor is lost: it was in the memory of another node, and is not there any more";
-            let failure = Failure::new(FailureCode::ObjectLost, message);
-            self.instance.set_state(object, Outcome::Failed(Box::new(failure)));
-            self.execution.forget_missing(object);
-        }
+    fn lose_state(&mut self, state: ObjectId) {
+        let message = "the state in the last checkpoint of the actor is lost: it was in the memory of another node, and is not there any more";
+        let failure = Failure::new(FailureCode::ObjectLost, message);
+        self.instance.set_state(state, Outcome::Failed(Box::new(failure)));
+        self.execution.forget_missing(state);
     }
 
     /// Blocks of another node were given to this process by one that is gone. What that said to it has been read.
@@ -115,6 +125,30 @@ impl WorkerCore {
     /// Blocks that this process holds at another node are lost.
     pub(super) fn on_lost_at(&mut self, lost: &LostAt, out: &mut Actions) {
         let lost = self.ownership.on_lost_at(lost.node, &lost.offsets, out);
-        self.after_loss(lost, false, out);
+        self.after_loss_elsewhere(lost, Told::Nobody, out);
+    }
+
+    /// A node is gone, and with it all values that were only there.
+    pub(super) fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) {
+        let lost = self.ownership.on_node_gone(node, out);
+        self.after_loss_elsewhere(lost, Told::All, out);
+    }
+
+    /// A borrower asks for a value, perhaps because it is not where this process had said.
+    pub(super) fn on_fetch(&mut self, fetch: &Fetch, from: WorkerId, out: &mut Actions) {
+        let Fetch { object, missing_at } = *fetch;
+        if let Some(place) = missing_at {
+            let lost = self.ownership.on_missing(object, &place, out);
+            self.after_loss_elsewhere(lost, Told::Nobody, out);
+        }
+        self.ownership.on_fetch(object, from, out);
+        self.revive(object, out);
+    }
+
+    fn after_loss_elsewhere(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {
+        let states = lost.iter().copied().filter(|object| *object == object.task.state());
+        let states: Vec<ObjectId> = states.collect();
+        self.after_loss(lost, told, out);
+        states.into_iter().for_each(|state| self.lose_state(state));
     }
 }

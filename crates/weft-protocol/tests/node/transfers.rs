@@ -6,7 +6,7 @@ use weft_protocol::objects::{Serves, StreamEnd};
 use weft_wire::limits::PULL_ROOM_NANOS;
 use weft_wire::message::{
     BlocksLost, Dependency, FailureCode, FreeAt, FreeBlocks, GiveBlock, GivenBlocks, Location, LostAt,
-    Message, Outcome, Priority, Pull, Pulled, Remote, Settled, UnknownBlocks, Watch, WorkerGone,
+    Message, NodeGone, Outcome, Priority, Pull, Pulled, Remote, Settled, UnknownBlocks, Watch, WorkerGone,
 };
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -71,8 +71,12 @@ fn all_who_asked_hold_the_copy_that_came() {
     let (mut node, first, second) = node();
     let attempt = fetch(&mut node, first);
     assert_eq!(say(&mut node, second, pull()), []);
-    let here =
-        Pulled { object: object(), location: Some(Location { offset: 64, length: LENGTH }), failure: None };
+    let here = Pulled {
+        object: object(),
+        location: Some(Location { offset: 64, length: LENGTH }),
+        failure: None,
+        tried: None,
+    };
     let came = on(&mut node, |node, out| node.on_bytes(object(), attempt, LENGTH, out));
     assert_eq!(came, [told(first, here.clone()), told(second, here.clone())]);
     assert_eq!(node.serves(64, object()), Serves::Yes, "it can be pulled from here, too");
@@ -99,8 +103,28 @@ fn what_is_not_there_is_said() {
     let (mut node, first, _) = node();
     let attempt = fetch(&mut node, first);
     let ended = on(&mut node, |node, out| node.on_stream_end(object(), attempt, StreamEnd::NotThere, out));
-    let not_there = Pulled { object: object(), location: None, failure: None };
+    let not_there = Pulled { object: object(), location: None, failure: None, tried: Some(pull().remote) };
     assert_eq!(ended, [NodeAction::FreeBlock(64), told(first, not_there)]);
+}
+
+#[test]
+fn what_lies_at_a_node_that_is_not_known_here_may_be_there() {
+    let (mut node, first, _) = node();
+    let attempt = fetch(&mut node, first);
+    let ended = on(&mut node, |node, out| node.on_stream_end(object(), attempt, StreamEnd::NoSuchNode, out));
+    let not_there = Pulled { object: object(), location: None, failure: None, tried: None };
+    assert_eq!(ended, [NodeAction::FreeBlock(64), told(first, not_there)]);
+}
+
+#[test]
+fn all_processes_hear_that_a_node_is_gone_before_they_hear_what_is_not_there() {
+    let (mut node, first, second) = node();
+    fetch(&mut node, first);
+    let ended = on(&mut node, |node, out| node.on_node_gone(THERE, out));
+    let gone = |to| told(to, NodeGone { node: THERE, reason: String::new() });
+    assert_eq!(ended[..2], [gone(first), gone(second)]);
+    let not_there = Pulled { object: object(), location: None, failure: None, tried: Some(pull().remote) };
+    assert_eq!(ended.last(), Some(&told(first, not_there)));
 }
 
 #[test]
@@ -248,11 +272,12 @@ fn a_value_that_lies_here_is_shared_and_not_copied() {
     let (mut node, maker) = given();
     let reader = WorkerId(maker.0 + 1);
     let location = Some(home_pull().remote.location);
-    let here = Pulled { object: object(), location, failure: None };
+    let here = Pulled { object: object(), location, failure: None, tried: None };
     assert_eq!(say(&mut node, reader, home_pull()), [told(reader, here)]);
     routed(&mut node, FAR, free(64));
     assert_eq!(say(&mut node, reader, free(64)), [NodeAction::FreeBlock(64)], "the reader held it, too");
-    let not_there = Pulled { object: object(), location: None, failure: None };
+    let tried = Some(home_pull().remote);
+    let not_there = Pulled { object: object(), location: None, failure: None, tried };
     assert_eq!(say(&mut node, reader, home_pull()), [told(reader, not_there)]);
 }
 
@@ -265,25 +290,26 @@ fn who_asks_before_the_maker_has_spoken_waits() {
     let location = Some(home_pull().remote.location);
     assert_eq!(
         say(&mut node, maker, give),
-        [told(reader, Pulled { object: object(), location, failure: None })]
+        [told(reader, Pulled { object: object(), location, failure: None, tried: None })]
     );
 }
 
 #[test]
 fn who_waits_for_a_maker_that_does_not_speak_asks_the_owner() {
     let (mut node, maker, reader) = node();
-    let not_there = told(reader, Pulled { object: object(), location: None, failure: None });
+    let not_there = |tried| told(reader, Pulled { object: object(), location: None, failure: None, tried });
+    let is_certain = Some(home_pull().remote);
     for block in [64, 64] {
         node.on_allocated(block, maker);
         assert_eq!(say(&mut node, reader, home_pull()), []);
-        assert_eq!(say(&mut node, maker, free(block)), [NodeAction::FreeBlock(block), not_there.clone()]);
+        assert_eq!(say(&mut node, maker, free(block)), [NodeAction::FreeBlock(block), not_there(is_certain)]);
     }
     node.on_allocated(64, maker);
     assert_eq!(say(&mut node, reader, home_pull()), []);
     let deadline = node.next_deadline().expect("it does not wait for ever");
     let mut out = NodeActions::new();
     node.settle(deadline, &mut out);
-    assert_eq!(out, [not_there]);
+    assert_eq!(out, [not_there(None)], "the maker may speak yet");
 }
 
 #[test]

@@ -489,7 +489,9 @@ impl World {
                 self.seen.waited_at_home += 1;
                 return self.post(from, WorkerId(node.0), pull.into());
             }
-            Serves::Yes | Serves::No | Serves::NotYet => PullAction::NotThere { to: from, object },
+            Serves::Yes | Serves::No | Serves::NotYet => {
+                PullAction::NotThere { to: from, object, tried: Some(pull.remote) }
+            }
         };
         self.seen.at_home += 1;
         self.perform(node, vec![action]);
@@ -525,12 +527,12 @@ impl World {
                         this.holders.share(location.offset, to);
                     }
                     self.seen.copies += 1;
-                    let answer = Pulled { object, location: Some(location), failure: None };
+                    let answer = Pulled { object, location: Some(location), failure: None, tried: None };
                     self.post(WorkerId(node.0), to, answer.into());
                 }
-                PullAction::NotThere { to, object } => {
+                PullAction::NotThere { to, object, tried } => {
                     self.seen.not_there += 1;
-                    let answer = Pulled { object, location: None, failure: None };
+                    let answer = Pulled { object, location: None, failure: None, tried };
                     self.post(WorkerId(node.0), to, answer.into());
                 }
                 PullAction::Failed { failure, .. } => panic!("there is always room: {failure:?}"),

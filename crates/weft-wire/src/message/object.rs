@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::Outcome;
+use super::{Outcome, Remote};
 use crate::{ObjectId, WorkerId};
 
 /// Borrower to owner: tell me the value when there is one.
@@ -11,6 +11,9 @@ use crate::{ObjectId, WorkerId};
 pub struct Fetch {
     #[n(0)]
     pub object: ObjectId,
+    /// Where the sender was told that the value is, and it is not.
+    #[n(1)]
+    pub missing_at: Option<Remote>,
 }
 
 /// Owner to borrower.

@@ -209,6 +209,12 @@ impl Outcome {
     pub fn is_in_memory(&self) -> bool {
         matches!(self, Self::Stored(_) | Self::Remote(_))
     }
+
+    /// Where the value is, if that is in the memory of another node.
+    #[must_use]
+    pub fn place_elsewhere(&self) -> Option<Remote> {
+        if let Self::Remote(remote) = self { Some(**remote) } else { None }
+    }
 }
 
 /// One per task, in many places: what would make it larger is boxed.

@@ -82,8 +82,13 @@ fn messages_round_trip() {
     round_trip(Value { object: task.object(1), outcome, contained: vec![] }.into());
     round_trip(Pull { object: task.object(1), remote, priority: Priority::Argument }.into());
     let failure = Some(Box::new(Failure::new(FailureCode::StoreFull, "full")));
-    round_trip(Pulled { object: task.object(1), location: Some(remote.location), failure: None }.into());
-    round_trip(Pulled { object: task.object(1), location: None, failure }.into());
+    round_trip(
+        Pulled { object: task.object(1), location: Some(remote.location), failure: None, tried: None }.into(),
+    );
+    round_trip(Pulled { object: task.object(1), location: None, failure, tried: None }.into());
+    let tried = Some(remote);
+    round_trip(Pulled { object: task.object(1), location: None, failure: None, tried }.into());
+    round_trip(Fetch { object: task.object(1), missing_at: Some(remote) }.into());
     let location = remote.location;
     round_trip(Fetching { object: task.object(1), location, begin: 3, end: 9, attempt: 2 }.into());
     let reason = FetchEnd::Unwanted;

@@ -47,6 +47,9 @@ pub struct Pulled {
     pub location: Option<Location>,
     #[n(2)]
     pub failure: Option<Box<Failure>>,
+    /// Where it is not, for certain. Another client may have named another place than the receiver did.
+    #[n(3)]
+    pub tried: Option<Remote>,
 }
 
 /// Client to node: blocks of another node that the sender holds there and needs no more.

@@ -92,7 +92,8 @@ fn what_is_not_there_any_more_is_said_to_all_who_asked() {
     let attempt = moving(&mut pulls);
     on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), out));
     let end = on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::NotThere, out));
-    let not_there = |to| PullAction::NotThere { to, object: object(1) };
+    let tried = Some(remote(1, 100));
+    let not_there = |to| PullAction::NotThere { to, object: object(1), tried };
     assert_eq!(end, [PullAction::Free(1), not_there(A), not_there(B)]);
     assert!(pulls.is_empty());
 }
@@ -103,7 +104,10 @@ fn a_node_that_is_gone_ends_its_streams() {
     let attempt = moving(&mut pulls);
     on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 100, Priority::Argument), out));
     let end = on(&mut pulls, |pulls, out| pulls.on_node_gone(THERE, out));
-    let not_there = |to, number| PullAction::NotThere { to, object: object(number) };
+    let not_there = |to, number| {
+        let tried = Some(remote(number, 100));
+        PullAction::NotThere { to, object: object(number), tried }
+    };
     assert_eq!(
         end,
         [
@@ -236,7 +240,7 @@ impl Shell {
                         self.held.push((to, location.offset));
                     }
                 }
-                PullAction::NotThere { to, object } | PullAction::Failed { to, object, .. } => {
+                PullAction::NotThere { to, object, .. } | PullAction::Failed { to, object, .. } => {
                     self.answered(to, object);
                 }
                 PullAction::Free(block) => {

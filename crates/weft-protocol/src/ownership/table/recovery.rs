@@ -90,7 +90,10 @@ impl Ownership {
     }
 
     /// A borrowed value that came is lost already: ask again.
-    pub fn ask_again(&mut self, object: ObjectId, out: &mut Actions) {
+    pub fn ask_again(&mut self, object: ObjectId, lost: &Outcome, out: &mut Actions) {
+        if let Some(place) = lost.place_elsewhere() {
+            self.note_missing(object, place);
+        }
         if let Some(Record { origin: Origin::Borrowed { fetching, .. }, .. }) = self.records.get_mut(&object)
         {
             *fetching = false;

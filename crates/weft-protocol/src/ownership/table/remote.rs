@@ -26,8 +26,12 @@ pub(super) struct Remotes {
     failed: Map<ObjectId, Failure>,
     /// Where values of ours are whose copies here were lost.
     primaries: Map<ObjectId, Remote>,
-    /// Blocks of other nodes whose contents are lost, until they are given back.
+    /// Blocks of other nodes whose contents are lost, until they are given back; what was in them is ours.
     lost: Set<(NodeId, u64)>,
+    /// Nodes that are gone, with all that was there. As many as there were in this process's life.
+    gone: Set<NodeId>,
+    /// Where borrowed values are not, until their records go: so long their owners use those blocks for nothing else.
+    missing: Map<ObjectId, Remote>,
 }
 
 #[derive(Debug)]
@@ -96,9 +100,16 @@ impl Ownership {
         matches!(outcome, Some(Outcome::Remote(_)))
     }
 
-    /// A value was not where this process believed it to be. It is lost, unless something else is known of it by now; then
-    /// that is brought for those who still wait.
-    pub fn on_not_there(&mut self, object: ObjectId, is_wanted: bool, out: &mut Actions) -> Brought {
+    /// A value was not where this process, or another one that asked before it, believed it to be. It is lost, unless something
+    /// else is known of it by now; then that is brought for those who still wait. `tried`: where it is not for certain. If
+    /// nothing is certain, its owner is asked, and may name the same place again.
+    pub fn on_not_there(
+        &mut self,
+        object: ObjectId,
+        tried: Option<Remote>,
+        is_wanted: bool,
+        out: &mut Actions,
+    ) -> Brought {
         let asked = self.remotes.pulling.swap_remove(&object);
         let latest = match self.records.get(&object).and_then(|record| record.slot.outcome()) {
             Some(Outcome::Remote(remote)) => **remote,
@@ -106,9 +117,13 @@ impl Ownership {
                 return Brought::Nothing;
             }
         };
-        if asked == Some(latest) {
+        if tried.or(asked) == Some(latest) {
             self.records[&object].slot.set_elsewhere();
-            self.remotes.lost.insert((latest.node, latest.location.offset));
+            if object.owner() == self.me {
+                self.remotes.lost.insert((latest.node, latest.location.offset));
+            } else if tried.is_some() {
+                self.note_missing(object, latest);
+            }
             self.lose(object, out);
             return Brought::Lost;
         }
@@ -158,7 +173,28 @@ impl Ownership {
     /// with a copy here have that one.
     pub fn on_lost_at(&mut self, node: NodeId, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.lost.extend(offsets.iter().map(|offset| (node, *offset)));
-        let is_hit = |remote: &Remote| remote.node == node && offsets.contains(&remote.location.offset);
+        self.lose_places(|remote| remote.node == node && offsets.contains(&remote.location.offset), out)
+    }
+
+    /// A node is gone, and all that was there. Gives the objects that have no value now, as above.
+    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
+        self.remotes.gone.insert(node);
+        self.lose_places(|remote| remote.node == node, out)
+    }
+
+    /// A borrower was told that a value of ours is there, and it is not. Gives the object if nothing else is known of it: whoever
+    /// asked with what was known before has its answer.
+    pub fn on_missing(&mut self, object: ObjectId, place: &Remote, out: &mut Actions) -> Vec<ObjectId> {
+        let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
+        let is_latest = matches!(latest, Some(Outcome::Remote(remote)) if **remote == *place);
+        let is_below_copy = self.remotes.copies.get(&object).is_some_and(|copy| copy.from == Some(*place));
+        if object.owner() != self.me || !(is_latest || is_below_copy) {
+            return Vec::new();
+        }
+        self.on_lost_at(place.node, &[place.location.offset], out)
+    }
+
+    fn lose_places(&mut self, is_hit: impl Fn(&Remote) -> bool, out: &mut Actions) -> Vec<ObjectId> {
         for (object, copy) in &mut self.remotes.copies {
             if let Some(from) = copy.from.take_if(|from| is_hit(from)) {
                 self.stale.entry(*object).or_default().remotes.push(from);
@@ -170,6 +206,12 @@ impl Ownership {
             outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Remote(remote) if is_hit(remote)));
         let hit: Vec<ObjectId> = hit.map(|(object, _)| *object).collect();
         for object in &hit {
+            if object.owner() != self.me
+                && let Some(Outcome::Remote(place)) = self.records[object].slot.outcome()
+            {
+                let place = **place;
+                self.note_missing(*object, place);
+            }
             self.lose(*object, out);
         }
         hit
@@ -190,6 +232,29 @@ impl Ownership {
     /// Whether nothing is at a place of another node any more.
     pub(super) fn is_lost_at(&self, remote: &Remote) -> bool {
         self.remotes.lost.contains(&(remote.node, remote.location.offset))
+            || self.remotes.gone.contains(&remote.node)
+    }
+
+    /// Whether a value is in the memory of a node that is gone.
+    #[must_use]
+    pub fn is_lost_with_node(&self, outcome: &Outcome) -> bool {
+        outcome.place_elsewhere().is_some_and(|place| self.remotes.gone.contains(&place.node))
+    }
+
+    /// A borrowed value is not where this process was told.
+    pub(super) fn note_missing(&mut self, object: ObjectId, place: Remote) {
+        self.remotes.missing.insert(object, place);
+    }
+
+    /// Where a borrowed value is not, for the question to its owner.
+    pub(super) fn missing_at(&self, object: ObjectId) -> Option<Remote> {
+        if self.remotes.missing.is_empty() { None } else { self.remotes.missing.get(&object).copied() }
+    }
+
+    /// Whether this process knows that a borrowed value is not where an outcome says.
+    #[must_use]
+    pub fn is_missing(&self, object: ObjectId, outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::Remote(_)) && outcome.place_elsewhere() == self.missing_at(object)
     }
 
     /// A copy in this node's memory was lost, or is to go: it is no copy from now on. Gives where it lay.
@@ -252,6 +317,8 @@ impl Ownership {
     pub(super) fn free_remote(&mut self, object: ObjectId, remote: &Remote, out: &mut Actions) {
         if object.owner() == self.me {
             self.remotes.lost.swap_remove(&(remote.node, remote.location.offset));
+        }
+        if object.owner() == self.me && !self.remotes.gone.contains(&remote.node) {
             send(out, Peer::Node, FreeAt { node: remote.node, offsets: vec![remote.location.offset] });
         }
     }
@@ -278,6 +345,9 @@ impl Ownership {
     pub(super) fn forget_remote(&mut self, object: ObjectId) {
         if !self.remotes.failed.is_empty() {
             self.remotes.failed.swap_remove(&object);
+        }
+        if !self.remotes.missing.is_empty() {
+            self.remotes.missing.swap_remove(&object);
         }
     }
 

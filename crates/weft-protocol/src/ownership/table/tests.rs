@@ -195,8 +195,10 @@ fn a_borrowed_object_is_fetched_once_and_returned_once() {
     slot.acquire();
     assert!(table.watch(id, &mut out));
     assert!(table.watch(id, &mut out));
-    let fetch =
-        Action::Send { to: Peer::Worker(FRIEND), message: Box::new(Message::Fetch(Fetch { object: id })) };
+    let fetch = Action::Send {
+        to: Peer::Worker(FRIEND),
+        message: Box::new(Message::Fetch(Fetch { object: id, missing_at: None })),
+    };
     assert_eq!(out, vec![fetch]);
     out.clear();
     table.resolve(id, inline(), &[], &mut out);

@@ -17,7 +17,8 @@ impl Ownership {
             && !*fetching
         {
             *fetching = true;
-            send(out, Peer::Worker(object.owner()), Fetch { object });
+            let missing_at = self.missing_at(object);
+            send(out, Peer::Worker(object.owner()), Fetch { object, missing_at });
         }
     }
 

@@ -321,15 +321,19 @@ fn a_borrower_forgets_the_place_and_asks_again_until_the_owner_has_heard() {
     let slot = borrower.core.ownership_mut().received(object);
     slot.acquire();
     borrower.core.ownership_mut().need(object, &mut borrower.out);
-    assert!(sends(&std::mem::take(&mut borrower.out), Peer::Worker(OTHER), Fetch { object }));
+    assert!(sends(
+        &std::mem::take(&mut borrower.out),
+        Peer::Worker(OTHER),
+        Fetch { object, missing_at: None }
+    ));
     let value = |offset| Value { object, outcome: stored(offset), contained: Vec::new() };
     borrower.say(Peer::Worker(OTHER), value(64));
     // Somebody holds it, and may be about to look.
-    assert!(sends(&borrower.lose(&[64]), Peer::Worker(OTHER), Fetch { object }));
+    assert!(sends(&borrower.lose(&[64]), Peer::Worker(OTHER), Fetch { object, missing_at: None }));
     assert_eq!(slot.outcome(), None);
     // The owner has not heard of the loss and says what it knew.
     let out = borrower.say(Peer::Worker(OTHER), value(64));
-    assert!(sends(&out, Peer::Worker(OTHER), Fetch { object }));
+    assert!(sends(&out, Peer::Worker(OTHER), Fetch { object, missing_at: None }));
     borrower.say(Peer::Worker(OTHER), value(128));
     assert_eq!(slot.outcome(), Some(&stored(128)));
 }
@@ -346,7 +350,7 @@ fn an_owner_brings_a_value_back_when_a_borrower_asks() {
     owner.grant(2);
     // Somebody has kept an id without being registered: the value went, and comes back.
     let object = task(1).object(0);
-    assert_eq!(pushes(&owner.say(Peer::Worker(OTHER), Fetch { object })), [1]);
+    assert_eq!(pushes(&owner.say(Peer::Worker(OTHER), Fetch { object, missing_at: None })), [1]);
     let out = owner.finish(1, 192);
     assert!(sends(&out, Peer::Worker(OTHER), Value { object, outcome: stored(192), contained: Vec::new() }));
 }
@@ -433,7 +437,7 @@ fn calls_of_an_actor_wait_where_they_are_and_stay_in_order() {
     later.spec.dependencies = Box::default();
     later.dependencies.clear();
     worker.say(Peer::Worker(OTHER), later);
-    assert!(sends(&worker.lose(&[64]), Peer::Worker(OTHER), Fetch { object: dependency }));
+    assert!(sends(&worker.lose(&[64]), Peer::Worker(OTHER), Fetch { object: dependency, missing_at: None }));
     assert!(worker.core.next_execution().is_none(), "E2: the later call waits, too");
     let value = Value { object: dependency, outcome: stored(128), contained: Vec::new() };
     worker.say(Peer::Worker(OTHER), value);
@@ -483,7 +487,7 @@ fn references_that_were_given_back_are_borrowed_again() {
     owner.out.clear();
     let out = owner.lose(&[64]);
     assert!(sends(&out, Peer::Worker(OTHER), AddBorrow { object: foreign, borrower: ME }));
-    assert!(sends(&out, Peer::Worker(OTHER), Fetch { object: foreign }));
+    assert!(sends(&out, Peer::Worker(OTHER), Fetch { object: foreign, missing_at: None }));
     let gone = Failure::new(FailureCode::ObjectFreed, "gone");
     let outcome = Outcome::Failed(Box::new(gone));
     owner.say(Peer::Worker(OTHER), Value { object: foreign, outcome, contained: Vec::new() });

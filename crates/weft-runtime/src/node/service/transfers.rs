@@ -25,8 +25,7 @@ impl Service {
         let address = self.cluster.as_ref().and_then(|cluster| cluster.address_of(fetching.remote.node));
         match (&mut self.data, address) {
             (Some(data), Some(address)) => data.fetch(fetching, address),
-            // There is no such node.
-            _ => self.core.on_stream_end(fetching.object, fetching.attempt, StreamEnd::NotThere, out),
+            _ => self.core.on_stream_end(fetching.object, fetching.attempt, StreamEnd::NoSuchNode, out),
         }
     }
 

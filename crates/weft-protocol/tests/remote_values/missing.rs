@@ -1,0 +1,196 @@
+//! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to the owner.
+
+use weft_wire::message::{AddBorrow, Fetch, NodeGone, Returned};
+
+use super::*;
+
+const ELSEWHERE: Remote =
+    Remote { node: NodeId(3 << 24), location: Location { offset: 64, length: 1 << 20 } };
+
+fn gone(node: NodeId) -> NodeGone {
+    NodeGone { node, reason: String::new() }
+}
+
+fn elsewhere() -> Outcome {
+    Outcome::Remote(Box::new(ELSEWHERE))
+}
+
+fn is_pushed(out: &Actions) -> bool {
+    out.iter().any(|action| matches!(action, Action::Push { .. }))
+}
+
+fn fetch(object: ObjectId, missing_at: Option<Remote>) -> Fetch {
+    Fetch { object, missing_at }
+}
+
+fn value(object: ObjectId, outcome: Outcome) -> Value {
+    Value { object, outcome, contained: Vec::new() }
+}
+
+#[test]
+fn an_owner_computes_again_what_was_at_a_node_that_is_gone() {
+    let (mut core, object, slot) = owner();
+    assert_eq!(on(&mut core, Peer::Node, gone(NodeId(4 << 24))), [], "nothing was there");
+    assert!(is_pushed(&on(&mut core, Peer::Node, gone(THERE))));
+    assert_eq!(slot.outcome(), None);
+    on(&mut core, Peer::Worker(FAR), reply(1, elsewhere()));
+    assert_eq!(slot.outcome(), Some(&elsewhere()));
+    let freed = drop_last(&mut core, object, &slot);
+    assert_eq!(freed, [to_node(FreeAt { node: ELSEWHERE.node, offsets: vec![64] })], "nobody is left there");
+    assert!(core.ownership().is_empty());
+}
+
+#[test]
+fn what_comes_late_from_a_node_that_is_gone_is_lost() {
+    let (mut core, _, slot) = owner();
+    on(&mut core, Peer::Node, gone(THERE));
+    let out = on(&mut core, Peer::Worker(FAR), reply(1, remote()));
+    assert!(is_pushed(&out), "it is computed once more: {out:?}");
+    assert_eq!(slot.outcome(), None);
+}
+
+#[test]
+fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
+    let (mut core, object, slot) = owner();
+    let shape = core.shape(&ResourceSet::default());
+    let second = Arc::new(Slot::default());
+    second.acquire();
+    let mut out = Actions::new();
+    let takes = spec(task(ME, 2), TaskKind::Task(shape), &[object]);
+    core.submit(Arc::new(takes), [second], None, &mut out);
+    drop_last(&mut core, object, &slot);
+    on(&mut core, Peer::Node, gone(THERE));
+    let ended = WorkerGone { worker: FAR, all_begun: Some(true), ..WorkerGone::default() };
+    on(&mut core, Peer::Node, ended);
+    let grant = LeaseGranted { shape, lease: LeaseId(2), worker: NEIGHBOUR, gpus: Vec::new() };
+    let pushed = |out: &Actions| -> Vec<u64> {
+        let numbers = out.iter().filter_map(|action| match action {
+            Action::Push { spec, .. } => Some(spec.task.number),
+            _ => None,
+        });
+        numbers.collect()
+    };
+    assert_eq!(pushed(&on(&mut core, Peer::Node, grant)), [1], "what it takes is computed first");
+    assert_eq!(pushed(&on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, elsewhere()))), [2]);
+}
+
+#[test]
+fn a_copy_is_the_value_when_the_node_that_made_it_is_gone() {
+    let (mut core, object, slot) = owner();
+    bring(&mut core, object);
+    pulled(&mut core, object);
+    assert_eq!(on(&mut core, Peer::Node, gone(THERE)), []);
+    assert_eq!(core.ownership().outcome_for(object, Some(FAR)), Some(Outcome::Stored(THE_COPY)));
+    let freed = drop_last(&mut core, object, &slot);
+    assert_eq!(freed, [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
+}
+
+#[test]
+fn an_owner_believes_a_borrower_that_did_not_find_the_value() {
+    let (mut core, object, slot) = owner();
+    on(&mut core, Peer::Worker(NEIGHBOUR), AddBorrow { object, borrower: NEIGHBOUR });
+    let asked = on(&mut core, Peer::Worker(NEIGHBOUR), fetch(object, Some(ELSEWHERE)));
+    assert_eq!(asked, [to(NEIGHBOUR, value(object, remote()))], "that is not where it is");
+    let asked = on(&mut core, Peer::Worker(NEIGHBOUR), fetch(object, Some(THE_REMOTE)));
+    assert!(is_pushed(&asked), "{asked:?}");
+    assert_eq!(slot.outcome(), None);
+    // The word of a second one is old by now.
+    assert_eq!(on(&mut core, Peer::Worker(FAR), fetch(object, Some(THE_REMOTE))), []);
+    let out = on(&mut core, Peer::Worker(FAR), reply(1, elsewhere()));
+    for borrower in [NEIGHBOUR, FAR] {
+        assert!(out.contains(&to(borrower, value(object, elsewhere()))), "{out:?}");
+    }
+}
+
+#[test]
+fn an_owner_with_a_copy_names_it_to_a_borrower_that_did_not_find_the_value() {
+    let (mut core, object, _slot) = owner();
+    bring(&mut core, object);
+    pulled(&mut core, object);
+    let asked = on(&mut core, Peer::Worker(FAR), fetch(object, Some(THE_REMOTE)));
+    assert_eq!(asked, [to(FAR, value(object, Outcome::Stored(THE_COPY)))]);
+}
+
+#[test]
+fn a_borrower_says_where_the_value_is_not_until_it_is_named_another_place() {
+    let (mut core, object, slot) = borrower();
+    bring(&mut core, object);
+    assert_eq!(not_there(&mut core, object), [to(FAR, fetch(object, Some(THE_REMOTE)))]);
+    let same = on(&mut core, Peer::Worker(FAR), value(object, remote()));
+    assert_eq!(same, [to(FAR, fetch(object, Some(THE_REMOTE)))], "it is believed the second time");
+    on(&mut core, Peer::Worker(FAR), value(object, elsewhere()));
+    assert_eq!(slot.outcome(), Some(&elsewhere()));
+}
+
+#[test]
+fn a_borrower_looks_again_where_a_value_may_be_after_all() {
+    let (mut core, object, slot) = borrower();
+    bring(&mut core, object);
+    let unsure = Pulled { object, location: None, failure: None, tried: None };
+    assert_eq!(on(&mut core, Peer::Node, unsure), [to(FAR, fetch(object, None))]);
+    on(&mut core, Peer::Worker(FAR), value(object, remote()));
+    assert_eq!(slot.outcome(), Some(&remote()));
+    assert_eq!(bring(&mut core, object), [pull(object, Priority::Get)]);
+}
+
+#[test]
+fn where_another_process_did_not_find_a_value_says_nothing_of_its_own_place() {
+    let (mut core, object, slot) = borrower();
+    bring(&mut core, object);
+    let answer = Pulled { object, location: None, failure: None, tried: Some(ELSEWHERE) };
+    assert_eq!(on(&mut core, Peer::Node, answer), [pull(object, Priority::Get)], "its own is tried");
+    assert_eq!(slot.outcome(), Some(&remote()));
+}
+
+#[test]
+fn tasks_go_back_to_their_callers_when_arguments_are_lost_with_a_node() {
+    let mut core = WorkerCore::new(ME);
+    let object = task(FAR, 1).object(0);
+    let kind = TaskKind::Task(weft_wire::ShapeId(0));
+    let push = |caller: WorkerId, number| Push {
+        spec: Box::new(spec(task(caller, number), kind, &[object])),
+        dependencies: vec![Dependency { object, outcome: elsewhere(), contained: Vec::new() }],
+        gpus: Vec::new(),
+    };
+    on(&mut core, Peer::Worker(FAR), push(FAR, 2));
+    let back = to(FAR, Returned { tasks: vec![task(FAR, 2)] });
+    assert!(on(&mut core, Peer::Node, gone(ELSEWHERE.node)).contains(&back), "everybody hears of that");
+    // A caller that owns the argument hears of it with the question for the value.
+    let again = on(&mut core, Peer::Worker(FAR), push(FAR, 2));
+    assert_eq!(again, [to(FAR, fetch(object, Some(ELSEWHERE))), back]);
+    // One that does not would push the task again until its own node says so.
+    let other = on(&mut core, Peer::Worker(NEIGHBOUR), push(NEIGHBOUR, 3));
+    assert_eq!(other, [to(FAR, fetch(object, Some(ELSEWHERE)))]);
+    assert!(core.next_execution().is_none());
+    on(&mut core, Peer::Worker(FAR), value(object, Outcome::Inline(Blob::default())));
+    assert_eq!(core.next_execution().map(|next| next.push.spec.task), Some(task(NEIGHBOUR, 3)));
+}
+
+#[test]
+fn a_constructor_whose_state_went_with_a_node_learns_why() {
+    let mut core = WorkerCore::new(ME);
+    let actor = task(NEIGHBOUR, 9);
+    let state = Some(Return { outcome: remote(), contained: Vec::new() });
+    on(&mut core, Peer::Node, Restore { actor, state, callers: Vec::new(), takeover: None });
+    let spec = Box::new(spec(actor, TaskKind::Creation, &[]));
+    on(&mut core, Peer::Node, Push { spec, dependencies: Vec::new(), gpus: Vec::new() });
+    on(&mut core, Peer::Node, gone(THERE));
+    not_there(&mut core, actor.state());
+    core.next_execution().expect("it begins, and fails");
+    let restored = core.take_restored().expect("there was a state");
+    let Outcome::Failed(failure) = restored.outcome else { panic!("it is lost") };
+    assert_eq!(failure.code, FailureCode::ObjectLost);
+}
+
+#[test]
+fn where_one_value_is_missing_another_one_may_be() {
+    let (mut core, object, _slot) = borrower();
+    bring(&mut core, object);
+    not_there(&mut core, object);
+    let second = task(FAR, 2).object(0);
+    let slot = core.ownership_mut().received(second);
+    slot.acquire();
+    core.ownership_mut().need(second, &mut Actions::new());
+    on(&mut core, Peer::Worker(FAR), value(second, remote()));
+    assert_eq!(slot.outcome(), Some(&remote()), "the block was used again");
+}
