@@ -83,7 +83,7 @@ def test_a_process_that_stands_still_is_named_and_the_others_answer(nothing_left
     threads = [Path(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task")]
     poll("all of it stands", lambda: all(") T " in thread.read_text() for thread in threads))
     try:
-        with pytest.warns(UserWarning, match=f"did not answer: {pid}"):
+        with pytest.warns(UserWarning, match=f"did not answer: processes {pid}"):
             tasks = state.list_tasks()
         assert [task.task_id for task in tasks] == [running.task_id()]
     finally:

@@ -30,19 +30,19 @@ def resolve(address: str | None) -> str | None:
         raise ValueError(f"address={asked!r}: a driver of a cluster is an ordinary driver; leave out the scheme")
     if "/" not in asked and ":" in asked:
         return _node_of_cluster(asked)
-    from weft import _snapshot
+    from weft import _sessions
 
     try:
-        return _snapshot.choose_session(asked)
-    except _snapshot.NoSessionError as error:
+        return _sessions.choose_session(asked)
+    except _sessions.NoSessionError as error:
         raise ConnectionError(f"address={asked!r}: {error}") from None
 
 
 def _only_node() -> str:
-    from weft import _snapshot
+    from weft import _sessions
     from weft._membership import base_directory, representative
 
-    nodes = _snapshot.running_nodes()
+    nodes = _sessions.running_nodes()
     if not nodes:
         raise ConnectionError(
             f"address='auto': no node of yours runs on this machine (looked in {base_directory()}). "
@@ -56,10 +56,10 @@ def _only_node() -> str:
 
 def _node_of_cluster(address: str) -> str:
     """The node of this machine that listens at an address, or else one that belongs to the cluster whose head does."""
-    from weft import _snapshot
+    from weft import _sessions
     from weft._membership import membership
 
-    belongs = {directory: membership(directory) for directory in _snapshot.running_nodes()}
+    belongs = {directory: membership(directory) for directory in _sessions.running_nodes()}
     for key in ("address", "head"):
         for directory, told in belongs.items():
             if told.get(key) == address:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from typing import Any
 
 from weft import _cli_text as text
-from weft import _snapshot
-from weft._snapshot import KINDS, NoSessionError, Row, Snapshot
+from weft import _query, _snapshot, _task_rows
+from weft._query import KINDS
+from weft._sessions import NoSessionError, choose_session
+from weft._snapshot import Row, Snapshot
 
 NOT_FOUND, USAGE, NOT_RUNNING = 1, 2, 3
 
@@ -26,7 +27,6 @@ _ID_FIELDS = {
     "job": "job_id",
     "placement-group": "placement_group_id",
 }
-_FOLLOW_SECONDS = 0.2
 _COMPLETION = "a script that completes this command: source <(weft completion bash)"
 
 
@@ -96,11 +96,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_node_commands(commands: Any) -> None:
-    from weft import _cli_nodes, _cli_start
+    from weft import _cli_drain, _cli_nodes, _cli_start
 
     texts = {
         "start": ("start a node on this machine, as a head or to join one", _cli_start.add_arguments, _cli_start.start),
         "stop": ("end nodes, after the tasks that run", _cli_nodes.add_stop_arguments, _cli_nodes.stop),
+        "drain-node": (
+            "have a node leave the cluster: its tasks end, its actors and values move",
+            _cli_drain.add_arguments,
+            _cli_drain.drain_node,
+        ),
         "token": (
             "the token of the cluster on this machine: a secret",
             _cli_start.add_token_arguments,
@@ -131,7 +136,7 @@ def _completion(options: argparse.Namespace) -> int:
 def _session(options: argparse.Namespace) -> str:
     if options.timeout <= 0:
         raise ValueError("--timeout must be a positive number of seconds")
-    return _snapshot.choose_session(options.address)
+    return choose_session(options.address)
 
 
 def _print_json(value: Any) -> None:
@@ -140,7 +145,7 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
-def _filters(texts: list[str]) -> list[_snapshot.Filter]:
+def _filters(texts: list[str]) -> list[_query.Filter]:
     found = []
     for one in texts:
         operator = "!=" if "!=" in one else "="
@@ -152,22 +157,27 @@ def _filters(texts: list[str]) -> list[_snapshot.Filter]:
 
 
 def _warn_silent(snapshot: Snapshot) -> None:
-    if snapshot.silent:
-        names = ", ".join(str(snapshot.pid(worker) or worker) for worker in snapshot.silent)
-        print(f"weft: these processes did not answer: {names}", file=sys.stderr)
+    if missing := snapshot.missing():
+        print(f"weft: these did not answer: {'; '.join(missing)}", file=sys.stderr)
 
 
 def _list(options: argparse.Namespace) -> int:
     if options.limit < 1:
         raise ValueError("--limit must be at least 1")
     filters = _filters(options.filter)
-    rows, snapshot = _snapshot.rows_of(_session(options), options.kind, filters, options.limit, options.timeout)
+    rows, snapshot = _query.rows_of(_session(options), options.kind, filters, options.limit, options.timeout)
     _warn_silent(snapshot)
     if options.json:
         _print_json(rows)
     elif rows:
         shown = [text.with_duration(row) for row in rows] if options.kind == "tasks" else rows
-        print(text.table(shown, text.COLUMNS[options.kind], text.width()))
+        columns = list(text.COLUMNS[options.kind])
+        if options.kind == "nodes":
+            shown = [text.node_row(row) for row in rows]
+        elif len(snapshot.told) > 1:
+            columns.insert(text.NODE_AT[options.kind], "node")
+            shown = [row | {"node": _node_name(snapshot, row)} for row in shown]
+        print(text.table(shown, columns, text.width()))
         if len(rows) == options.limit:
             print(f"weft: the first {options.limit}; --limit shows more", file=sys.stderr)
     else:
@@ -175,11 +185,17 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
+def _node_name(snapshot: Snapshot, row: Row) -> str | None:
+    """The node that a row is about: where it runs, or the process that tells of it."""
+    node = row["node_id"] if "node_id" in row else snapshot.node_of(row.get("worker_id") or row["job_id"])
+    return snapshot.name_of(node) if node else None
+
+
 def _get(options: argparse.Namespace) -> int:
     singular = options.kind if options.kind in _ID_FIELDS else options.kind.removesuffix("s")
     field = _ID_FIELDS[singular]
     # Everything, because only here the end of an id will do.
-    rows, snapshot = _snapshot.rows_of(
+    rows, snapshot = _query.rows_of(
         _session(options), f"{singular}s", [(field, "!=", "")], _snapshot.EVENTS_MAX, options.timeout
     )
     _warn_silent(snapshot)
@@ -199,7 +215,7 @@ def _get(options: argparse.Namespace) -> int:
 def _summary(options: argparse.Namespace) -> int:
     directory = _session(options)
     if options.kind == "tasks":
-        summary = _snapshot.summary_of_tasks(directory, options.timeout)
+        summary = _task_rows.summary_of_tasks(directory, options.timeout)
     else:
         # Only here: importing typed records takes longer than all the rest.
         from weft import state
@@ -227,28 +243,29 @@ def _memory(options: argparse.Namespace) -> int:
     from weft import _objects
 
     about = _snapshot.OBJECTS | _snapshot.TASKS
-    snapshot = Snapshot(_session(options), about, timeout=options.timeout)
+    snapshot = Snapshot(_session(options), about, timeout=options.timeout, everywhere=True)
     _warn_silent(snapshot)
     known = _objects.Objects(snapshot)
     # An object counts once: as its owner tells, or whoever knows it if the owner is silent.
     objects = sorted((rows[0] for rows in known.by_id.values()), key=lambda row: -row["object_size"])
     groups = {by: _objects.totals(objects, by) for by in _objects.GROUPS}
-    node = snapshot.node
+    keys = ("store_used", "store_capacity", "blocks")
+    node = {key: sum(told[key] for told in snapshot.told.values()) for key in keys}
     if options.json:
-        keys = ("store_used", "store_capacity", "blocks")
         totals = {f"by_{by}": found for by, found in groups.items()}
         told = [told for row in objects[: options.top] for told in known.by_id[row["object_id"]]]
-        _print_json({"objects": told} | {key: node[key] for key in keys} | totals)
+        _print_json({"objects": told} | node | totals)
         return 0
     used, capacity = text.size(node["store_used"]), text.size(node["store_capacity"])
-    print(f"shared memory: {used} of {capacity} in {node['blocks']} blocks")
+    nodes = f" of {len(snapshot.told)} nodes" if len(snapshot.told) > 1 else ""
+    print(f"shared memory{nodes}: {used} of {capacity} in {node['blocks']} blocks")
     if not objects:
         print("no objects")
         return 0
     if options.group_by:
         print(_groups(groups[options.group_by], options.top))
         return 0
-    shown = [text.memory_row(known.by_id[row["object_id"]]) for row in objects[: options.top]]
+    shown = [text.memory_row(known.by_id[row["object_id"]], snapshot.place) for row in objects[: options.top]]
     columns = [column for column in text.MEMORY_COLUMNS if column != "call_site" or any(map(_has_site, shown))]
     print(text.table(shown, columns, text.width()))
     for by in ("reason", "owner"):
@@ -271,100 +288,17 @@ def _groups(found: list[Row], most: int) -> str:
 
 
 def _status(options: argparse.Namespace) -> int:
-    snapshot = Snapshot(_session(options), _snapshot.TASKS | _snapshot.ACTORS, timeout=options.timeout)
+    from weft import _cli_status
+
+    about = _snapshot.TASKS | _snapshot.ACTORS
+    snapshot = Snapshot(_session(options), about, timeout=options.timeout, everywhere=True)
     _warn_silent(snapshot)
-    status = status_of(snapshot)
+    status = _cli_status.status_of(snapshot)
     if options.json:
         _print_json(status)
-        return 0
-    print(f"session    {status['session_dir']}")
-    up = f"up {status['uptime_s']:.0f} s"
-    if status["node_name"] is not None:
-        print(f"node       {status['node_name']} (process {status['node_pid']}, {up})")
-        if status["cluster"]:
-            print(f"cluster    {_cluster_line(status['cluster'])}")
-        for job in status["jobs"]:
-            entrypoint = text.cell(job["entrypoint"] or "ended, but not its detached actors")
-            print(f"program    {entrypoint} (process {job['driver_pid']})")
     else:
-        print(f"program    {status['entrypoint']} (process {status['driver_pid']}, {up})")
-    for name, total in status["resources_total"].items():
-        if not name.startswith("node:"):
-            used = total - status["resources_available"][name]
-            amounts = (text.size(used), text.size(total)) if "memory" in name else (f"{used:g}", f"{total:g}")
-            if name != "object_store_memory":
-                print(f"{name.ljust(10)} {amounts[0]} of {amounts[1]} in use")
-    store = status["object_store_used_bytes"], status["object_store_capacity_bytes"]
-    print(f"store      {text.size(store[0])} of {text.size(store[1])} in use")
-    for name in ("workers", "actors", "tasks"):
-        print(f"{name.ljust(10)} {text.cell(status[name]) if status[name] else 'none'}")
-    if status["placement_groups"]:
-        print(f"groups     {text.cell(status['placement_groups'])}")
-    for demand in status["demand"]:
-        print(f"demand     {demand['count']} x {text.cell(demand['resources'])}")
-    for line in status["problems"]:
-        print(f"problem    {line}")
+        print("\n".join(_cli_status.lines(status)))
     return 0
-
-
-def _cluster_line(cluster: Row) -> str:
-    count = cluster["nodes"]
-    line = f"{cluster['fingerprint']}, {count} node{'s' if count != 1 else ''}, head at {cluster['head']}"
-    return f"{line}; no connection to it: {cluster['lost']}" if cluster["lost"] else line
-
-
-def _cluster_of(node: Row) -> Row | None:
-    cluster = node["cluster"]
-    if cluster is None:
-        return None
-    told: Row = {key: cluster[key] for key in ("fingerprint", "head", "is_head", "address", "lost")}
-    return told | {"nodes": len(cluster["nodes"])}
-
-
-def status_of(snapshot: Snapshot) -> Row:
-    """What `weft status --json` prints of a snapshot with tasks and actors."""
-
-    def count(rows: Any, wanted: Any = lambda row: True) -> dict[str, int]:
-        states: dict[str, int] = {}
-        for row in rows:
-            if wanted(row):
-                states[row["state"]] = states.get(row["state"], 0) + 1
-        return states
-
-    node, jobs = next(snapshot.nodes()), list(snapshot.jobs())
-    host: Row = next(iter(jobs), {}) if snapshot.name is None else {}
-    # An actor's constructor stays on record while the actor lives.
-    is_task = lambda row: row["type"] != "ACTOR_CREATION_TASK"  # noqa: E731
-    problems = [
-        f"{demand['count']} leases of {text.cell(demand['resources'])} can never be granted"
-        for demand in snapshot.node["demands"]
-        if not demand["feasible"]
-    ]
-    problems += [
-        f"placement group {row['name'] or row['placement_group_id']} is {row['state'].lower()}: {row['reason']}"
-        for row in snapshot.placement_groups()
-        if row["reason"] and row["state"] != "REMOVED"
-    ]
-    return {
-        "session_dir": snapshot.directory,
-        "node_id": node["node_id"],
-        "node_name": snapshot.name,
-        "node_pid": snapshot.node["pid"],
-        "cluster": _cluster_of(snapshot.node),
-        "entrypoint": host.get("entrypoint"),
-        "driver_pid": host.get("driver_pid"),
-        "jobs": jobs,
-        "uptime_s": (snapshot.now_ns - snapshot.node["started"]) / 1e9,
-        "workers": count(snapshot.workers(), lambda row: row["worker_type"] != "DRIVER" and row["is_alive"]),
-        "actors": count(snapshot.actors()),
-        "tasks": count(snapshot.tasks(), is_task),
-        "placement_groups": count(snapshot.placement_groups(), lambda row: row["state"] != "REMOVED"),
-        "demand": [
-            {key: demand[key] for key in ("resources", "count", "feasible")} for demand in snapshot.node["demands"]
-        ],
-        "problems": problems,
-        **{key: value for key, value in node.items() if key.startswith(("resources", "object_store"))},
-    }
 
 
 def _timeline(options: argparse.Namespace) -> int:
@@ -384,70 +318,29 @@ def _timeline(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    directory = os.path.join(_session(options), "logs")
-    names = sorted(os.listdir(directory))
-    if options.name is None:
-        rows = [{"file": name, "bytes": os.path.getsize(os.path.join(directory, name))} for name in names]
-        if options.json:
-            _print_json(rows)
-        else:
-            print(text.table(rows, ("file", "bytes"), text.width()) if rows else "no worker has printed anything")
-        return 0
-    chosen = [name for name in names if options.name in name]
-    if not chosen:
-        print(f"weft: no log's name contains {options.name}; logs are: {', '.join(names) or 'none'}", file=sys.stderr)
-        return NOT_FOUND
-    paths = [os.path.join(directory, name) for name in chosen]
-    if options.json:
-        _print_json({name: _read(path, 0)[0] for name, path in zip(chosen, paths, strict=True)})
-        return 0
-    _show_logs(paths, options.follow)
-    return 0
+    from weft._cli_logs import logs
 
-
-def _read(path: str, offset: int) -> tuple[str, int]:
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size < offset:
-            # A new file under the old name.
-            offset = 0
-        file.seek(offset)
-        data = file.read()
-    return data.decode(errors="replace"), offset + len(data)
-
-
-def _show_logs(paths: list[str], follow: bool) -> None:
-    offsets = dict.fromkeys(paths, 0)
-    while True:
-        for path in paths:
-            try:
-                shown, offsets[path] = _read(path, offsets[path])
-            except FileNotFoundError:
-                # The session is over.
-                return
-            sys.stdout.write(shown)
-        sys.stdout.flush()
-        if not follow:
-            return
-        time.sleep(_FOLLOW_SECONDS)
+    return logs(_session(options), options)
 
 
 def _stack(options: argparse.Namespace) -> int:
     from weft import _stacks
 
-    snapshot = Snapshot(_session(options), _snapshot.STACKS | _snapshot.TASKS, timeout=options.timeout)
+    about = _snapshot.STACKS | _snapshot.TASKS
+    snapshot = Snapshot(_session(options), about, timeout=options.timeout, everywhere=True)
     _warn_silent(snapshot)
-    names = {row["task_id"]: row["name"] for row in snapshot.tasks()}
+    names = {row["task_id"]: row["name"] for row in _task_rows.tasks(snapshot)}
     runs = {worker: names.get(task, task) for task, (worker, _) in snapshot.running().items()}
     stacks = _stacks.read(snapshot)
     stacks.sort(key=lambda one: one[0] not in snapshot.drivers)
     if options.json:
         rows = [{"worker_id": one, "pid": pid, "task": runs.get(one), "stack": shown} for one, pid, shown in stacks]
-        _print_json(rows)
+        _print_json([row | {"node_id": snapshot.node_of(str(row["worker_id"]))} for row in rows])
         return 0
     for worker, pid, shown in stacks:
         kind = "driver" if worker in snapshot.drivers else "worker"
         doing = f", runs {runs[worker]}" if worker in runs else ""
-        print(f"== {kind} {pid}{doing}\n{shown}")
+        print(f"== {kind} {pid}{snapshot.place(worker)}{doing}\n{shown}")
     return 0
 
 

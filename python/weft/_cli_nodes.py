@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from weft import _snapshot
+from weft import _sessions, _snapshot
 
 # Exit status of `weft health-check` for a node that does not answer.
 UNHEALTHY = 1
@@ -31,9 +31,9 @@ def stop(options: argparse.Namespace) -> int:
     """Ends nodes and answers when nothing is left of them."""
     if options.timeout <= 0:
         raise ValueError("--timeout must be a positive number of seconds")
-    nodes = _snapshot.running_nodes()
+    nodes = _sessions.running_nodes()
     if options.address is not None:
-        chosen = _snapshot.choose_session(options.address)
+        chosen = _sessions.choose_session(options.address)
         if chosen not in nodes:
             raise ValueError(f"--address {options.address}: that node is a thread of a program; end the program")
         nodes = [chosen]
@@ -69,7 +69,7 @@ class NodeProcess:
         self._handle: int | None = None
         with contextlib.suppress(ProcessLookupError):
             self._handle = os.pidfd_open(self.pid)
-        if directory not in _snapshot.running_nodes(os.path.dirname(directory)):
+        if directory not in _sessions.running_nodes(os.path.dirname(directory)):
             # It ended meanwhile, and the process id may be another's.
             self.close()
 
@@ -112,7 +112,7 @@ class NodeProcess:
 
 def _remove(directory: str) -> bool:
     """Removes what a node left that was killed before it had a template. Says whether nothing is there."""
-    if os.path.exists(directory) and directory not in _snapshot.running_nodes(os.path.dirname(directory)):
+    if os.path.exists(directory) and directory not in _sessions.running_nodes(os.path.dirname(directory)):
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)
@@ -156,7 +156,7 @@ def health_check(options: argparse.Namespace) -> int:
     """Whether a node answers: 0 if so, 1 if not, 3 if there is none."""
     if options.timeout <= 0:
         raise ValueError("--timeout must be a positive number of seconds")
-    directory = _snapshot.choose_session(options.address)
+    directory = _sessions.choose_session(options.address)
     start = time.monotonic()
     error = lost = count = None
     try:

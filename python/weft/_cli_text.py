@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -15,10 +15,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "actors": ("actor_id", "class_name", "state", "name", "pid", "pending_calls", "death_cause"),
     "objects": ("object_id", "object_size", "task_status", "location", "type", "pid", "reference_type"),
     "workers": ("worker_id", "worker_type", "state", "pid", "actor_id", "resources", "exit_detail"),
-    "nodes": ("node_id", "node_name", "address", "state", "resources_total", "resources_available"),
+    "nodes": ("node_id", "node_name", "address", "state", "is_head_node", "in_use"),
     "jobs": ("job_id", "status", "driver_pid", "entrypoint"),
     "placement-groups": ("placement_group_id", "name", "state", "strategy", "bundles", "reason"),
 }
+# Where a column with the node is put in between, if there are several.
+NODE_AT = {"tasks": 3, "actors": 3, "objects": 5, "workers": 3, "jobs": 2, "placement-groups": 2}
 MEMORY_COLUMNS = ("object_id", "size", "location", "owner", "created_by", "call_site", "kept_by")
 _WIDTH_MIN = 6
 _WORDS = {
@@ -101,6 +103,33 @@ def size(count: float) -> str:
     return ""
 
 
+def shown_resources(total: dict[str, float]) -> dict[str, float]:
+    """Those that people ask for: not the names of nodes, nor the store, which is told of on its own."""
+    return {name: count for name, count in total.items() if name != "object_store_memory" and ":" not in name}
+
+
+def amounts(name: str, used: float | None, total: float) -> str:
+    """How much of a resource is in use; None stands for what is not known."""
+    shown = size if name in ("memory", "store") else "{:g}".format
+    return f"{'?' if used is None else shown(used)} of {shown(total)}"
+
+
+def in_use(node: Row) -> str:
+    """What is in use of a node's resources and its memory for objects."""
+    free = node["resources_available"]
+    told = [
+        f"{amounts(name, None if free is None else total - free[name], total)} {name}"
+        for name, total in shown_resources(node["resources_total"]).items()
+    ]
+    store = node["object_store_used_bytes"], node["object_store_capacity_bytes"]
+    return ", ".join([*told, f"{amounts('store', *store)} store"])
+
+
+def node_row(row: Row) -> Row:
+    """A node in a table."""
+    return row | {"in_use": in_use(row)}
+
+
 def fields(row: Row) -> str:
     """One row, a line per field."""
     longest = max(len(name) for name in row)
@@ -113,16 +142,16 @@ def with_duration(row: Row) -> Row:
     return row | {"duration": f"{end - start:.1f} ms" if start and end else None}
 
 
-def memory_row(rows: Sequence[Row]) -> Row:
-    """One object in a table: what all processes say of it, its owner first."""
+def memory_row(rows: Sequence[Row], place: Callable[[str], str]) -> Row:
+    """One object in a table: what all processes say of it, its owner first. `place` is put behind ids of processes."""
     first = rows[0]
     kept = [_kept(first)] if first["holds"] else []
-    kept += [f"{row['process']} {row['pid']}: {_kept(row)}" for row in rows[1:]]
+    kept += [f"{row['process']} {row['pid']}{place(row['worker_id'])}: {_kept(row)}" for row in rows[1:]]
     return {
         "object_id": first["object_id"],
         "size": size(first["object_size"]),
         "location": "actor" if first["is_actor_handle"] else first["location"] or first["task_status"].lower(),
-        "owner": f"{first['owner_process']} {first['owner_pid'] or first['owner_id']}",
+        "owner": f"{first['owner_process']} {first['owner_pid'] or first['owner_id']}{place(first['owner_id'])}",
         "created_by": first["created_by"],
         "call_site": first["call_site"],
         "kept_by": "; ".join(kept) or "nothing",

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from weft import _snapshot
+from weft import _rows, _sessions, _snapshot
 from weft._snapshot import Snapshot
 
 _HOST = "127.0.0.1"
@@ -64,7 +64,7 @@ class _Server(ThreadingHTTPServer):
         finally:
             self._room.release()
 
-    def snapshot(self, about: int) -> Snapshot:
+    def snapshot(self, about: int, everywhere: bool = False) -> Snapshot:
         """Asks the node.
 
         Raises:
@@ -72,10 +72,10 @@ class _Server(ThreadingHTTPServer):
         """
         # node-<process>-<id>
         mine = f"/node-{os.getpid()}-"
-        own = [path for path in _snapshot.running_nodes(self.nodes) if mine in path]
+        own = [path for path in _sessions.running_nodes(self.nodes) if mine in path]
         if not own:
             raise RuntimeError("the node is not ready")
-        return Snapshot(own[0], about, timeout=_TIMEOUT)
+        return Snapshot(own[0], about, timeout=_TIMEOUT, everywhere=everywhere)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nothing to tell of."""
@@ -134,7 +134,7 @@ def _demand(server: _Server) -> dict[str, Any]:
     cluster = snapshot.node["cluster"]
     return {
         "cluster": cluster["fingerprint"] if cluster else None,
-        "nodes": [{key: row[key] for key in keys} for row in snapshot.nodes()],
+        "nodes": [{key: row[key] for key in keys} for row in _rows.nodes(snapshot)],
         "demand": [{key: row[key] for key in ("resources", "count", "feasible")} for row in snapshot.node["demands"]],
         "placement_groups": [
             {
@@ -142,16 +142,16 @@ def _demand(server: _Server) -> dict[str, Any]:
                 "strategy": row["strategy"],
                 "bundles": [bundle["resources"] for bundle in row["bundles"] if bundle["node_id"] is None],
             }
-            for row in snapshot.placement_groups()
+            for row in _rows.placement_groups(snapshot)
             if row["state"] in ("PENDING", "RESCHEDULING")
         ],
     }
 
 
 def _status(server: _Server) -> dict[str, Any]:
-    from weft._cli import status_of
+    from weft._cli_status import status_of
 
-    return status_of(server.snapshot(_snapshot.TASKS | _snapshot.ACTORS))
+    return status_of(server.snapshot(_snapshot.TASKS | _snapshot.ACTORS, everywhere=True))
 
 
 def _metrics(server: _Server) -> str:

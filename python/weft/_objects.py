@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from weft._rows import actor_rows
+
 if TYPE_CHECKING:
     from weft._snapshot import Row, Snapshot
 
@@ -33,7 +35,9 @@ class Objects:
         self._tasks: dict[str, str] = {}
         for report in snapshot.reports.values():
             self._tasks |= {row["task"]: row["label"]["name"] for row in report["tasks"]}
-        self._actors = {row["worker"]: row["name"] or row["class"] for row in snapshot.node["actors"] if row["worker"]}
+        self._actors = {
+            row["worker"]: row["name"] or row["class"] for row in actor_rows(snapshot).values() if row["worker"]
+        }
         self.by_id: dict[str, list[Row]] = {}
         for worker, report in snapshot.reports.items():
             for told in report["objects"]:
@@ -56,7 +60,7 @@ class Objects:
 
     def title(self, worker: str) -> str:
         """A process for people: what it is, and its process id."""
-        return f"{self.process(worker)} {self._snapshot.pid(worker) or worker}"
+        return f"{self.process(worker)} {self._snapshot.pid(worker) or worker}{self._snapshot.place(worker)}"
 
     def is_idle(self, worker: str) -> bool:
         """Whether a worker has no task and no actor."""

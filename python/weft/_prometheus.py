@@ -63,7 +63,9 @@ def _engine(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     yield _gauge("weft_store_capacity_bytes", "Shared memory for objects", node["store_capacity"])
     yield _gauge("weft_store_blocks", "Blocks of shared memory that are held", node["blocks"])
     yield _gauge("weft_leases", "Leases of workers", node["leases"])
-    waiting = sum(demand["count"] for demand in node["demands"])
+    # Of its own processes: what waits elsewhere is told by its nodes.
+    own = (one for one in node["demands"] if node["cluster"] is None or one["client"][:10] == node["node"][:10])
+    waiting = sum(demand["count"] for demand in own)
     yield _gauge("weft_leases_wanted", "Leases that are waited for", waiting)
     for number, state in enumerate(_WORKER_STATES):
         count = sum(worker["state"] == number for worker in node["workers"])

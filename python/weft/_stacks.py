@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 SIGNAL = signal.SIGRTMIN + 10
 _HANDLER_SECONDS = 1.0
 
+_SILENT = "(the process did not come to show its stacks)\n"
+# Between two looks at files of other nodes (seconds).
+_LOOK_SECONDS = 0.01
+
 _file: IO[bytes] | None = None
 
 
@@ -61,8 +65,12 @@ def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
     """
     found = []
     deadline = time.monotonic() + _HANDLER_SECONDS
+    away = _read_away(snapshot, deadline)
     for worker, report in snapshot.reports.items():
         pid, stack = report["pid"], report["stack"]
+        if worker in away:
+            found.append((worker, pid, away[worker] or _SILENT))
+            continue
         if stack is None:
             found.append((worker, pid, "(this process cannot show its stacks)\n"))
             continue
@@ -74,8 +82,33 @@ def read(snapshot: Snapshot) -> list[tuple[str, int, str]]:
                 text = file.read().decode(errors="replace")
         except OSError:
             text = ""
-        found.append((worker, pid, text or "(the process did not come to show its stacks)\n"))
+        found.append((worker, pid, text or _SILENT))
     return found
+
+
+def _read_away(snapshot: Snapshot, deadline: float) -> dict[str, str]:
+    """Stacks of processes of other nodes, by worker: their nodes read the files. What did not come is empty."""
+    from weft._snapshot import FILES, Snapshot
+
+    parts: dict[tuple[str, str], tuple[str, int]] = {}
+    for worker, report in snapshot.reports.items():
+        if report["stack"] and not snapshot.is_here(worker):
+            file = f"stacks/{os.path.basename(report['stack']['path'])}"
+            parts[snapshot.node_of(worker), file] = worker, report["stack"]["offset"]
+    texts = {worker: "" for worker, _ in parts.values()}
+    is_whole = not parts
+    while not is_whole and time.monotonic() < deadline:
+        wanted = [(node, file, offset) for (node, file), (_, offset) in parts.items()]
+        looked = Snapshot(snapshot.directory, FILES, everywhere=True, parts=wanted)
+        before = dict(texts)
+        for node, told in looked.told.items():
+            for row in told["files"] or ():
+                if (node, row["file"]) in parts:
+                    texts[parts[node, row["file"]][0]] = row["text"].decode(errors="replace")
+        # A stack is written line by line: it is whole when nothing more comes.
+        is_whole = all(texts.values()) and texts == before
+        time.sleep(0 if is_whole else _LOOK_SECONDS)
+    return texts
 
 
 def _is_dumping(pid: int) -> bool:

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any
 
-from weft._snapshot import EVENTS, EVENTS_MAX, TASK_TYPES, TASKS, Execution, Row, Snapshot, error_type, phases
+from weft._snapshot import EVENTS, EVENTS_MAX, TASKS, Execution, Row, Snapshot
+from weft._task_rows import TASK_TYPES, error_type, phases
 
 _WAITS = ("queued", "lease", "transfer")
 _WORKERS, _OWNERS = 1, 2
@@ -18,10 +19,11 @@ _WORKERS, _OWNERS = 1, 2
 
 def events(directory: str, timeout: float = 30) -> Iterator[Row]:
     """The events of the trace, one after the other."""
-    snapshot = Snapshot(directory, TASKS | EVENTS, events=EVENTS_MAX, timeout=timeout)
+    snapshot = Snapshot(directory, TASKS | EVENTS, events=EVENTS_MAX, timeout=timeout, everywhere=True)
     executions = list(snapshot.executions())
     tracks = _Tracks(snapshot)
-    yield _meta(_WORKERS, 0, "process_name", f"workers of node {snapshot.node['node']}")
+    for node in snapshot.told:
+        yield _meta(tracks.place(node), 0, "process_name", f"workers of node {node}")
     yield _meta(_OWNERS, 0, "process_name", "waiting, by the process that submitted")
     owners: dict[str, int] = {}
     for owner, label, execution in executions:
@@ -36,8 +38,8 @@ def events(directory: str, timeout: float = 30) -> Iterator[Row]:
         end = execution.started + execution.run + execution.store
         track, is_new = tracks.take(worker, execution.started, end)
         if is_new:
-            yield _meta(_WORKERS, track, "thread_name", tracks.title(worker, track))
-        yield from _slices(snapshot, owner, label, execution, track)
+            yield tracks.meta(worker, track)
+        yield from _slices(tracks, owner, label, execution, track)
     yield from _running(snapshot, tracks)
 
 
@@ -48,6 +50,20 @@ class _Tracks:
         self._snapshot = snapshot
         self._ends: dict[str, list[tuple[int, float]]] = {}
         self._count = 0
+        # Each node is a process of the trace: the one that was asked is the first, and all that submit are one.
+        self._places = {node: _WORKERS if at == 0 else _OWNERS + at for at, node in enumerate(snapshot.told)}
+
+    def place(self, node: str) -> int:
+        """The process of the trace that stands for a node; for one that was not asked, or is gone, the first."""
+        return self._places.get(node, _WORKERS)
+
+    def process(self, worker: str) -> int:
+        """The process of the trace in which a worker has its tracks."""
+        return self.place(self._snapshot.node_of(worker))
+
+    def meta(self, worker: str, track: int) -> Row:
+        """Says what a new track is called."""
+        return _meta(self.process(worker), track, "thread_name", self.title(worker, track))
 
     def take(self, worker: str, start: float, end: float) -> tuple[int, bool]:
         lanes = self._ends.setdefault(worker, [])
@@ -88,9 +104,9 @@ def _waits(snapshot: Snapshot, owner: str, label: Row, execution: Execution, tra
         at += nanos / 1e3
 
 
-def _slices(snapshot: Snapshot, owner: str, label: Row, execution: Execution, track: int) -> Iterator[Row]:
+def _slices(tracks: _Tracks, owner: str, label: Row, execution: Execution, track: int) -> Iterator[Row]:
     at = execution.started / 1e3
-    common: dict[str, Any] = {"ph": "X", "pid": _WORKERS, "tid": track}
+    common: dict[str, Any] = {"ph": "X", "pid": tracks.process(f"{execution.worker:016x}"), "tid": track}
     took = {name: nanos / 1e3 for name, nanos in phases(execution)}
     whole = (execution.run + execution.store) / 1e3
     args = {
@@ -121,10 +137,10 @@ def _running(snapshot: Snapshot, tracks: _Tracks) -> Iterator[Row]:
             worker, since = running[row["task"]]
             track, is_new = tracks.take(worker, since, float("inf"))
             if is_new:
-                yield _meta(_WORKERS, track, "thread_name", tracks.title(worker, track))
+                yield tracks.meta(worker, track)
             yield {
                 "ph": "X",
-                "pid": _WORKERS,
+                "pid": tracks.process(worker),
                 "tid": track,
                 "cat": TASK_TYPES[row["label"]["kind"]],
                 "name": row["label"]["name"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from weft import _rows, _task_rows
 from weft._snapshot import ACTORS, EVENTS, EVENTS_MAX, OBJECTS, TASKS, Row, Snapshot
 from weft._why_object import WhyObject
 
@@ -16,10 +17,10 @@ class Why:
 
     def __init__(self, directory: str, timeout: float = 30) -> None:
         about = TASKS | OBJECTS | ACTORS | EVENTS
-        self.snapshot = Snapshot(directory, about, events=EVENTS_MAX, timeout=timeout)
-        self._actors = {row["actor_id"]: row for row in self.snapshot.actors()}
+        self.snapshot = Snapshot(directory, about, events=EVENTS_MAX, timeout=timeout, everywhere=True)
+        self._actors = {row["actor_id"]: row for row in _rows.actors(self.snapshot)}
         self._tasks: dict[str, Row] = {}
-        for row in self.snapshot.tasks():
+        for row in _task_rows.tasks(self.snapshot):
             # What has not ended comes first, then the latest execution.
             self._tasks.setdefault(row["task_id"], row)
         self._kept = WhyObject(self.snapshot, self._tasks)
@@ -69,12 +70,13 @@ class Why:
             yield f"{title} waits for a worker"
             yield from self._resources(task["required_resources"] or {}, depth + 1)
         elif state == "SUBMITTED_TO_WORKER":
-            yield f"{title} is at worker {task['worker_pid']} and waits there"
+            yield f"{title} is at worker {task['worker_pid']}{self.snapshot.place(task['worker_id'])} and waits there"
             yield from self._busy(task["worker_id"], depth + 1)
         elif state == "RUNNING":
             now = self.snapshot.milliseconds(self.snapshot.now_ns) or 0
             seconds = (now - (task["start_time_ms"] or now)) / 1e3
-            yield f"{title} has been running for {seconds:.1f} s in worker {task['worker_pid']}"
+            worker = f"{task['worker_pid']}{self.snapshot.place(task['worker_id'])}"
+            yield f"{title} has been running for {seconds:.1f} s in worker {worker}"
         elif state == "FAILED":
             yield f"{title} failed: {task['error_type']}"
         else:
@@ -96,20 +98,26 @@ class Why:
 
     def _resources(self, wanted: dict[str, float], depth: int) -> Iterator[str]:
         indent = "  " * depth
-        total, free = self.snapshot.node["total"], self.snapshot.node["free"]
-        never = {name: amount for name, amount in wanted.items() if amount > total.get(name, 0)}
-        if never:
-            asked = ", ".join(f"{amount:g} {name} (there are {total.get(name, 0):g})" for name, amount in never.items())
-            yield f"{indent}it can never run here: it asks for {asked}"
+        nodes = list(_rows.nodes(self.snapshot))
+        could = [node for node in nodes if _covers(node["resources_total"], wanted)]
+        if not could:
+            yield f"{indent}{_never(nodes, wanted)}"
             return
+        # Of several nodes that could, one that can now; else the one that was asked, or the first.
+        chosen = next((node for node in could if _covers(node["resources_available"] or {}, wanted)), could[0])
+        total, free = chosen["resources_total"], chosen["resources_available"] or {}
+        place = self.snapshot.place(chosen["node_id"])
         short = {name: amount for name, amount in wanted.items() if amount > free.get(name, 0)}
         if not short:
-            starting = sum(worker["state"] == 0 for worker in self.snapshot.node["workers"])
-            yield f"{indent}what it asks for is free; {starting} workers are being started"
+            told = self.snapshot.told.get(chosen["node_id"])
+            starting = sum(worker["state"] == 0 for worker in told["workers"]) if told else 0
+            yield f"{indent}what it asks for is free{place}; {starting} workers are being started"
             return
+        there = [row for row in _rows.workers(self.snapshot) if row["node_id"] == chosen["node_id"]]
         for name, amount in short.items():
-            yield f"{indent}it asks for {amount:g} {name}; {free.get(name, 0):g} of {total[name]:g} are free. Held by:"
-            holders = [row for row in self.snapshot.workers() if row["resources"].get(name)]
+            available = f"{free.get(name, 0):g} of {total[name]:g} are free{place}"
+            yield f"{indent}it asks for {amount:g} {name}; {available}. Held by:"
+            holders = [row for row in there if row["resources"].get(name)]
             for row in holders[:_NAMED_MAX]:
                 yield f"{indent}  {row['resources'][name]:g} by worker {row['pid']}{self._doing(row)}"
             if len(holders) > _NAMED_MAX:
@@ -131,7 +139,8 @@ class Why:
         if actor["state"] == "DEAD":
             yield f"{title} is dead: {actor['death_cause'] or 'its constructor failed'}"
         elif actor["state"] == "ALIVE":
-            yield f"{title} is alive in process {actor['pid']}; {actor['pending_calls']} calls have not ended"
+            place = self.snapshot.place(actor["worker_id"])
+            yield f"{title} is alive in process {actor['pid']}{place}; {actor['pending_calls']} calls have not ended"
             yield from self._busy(actor["worker_id"], depth + 1)
         elif actor["state"] == "DEPENDENCIES_UNREADY":
             yield f"{title} waits for arguments of its constructor:"
@@ -139,7 +148,23 @@ class Why:
             for missing in task["waits_for"] if task else ():
                 yield from self._missing(missing, depth + 1)
         elif actor["pid"]:
-            yield f"{title}: its constructor runs in process {actor['pid']}"
+            yield f"{title}: its constructor runs in process {actor['pid']}{self.snapshot.place(actor['worker_id'])}"
         else:
             yield f"{title} waits for its place"
             yield from self._resources(actor["required_resources"], depth + 1)
+
+
+def _covers(total: Row, wanted: dict[str, float]) -> bool:
+    return all(amount <= total.get(name, 0) for name, amount in wanted.items())
+
+
+def _never(nodes: list[Row], wanted: dict[str, float]) -> str:
+    """Why none of these nodes can ever give that."""
+    most = {name: max(node["resources_total"].get(name, 0) for node in nodes) for name in wanted}
+    short = {name: amount for name, amount in wanted.items() if amount > most[name]}
+    if len(nodes) == 1:
+        asked = ", ".join(f"{amount:g} {name} (there are {most[name]:g})" for name, amount in short.items())
+        return f"it can never run here: it asks for {asked}"
+    asked = ", ".join(f"{amount:g} {name} (no node has more than {most[name]:g})" for name, amount in short.items())
+    together = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items())
+    return f"it can never run in this cluster: it asks for {asked or f'{together}, which no node has together'}"

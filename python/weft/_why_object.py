@@ -113,13 +113,13 @@ class WhyObject:
         if task is None or state is None:
             return use
         if state == "RUNNING":
-            return f"{use}, which has been running for {self._seconds(task):.1f} s in worker {task['worker_pid']}"
+            return f"{use}, which has been running for {self._seconds(task):.1f} s in worker {self._worker(task)}"
         words = {
             "PENDING_ARGS_AVAIL": "which waits for other arguments",
             "PENDING_NODE_ASSIGNMENT": "which waits for its turn with the actor"
             if task["actor_id"]
             else "which waits for a worker",
-            "SUBMITTED_TO_WORKER": f"which waits at worker {task['worker_pid']}",
+            "SUBMITTED_TO_WORKER": f"which waits at worker {self._worker(task)}",
         }
         return f"{use}, {words[state]}" if state in words else use
 
@@ -139,6 +139,9 @@ class WhyObject:
         if hold["reason"] != "RUNNING_TASK" or task is None or task["state"] != "RUNNING":
             return ""
         return f", for {self._seconds(task):.1f} s now"
+
+    def _worker(self, task: Row) -> str:
+        return f"{task['worker_pid']}{self._snapshot.place(task['worker_id'])}"
 
     def _seconds(self, task: Row) -> float:
         now = self._snapshot.milliseconds(self._snapshot.now_ns) or 0

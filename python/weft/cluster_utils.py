@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import weft
-from weft import _cli_nodes, _cli_start, _snapshot
+from weft import _cli_nodes, _cli_start, _rows, _sessions, _snapshot
 from weft._daemon import command
 from weft._membership import membership
 
@@ -242,7 +242,7 @@ class Cluster:
 
     def _listed(self) -> set[str]:
         snapshot = _snapshot.Snapshot(self._head().session_dir, 0, timeout=_END_SECONDS)
-        return {row["node_id"] for row in snapshot.nodes()}
+        return {row["node_id"] for row in _rows.nodes(snapshot)}
 
     def _wait_until_listed(self, node: ClusterNode) -> None:
         deadline = time.monotonic() + _END_SECONDS
@@ -260,7 +260,7 @@ class Cluster:
 
 def _running(directory: str) -> list[str]:
     """The directories of nodes that run, beside this one."""
-    return _snapshot.running_nodes(str(Path(directory).parent))
+    return _sessions.running_nodes(str(Path(directory).parent))
 
 
 def _end(nodes: list[ClusterNode], graceful: bool) -> None:

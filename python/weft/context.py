@@ -413,11 +413,12 @@ def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
     """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
     if not cluster_membership():
         return []
+    from weft._rows import nodes
     from weft._snapshot import Snapshot
 
     here, *others = (
         _node_row(row["node_id"], row["host"], row["address"] or ":0", row["resources_total"], row["labels"])
-        for row in Snapshot(session_directory(), 0).nodes()
+        for row in nodes(Snapshot(session_directory(), 0))
     )
     own |= {key: here[key] for key in ("NodeManagerAddress", "NodeManagerPort", "Resources")}
     return others

@@ -265,7 +265,7 @@ def prometheus_text(address: str | None = None, timeout: float = 30) -> str:
         ConnectionError: There is no session to ask, or several to choose from.
         OSError: The session does not answer.
     """
-    from weft import _snapshot, context
+    from weft import _sessions, _snapshot, context
 
-    directory = (context.session_directory() if address is None else "") or _snapshot.choose_session(address)
+    directory = (context.session_directory() if address is None else "") or _sessions.choose_session(address)
     return text_of(_snapshot.Snapshot(directory, _snapshot.METRICS, timeout=timeout))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from weft import _snapshot, context
+from weft import _query, _sessions, _snapshot, _task_rows, context
 
 R = TypeVar("R", bound="StateRecord")
 Filter = tuple[str, str, Any]
@@ -282,7 +282,7 @@ def _object_state(**row: Any) -> ObjectState:
 
 def _directory(address: str | None) -> str:
     own = context.session_directory() if address in (None, "auto", "local") else ""
-    return own or _snapshot.choose_session(None if address in ("auto", "local") else address)
+    return own or _sessions.choose_session(None if address in ("auto", "local") else address)
 
 
 def _rows(
@@ -295,9 +295,9 @@ def _rows(
 ) -> list[dict[str, Any]]:
     _check(limit, timeout, filters)
     # Before anybody is asked: a wrong filter is wrong even if there is no row.
-    _snapshot.matcher(filters or (), [field.name for field in dataclasses.fields(_RECORDS[kind])])
-    rows, snapshot = _snapshot.rows_of(_directory(address), kind, filters or (), limit, timeout)
-    if snapshot.silent and raise_on_missing_output:
+    _query.matcher(filters or (), [field.name for field in dataclasses.fields(_RECORDS[kind])])
+    rows, snapshot = _query.rows_of(_directory(address), kind, filters or (), limit, timeout)
+    if raise_on_missing_output and snapshot.missing():
         _warn_of(snapshot)
     return rows
 
@@ -312,8 +312,8 @@ def _check(limit: Any, timeout: Any, filters: Any) -> None:
 
 
 def _warn_of(snapshot: _snapshot.Snapshot) -> None:
-    processes = ", ".join(str(snapshot.pid(worker) or worker) for worker in snapshot.silent)
-    warnings.warn(f"what these processes know is missing, they did not answer: {processes}", stacklevel=4)
+    missing = "; ".join(snapshot.missing())
+    warnings.warn(f"what these know is missing, they did not answer: {missing}", stacklevel=4)
 
 
 _RECORDS: dict[str, type[StateRecord]] = {
@@ -446,7 +446,7 @@ def summarize_tasks(address: str | None = None, timeout: float = 30) -> dict[str
         A dictionary with `summary` (function -> type and `state_counts`), `total_tasks`, `total_actor_tasks`,
         `total_actor_scheduled`, and `events_lost` (executions that the records no longer have).
     """
-    return _snapshot.summary_of_tasks(_directory(address), timeout)
+    return _task_rows.summary_of_tasks(_directory(address), timeout)
 
 
 def summarize_actors(address: str | None = None, timeout: float = 30) -> dict[str, Any]:

@@ -22,13 +22,14 @@ use weft_wire::message::{Answer, Failure, FailureCode, Infeasible, Message, Quer
 use weft_wire::{ActorId, Blob, NodeId, ResourceSet, WorkerId};
 
 use crate::scheduling::policy::NodeRow;
-use crate::table::Map;
+use crate::table::{Map, Set};
 use crate::time::Instant;
 use actors::Actor;
 pub use messages::{BundleAnswer, BundleOrder, End, PlaceActor, ToControl, ToNode};
 
 mod actors;
 mod checkpoints;
+mod draining;
 mod gone;
 pub mod groups;
 mod health;
@@ -86,6 +87,8 @@ pub struct ControlCore {
     learning: Option<learning::Learning>,
     unheard_ends: Vec<learning::UnheardEnd>,
     settling: settling::Settling,
+    /// Nodes that leave: nothing begins there.
+    draining: Set<NodeId>,
 }
 
 impl ControlCore {
@@ -102,9 +105,10 @@ impl ControlCore {
             ToControl::ActorPlaced { actor, takeover, worker } => {
                 self.on_actor_placed(actor, takeover, (node, worker), now, out);
             }
-            ToControl::PlaceRefused { actor, takeover, reason } => {
-                self.on_place_refused(node, actor, takeover, &reason, out);
-            }
+            ToControl::PlaceRefused { actor, takeover, reason, create } => match create {
+                None => self.on_place_refused(node, actor, takeover, &reason, out),
+                Some(create) => self.on_place_given_back(node, actor, takeover, create),
+            },
             ToControl::ActorProcessGone { actor, takeover, gone } => {
                 self.on_actor_process_gone(actor, takeover, *gone, out);
             }

@@ -168,6 +168,12 @@ impl Member {
 
     /// Whether no task runs any more.
     #[must_use]
+    pub fn has_ended_tasks(&self) -> bool {
+        self.node.has_ended_tasks()
+    }
+
+    /// Whether nothing is left that a node which drains waits for.
+    #[must_use]
     pub fn is_drained(&self) -> bool {
         self.node.is_drained()
     }

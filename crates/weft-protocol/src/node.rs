@@ -210,6 +210,10 @@ pub struct NodeCore {
     /// Who is served next when several wait.
     turn: usize,
     is_draining: bool,
+    /// Who has been told that blocks are to be brought elsewhere, and which.
+    handed_over: Set<(WorkerId, u64)>,
+    /// Which of these are not waited for any more.
+    brought: Set<(WorkerId, u64)>,
     /// There are other nodes, or may be.
     is_member: bool,
     /// When placing began last.
@@ -254,6 +258,8 @@ impl NodeCore {
             newcomers: Vec::new(),
             turn: 0,
             is_draining: false,
+            handed_over: Set::default(),
+            brought: Set::default(),
             is_member: false,
             now: Instant::default(),
         }
@@ -415,6 +421,7 @@ impl NodeCore {
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
             Message::Pull(pull) => self.on_pull(from, &pull, now, out),
             Message::FreeAt(free) => Self::on_free_at(from, free, out),
+            Message::HandedOver(done) => Self::on_handed_over_here(from, done, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => self.on_give_block(from, &give, out),
             Message::HeldFrom(answer) => self.on_held_from(from, answer, out),

@@ -230,7 +230,13 @@ fn what_runs_and_waits_here_is_told() {
     worker.push_task(CALLER, 1, &[argument]);
     worker.push_task(CALLER, 2, &[argument]);
     worker.take();
-    let question = Inspect { request: 1, about: about::TASKS | about::OBJECTS, rows: 10, events: 0 };
+    let question = Inspect {
+        request: 1,
+        about: about::TASKS | about::OBJECTS,
+        rows: 10,
+        events: 0,
+        ..Inspect::default()
+    };
     let report = worker.core.report(&question);
     assert_eq!(report.running, [RunningRow { task: id(1), since: 10, cancelled: false }]);
     assert_eq!(report.queued, 1);

@@ -7,9 +7,9 @@ use weft_protocol::ownership::{Place, Slot};
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
-    Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, Held, HeldFrom, LeaseGranted,
-    Location, LostAt, Message, Outcome, Priority, Pull, Pulled, Push, Remote, Reply, Restore, Return,
-    Settled, TaskKind, TaskSpec, Value, WorkerGone,
+    Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, HandOver, HandedOver, Held,
+    HeldFrom, LeaseGranted, Location, LostAt, Message, Outcome, Priority, Pull, Pulled, Push, Remote, Reply,
+    Restore, Return, Settled, TaskKind, TaskSpec, Value, WorkerGone,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -154,6 +154,52 @@ fn an_owner_reads_a_copy_and_gives_both_places_back() {
 fn what_was_never_read_here_is_only_given_back_there() {
     let (mut core, object, slot) = owner();
     assert_eq!(drop_last(&mut core, object, &slot), [to_node(FreeAt { node: THERE, offsets: vec![4096] })]);
+}
+
+fn hand_over() -> HandOver {
+    HandOver { node: THERE, offsets: vec![THE_REMOTE.location.offset] }
+}
+
+fn handed_over() -> Action {
+    to_node(HandedOver { node: THERE, offsets: vec![THE_REMOTE.location.offset] })
+}
+
+#[test]
+fn a_value_of_a_node_that_leaves_is_brought_here() {
+    let (mut core, object, slot) = owner();
+    assert_eq!(on(&mut core, Peer::Node, hand_over()), [pull(object, Priority::Argument)]);
+    assert_eq!(pulled(&mut core, object), [handed_over()]);
+    assert!(slot.is_readable());
+    let for_far = core.ownership().outcome_for(object, Some(FAR));
+    assert_eq!(for_far, Some(Outcome::Stored(THE_COPY)), "others are sent here from now on");
+    assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
+    let lost = LostAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] };
+    assert_eq!(on(&mut core, Peer::Node, lost), [], "nothing is made again");
+    let freed = drop_last(&mut core, object, &slot);
+    let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
+    let here = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
+    assert!(freed.len() == 2 && freed.contains(&there) && freed.contains(&here), "{freed:?}");
+}
+
+#[test]
+fn a_copy_here_is_the_value_when_the_node_that_made_it_leaves() {
+    let (mut core, object, _slot) = owner();
+    bring(&mut core, object);
+    pulled(&mut core, object);
+    assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
+}
+
+#[test]
+fn a_node_that_leaves_does_not_wait_for_what_finds_no_room_here() {
+    let (mut core, object, slot) = owner();
+    on(&mut core, Peer::Node, hand_over());
+    let failure = Some(Box::new(Failure::new(FailureCode::StoreFull, "no room")));
+    assert_eq!(
+        on(&mut core, Peer::Node, Pulled { object, location: None, failure, tried: None }),
+        [handed_over()]
+    );
+    let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
+    assert_eq!(drop_last(&mut core, object, &slot), [there]);
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Process {
 
     fn report(&self) -> Report {
         let about = about::TASKS | about::OBJECTS | about::ACTORS;
-        self.core.report(&Inspect { request: 1, about, rows: 10, events: 10 })
+        self.core.report(&Inspect { request: 1, about, rows: 10, events: 10, ..Inspect::default() })
     }
 
     /// Retries that are left, by task.

@@ -137,7 +137,7 @@ fn to_control() -> impl Strategy<Value = ToControl> {
         2 => (actor(), 0..3u32, process())
             .prop_map(|(actor, takeover, worker)| ToControl::ActorPlaced { actor, takeover, worker }),
         1 => (actor(), 0..3u32).prop_map(|(actor, takeover)| {
-            ToControl::PlaceRefused { actor, takeover, reason: String::new() }
+            ToControl::PlaceRefused { actor, takeover, reason: String::new(), create: None }
         }),
         2 => (actor(), 0..3u32, gone())
             .prop_map(|(actor, takeover, gone)| ToControl::ActorProcessGone { actor, takeover, gone }),

@@ -8,34 +8,70 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::metrics;
 use weft_runtime::wire::message::state::{
-    ActorRow, ClusterRow, DemandRow, EndedRow, Events, HoldRow, Inspect, JobRow, KnownActorRow, LabelRow,
-    MetricKind, NodeReport, ObjectDetail, ObjectRow, Report, RunningRow, Series, ShapeRow, Stack, TaskRow,
-    WorkerRow,
+    ActorRow, ClusterRow, DemandRow, EndedRow, Events, FilePart, FileRow, HoldRow, Inspect, JobRow,
+    KnownActorRow, LabelRow, MetricKind, NodeReport, ObjectDetail, ObjectRow, Report, RunningRow, Series,
+    ShapeRow, Stack, TaskRow, WorkerRow,
 };
 use weft_runtime::wire::message::{
-    AboutNode, BundleRow, GroupPhase, GroupRow, GroupStrategy, NodeRow, ViewRow,
+    AboutNode, BundleRow, Drain, GroupPhase, GroupRow, GroupStrategy, NodeRow, ViewRow,
 };
 use weft_runtime::wire::resources::UNIT;
 use weft_runtime::wire::{Blob, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::session;
 
-/// What the session behind a node's socket tells: the node's report, those of its processes (id and report), and the
-/// ids of processes that did not answer.
+type Any<'py> = Bound<'py, PyAny>;
+/// Five things for Python.
+type Answers<'py> = (Any<'py>, Any<'py>, Any<'py>, Any<'py>, Any<'py>);
+
+/// What the session behind a node's socket tells: the node's report, those of processes (id and report), the ids of
+/// processes that did not answer; and of the other nodes, if they are asked (`everywhere`): how far their clocks are ahead
+/// and their reports, and the ids of those that did not answer. `most`: rows
+/// per table and process, and events per process. `parts` of files are named by node, file and offset.
 #[pyfunction]
-pub fn inspect(
-    py: Python<'_>,
+pub fn inspect<'py>(
+    py: Python<'py>,
     socket: PathBuf,
     about: u32,
-    rows: u32,
-    events: u32,
+    most: (u32, u32),
+    everywhere: bool,
+    parts: Vec<(u64, String, u64)>,
     patience_nanos: u64,
-) -> PyResult<(Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>)> {
-    let question = Inspect { request: 0, about, rows, events };
+) -> PyResult<Answers<'py>> {
+    let part = |(node, file, offset)| FilePart { node: NodeId(node), file, offset };
+    let parts = Some(parts.into_iter().map(part).collect()).filter(|parts: &Vec<_>| !parts.is_empty());
+    let (rows, events) = most;
+    let question = Inspect { request: 0, about, rows, events, everywhere: Some(everywhere), parts };
     let answer = py
         .detach(|| weft_runtime::tool::ask(&socket, question, patience_nanos))
         .map_err(|error| PyOSError::new_err(error.to_string()))?;
-    Ok((answer.end.node.told(py)?, answer.reports.told(py)?, answer.end.silent.told(py)?))
+    let mut silent = answer.end.silent;
+    let mut others = Vec::new();
+    for other in answer.others {
+        silent.extend(other.end.silent);
+        others.push((other.ahead, *other.end.node));
+    }
+    Ok((
+        answer.end.node.told(py)?,
+        answer.reports.told(py)?,
+        silent.told(py)?,
+        others.told(py)?,
+        answer.end.silent_nodes.unwrap_or_default().told(py)?,
+    ))
+}
+
+/// Asks the node behind a socket that a node of its cluster leaves, within so many nanoseconds.
+#[pyfunction]
+pub fn drain_node(
+    py: Python<'_>,
+    socket: PathBuf,
+    node: u64,
+    nanos: u64,
+    patience_nanos: u64,
+) -> PyResult<()> {
+    let drain = Drain { node: NodeId(node), nanos };
+    py.detach(|| weft_runtime::tool::drain(&socket, drain, patience_nanos))
+        .map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
 /// The handler of `signal` writes this process's stacks to the end of the file.
@@ -100,7 +136,7 @@ macro_rules! told_as_is {
     )*};
 }
 
-told_as_is!(bool, u8, u32, u64, i32, f64, String);
+told_as_is!(bool, u8, u32, u64, i32, i64, f64, String);
 
 macro_rules! told_as_hex {
     ($($type:ty => $text:expr),* $(,)?) => {$(
@@ -214,13 +250,14 @@ told_as_dict! {
     NodeReport {
         node, driver, driver_pid, started, namespace, total, free, store_used, store_capacity, blocks, workers,
         actors, demands, ended, metrics, leases, events_bytes, groups, labels, jobs, name,
-        pid, cluster,
+        pid, cluster, files,
     }
+    FileRow { file, bytes, offset, text }
     ClusterRow { cluster, fingerprint, head, is_head, address, lost, nodes, view }
     NodeRow { node, about, state, is_slow }
     AboutNode { kind, name, address, host, boot_id, resources, labels }
     ViewRow { node, version, free, waiting }
-    JobRow { job, pid, namespace, started, has_driver }
+    JobRow { job, pid, namespace, started, has_driver, entrypoint }
     WorkerRow { worker, pid, state, client, actor, blocked, resources, job }
     ActorRow {
         actor, owner, class, name, phase, worker, pid, death, resources, detached, restarts, checkpoints, job,

@@ -77,6 +77,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(group::settle_group, module)?,
         wrap_pyfunction!(group::wait_for_group, module)?,
         wrap_pyfunction!(inspect::inspect, module)?,
+        wrap_pyfunction!(inspect::drain_node, module)?,
         wrap_pyfunction!(inspect::set_stack_file, module)?,
         wrap_pyfunction!(inspect::metric_define, module)?,
         wrap_pyfunction!(inspect::metric_record, module)?,

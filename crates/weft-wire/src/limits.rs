@@ -76,6 +76,29 @@ pub const INSPECTIONS_MAX: usize = 64;
 /// How long a process may take to answer a question about its state (nanoseconds).
 pub const INSPECTION_NANOS: u64 = 1_000_000_000;
 
+/// How long another node may take to answer such a question with all its processes (nanoseconds).
+pub const INSPECTION_NODES_NANOS: u64 = 2_000_000_000;
+
+/// Other nodes that one question is passed on to.
+pub const INSPECTED_NODES_MAX: usize = 1024;
+
+/// Rows per table and process, and events per process, that are told to another node: what a link is held up by.
+pub const REPORT_ROWS_AWAY_MAX: u32 = 10_000;
+/// See [`REPORT_ROWS_AWAY_MAX`].
+pub const REPORT_EVENTS_AWAY_MAX: u32 = 100_000;
+
+/// Words to another node that may wait (bytes) before processes' answers to its questions are left out.
+pub const REPORT_AWAY_BYTES_MAX: usize = 32 << 20;
+
+/// Files that one answer lists, and bytes of one file and of all that it tells.
+pub const REPORT_FILES_MAX: usize = 10_000;
+/// See [`REPORT_FILES_MAX`].
+pub const REPORT_FILE_BYTES_MAX: u64 = 256 << 10;
+/// See [`REPORT_FILES_MAX`].
+pub const REPORT_FILES_BYTES_MAX: u64 = 4 << 20;
+
+const _: () = assert!(INSPECTION_NANOS < INSPECTION_NODES_NANOS);
+
 /// Time between two reports of one process's metrics (nanoseconds).
 pub const METRICS_NANOS: u64 = 1_000_000_000;
 
@@ -234,6 +257,12 @@ pub const RESUME_GRACE_NANOS: u64 = 2_000_000_000;
 pub const SLOW_LAG_NANOS: u64 = 1_000_000_000;
 /// See [`SLOW_LAG_NANOS`].
 pub const SLOW_BEATS: u8 = 3;
+
+/// Blocks in one message that hands them over.
+pub const HAND_OVER_MAX: usize = 4096;
+
+/// How long a node that is to end waits for the head's word on what is to be moved (nanoseconds): the head may be away.
+pub const DRAIN_WORD_NANOS: u64 = 500_000_000;
 
 /// The longest time that a node may take to drain (nanoseconds).
 pub const DRAIN_NANOS_MAX: u64 = 3_600_000_000_000;

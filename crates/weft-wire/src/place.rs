@@ -55,6 +55,11 @@ impl Message {
             Self::Push(push) => of_dependencies(&mut push.dependencies, change),
             Self::CreateActor(create) => of_dependencies(&mut create.constructor.dependencies, change),
             Self::PlaceActor(place) => of_dependencies(&mut place.create.constructor.dependencies, change),
+            Self::PlaceRefused(refused) => {
+                if let Some(create) = &mut refused.create {
+                    of_dependencies(&mut create.constructor.dependencies, change);
+                }
+            }
             Self::Reply(reply) => {
                 let task = reply.task;
                 let returns = (0..).zip(&mut reply.returns);

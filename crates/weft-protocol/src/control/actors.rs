@@ -13,7 +13,7 @@ use super::checkpoints::Checkpoints;
 use super::placing::Target;
 use super::{ControlAction, ControlActions, ControlCore, End, PlaceActor, ToNode, actor_died};
 use crate::pace::Pace;
-use crate::table::{Map, Set};
+use crate::table::Set;
 use crate::time::Instant;
 
 #[derive(Debug)]
@@ -50,6 +50,8 @@ pub(super) struct Actor {
     turn: u64,
     /// Of an actor that takes checkpoints.
     pub(super) checkpoints: Option<Checkpoints>,
+    /// Its process ends because its node leaves.
+    pub(super) is_moving: bool,
 }
 
 #[derive(Debug)]
@@ -97,7 +99,7 @@ impl ControlCore {
     }
 
     /// An actor waits for a process.
-    fn wait(&mut self, id: ActorId, create: Box<CreateActor>) {
+    pub(super) fn wait(&mut self, id: ActorId, create: Box<CreateActor>) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         actor.turn = self.turns;
         self.turns += 1;
@@ -117,7 +119,7 @@ impl ControlCore {
             }
             let home = id.owner.node();
             let target = match create.constructor.spec.strategy {
-                None => choose(&self.nodes, home, create).map_or(Target::None, Target::Node),
+                None => self.place_for(home, create).map_or(Target::None, Target::Node),
                 Some(_) => self.target_of(home, create),
             };
             match target {
@@ -126,6 +128,19 @@ impl ControlCore {
                 Target::Never(failure) => self.bury(id, failure, out),
             }
         }
+    }
+
+    /// A node that has what an actor needs: that of its owner, if it can be. Where there is none the actor waits for one that
+    /// joins.
+    pub(super) fn place_for(&self, home: NodeId, create: &CreateActor) -> Option<NodeId> {
+        let is_feasible = |node: NodeId, total: &ResourceSet| {
+            let is_large_enough = total.covers(&create.placement) && total.covers(&create.lifetime);
+            is_large_enough && !self.draining.contains(&node)
+        };
+        if self.nodes.get(&home).is_some_and(|total| is_feasible(home, total)) {
+            return Some(home);
+        }
+        self.nodes.iter().find(|(node, total)| is_feasible(**node, total)).map(|(node, _)| *node)
     }
 
     /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.
@@ -173,6 +188,7 @@ impl ControlCore {
         self.tell(id, &ToNode::Started(Box::new(started)), out);
         // The node of the process before has heard of this one, too.
         self.actors[&id].last_node = Some(node);
+        self.leave_if_draining(id, node, out);
     }
 
     /// A node will not give an actor a process: its job has ended meanwhile, or too much waits there.
@@ -244,7 +260,7 @@ impl ControlCore {
     }
 
     /// Ends the process of an actor, or what is to become one.
-    fn end_process(&self, id: ActorId, end: End, out: &mut ControlActions) {
+    pub(super) fn end_process(&self, id: ActorId, end: End, out: &mut ControlActions) {
         let Some(actor) = self.actors.get(&id) else { return };
         if let Phase::Placed { node, .. } | Phase::Placing { node } = actor.phase {
             let end = ToNode::EndActor { actor: id, takeover: actor.takeovers, end };
@@ -325,8 +341,9 @@ impl ControlCore {
     fn restart(&mut self, id: ActorId, gone: WorkerGone, out: &mut ControlActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
         let mut creation = actor.creation.take().expect("kept while there are restarts");
-        actor.pace.ended(actor.is_ready);
-        if !bug!(RestartUncounted) {
+        let is_moving = std::mem::take(&mut actor.is_moving);
+        actor.pace.ended(actor.is_ready || is_moving);
+        if !is_moving && !bug!(RestartUncounted) {
             actor.restarts -= i32::from(actor.restarts > 0);
         }
         actor.is_ready = false;
@@ -440,7 +457,13 @@ impl Actor {
             pace: Pace::default(),
             turn: 0,
             checkpoints: None,
+            is_moving: false,
         }
+    }
+
+    /// It has a process, and another one may take over.
+    pub(super) fn may_move(&self) -> bool {
+        self.restarts != 0 && self.ending.is_none() && self.group.is_none()
     }
 
     /// Its creation has come, and it has no process.
@@ -479,16 +502,6 @@ impl Actor {
     fn title(&self) -> String {
         title(self.name.as_ref(), &self.class)
     }
-}
-
-/// A node that has what an actor needs: that of its owner, if it can be. Where there is none the actor waits for one that
-/// joins.
-fn choose(nodes: &Map<NodeId, ResourceSet>, home: NodeId, create: &CreateActor) -> Option<NodeId> {
-    let is_feasible = |total: &ResourceSet| total.covers(&create.placement) && total.covers(&create.lifetime);
-    if nodes.get(&home).is_some_and(is_feasible) {
-        return Some(home);
-    }
-    nodes.iter().find(|(_, total)| is_feasible(total)).map(|(node, _)| *node)
 }
 
 /// What an actor is called, for people. `name` has its namespace.

@@ -23,6 +23,7 @@ impl ControlCore {
             return;
         }
         self.rows.retain(|row| row.node != node);
+        self.draining.swap_remove(&node);
         for process in self.processes_on(node) {
             self.on_process_gone(process, out);
         }

@@ -7,8 +7,8 @@
 
 pub use weft_wire::message::PlaceActor;
 use weft_wire::message::{
-    ActorDead, ActorRestarting, ActorStarted, ActorsHere, Commit, FindGroup, Held, Job, Message, Prepare,
-    Prepared, Release, Restore, Settled, WorkerGone,
+    ActorDead, ActorRestarting, ActorStarted, ActorsHere, Commit, CreateActor, FindGroup, Held, Job, Message,
+    Prepare, Prepared, Release, Restore, Settled, WorkerGone,
 };
 use weft_wire::{ActorId, NodeId, WorkerId};
 
@@ -39,6 +39,8 @@ pub enum ToControl {
         takeover: u32,
         /// For people.
         reason: String,
+        /// The node leaves: nothing of the actor has begun, and this is what another node is to be told.
+        create: Option<Box<CreateActor>>,
     },
     /// The process of an actor is gone, and what it held is free.
     ActorProcessGone {

@@ -23,6 +23,9 @@ pub(super) enum Target {
 impl ControlCore {
     /// A node says what it has free now, and which labels.
     pub fn on_report(&mut self, row: NodeRow) {
+        if !self.is_open(&row) {
+            return;
+        }
         match self.rows.iter_mut().find(|known| known.node == row.node) {
             Some(known) => *known = row,
             None => self.rows.push(row),
@@ -120,6 +123,17 @@ impl ControlCore {
                 Some(Infeasible { asked, total, closed: None, reason: Some(why) })
             }
             Choice::On(_) | Choice::Wait | Choice::Never(_) => None,
+        }
+    }
+
+    /// Whether there is a node for the next process of an actor that has one.
+    pub(super) fn has_place_for(&self, id: ActorId) -> bool {
+        let Some(create) = self.actors.get(&id).and_then(|actor| actor.creation.as_deref()) else {
+            return false;
+        };
+        match create.constructor.spec.strategy {
+            None => self.place_for(id.owner.node(), create).is_some(),
+            Some(_) => matches!(self.target_of(id.owner.node(), create), Target::Node(_)),
         }
     }
 

@@ -13,11 +13,12 @@
 use weft_wire::limits::{
     CANDIDATES_MAX, CANDIDATES_SCANNED_MAX, DEMAND_SHAPES_MAX, VIEW_NANOS, VIEW_NODES_MAX,
 };
+use weft_wire::message::state::DemandRow;
 use weft_wire::message::{
     Candidate, Message, NodeRow, ResourceReport, ResourceView, ShapeDemand, ViewRow, kind, node_state,
 };
 use weft_wire::names::{NameError, check_resources};
-use weft_wire::{NodeId, ResourceSet};
+use weft_wire::{NodeId, ResourceSet, WorkerId};
 
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -124,6 +125,22 @@ impl View {
         if let Some(row) = self.rows.get_mut(&node) {
             row.is_full = true;
         }
+    }
+
+    /// What waits in the other nodes than `asking`, by its last reports, for those who look at the state.
+    #[must_use]
+    pub fn demand_but_of(&self, asking: NodeId) -> Vec<DemandRow> {
+        let is_feasible = |shape: &ShapeDemand| {
+            self.rows.values().any(|row| !row.is_closed && row.total.covers(&shape.resources))
+        };
+        let row = |node: NodeId, shape: &ShapeDemand| DemandRow {
+            client: WorkerId(node.0),
+            resources: shape.resources.clone(),
+            count: shape.count,
+            feasible: is_feasible(shape),
+        };
+        let others = self.rows.iter().filter(|(node, _)| **node != asking);
+        others.flat_map(|(node, told)| told.demand.iter().map(|shape| row(*node, shape))).collect()
     }
 
     /// Up to `count` nodes that could serve a request, the best first: those that can now, the fullest first; then those that

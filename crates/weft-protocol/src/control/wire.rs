@@ -46,7 +46,9 @@ impl ToControl {
                 return Routed { from, to: CONTROL, message }.into();
             }
             Self::ActorPlaced { actor, takeover, worker } => ActorPlaced { actor, takeover, worker }.into(),
-            Self::PlaceRefused { actor, takeover, reason } => PlaceRefused { actor, takeover, reason }.into(),
+            Self::PlaceRefused { actor, takeover, reason, create } => {
+                PlaceRefused { actor, takeover, reason, create }.into()
+            }
             Self::ActorProcessGone { actor, takeover, gone } => {
                 ActorProcessGone { actor, takeover, gone }.into()
             }
@@ -92,8 +94,11 @@ impl ToControl {
                 own(worker)?;
                 Self::ActorPlaced { actor, takeover, worker }
             }
-            Message::PlaceRefused(PlaceRefused { actor, takeover, reason }) => {
-                Self::PlaceRefused { actor, takeover, reason }
+            Message::PlaceRefused(PlaceRefused { actor, takeover, reason, create }) => {
+                if create.as_ref().is_some_and(|create| create.actor != actor) {
+                    return Err(Misplaced("it gives back another actor than it refuses"));
+                }
+                Self::PlaceRefused { actor, takeover, reason, create }
             }
             Message::ActorProcessGone(ActorProcessGone { actor, takeover, gone }) => {
                 own(gone.worker)?;

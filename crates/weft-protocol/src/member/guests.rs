@@ -205,7 +205,7 @@ fn refuse(order: Order, reason: &str, out: &mut NodeActions) {
         Order::Control(ToNode::PlaceActor(place)) => {
             let (actor, takeover) = (place.create.actor, place.takeover);
             let reason = reason.to_owned();
-            out.push(NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason }));
+            out.push(NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create: None }));
         }
         Order::Routed { from, to, message: Message::LeaseAt(ask) } => {
             let (client, shape) = (ask.client, ask.shape);

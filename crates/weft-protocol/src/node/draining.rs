@@ -1,8 +1,15 @@
 //! Draining: a node that is about to end finishes the tasks that run and begins nothing more.
+//!
+//! What it was asked to begin it gives back. Values in its memory that belong to processes of other nodes are handed over:
+//! their owners are told, have them brought to where they are, and say so. Owners whose own nodes leave, too, are not asked. Actors that may move are ended by the control service, which begins them elsewhere.
 
 use weft_wire::WorkerId;
+use weft_wire::limits::HAND_OVER_MAX;
+use weft_wire::message::{HandOver, HandedOver};
 
-use super::{NodeActions, NodeCore};
+use super::transfers::address;
+use super::{NodeAction, NodeActions, NodeCore};
+use crate::table::{Map, Set};
 
 impl NodeCore {
     /// From now on no lease is granted and no actor is placed; leases come back as their tasks end.
@@ -12,18 +19,68 @@ impl NodeCore {
 
     /// Whether no task runs any more.
     #[must_use]
-    pub fn is_drained(&self) -> bool {
+    pub fn has_ended_tasks(&self) -> bool {
         self.leases.is_empty()
+    }
+
+    /// Whether no task runs any more, no actor is on its way elsewhere, and no value is left that another node can have.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.has_ended_tasks()
+            && !self.local_actors.is_one_ending()
+            && self.values_to_leave().next().is_none()
     }
 
     pub(super) fn take_back_leases(&mut self, out: &mut NodeActions) {
         if self.is_member {
             self.refuse_all("its node is about to end", out);
             self.withdraw_all(out);
+            self.give_waiting_actors_back(out);
+            self.hand_over(out);
         }
         let holders = self.askers.iter().filter(|(_, asker)| asker.leases > 0).map(|(id, _)| *id);
         for holder in holders.collect::<Vec<WorkerId>>() {
             self.ask_back(holder, None, out);
         }
+    }
+
+    /// Blocks that processes of nodes that stay hold here.
+    fn values_to_leave(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+        let here = self.id();
+        let stays = move |holder: &WorkerId| holder.node() != here && self.view.is_open(holder.node());
+        let held = self.holders.all_held().filter(move |(holder, _)| stays(holder));
+        held.filter(move |one| !self.lost.contains(one.1) && !self.brought.contains(one))
+    }
+
+    fn hand_over(&mut self, out: &mut NodeActions) {
+        // A block that was given back may hold another value by now.
+        let holders = &self.holders;
+        self.brought.retain(|(owner, block)| holders.of(*block).contains(owner));
+        let left: Set<(WorkerId, u64)> = self.values_to_leave().collect();
+        let mut by_owner: Map<WorkerId, Vec<u64>> = Map::default();
+        for (owner, block) in left.iter().filter(|one| !self.handed_over.contains(*one)) {
+            by_owner.entry(*owner).or_default().push(*block);
+        }
+        let node = self.id();
+        for (owner, blocks) in by_owner {
+            for part in blocks.chunks(HAND_OVER_MAX) {
+                let message = Box::new(HandOver { node, offsets: part.to_vec() }.into());
+                out.push(NodeAction::Route { from: address(node), to: owner, message });
+            }
+        }
+        self.handed_over = left;
+    }
+
+    /// A process here has the values of another node that leaves, or cannot have them.
+    pub(super) fn on_handed_over_here(from: WorkerId, done: HandedOver, out: &mut NodeActions) {
+        let to = address(done.node);
+        out.push(NodeAction::Route { from, to, message: Box::new(done.into()) });
+    }
+
+    /// A process of another node says that of values here.
+    pub(super) fn on_handed_over(&mut self, from: WorkerId, done: &HandedOver) {
+        let holders = &self.holders;
+        let held = done.offsets.iter().filter(|block| holders.of(**block).contains(&from));
+        self.brought.extend(held.map(|block| (from, *block)));
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct LocalActor {
     restores: bool,
     /// What its process is told, as long as it was not.
     create: Option<Box<CreateActor>>,
+    /// Its process was told to end.
+    is_ending: bool,
     /// Its process, as soon as it has one.
     pub(super) process: Option<(WorkerId, Grant)>,
     /// What a control service that starts again has to learn of it, where one may.
@@ -65,6 +67,7 @@ impl LocalActors {
             takes_checkpoints: create.constructor.spec.checkpoint_every.is_some(),
             restores,
             create: Some(create),
+            is_ending: false,
             process: None,
             memo,
         };
@@ -102,6 +105,11 @@ impl LocalActors {
         self.actors.get(&id).is_some_and(|local| local.detached)
     }
 
+    /// Whether the process of one was told to end, and has not.
+    pub(super) fn is_one_ending(&self) -> bool {
+        self.actors.values().any(|local| local.is_ending)
+    }
+
     /// What it is called, for people.
     pub(super) fn title(&self, id: ActorId) -> Option<String> {
         let local = self.actors.get(&id)?;
@@ -135,6 +143,19 @@ impl NodeCore {
                 out.push(NodeAction::Control(placed));
             }
             Some(None) => {}
+        }
+    }
+
+    /// Actors that have no process yet are not begun here: the control service finds them another node.
+    pub(super) fn give_waiting_actors_back(&mut self, out: &mut NodeActions) {
+        self.local_actors.waiting.clear();
+        let waits = |local: &LocalActor| local.process.is_none() && local.create.is_some();
+        let ids = self.local_actors.actors.iter().filter(|(_, local)| waits(local)).map(|(id, _)| *id);
+        for actor in ids.collect::<Vec<ActorId>>() {
+            let Some(mut local) = self.local_actors.actors.swap_remove(&actor) else { continue };
+            let (takeover, create) = (local.takeover, local.create.take());
+            let reason = "its node is about to end".to_owned();
+            out.push(NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create }));
         }
     }
 
@@ -200,6 +221,7 @@ impl NodeCore {
     pub(super) fn on_end_actor(&mut self, id: ActorId, takeover: u32, end: End, out: &mut NodeActions) {
         self.local_actors.forget_ends_up_to(id, takeover);
         let Some(local) = self.local_actors.placed(id, takeover) else { return };
+        local.is_ending = local.process.is_some();
         match (&local.process, end) {
             (Some((worker, _)), End::Killed) => out.push(NodeAction::KillWorker(*worker)),
             (Some((worker, _)), End::Finished) => out.push(send(*worker, ExitActor { actor: id })),

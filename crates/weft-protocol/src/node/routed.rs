@@ -2,9 +2,9 @@
 //!
 //! | kind | from | to |
 //! |---|---|---|
-//! | `FreeBlocks`, `UnknownBlocks`, `Sever` | a process of that node | this node |
-//! | `GivenBlocks`, `LostAt` | that node | a process here; one that is gone needs no word of what it held |
-//! | `Watch`, `LoseBlocks`, leases, lines of jobs | that node | this node |
+//! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Sever`, `Inspected` | a process of that node | this node |
+//! | `GivenBlocks`, `LostAt`, `HandOver` | that node | a process here; one that is gone needs no word of what it held |
+//! | `Watch`, `LoseBlocks`, leases, lines of jobs, questions about state | that node | this node |
 //!
 //! For anything else the link is cut: whoever says it is not a node of this cluster, or is broken. That a node speaks for
 //! its own processes only is checked here, too. Deaths and how they are settled come from the control service alone.
@@ -52,11 +52,18 @@ impl NodeCore {
             Message::FreeBlocks(_) | Message::UnknownBlocks(_) | Message::Sever(_) => {
                 ((Party::Process, Party::Node), Ok(()))
             }
+            Message::HandedOver(done) if done.node != self.id() => {
+                return Err(Misplaced("it answers for blocks of another node"));
+            }
+            Message::HandedOver(_) => ((Party::Process, Party::Node), Ok(())),
             Message::GivenBlocks(_) => ((Party::Node, Party::Process), Ok(())),
             Message::LostAt(lost) if lost.node != link => {
                 return Err(Misplaced("it says of another node's blocks that they are lost"));
             }
-            Message::LostAt(_) => ((Party::Node, Party::Process), Ok(())),
+            Message::HandOver(hand) if hand.node != link => {
+                return Err(Misplaced("it hands over blocks of another node"));
+            }
+            Message::LostAt(_) | Message::HandOver(_) => ((Party::Node, Party::Process), Ok(())),
             Message::LeaseAt(ask) => ((Party::Node, Party::Node), speaks_for(ask.client)),
             Message::LeaseGrantedAt(granted) => ((Party::Node, Party::Node), speaks_for(granted.worker)),
             Message::Watch(_)
@@ -65,7 +72,13 @@ impl NodeCore {
             | Message::ReturnLeaseAt(_)
             | Message::ReclaimLeaseAt(_)
             | Message::LogLines(_)
-            | Message::LinesTaken(_) => ((Party::Node, Party::Node), Ok(())),
+            | Message::LinesTaken(_)
+            | Message::Inspect(_)
+            | Message::InspectEnd(_) => ((Party::Node, Party::Node), Ok(())),
+            Message::Inspected(answer) if answer.worker != from => {
+                return Err(Misplaced("it tells of another process than the one that answers"));
+            }
+            Message::Inspected(_) => ((Party::Process, Party::Node), Ok(())),
             _ => return Err(Misplaced("nodes do not say that to each other")),
         };
         if parties != expected {
@@ -89,6 +102,7 @@ impl NodeCore {
         self.check_routed(from.node(), from, to, &message)?;
         match message {
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
+            Message::HandedOver(done) => self.on_handed_over(from, &done),
             Message::UnknownBlocks(unknown) => self.on_unknown_blocks(from, unknown, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::LeaseAt(ask) => self.on_lease_at(ask, out),
@@ -98,7 +112,7 @@ impl NodeCore {
             Message::ReclaimLeaseAt(reclaim) => self.on_reclaim_at(from.node(), reclaim, out),
             Message::Sever(sever) => self.on_sever_from(from, sever, out),
             Message::Watch(watch) => self.on_watch_from(from.node(), watch.worker, out),
-            message @ (Message::GivenBlocks(_) | Message::LostAt(_)) => {
+            message @ (Message::GivenBlocks(_) | Message::LostAt(_) | Message::HandOver(_)) => {
                 if self.clients.contains_key(&to) {
                     out.push(NodeAction::Send(to, Box::new(message)));
                 }

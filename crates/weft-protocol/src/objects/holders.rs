@@ -109,6 +109,11 @@ impl Holders {
         true
     }
 
+    /// Everybody who holds a block, with the block.
+    pub fn all_held(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+        self.by_holder.iter().flat_map(|(holder, blocks)| blocks.iter().map(|block| (*holder, *block)))
+    }
+
     /// The node keeps a block with an object in it until [`Self::let_go`], to show it to processes to come.
     pub fn keep_object(&mut self, block: u64, object: ObjectId) {
         if self.blocks.contains_key(&block) {

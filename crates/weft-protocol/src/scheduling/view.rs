@@ -164,6 +164,14 @@ impl View {
     }
 }
 
+impl View {
+    /// Whether work may be sent to a node: it takes part, and does not leave.
+    #[must_use]
+    pub fn is_open(&self, node: NodeId) -> bool {
+        self.rows.get(&node).is_some_and(|row| !row.is_closed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use weft_wire::message::{AboutNode, ViewRow};

@@ -185,7 +185,13 @@ mod tests {
     }
 
     fn holds(core: &WorkerCore, object: ObjectId) -> Vec<(u8, u32)> {
-        let report = core.report(&Inspect { request: 1, about: about::OBJECTS, rows: 10, events: 0 });
+        let report = core.report(&Inspect {
+            request: 1,
+            about: about::OBJECTS,
+            rows: 10,
+            events: 0,
+            ..Inspect::default()
+        });
         let row = report.objects.into_iter().find(|row| row.object == object).expect("it is in the table");
         let holds = row.detail.expect("always told").holds;
         assert_eq!(holds.iter().map(|hold| hold.count).sum::<u32>(), row.uses, "every use is explained");

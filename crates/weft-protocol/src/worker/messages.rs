@@ -68,6 +68,9 @@ impl WorkerCore {
             (Message::Pulled(pulled), Peer::Node) => self.on_pulled(pulled, out),
             (Message::NodeGone(gone), Peer::Node) => self.on_node_gone(gone.node, out),
             (Message::LostAt(lost), Peer::Node) => self.on_lost_at(&lost, out),
+            (Message::HandOver(hand), Peer::Node) => {
+                self.ownership.on_hand_over(hand.node, hand.offsets, out);
+            }
             (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
             (Message::ForgetLost(question), Peer::Node) => {
                 self.ownership.forget_lost(&question.offsets);

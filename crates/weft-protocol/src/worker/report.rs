@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn ask(core: &WorkerCore, about: u32) -> Report {
-        core.report(&Inspect { request: 1, about, rows: 10, events: 10 })
+        core.report(&Inspect { request: 1, about, rows: 10, events: 10, ..Inspect::default() })
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod actors;
 mod blocks;
+mod draining;
 mod groups;
 mod jobs;
 mod learning;

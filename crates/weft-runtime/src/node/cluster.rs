@@ -343,6 +343,9 @@ impl Cluster {
                 self.heard.push(Heard::View(view.clone()));
                 self.known.on_view(view);
             }
+            Message::Drain(drain) if drain.node == self.node() => {
+                self.heard.push(Heard::Drain { nanos: drain.nanos });
+            }
             Message::Fenced(fenced) => self.end(&fenced.reason),
             Message::Refused(refused) => {
                 let failure = JoinFailure::new(Kind::NotWanted, refused.reason);

@@ -116,6 +116,10 @@ impl Engine {
         ask!(self, core => core.drain());
     }
 
+    pub(super) fn has_ended_tasks(&self) -> bool {
+        ask!(self, core => core.has_ended_tasks())
+    }
+
     pub(super) fn is_drained(&self) -> bool {
         ask!(self, core => core.is_drained())
     }

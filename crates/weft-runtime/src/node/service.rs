@@ -29,8 +29,10 @@ use crate::logs::Logs;
 use crate::session::SessionDirectory;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
+mod draining;
 mod effects;
 mod ending;
+mod files;
 mod hearing;
 mod inspection;
 mod jobs;
@@ -47,8 +49,6 @@ const LISTENER: u64 = 1;
 const CLUSTER: u64 = 2;
 const FIRST_CLIENT: u64 = 16;
 
-/// How long a node that drains waits for tasks that run (nanoseconds).
-const DRAIN_NANOS: u64 = 5_000_000_000;
 /// Time between two looks at templates that were dismissed (nanoseconds).
 const REAP_NANOS: u64 = 20_000_000;
 
@@ -110,8 +110,7 @@ pub struct Service {
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
     words: Words,
-    /// When a node that drains ends although tasks run.
-    drained_by: Option<Instant>,
+    draining: Option<draining::Draining>,
     connections: HashMap<u64, Connection>,
     tokens: HashMap<WorkerId, u64>,
     next_token: u64,
@@ -183,7 +182,7 @@ impl Service {
             epoll,
             wake,
             words,
-            drained_by: None,
+            draining: None,
             connections: HashMap::new(),
             tokens: HashMap::new(),
             next_token: FIRST_CLIENT,
@@ -234,12 +233,10 @@ impl Service {
     }
 
     fn is_to_end(&mut self) -> bool {
-        if self.words.draining.load(Ordering::Acquire) && self.drained_by.is_none() {
-            self.note("draining");
-            self.core.drain();
-            self.drained_by = Some(now().plus(DRAIN_NANOS));
+        if self.words.draining.load(Ordering::Acquire) {
+            self.begin_to_stop();
         }
-        let is_drained = self.drained_by.is_some_and(|by| self.core.is_drained() || by <= now());
+        let is_drained = self.has_drained();
         let is_outcast = self.cluster.as_ref().is_some_and(Cluster::must_end);
         is_drained || is_outcast || self.words.stopping.load(Ordering::Acquire)
     }
@@ -249,7 +246,8 @@ impl Service {
         let leaving = (!self.leaving.is_empty()).then(|| now().plus(REAP_NANOS));
         let core = self.core.next_deadline();
         let cluster = self.cluster.as_ref().and_then(Cluster::next_deadline);
-        let own = [silent, cluster, self.rounds.deadline(), self.lines_deadline(), leaving, self.drained_by];
+        let drained = self.draining.map(|draining| draining.deadline());
+        let own = [silent, cluster, self.rounds.deadline(), self.lines_deadline(), leaving, drained];
         let next = own.into_iter().flatten().chain(core).min()?;
         Some(next.since(now()))
     }

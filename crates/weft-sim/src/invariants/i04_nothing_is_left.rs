@@ -18,7 +18,8 @@ impl World {
             let core = &process.core;
             let number = number_of(process.id);
             if core.pending_tasks() > 0 {
-                let question = Inspect { request: 0, about: about::TASKS, rows: 10, events: 0 };
+                let question =
+                    Inspect { request: 0, about: about::TASKS, rows: 10, events: 0, ..Inspect::default() };
                 let tasks = core.report(&question).tasks;
                 fail("I4", format!("{number} has tasks left: {tasks:?}\n{}", self.describe_records()));
             }

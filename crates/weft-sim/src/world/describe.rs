@@ -27,7 +27,8 @@ impl World {
                 process.core.leases_held(),
                 process.core.execution().queued()
             ));
-            let question = Inspect { request: 0, about: about::TASKS, rows: 12, events: 0 };
+            let question =
+                Inspect { request: 0, about: about::TASKS, rows: 12, events: 0, ..Inspect::default() };
             for task in process.core.report(&question).tasks {
                 let (label, state, missing) = (task.label, task.state, task.missing);
                 let actor = label.actor;

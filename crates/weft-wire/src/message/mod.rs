@@ -63,11 +63,11 @@ pub use task::{
     Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
 };
 pub use transfer::{
-    CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, FetchEnd, FetchEnded, Fetching, FreeAt, LostAt,
-    Priority, Pull, Pulled,
+    CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, FetchEnd, FetchEnded, Fetching, FreeAt, HandOver,
+    HandedOver, LostAt, Priority, Pull, Pulled,
 };
 
-pub use state::{Inspect, InspectEnd, Inspected, Measured, Timing};
+pub use state::{Inspect, InspectEnd, Inspected, Measured, NodeInspected, Timing};
 
 use crate::frame::{self, FrameError};
 
@@ -136,13 +136,13 @@ messages! {
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
     107 ResourceView, 108 FindNodes, 109 Candidates, 110 Routed, 111 Watch, 113 Suspect, 114 Drain, 115 Drained,
     116 Job, 117 Collected, 118 Sever, 119 ProcessLeft,
-    120 Pull, 121 Pulled, 127 FreeAt, 129 Fetching, 131 FetchEnded, 134 LostAt,
+    120 Pull, 121 Pulled, 127 FreeAt, 129 Fetching, 131 FetchEnded, 132 HandOver, 133 HandedOver, 134 LostAt,
     140 LeaseAt, 141 LeaseGrantedAt, 142 LeaseRefused, 143 ReturnLeaseAt, 144 ReclaimLeaseAt,
     150 PlaceActor, 151 ActorPlaced, 152 PlaceRefused, 153 ActorProcessGone, 154 EndActor, 155 ActorsHere,
     156 ActorSubscribed, 157 LetGo,
     160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
     167 FindGroup,
-    170 LogLines, 173 LinesTaken,
+    170 LogLines, 171 NodeInspected, 173 LinesTaken,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

@@ -50,7 +50,7 @@ pub struct ActorPlaced {
 }
 
 /// Node to control: there is no room for the actor, and none is expected soon. It is not known here any more.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct PlaceRefused {
     #[n(0)]
@@ -61,6 +61,9 @@ pub struct PlaceRefused {
     /// For people.
     #[n(2)]
     pub reason: String,
+    /// The node leaves: nothing of the actor has begun there, and this is what another node is to be told of it.
+    #[n(3)]
+    pub create: Option<Box<CreateActor>>,
 }
 
 /// Node to control: the process of an actor is gone, and what it held is free.

@@ -22,6 +22,8 @@ pub mod about {
     pub const METRICS: u32 = 16;
     /// Python stacks: processes write them to a file of theirs.
     pub const STACKS: u32 = 32;
+    /// Logs and stacks: files in the node's directory, or parts of them.
+    pub const FILES: u32 = 64;
 }
 
 /// When and how long a task ran, by the clock of its worker. Part of a [`super::Reply`], and of every one: it is encoded
@@ -71,8 +73,8 @@ impl<'b, C> Decode<'b, C> for Timing {
     }
 }
 
-/// Tool to node, and node to process: tell about yourself.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+/// Tool to node, node to process, and node to node: tell about yourself.
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct Inspect {
     #[n(0)]
@@ -86,6 +88,45 @@ pub struct Inspect {
     /// Events at most: the latest.
     #[n(3)]
     pub events: u32,
+    /// Of a tool: the other nodes of the cluster are asked, too.
+    #[n(4)]
+    pub everywhere: Option<bool>,
+    /// With [`about::FILES`]: which parts of which files. Without any, the logs are listed.
+    #[n(5)]
+    pub parts: Option<Vec<FilePart>>,
+}
+
+/// What is wanted of a file.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct FilePart {
+    /// Whose file it is.
+    #[n(0)]
+    pub node: NodeId,
+    /// `logs/NAME` or `stacks/NAME`.
+    #[n(1)]
+    pub file: String,
+    /// From where on (bytes).
+    #[n(2)]
+    pub offset: u64,
+}
+
+/// A file in a node's directory, or a part of it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct FileRow {
+    /// `logs/NAME` or `stacks/NAME`.
+    #[n(0)]
+    pub file: String,
+    /// How long it is (bytes).
+    #[n(1)]
+    pub bytes: u64,
+    /// Where what follows begins: at the offset that was asked for, or at zero if the file is shorter by now.
+    #[n(2)]
+    pub offset: u64,
+    /// What is there, up to a bound.
+    #[n(3)]
+    pub text: Blob,
 }
 
 /// A process's answer, as it gives it to the node and as the node forwards it.
@@ -100,8 +141,8 @@ pub struct Inspected {
     pub report: Box<Report>,
 }
 
-/// Node to tool: every process has answered, or is named here.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+/// Node to tool, and node to node: every process has answered, or is named here.
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
 #[cbor(array)]
 pub struct InspectEnd {
     #[n(0)]
@@ -114,6 +155,29 @@ pub struct InspectEnd {
     /// Why the question was refused.
     #[n(3)]
     pub error: Option<String>,
+    /// When the question came, and when this was said (monotonic nanoseconds of the sender); between nodes.
+    #[n(4)]
+    pub asked: Option<u64>,
+    #[n(5)]
+    pub answered: Option<u64>,
+    /// Nodes that did not answer in time, or were not asked because there are too many.
+    #[n(6)]
+    pub silent_nodes: Option<Vec<NodeId>>,
+}
+
+/// Node to tool: another node of the cluster has answered. Its processes have before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct NodeInspected {
+    #[n(0)]
+    pub request: u64,
+    #[n(1)]
+    pub node: NodeId,
+    /// Its clock minus that of the node that was asked (nanoseconds), as far as the way there and back tells.
+    #[n(2)]
+    pub ahead: i64,
+    #[n(3)]
+    pub end: Box<InspectEnd>,
 }
 
 /// What a process tells about itself.
@@ -444,6 +508,9 @@ pub struct NodeReport {
     /// What it knows of its cluster.
     #[n(22)]
     pub cluster: Option<ClusterRow>,
+    /// Files that were asked for.
+    #[n(23)]
+    pub files: Option<Vec<FileRow>>,
 }
 
 /// A cluster, as one of its nodes knows it.
@@ -492,6 +559,9 @@ pub struct JobRow {
     /// The driver lives; otherwise detached actors do.
     #[n(4)]
     pub has_driver: bool,
+    /// The command line of the driver.
+    #[n(5)]
+    pub entrypoint: Option<String>,
 }
 
 /// A worker process.

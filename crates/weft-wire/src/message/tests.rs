@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{HEAD_BYTES, whole_frame};
-use crate::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+use crate::{Blob, FunctionId, Name, NodeId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 fn round_trip(message: Message) {
     let mut bytes = Vec::new();
@@ -110,6 +110,8 @@ fn messages_round_trip() {
     };
     round_trip(Hello { job: None, ..hello.clone() }.into());
     round_trip(hello.into());
+    let end = InspectEnd { asked: Some(5), answered: Some(7), ..InspectEnd::default() };
+    round_trip(NodeInspected { request: 1, node: NodeId(9), ahead: -5, end: Box::new(end) }.into());
     round_trip(LogLines { job: WorkerId(3), is_stderr: true, text: "a line\n".into() }.into());
     round_trip(
         PeerHello {

@@ -72,6 +72,28 @@ pub struct LostAt {
     pub offsets: Vec<u64>,
 }
 
+/// To a process that holds blocks of another node: that node leaves. Whoever has the values brought elsewhere need not have
+/// them made again. [`HandedOver`] answers for each block, or [`FreeAt`].
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct HandOver {
+    #[n(0)]
+    pub node: NodeId,
+    #[n(1)]
+    pub offsets: Vec<u64>,
+}
+
+/// The answer, by way of the process's own node: that node may end as far as these blocks are concerned. Their values are
+/// elsewhere, or cannot be. The blocks stay held: tasks that run there may read them.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct HandedOver {
+    #[n(0)]
+    pub node: NodeId,
+    #[n(1)]
+    pub offsets: Vec<u64>,
+}
+
 /// Over a data connection, to the node in whose memory the value lies: send these bytes of it. They come as chunks, in order
 /// and after those that were asked for before over this connection, or [`FetchEnded`] comes instead of the rest.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]

@@ -102,7 +102,7 @@ fn to_control() -> Vec<ToControl> {
         said(PROCESS, StillRead { round: FIRST_ROUND, offsets: Vec::new(), lent: None }),
         said(PROCESS, Query { request: 3, what: QueryKind::TotalResources }),
         ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: PROCESS },
-        ToControl::PlaceRefused { actor: ACTOR, takeover: 1, reason: "why".to_owned() },
+        ToControl::PlaceRefused { actor: ACTOR, takeover: 1, reason: "why".to_owned(), create: None },
         ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: gone(PROCESS) },
         ToControl::Bundles(Box::new(BundleAnswer::Prepared(prepared))),
         ToControl::Bundles(Box::new(BundleAnswer::Asks(asks))),

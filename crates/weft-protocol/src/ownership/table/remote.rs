@@ -9,7 +9,9 @@
 //!
 //! All of it is empty as long as there is one node.
 
-use weft_wire::message::{Failure, FreeAt, FreeBlocks, Location, Outcome, Priority, Pull, Remote};
+use weft_wire::message::{
+    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Priority, Pull, Remote,
+};
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use super::{Action, Actions, Origin, Ownership, Peer, Record, send};
@@ -26,6 +28,8 @@ pub(super) struct Remotes {
     failed: Map<ObjectId, Failure>,
     /// Where values of ours are whose copies here were lost.
     primaries: Map<ObjectId, Remote>,
+    /// Values of ours that are brought here because their nodes leave.
+    handed: Map<ObjectId, Remote>,
     /// Blocks of other nodes whose contents are lost, until they are given back; what was in them is ours.
     lost: Set<(NodeId, u64)>,
     /// Nodes that are gone, with all that was there. As many as there were in this process's life.
@@ -76,6 +80,9 @@ impl Ownership {
         {
             let from = Some(**remote);
             self.remotes.copies.insert(object, Copy { at, from });
+            if self.end_hand_over(object, out) {
+                self.keep_copy_only(object);
+            }
             self.note_here(object, at, out);
             return Brought::Here;
         }
@@ -111,6 +118,7 @@ impl Ownership {
         out: &mut Actions,
     ) -> Brought {
         let asked = self.remotes.pulling.swap_remove(&object);
+        self.end_hand_over(object, out);
         let latest = match self.records.get(&object).and_then(|record| record.slot.outcome()) {
             Some(Outcome::Remote(remote)) => **remote,
             Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_)) | None => {
@@ -137,6 +145,7 @@ impl Ownership {
     /// A value cannot be brought here. It stays where it is; those who wait learn why.
     pub fn on_pull_failed(&mut self, object: ObjectId, failure: &Failure, out: &mut Actions) {
         self.remotes.pulling.swap_remove(&object);
+        self.end_hand_over(object, out);
         let Some(record) = self.records.get_mut(&object) else { return };
         if !matches!(record.slot.outcome(), Some(Outcome::Remote(_))) {
             return;
@@ -215,6 +224,54 @@ impl Ownership {
             self.lose(*object, out);
         }
         hit
+    }
+
+    /// A node leaves: what lies in these blocks of it is brought here, if it is ours. A copy that is here already is the value
+    /// from now on. The node is told as soon as it need not wait for a block any more.
+    pub fn on_hand_over(&mut self, node: NodeId, mut offsets: Vec<u64>, out: &mut Actions) {
+        let hit: Set<u64> = offsets.iter().copied().collect();
+        let is_hit = |remote: &Remote| remote.node == node && hit.contains(&remote.location.offset);
+        let is_ours = |object: &ObjectId| object.owner() == self.me;
+        let copies = self.remotes.copies.iter().filter(|(object, _)| is_ours(object));
+        let copied = copies.filter(|(_, copy)| copy.from.as_ref().is_some_and(is_hit));
+        let copied: Vec<ObjectId> = copied.map(|(object, _)| *object).collect();
+        let place = |record: &Record| match record.slot.outcome() {
+            Some(Outcome::Remote(at)) if is_hit(at) => Some(**at),
+            _ => None,
+        };
+        let owned = self.records.iter().filter(|(object, _)| is_ours(object));
+        let there = owned.filter_map(|(object, record)| Some((*object, place(record)?)));
+        let there: Vec<(ObjectId, Remote)> = there.collect();
+        for object in copied {
+            self.keep_copy_only(object);
+        }
+        for (object, at) in there {
+            offsets.retain(|offset| *offset != at.location.offset);
+            self.remotes.handed.insert(object, at);
+            self.bring(object, Priority::Argument, out);
+        }
+        if !offsets.is_empty() {
+            send(out, Peer::Node, HandedOver { node, offsets });
+        }
+    }
+
+    /// The copy of a value of ours is the value from now on. Tasks may read where it was pulled from: that is given back with
+    /// the value.
+    fn keep_copy_only(&mut self, object: ObjectId) {
+        let from = self.remotes.copies.get_mut(&object).and_then(|copy| copy.from.take());
+        if let Some(from) = from {
+            self.stale.entry(object).or_default().remotes.push(from);
+        }
+    }
+
+    /// The node that leaves need not wait for a value any more, if it does.
+    fn end_hand_over(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        if self.remotes.handed.is_empty() {
+            return false;
+        }
+        let Some(at) = self.remotes.handed.swap_remove(&object) else { return false };
+        send(out, Peer::Node, HandedOver { node: at.node, offsets: vec![at.location.offset] });
+        true
     }
 
     /// Whether a value of ours is, or was, in this block of another node, and has not been given back.
@@ -348,6 +405,9 @@ impl Ownership {
         }
         if !self.remotes.missing.is_empty() {
             self.remotes.missing.swap_remove(&object);
+        }
+        if !self.remotes.handed.is_empty() {
+            self.remotes.handed.swap_remove(&object);
         }
     }
 

@@ -18,7 +18,7 @@ use weft_protocol::scheduling::policy;
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::message::state::{Inspect, InspectEnd, NodeReport};
-use weft_wire::message::{Message, NodeRow, Register, ResourceReport, Routed};
+use weft_wire::message::{Drain, Message, NodeRow, Register, ResourceReport, Routed};
 use weft_wire::{NodeId, WorkerId};
 
 use super::links::{self, Links};
@@ -215,6 +215,7 @@ impl Service {
             (Line::Control, _) if !self.links.is_registered(node) => {}
             (Line::Control, Message::ResourceReport(report)) => self.on_report(node, report),
             (Line::Control, Message::Suspect(suspect)) => self.nodes.on_suspect(node, suspect.node, out),
+            (Line::Control, Message::Drain(drain)) => self.on_drain(drain, out),
             (Line::Control, Message::Drained(drained)) if drained.node == node => {
                 self.nodes.on_drained(node, now(), out);
             }
@@ -249,6 +250,23 @@ impl Service {
         }
     }
 
+    /// A node is asked to leave, by itself or by somebody who looks after the cluster.
+    fn on_drain(&mut self, drain: Drain, out: &mut Vec<NodesAction>) {
+        let node = drain.node;
+        let mut decided = ControlActions::new();
+        self.core.on_node_drains(node, &mut decided);
+        self.follow(decided);
+        match self.nodes.on_drain(drain, now(), out) {
+            Ok(()) => {
+                self.notes.write(&format!("node {:016x} is to leave", node.0));
+                if let Some(row) = self.nodes.row(node) {
+                    self.view.on_node(row);
+                }
+            }
+            Err(reason) => self.notes.write_rationed(&reason),
+        }
+    }
+
     fn on_report(&mut self, node: NodeId, report: ResourceReport) {
         if let Some(row) = self.nodes.row(node) {
             let mut row = placing_row(row);
@@ -276,8 +294,13 @@ impl Service {
     fn on_question(&mut self, node: NodeId, message: &Message) {
         let Message::Inspect(Inspect { request, .. }) = *message else { return };
         let groups = Some(self.core.groups()).filter(|groups| !groups.is_empty());
-        let report = Box::new(NodeReport { actors: self.core.report(), groups, ..NodeReport::default() });
-        let end = InspectEnd { request, node: report, silent: Vec::new(), error: None };
+        let report = Box::new(NodeReport {
+            actors: self.core.report(),
+            groups,
+            demands: self.view.demand_but_of(node),
+            ..NodeReport::default()
+        });
+        let end = InspectEnd { request, node: report, ..InspectEnd::default() };
         let (from, to) = (CONTROL, WorkerId(node.0));
         self.links.send(node, &Routed { from, to, message: Box::new(end.into()) }.into());
     }

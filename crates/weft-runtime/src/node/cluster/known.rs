@@ -46,6 +46,15 @@ impl Known {
         self.nodes.get(&node)?.about.address.as_ref()?.parse().ok()
     }
 
+    pub(super) fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.keys().copied()
+    }
+
+    /// Nodes with the same one share a kernel.
+    pub(super) fn boot_id_of(&self, node: NodeId) -> Option<&str> {
+        self.nodes.get(&node).map(|row| row.about.boot_id.as_str()).filter(|boot| !boot.is_empty())
+    }
+
     pub(super) fn nodes(&self) -> Vec<NodeRow> {
         self.nodes.values().cloned().collect()
     }

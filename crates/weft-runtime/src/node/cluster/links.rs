@@ -74,6 +74,11 @@ impl Links {
         self.dirty.push(node);
     }
 
+    /// Bytes that a node has been told and has not taken yet.
+    pub(super) fn waiting(&self, node: NodeId) -> usize {
+        self.lines.get(&node).map_or(0, Line::retained)
+    }
+
     fn line(&mut self, node: NodeId) -> &mut Line {
         let peer = WorkerId(node.0);
         let wins = self.me.id < peer;

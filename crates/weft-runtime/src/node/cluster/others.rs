@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use weft_protocol::control::wire::CONTROL;
 use weft_protocol::control::{ToControl, ToNode};
 use weft_wire::message::state::{Inspect, NodeReport};
-use weft_wire::message::{Message, NodeRow, ResourceView, Routed, Suspect};
+use weft_wire::message::{Drain, Message, NodeRow, ResourceView, Routed, Suspect};
 use weft_wire::{NodeId, WorkerId};
 
 use super::dials::{Caller, Dialled};
@@ -42,6 +42,8 @@ pub(in crate::node) enum Heard {
     Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd> },
     /// Somebody has come for a process here, and says to be a process of a node of this cluster.
     Arrived { socket: OwnedFd, to: WorkerId, from: WorkerId },
+    /// The head says that this node is to leave within this time (nanoseconds). What is to move has been said before.
+    Drain { nanos: u64 },
     /// Somebody has come for values.
     ForData(OwnedFd, SocketAddr),
 }
@@ -50,6 +52,11 @@ impl Cluster {
     /// Whether a node is part of the cluster, as far as is known here.
     pub(in crate::node) fn knows(&self, node: NodeId) -> bool {
         self.known.has(node)
+    }
+
+    /// Whether a node is the one with the control service, as far as is known here.
+    pub(in crate::node) fn is_head(&self, node: NodeId) -> bool {
+        if node == self.node() { self.control.is_some() } else { self.link.peer() == node }
     }
 
     /// Says something to the control service.
@@ -62,10 +69,23 @@ impl Cluster {
         if !self.link.is_up() {
             return false;
         }
-        let question = Inspect { request, about: 0, rows: 0, events: 0 };
+        let question = Inspect { request, about: 0, rows: 0, events: 0, ..Inspect::default() };
         let (from, message) = (WorkerId(self.node().0), Box::new(question.into()));
         self.link.send(&Routed { from, to: CONTROL, message }.into());
         true
+    }
+
+    /// Whether the head is there.
+    pub(in crate::node) fn is_connected(&self) -> bool {
+        self.link.is_up()
+    }
+
+    /// Asks the head to have a node leave within this time (nanoseconds). False if the head is not there.
+    pub(in crate::node) fn ask_to_drain(&mut self, node: NodeId, nanos: u64) -> bool {
+        if self.link.is_up() {
+            self.link.send(&Drain { node, nanos }.into());
+        }
+        self.link.is_up()
     }
 
     /// Says something to another node, or to a process there by way of it.
@@ -80,6 +100,22 @@ impl Cluster {
     /// Makes a connection for a process here to one of another node: [`Heard::Dialled`] follows.
     pub(in crate::node) fn dial(&mut self, client: WorkerId, to: WorkerId) {
         self.begin_dial(Caller::Process { client, to }, to.node());
+    }
+
+    /// The other nodes of the cluster, as far as is known here.
+    pub(in crate::node) fn others(&self) -> Vec<NodeId> {
+        let own = self.node();
+        self.known.ids().filter(|node| *node != own).collect()
+    }
+
+    /// Whether a node runs on this machine, and so reads the same clock.
+    pub(in crate::node) fn shares_clock(&self, node: NodeId) -> bool {
+        self.known.boot_id_of(node).is_some_and(|boot| boot == self.register.about.boot_id)
+    }
+
+    /// Bytes that a node has been told and has not taken yet.
+    pub(in crate::node) fn waiting(&self, node: NodeId) -> usize {
+        self.links.waiting(node)
     }
 
     fn begin_dial(&mut self, caller: Caller, node: NodeId) {

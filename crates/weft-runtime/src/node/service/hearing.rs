@@ -40,10 +40,14 @@ impl Service {
             Heard::Word(word) => core.on_control(word, now(), out),
             Heard::Known(rows) => rows.iter().for_each(|row| core.on_node_known(row)),
             Heard::View(view) => core.on_view(&view),
-            Heard::NodeGone(node) => core.on_node_gone(node, out),
+            Heard::NodeGone(node) => {
+                core.on_node_gone(node, out);
+                self.rounds.forget_node(node);
+            }
             Heard::LinkEnded(node) => {
                 core.on_link_ended(node, out);
                 self.on_lines_lost(node);
+                self.rounds.lose_node(node);
             }
             Heard::Directory(round, report) => self.rounds.on_directory(round, report),
             Heard::Routed(node, routed) => {
@@ -51,10 +55,14 @@ impl Service {
                 match core.on_routed(node, from, to, *routed.message, now(), out) {
                     Ok(Some(Message::LogLines(lines))) => self.on_remote_lines(node, &lines),
                     Ok(Some(Message::LinesTaken(taken))) => self.on_lines_taken(node, &taken),
+                    Ok(Some(Message::Inspect(question))) => self.begin_round_for(node, &question),
+                    Ok(Some(Message::Inspected(answer))) => self.forward_from(node, answer),
+                    Ok(Some(Message::InspectEnd(end))) => self.on_node_inspected(node, end),
                     Ok(_) => {}
                     Err(Misplaced(why)) => self.distrust(node, why),
                 }
             }
+            Heard::Drain { nanos } => self.on_drain(nanos),
             Heard::Dialled { client, to, socket } => self.on_dialled(client, to, socket),
             Heard::Arrived { socket, to, from } => self.on_arrived(socket, to, from),
             Heard::ForData(socket, address) => {

@@ -31,6 +31,8 @@ use crate::transport::{ReadResult, pair};
 
 /// How long a dismissed template may take to end (nanoseconds).
 const DISMISSED_NANOS: u64 = 2_000_000_000;
+/// Bytes of a command line that are told.
+const ENTRYPOINT_BYTES_MAX: usize = 4096;
 
 /// What the node has for one driver.
 pub(super) struct Job {
@@ -148,7 +150,7 @@ impl Service {
             host.pid = hello.pid;
             return Ok(self.driver);
         };
-        if self.drained_by.is_some() {
+        if self.draining.is_some() {
             return Err("the node is about to end");
         }
         if self.cluster.as_ref().is_some_and(|cluster| !cluster.has_joined()) {
@@ -419,9 +421,19 @@ impl Service {
             namespace: job.config.namespace.clone(),
             started: job.started.0,
             has_driver: job.left.is_none(),
+            entrypoint: job.left.is_none().then(|| entrypoint(job.pid)).flatten(),
         };
         self.jobs.iter().filter(|(_, job)| !job.is_guest()).map(row).collect()
     }
+}
+
+/// The command line of a program, for people who may be on another machine.
+fn entrypoint(pid: u32) -> Option<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<_> = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let mut text = words.join(" ").trim_end().to_owned();
+    text.truncate(text.floor_char_boundary(ENTRYPOINT_BYTES_MAX));
+    Some(text)
 }
 
 /// Bytes of the commands that start a job's workers, here and on other nodes.

@@ -108,7 +108,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             "0a0000009700000083820709011a01000005",
         ),
         (
-            PlaceRefused { actor: actor(), takeover: 1, reason: "r".into() }.into(),
+            PlaceRefused { actor: actor(), takeover: 1, reason: "r".into(), create: None }.into(),
             "070000009800000083820709016172",
         ),
         (
@@ -181,6 +181,8 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         (PeerConnected::pair(WORKER).into(), "0600000004000000811a01000005"),
         (job().into(), "180000007400000083070087816170612f61730102038481622f6181616df5f4"),
         (lines.into(), "06000000aa0000008307f562610a"),
+        (HandOver { node: NODE, offsets: vec![64] }.into(), "0900000084000000821a01000000811840"),
+        (HandedOver { node: NODE, offsets: vec![64] }.into(), "0900000085000000821a01000000811840"),
         (LinesTaken { job: WorkerId(7), bytes: 300 }.into(), "05000000ad000000820719012c"),
     ]
 }
