@@ -30,6 +30,7 @@ pub use messages::{BundleAnswer, BundleOrder, End, PlaceActor, ToControl, ToNode
 mod actors;
 mod checkpoints;
 mod draining;
+mod durable;
 mod gone;
 pub mod groups;
 mod health;
@@ -43,6 +44,7 @@ mod names;
 pub mod nodes;
 pub mod persist;
 mod placing;
+mod reconcile;
 mod report;
 pub mod reporting;
 pub mod settling;
@@ -52,12 +54,15 @@ pub mod wire;
 pub(crate) use actors::title;
 pub use health::Probed;
 pub(crate) use lookups::FIRST_ROUND;
+pub use reconcile::Found;
 
 /// An effect the control service asks for. Messages to one node stay in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ControlAction {
     /// Tell a node.
     Send(NodeId, Box<ToNode>),
+    /// Write, and say with [`ControlCore::on_persisted`] how it went. Only a core with records asks for that.
+    Persist(persist::BatchId, Vec<persist::Write>),
     /// Tell the user.
     Warn(String),
 }
@@ -89,6 +94,8 @@ pub struct ControlCore {
     settling: settling::Settling,
     /// Nodes that leave: nothing begins there.
     draining: Set<NodeId>,
+    /// What outlives it; `None` where nothing does.
+    durable: Option<Box<durable::Durable>>,
 }
 
 impl ControlCore {
@@ -171,19 +178,22 @@ impl ControlCore {
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut ControlActions) {
         self.wait_no_longer(now, out);
-        if self.is_learning() {
-            return;
+        if !self.is_learning() {
+            self.place_groups(now, out);
+            self.place_actors(now, out);
+            self.end_jobs(out);
         }
-        self.place_groups(now, out);
-        self.place_actors(now, out);
-        self.end_jobs(out);
+        self.write_down(now, out);
     }
 
     /// When [`Self::settle`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let actors = self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min();
-        [actors, self.groups.next_deadline(), self.learning_ends()].into_iter().flatten().min()
+        [actors, self.groups.next_deadline(), self.learning_ends(), self.writes_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Says something to a process, wherever it is.

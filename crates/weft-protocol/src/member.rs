@@ -246,9 +246,8 @@ impl Member {
             jobs: self.jobs.iter().map(|(job, config)| begun(*job, config.clone())).collect(),
             subscribers: self.node.subscribers_here(true),
         };
-        if here != ActorsHere::default() {
-            out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
-        }
+        // Also when there is nothing: what is not said is not here.
+        out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
         self.node.say_deaths_again(out);
         self.node.say_placed_again(out);
         self.requests.say_again(&self.node.subscribers_here(false), out);

@@ -294,6 +294,9 @@ impl Solo {
             match action {
                 ControlAction::Send(_, message) => self.node.on_control(*message, out),
                 ControlAction::Warn(text) => out.push(NodeAction::Warn(text)),
+                ControlAction::Persist(..) => {
+                    unreachable!("it keeps no records: nothing outlives the session")
+                }
             }
         }
     }

@@ -11,14 +11,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use disk::{Disk, IO_ERROR, NO_SPACE, PATH, Step, apply};
-use redb::TableDefinition;
+use redb::{ReadableDatabase, TableDefinition};
 use weft_protocol::time::Instant;
 use weft_runtime::control::commit::Committer;
 use weft_runtime::control::embedded::{Redb, open_on};
 use weft_runtime::control::memory::Local;
 use weft_runtime::control::store::{Batch, Outcome, Revision, Store, StoreError};
 use weft_wire::limits::STORE_RETRY_NANOS;
-use weft_wire::record::FORMAT;
+use weft_wire::record::{FORMAT, FORMAT_OLDEST};
 
 const NOW: Instant = Instant(1_000);
 
@@ -173,27 +173,49 @@ fn the_error_of_a_full_disk_says_what_to_do() {
     assert!(error.contains("until there is room or the disk is mended (tried again each second)"), "{error}");
 }
 
+/// A disk with a store that says that it has this format.
+fn of_format(format: u32) -> Disk {
+    let disk = Disk::default();
+    let mut store = disk.open(NOW).expect("a new store");
+    store.put("a", b"1", NOW).expect("writable");
+    drop(store);
+    let database = open_on(disk.clone()).expect("ours");
+    let transaction = database.begin_write().expect("writable");
+    {
+        let mut meta = transaction.open_table(TableDefinition::<&str, u64>::new("meta")).expect("there");
+        meta.insert("format", u64::from(format)).expect("writable");
+    }
+    transaction.commit().expect("writable");
+    disk
+}
+
 #[test]
 fn other_formats_are_refused_by_name() {
     for format in [0, FORMAT + 1, u32::MAX] {
-        let disk = Disk::default();
-        drop(disk.open(NOW).expect("a new store"));
-        let database = open_on(disk.clone()).expect("ours");
-        let transaction = database.begin_write().expect("writable");
-        {
-            let mut meta = transaction.open_table(TableDefinition::<&str, u64>::new("meta")).expect("there");
-            meta.insert("format", u64::from(format)).expect("writable");
-        }
-        transaction.commit().expect("writable");
-        drop(database);
-        let error = disk.open(NOW).map(|_| ()).expect_err("another format");
+        let error = of_format(format).open(NOW).map(|_| ()).expect_err("another format");
         let path = PathBuf::from(PATH);
         if format == 0 {
-            assert_eq!(error, StoreError::OlderFormat { path, found: 0, oldest: FORMAT });
+            assert_eq!(error, StoreError::OlderFormat { path, found: 0, oldest: FORMAT_OLDEST });
         } else {
             assert_eq!(error, StoreError::NewerFormat { path, found: format, known: FORMAT });
             assert!(error.to_string().contains("was written by a newer weft"));
         }
+    }
+}
+
+#[test]
+fn an_older_format_is_read_and_is_the_newest_after_the_next_write() {
+    for format in FORMAT_OLDEST..FORMAT {
+        let disk = of_format(format);
+        let mut store = disk.open(NOW).expect("it can be read");
+        assert_eq!(contents(&store).len(), 1);
+        store.put("b", b"1", NOW).expect("writable");
+        drop(store);
+        let database = open_on(disk.clone()).expect("ours");
+        let transaction = database.begin_read().expect("readable");
+        let meta = transaction.open_table(TableDefinition::<&str, u64>::new("meta")).expect("there");
+        let found = meta.get("format").expect("readable").expect("there").value();
+        assert_eq!(found, u64::from(FORMAT), "an older weft is to refuse it now");
     }
 }
 

@@ -308,6 +308,10 @@ pub const STORE_VALUE_BYTES_MAX: usize = 1 << 20;
 /// Operations and conditions in one batch of writes: what etcd takes by default.
 pub const STORE_BATCH_MAX: usize = 128;
 
+/// Pieces of [`STORE_VALUE_BYTES_MAX`] in which what an actor's process is told is stored: with its other records they are
+/// one batch. Larger arguments are put into shared memory.
+pub const CREATION_PIECES_MAX: u32 = 64;
+
 /// Changes that the control store remembers for those who watch it; who is further behind begins anew.
 pub const STORE_HISTORY_MAX: usize = 4096;
 
@@ -325,6 +329,7 @@ const _: () = assert!(HEALTH_TIMEOUT_NANOS_MIN <= HEALTH_TIMEOUT_NANOS);
 const _: () = assert!(HEALTH_TIMEOUT_NANOS <= HEALTH_TIMEOUT_NANOS_MAX);
 const _: () = assert!(VIEW_NANOS < HEARTBEAT_NANOS);
 const _: () = assert!(CANDIDATES_MAX <= VIEW_NODES_MAX);
+const _: () = assert!(CREATION_PIECES_MAX as usize * 2 <= STORE_BATCH_MAX);
 const _: () = assert!(STORE_GROUP_MAX <= STORE_QUEUE_MAX);
 const _: () = assert!(STORE_VALUE_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 

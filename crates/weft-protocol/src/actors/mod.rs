@@ -13,6 +13,6 @@ pub use instance::{Instance, Restored, Takeover};
 
 /// Why nothing comes of a call to an actor that nobody knows any more.
 pub(crate) fn gone_failure() -> Failure {
-    let message = "the actor is gone: its last handle was dropped before this one was used";
+    let message = "the actor is gone: its last handle was dropped before this one was used, or it ended with its node while the cluster had no head";
     Failure::new(FailureCode::ActorDied, message)
 }

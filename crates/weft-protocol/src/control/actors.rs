@@ -10,6 +10,7 @@ use weft_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, 
 use weft_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy, WorkerId};
 
 use super::checkpoints::Checkpoints;
+use super::durable::{Held, Subject};
 use super::placing::Target;
 use super::{ControlAction, ControlActions, ControlCore, End, PlaceActor, ToNode, actor_died};
 use crate::pace::Pace;
@@ -32,7 +33,7 @@ pub(super) struct Actor {
     /// How many processes took over so far.
     pub(super) takeovers: u32,
     /// Why it is being ended, for the message its callers get.
-    ending: Option<Failure>,
+    pub(super) ending: Option<Failure>,
     /// How often a new process may still take over; -1 for ever.
     pub(super) restarts: i32,
     /// What a new process is told: kept while there are restarts.
@@ -95,6 +96,13 @@ impl ControlCore {
         if let Some(report) = self.infeasible([&create.placement, &create.lifetime]).or_else(lacking) {
             self.say(from, report, out);
         }
+        if let Err(bytes) = self.note_creation(&create) {
+            let failure = actor_died(format!(
+                "{} could not begin: its class and arguments are {bytes} bytes, more than the head can write down for an actor that outlives it: give it large values with weft.put()",
+                self.title_of(id)
+            ));
+            return self.bury(id, failure, out);
+        }
         self.wait(id, Box::new(create));
     }
 
@@ -144,7 +152,7 @@ impl ControlCore {
     }
 
     /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.
-    fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
+    pub(super) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
         let Phase::Pending(create) = phase else { return };
@@ -159,7 +167,12 @@ impl ControlCore {
             restarts: Some(actor.restarts),
             description: named.map(|(_, description)| description.clone()),
         };
-        out.push(ControlAction::Send(node, Box::new(ToNode::PlaceActor(Box::new(place)))));
+        let place = Box::new(place);
+        if self.is_durable(id) {
+            self.confirm(id);
+            return self.when_written(|| Subject::Actor(id), Held::Place(node, place), out);
+        }
+        out.push(ControlAction::Send(node, Box::new(ToNode::PlaceActor(place))));
     }
 
     /// A node gave an actor a process.
@@ -347,7 +360,7 @@ impl ControlCore {
             actor.restarts -= i32::from(actor.restarts > 0);
         }
         actor.is_ready = false;
-        actor.takeovers += 1;
+        actor.takeovers = actor.takeovers.saturating_add(1);
         // The constructor learns that it is not the first one.
         creation.constructor.spec.retries += 1;
         self.wait(id, creation);
@@ -367,6 +380,7 @@ impl ControlCore {
             actor.phase = Phase::Dead(failure.clone());
             actor.creation = None;
         }
+        self.note_actor(id);
         self.tell(id, &ToNode::Dead(Box::new(ActorDead { actor: id, failure })), out);
         self.retire(id);
         self.jobs.note_end();
@@ -406,6 +420,11 @@ impl ControlCore {
         {
             self.actors.swap_remove(&oldest);
         }
+    }
+
+    /// What an actor is called, for people.
+    pub(super) fn title_of(&self, id: ActorId) -> String {
+        self.actors.get(&id).map_or_else(|| title(None, ""), Actor::title)
     }
 
     /// Whether an actor of a job lives, or is to live.
@@ -490,6 +509,11 @@ impl Actor {
         !matches!(self.phase, Phase::Reserved)
     }
 
+    /// It is there after the control service has started again, whatever its nodes know.
+    pub(super) fn outlives_control(&self) -> bool {
+        self.detached || self.name.is_some()
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Dead(_))
     }
@@ -499,7 +523,7 @@ impl Actor {
         ActorStarted { actor, worker, concurrency: self.concurrency, replays }
     }
 
-    fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         title(self.name.as_ref(), &self.class)
     }
 }

@@ -63,6 +63,8 @@ pub struct Groups {
     is_dirty: bool,
     /// Some group may wait for something; found out anew when all are looked at.
     is_busy: bool,
+    /// Groups whose records are not as they should be, where somebody writes them.
+    changed: Option<Set<GroupId>>,
 }
 
 impl Groups {
@@ -93,6 +95,58 @@ impl Groups {
         this
     }
 
+    /// Changes of records are noted from now on, for [`Self::take_changed`].
+    pub fn keep_records(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    /// Groups whose records have changed since the last time.
+    pub fn take_changed(&mut self) -> Set<GroupId> {
+        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn note(&mut self, group: GroupId) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(group);
+        }
+    }
+
+    /// Whether no node was ever told to commit bundles of a group.
+    #[must_use]
+    pub fn is_new(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|group| !group.is_old && group.places().next().is_none())
+    }
+
+    /// Whether a node is still to do what it was to be told.
+    #[must_use]
+    pub fn stands_by(&self, node: NodeId, order: &BundleOrder) -> bool {
+        let BundleOrder::Commit(commit) = order else { return true };
+        self.groups.get(&commit.group).is_some_and(|group| group.is_at(node, commit.attempt))
+    }
+
+    /// A group that was asked for cannot be made.
+    pub fn refuse(&mut self, id: GroupId, reason: String, out: &mut Vec<GroupAction>) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.reason = Some(reason);
+        }
+        self.on_remove(id, out);
+    }
+
+    /// A node is there that may not have heard which bundles are to be used.
+    pub fn commit_again(&self, node: NodeId, out: &mut Vec<GroupAction>) {
+        for (id, group) in &self.groups {
+            let its = group.uncommitted.iter().filter(|(at, _)| *at == node);
+            let commit = |attempt: &u64| BundleOrder::Commit(Commit { group: *id, attempt: *attempt });
+            out.extend(its.map(|(_, attempt)| GroupAction::Node(node, commit(attempt))));
+        }
+    }
+
+    /// Nodes with bundles.
+    #[must_use]
+    pub fn nodes(&self) -> Set<NodeId> {
+        self.groups.values().flat_map(Group::places).map(|(node, _)| node).collect()
+    }
+
     /// What a group's record says now; `None` when there is no such group.
     #[must_use]
     pub fn record(&self, group: GroupId) -> Option<&Record> {
@@ -102,8 +156,9 @@ impl Groups {
     /// A client asks for a group.
     pub fn on_create(&mut self, from: WorkerId, create: CreateGroup, out: &mut Vec<GroupAction>) {
         let (request, id) = (create.request, create.group);
-        if let Some(group) = self.groups.get(&id) {
+        if let Some(group) = self.groups.get_mut(&id) {
             // It was asked for before, and the answer did not arrive.
+            group.subscribers.insert(from);
             let groups = vec![group.row(false)];
             return out.push(GroupAction::Client(from, GroupState { request, groups, error: None }.into()));
         }
@@ -123,6 +178,7 @@ impl Groups {
         let mut group = Group::new(record, self.first_attempt);
         group.subscribers.insert(from);
         self.groups.insert(id, group);
+        self.note(id);
         self.is_dirty = true;
         self.is_busy = true;
         if request != 0 {
@@ -161,6 +217,7 @@ impl Groups {
     /// A client ends a group, and with it all that runs in it.
     pub fn on_remove(&mut self, id: GroupId, out: &mut Vec<GroupAction>) {
         let Some(group) = self.groups.swap_remove(&id) else { return };
+        self.note(id);
         // Callers hear of it before they hear of the ends of their workers.
         let row = GroupRow { phase: GroupPhase::Removed, ..group.row(true) };
         group.tell(&GroupRow { bundles: Vec::new(), ..row.clone() }, out);
@@ -248,6 +305,7 @@ impl Groups {
                 silent.swap_remove(&node);
                 if silent.is_empty() {
                     group.commit(out);
+                    self.note(id);
                 }
             }
             (Phase::Preparing { .. }, BundleStep::Refused) if attempt == group.attempt => {
@@ -258,6 +316,7 @@ impl Groups {
                 // It should have bundles and has none: they are lost like those of a node that is gone.
                 group.lose(node, out);
                 self.is_dirty = true;
+                self.note(id);
             }
             (_, BundleStep::Prepared) if is_at => {
                 out.push(GroupAction::Node(node, BundleOrder::Commit(Commit { group: id, attempt })));
@@ -285,6 +344,9 @@ impl Groups {
             if group.places().any(|(at, _)| at == node) {
                 group.lose(node, out);
                 self.is_dirty = true;
+                if let Some(changed) = &mut self.changed {
+                    changed.insert(group.record.group);
+                }
             }
         }
     }

@@ -11,8 +11,10 @@ use std::collections::VecDeque;
 
 use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{Job, JobConfig, JobState};
+use weft_wire::record::JobRecord;
 use weft_wire::{NodeId, WorkerId};
 
+use super::durable::Subject;
 use super::{ControlAction, ControlActions, ControlCore, ToNode};
 use crate::table::{Map, Set};
 
@@ -44,6 +46,24 @@ impl Jobs {
         self.has_ends = !self.open.is_empty();
     }
 
+    /// What is written of a job that is not over: what its workers need, and whether its driver is gone.
+    pub(super) fn known(&self, job: WorkerId) -> Option<(&JobConfig, bool)> {
+        self.open.get(&job).map(|known| (&*known.config, known.is_gone))
+    }
+
+    /// A job of which a record was found.
+    pub(super) fn restore(&mut self, record: JobRecord) {
+        let JobRecord { job, config, is_gone } = record;
+        let nodes = Set::from_iter([job.node()]);
+        self.open.insert(job, Known { config, nodes, is_leaving: false, is_gone });
+        self.has_ends = true;
+    }
+
+    /// Drivers of jobs that are not over.
+    pub(super) fn drivers(&self) -> impl Iterator<Item = WorkerId> {
+        self.open.keys().copied()
+    }
+
     fn end(&mut self, job: WorkerId) {
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
@@ -70,6 +90,9 @@ impl ControlCore {
     fn on_job_started(&mut self, job: WorkerId, config: Box<JobConfig>, out: &mut ControlActions) {
         let new = || Known { config, nodes: Set::from_iter([job.node()]), is_leaving: false, is_gone: false };
         self.jobs.open.entry(job).or_insert_with(new);
+        if self.durable.is_some() && self.has_actors(job) {
+            self.note(|| Subject::Job(job));
+        }
         for node in self.jobs.asked.swap_remove(&job).into_iter().flatten() {
             self.on_job_asked(node, job, out);
         }
@@ -82,7 +105,7 @@ impl ControlCore {
             if known.is_leaving {
                 out.push(tell(node, job, JobState::Leaving, None));
             }
-        } else if self.jobs.ended.contains(&job) || !self.nodes.contains_key(&job.node()) {
+        } else if self.jobs.ended.contains(&job) || self.is_lost(job.node()) {
             out.push(tell(node, job, JobState::Ended, None));
         } else {
             self.jobs.asked.entry(job).or_default().insert(node);
@@ -102,10 +125,18 @@ impl ControlCore {
         if let Some(known) = self.jobs.open.get_mut(&process) {
             known.is_gone = true;
             self.jobs.has_ends = true;
+            self.note_job(process);
         }
         for node in self.jobs.asked.swap_remove(&process).into_iter().flatten() {
             self.jobs.end(process);
             out.push(tell(node, process, JobState::Ended, None));
+        }
+    }
+
+    fn note_job(&mut self, job: WorkerId) {
+        let subject = Subject::Job(job);
+        if self.durable.as_ref().is_some_and(|durable| durable.recorded.contains_key(&subject)) {
+            self.note(|| subject);
         }
     }
 
@@ -136,6 +167,7 @@ impl ControlCore {
             }
             let known = self.jobs.open.swap_remove(&job).expect("listed above");
             self.jobs.end(job);
+            self.note_job(job);
             out.extend(known.nodes.into_iter().map(|node| tell(node, job, JobState::Ended, None)));
         }
     }

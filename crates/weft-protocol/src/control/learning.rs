@@ -26,7 +26,11 @@ const WORDS_MAX: usize = 1 << 16;
 pub(super) struct Learning {
     until: Instant,
     subscribers: Vec<(ActorId, WorkerId)>,
+    /// Nodes that are there and have not said what they have.
+    silent: Set<NodeId>,
     words: VecDeque<(NodeId, ToControl)>,
+    /// Nodes that are gone. Those that have not come back yet are to hear of it, too.
+    gone: Vec<NodeId>,
 }
 
 impl ControlCore {
@@ -44,16 +48,20 @@ impl ControlCore {
                 actor.subscribers.insert(*process);
             }
         }
+        for node in learning.gone {
+            self.settle_without(node, out);
+        }
         for (node, word) in learning.words {
             self.on_node(node, word, now, out);
         }
         for (actor, takeover, gone) in std::mem::take(&mut self.unheard_ends) {
             self.on_actor_process_gone(actor, takeover, gone, out);
         }
+        self.reconcile(&learning.silent, out);
         self.subscribe_again(learning.subscribers, out);
         // Owners on nodes that did not come back.
         let owners = self.actors.values().map(|actor| actor.owner);
-        let lost: Set<WorkerId> = owners.filter(|owner| !self.nodes.contains_key(&owner.node())).collect();
+        let lost: Set<WorkerId> = owners.filter(|owner| self.is_lost(owner.node())).collect();
         for owner in lost {
             self.end_actors_of(owner, End::Killed, out);
         }
@@ -78,6 +86,38 @@ impl ControlCore {
         }
     }
 
+    /// Whether all nodes that are there have said what they have.
+    #[must_use]
+    pub fn has_heard_all(&self) -> bool {
+        self.learning.as_ref().is_none_or(|learning| learning.silent.is_empty())
+    }
+
+    /// A node is there, and will say what it has.
+    pub(super) fn expect_word_of(&mut self, node: NodeId) {
+        if let Some(durable) = &mut self.durable {
+            durable.absent.swap_remove(&node);
+        }
+        if let Some(learning) = &mut self.learning {
+            learning.silent.insert(node);
+        }
+    }
+
+    /// A node is gone. True if it was one of an earlier control service's that had not come back.
+    pub(super) fn expect_no_longer(&mut self, node: NodeId) -> bool {
+        if let Some(learning) = &mut self.learning {
+            learning.silent.swap_remove(&node);
+        }
+        self.durable.as_mut().is_some_and(|durable| durable.absent.swap_remove(&node))
+    }
+
+    /// Whether it is too early to ask about the processes of a node that is gone: not all are there that may know them. It is
+    /// done when they are.
+    pub(super) fn must_settle_later(&mut self, gone: NodeId) -> bool {
+        let Some(learning) = &mut self.learning else { return false };
+        learning.gone.push(gone);
+        true
+    }
+
     pub(super) fn is_learning(&self) -> bool {
         self.learning.is_some()
     }
@@ -95,8 +135,14 @@ impl ControlCore {
             self.on_actor_here(node, row, out);
         }
         match &mut self.learning {
-            Some(learning) => learning.subscribers.extend(here.subscribers),
-            None => self.subscribe_again(here.subscribers, out),
+            Some(learning) => {
+                learning.silent.swap_remove(&node);
+                learning.subscribers.extend(here.subscribers);
+            }
+            None => {
+                self.reconcile_with(node, out);
+                self.subscribe_again(here.subscribers, out);
+            }
         }
     }
 
@@ -170,6 +216,7 @@ impl ControlCore {
             // Somebody else may have the name by now, if this node took too long.
             actor.name = (*owner == id).then_some(name);
         }
+        self.note_learnt(id);
     }
 }
 

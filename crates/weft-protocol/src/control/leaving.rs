@@ -11,6 +11,7 @@ use crate::table::Set;
 impl ControlCore {
     /// A node takes part, with these resources and labels. One that has said so again is as it was.
     pub fn on_node_joined(&mut self, row: NodeRow) {
+        self.expect_word_of(row.node);
         if !self.nodes.contains_key(&row.node) {
             self.on_registered(row.node, row.total.clone());
             self.on_report(row);
@@ -19,7 +20,8 @@ impl ControlCore {
 
     /// A node is gone with all that was there. Whoever is told anything that follows from it has been told that.
     pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut ControlActions) {
-        if self.nodes.swap_remove(&node).is_none() {
+        let was_expected = self.expect_no_longer(node);
+        if self.nodes.swap_remove(&node).is_none() && !was_expected {
             return;
         }
         self.rows.retain(|row| row.node != node);
@@ -27,7 +29,9 @@ impl ControlCore {
         for process in self.processes_on(node) {
             self.on_process_gone(process, out);
         }
-        self.settle_without(node, out);
+        if !self.must_settle_later(node) {
+            self.settle_without(node, out);
+        }
         self.end_actors_on(node, reason, out);
         self.with_groups(out, |groups, acts| groups.on_node_gone(node, acts));
         self.end_jobs_on(node, out);

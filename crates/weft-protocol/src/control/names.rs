@@ -3,13 +3,15 @@
 use weft_wire::WorkerId;
 use weft_wire::message::{Answer, FindName, ListNames, ReserveName};
 
+use super::durable::{Held, Subject};
 use super::{Actor, ActorId, ControlActions, ControlCore};
 
 impl ControlCore {
     pub(super) fn on_reserve_name(&mut self, from: WorkerId, reserve: ReserveName, out: &mut ControlActions) {
         let mut reply = Answer { request: reserve.request, ..Answer::default() };
         let key = (reserve.namespace, reserve.name);
-        if let Some((actor, description)) = self.names.get(&key) {
+        let taken = self.names.get(&key).filter(|(actor, _)| *actor != reserve.actor);
+        if let Some((actor, description)) = taken {
             reply.error = Some(format!(
                 "an actor named {:?} exists in namespace {:?}: use weft.get_actor(), end it first, or choose another name",
                 key.1, key.0
@@ -19,7 +21,9 @@ impl ControlCore {
         } else {
             self.names.insert(key.clone(), (reserve.actor, reserve.description));
             let actor = self.actors.entry(reserve.actor).or_insert_with(|| Actor::new(from));
-            actor.name = Some(key);
+            actor.name = Some(key.clone());
+            // Nobody is to build on a name that a control service to come would give away.
+            return self.when_written(|| Subject::Name(key), Held::Answer(from, Box::new(reply)), out);
         }
         self.say(from, reply, out);
     }
@@ -50,6 +54,7 @@ impl ControlCore {
             && self.names.get(&name).is_some_and(|(owner, _)| *owner == id)
         {
             self.names.swap_remove(&name);
+            self.note(|| Subject::Name(name));
         }
     }
 }

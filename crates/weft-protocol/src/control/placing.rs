@@ -1,10 +1,11 @@
 //! Where what has a strategy goes: actors that are bound to nodes, labels or placement groups, and the groups themselves.
 
-use weft_wire::message::{CreateActor, Failure, FailureCode, Infeasible};
+use weft_wire::message::{CreateActor, Failure, FailureCode, GroupPhase, GroupState, Infeasible, Message};
 use weft_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
 
+use super::durable::{Held, Subject};
 use super::groups::{GroupAction, Groups};
-use super::{BundleAnswer, ControlAction, ControlActions, ControlCore, ToNode};
+use super::{BundleAnswer, BundleOrder, ControlAction, ControlActions, ControlCore, ToNode};
 use crate::node::unschedulable;
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose};
 use crate::time::Instant;
@@ -46,15 +47,40 @@ impl ControlCore {
     ) {
         let mut actions = Vec::new();
         work(&mut self.groups, &mut actions);
+        for group in self.groups.take_changed() {
+            self.note(|| Subject::Group(group));
+        }
         for action in actions {
             match action {
-                GroupAction::Node(node, order) => {
-                    out.push(ControlAction::Send(node, Box::new(ToNode::Bundles(Box::new(order)))));
+                GroupAction::Client(client, Message::GroupState(state)) if self.must_be_written(&state) => {
+                    let group = state.groups[0].group;
+                    self.when_written(|| Subject::Group(group), Held::State(client, Box::new(state)), out);
                 }
+                GroupAction::Node(node, order) => match self.waits_for(&order) {
+                    Some(group) => {
+                        self.when_written(|| Subject::Group(group), Held::Commit(node, order), out)
+                    }
+                    None => out.push(ControlAction::Send(node, Box::new(ToNode::Bundles(Box::new(order))))),
+                },
                 GroupAction::Client(client, message) => self.say(client, message, out),
                 GroupAction::Warn(text) => out.push(ControlAction::Warn(text)),
             }
         }
+    }
+
+    /// The group whose record must be on disk before a node is told this.
+    fn waits_for(&self, order: &BundleOrder) -> Option<GroupId> {
+        match order {
+            BundleOrder::Commit(commit) => Some(commit.group).filter(|group| !self.is_group_written(*group)),
+            BundleOrder::Prepare(_) | BundleOrder::Release(_) => None,
+        }
+    }
+
+    /// Whether this answers somebody who may build on one group that a control service to come would not know.
+    fn must_be_written(&self, state: &GroupState) -> bool {
+        let [row] = &state.groups[..] else { return false };
+        let is_answer = state.request != 0 && state.error.is_none() && row.phase != GroupPhase::Removed;
+        is_answer && !self.is_group_written(row.group)
     }
 
     pub(super) fn on_bundles(

@@ -11,19 +11,20 @@ use std::collections::VecDeque;
 
 use weft_wire::limits::CONTROL_AWAY_NANOS;
 use weft_wire::message::{
-    ActorOutOfScope, Answer, Checkpoint, CreateActor, GroupState, Message, ReserveName, SubscribeActor,
+    ActorOutOfScope, Answer, Checkpoint, CreateActor, CreateGroup, FindGroup, GroupPhase, GroupState,
+    Message, ReserveName, SubscribeActor,
 };
-use weft_wire::{ActorId, WorkerId};
+use weft_wire::{ActorId, GroupId, NodeId, WorkerId};
 
 use crate::control::{ToControl, ToNode};
 use crate::node::{NodeAction, NodeActions};
-use crate::table::Map;
+use crate::table::{Map, Set};
 use crate::time::Instant;
 
 /// The number of a name's reservation that was answered before: its answer is not passed on.
 const AGAIN: u64 = u64::MAX;
 
-/// Ends of processes, and words that end actors, which are said again at most.
+/// Ends of processes, and words that end actors and groups, which are said again at most.
 const SAID_MAX: usize = 4096;
 
 /// Who asks, and under which number.
@@ -35,6 +36,13 @@ struct Creation {
     create: Option<(u64, Box<CreateActor>)>,
 }
 
+/// Who asked for a placement group, until the control service has said something of it, and who hears of it.
+#[derive(Debug, Default)]
+struct Group {
+    create: Option<(u64, WorkerId, Box<CreateGroup>)>,
+    hearers: Set<WorkerId>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -43,13 +51,15 @@ pub(super) struct Requests {
     open: Map<Question, (u64, Box<Message>)>,
     /// Who wants to hear of which actor, and was not told that it does.
     subscribing: Map<(WorkerId, ActorId), u64>,
+    /// Placement groups of which processes here hear.
+    groups: Map<GroupId, Group>,
     /// Actors of processes here that have no process yet.
     creations: Map<ActorId, Creation>,
     /// Questions that were given up: nobody waits for their answers. A name that is given is given back.
     abandoned: Map<Question, Option<ActorId>>,
     /// Checkpoints that are not known to stand, in order.
     checkpoints: VecDeque<(u64, WorkerId, Box<Checkpoint>)>,
-    /// The latest words by which actors end. They do not show in anything that is here.
+    /// The latest words by which actors and groups end. They do not show in anything that is here.
     ends: VecDeque<(u64, WorkerId, Box<Message>)>,
     /// The latest processes whose end was said.
     ended: VecDeque<WorkerId>,
@@ -86,6 +96,18 @@ impl Requests {
             Message::SubscribeActor(subscribe) => {
                 self.subscribing.insert((from, subscribe.actor), turn);
             }
+            Message::CreateGroup(create) => {
+                let group = self.groups.entry(create.group).or_default();
+                group.hearers.insert(from);
+                group.create = Some((turn, from, Box::new(create.clone())));
+            }
+            Message::FindGroup(find) => {
+                // The node itself asks by itself.
+                if let Some(group) = find.group.filter(|_| from.node() != NodeId(from.0)) {
+                    self.groups.entry(group).or_default().hearers.insert(from);
+                }
+            }
+            Message::RemoveGroup(_) => self.note_end_of(from, message),
             Message::Checkpoint(checkpoint) => {
                 if self.checkpoints.len() == SAID_MAX {
                     self.checkpoints.pop_front();
@@ -93,14 +115,14 @@ impl Requests {
                 self.checkpoints.push_back((turn, from, Box::new(checkpoint.clone())));
             }
             // Its creation is said again before: its creator waits to hear what became of it.
-            Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_actor_end(from, message),
-            Message::ActorReady(ready) if ready.failure.is_some() => self.note_actor_end(from, message),
-            Message::ActorOutOfScope(_) => self.note_actor_end(from, message),
+            Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_end_of(from, message),
+            Message::ActorReady(ready) if ready.failure.is_some() => self.note_end_of(from, message),
+            Message::ActorOutOfScope(_) => self.note_end_of(from, message),
             _ => {}
         }
     }
 
-    fn note_actor_end(&mut self, from: WorkerId, message: &Message) {
+    fn note_end_of(&mut self, from: WorkerId, message: &Message) {
         if self.ends.len() == SAID_MAX {
             self.ends.pop_front();
         }
@@ -119,6 +141,10 @@ impl Requests {
         self.open.retain(|(from, _), _| *from != process);
         self.subscribing.retain(|(from, _), _| *from != process);
         self.abandoned.retain(|(from, _), _| *from != process);
+        self.groups.retain(|_, group| {
+            group.hearers.swap_remove(&process);
+            !group.hearers.is_empty()
+        });
         // A detached actor is created although its creator is gone.
         let lives_on = |create: &Option<(u64, Box<CreateActor>)>| {
             create.as_ref().is_some_and(|(_, create)| create.detached == Some(true))
@@ -140,7 +166,12 @@ impl Requests {
     /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it answers.
     pub(super) fn is_stale(&mut self, word: &ToNode, out: &mut NodeActions) -> bool {
         match word {
-            ToNode::Routed { to, message } => self.is_stale_answer(*to, message, out),
+            ToNode::Routed { to, message } => {
+                if let Message::GroupState(state) = &**message {
+                    self.on_groups(state);
+                }
+                self.is_stale_answer(*to, message, out)
+            }
             ToNode::Subscribed { actor, process, started } => {
                 self.subscribing.swap_remove(&(*process, *actor));
                 if started.is_some() {
@@ -157,6 +188,17 @@ impl Requests {
                 false
             }
             _ => false,
+        }
+    }
+
+    /// The control service knows these groups, or they are no more.
+    fn on_groups(&mut self, state: &GroupState) {
+        for row in &state.groups {
+            if row.phase == GroupPhase::Removed {
+                self.groups.swap_remove(&row.group);
+            } else if let Some(group) = self.groups.get_mut(&row.group) {
+                group.create = None;
+            }
         }
     }
 
@@ -256,6 +298,16 @@ impl Requests {
                 name.map(|(turn, name)| (*turn, ReserveName { request: AGAIN, ..name.clone() }.into()));
             let create = creation.create.as_ref().map(|(turn, create)| (*turn, (**create).clone().into()));
             words.extend(name.into_iter().chain(create).map(|(turn, word)| (turn, actor.owner, word)));
+        }
+        for (id, group) in &self.groups {
+            let create = group.create.as_ref().filter(|(_, from, create)| {
+                // A question that is open is among those.
+                !self.open.contains_key(&(*from, create.request))
+            });
+            words.extend(create.map(|(turn, from, create)| (*turn, *from, (**create).clone().into())));
+            let find = FindGroup { request: 0, group: Some(*id), title: None, attempt: None };
+            // Behind what makes it.
+            words.extend(group.hearers.iter().map(|process| (u64::MAX, *process, find.clone().into())));
         }
         let subscribing = self.subscribing.iter();
         words.extend(subscribing.map(|((from, actor), turn)| (*turn, *from, subscribe(*actor))));

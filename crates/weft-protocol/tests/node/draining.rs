@@ -137,7 +137,7 @@ fn placed_on(out: &ControlActions) -> Vec<(NodeId, u32)> {
             ToNode::PlaceActor(place) => Some((*node, place.takeover)),
             _ => None,
         },
-        ControlAction::Warn(_) => None,
+        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
     };
     out.iter().filter_map(placed).collect()
 }

@@ -1,6 +1,6 @@
 //! A control service that has started again, and what several nodes tell it.
 
-use weft_protocol::control::{ControlAction, ControlActions, ControlCore, End, ToControl, ToNode};
+use weft_protocol::control::{ControlAction, ControlActions, ControlCore, End, Found, ToControl, ToNode};
 use weft_protocol::node::{NodeActions, NodeCore};
 use weft_protocol::time::Instant;
 use weft_wire::message::{
@@ -77,7 +77,7 @@ fn hear(
     control.settle(NOW, &mut out);
     let sent = |action| match action {
         ControlAction::Send(to, word) => Some((to, *word)),
-        ControlAction::Warn(_) => None,
+        ControlAction::Warn(_) | ControlAction::Persist(..) => None,
     };
     out.into_iter().filter_map(sent).collect()
 }
@@ -105,6 +105,19 @@ fn of_two_processes_of_one_actor_the_later_lives() {
     // A node that was asked before the restart, and has just found room.
     let late = ToControl::ActorPlaced { actor: ACTOR, takeover: 2, worker: first };
     assert_eq!(say(&mut control, HERE, late), [kill(HERE, 2)]);
+}
+
+#[test]
+fn a_node_that_is_gone_before_the_others_are_back_is_gone_for_them_too() {
+    let mut control = ControlCore::default();
+    control.keep_records(Found { incarnation: 1, nodes: vec![HERE, LOST], ..Found::default() });
+    control.expect_nodes(UNTIL);
+    assert_eq!(hear(&mut control, |control, out| control.on_node_gone(LOST, "its port is closed", out)), []);
+    control.on_node_joined(NodeCore::new(cpus(1.0), HERE.0, 0).row());
+    assert_eq!(say(&mut control, HERE, here(Vec::new())), []);
+    let said = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let [(HERE, ToNode::Gone(gone))] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(gone.worker, WorkerId(LOST.0), "all processes of that node");
 }
 
 #[test]

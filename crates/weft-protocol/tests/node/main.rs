@@ -7,6 +7,7 @@ mod groups;
 mod jobs;
 mod learning;
 mod pool;
+mod records;
 mod spill;
 mod state;
 mod transfers;

@@ -73,7 +73,7 @@ impl Cluster {
     fn pass(&mut self, out: Vec<ControlAction>) {
         let told = |action| match action {
             ControlAction::Send(to, message) => Some((to, *message)),
-            ControlAction::Warn(_) => None,
+            ControlAction::Warn(_) | ControlAction::Persist(..) => None,
         };
         self.down.extend(out.into_iter().filter_map(told));
     }

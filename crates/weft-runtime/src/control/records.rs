@@ -1,5 +1,6 @@
 //! Records in a store: what a head finds when it starts, and how the writes of machines become batches.
 
+use weft_protocol::control::Found;
 use weft_protocol::control::persist::Write;
 use weft_protocol::time::Instant;
 use weft_wire::record::{CLUSTER, ClusterRecord, HEAD, HeadRecord, NODES, NodeRecord, RecordError};
@@ -25,6 +26,15 @@ pub fn nodes(store: &dyn Store) -> Result<Vec<NodeRecord>, StoreError> {
     let rows = store.range(NODES)?.into_iter();
     rows.map(|(key, entry)| NodeRecord::from_bytes(&entry.value).map_err(|error| unreadable(&key, error)))
         .collect()
+}
+
+/// What earlier heads had written of what outlives them.
+///
+/// # Errors
+/// [`StoreError::Record`] when some of it is something else.
+pub fn found(store: &dyn Store) -> Result<Found, StoreError> {
+    let rows = store.range("")?.into_iter().map(|(key, entry)| (key, entry.value));
+    Found::read(rows).map_err(|(key, error)| unreadable(&key, error))
 }
 
 /// Which head there was last, if there was one.

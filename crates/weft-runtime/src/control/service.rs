@@ -8,6 +8,7 @@
 mod links;
 mod probes;
 mod running;
+mod tickets;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +20,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rustix::event::epoll;
+use weft_protocol::control::Found;
 use weft_wire::NodeId;
 use weft_wire::record::{HEAD, HeadRecord, NodeRecord};
 
@@ -68,6 +70,7 @@ pub struct State {
     cluster: u64,
     nodes: Vec<NodeRecord>,
     head: Option<HeadRecord>,
+    found: Found,
 }
 
 impl State {
@@ -80,7 +83,8 @@ impl State {
         let mut store = Local::open(directory, time)?;
         let cluster = records::cluster(&mut store, drawn, time)?.cluster;
         let (nodes, head) = (records::nodes(&store)?, records::head(&store)?);
-        Ok(Self { store, cluster, nodes, head })
+        let found = records::found(&store)?;
+        Ok(Self { store, cluster, nodes, head, found })
     }
 
     /// Where the last head listened: where nodes look for the next.
@@ -136,7 +140,8 @@ impl Control {
     /// # Errors
     /// The store's or the system's word.
     pub fn start(mut state: State, options: ControlOptions) -> io::Result<Self> {
-        let head = HeadRecord { node: options.node, address: options.address.to_string() };
+        let incarnation = Some(state.found.incarnation);
+        let head = HeadRecord { node: options.node, address: options.address.to_string(), incarnation };
         state.store.put(HEAD, &head.to_bytes(), now()).map_err(io::Error::other)?;
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;

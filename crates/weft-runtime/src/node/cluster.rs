@@ -25,7 +25,7 @@ use weft_protocol::control::wire::{Misplaced, is_word};
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::message::state::ClusterRow;
-use weft_wire::message::{AboutNode, Drained, Message, Register, Routed, ShapeDemand, kind};
+use weft_wire::message::{AboutNode, Drained, Message, Register, Routed, ShapeDemand, Suspect, kind};
 use weft_wire::{NodeId, ResourceSet, WorkerId};
 
 use super::health::{Health, Way};
@@ -322,7 +322,10 @@ impl Cluster {
                 self.notes.write(&format!("part of the cluster {:016x}", registered.cluster));
                 self.heard.push(Heard::Up { is_new: true });
                 self.heard.push(Heard::Known(registered.nodes.clone()));
-                self.known.on_registered(registered);
+                for node in self.known.on_registered(registered) {
+                    // It may have gone while there was no head to say so: the next one answers that.
+                    self.link.send(&Suspect { node }.into());
+                }
                 self.fate.on_joined(Ok(Joined {
                     address: self.address,
                     head: self.link.address(),

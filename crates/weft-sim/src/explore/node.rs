@@ -245,6 +245,7 @@ impl Linked {
             match action {
                 ControlAction::Send(_, word) => self.to_node.push_back(*word),
                 ControlAction::Warn(_) => {}
+                ControlAction::Persist(..) => unreachable!("it keeps no records"),
             }
         }
     }

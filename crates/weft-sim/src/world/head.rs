@@ -3,11 +3,15 @@
 //! Its links are as sessions make them: first said is first heard, and nothing is lost while both ends live. What is said is
 //! encoded as in production ([`weft_protocol::control::wire`]).
 
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_protocol::control::persist::{BatchId, Write};
 use weft_protocol::control::view::View;
-use weft_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl, ToNode};
+use weft_protocol::control::{ControlAction, ControlActions, ControlCore, Found, ToControl, ToNode};
 use weft_protocol::member::Member;
 use weft_protocol::probes::hit;
 use weft_protocol::scheduling::policy;
+use weft_protocol::time::Instant;
 use weft_wire::message::{AboutNode, Message, NodeRow, kind, node_state};
 
 use super::describe::{brief, name};
@@ -30,12 +34,36 @@ pub struct Head {
     out: ControlActions,
     is_listed: bool,
     wakes_at: u64,
+    /// What it has written, for the one after it.
+    disk: BTreeMap<String, Vec<u8>>,
+    /// What the disk was asked for, and has not answered.
+    writes: VecDeque<(BatchId, Vec<Write>)>,
+    /// How many there were before it.
+    incarnation: u32,
+    /// All nodes that the one before knew are there, and it was not told yet.
+    is_complete: bool,
+}
+
+impl Head {
+    /// The disk does the next thing that it was asked for.
+    fn write(&mut self) -> Option<BatchId> {
+        let (batch, writes) = self.writes.pop_front()?;
+        for Write { key, value } in writes {
+            match value {
+                Some(value) => drop(self.disk.insert(key, value)),
+                None => drop(self.disk.remove(&key)),
+            }
+        }
+        Some(batch)
+    }
 }
 
 impl World {
     /// The control service begins, and the nodes join it.
     pub(super) fn start_head(&mut self) {
-        self.head = Some(Head::default());
+        let mut head = Head::default();
+        head.core.keep_records(Found::default());
+        self.head = Some(head);
         (0..self.nodes.len()).for_each(|at| self.link(at));
     }
 
@@ -73,10 +101,21 @@ impl World {
         self.trace.say(|| "*** the control service ends".to_owned());
         hit("the control service started again");
         let now = self.now();
-        let mut head = Head::default();
+        let mut former = self.head.take().expect("there are several nodes");
+        // The disk may have done some of what it was asked for.
+        let written = self.random.below(1 + former.writes.len());
+        for _ in 0..written {
+            former.write();
+        }
+        let Head { is_listed, wakes_at, disk, incarnation, .. } = former;
+        let found = Found::read(disk.clone())
+            .unwrap_or_else(|(key, error)| fail("I11", format!("the record {key:?}: {error}")));
+        let incarnation = incarnation + 1;
+        let nodes = self.nodes.iter().map(SimNode::id).collect();
+        let mut head = Head { is_listed, wakes_at, disk, incarnation, ..Head::default() };
+        head.core.keep_records(Found { incarnation, nodes, ..found });
         head.core.expect_nodes(now.plus(PATIENCE_NANOS));
-        let (is_listed, wakes_at) = (self.head().is_listed, self.head().wakes_at);
-        self.head = Some(Head { is_listed, wakes_at, ..head });
+        self.head = Some(head);
         for at in 0..self.nodes.len() {
             let node = &mut self.nodes[at];
             node.is_linked = false;
@@ -96,9 +135,7 @@ impl World {
     pub(super) fn find_head(&mut self, at: usize) {
         self.link(at);
         if self.nodes.iter().all(|node| node.is_linked) {
-            let now = self.now();
-            let Head { core, out, .. } = self.head();
-            core.on_all_here(now, out);
+            self.head().is_complete = true;
             self.list_head();
         }
     }
@@ -171,11 +208,20 @@ impl World {
         let now = self.now();
         let head = self.head();
         let mut out = std::mem::take(&mut head.out);
+        if head.is_complete && head.core.has_heard_all() {
+            head.is_complete = false;
+            head.core.on_all_here(now, &mut out);
+        }
+        while let Some(batch) = head.write() {
+            head.core.on_persisted(batch, Ok(()), now, &mut out);
+        }
         head.core.settle(now, &mut out);
         let mut views = Vec::new();
         head.view.settle(now, &mut views);
         let dues = [head.core.next_deadline(), head.view.next_deadline()];
-        let due = dues.into_iter().flatten().min().filter(|_| head.wakes_at == 0);
+        // The disk's patience is long, and what comes before it is not to wait for it.
+        let is_next = |due: &Instant| head.wakes_at == 0 || due.0 < head.wakes_at;
+        let due = dues.into_iter().flatten().min().filter(is_next);
         if let Some(due) = due {
             head.wakes_at = due.0;
             self.wake_in(due.since(now) + 1, Wake::Head);
@@ -185,6 +231,11 @@ impl World {
                 ControlAction::Send(node, word) => {
                     let to = number_of_node(node);
                     self.send(HEAD, to, Item::Message(Box::new(word.into_message())));
+                }
+                ControlAction::Persist(batch, writes) => {
+                    // It is done in another turn of the head: until then it may be killed.
+                    self.head().writes.push_back((batch, writes));
+                    self.list_head();
                 }
                 ControlAction::Warn(_) => {}
             }

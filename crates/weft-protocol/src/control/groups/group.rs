@@ -4,6 +4,7 @@ use weft_wire::limits::{PREPARE_NANOS, PREPARE_PAUSE_NANOS, PREPARE_PAUSE_NANOS_
 use weft_wire::message::{
     Bundle, BundleRow, Commit, GroupPhase, GroupRow, GroupState, GroupStrategy, Prepare, Release,
 };
+use weft_wire::record::{BundleRecord, GroupRecord};
 use weft_wire::{GroupId, NodeId, ResourceSet, WorkerId};
 
 use super::{BundleOrder, GroupAction};
@@ -29,6 +30,29 @@ pub struct Record {
     pub driver: Option<WorkerId>,
     /// Its bundles, and where they are.
     pub bundles: Vec<(Bundle, Option<Place>)>,
+}
+
+impl Record {
+    /// As it is written.
+    #[must_use]
+    pub fn to_record(&self) -> GroupRecord {
+        let bundles = self.bundles.iter();
+        GroupRecord {
+            group: self.group,
+            title: self.title.clone(),
+            strategy: self.strategy,
+            driver: self.driver,
+            bundles: bundles.map(|(b, place)| BundleRecord { bundle: b.clone(), place: *place }).collect(),
+        }
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn from_record(record: GroupRecord) -> Self {
+        let GroupRecord { group, title, strategy, driver, bundles } = record;
+        let bundles = bundles.into_iter().map(|BundleRecord { bundle, place }| (bundle, place)).collect();
+        Self { group, title, strategy, driver, bundles }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 use weft_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
-use weft_protocol::control::persist::BatchId;
+use weft_protocol::control::persist::Write;
 use weft_protocol::control::view::View;
 use weft_protocol::control::wire::{CONTROL, Misplaced, is_word};
 use weft_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl};
@@ -23,6 +23,7 @@ use weft_wire::{NodeId, WorkerId};
 
 use super::links::{self, Links};
 use super::probes::Probes;
+use super::tickets::{Batch, Tickets};
 use super::{Arrival, ControlOptions, FIRST_LINK, Line, PROBES, Shared, State, WAKE};
 use crate::clock::{now, timespec};
 use crate::control::commit::{Committer, Done};
@@ -42,6 +43,7 @@ pub(super) struct Service {
     /// Nodes that an earlier head knew have come back, or are gone.
     is_complete: bool,
     committer: Committer,
+    tickets: Tickets,
     links: Links,
     probes: Probes,
     shared: Arc<Shared>,
@@ -70,6 +72,7 @@ impl Service {
             of_committer.wake();
         };
         let mut core = ControlCore::default();
+        core.keep_records(state.found);
         core.expect_nodes(now().plus(RELEARN_NANOS));
         let me = Me { id: WorkerId(options.node.0), is_head: true, python: options.python.clone() };
         Ok(Self {
@@ -79,6 +82,7 @@ impl Service {
             core,
             is_complete: false,
             committer: Committer::start(Box::new(state.store), Box::new(on_done))?,
+            tickets: Tickets::default(),
             links: Links::new(me, options.identity.clone(), epoll, FIRST_LINK),
             probes,
             shared,
@@ -153,11 +157,35 @@ impl Service {
             if let Err(reason) = &outcome {
                 self.notes.write_rationed(&format!("the control store: {reason}"));
             }
-            let mut out = Vec::new();
-            self.nodes.on_persisted(BatchId(done.ticket), outcome, &mut out);
-            self.perform(out);
+            if let Some(batch) = self.tickets.take(done.ticket) {
+                self.on_written(batch, outcome);
+            }
         }
         inbox.is_ending
+    }
+
+    fn on_written(&mut self, batch: Batch, outcome: Result<(), String>) {
+        match batch {
+            Batch::OfNodes(batch) => {
+                let mut out = Vec::new();
+                self.nodes.on_persisted(batch, outcome, &mut out);
+                self.perform(out);
+            }
+            Batch::OfDirectory(batch) => {
+                let mut decided = ControlActions::new();
+                self.core.on_persisted(batch, outcome, now(), &mut decided);
+                self.follow(decided);
+            }
+        }
+    }
+
+    /// Hands writes to the thread that writes. Their outcome comes back, unless it is the error here.
+    fn write(&mut self, batch: Batch, writes: Vec<Write>) -> Result<(), String> {
+        let ticket = self.tickets.draw(batch);
+        self.committer.submit(ticket, records::batch(writes)).map_err(|_| {
+            self.tickets.take(ticket);
+            "the disk of the head does not follow: too many writes wait for it".to_owned()
+        })
     }
 
     fn on_time(&mut self) {
@@ -177,7 +205,7 @@ impl Service {
     /// What follows from all that has happened in this turn.
     fn settle(&mut self, time: Instant) {
         let mut decided = ControlActions::new();
-        if !self.is_complete && self.nodes.is_complete() {
+        if !self.is_complete && self.nodes.is_complete() && self.core.has_heard_all() {
             self.is_complete = true;
             self.core.on_all_here(time, &mut decided);
         }
@@ -315,6 +343,12 @@ impl Service {
         for action in decided {
             match action {
                 ControlAction::Send(node, word) => self.links.send(node, &word.into_message()),
+                ControlAction::Persist(batch, writes) => {
+                    let batch = Batch::OfDirectory(batch);
+                    if let Err(reason) = self.write(batch, writes) {
+                        self.on_written(batch, Err(reason));
+                    }
+                }
                 ControlAction::Warn(text) => self.notes.write(&text),
             }
         }
@@ -327,9 +361,8 @@ impl Service {
             match action {
                 NodesAction::Send(node, message) => self.send(node, &message),
                 NodesAction::Persist(batch, writes) => {
-                    if self.committer.submit(batch.0, records::batch(writes)).is_err() {
-                        let reason = Err("the disk does not follow".to_owned());
-                        self.nodes.on_persisted(batch, reason, &mut out);
+                    if let Err(reason) = self.write(Batch::OfNodes(batch), writes) {
+                        self.nodes.on_persisted(batch, Err(reason), &mut out);
                     }
                 }
                 NodesAction::Probe { node, number, address } => self.probe(node, number, &address, &mut out),

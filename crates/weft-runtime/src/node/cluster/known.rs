@@ -14,10 +14,20 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The head says who there is; what was known before is not valid any more.
-    pub(super) fn on_registered(&mut self, registered: Registered) {
+    /// The head says who there is. Gives those that were there and of which it says nothing: a head that has started again
+    /// may still wait for them, so they stay until it says more.
+    pub(super) fn on_registered(&mut self, registered: Registered) -> Vec<NodeId> {
+        let before = std::mem::take(&mut self.nodes);
         self.nodes = registered.nodes.into_iter().map(|row| (row.node, row)).collect();
         self.view.clear();
+        let mut missing = Vec::new();
+        for (node, row) in before {
+            self.nodes.entry(node).or_insert_with(|| {
+                missing.push(node);
+                row
+            });
+        }
+        missing
     }
 
     pub(super) fn on_changed(&mut self, rows: Vec<NodeRow>) {
@@ -61,5 +71,44 @@ impl Known {
 
     pub(super) fn view(&self) -> Vec<ViewRow> {
         self.view.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::ResourceSet;
+    use weft_wire::message::{AboutNode, Settings, kind, node_state};
+
+    use super::*;
+
+    fn registered(nodes: &[u64], host: &str) -> Registered {
+        let about = |node: &u64| AboutNode {
+            kind: kind::DAEMON,
+            name: format!("node-{node}"),
+            address: Some("127.0.0.1:1".to_owned()),
+            host: host.to_owned(),
+            boot_id: String::new(),
+            resources: ResourceSet::default(),
+            labels: Vec::new(),
+        };
+        let row = |node: &u64| NodeRow {
+            node: NodeId(*node << 24),
+            about: about(node),
+            state: node_state::ALIVE,
+            is_slow: false,
+        };
+        let settings = Settings { heartbeat: 500, health_timeout: 5_000 };
+        Registered { cluster: 7, nodes: nodes.iter().map(row).collect(), settings }
+    }
+
+    #[test]
+    fn who_has_not_come_back_to_a_new_head_stays_until_that_says_more() {
+        let mut known = Known::default();
+        assert_eq!(known.on_registered(registered(&[1, 2, 3], "before")), []);
+        assert_eq!(known.on_registered(registered(&[2, 4], "after")), [NodeId(1 << 24), NodeId(3 << 24)]);
+        let hosts: Vec<String> = known.nodes().into_iter().map(|row| row.about.host).collect();
+        assert_eq!(hosts, ["before", "after", "before", "after"]);
+        known.on_gone(NodeId(1 << 24));
+        assert!(!known.has(NodeId(1 << 24)) && known.address_of(NodeId(3 << 24)).is_some());
     }
 }
