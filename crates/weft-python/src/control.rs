@@ -22,8 +22,9 @@ use crate::hooks::{PythonHooks, Terminal};
 use crate::object_ref::ObjectRef;
 use crate::session::{self, Session};
 
-/// How long the end of a driver waits for the end of its workers at most: the node gives up earlier.
-const LAST_LINES: Duration = Duration::from_secs(3);
+/// How long the end of a driver waits for the next lines of its workers, and for all of them: the node gives up earlier.
+const NEXT_LINES: Duration = Duration::from_secs(3);
+const LAST_LINES: Duration = Duration::from_secs(32);
 
 /// Starts a node in this process and connects to it.
 #[pyfunction]
@@ -168,7 +169,7 @@ pub fn stop(py: Python<'_>) {
         }
         session.client.release();
         if let Some(lines) = session.lines.lock().take() {
-            lines.join(LAST_LINES);
+            lines.join(NEXT_LINES, LAST_LINES);
         }
     });
     crate::hooks::end_watchers(py);

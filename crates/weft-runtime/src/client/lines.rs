@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(1);
 pub struct LineReader {
     socket: Arc<OwnedFd>,
     thread: JoinHandle<()>,
+    /// How often something was read.
+    reads: Arc<AtomicU64>,
 }
 
 impl LineReader {
@@ -41,31 +44,38 @@ impl LineReader {
         let mut outlet = Outlet::default();
         outlet.push(&hello(role::LOGS, driver, python, None).into());
         outlet.flush(&*socket);
-        let theirs = socket.clone();
+        let reads: Arc<AtomicU64> = Arc::default();
+        let (theirs, count) = (socket.clone(), reads.clone());
         let thread = std::thread::Builder::new()
             .name("weft-logs".into())
-            .spawn(move || read(&theirs, sink.as_deref()))?;
-        Ok(Self { socket, thread })
+            .spawn(move || read(&theirs, sink.as_deref(), &count))?;
+        Ok(Self { socket, thread, reads })
     }
 
     /// Waits until the node has ended the connection: then the workers are gone, and all that they printed was shown. Gives
-    /// up after `patience`.
-    pub fn join(self, patience: Duration) {
+    /// up when nothing has come for `patience`, and after `longest` whatever comes.
+    pub fn join(self, patience: Duration, longest: Duration) {
         let start = Instant::now();
-        while !self.thread.is_finished() && start.elapsed() < patience {
+        let mut last = (self.reads.load(Ordering::Relaxed), start);
+        while !self.thread.is_finished() && last.1.elapsed() < patience && start.elapsed() < longest {
             std::thread::sleep(LOOK);
+            let reads = self.reads.load(Ordering::Relaxed);
+            if reads != last.0 {
+                last = (reads, Instant::now());
+            }
         }
         let _ = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Both);
         let _ = self.thread.join();
     }
 }
 
-fn read(socket: &OwnedFd, sink: Option<&dyn Sink>) {
+fn read(socket: &OwnedFd, sink: Option<&dyn Sink>, reads: &AtomicU64) {
     let mut inlet = Inlet::default();
     loop {
         let mut poll = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::IN)];
         let _ = rustix::event::poll(&mut poll, None);
         let has_ended = inlet.read_plain(socket) == ReadResult::End;
+        reads.fetch_add(1, Ordering::Relaxed);
         while let Ok(Some(received)) = inlet.next_message() {
             if let (Message::LogLines(lines), Some(sink)) = (received.message, sink) {
                 sink.show(lines.is_stderr, &lines.text);

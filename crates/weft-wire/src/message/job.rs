@@ -94,6 +94,10 @@ pub struct LogLines {
     pub is_stderr: bool,
     #[n(2)]
     pub text: String,
+    /// Between nodes: whether workers of the sender may print more for the driver. Said when the first of them is to start, and
+    /// behind the last line.
+    #[n(3)]
+    pub more: Option<bool>,
 }
 
 /// The driver's node, to a node that sent [`LogLines`]: they are on their way to the driver, and more may come.

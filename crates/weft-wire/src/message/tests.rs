@@ -112,7 +112,7 @@ fn messages_round_trip() {
     round_trip(hello.into());
     let end = InspectEnd { asked: Some(5), answered: Some(7), ..InspectEnd::default() };
     round_trip(NodeInspected { request: 1, node: NodeId(9), ahead: -5, end: Box::new(end) }.into());
-    round_trip(LogLines { job: WorkerId(3), is_stderr: true, text: "a line\n".into() }.into());
+    round_trip(LogLines { job: WorkerId(3), is_stderr: true, text: "a line\n".into(), more: None }.into());
     round_trip(
         PeerHello {
             major: 1,

@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::process::PidfdFlags;
+use weft_protocol::table::Set;
 use weft_protocol::time::Instant;
 use weft_wire::limits::JOB_COMMAND_BYTES_MAX;
 use weft_wire::message::state::JobRow;
 use weft_wire::message::{Hello, JobConfig, Message, Shutdown};
 use weft_wire::{NodeId, WorkerId};
 
-use super::lines::Lines;
+use super::lines::{LastLines, Lines};
 use super::{NodeActions, Service, now};
 use crate::logs::Sink;
 use crate::node::cluster::Cluster;
@@ -47,12 +48,16 @@ pub(super) struct Job {
     pub(super) untaken: u64,
     /// Lines of other nodes that were not said to be taken: how many bytes of which node.
     pub(super) owed: Vec<(NodeId, u64)>,
+    /// Other nodes whose workers may print for the driver.
+    pub(super) printing: Set<NodeId>,
     /// The connection that reads the lines.
     pub(super) reader: Option<u64>,
+    /// What of it had not left when last looked at (bytes).
+    pub(super) unread: usize,
     started: Instant,
     pid: u32,
-    /// When its driver had gone.
-    pub(super) left: Option<Instant>,
+    /// Its driver has gone, and only lines are left.
+    pub(super) left: Option<LastLines>,
     /// Workers that were told to leave with their driver.
     pub(super) leaving: Vec<WorkerId>,
     origin: Origin,
@@ -79,7 +84,9 @@ impl Job {
             lines: None,
             untaken: 0,
             owed: Vec::new(),
+            printing: Set::default(),
             reader: None,
+            unread: 0,
             started: now(),
             pid: 0,
             left: None,
@@ -180,6 +187,7 @@ impl Service {
         let mut job = Job::new(config, Some(sink), Origin::Elsewhere);
         job.lines = Some(lines);
         self.jobs.insert(id, job);
+        self.say_whether_more(id, true);
     }
 
     /// The driver of a guest leaves in order: its workers may, too, but for those that outlive it.
@@ -367,7 +375,7 @@ impl Service {
         let here = self.jobs.iter_mut().filter(|(_, job)| job.origin == Origin::Here && job.left.is_none());
         for job in here {
             if !self.tokens.contains_key(job.0) && !self.ended.contains_key(job.0) {
-                job.1.left = Some(now());
+                job.1.left = Some(LastLines::new(now()));
             }
         }
         let may_end = |job: &Job| job.is_guest() || job.left.is_some();
@@ -384,7 +392,7 @@ impl Service {
             }
             // Its last lines may still be on their way.
             if job.is_guest() {
-                job.left.get_or_insert_with(now);
+                job.left.get_or_insert_with(|| LastLines::new(now()));
             } else if job.reader.is_none() {
                 self.jobs.remove(&id);
             }

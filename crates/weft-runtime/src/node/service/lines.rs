@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weft_protocol::table::Set;
+use weft_protocol::time::Instant;
 use weft_wire::message::LogLines;
 use weft_wire::{WorkerId, limits};
 
@@ -20,8 +21,33 @@ use crate::logs::Sink;
 /// Bytes of lines that wait for one driver.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
+/// How long no line may move after the end of a driver before the rest is given up (nanoseconds).
+const STILL_NANOS: u64 = 2_000_000_000;
 /// How long the lines of the last workers may take after the end of their driver (nanoseconds).
-pub(super) const LAST_LINES_NANOS: u64 = 2_000_000_000;
+const LAST_LINES_NANOS: u64 = 30_000_000_000;
+
+/// The lines of a job whose driver is gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LastLines {
+    since: Instant,
+    moved: Instant,
+}
+
+impl LastLines {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { since: now, moved: now }
+    }
+
+    /// Some have gone on.
+    pub(super) fn on_moved(&mut self, now: Instant) {
+        self.moved = now;
+    }
+
+    /// When the rest is waited for no longer.
+    pub(super) fn deadline(&self) -> Instant {
+        self.moved.plus(STILL_NANOS).min(self.since.plus(LAST_LINES_NANOS))
+    }
+}
 
 /// What waits for the driver of one job.
 pub(super) struct Lines {
@@ -63,10 +89,10 @@ impl Lines {
         *state = State { is_closed: true, ..State::default() };
     }
 
-    /// Whether every line of all but these workers is here.
+    /// Whether every line of all but these workers is here, or was taken. Asked before what waits is taken: whoever lives on may
+    /// print without end.
     pub(super) fn has_all_but(&self, living: &Set<WorkerId>) -> bool {
-        let state = self.state.lock();
-        state.waiting.is_empty() && state.open.keys().all(|worker| living.contains(worker))
+        self.state.lock().open.keys().all(|worker| living.contains(worker))
     }
 }
 
@@ -78,7 +104,7 @@ impl Sink for Lines {
         }
         let was_empty = state.waiting.is_empty();
         state.bytes += text.len();
-        state.waiting.push(LogLines { job: self.job, is_stderr, text: text.to_owned() });
+        state.waiting.push(LogLines { job: self.job, is_stderr, text: text.to_owned(), more: None });
         drop(state);
         if was_empty {
             self.kick();
@@ -139,7 +165,10 @@ impl Service {
         for (id, job) in &mut self.jobs {
             let (Some(lines), Some(token)) = (&job.lines, job.reader) else { continue };
             let Some(connection) = self.connections.get_mut(&token) else { continue };
-            if connection.outlet.waiting() <= limits::LINK_BUFFER_BYTES_MAX {
+            let has_all =
+                job.left.is_some() && job.printing.is_empty() && lines.has_all_but(&self.core.outliving(*id));
+            let has_room = connection.outlet.waiting() <= limits::LINK_BUFFER_BYTES_MAX;
+            if has_room {
                 let (waiting, was_full) = lines.take();
                 if !waiting.is_empty() {
                     self.dirty.push(token);
@@ -152,9 +181,13 @@ impl Service {
                     std::mem::take(&mut job.owed).into_iter().map(|(node, bytes)| (node, *id, bytes)),
                 );
             }
-            let Some(left) = job.left else { continue };
-            let is_late = now().since(left) >= LAST_LINES_NANOS;
-            if is_late || lines.has_all_but(&self.core.outliving(*id)) {
+            let Some(left) = &mut job.left else { continue };
+            let unread = connection.outlet.waiting();
+            if std::mem::replace(&mut job.unread, unread) != unread {
+                left.on_moved(now());
+            }
+            let is_late = now() >= left.deadline();
+            if is_late || (has_all && has_room) {
                 finished.push((token, is_late));
             }
         }
@@ -172,8 +205,8 @@ impl Service {
     }
 
     /// When the lines of ended jobs are waited for no longer.
-    pub(super) fn lines_deadline(&self) -> Option<weft_protocol::time::Instant> {
+    pub(super) fn lines_deadline(&self) -> Option<Instant> {
         let waited = self.jobs.values().filter(|job| job.reader.is_some() || job.is_guest());
-        waited.filter_map(|job| Some(job.left?.plus(LAST_LINES_NANOS))).min()
+        waited.filter_map(|job| Some(job.left?.deadline())).min()
     }
 }

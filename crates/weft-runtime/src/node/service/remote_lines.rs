@@ -3,14 +3,14 @@
 //! The node of the workers sends them to the node of the driver, which hands them on as it does those of its own workers. What
 //! that has not said to have taken is bounded; then the lines wait in the [`Lines`](super::lines::Lines) of their job, and who
 //! prints more waits in `write`. So a driver that reads nothing holds up its own workers, wherever they are, and no others.
-//! Lines that are under way when the connection of the two nodes is lost for good are lost with it: they are in files, too.
+//! The driver's node hears from each node whose workers may print, and again when all they printed has been sent: so long it
+//! waits for lines when the driver is gone. Lines that are under way when the connection of the two nodes is lost for good are lost with it: they are in files, too.
 
 use weft_protocol::table::Set;
 use weft_wire::limits::LINES_UNTAKEN_BYTES_MAX;
 use weft_wire::message::{LinesTaken, LogLines, Message};
 use weft_wire::{NodeId, WorkerId};
 
-use super::lines::LAST_LINES_NANOS;
 use super::{Service, now};
 
 impl Service {
@@ -20,8 +20,13 @@ impl Service {
         let mut finished = Vec::new();
         for (id, job) in &mut self.jobs {
             let Some(lines) = job.lines.clone().filter(|_| job.is_guest()) else { continue };
-            if job.untaken <= LINES_UNTAKEN_BYTES_MAX {
+            let has_all = job.left.is_some() && lines.has_all_but(&Set::default());
+            let has_room = job.untaken <= LINES_UNTAKEN_BYTES_MAX;
+            if has_room {
                 let (waiting, was_full) = lines.take();
+                if let Some(left) = job.left.as_mut().filter(|_| !waiting.is_empty()) {
+                    left.on_moved(now());
+                }
                 job.untaken += waiting.iter().map(|line| line.text.len() as u64).sum::<u64>();
                 sent.extend(waiting);
                 if was_full {
@@ -29,8 +34,7 @@ impl Service {
                 }
             }
             let Some(left) = job.left else { continue };
-            let is_late = now().since(left) >= LAST_LINES_NANOS;
-            if is_late || lines.has_all_but(&Set::default()) {
+            if now() >= left.deadline() || (has_all && has_room) {
                 lines.close();
                 finished.push(*id);
             }
@@ -39,9 +43,16 @@ impl Service {
             self.say_to(lines.job.node(), lines.into());
         }
         for id in finished {
+            self.say_whether_more(id, false);
             self.jobs.remove(&id);
             self.logs.kick();
         }
+    }
+
+    /// Tells the node of a driver whether workers of this node may print for it.
+    pub(super) fn say_whether_more(&mut self, job: WorkerId, more: bool) {
+        let lines = LogLines { job, is_stderr: false, text: String::new(), more: Some(more) };
+        self.say_to(job.node(), lines.into());
     }
 
     /// Workers of another node printed something for a driver here.
@@ -49,6 +60,17 @@ impl Service {
         let bytes = lines.text.len() as u64;
         let job = self.jobs.get_mut(&lines.job).filter(|job| !job.is_guest());
         if let Some(job) = job {
+            match lines.more {
+                Some(true) => drop(job.printing.insert(node)),
+                Some(false) => drop(job.printing.swap_remove(&node)),
+                None => {}
+            }
+            if let Some(left) = &mut job.left {
+                left.on_moved(now());
+            }
+            if lines.text.is_empty() {
+                return;
+            }
             if let Some(sink) = job.sink() {
                 sink.show(lines.is_stderr, &lines.text);
             }
@@ -74,6 +96,7 @@ impl Service {
     pub(super) fn on_lines_lost(&mut self, node: NodeId) {
         for (id, job) in &mut self.jobs {
             job.owed.retain(|(other, _)| *other != node);
+            job.printing.swap_remove(&node);
             if id.node() == node && std::mem::take(&mut job.untaken) > 0 {
                 self.notes.write_rationed(&format!(
                     "lines for the driver {:016x} may be lost: its node cannot be reached",

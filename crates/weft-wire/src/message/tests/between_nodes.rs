@@ -164,7 +164,7 @@ fn about_processes() -> Vec<(Message, &'static str)> {
     let credentials = Credentials { node: NODE, certificate, key, roots: vec![Blob::from(&b"r"[..])] };
     let watch = Box::new(Watch { worker: WORKER }.into());
     let dialled = PeerConnected { worker: WORKER, link: Some(LinkRole::Dial), name: Some("n".into()) };
-    let lines = LogLines { job: WorkerId(7), is_stderr: true, text: "a\n".into() };
+    let lines = LogLines { job: WorkerId(7), is_stderr: true, text: "a\n".into(), more: None };
     vec![
         (
             Routed { from: WorkerId(1 << 24), to: WorkerId(2 << 24), message: watch }.into(),
