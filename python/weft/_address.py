@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 
-def resolve(address: str | None) -> str | None:
+class Elsewhere(NamedTuple):
+    """A cluster that no node of this machine belongs to.
+
+    Attributes:
+        head: HOST:PORT where its head listens.
+    """
+
+    head: str
+
+
+def resolve(address: str | None) -> str | Elsewhere | None:
     """The directory of the node to connect to; None for a node of one's own.
 
     Args:
         address: As for `weft.init`. None asks the environment variable WEFT_ADDRESS.
+
+    Returns:
+        For HOST:PORT the cluster there, if no node of this machine belongs to it.
 
     Raises:
         ValueError: It is no address.
@@ -54,17 +68,38 @@ def _only_node() -> str:
     return chosen
 
 
-def _node_of_cluster(address: str) -> str:
+def _node_of_cluster(address: str) -> str | Elsewhere:
     """The node of this machine that listens at an address, or else one that belongs to the cluster whose head does."""
     from weft import _sessions
     from weft._membership import membership
 
+    _check(address)
     belongs = {directory: membership(directory) for directory in _sessions.running_nodes()}
     for key in ("address", "head"):
         for directory, told in belongs.items():
             if told.get(key) == address:
                 return directory
-    raise ConnectionError(
-        f"address={address!r}: no node of yours on this machine belongs to that cluster. Start one here with "
-        f"`weft start --address={address}`: this version of weft needs a node on the program's machine"
-    )
+    return Elsewhere(address)
+
+
+def token(token_file: str | None) -> tuple[str | None, str]:
+    """The token of a cluster, if the environment has it, and else the file where it is.
+
+    Args:
+        token_file: What the program says; it goes before WEFT_TOKEN, WEFT_TOKEN_FILE and the cluster directory of this
+            machine, in this order.
+    """
+    if token_file is not None:
+        return None, token_file
+    given = os.environ.get("WEFT_TOKEN")
+    if given:
+        return given, ""
+    from weft._membership import cluster_directory
+
+    return None, os.environ.get("WEFT_TOKEN_FILE") or f"{cluster_directory(None)}/token"
+
+
+def _check(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"address={address!r}: expected HOST:PORT with a port from 1 to 65535")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from weft import _resources
 from weft._daemon import READY, command
-from weft._membership import base_directory, membership
+from weft._membership import cluster_directory, membership
 
 FAILED = 1
 
@@ -147,11 +147,6 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "health_timeout": timeout,
         "http_port": options.http_port,
     }
-
-
-def cluster_directory(given: str | None) -> str:
-    """Where the head of a cluster on this machine keeps its token and what it must know when it starts again."""
-    return os.path.abspath(given or os.environ.get("WEFT_CLUSTER_DIR") or f"{base_directory()}/cluster")
 
 
 def _check_address(address: str) -> None:

@@ -35,6 +35,7 @@ from weft.exceptions import (
     ObjectStoreFullError,
     OutOfMemoryError,
     OwnerDiedError,
+    PeerUnreachableError,
     PendingCallsLimitExceeded,
     RuntimeEnvSetupError,
     TaskCancelledError,
@@ -245,6 +246,7 @@ _SYSTEM_ERRORS: dict[int, Callable[[str], BaseException]] = {
     21: lambda message: ObjectReconstructionFailedLineageEvictedError(message=message),
     22: TaskPlacementGroupRemoved,
     23: ActorPlacementGroupRemoved,
+    24: lambda message: PeerUnreachableError(message=message),
 }
 
 

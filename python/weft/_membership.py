@@ -15,7 +15,7 @@ def membership(directory: str) -> dict[str, str]:
 
     Returns:
         "address" and "head" (HOST:PORT: where the node and the head of its cluster listen), "fingerprint" (of the
-        cluster) and "token_file".
+        cluster) and "token_file". The node of a program has neither address nor file.
     """
     try:
         with open(os.path.join(directory, "cluster")) as file:
@@ -42,3 +42,8 @@ def representative(directories: list[str]) -> str | None:
         return None
     heads = [path for path, told in zip(directories, belongs, strict=True) if told["address"] == told["head"]]
     return (heads or directories)[0]
+
+
+def cluster_directory(given: str | None) -> str:
+    """Where the head of a cluster on this machine keeps its token and what it must know when it starts again."""
+    return os.path.abspath(given or os.environ.get("WEFT_CLUSTER_DIR") or f"{base_directory()}/cluster")

@@ -259,6 +259,22 @@ def connect(
     lineage_bytes: int,
     log_to_driver: bool,
 ) -> None: ...
+def join(
+    head: str,
+    token: str | None,
+    token_file: str,
+    name: str,
+    store_bytes: int,
+    inline_bytes: int,
+    base_directory: str,
+    setup: tuple[Sequence[str], Sequence[str], bool, bool],
+    working_directory: str,
+    namespace: str,
+    log_to_driver: bool,
+    random: int,
+    events_bytes: int,
+    lineage_bytes: int,
+) -> tuple[str, str, str]: ...
 def node_main(
     resources: Sequence[tuple[str, float]],
     pool_size: int,

@@ -127,14 +127,17 @@ def init(
     lineage_bytes: int | None = None,
     labels: Mapping[str, str] | None = None,
     record_call_sites: bool | None = None,
+    token_file: str | os.PathLike[str] | None = None,
     **ignored: Any,
 ) -> WeftContext:
     """Starts a session: a node in this process, its worker pool and its object store. Or connects to a node.
 
     Args:
         address: Which node to use. "local": one of its own, in this process. "auto": what WEFT_ADDRESS says, else the
-            one that `weft start` started on this machine. A path: the node with this directory. None: what WEFT_ADDRESS
-            says, else one of its own. Arguments that describe a node (`num_cpus` to `object_store_memory`,
+            one that `weft start` started on this machine. A path: the node with this directory. HOST:PORT: the cluster
+            whose head listens there, through a node of this machine that belongs to it, or, if there is none, directly;
+            then nothing runs in this process, and `object_store_memory` is what it may hold of values. None: what
+            WEFT_ADDRESS says, else one of its own. Arguments that describe a node (`num_cpus` to `object_store_memory`,
             `local_mode`) are only allowed for one of its own.
         num_cpus: Logical CPUs; by default those this process may use.
         num_gpus: Logical GPUs; 0 by default.
@@ -158,6 +161,9 @@ def init(
             possibility to compute their results again.
         labels: Labels of this node, key to value, for the option `label_selector`. A key is a name of up to 63 letters,
             digits, "-", "_" and ".", after a DNS name and "/" if you like; a value is such a name.
+        token_file: Where the token of a cluster is that no node of this machine belongs to: a file of mode 0600. By
+            default the environment variable WEFT_TOKEN has the token, or WEFT_TOKEN_FILE says where it is, or it is in
+            the cluster directory of this machine.
         **ignored: Options of Ray that have no meaning here.
 
     Returns:
@@ -166,7 +172,8 @@ def init(
     Raises:
         RuntimeError: A session runs already.
         ValueError: An argument has a wrong value, or does not exist.
-        ConnectionError: No node is at the address, or it refuses this program.
+        ConnectionError: No node is at the address, or it refuses this program, or the cluster does; with the reason
+            that `weft start` would give.
         OSError: The node cannot start.
     """
     global _session, _forked
@@ -194,9 +201,18 @@ def init(
         "labels": labels,
         "local_mode": local_mode or None,
     }
-    directory = _address.resolve("local" if local_mode and address is None else address)
-    if directory is not None:
+    if token_file is not None and not isinstance(token_file, str | os.PathLike):
+        raise ValueError(f"token_file must be the path of a file, not {token_file!r}")
+    target = _address.resolve("local" if local_mode and address is None else address)
+    if isinstance(target, _address.Elsewhere):
+        _check_for_joining(node_arguments)
+    elif target is not None:
         _check_for_connection(node_arguments)
+    elif token_file is not None:
+        raise ValueError(
+            "token_file: it is the token of a cluster, and this program would get a node of its own; say which cluster "
+            "with address='HOST:PORT' or WEFT_ADDRESS"
+        )
     _weft.stop()
     _weft.record_call_sites(record_call_sites)
     name = namespace if namespace is not None else secrets.token_hex(8)
@@ -206,8 +222,30 @@ def init(
     _check_preload(preload)
     template = [] if local_mode else _launch.template_command(preload, record_call_sites)
     events, lineage = _events_bytes(task_events_bytes), _lineage_bytes(lineage_bytes)
-    is_own = directory is None
-    if directory is not None:
+    is_own = target is None
+    head = ""
+    if isinstance(target, _address.Elsewhere):
+        token, path = _address.token(None if token_file is None else os.fspath(token_file))
+        directory, head, fingerprint = _weft.join(
+            target.head,
+            token,
+            path,
+            f"driver-{secrets.token_hex(4)}",
+            _resources.store_bytes(object_store_memory),
+            int(inline),
+            os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
+            _launch.template_setup(preload, record_call_sites),
+            os.getcwd(),
+            name,
+            bool(log_to_driver),
+            secrets.randbits(63) | 1 << 40,
+            events,
+            lineage,
+        )
+        with open(os.path.join(directory, "cluster"), "x") as file:
+            file.write(f"head {head}\nfingerprint {fingerprint}\n")
+    elif target is not None:
+        directory = target
         setup = _launch.template_setup(preload, record_call_sites)
         _weft.connect(directory, template, setup, os.getcwd(), name, int(inline), events, lineage, bool(log_to_driver))
     else:
@@ -235,10 +273,10 @@ def init(
     told = {} if is_own else cluster_membership(directory)
     context = WeftContext(
         {
-            "address": "local" if is_own else directory,
-            "gcs_address": told.get("head", ""),
+            "address": "local" if is_own else head or directory,
+            "gcs_address": head or told.get("head", ""),
             "node_id": node,
-            "node_ip_address": told["address"].rpartition(":")[0] if told else "127.0.0.1",
+            "node_ip_address": told.get("address", "127.0.0.1:0").rpartition(":")[0],
             "session_dir": directory,
             "object_store_address": socket,
             "raylet_socket_name": socket,
@@ -264,6 +302,15 @@ def _check_for_connection(node_arguments: Mapping[str, Any]) -> None:
         raise ValueError(
             f"{given[0]}: the node at the address was started with its own; leave this argument out, "
             "or use address='local' for a node of your own"
+        )
+
+
+def _check_for_joining(node_arguments: Mapping[str, Any]) -> None:
+    given = [name for name, value in node_arguments.items() if value is not None and name != "object_store_memory"]
+    if given:
+        raise ValueError(
+            f"{given[0]}: no node of this machine belongs to the cluster at the address, and nothing runs in a program "
+            "that joins it; leave this argument out, or start a node here with `weft start`"
         )
 
 

@@ -49,6 +49,7 @@ __all__ = [
     "OutOfDiskError",
     "OutOfMemoryError",
     "OwnerDiedError",
+    "PeerUnreachableError",
     "PendingCallsLimitExceeded",
     "PlasmaObjectNotAvailable",
     "RayActorError",
@@ -411,6 +412,16 @@ class OwnerDiedError(ObjectLostError):
     """The process that owns the object is gone, and the object with it."""
 
     _default_message = "its owner is gone, and the object with it."
+
+
+class PeerUnreachableError(ObjectLostError):
+    """The object is there, but no connection can be made to the process that has it.
+
+    Two programs that joined a cluster from machines without a node cannot be dialled, so neither reads what the other
+    owns.
+    """
+
+    _default_message = "no connection can be made to the process that has it."
 
 
 class ObjectReconstructionFailedError(ObjectLostError):

@@ -105,7 +105,7 @@ class Host:
         return json.loads(self.weft(*arguments, "--json", **environment).stdout)
 
     @contextlib.contextmanager
-    def running(self, code: str) -> Iterator[subprocess.Popen]:
+    def running(self, code: str, **environment: str) -> Iterator[subprocess.Popen]:
         """A program that runs on this host beside the test."""
         program = subprocess.Popen(
             self.space.command(sys.executable, "-c", textwrap.dedent(code)),
@@ -113,7 +113,7 @@ class Host:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=self.environment,
+            env=self.environment | environment,
         )
         try:
             yield program

@@ -118,3 +118,69 @@ def test_work_goes_over_hosts_and_comes_back_when_one_is_cut_off(three):
         three[2].cut()
         out, errors = driver.communicate("\n", timeout=WAIT)
         assert out in ("1\n", "2\n"), errors
+
+
+def test_a_program_on_a_host_without_a_node_joins_by_itself(three):
+    told = start_cluster(three[:2])
+    token = three[0].weft("token").stdout.strip()
+    code = """
+    import weft
+    weft.init()
+    me = weft.get_runtime_context().get_node_id()
+    nodes = {node["NodeID"] for node in weft.nodes()}
+    assert len(nodes) == 3
+
+    @weft.remote(num_cpus=1)
+    def inner(box):
+        return weft.get_runtime_context().get_node_id(), len(weft.get(box[0]))
+
+    @weft.remote(num_cpus=0, scheduling_strategy="SPREAD")
+    def outer(box):
+        return weft.get(inner.remote(box))
+
+    for size in (10, 20_000_000):
+        box = [weft.put(bytes(size))]
+        seen = weft.get([outer.remote(box) for _ in range(4)])
+        assert {length for _, length in seen} == {size}
+        assert me not in {node for node, _ in seen}
+    weft.shutdown()
+    print("done", flush=True)
+    """
+    with three[2].running(code, WEFT_ADDRESS=told[0]["address"], WEFT_TOKEN=token) as program:
+        listening = []
+        poll("it has joined", lambda: program.poll() is not None or len(states(three[0])) == 3)
+        if program.poll() is None:
+            listening = three[2].space.run("ss", "-Hltn").split()
+        out, errors = program.communicate(timeout=WAIT)
+        assert out == "done\n", errors
+        assert not listening, "it listens nowhere"
+    poll("it has left", lambda: states(three[0]) == {"head": "ALIVE", "n1": "ALIVE"})
+
+
+def test_a_program_that_is_cut_off_is_gone_and_says_so(three):
+    told = start_cluster(three[:2], "--health-timeout=1")
+    token = three[0].weft("token").stdout.strip()
+    code = """
+    import sys, weft
+    weft.init()
+
+    @weft.remote(num_cpus=0)
+    def one():
+        return 1
+
+    assert weft.get(one.remote()) == 1
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        weft.get(one.remote(), timeout=30)
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+    """
+    with three[2].running(code, WEFT_ADDRESS=told[0]["address"], WEFT_TOKEN=token) as program:
+        assert program.stdout.readline() == "ready\n"
+        three[2].cut()
+        poll("it is gone", lambda: len(states(three[0])) == 2)
+        three[2].heal()
+        poll("it knows", lambda: "not part of its cluster any more" in program.stderr.readline())
+        out, _ = program.communicate("\n", timeout=WAIT)
+        assert out.strip(), "an error, not a hang"

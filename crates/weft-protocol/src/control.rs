@@ -75,6 +75,8 @@ pub type ControlActions = Vec<ControlAction>;
 pub struct ControlCore {
     /// What each node has.
     nodes: Map<NodeId, ResourceSet>,
+    /// Nodes of programs: they run nothing, also not what needs nothing.
+    program_nodes: Set<NodeId>,
     actors: Map<ActorId, Actor>,
     names: Map<(String, String), (ActorId, Blob)>,
     /// Actors that wait for a node, or for their next process to be allowed.

@@ -51,6 +51,13 @@ impl Member {
         Self { node, jobs, guests, requests }
     }
 
+    /// The node is a part of a program, and runs no work.
+    #[must_use]
+    pub fn of_program(mut self) -> Self {
+        self.node.run_nothing();
+        self
+    }
+
     /// This node.
     #[must_use]
     pub fn id(&self) -> NodeId {

@@ -214,6 +214,8 @@ pub struct NodeCore {
     handed_over: Set<(WorkerId, u64)>,
     /// Which of these are not waited for any more.
     brought: Set<(WorkerId, u64)>,
+    /// It is there for a program, and no work runs on it.
+    runs_nothing: bool,
     /// There are other nodes, or may be.
     is_member: bool,
     /// When placing began last.
@@ -260,6 +262,7 @@ impl NodeCore {
             is_draining: false,
             handed_over: Set::default(),
             brought: Set::default(),
+            runs_nothing: false,
             is_member: false,
             now: Instant::default(),
         }
@@ -354,8 +357,14 @@ impl NodeCore {
         self.end_aliases_of(client);
         self.drop_placements_of(client);
         self.forget_client(client);
-        let gone =
-            WorkerGone { worker: client, reason: reason.to_owned(), last_started, what, all_begun: None };
+        let gone = WorkerGone {
+            worker: client,
+            reason: reason.to_owned(),
+            last_started,
+            what,
+            all_begun: None,
+            unreachable: None,
+        };
         self.departed.note(&gone);
         let is_known_to_control = left.is_some_and(|client| client.is_known_to_control);
         let is_announced = self.announce_death(&gone, is_known_to_control, out);

@@ -51,7 +51,14 @@ impl World {
         let out = self.hear(grant);
         assert!(out.iter().any(|action| matches!(action, Action::Push { .. })), "{out:?}");
         let reason = "was killed by signal 9".to_owned();
-        self.hear(WorkerGone { worker, reason, last_started: Some(TASK), what: None, all_begun: None });
+        self.hear(WorkerGone {
+            worker,
+            reason,
+            last_started: Some(TASK),
+            what: None,
+            all_begun: None,
+            unreachable: None,
+        });
     }
 
     fn pause(&mut self) -> Option<u64> {

@@ -537,3 +537,23 @@ fn a_dial_that_fails_is_tried_again_ever_later() {
     }
     assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
 }
+
+#[test]
+fn a_side_that_cannot_dial_takes_the_connection_that_it_has_asked_for() {
+    // It wins: that is about connections that both have dialled.
+    let mut link = Link::new(50, true);
+    let mut out = Vec::new();
+    link.connect(Instant(0), &mut out);
+    assert_eq!(out, [LinkAction::Dial]);
+    out.clear();
+    let hello = Resume { session: 51, attempt: 1, received: None };
+    link.on_hello(Connection(1), hello, Instant(5), &mut out);
+    let welcome = LinkAction::Welcome(Connection(1), Resumed { session: 51, received: 0 });
+    assert_eq!(out, [welcome, LinkAction::SendFrom(Connection(1), 0)]);
+    // It has come: that it did not come in time is no news any more.
+    link.on_dial_failed(Instant(9));
+    assert_eq!(link.connection(), Some(Connection(1)));
+    out.clear();
+    link.on_cut(Connection(1), Instant(10), &mut out);
+    assert_eq!(out, [], "the other side dials again");
+}

@@ -181,7 +181,14 @@ fn the_tasks_of_a_dead_caller_end_here() {
     let reason = "exited".to_owned();
     worker.hear(
         Peer::Node,
-        WorkerGone { worker: CALLER, reason, last_started: None, what: None, all_begun: None },
+        WorkerGone {
+            worker: CALLER,
+            reason,
+            last_started: None,
+            what: None,
+            all_begun: None,
+            unreachable: None,
+        },
         20,
     );
     assert!(worker.out.contains(&Action::Interrupt { task: id(1), force: false }), "{:?}", worker.out);

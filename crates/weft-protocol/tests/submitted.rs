@@ -86,7 +86,14 @@ impl Process {
         let (reason, last_started) = ("was killed by signal 9".to_owned(), last_started.map(id));
         self.hear(
             Peer::Node,
-            WorkerGone { worker: WORKER, reason, last_started, what: None, all_begun: None },
+            WorkerGone {
+                worker: WORKER,
+                reason,
+                last_started,
+                what: None,
+                all_begun: None,
+                unreachable: None,
+            },
         );
     }
 

@@ -89,12 +89,18 @@ pub fn start(
         client.enter_local_mode(total);
     }
     let directory = node.directory().to_string_lossy().into_owned();
-    let session = Session { client, node: Mutex::new(Some(node)), lines: Mutex::new(None), is_worker: false };
+    let session = Session {
+        client,
+        node: Mutex::new(Some(node)),
+        lines: Mutex::new(None),
+        is_worker: false,
+        leaves: false,
+    };
     session::replace(Some(Arc::new(session)));
     Ok(directory)
 }
 
-fn terminal(log_to_driver: bool) -> Option<Box<dyn Sink>> {
+pub fn terminal(log_to_driver: bool) -> Option<Box<dyn Sink>> {
     log_to_driver.then(|| Box::new(Terminal) as Box<dyn Sink>)
 }
 
@@ -140,8 +146,13 @@ pub fn connect(
             let place = directory.display();
             PyConnectionError::new_err(format!("cannot connect to the node in {place}: {error}"))
         })?;
-    let session =
-        Session { client, node: Mutex::new(None), lines: Mutex::new(Some(lines)), is_worker: false };
+    let session = Session {
+        client,
+        node: Mutex::new(None),
+        lines: Mutex::new(Some(lines)),
+        is_worker: false,
+        leaves: true,
+    };
     session::replace(Some(Arc::new(session)));
     Ok(())
 }
@@ -160,7 +171,7 @@ pub fn stop(py: Python<'_>) {
     }
     let Some(session) = session::replace(None) else { return };
     py.detach(|| {
-        if session.lines.lock().is_some() {
+        if session.leaves {
             session.client.leave();
         }
         session.client.close();

@@ -14,6 +14,7 @@ mod generator;
 mod group;
 mod hooks;
 mod inspect;
+mod joining;
 mod local;
 mod object_ref;
 mod session;
@@ -53,6 +54,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(submit::record_call_sites, module)?)?;
     module.add_function(wrap_pyfunction!(control::start, module)?)?;
     module.add_function(wrap_pyfunction!(control::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(joining::join, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::node_main, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::read_token, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;

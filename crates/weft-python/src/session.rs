@@ -22,6 +22,8 @@ pub struct Session {
     pub lines: Mutex<Option<LineReader>>,
     /// Whether this process executes tasks.
     pub is_worker: bool,
+    /// Whether processes that do not end with this one's node are told that it leaves.
+    pub leaves: bool,
 }
 
 /// The thread that ends the interpreter.

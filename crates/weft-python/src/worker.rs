@@ -61,7 +61,8 @@ pub fn worker_connect(py: Python<'_>, descriptor: i32, worker: u64) -> PyResult<
             Ok(client)
         })
         .map_err(PyErr::from)?;
-    let session = Session { client, node: Mutex::new(None), lines: Mutex::new(None), is_worker: true };
+    let session =
+        Session { client, node: Mutex::new(None), lines: Mutex::new(None), is_worker: true, leaves: false };
     session::replace(Some(Arc::new(session)));
     hooks::set_lends_cpu(true);
     Ok(())

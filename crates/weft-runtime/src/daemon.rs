@@ -23,7 +23,7 @@ use rustix::fs::FlockOperation;
 use crate::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use crate::node::{NodeHandle, NodeOptions};
 use crate::session::runtime_directory;
-pub use membership::{GivenToken, Membership, StartError};
+pub use membership::{GivenToken, Membership, StartError, of_program};
 use weft_wire::ResourceSet;
 
 /// The node ended as it was told.
@@ -95,7 +95,9 @@ fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Resul
     let mut lock = if is_head { Some(HeadLock::take(&parent)?) } else { None };
     let cluster = membership.options(node.node)?;
     let fate = cluster.fate.clone();
-    name_by_address(&mut node.resources, cluster.listen.ip());
+    if let Some(listen) = cluster.listen {
+        name_by_address(&mut node.resources, listen.ip());
+    }
     node.cluster = Some(cluster);
     let (over, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let handle = NodeHandle::start_then(node, Box::new(move || drop(end)))?;
@@ -124,7 +126,10 @@ fn write_membership(directory: &Path, joined: &Joined, token_file: &Path) -> io:
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(MEMBERSHIP))?;
     let Joined { address, head, fingerprint } = joined;
     let token_file = token_file.display();
-    write!(file, "address {address}\nhead {head}\nfingerprint {fingerprint}\ntoken_file {token_file}\n")
+    if let Some(address) = address {
+        writeln!(file, "address {address}")?;
+    }
+    write!(file, "head {head}\nfingerprint {fingerprint}\ntoken_file {token_file}\n")
 }
 
 fn say(ready: Option<OwnedFd>, word: Result<&Path, &str>) {

@@ -7,7 +7,7 @@
 use crate::probes::{bug, mark};
 use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, Failure, WorkerGone};
-use weft_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy, WorkerId};
+use weft_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
 
 use super::checkpoints::Checkpoints;
 use super::durable::{Held, Subject};
@@ -136,19 +136,6 @@ impl ControlCore {
                 Target::Never(failure) => self.bury(id, failure, out),
             }
         }
-    }
-
-    /// A node that has what an actor needs: that of its owner, if it can be. Where there is none the actor waits for one that
-    /// joins.
-    pub(super) fn place_for(&self, home: NodeId, create: &CreateActor) -> Option<NodeId> {
-        let is_feasible = |node: NodeId, total: &ResourceSet| {
-            let is_large_enough = total.covers(&create.placement) && total.covers(&create.lifetime);
-            is_large_enough && !self.draining.contains(&node)
-        };
-        if self.nodes.get(&home).is_some_and(|total| is_feasible(home, total)) {
-            return Some(home);
-        }
-        self.nodes.iter().find(|(node, total)| is_feasible(**node, total)).map(|(node, _)| *node)
     }
 
     /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.

@@ -1,7 +1,7 @@
 //! Nodes that come and go, as far as the directory has to know.
 
 use weft_wire::message::WorkerGone;
-use weft_wire::{ActorId, NodeId, WorkerId};
+use weft_wire::{ActorId, NodeId, ResourceSet, WorkerId};
 
 use super::actors::Phase;
 use super::{ControlActions, ControlCore};
@@ -18,12 +18,19 @@ impl ControlCore {
         }
     }
 
+    /// The node of a program takes part, which runs no work.
+    pub fn on_program_joined(&mut self, node: NodeId) {
+        self.program_nodes.insert(node);
+        self.on_registered(node, ResourceSet::default());
+    }
+
     /// A node is gone with all that was there. Whoever is told anything that follows from it has been told that.
     pub fn on_node_gone(&mut self, node: NodeId, reason: &str, out: &mut ControlActions) {
         let was_expected = self.expect_no_longer(node);
         if self.nodes.swap_remove(&node).is_none() && !was_expected {
             return;
         }
+        self.program_nodes.swap_remove(&node);
         self.rows.retain(|row| row.node != node);
         self.draining.swap_remove(&node);
         for process in self.processes_on(node) {

@@ -1,7 +1,7 @@
 //! Where what has a strategy goes: actors that are bound to nodes, labels or placement groups, and the groups themselves.
 
 use weft_wire::message::{CreateActor, Failure, FailureCode, GroupPhase, GroupState, Infeasible, Message};
-use weft_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
+use weft_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy, WorkerId};
 
 use super::durable::{Held, Subject};
 use super::groups::{GroupAction, Groups};
@@ -24,7 +24,7 @@ pub(super) enum Target {
 impl ControlCore {
     /// A node says what it has free now, and which labels.
     pub fn on_report(&mut self, row: NodeRow) {
-        if !self.is_open(&row) {
+        if !self.is_open(&row) || self.program_nodes.contains(&row.node) {
             return;
         }
         match self.rows.iter_mut().find(|known| known.node == row.node) {
@@ -116,6 +116,21 @@ impl ControlCore {
             self.remove_group(group, out);
         }
         self.groups.forget(process);
+    }
+
+    /// A node that has what an actor without a strategy needs: that of its owner, if it can be. Where there is none the actor
+    /// waits for one that joins.
+    pub(super) fn place_for(&self, home: NodeId, create: &CreateActor) -> Option<NodeId> {
+        let is_feasible = |node: &NodeId, total: &ResourceSet| {
+            total.covers(&create.placement)
+                && total.covers(&create.lifetime)
+                && !self.program_nodes.contains(node)
+                && !self.draining.contains(node)
+        };
+        if self.nodes.get(&home).is_some_and(|total| is_feasible(&home, total)) {
+            return Some(home);
+        }
+        self.nodes.iter().find(|(node, total)| is_feasible(node, total)).map(|(node, _)| *node)
     }
 
     /// Where an actor with a strategy goes.

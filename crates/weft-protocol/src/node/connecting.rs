@@ -14,6 +14,11 @@ impl NodeCore {
         self.is_member = true;
     }
 
+    /// No work runs here, also not what needs no resources: this node is a part of a program.
+    pub fn run_nothing(&mut self) {
+        self.runs_nothing = true;
+    }
+
     /// Whether a process is another node's.
     pub(super) fn is_elsewhere(&self, process: WorkerId) -> bool {
         self.is_member && process.node() != self.id()
@@ -79,7 +84,14 @@ mod tests {
         assert_eq!(connect(&mut node), dialled);
         assert_eq!(connect(&mut node), dialled);
         let reason = "was killed".to_owned();
-        let gone = WorkerGone { worker: FAR, reason, last_started: None, what: None, all_begun: None };
+        let gone = WorkerGone {
+            worker: FAR,
+            reason,
+            last_started: None,
+            what: None,
+            all_begun: None,
+            unreachable: None,
+        };
         node.departed.note(&gone);
         assert_eq!(connect(&mut node)[0], send(CLIENT, gone), "there is nobody to be dialled");
     }

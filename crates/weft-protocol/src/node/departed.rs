@@ -32,7 +32,14 @@ impl Departed {
     pub(super) fn of(&self, worker: WorkerId) -> WorkerGone {
         let found = self.news.iter().rev().find(|gone| gone.worker == worker).cloned();
         let reason = "it had ended before".to_owned();
-        found.unwrap_or(WorkerGone { worker, reason, last_started: None, what: None, all_begun: None })
+        found.unwrap_or(WorkerGone {
+            worker,
+            reason,
+            last_started: None,
+            what: None,
+            all_begun: None,
+            unreachable: None,
+        })
     }
 }
 
@@ -64,6 +71,7 @@ mod tests {
                 last_started: None,
                 what,
                 all_begun: None,
+                unreachable: None,
             });
         }
         assert_eq!(departed.of(WorkerId(0)).reason, "it had ended before");

@@ -129,6 +129,10 @@ impl NodeCore {
         if !is_guest && self.has_others() {
             return self.place_over_nodes(at, priority, out);
         }
+        if self.runs_nothing {
+            // What this program asks for waits until it hears of nodes.
+            return false;
+        }
         let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
         for (shape, demand) in &mut asker.demands {
             if demand.count == 0 || demand.priority != priority {

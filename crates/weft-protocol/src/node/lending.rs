@@ -37,6 +37,9 @@ impl NodeCore {
             }
             return;
         }
+        if self.runs_nothing {
+            return refuse(self.id(), (client, shape), "that node runs no work", true, out);
+        }
         if self.is_draining {
             return refuse(self.id(), (client, shape), "its node is about to end", false, out);
         }

@@ -68,33 +68,33 @@ pub(super) enum Step {
 /// A demand among the nodes there are.
 struct Chooser<'a> {
     view: &'a View,
-    /// This node, with nothing free if it has no room for this demand.
-    here: &'a NodeRow,
+    /// Whose demand it is.
+    home: NodeId,
+    /// This node, with nothing free if it has no room for this demand; unless it runs nothing.
+    here: Option<&'a NodeRow>,
     turn: u64,
     now: Instant,
 }
 
 impl Chooser<'_> {
     fn rows(&self) -> impl Iterator<Item = &NodeRow> + Clone {
-        std::iter::once(self.here).chain(self.view.rows())
+        self.here.into_iter().chain(self.view.rows())
     }
 
     fn step(&self, demand: &Demand) -> Step {
         let asked = Asked {
             request: &demand.resources,
             strategy: demand.strategy.as_deref(),
-            local: self.here.node,
+            local: self.home,
             prefer: None,
             turn: self.turn,
         };
         let unlent = demand.unlent();
         match choose(self.rows(), &asked) {
-            Choice::On(node) if unlent > 0 && node == self.here.node => Step::Here,
+            Choice::On(node) if unlent > 0 && node == self.home => Step::Here,
             Choice::On(node) if unlent > 0 => Step::There(node, 1),
             Choice::On(node) => match demand.oldest(self.now) {
-                Some(from) if from != node => {
-                    Step::Moves(from, Some(node).filter(|to| *to != self.here.node))
-                }
+                Some(from) if from != node => Step::Moves(from, Some(node).filter(|to| *to != self.home)),
                 _ => Step::Waits,
             },
             Choice::Wait if unlent > 0 => self.queue(&asked, unlent),
@@ -110,7 +110,7 @@ impl Chooser<'_> {
     /// Where it waits for room: here, if it can run here.
     fn queue(&self, asked: &Asked<'_>, count: u32) -> Step {
         let nodes = awaited(self.rows(), asked);
-        if nodes.iter().any(|row| row.node == self.here.node) {
+        if nodes.iter().any(|row| row.node == self.home) {
             return Step::Waits;
         }
         match self.view.calmest(nodes.iter().map(|row| row.node)) {
@@ -194,7 +194,9 @@ impl NodeCore {
                     here.free = ResourceSet::default();
                 }
                 let (view, turn, now) = (&self.view, self.spill.turn, self.now);
-                Chooser { view, here: &here, turn, now }.step(demand)
+                let home = here.node;
+                let here = (!self.runs_nothing).then_some(&here);
+                Chooser { view, home, here, turn, now }.step(demand)
             };
             let taken = match step {
                 Step::Here => None,

@@ -98,6 +98,8 @@ pub enum StreamEnd {
     NotThere,
     /// No such node is known here: it is gone, or newer than what is known.
     NoSuchNode,
+    /// There is no way from here to the sender, which may have it.
+    Unreachable,
 }
 
 #[derive(Debug)]
@@ -274,6 +276,11 @@ impl Pulls {
                 out.push(PullAction::Free(*block));
                 self.give_up(object, tried, out);
             }
+            StreamEnd::Unreachable => {
+                let node = remote.node;
+                out.push(PullAction::Free(*block));
+                self.fail(object, &unreachable(node), out);
+            }
         }
     }
 
@@ -435,6 +442,14 @@ fn no_room(bytes: u64) -> Failure {
         "there was no room for a value of {bytes} bytes from another node in the object store of this one, and nothing was freed for {seconds} s. Drop references that are not needed, or start the node with a larger store"
     );
     Failure::new(FailureCode::StoreFull, message)
+}
+
+fn unreachable(node: NodeId) -> Failure {
+    let message = format!(
+        "the value is in the memory of node {:016x}, to which no connection can be made from here: neither of the two nodes can be dialled. Let an actor or a task make the object, or run one of the two programs on a machine with a node",
+        node.0
+    );
+    Failure::new(FailureCode::PeerUnreachable, message)
 }
 
 #[cfg(test)]

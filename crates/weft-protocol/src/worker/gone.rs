@@ -88,6 +88,14 @@ impl WorkerCore {
 
 pub(super) fn owner_died_failure(object: ObjectId, gone: &WorkerGone) -> Failure {
     let owner = gone.what.clone().unwrap_or_else(|| format!("process {:016x}", gone.worker.0));
+    if gone.unreachable == Some(true) {
+        let text = format!(
+            "object {} cannot be read here: no connection can be made to its owner, {owner} ({}). Let an actor or a task make the object, or run one of the two programs on a machine with a node",
+            hex(object.task),
+            gone.reason
+        );
+        return Failure::new(FailureCode::PeerUnreachable, text);
+    }
     Failure::new(
         FailureCode::OwnerDied,
         format!(

@@ -29,16 +29,34 @@ struct Cluster {
 impl Cluster {
     /// One CPU here, two there.
     fn new() -> Self {
-        let counts = [1.0, 2.0];
+        Self::with_first(kind::DAEMON)
+    }
+
+    /// The first node is one of a program.
+    fn with_program() -> Self {
+        Self::with_first(kind::DRIVER)
+    }
+
+    fn with_first(first: u8) -> Self {
+        let counts = if first == kind::DRIVER { [0.0, 2.0] } else { [1.0, 2.0] };
         let mut control = ControlCore::default();
         let mut nodes = Vec::new();
         let mut rows = Vec::new();
         for (node, count) in NODES.into_iter().zip(counts) {
             let (total, free, labels) = (cpus(count), cpus(count), Vec::new());
-            control.on_node_joined(NodeRow { node, total, free, labels });
-            nodes.push(Member::new(cpus(count), node.0, 4));
+            let kind = if node == NODES[0] { first } else { kind::DAEMON };
+            let member = Member::new(cpus(count), node.0, 4);
+            if kind == kind::DRIVER {
+                control.on_program_joined(node);
+                // It says what it has free, as every node does.
+                control.on_report(NodeRow { node, total, free, labels });
+                nodes.push(member.of_program());
+            } else {
+                control.on_node_joined(NodeRow { node, total, free, labels });
+                nodes.push(member);
+            }
             let about = AboutNode {
-                kind: kind::DAEMON,
+                kind,
                 name: String::new(),
                 address: None,
                 host: String::new(),
@@ -200,4 +218,22 @@ fn a_task_of_another_job_is_asked_about_once_and_what_runs_there_may_lend_in_tur
         matches!(action, NodeAction::Send(_, message) if matches!(**message, Message::WorkerGone(WorkerGone { .. })))
     });
     assert!(!gone, "{did:?}");
+}
+
+#[test]
+fn nothing_runs_on_the_node_of_a_program_also_not_what_needs_nothing() {
+    let mut cluster = Cluster::with_program();
+    let driver = cluster.driver(0);
+    cluster.say(driver, RequestLease { resources: ResourceSet::default(), ..request(0, 2) });
+    let did = cluster.run();
+    assert!(
+        !did.iter().any(|(at, action)| *at == 0 && matches!(action, NodeAction::StartWorker(_))),
+        "{did:?}"
+    );
+    cluster.start(&did);
+    let granted = grants(&cluster.run(), driver);
+    assert!(
+        !granted.is_empty() && granted.iter().all(|granted| granted.worker.node() == NODES[1]),
+        "{granted:?}"
+    );
 }

@@ -40,6 +40,8 @@ struct Ending {
     reason: String,
     /// This process takes the other one for gone.
     is_told: bool,
+    /// There is no way between their nodes.
+    is_for_ever: bool,
 }
 
 /// What was said by some time: lines, and how far.
@@ -143,8 +145,12 @@ impl Remotes {
 
     /// Sends what waits, as far as the connection takes it.
     pub(super) fn flush(&mut self, worker: WorkerId, time: Instant) {
-        if let Some(line) = self.lines.get_mut(&worker) {
-            line.is_dirty = false;
+        let Some(line) = self.lines.get_mut(&worker) else { return };
+        line.is_dirty = false;
+        if let Some(ending) = line.ended.as_mut().filter(|ending| ending.is_for_ever) {
+            // Nobody will say that it is dead: who asks it again hears again that there is no way to it.
+            ending.is_told = false;
+            self.note_due(time);
         }
         self.act(worker, time, |wire, turn| wire.flush(turn));
     }
@@ -232,6 +238,10 @@ impl Remotes {
         if !self.lines.contains_key(&worker) {
             self.begin(worker);
         }
+        if let Some(why) = &connected.never {
+            self.end_unreachable(worker, time, why);
+            return None;
+        }
         let dials = connected.link == Some(LinkRole::Dial);
         if dials {
             // It may come unasked, because something is to be said to this process soon.
@@ -296,7 +306,8 @@ impl Remotes {
         }
         ending.is_told = true;
         let reason = format!("cannot be reached: {}", ending.reason);
-        Some(WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() })
+        let unreachable = ending.is_for_ever.then_some(true);
+        Some(WorkerGone { worker, reason, all_begun: Some(true), unreachable, ..WorkerGone::default() })
     }
 
     fn begin(&mut self, worker: WorkerId) {
@@ -391,13 +402,25 @@ impl Remotes {
 
     fn end(&mut self, worker: WorkerId, since: Instant, reason: String) {
         if let Some(line) = self.lines.get_mut(&worker) {
-            line.ended = Some(Ending { since, reason, is_told: false });
+            line.ended = Some(Ending { since, reason, is_told: false, is_for_ever: false });
         }
         self.note_due(since.plus(LINK_PATIENCE_NANOS));
     }
 
     fn open_lines(&self) -> usize {
         self.lines.values().filter(|line| line.ended.is_none()).count()
+    }
+
+    /// There is no way between the nodes of the two: nobody needs to wait, and neither of them is killed for it.
+    fn end_unreachable(&mut self, worker: WorkerId, time: Instant, why: &str) {
+        if self.lines.get(&worker).is_none_or(|line| line.ended.is_some()) {
+            return;
+        }
+        self.act_silently(worker, time, |wire, turn| wire.end(why, turn));
+        self.end(worker, Instant(time.0.saturating_sub(LINK_PATIENCE_NANOS)), why.to_owned());
+        if let Some(ending) = self.lines.get_mut(&worker).and_then(|line| line.ended.as_mut()) {
+            ending.is_for_ever = true;
+        }
     }
 
     /// There are too many lines: this one is not made.

@@ -100,7 +100,7 @@ impl Membership {
         Ok(ClusterOptions {
             identity,
             workers,
-            listen: SocketAddr::new(host, port),
+            listen: Some(SocketAddr::new(host, port)),
             head,
             fate: Arc::new(Fate::default()),
         })
@@ -137,17 +137,8 @@ impl Membership {
             Some(text) if self.token_file.is_none() => given(text)?,
             _ => Token::read(&self.token_file())?,
         };
-        let addresses: Vec<SocketAddr> = head
-            .to_socket_addrs()
-            .map_err(|error| {
-                let text = format!("the head's address {head:?} leads nowhere: {error}; expected HOST:PORT");
-                JoinFailure::new(Kind::NoAnswer, text)
-            })?
-            .collect();
-        let Some(first) = addresses.first() else {
-            let text = format!("the name in {head:?} has no address");
-            return Err(JoinFailure::new(Kind::NoAnswer, text).into());
-        };
+        let addresses = resolve(head)?;
+        let first = &addresses[0];
         let host = match self.host()? {
             Some(host) => host,
             None => address_towards(*first).map_err(|error| {
@@ -159,7 +150,7 @@ impl Membership {
         Ok(ClusterOptions {
             identity: Identity::new(&workers).map_err(io::Error::other)?,
             workers,
-            listen: SocketAddr::new(host, self.port.unwrap_or(0)),
+            listen: Some(SocketAddr::new(host, self.port.unwrap_or(0))),
             head: Head::At(addresses),
             fate: Arc::new(Fate::default()),
         })
@@ -179,6 +170,54 @@ impl Membership {
             None => Err(io::Error::other(format!("--host {host:?} has no address"))),
         }
     }
+}
+
+/// What the node of a program needs to take part in the cluster of `head` (HOST:PORT). It cannot be dialled. The token is in
+/// `token`, or in the file.
+///
+/// # Errors
+/// [`StartError`]: why it may not, for people.
+pub fn of_program(
+    node: NodeId,
+    head: &str,
+    token: Option<&GivenToken>,
+    token_file: &Path,
+) -> Result<ClusterOptions, StartError> {
+    let token = match token {
+        Some(text) => given(text)?,
+        None => Token::read(token_file).map_err(|error| match error {
+            TokenError::Missing(path) => {
+                let text = format!(
+                    "no token: {} is not there. Copy the file `token` from the head's cluster directory (mode 0600) and name it with token_file or WEFT_TOKEN_FILE, or put what `weft token` prints there into WEFT_TOKEN",
+                    path.display()
+                );
+                StartError::Join(JoinFailure::new(Kind::Token, text))
+            }
+            other => other.into(),
+        })?,
+    };
+    let workers = credentials(node, Bearer::Node, &token);
+    Ok(ClusterOptions {
+        identity: Identity::new(&workers).map_err(io::Error::other)?,
+        workers,
+        listen: None,
+        head: Head::At(resolve(head)?),
+        fate: Arc::new(Fate::default()),
+    })
+}
+
+/// The addresses of a head: one at least.
+fn resolve(head: &str) -> Result<Vec<SocketAddr>, JoinFailure> {
+    let found = head.to_socket_addrs().map_err(|error| {
+        let text = format!("the head's address {head:?} leads nowhere: {error}; expected HOST:PORT");
+        JoinFailure::new(Kind::NoAnswer, text)
+    })?;
+    let addresses: Vec<SocketAddr> = found.collect();
+    if addresses.is_empty() {
+        let text = format!("the name in {head:?} has no address");
+        return Err(JoinFailure::new(Kind::NoAnswer, text));
+    }
+    Ok(addresses)
 }
 
 fn given(GivenToken(text): &GivenToken) -> Result<Token, StartError> {
@@ -231,7 +270,7 @@ mod tests {
     fn the_first_head_makes_the_token_and_the_next_one_uses_it() {
         let mut head = membership("token");
         let first = head.options(NODE).map_err(|error| error.to_string()).expect("starts");
-        assert!(first.listen.ip().is_loopback() && first.listen.port() == 0);
+        assert!(first.listen.is_some_and(|listen| listen.ip().is_loopback() && listen.port() == 0));
         let made = std::fs::read_to_string(head.token_file()).expect("made");
         let (kind, text) = refusal(&head);
         assert!(kind.is_none() && text.contains("token-"), "two heads in one directory: {text}");
@@ -254,7 +293,10 @@ mod tests {
         assert!(kind == Some(Kind::Token) && text.starts_with("no token: "), "{text}");
         member.token = Some(GivenToken(format!("weft-token-1-{}", "0".repeat(64))));
         let options = member.options(NODE).map_err(|error| error.to_string()).expect("may try");
-        assert!(options.listen.ip().is_loopback(), "the address by which the head is reached");
+        assert!(
+            options.listen.is_some_and(|listen| listen.ip().is_loopback()),
+            "the address by which the head is reached"
+        );
         member.host = Some("0.0.0.0".to_owned());
         assert!(refusal(&member).1.contains("not all of them"));
         assert!(!member.directory.exists(), "a member keeps nothing");

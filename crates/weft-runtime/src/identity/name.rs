@@ -29,6 +29,8 @@ pub enum Destination {
     Health,
     /// The thread that moves values.
     Data,
+    /// The same, where whoever dials has the values: it cannot be dialled itself.
+    Values,
 }
 
 /// A name that leads to nobody here.
@@ -72,6 +74,7 @@ impl Destination {
             Destination::Control => format!("control.{node}"),
             Destination::Health => format!("health.{node}"),
             Destination::Data => format!("data.{node}"),
+            Destination::Values => format!("values.{node}"),
         };
         ServerName::try_from(name).expect("letters, digits and dashes")
     }
@@ -99,6 +102,7 @@ impl Destination {
             "control" => Destination::Control,
             "health" => Destination::Health,
             "data" => Destination::Data,
+            "values" => Destination::Values,
             _ => worker(whom)
                 .filter(|(to, _)| to.node() == node)
                 .map_or_else(|| Err(foreign()), |(to, from)| Ok(Destination::Worker { to, from }))?,
@@ -142,6 +146,7 @@ mod tests {
             Destination::Control,
             Destination::Health,
             Destination::Data,
+            Destination::Values,
         ] {
             let name = destination.server_name(HERE);
             assert_eq!(Destination::parse(&name.to_str(), HERE, true), Ok(destination));

@@ -2,12 +2,14 @@
 //!
 //! It is a part of the node's loop: one descriptor ([`Cluster::events`]), one deadline. What it knows it is told by the head as
 //! it changes, so whoever asks this node is answered at once, also while the head is away. Nothing of the node stops when
-//! the head does: the link is dialled again until somebody answers.
+//! the head does: the link is dialled again until somebody answers. Only the node of a program gives up at some time.
 
+mod away;
 mod dials;
 mod door;
 pub mod fate;
 mod known;
+mod leaving;
 mod link;
 mod links;
 mod others;
@@ -25,7 +27,7 @@ use weft_protocol::control::wire::{Misplaced, is_word};
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::message::state::ClusterRow;
-use weft_wire::message::{AboutNode, Drained, Message, Register, Routed, ShapeDemand, Suspect, kind};
+use weft_wire::message::{AboutNode, Message, Register, Routed, ShapeDemand, Suspect, kind};
 use weft_wire::{NodeId, ResourceSet, WorkerId};
 
 use super::health::{Health, Way};
@@ -34,6 +36,7 @@ use crate::clock::now;
 use crate::control::service::{Control, ControlOptions, Line, State};
 use crate::identity::{Credentials, Identity};
 use crate::transport::{Turn, pair};
+use away::Away;
 use dials::Dials;
 use door::Door;
 use fate::{Fate, JoinFailure, Joined, Kind};
@@ -48,9 +51,6 @@ const FIRST_GUEST: u64 = 1;
 const FIRST_OF_LINK: u64 = 1 << 60;
 const FIRST_OF_NODES: u64 = 2 << 60;
 const FIRST_DIAL: u64 = 3 << 60;
-
-/// How long a node that leaves waits for the head to know that (nanoseconds).
-const LEAVE_NANOS: u64 = 500_000_000;
 
 /// How long a node that joins tries again when connections end without a word (nanoseconds).
 const PASSING_NANOS: u64 = 3_000_000_000;
@@ -74,8 +74,9 @@ pub struct ClusterOptions {
     pub identity: Identity,
     /// What its processes prove to others: that they are on this node, and no more.
     pub workers: Credentials,
-    /// Where it listens; port 0: any that is free.
-    pub listen: SocketAddr,
+    /// Where it listens; port 0: any that is free. The node of a program listens nowhere: it dials, also those who ask it to
+    /// by way of the head.
+    pub listen: Option<SocketAddr>,
     /// Whom it belongs to.
     pub head: Head,
     /// What the process learns of its membership.
@@ -97,7 +98,8 @@ pub(super) struct Itself<'a> {
 /// See the module.
 pub(super) struct Cluster {
     epoll: OwnedFd,
-    door: Door,
+    /// Nobody comes to the node of a program.
+    door: Option<Door>,
     link: Link,
     known: Known,
     reporter: Reporter,
@@ -107,7 +109,7 @@ pub(super) struct Cluster {
     notes: Notes,
     register: Register,
     fingerprint: String,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     opened: Instant,
     /// What was noted of the last connection that was lost: the next try may fail in the same way, again and again.
     lost: Option<JoinFailure>,
@@ -115,6 +117,8 @@ pub(super) struct Cluster {
     workers: Credentials,
     links: Links,
     dials: Dials,
+    /// For a program: how long the head is away.
+    away: Option<Away>,
     /// Until the node's loop takes it.
     heard: Vec<Heard>,
 }
@@ -125,8 +129,9 @@ impl Cluster {
         let ClusterOptions { identity, workers, listen, head, fate } = options;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let is_head = matches!(head, Head::Here { .. });
-        let door = Door::open(listen, itself.node, is_head, identity.clone(), &epoll)?;
-        let address = door.address()?;
+        let open = |listen| Door::open(listen, itself.node, is_head, identity.clone(), &epoll);
+        let door = listen.map(open).transpose()?;
+        let address = door.as_ref().map(Door::address).transpose()?;
         let register = Register {
             about: Box::new(about(itself, address)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -140,6 +145,7 @@ impl Cluster {
         let (link, control) = match head {
             Head::At(addresses) => (Link::to(addresses, me.clone(), identity), None),
             Head::Here { state, health_timeout } => {
+                let address = address.ok_or_else(|| io::Error::other("a head must listen somewhere"))?;
                 let options = ControlOptions {
                     node: itself.node,
                     identity,
@@ -156,6 +162,7 @@ impl Cluster {
         };
         let mut cluster = Self {
             epoll,
+            away: door.is_none().then(Away::default),
             door,
             link,
             known: Known::default(),
@@ -190,13 +197,27 @@ impl Cluster {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let report = self.link.is_up().then(|| self.reporter.next_deadline()).flatten();
         let made = [self.links.next_deadline(), self.dials.next_deadline()];
-        let own = [self.door.next_deadline(), self.link.next_deadline(), report];
+        let door = self.door.as_ref().and_then(Door::next_deadline);
+        // What was heard while something was done waits for nothing.
+        let heard = (!self.heard.is_empty()).then_some(Instant(0));
+        let away = self.away.as_ref().and_then(Away::deadline);
+        let own = [door, self.link.next_deadline(), report, heard, away];
         own.into_iter().chain(made).flatten().min()
     }
 
     /// Whether the node must end, and why.
     pub(super) fn must_end(&self) -> bool {
         self.fate.must_end()
+    }
+
+    /// Whether this node is a part of a program: nobody can dial it.
+    pub(super) fn is_of_program(&self) -> bool {
+        self.door.is_none()
+    }
+
+    /// Why the node must end, if it must.
+    pub(super) fn why_end(&self) -> Option<String> {
+        self.fate.reason()
     }
 
     /// Takes in what came.
@@ -229,7 +250,8 @@ impl Cluster {
                 self.on_news(news);
             }
             _ => {
-                if let Some(knock) = self.door.on_guest(token, flags, &self.epoll) {
+                let door = self.door.as_mut();
+                if let Some(knock) = door.and_then(|door| door.on_guest(token, flags, &self.epoll)) {
                     self.let_in(knock);
                 }
             }
@@ -241,11 +263,15 @@ impl Cluster {
     pub(super) fn attend(&mut self, has_acted: bool, read: impl FnOnce() -> (ResourceSet, Vec<ShapeDemand>)) {
         self.health.on_turn();
         let time = now();
-        if self.door.next_deadline().is_some_and(|deadline| deadline <= time) {
+        let door = self.door.as_ref().and_then(Door::next_deadline);
+        if door.is_some_and(|deadline| deadline <= time) {
             self.knocked();
         }
         let news = self.link.on_time(time, &self.epoll);
         self.on_news(news);
+        if let Some(seconds) = self.away.as_mut().and_then(|away| away.look(self.link.is_up(), time)) {
+            self.end(&format!("there was no connection to the head for {seconds} s"));
+        }
         self.links.on_timer(turn(&self.epoll));
         for late in self.dials.expire(time) {
             self.on_dialled(late);
@@ -285,16 +311,19 @@ impl Cluster {
 
     /// A connection from there turned out to be a stranger's.
     pub(super) fn on_stranger(&mut self, address: IpAddr) {
-        self.door.on_stranger(address);
+        if let Some(door) = &mut self.door {
+            door.on_stranger(address);
+        }
     }
 
     fn knocked(&mut self) {
+        let Some(door) = &mut self.door else { return };
         if let Some(control) = &self.control {
             for address in control.take_strangers() {
-                self.door.on_stranger(address);
+                door.on_stranger(address);
             }
         }
-        for knock in self.door.on_knock(&self.epoll, &mut self.notes) {
+        for knock in door.on_knock(&self.epoll, &mut self.notes) {
             self.let_in(knock);
         }
     }
@@ -319,6 +348,9 @@ impl Cluster {
                 self.reporter.begin_anew();
                 let way = self.way();
                 self.health.on_registered(way, registered.settings);
+                if let Some(away) = &mut self.away {
+                    away.on_registered(registered.settings.health_timeout);
+                }
                 self.notes.write(&format!("part of the cluster {:016x}", registered.cluster));
                 self.heard.push(Heard::Up { is_new: true });
                 self.heard.push(Heard::Known(registered.nodes.clone()));
@@ -349,6 +381,7 @@ impl Cluster {
             Message::Drain(drain) if drain.node == self.node() => {
                 self.heard.push(Heard::Drain { nanos: drain.nanos });
             }
+            Message::DialMe(asked) => self.on_dial_me(asked),
             Message::Fenced(fenced) => self.end(&fenced.reason),
             Message::Refused(refused) => {
                 let failure = JoinFailure::new(Kind::NotWanted, refused.reason);
@@ -418,7 +451,7 @@ impl Cluster {
             fingerprint: self.fingerprint.clone(),
             head: self.link.address().to_string(),
             is_head: self.control.is_some(),
-            address: self.address.to_string(),
+            address: self.address.map(|address| address.to_string()).unwrap_or_default(),
             lost: self.link.why_down(),
             nodes: self.known.nodes(),
             view: self.known.view(),
@@ -426,48 +459,17 @@ impl Cluster {
     }
 
     /// Where this node listens.
-    pub(super) fn ip(&self) -> IpAddr {
-        self.address.ip()
-    }
-
-    /// Tells the head that this node leaves.
-    pub(super) fn leave(&mut self, node: NodeId) {
-        self.is_leaving = true;
-        if self.link.is_up() && !self.must_end() {
-            self.link.send(&Drained { node }.into());
-            self.link.flush(&self.epoll);
-        }
-    }
-
-    /// Waits until the head knows, for a moment: a connection that is closed early may take its last words with it.
-    pub(super) fn close(mut self) {
-        let deadline = now().plus(LEAVE_NANOS);
-        while self.link.is_up() && !self.must_end() && now() < deadline {
-            let timeout = crate::clock::timespec(deadline.since(now()));
-            let mut events = Vec::with_capacity(4);
-            let space = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.epoll, space, Some(&timeout));
-            for event in events {
-                match event.data.u64() {
-                    token @ FIRST_OF_LINK..FIRST_OF_NODES => {
-                        drop(self.link.on_ready(token, event.flags, &self.epoll));
-                    }
-                    // Whoever comes now finds nobody.
-                    _ => self.knocked(),
-                }
-            }
-        }
-        drop(self.health);
-        drop(self.control);
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
     }
 }
 
-fn about(itself: &Itself<'_>, address: SocketAddr) -> AboutNode {
+fn about(itself: &Itself<'_>, address: Option<SocketAddr>) -> AboutNode {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     AboutNode {
-        kind: kind::DAEMON,
+        kind: if address.is_some() { kind::DAEMON } else { kind::DRIVER },
         name: itself.name.to_owned(),
-        address: Some(address.to_string()),
+        address: address.map(|address| address.to_string()),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         boot_id: boot_id.trim().to_owned(),
         resources: itself.resources.clone(),

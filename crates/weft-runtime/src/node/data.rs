@@ -2,7 +2,8 @@
 //!
 //! Values go between sockets and shared memory; beside the encryption they are copied once, on arrival. The receiver asks for
 //! pieces, so a sender keeps nothing but what it was asked for, and whoever asks for no more has stopped. Large values come
-//! over several connections at once. Connections are made when they are needed and end when they are not.
+//! over several connections at once. Connections are made when they are needed and end when they are not. Whoever wants
+//! values dials; a node that cannot be dialled is asked to come and be asked for them.
 //!
 //! The node's loop and this thread tell each other what to do through two short lists. Neither waits for the other, and no
 //! lock is held while a socket is used. What is moved was admitted by the node (`weft_protocol::objects::Pulls`), what is
@@ -114,14 +115,26 @@ pub enum DataEvent {
     },
     /// Somebody came from there who could not prove to be of the cluster.
     Stranger(IpAddr),
+    /// That node has no address, and is to come with its values.
+    AskFor(NodeId),
+}
+
+/// What somebody comes for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForData {
+    /// For values of this node.
+    Asks,
+    /// With values that this node has asked for: whoever has them cannot be dialled.
+    Serves,
 }
 
 /// What the node tells the thread.
 enum Command {
-    Fetch { fetching: Fetching, progress: Arc<Progress>, address: SocketAddr },
+    Fetch { fetching: Fetching, progress: Arc<Progress>, address: Option<SocketAddr> },
     Stop { attempt: u64 },
     Answer { ticket: Ticket, block: u64, serves: Serves },
-    Admit { socket: OwnedFd, address: SocketAddr },
+    Admit { socket: OwnedFd, address: SocketAddr, what: ForData },
+    Offer { node: NodeId, address: SocketAddr },
 }
 
 struct Shared {
@@ -172,8 +185,9 @@ impl Data {
         Ok(Self { shared, mapping, moving: HashMap::new(), thread: Some(thread) })
     }
 
-    /// Brings a value here from the node that listens at `address`.
-    pub fn fetch(&mut self, fetching: &Fetching, address: SocketAddr) {
+    /// Brings a value here from the node that listens at `address`. One that listens nowhere is to be asked to come
+    /// ([`DataEvent::AskFor`]).
+    pub fn fetch(&mut self, fetching: &Fetching, address: Option<SocketAddr>) {
         let length = fetching.remote.location.length;
         let progress = Progress::new(self.mapping.clone(), fetching.block, length, fetching.at);
         let progress = Arc::new(progress);
@@ -194,9 +208,14 @@ impl Data {
         self.tell(Command::Answer { ticket, block, serves });
     }
 
-    /// Somebody came for the values of this node, from there. Nothing has been read from the socket.
-    pub fn admit(&self, socket: OwnedFd, address: SocketAddr) {
-        self.tell(Command::Admit { socket, address });
+    /// Somebody came from there, for values of this node or with some. Nothing has been read from the socket.
+    pub fn admit(&self, socket: OwnedFd, address: SocketAddr, what: ForData) {
+        self.tell(Command::Admit { socket, address, what });
+    }
+
+    /// A node wants values from here, and cannot dial this one: it is dialled, and asks.
+    pub fn offer(&self, node: NodeId, address: SocketAddr) {
+        self.tell(Command::Offer { node, address });
     }
 
     /// What has happened.

@@ -35,6 +35,17 @@ macro_rules! ask {
     };
 }
 
+/// What a node is to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It is the only one.
+    Alone,
+    /// One of a cluster.
+    Member,
+    /// One of a cluster, on which nothing runs: that of a program.
+    Program,
+}
+
 impl Engine {
     /// A core with these resources and labels. Ids of its processes count up from `first_worker`; `pool_size` idle workers
     /// are kept, and what is on its way into a store of so many bytes is bounded by that.
@@ -44,12 +55,13 @@ impl Engine {
         pool_size: usize,
         store_bytes: u64,
         labels: Labels,
-        is_member: bool,
+        part: Part,
     ) -> Self {
-        let mut engine = if is_member {
-            Engine::Member(Box::new(Member::new(total, first_worker, pool_size)))
-        } else {
-            Engine::Alone(Solo::new(total, first_worker, pool_size))
+        let member = |total| Member::new(total, first_worker, pool_size);
+        let mut engine = match part {
+            Part::Alone => Engine::Alone(Solo::new(total, first_worker, pool_size)),
+            Part::Member => Engine::Member(Box::new(member(total))),
+            Part::Program => Engine::Member(Box::new(member(total).of_program())),
         };
         ask!(&mut engine, core => {
             core.set_store_bytes(store_bytes);

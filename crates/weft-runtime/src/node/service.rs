@@ -19,7 +19,7 @@ use weft_wire::{WorkerId, version};
 
 use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
-use super::engine::Engine;
+use super::engine::{Engine, Part};
 use super::metrics::Metrics;
 use super::notes::Notes;
 use super::rounds::Rounds;
@@ -153,6 +153,11 @@ impl Service {
         add(&*wake, WAKE)?;
         add(&listener, LISTENER)?;
         let data = open_data(&options, &directory, &mapping, &wake)?;
+        let part = match &options.cluster {
+            None => Part::Alone,
+            Some(cluster) if cluster.listen.is_none() => Part::Program,
+            Some(_) => Part::Member,
+        };
         let cluster = open_cluster(&mut options, &directory, &wake)?;
         if let Some(cluster) = &cluster {
             add(cluster.events(), CLUSTER)?;
@@ -161,8 +166,7 @@ impl Service {
         labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
         labels.sort();
         let (total, capacity) = (options.resources.clone(), arena.capacity());
-        let is_member = cluster.is_some();
-        let core = Engine::new(total, options.node.0, options.pool_size, capacity, labels, is_member);
+        let core = Engine::new(total, options.node.0, options.pool_size, capacity, labels, part);
         let host = options.host.take();
         let mut service = Self {
             core,

@@ -17,6 +17,21 @@ pub struct Watch {
     pub worker: WorkerId,
 }
 
+/// Dial me: one node to another that cannot be dialled itself, by way of the control service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct DialMe {
+    /// The process that wants a connection, or its node.
+    #[n(0)]
+    pub from: WorkerId,
+    /// The process that is to dial, or its node.
+    #[n(1)]
+    pub to: WorkerId,
+    /// Between nodes: for values, which the asking node wants to fetch over it.
+    #[n(2)]
+    pub values: Option<bool>,
+}
+
 /// The sender holds that process for gone, which may live: end it. Client to its node, and node to the node of the
 /// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -33,7 +33,7 @@ pub use cluster::{
     ViewRow, kind, state as node_state,
 };
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
-pub use ending::{Collected, ProcessLeft, Sever, Watch};
+pub use ending::{Collected, DialMe, ProcessLeft, Sever, Watch};
 pub use group::{
     Bundle, BundleRow, BundleStep, Commit, CreateGroup, FindGroup, GroupPhase, GroupRow, GroupState,
     GroupStrategy, Prepare, Prepared, Release, RemoveGroup,
@@ -134,7 +134,7 @@ messages! {
     80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,
     90 PeerHello, 91 PeerWelcome, 92 Ack, 93 SessionEnded, 94 Credentials,
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
-    107 ResourceView, 108 FindNodes, 109 Candidates, 110 Routed, 111 Watch, 113 Suspect, 114 Drain, 115 Drained,
+    107 ResourceView, 108 FindNodes, 109 Candidates, 110 Routed, 111 Watch, 112 DialMe, 113 Suspect, 114 Drain, 115 Drained,
     116 Job, 117 Collected, 118 Sever, 119 ProcessLeft,
     120 Pull, 121 Pulled, 127 FreeAt, 129 Fetching, 131 FetchEnded, 132 HandOver, 133 HandedOver, 134 LostAt,
     140 LeaseAt, 141 LeaseGrantedAt, 142 LeaseRefused, 143 ReturnLeaseAt, 144 ReclaimLeaseAt,

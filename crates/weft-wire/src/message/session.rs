@@ -107,13 +107,16 @@ pub struct PeerConnected {
     /// The name that the other process must prove, where this one dials.
     #[n(2)]
     pub name: Option<String>,
+    /// There is no way between the two nodes, and never will be; why, for people. Only without a descriptor.
+    #[n(3)]
+    pub never: Option<String>,
 }
 
 impl PeerConnected {
     /// Over a pair of sockets on this machine.
     #[must_use]
     pub fn pair(worker: WorkerId) -> Self {
-        Self { worker, link: None, name: None }
+        Self { worker, link: None, name: None, never: None }
     }
 }
 
@@ -143,6 +146,9 @@ pub struct WorkerGone {
     /// Nobody knows what it began: every push to it may have been executed. `last_started` says nothing then.
     #[n(4)]
     pub all_begun: Option<bool>,
+    /// It may live, but there is no way to it from here, and never will be.
+    #[n(5)]
+    pub unreachable: Option<bool>,
 }
 
 /// End now.

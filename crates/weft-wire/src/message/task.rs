@@ -311,6 +311,9 @@ pub enum FailureCode {
     /// The placement group of the actor was removed.
     #[n(23)]
     ActorGroupRemoved,
+    /// The object is there, but no connection can be made to the process that owns it.
+    #[n(24)]
+    PeerUnreachable,
 }
 
 /// The value of one dependency.

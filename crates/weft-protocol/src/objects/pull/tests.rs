@@ -99,6 +99,22 @@ fn what_is_not_there_any_more_is_said_to_all_who_asked() {
 }
 
 #[test]
+fn what_there_is_no_way_to_stays_where_it_is_and_all_who_asked_learn_why() {
+    let mut pulls = Pulls::default();
+    let attempt = moving(&mut pulls);
+    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), out));
+    let end =
+        on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::Unreachable, out));
+    let [PullAction::Free(1), PullAction::Failed { to: A, failure, .. }, PullAction::Failed { to: B, .. }] =
+        &end[..]
+    else {
+        panic!("{end:?}");
+    };
+    assert_eq!(failure.code, FailureCode::PeerUnreachable);
+    assert!(pulls.is_empty());
+}
+
+#[test]
 fn a_node_that_is_gone_ends_its_streams() {
     let mut pulls = Pulls::new(100);
     let attempt = moving(&mut pulls);

@@ -181,7 +181,7 @@ impl Node {
         let (to, worker) = (1 - from, IDS[1 - from]);
         let name = Destination::Worker { to: worker, from: IDS[from] }.server_name(NODES[to]);
         let name = Some(name.to_str().into_owned());
-        let dial = PeerConnected { worker, link: Some(LinkRole::Dial), name };
+        let dial = PeerConnected { worker, link: Some(LinkRole::Dial), name, never: None };
         if self.wishes.parted.load(Ordering::Acquire) {
             return self.say(from, &dial.into(), Vec::new());
         }
@@ -191,7 +191,8 @@ impl Node {
         let left = self.wishes.cuts.lock().pop_front().unwrap_or(usize::MAX);
         self.passages.push(Passage { middle, waiting: Default::default(), left, ended: [false; 2] });
         self.say(from, &dial.into(), vec![dialled]);
-        let accept = PeerConnected { worker: IDS[from], link: Some(LinkRole::Accept), name: None };
+        let accept =
+            PeerConnected { worker: IDS[from], link: Some(LinkRole::Accept), name: None, never: None };
         self.say(to, &accept.into(), vec![accepted]);
     }
 }

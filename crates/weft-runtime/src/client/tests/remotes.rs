@@ -7,7 +7,7 @@ use rustix::event::epoll;
 use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
 use weft_wire::limits::{LINK_PATIENCE_NANOS, REMOTE_LINES_MAX};
-use weft_wire::message::{Blocked, HeldFrom, LinkRole, Message, PeerConnected};
+use weft_wire::message::{Blocked, Connect, HeldFrom, LinkRole, Message, PeerConnected};
 
 use crate::client::remote::Remotes;
 
@@ -37,7 +37,8 @@ fn pass(remotes: &mut Remotes, end: Instant) -> (Vec<Message>, Vec<weft_wire::me
                 told.push(message);
                 continue;
             };
-            let refused = PeerConnected { worker: connect.worker, link: Some(LinkRole::Dial), name: None };
+            let refused =
+                PeerConnected { worker: connect.worker, link: Some(LinkRole::Dial), name: None, never: None };
             assert!(remotes.on_connected(&refused, None, time).is_none());
         }
         if time == end {
@@ -106,4 +107,25 @@ fn there_are_no_more_lines_than_a_process_can_have() {
     let [gone] = &gone[..] else { panic!("{gone:?}") };
     assert_eq!(gone.worker, WorkerId(FAR.0 + REMOTE_LINES_MAX as u64));
     assert!(gone.reason.contains("2048"), "{}", gone.reason);
+}
+
+#[test]
+fn to_whom_there_is_no_way_nobody_waits() {
+    let mut remotes = remotes();
+    say(&mut remotes, FAR);
+    assert_eq!(remotes.take_wants(), [Message::from(Connect { worker: FAR })]);
+    let never = Some("neither can be dialled".to_owned());
+    let refused = PeerConnected { worker: FAR, link: Some(LinkRole::Dial), name: None, never };
+    for _ in 0..2 {
+        assert!(remotes.on_connected(&refused, None, BEGIN).is_none());
+    }
+    let gone = remotes.on_timer(BEGIN);
+    let [gone] = &gone[..] else { panic!("{gone:?}") };
+    assert_eq!((gone.worker, gone.all_begun, gone.unreachable), (FAR, Some(true), Some(true)));
+    assert!(gone.reason.contains("neither can be dialled"), "{}", gone.reason);
+    assert_eq!(remotes.take_wants(), [], "nobody is killed for it");
+    say(&mut remotes, FAR);
+    let (told, again) = pass(&mut remotes, BEGIN.plus(10 * LINK_PATIENCE_NANOS));
+    assert!(told.is_empty() && again == std::slice::from_ref(gone), "who asks again hears it again, once");
+    assert!(remotes.said().is_empty());
 }

@@ -18,7 +18,7 @@ use weft_protocol::scheduling::policy;
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::message::state::{Inspect, InspectEnd, NodeReport};
-use weft_wire::message::{Drain, Message, NodeRow, Register, ResourceReport, Routed};
+use weft_wire::message::{DialMe, Drain, Message, NodeRow, Register, ResourceReport, Routed, kind};
 use weft_wire::{NodeId, WorkerId};
 
 use super::links::{self, Links};
@@ -252,6 +252,7 @@ impl Service {
             {
                 self.on_question(node, &message);
             }
+            (Line::Control, Message::DialMe(asked)) => self.on_dial_me(node, asked),
             (Line::Control, message) if is_word(message.kind()) => self.on_word(node, message),
             (Line::Health, Message::Heartbeat(beat)) => {
                 self.nodes.on_heartbeat(node, beat, now(), out);
@@ -303,6 +304,17 @@ impl Service {
         }
         if let Err(error) = self.view.on_report(node, report) {
             self.end_session(node, &error.to_string());
+        }
+    }
+
+    /// A node cannot dial another one, and has it asked to dial. Every node may ask every other: whoever dials sees in the
+    /// handshake whom it has reached.
+    fn on_dial_me(&mut self, node: NodeId, asked: DialMe) {
+        if asked.from.node() != node {
+            return self.end_session(node, "it asks for connections to another node");
+        }
+        if self.nodes.row(asked.to.node()).is_some() {
+            self.links.send(asked.to.node(), &asked.into());
         }
     }
 
@@ -370,7 +382,10 @@ impl Service {
                     if let Some(row) = self.nodes.row(node) {
                         self.notes.write(&joined(row));
                         self.view.on_joined(row);
-                        self.core.on_node_joined(placing_row(row));
+                        match row.about.kind {
+                            kind::DRIVER => self.core.on_program_joined(row.node),
+                            _ => self.core.on_node_joined(placing_row(row)),
+                        }
                     }
                 }
                 NodesAction::Gone(node, reason) => {

@@ -2,6 +2,9 @@
 //! byte has gone over them.
 //!
 //! Nothing here waits, and nobody is believed: who answers is seen in the handshake, by whoever gets the socket.
+//!
+//! A node that cannot be dialled is asked to dial ([`weft_wire::message::DialMe`]): then its coming is expected here, for as
+//! long as a connection may take.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,7 +32,8 @@ pub(super) type Dialled = (Caller, Result<OwnedFd, String>);
 
 struct Dialling {
     caller: Caller,
-    socket: OwnedFd,
+    /// `None` when the other node was asked to dial.
+    socket: Option<OwnedFd>,
     until: Instant,
 }
 
@@ -49,20 +53,41 @@ impl Dials {
         epoll: &OwnedFd,
         now: Instant,
     ) -> Result<(), String> {
-        if self.open.len() >= DIALS_MAX {
-            return Err(format!("{DIALS_MAX} connections are being made already"));
-        }
+        self.check_room()?;
         let socket = dial(address).map_err(|error| error.to_string())?;
-        let token = FIRST_DIAL + self.made;
-        self.made += 1;
-        let data = EventData::new_u64(token);
+        let data = EventData::new_u64(FIRST_DIAL + self.made);
         epoll::add(epoll, &socket, data, EventFlags::OUT).map_err(|error| error.to_string())?;
-        self.open.insert(token, Dialling { caller, socket, until: now.plus(DIAL_NANOS) });
+        self.insert(caller, Some(socket), now);
         Ok(())
     }
 
+    /// The other node was asked to dial. What has not come in time is in [`Self::expire`].
+    pub(super) fn expect(&mut self, caller: Caller, now: Instant) -> Result<(), String> {
+        self.check_room()?;
+        self.insert(caller, None, now);
+        Ok(())
+    }
+
+    /// Somebody has come who may have been asked to.
+    pub(super) fn has_come(&mut self, caller: Caller) {
+        self.open.retain(|_, dialling| dialling.caller != caller || dialling.socket.is_some());
+    }
+
+    fn check_room(&self) -> Result<(), String> {
+        if self.open.len() >= DIALS_MAX {
+            return Err(format!("{DIALS_MAX} connections are being made already"));
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, caller: Caller, socket: Option<OwnedFd>, now: Instant) {
+        let dialling = Dialling { caller, socket, until: now.plus(DIAL_NANOS) };
+        self.open.insert(FIRST_DIAL + self.made, dialling);
+        self.made += 1;
+    }
+
     pub(super) fn on_ready(&mut self, token: u64, epoll: &OwnedFd) -> Option<Dialled> {
-        let Dialling { caller, socket, .. } = self.open.remove(&token)?;
+        let Dialling { caller, socket: Some(socket), .. } = self.open.remove(&token)? else { return None };
         // Its next owner may be another process: it would be watched here for as long as that one has it.
         let _ = epoll::delete(epoll, &socket);
         let made = outcome(&socket).map_err(|error| error.to_string());
@@ -73,8 +98,13 @@ impl Dials {
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Dialled> {
         let mut late = Vec::new();
         while let Some(entry) = self.open.first_entry().filter(|entry| entry.get().until <= now) {
-            let reason = format!("no answer within {} s", DIAL_NANOS / 1_000_000_000);
-            late.push((entry.remove().caller, Err(reason)));
+            let seconds = DIAL_NANOS / 1_000_000_000;
+            let Dialling { caller, socket, .. } = entry.remove();
+            let reason = match socket {
+                Some(_) => format!("no answer within {seconds} s"),
+                None => format!("it was asked to dial, and has not done so within {seconds} s"),
+            };
+            late.push((caller, Err(reason)));
         }
         late
     }

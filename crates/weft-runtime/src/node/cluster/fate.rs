@@ -60,8 +60,8 @@ impl JoinFailure {
 /// What a node is told when it has joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it listens, unless it is a part of a program.
+    pub address: Option<SocketAddr>,
     /// Where the head listens.
     pub head: SocketAddr,
     /// The cluster, for people.

@@ -68,6 +68,15 @@ impl Links {
         std::mem::take(&mut self.news)
     }
 
+    /// A node wants a link, and cannot dial this one.
+    pub(super) fn connect(&mut self, node: NodeId, turn: Turn<'_>) {
+        if self.lines.get(&node).is_some_and(|line| line.ended().is_some()) {
+            self.forget(node, turn);
+        }
+        self.line(node).connect(turn);
+        self.after(node);
+    }
+
     /// Says something to a node, at the next [`Self::flush`].
     pub(super) fn send(&mut self, node: NodeId, message: &Message) {
         self.line(node).push(message);

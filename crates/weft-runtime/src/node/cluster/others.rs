@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use weft_protocol::control::wire::CONTROL;
 use weft_protocol::control::{ToControl, ToNode};
 use weft_wire::message::state::{Inspect, NodeReport};
-use weft_wire::message::{Drain, Message, NodeRow, ResourceView, Routed, Suspect};
+use weft_wire::message::{DialMe, Drain, Message, NodeRow, ResourceView, Routed, Suspect};
 use weft_wire::{NodeId, WorkerId};
 
 use super::dials::{Caller, Dialled};
@@ -17,6 +17,10 @@ use crate::clock::now;
 use crate::control::service::Line;
 use crate::identity::Destination;
 use crate::node::accept::turn_away;
+use crate::node::data::ForData;
+
+/// Why two programs do not find each other.
+const NO_WAY: &str = "both programs are on machines without a node, and neither can be dialled";
 
 /// What the cluster has for the node's core and its processes, in the order in which it came.
 pub(in crate::node) enum Heard {
@@ -38,14 +42,19 @@ pub(in crate::node) enum Heard {
     Directory(u64, Box<NodeReport>),
     /// Another node passes something on.
     Routed(NodeId, Routed),
-    /// A connection for a process here that wants to speak with one of another node; without socket there is none.
-    Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd> },
+    /// A connection for a process here that wants to speak with one of another node; without socket there is none, and if it
+    /// says why, there will never be one.
+    Dialled { client: WorkerId, to: WorkerId, socket: Option<OwnedFd>, never: Option<String> },
+    /// A process of a node that cannot be dialled from there wants a connection to one here.
+    DialMe { client: WorkerId, to: WorkerId },
     /// Somebody has come for a process here, and says to be a process of a node of this cluster.
     Arrived { socket: OwnedFd, to: WorkerId, from: WorkerId },
     /// The head says that this node is to leave within this time (nanoseconds). What is to move has been said before.
     Drain { nanos: u64 },
-    /// Somebody has come for values.
-    ForData(OwnedFd, SocketAddr),
+    /// Somebody has come for values, or with values that this node has asked for.
+    ForData(OwnedFd, SocketAddr, ForData),
+    /// A node that cannot dial this one wants values from here.
+    WantsValues(NodeId, SocketAddr),
 }
 
 impl Cluster {
@@ -92,7 +101,7 @@ impl Cluster {
     pub(in crate::node) fn route(&mut self, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
         message.globalise(self.node());
         // One that is gone needs no word: its end is told to all.
-        if self.known.has(to.node()) {
+        if self.known.has(to.node()) && !self.is_out_of_reach(to.node()) {
             self.links.send(to.node(), &Routed { from, to, message }.into());
         }
     }
@@ -119,10 +128,57 @@ impl Cluster {
     }
 
     fn begin_dial(&mut self, caller: Caller, node: NodeId) {
-        let address = self.known.address_of(node).ok_or_else(|| "no address of it is known".to_owned());
-        let begun = address.and_then(|address| self.dials.begin(caller, address, &self.epoll, now()));
+        let begun = match self.known.address_of(node) {
+            Some(address) => self.dials.begin(caller, address, &self.epoll, now()),
+            None => self.ask_to_dial(caller, node),
+        };
         if let Err(reason) = begun {
             self.on_dialled((caller, Err(reason)));
+        }
+    }
+
+    /// Whether there is no way to a node: neither of the two can be dialled.
+    pub(in crate::node) fn is_out_of_reach(&self, node: NodeId) -> bool {
+        self.is_of_program() && self.known.has(node) && self.known.address_of(node).is_none()
+    }
+
+    /// A node without an address dials those who ask it to, by way of the head.
+    fn ask_to_dial(&mut self, caller: Caller, node: NodeId) -> Result<(), String> {
+        if !self.known.has(node) {
+            return Err("no address of it is known".to_owned());
+        }
+        if self.is_of_program() {
+            return Err(NO_WAY.to_owned());
+        }
+        self.dials.expect(caller, now())?;
+        let (from, to) = match caller {
+            Caller::Link(node) => (WorkerId(self.node().0), WorkerId(node.0)),
+            Caller::Process { client, to } => (client, to),
+        };
+        self.link.send(&DialMe { from, to, values: None }.into());
+        Ok(())
+    }
+
+    /// Has a node that cannot be dialled come with values: [`Heard::ForData`] follows, unless it is asked in vain.
+    pub(in crate::node) fn ask_for_values(&mut self, node: NodeId) {
+        let (from, to) = (WorkerId(self.node().0), WorkerId(node.0));
+        if self.known.has(node) && self.known.address_of(node).is_none() {
+            self.link.send(&DialMe { from, to, values: Some(true) }.into());
+        }
+    }
+
+    /// Another node, or a process there, wants to be dialled, because this node cannot be.
+    pub(super) fn on_dial_me(&mut self, asked: DialMe) {
+        let DialMe { from, to, values } = asked;
+        let node = from.node();
+        let Some(address) = self.known.address_of(node).filter(|_| to.node() == self.node()) else { return };
+        if values == Some(true) {
+            self.heard.push(Heard::WantsValues(node, address));
+        } else if to.0 == to.node().0 {
+            self.links.connect(node, turn(&self.epoll));
+            self.on_links();
+        } else {
+            self.heard.push(Heard::DialMe { client: to, to: from });
         }
     }
 
@@ -137,7 +193,8 @@ impl Cluster {
                     let text = format!("no connection to process {:016x} of another node: {reason}", to.0);
                     self.notes.write_rationed(&text);
                 }
-                self.heard.push(Heard::Dialled { client, to, socket: made.ok() });
+                let never = self.is_out_of_reach(to.node()).then(|| NO_WAY.to_owned());
+                self.heard.push(Heard::Dialled { client, to, socket: made.ok(), never });
             }
         }
     }
@@ -173,6 +230,7 @@ impl Cluster {
             Knock::Node(node, framed, hello) => {
                 // One that has just joined is not known yet, and comes again.
                 if self.known.has(node) {
+                    self.dials.has_come(Caller::Link(node));
                     self.links.accept(node, *framed, hello, turn(&self.epoll));
                     self.on_links();
                 }
@@ -182,9 +240,13 @@ impl Cluster {
             }
             Knock::Other(socket, address, Destination::Health) => self.admit(socket, address, Line::Health),
             Knock::Other(socket, address, Destination::Data) => {
-                self.heard.push(Heard::ForData(socket, address));
+                self.heard.push(Heard::ForData(socket, address, ForData::Asks));
+            }
+            Knock::Other(socket, address, Destination::Values) => {
+                self.heard.push(Heard::ForData(socket, address, ForData::Serves));
             }
             Knock::Other(socket, _, Destination::Worker { to, from }) => {
+                self.dials.has_come(Caller::Process { client: to, to: from });
                 self.heard.push(Heard::Arrived { socket, to, from });
             }
             Knock::Other(socket, _, Destination::Node) => turn_away(socket),

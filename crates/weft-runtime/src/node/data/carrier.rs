@@ -18,7 +18,7 @@ use weft_wire::message::FetchEnd;
 
 use super::line::{Line, News, Permit, Targets};
 use super::peers::{Peer, Stream};
-use super::{Command, DataEvent, Shared, Ticket, Tuning, address_of};
+use super::{Command, DataEvent, ForData, Shared, Ticket, Tuning, address_of};
 use crate::clock::{now, timespec};
 use crate::identity::{Destination, Identity};
 use crate::node::accept::turn_away;
@@ -53,8 +53,10 @@ enum State {
 
 struct Connection {
     state: State,
-    /// Whom it was dialled to.
+    /// Who is asked for values over it.
     node: Option<NodeId>,
+    /// Who asks, if that one could not dial.
+    asker: Option<NodeId>,
     address: SocketAddr,
     interest: EventFlags,
 }
@@ -127,11 +129,12 @@ impl Carrier {
             Command::Fetch { fetching, progress, address } => self.fetch(fetching, progress, address),
             Command::Stop { attempt } => self.stop(attempt),
             Command::Answer { ticket, block, serves } => self.on_answer(ticket, block, serves),
-            Command::Admit { socket, address } => self.admit(socket, address),
+            Command::Admit { socket, address, what } => self.admit(socket, address, what),
+            Command::Offer { node, address } => self.offer(node, address),
         }
     }
 
-    fn fetch(&mut self, fetching: Fetching, progress: Arc<Progress>, address: SocketAddr) {
+    fn fetch(&mut self, fetching: Fetching, progress: Arc<Progress>, address: Option<SocketAddr>) {
         let Fetching { object, remote, attempt, .. } = fetching;
         if progress.is_whole() {
             return self.events.push(DataEvent::Bytes { object, attempt, bytes: progress.mark() });
@@ -226,9 +229,16 @@ impl Carrier {
         let time = now();
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let wanted = peer.wanted_lines(self.parts.tuning.connections);
+        let Some(address) = peer.address else {
+            if peer.begin_to_ask(time) {
+                let missing = wanted.saturating_sub(peer.lines.len());
+                self.events.extend(std::iter::repeat_with(|| DataEvent::AskFor(node)).take(missing));
+            }
+            return;
+        };
         while peer.lines.len() < wanted {
             let token = self.next_token;
-            let begun = dial(peer.address).and_then(|socket| {
+            let begun = dial(address).and_then(|socket| {
                 epoll::add(&self.epoll, &socket, EventData::new_u64(token), EventFlags::OUT)?;
                 Ok(socket)
             });
@@ -237,8 +247,8 @@ impl Carrier {
                     self.next_token += 1;
                     peer.lines.push(token);
                     let state = State::Connecting(socket, time.plus(HANDSHAKE_NANOS));
-                    let (address, interest) = (peer.address, EventFlags::OUT);
-                    let connection = Connection { state, node: Some(node), address, interest };
+                    let interest = EventFlags::OUT;
+                    let connection = Connection { state, node: Some(node), asker: None, address, interest };
                     self.connections.insert(token, connection);
                 }
                 Err(error) => {
@@ -250,9 +260,36 @@ impl Carrier {
         }
     }
 
-    fn admit(&mut self, socket: OwnedFd, address: SocketAddr) {
+    /// Dials a node that wants values from here and cannot dial itself.
+    fn offer(&mut self, node: NodeId, address: SocketAddr) {
+        if self.connections.len() >= DATA_CONNECTIONS_MAX {
+            return;
+        }
+        let token = self.next_token;
+        let begun = dial(address).and_then(|socket| {
+            epoll::add(&self.epoll, &socket, EventData::new_u64(token), EventFlags::OUT)?;
+            Ok(socket)
+        });
+        match begun {
+            Ok(socket) => {
+                self.next_token += 1;
+                let state = State::Connecting(socket, now().plus(HANDSHAKE_NANOS));
+                let (asker, interest) = (Some(node), EventFlags::OUT);
+                self.connections.insert(token, Connection { state, node: None, asker, address, interest });
+            }
+            // It asks again.
+            Err(error) => {
+                let text = format!("node {:016x} cannot be dialled with values: {error}", node.0);
+                self.parts.notes.write_rationed(&text);
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, address: SocketAddr, what: ForData) {
         let is_new = |connection: &Connection| match &connection.state {
-            State::Open(line) => connection.node.is_none() && !line.is_greeted(),
+            State::Open(line) => {
+                connection.node.is_none() && connection.asker.is_none() && !line.is_greeted()
+            }
             State::Connecting(..) => false,
         };
         let new = self.connections.values().filter(|connection| is_new(connection)).count();
@@ -264,8 +301,9 @@ impl Carrier {
         let interest = EventFlags::IN;
         if epoll::add(&self.epoll, &stream, EventData::new_u64(token), interest).is_ok() {
             self.next_token += 1;
-            let state = State::Open(Box::new(Line::new(stream, None, now())));
-            self.connections.insert(token, Connection { state, node: None, address, interest });
+            let line = Line::new(stream, None, what == ForData::Serves, now());
+            let state = State::Open(Box::new(line));
+            self.connections.insert(token, Connection { state, node: None, asker: None, address, interest });
         }
     }
 
@@ -276,6 +314,7 @@ impl Carrier {
             State::Open(line) => {
                 let mut news = Vec::new();
                 let result = line.read(&self.parts.me, &self.targets, now(), &mut news);
+                self.note_coming(token);
                 self.on_news(token, news);
                 match result {
                     Ok(()) => self.flush(token),
@@ -285,24 +324,44 @@ impl Carrier {
         }
     }
 
+    /// Somebody who was asked to come with values has proved who it is: it is asked for them.
+    fn note_coming(&mut self, token: u64) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        let State::Open(line) = &connection.state else { return };
+        if !(line.is_greeted() && line.asks() && connection.node.is_none()) {
+            return;
+        }
+        let Some(node) = line.stream.peer() else { return };
+        connection.node = Some(node);
+        self.peers.entry(node).or_insert_with(|| Peer::new(None)).on_coming(token);
+    }
+
     fn on_connected(&mut self, token: u64) {
-        let Some(Connection { state: State::Connecting(socket, _), node: Some(node), address, .. }) =
+        let Some(Connection { state: State::Connecting(socket, _), node, asker, address, .. }) =
             self.connections.remove(&token)
         else {
             return;
         };
+        let Some(other) = node.or(asker) else { return };
         if let Err(error) = outcome(&socket) {
-            return self.on_lost_line(token, node, &error.to_string());
+            // Who asked for it asks again.
+            if let Some(node) = node {
+                self.on_lost_line(token, node, &error.to_string());
+            }
+            return;
         }
-        let name = Destination::Data.server_name(node);
+        let whom = if asker.is_some() { Destination::Values } else { Destination::Data };
+        let name = whom.server_name(other);
         let stream = TlsStream::dial(socket, &self.parts.identity, name);
-        let said = hello(&self.parts.me, address_of(node), 0, 0, None);
-        let line = Line::new(stream, Some(said), now());
+        let said = hello(&self.parts.me, address_of(other), 0, 0, None);
+        let line = Line::new(stream, Some(said), node.is_some(), now());
         let interest = EventFlags::OUT;
         let state = State::Open(Box::new(line));
-        self.connections.insert(token, Connection { state, node: Some(node), address, interest });
+        self.connections.insert(token, Connection { state, node, asker, address, interest });
         self.flush(token);
-        self.ask_more(node);
+        if let Some(node) = node {
+            self.ask_more(node);
+        }
     }
 
     fn on_news(&mut self, token: u64, news: Vec<News>) {
@@ -389,7 +448,10 @@ impl Carrier {
 
     /// A connection has ended.
     fn lose(&mut self, token: u64, why: &str) {
-        let Some(Connection { state, node, address, .. }) = self.connections.remove(&token) else { return };
+        let Some(Connection { state, node, asker, address, .. }) = self.connections.remove(&token) else {
+            return;
+        };
+        let came = asker.is_none();
         if let State::Open(mut line) = state {
             // What it said last, as far as that goes.
             let mut news = Vec::new();
@@ -399,7 +461,7 @@ impl Carrier {
             let given = line.served().filter(|served| served.permit == Permit::Given);
             let blocks = given.map(|served| served.piece.location.offset);
             self.events.extend(blocks.map(|block| DataEvent::Served { block }));
-            if node.is_none() && line.stream.peer().is_none() {
+            if node.is_none() && came && line.stream.peer().is_none() {
                 self.events.push(DataEvent::Stranger(address.ip()));
             }
             let attempts: Vec<u64> = line.asked().iter().map(|piece| piece.attempt).collect();
@@ -430,7 +492,7 @@ impl Carrier {
             State::Connecting(_, until) => *until,
             State::Open(line) if !line.is_greeted() => line.active.plus(HANDSHAKE_NANOS.min(patience)),
             State::Open(line) if !line.is_idle() => line.active.plus(patience),
-            State::Open(line) if line.is_dialled() => line.active.plus(idle),
+            State::Open(line) if line.asks() => line.active.plus(idle),
             State::Open(line) => line.active.plus(idle.saturating_mul(OTHERS_IDLE)),
         }
     }

@@ -1,5 +1,5 @@
-//! One connection for values. The side that dialled asks for pieces, the other sends them, in the order in which they were
-//! asked for.
+//! One connection for values. One side asks for pieces, the other sends them, in the order in which they were asked for. It is
+//! the side that dialled which asks, unless the other one cannot dial and had it dialled for that.
 //!
 //! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to the encryption.
 
@@ -88,6 +88,8 @@ pub(super) struct Line {
 struct Talk {
     /// What this side said first, if it dialled.
     hello: Option<PeerHello>,
+    /// This side asks; otherwise it is asked.
+    asks: bool,
     is_greeted: bool,
     asked: VecDeque<Piece>,
     served: VecDeque<Served>,
@@ -98,13 +100,15 @@ struct Talk {
 }
 
 impl Line {
-    pub(super) fn new(stream: TlsStream, hello: Option<PeerHello>, now: Instant) -> Self {
+    /// `hello` is what this side says first, if it has dialled; `asks` whether it is the one that asks for pieces.
+    pub(super) fn new(stream: TlsStream, hello: Option<PeerHello>, asks: bool, now: Instant) -> Self {
         let mut said = Vec::new();
         if let Some(hello) = &hello {
             Message::from(hello.clone()).append(&mut said, 0);
         }
         let talk = Talk {
             hello,
+            asks,
             is_greeted: false,
             asked: VecDeque::new(),
             served: VecDeque::new(),
@@ -119,8 +123,9 @@ impl Line {
         self.talk.is_greeted
     }
 
-    pub(super) fn is_dialled(&self) -> bool {
-        self.talk.hello.is_some()
+    /// Whether this side is the one that asks.
+    pub(super) fn asks(&self) -> bool {
+        self.talk.asks
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -341,7 +346,7 @@ impl Talk {
                 self.on_bytes(bytes, targets, news);
                 Ok(())
             }
-            Part::Message(Message::Fetching(fetching)) if self.hello.is_none() => {
+            Part::Message(Message::Fetching(fetching)) if !self.asks => {
                 self.on_fetching(&fetching, now, news)
             }
             Part::Message(Message::FetchEnded(ended)) => self.on_ended(&ended, news),
@@ -392,7 +397,7 @@ impl Talk {
     }
 
     fn on_ended(&mut self, ended: &FetchEnded, news: &mut Vec<News>) -> Result<(), Fault> {
-        if self.hello.is_none() {
+        if !self.asks {
             let of_it = |served: &&mut Served| served.piece.attempt == ended.attempt;
             self.served.iter_mut().filter(of_it).for_each(|served| served.is_unwanted = true);
             return Ok(());

@@ -42,7 +42,8 @@ impl Stream {
 
 /// A node from which values come.
 pub(super) struct Peer {
-    pub(super) address: SocketAddr,
+    /// A node of a program has none: it comes when it is asked to.
+    pub(super) address: Option<SocketAddr>,
     /// Connections to it, also those that are being made.
     pub(super) lines: Vec<u64>,
     /// In the order of their turns.
@@ -52,15 +53,19 @@ pub(super) struct Peer {
     /// Since when nothing came although something was wanted.
     pub(super) down: Option<Instant>,
     tries: u32,
+    /// When it may be asked to come, if it cannot be dialled.
+    ask_at: Instant,
     /// When the last stream was taken out.
     left: Instant,
 }
 
 /// A stream that comes so soon after the last one (nanoseconds) is the same one again: it has no patience of its own.
 const SAME_NANOS: u64 = 1_000_000_000;
+/// How long a node that was asked to come may be on its way (nanoseconds).
+const COMING_NANOS: u64 = 2_000_000_000;
 
 impl Peer {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(super) fn new(address: Option<SocketAddr>) -> Self {
         Self {
             address,
             lines: Vec::new(),
@@ -68,6 +73,7 @@ impl Peer {
             dial_at: Instant(0),
             down: None,
             tries: 0,
+            ask_at: Instant(0),
             left: Instant(0),
         }
     }
@@ -114,6 +120,23 @@ impl Peer {
         self.tries += 1;
         self.dial_at = now.plus(pause);
         self.down.get_or_insert(now);
+    }
+
+    /// It cannot be dialled. Whether it is to be asked to come: not again while it may be on its way.
+    pub(super) fn begin_to_ask(&mut self, now: Instant) -> bool {
+        let may_ask = self.ask_at <= now;
+        if may_ask {
+            self.ask_at = now.plus(COMING_NANOS);
+            self.down.get_or_insert(now);
+        }
+        self.dial_at = self.ask_at;
+        may_ask
+    }
+
+    /// It has come, over this connection.
+    pub(super) fn on_coming(&mut self, line: u64) {
+        self.lines.push(line);
+        self.down = None;
     }
 
     /// A piece came.

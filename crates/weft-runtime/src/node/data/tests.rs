@@ -43,6 +43,10 @@ struct Node {
     puts_off: u32,
     bytes: HashMap<u64, u64>,
     ends: HashMap<u64, StreamEnd>,
+    /// What those who come want.
+    guests: ForData,
+    /// How often a node was to be asked to come.
+    asked_for: HashMap<NodeId, usize>,
 }
 
 impl Node {
@@ -78,6 +82,8 @@ impl Node {
             puts_off: 0,
             bytes: HashMap::new(),
             ends: HashMap::new(),
+            guests: ForData::Asks,
+            asked_for: HashMap::new(),
         }
     }
 
@@ -102,7 +108,7 @@ impl Node {
 
     fn fetch(&mut self, (object, remote): (ObjectId, Remote), attempt: u64, at: u64, from: SocketAddr) {
         let fetching = Fetching { object, remote, at, block: Mapping::header_bytes(), attempt };
-        self.data().fetch(&fetching, from);
+        self.data().fetch(&fetching, Some(from));
     }
 
     /// Does what is to be done without waiting.
@@ -110,13 +116,14 @@ impl Node {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         let Some(data) = &mut self.data else { return };
         while let Ok((socket, address)) = self.listener.accept() {
-            data.admit(socket.into(), address);
+            data.admit(socket.into(), address, self.guests);
         }
         for event in data.take_events() {
             match event {
                 DataEvent::Bytes { attempt, bytes, .. } => {
                     self.bytes.insert(attempt, bytes);
                 }
+                DataEvent::AskFor(node) => *self.asked_for.entry(node).or_default() += 1,
                 DataEvent::End { attempt, end, .. } => {
                     self.ends.insert(attempt, end);
                 }
@@ -256,6 +263,40 @@ fn two_nodes_read_one_value_at_a_time() {
         nodes[1..].iter().all(|node| node.bytes.contains_key(&1)) && is_kept_nowhere(nodes)
     });
     assert!(b.has(1, length) && c.has(1, length));
+}
+
+#[test]
+fn who_cannot_be_dialled_comes_and_is_asked() {
+    let length = 18 * MIB + 5;
+    let (mut a, mut b) = (Node::new(A, 20 * MIB), Node::new(B, 20 * MIB));
+    b.guests = ForData::Serves;
+    let (object, remote) = a.put(1, length);
+    let fetching = Fetching { object, remote, at: 0, block: Mapping::header_bytes(), attempt: 1 };
+    b.data().fetch(&fetching, None);
+    run(&mut [&mut a, &mut b], |nodes| nodes[1].asked_for.contains_key(&A));
+    let asked = b.asked_for[&A];
+    assert_eq!(asked, Tuning::default().connections, "a large value comes over several");
+    (0..asked).for_each(|_| a.data().offer(B, b.address()));
+    run(&mut [&mut a, &mut b], |nodes| nodes[1].bytes.contains_key(&1) && is_kept_nowhere(nodes));
+    assert!(b.has(1, length) && b.ends.is_empty());
+    // The next one goes over what is there.
+    b.data().fetch(&Fetching { attempt: 2, ..fetching }, None);
+    run(&mut [&mut a, &mut b], |nodes| nodes[1].bytes.contains_key(&2) && is_kept_nowhere(nodes));
+    assert!(b.has(1, length));
+    assert_eq!(b.asked_for[&A], asked);
+}
+
+#[test]
+fn who_was_asked_to_come_in_vain_does_not_have_it() {
+    let tuning = Tuning { patience: 50_000_000, ..Tuning::default() };
+    let mut b = Node::tuned(B, MIB, tuning);
+    let location = Location { offset: Mapping::header_bytes(), length: 1000 };
+    let remote = Remote { node: A, location };
+    let fetching = Fetching { object: object(1), remote, at: 0, block: location.offset, attempt: 1 };
+    b.data().fetch(&fetching, None);
+    run(&mut [&mut b], |nodes| nodes[0].ends.contains_key(&1));
+    assert_eq!(b.ends[&1], StreamEnd::NotThere);
+    assert_eq!(b.asked_for[&A], 1);
 }
 
 #[test]

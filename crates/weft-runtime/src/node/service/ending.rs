@@ -9,6 +9,8 @@ use weft_protocol::time::Instant;
 use weft_wire::message::{Message, Shutdown};
 use weft_wire::{TaskId, WorkerId};
 
+use crate::node::cluster::Cluster;
+
 use super::{Connection, LISTENER, NodeActions, Role, Service, now, timespec};
 
 /// How long the end of a worker waits for the template to say why (nanoseconds).
@@ -102,7 +104,9 @@ impl Service {
     /// A driver leaves in order: its workers may, too.
     pub(super) fn on_leaving(&mut self, token: u64, driver: WorkerId, out: &mut NodeActions) {
         let connection = &self.connections[&token];
-        if connection.role != Role::Driver || connection.is_host {
+        // Where the node of a host ends with it, there is nobody to be told; unless others work for it.
+        let is_alone = connection.is_host && !self.cluster.as_ref().is_some_and(Cluster::is_of_program);
+        if connection.role != Role::Driver || is_alone {
             return;
         }
         self.core.on_leaving(driver, out);
@@ -160,6 +164,9 @@ impl Service {
     }
 
     pub(super) fn close(mut self) {
+        if let Some(reason) = self.cluster.as_ref().and_then(Cluster::why_end) {
+            self.warn(&format!("this node is not part of its cluster any more: {reason}"));
+        }
         if let Some(cluster) = &mut self.cluster {
             cluster.leave(self.options.node);
         }

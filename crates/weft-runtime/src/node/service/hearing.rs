@@ -63,11 +63,17 @@ impl Service {
                 }
             }
             Heard::Drain { nanos } => self.on_drain(nanos),
-            Heard::Dialled { client, to, socket } => self.on_dialled(client, to, socket),
+            Heard::Dialled { client, to, socket, never } => self.on_dialled(client, to, socket, never),
+            Heard::DialMe { client, to } => self.on_dial_me(client, to),
             Heard::Arrived { socket, to, from } => self.on_arrived(socket, to, from),
-            Heard::ForData(socket, address) => {
+            Heard::ForData(socket, address, what) => {
                 if let Some(data) = &self.data {
-                    data.admit(socket, address);
+                    data.admit(socket, address, what);
+                }
+            }
+            Heard::WantsValues(node, address) => {
+                if let Some(data) = &self.data {
+                    data.offer(node, address);
                 }
             }
         }
@@ -82,7 +88,7 @@ impl Service {
     }
 
     /// A connection for a process here to one of another node, or that there is none.
-    fn on_dialled(&mut self, client: WorkerId, to: WorkerId, socket: Option<OwnedFd>) {
+    fn on_dialled(&mut self, client: WorkerId, to: WorkerId, socket: Option<OwnedFd>, never: Option<String>) {
         if socket.is_some()
             && let Some(core) = self.core.member()
         {
@@ -91,8 +97,22 @@ impl Service {
         }
         let name = Destination::Worker { to, from: client }.server_name(to.node());
         let name = Some(name.to_str().into_owned());
-        let connected = PeerConnected { worker: to, link: Some(LinkRole::Dial), name };
+        let connected = PeerConnected { worker: to, link: Some(LinkRole::Dial), name, never };
         self.send(client, &connected.into(), socket.into_iter().collect());
+    }
+
+    /// A process of another node, which cannot dial this one, wants to speak with one here.
+    fn on_dial_me(&mut self, client: WorkerId, to: WorkerId) {
+        let token = self.tokens.get(&client);
+        let is_here = token.and_then(|token| self.connections.get(token)).is_some_and(|c| c.is_greeted);
+        // That it wants to is interest already. If its process is gone, that node is told so.
+        let is_noted = self.core.member().is_some_and(|core| core.on_arrived_for(client, to));
+        if is_here
+            && is_noted
+            && let Some(cluster) = &mut self.cluster
+        {
+            cluster.dial(client, to);
+        }
     }
 
     /// Somebody has come for a process here, and says to be a process of another node.
@@ -104,7 +124,7 @@ impl Service {
         if !(is_known && self.core.member().is_some_and(is_noted) && is_here) {
             return turn_away(socket);
         }
-        let connected = PeerConnected { worker: from, link: Some(LinkRole::Accept), name: None };
+        let connected = PeerConnected { worker: from, link: Some(LinkRole::Accept), name: None, never: None };
         self.send(to, &connected.into(), vec![socket]);
     }
 

@@ -302,7 +302,7 @@ impl Service {
     /// What lines of a job say of where they are from: nothing, if its driver is on this machine.
     fn place_of(&self, job: WorkerId) -> Option<IpAddr> {
         self.jobs.get(&job).filter(|job| job.is_guest())?;
-        self.cluster.as_ref().map(Cluster::ip)
+        self.cluster.as_ref().and_then(Cluster::ip)
     }
 
     /// There will be no more workers for a job.

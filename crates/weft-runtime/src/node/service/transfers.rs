@@ -22,11 +22,16 @@ impl Service {
 
     /// Has the bytes of a value brought here.
     pub(super) fn fetch(&mut self, fetching: &Fetching, out: &mut NodeActions) {
-        let address = self.cluster.as_ref().and_then(|cluster| cluster.address_of(fetching.remote.node));
-        match (&mut self.data, address) {
-            (Some(data), Some(address)) => data.fetch(fetching, address),
-            _ => self.core.on_stream_end(fetching.object, fetching.attempt, StreamEnd::NoSuchNode, out),
-        }
+        let node = fetching.remote.node;
+        let end = match (&self.cluster, &mut self.data) {
+            (Some(cluster), _) if cluster.is_out_of_reach(node) => StreamEnd::Unreachable,
+            (Some(cluster), Some(data)) if cluster.knows(node) => {
+                return data.fetch(fetching, cluster.address_of(node));
+            }
+            // There is no such node.
+            _ => StreamEnd::NoSuchNode,
+        };
+        self.core.on_stream_end(fetching.object, fetching.attempt, end, out);
     }
 
     pub(super) fn stop_fetching(&mut self, attempt: u64) {
@@ -52,6 +57,7 @@ impl Service {
                 }
                 DataEvent::Served { block } => self.core.end_serving(block, out),
                 DataEvent::Stranger(address) => cluster.on_stranger(address),
+                DataEvent::AskFor(node) => cluster.ask_for_values(node),
             }
         }
     }

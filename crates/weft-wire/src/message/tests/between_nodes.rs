@@ -39,6 +39,7 @@ fn gone() -> WorkerGone {
         last_started: Some(actor()),
         what: Some("w".into()),
         all_begun: Some(true),
+        unreachable: None,
     }
 }
 
@@ -163,7 +164,10 @@ fn about_processes() -> Vec<(Message, &'static str)> {
     let (certificate, key) = (Blob::from(&b"c"[..]), Blob::from(&b"k"[..]));
     let credentials = Credentials { node: NODE, certificate, key, roots: vec![Blob::from(&b"r"[..])] };
     let watch = Box::new(Watch { worker: WORKER }.into());
-    let dialled = PeerConnected { worker: WORKER, link: Some(LinkRole::Dial), name: Some("n".into()) };
+    let dialled =
+        PeerConnected { worker: WORKER, link: Some(LinkRole::Dial), name: Some("n".into()), never: None };
+    let never = Some("n".to_owned());
+    let never = PeerConnected { worker: WORKER, link: Some(LinkRole::Dial), name: None, never };
     let lines = LogLines { job: WorkerId(7), is_stderr: true, text: "a\n".into(), more: None };
     vec![
         (
@@ -171,6 +175,8 @@ fn about_processes() -> Vec<(Message, &'static str)> {
             "140000006e000000841a010000001a02000000186f46811a01000005",
         ),
         (Watch { worker: WORKER }.into(), "060000006f000000811a01000005"),
+        (dial_me(None).into(), "0b00000070000000821a010000051a02000000"),
+        (dial_me(Some(true)).into(), "0c00000070000000831a010000051a02000000f5"),
         (Sever { worker: WORKER, class: None }.into(), "0600000076000000811a01000005"),
         (left.into(), "1b00000077000000841a01000005f4811a01000000851a0100000561728207096177f5"),
         (Collected { gone: WORKER, held }.into(), "1300000075000000821a01000005818382820709011a0100000502"),
@@ -178,6 +184,7 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         (SessionEnded { reason: "r".into() }.into(), "030000005d000000816172"),
         (credentials.into(), "0d0000005e000000841a010000004163416b814172"),
         (dialled.into(), "0900000004000000831a0100000501616e"),
+        (never.into(), "0a00000004000000841a0100000501f6616e"),
         (PeerConnected::pair(WORKER).into(), "0600000004000000811a01000005"),
         (job().into(), "180000007400000083070087816170612f61730102038481622f6181616df5f4"),
         (lines.into(), "06000000aa0000008307f562610a"),
@@ -185,6 +192,10 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         (HandedOver { node: NODE, offsets: vec![64] }.into(), "0900000085000000821a01000000811840"),
         (LinesTaken { job: WorkerId(7), bytes: 300 }.into(), "05000000ad000000820719012c"),
     ]
+}
+
+fn dial_me(values: Option<bool>) -> DialMe {
+    DialMe { from: WORKER, to: WorkerId(2 << 24), values }
 }
 
 fn messages() -> impl Iterator<Item = (Message, &'static str)> {

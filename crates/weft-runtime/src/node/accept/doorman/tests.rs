@@ -23,7 +23,9 @@ fn hello(destination: Destination, node: NodeId) -> Vec<u8> {
 fn a_visitor_is_handed_on_when_it_has_said_whom_it_wants() {
     let mut doorman = Doorman::new(HERE, true);
     let visitor = visitor(1, at(0));
-    for destination in [Destination::Node, Destination::Control, Destination::Health, Destination::Data] {
+    for destination in
+        [Destination::Node, Destination::Control, Destination::Health, Destination::Data, Destination::Values]
+    {
         let said = hello(destination, HERE);
         assert_eq!(doorman.on_bytes(&visitor, &said[..said.len() - 1], false, at(1)), Verdict::Wait);
         assert_eq!(doorman.on_bytes(&visitor, &said, false, at(1)), Verdict::Deliver(destination));

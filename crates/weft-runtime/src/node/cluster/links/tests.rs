@@ -30,6 +30,9 @@ struct Node {
     heard: Vec<u64>,
     ended: Vec<NodeId>,
     connections: usize,
+    /// It does not dial, but has others asked to.
+    asks: bool,
+    asked: Vec<NodeId>,
 }
 
 impl Node {
@@ -49,6 +52,8 @@ impl Node {
             heard: Vec::new(),
             ended: Vec::new(),
             connections: 0,
+            asks: false,
+            asked: Vec::new(),
         }
     }
 
@@ -79,6 +84,7 @@ impl Node {
                     if let Some(Knock::Node(node, framed, hello)) =
                         self.door.on_guest(token, event.flags, &self.epoll)
                     {
+                        self.dials.has_come(Caller::Link(node));
                         let turn = Turn { epoll: &self.epoll, time: now() };
                         self.links.accept(node, *framed, hello, turn);
                     }
@@ -89,6 +95,10 @@ impl Node {
         self.links.flush(Turn { epoll: &self.epoll, time: now() });
         for news in self.links.take_news() {
             match news {
+                LinkNews::Dial(node) if self.asks => {
+                    self.asked.push(node);
+                    self.dials.expect(Caller::Link(node), now()).expect("there is room");
+                }
                 LinkNews::Dial(node) => self
                     .dials
                     .begin(Caller::Link(node), address_of_other, &self.epoll, now())
@@ -184,4 +194,35 @@ fn what_no_node_passes_on_is_not_heard() {
     pair.0[0].links.send(B, &Connect { worker: WorkerId(1) }.into());
     pair.0[0].say(B, 1);
     pair.run_until("the rest is heard", |pair| pair.0[1].heard == [1]);
+}
+
+#[test]
+fn a_node_that_cannot_be_dialled_comes_when_it_is_asked() {
+    let mut pair = Pair::new();
+    pair.0[0].asks = true;
+    pair.0[0].say(B, 1);
+    pair.run_until("it is asked", |pair| pair.0[0].asked == [B]);
+    assert!(pair.0[0].dials.next_deadline().is_some(), "it is not waited for without end");
+    let [a, b] = &mut pair.0;
+    b.links.connect(a.id, Turn { epoll: &b.epoll, time: now() });
+    pair.run_until("it is heard", |pair| pair.0[1].heard == [1]);
+    assert!(pair.0[0].dials.next_deadline().is_none(), "it has come");
+    // From now on it comes by itself.
+    pair.0[0].cut(B);
+    pair.0[0].say(B, 2);
+    pair.run_until("the rest is heard", |pair| pair.0[1].heard == [1, 2]);
+    assert_eq!((pair.0[0].asked.len(), pair.0[0].connections, pair.0[1].connections), (1, 0, 2));
+}
+
+#[test]
+fn who_is_asked_in_vain_is_asked_again() {
+    let mut dials = Dials::default();
+    let (caller, begun) = (Caller::Link(B), Instant(5));
+    dials.expect(caller, begun).expect("there is room");
+    let deadline = dials.next_deadline().expect("it is waited for");
+    assert!(dials.expire(Instant(deadline.0 - 1)).is_empty());
+    let late = dials.expire(deadline);
+    let [(of, Err(reason))] = &late[..] else { panic!("{late:?}") };
+    assert!(*of == caller && reason.contains("asked to dial"), "{reason}");
+    assert_eq!(dials.next_deadline(), None);
 }
