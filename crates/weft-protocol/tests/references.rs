@@ -419,3 +419,30 @@ fn lineage_counts_what_small_and_large_descriptions_take() {
     assert!(reference > size_of::<ObjectId>());
     assert_eq!((keep(0, 2, 3) - empty, keep(0, 0, 1) - empty), (5 * reference, reference));
 }
+
+#[test]
+fn what_is_gone_counts_whoever_borrows_it_once_more() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(ME, 5);
+    table.on_add_borrow(id, FRIEND, FRIEND, &mut out);
+    assert_eq!(table.record(id).map(|record| record.borrowers()), Some(vec![FRIEND]), "it will give it back");
+    table.on_remove_borrow(FRIEND, &remove(id), &mut out);
+    assert!(table.record(id).is_none());
+}
+
+#[test]
+fn a_value_that_nobody_has_any_more_does_not_come_again_for_a_question_that_came_late() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.add_lineage(id);
+    assert!(table.mark_kept(id));
+    table.on_add_borrow(id, FRIEND, ME, &mut out);
+    slot.release();
+    table.resolve(id, Outcome::Stored(BLOCK), &[], &mut out);
+    table.lose(id, &mut out);
+    assert!(table.is_absent(id) && table.on_fetch(id, FRIEND, &mut out), "it has it");
+    table.on_remove_borrow(FRIEND, &remove(id), &mut out);
+    out.clear();
+    assert!(!table.on_fetch(id, THIRD, &mut out));
+    assert!(matches!(&out[..], [Action::Send { to: Peer::Worker(THIRD), .. }]), "{out:?}");
+}

@@ -7,8 +7,8 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::{
-    ActorReady, ActorRestarting, ActorStarted, Dependency, Failure, FailureCode, Message, Outcome, Push,
-    Replayed, Reply, Restore, Return, TaskKind, TaskSpec,
+    ActorReady, ActorRestarting, ActorStarted, BlocksLost, Dependency, Failure, FailureCode, Location,
+    Message, Outcome, Push, Replayed, Reply, Restore, Return, TaskKind, TaskSpec,
 };
 use weft_wire::{Blob, FunctionId, Name, ObjectId, TaskId, WorkerId};
 
@@ -113,6 +113,54 @@ fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
     hear(&mut core, Peer::Node, restarting());
     let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
     assert!(says_replayed(&out) && pushes(&out) == 1, "calls of others may make the argument: {out:?}");
+}
+
+/// Tells the caller that a call ended.
+fn answer(core: &mut WorkerCore, from: WorkerId, task: TaskId, outcome: Outcome) {
+    let returns = vec![Return { outcome, contained: vec![] }];
+    let reply = Reply { task, returns, held: vec![], nanos: 5, retry: false, timing: None, not_run: None };
+    hear(core, Peer::Worker(from), reply);
+}
+
+#[test]
+fn a_call_that_reads_and_recovers_a_value_does_not_wait_for_the_one_that_needs_it() {
+    let (mut core, _handle) = caller(true);
+    let stored = |offset| Outcome::Stored(Location { offset, length: 8 });
+    let method = |number, kept, argument: Option<ObjectId>| TaskSpec {
+        kept: Some(kept),
+        retries: 5,
+        dependencies: argument.into_iter().collect(),
+        ..TaskSpec::new(
+            TaskId { owner: ME, number },
+            TaskKind::Method(actor()),
+            FunctionId(0),
+            Name::from("m"),
+            Blob::default(),
+        )
+    };
+    let slots: [Arc<Slot>; 2] = std::array::from_fn(|_| Arc::default());
+    slots.iter().for_each(|slot| slot.acquire());
+    let [read, change] = [3, 4].map(|number| TaskId { owner: ME, number });
+    let spec = Arc::new(method(3, false, None));
+    core.submit(spec, [slots[0].clone()], None, &mut Actions::new());
+    answer(&mut core, FIRST, read, stored(0));
+    let spec = Arc::new(method(4, true, Some(read.object(0))));
+    core.submit(spec, [slots[1].clone()], None, &mut Actions::new());
+    hear(&mut core, Peer::Node, restarting());
+    hear(&mut core, Peer::Node, BlocksLost { offsets: vec![0] });
+    let pushed = |out: &Actions| -> Vec<u64> {
+        let number = |action: &Action| match action {
+            Action::Push { spec, .. } => Some(spec.task.number),
+            _ => None,
+        };
+        out.iter().filter_map(number).collect()
+    };
+    let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
+    assert_eq!(pushed(&out), [2, 3], "the answered one, and the one that makes the argument again");
+    let returns = vec![Return { outcome: stored(64), contained: vec![] }];
+    let reply =
+        Reply { task: read, returns, held: vec![], nanos: 5, retry: false, timing: None, not_run: None };
+    assert_eq!(pushed(&hear(&mut core, Peer::Worker(SECOND), reply)), [change.number]);
 }
 
 /// A call of a caller, kept until a checkpoint covers it, with an argument that has failed or is there.

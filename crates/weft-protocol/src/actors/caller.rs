@@ -106,9 +106,13 @@ impl Callers {
     #[must_use]
     pub fn next_call(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
         let caller = self.actors.get(&actor)?;
-        if caller.is_replaying() {
-            return None;
-        }
+        if caller.is_replaying() { None } else { self.next_early(actor) }
+    }
+
+    /// The front call and where it may go now, although kept ones are to be pushed again before it.
+    #[must_use]
+    pub fn next_early(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
+        let caller = self.actors.get(&actor)?;
         Some((*caller.queue.front()?, caller.room()?))
     }
 

@@ -141,8 +141,9 @@ impl WorkerCore {
             let lost = self.ownership.on_missing(object, &place, out);
             self.after_loss_elsewhere(lost, Told::Nobody, out);
         }
-        self.ownership.on_fetch(object, from, out);
-        self.revive(object, out);
+        if self.ownership.on_fetch(object, from, out) {
+            self.revive(object, out);
+        }
     }
 
     fn after_loss_elsewhere(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {

@@ -85,7 +85,10 @@ impl WorkerCore {
                 self.end_replay(actor, out);
             }
             // One whose argument is lost holds the others up until that is there again.
-            if !is_queued || (is_ghost && !self.has_arguments(&spec, out)) {
+            if !is_queued {
+                return self.push_recovering(actor, out);
+            }
+            if is_ghost && !self.has_arguments(&spec, out) {
                 return;
             }
             self.callers.on_replayed(actor, number, is_ghost);
@@ -97,6 +100,20 @@ impl WorkerCore {
         }
         if self.callers.finish_replay(actor) {
             self.end_replay(actor, out);
+        }
+    }
+
+    /// Pushes calls that recover lost values, which a kept call may wait for: in front of all that are not kept yet. They change
+    /// nothing in the actor's state.
+    fn push_recovering(&mut self, actor: ActorId, out: &mut Actions) {
+        while let Some((number, worker)) = self.callers.next_early(actor) {
+            let pending = self.pendings.get(number).expect("A1: queued calls are pending");
+            let spec = &pending.spec;
+            if pending.state != State::Queued || spec.recovers != Some(true) || spec.kept == Some(true) {
+                return;
+            }
+            self.callers.on_pushed(actor);
+            self.push(number, worker, Vec::new(), 0, out);
         }
     }
 

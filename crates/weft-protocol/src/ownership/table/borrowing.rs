@@ -83,6 +83,10 @@ impl Ownership {
             return;
         }
         let giver = (giver != self.me && giver != borrower).then_some(giver);
+        if object.owner() == self.me {
+            // It may be gone: who makes a lost value again borrows once more what it had given back. It returns that, too.
+            self.meet(object);
+        }
         self.change_borrow(object, borrower, giver, 1, out);
     }
 

@@ -1,6 +1,6 @@
 //! Waiting for outcomes: tasks of ours, the shell's threads, and borrowers.
 
-use weft_wire::message::{Fetch, Priority, Value};
+use weft_wire::message::{Fetch, Outcome, Priority, Value};
 use weft_wire::{ObjectId, WorkerId};
 
 use super::{Actions, Origin, Ownership, Peer, send};
@@ -46,16 +46,25 @@ impl Ownership {
         true
     }
 
-    /// A borrower asks for the value.
-    pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) {
+    /// A borrower asks for the value. False if it has let go of it since, and nobody else has it: then a lost value need not
+    /// come again.
+    pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) -> bool {
         self.meet(object);
         let record = &mut self.records[&object];
         if record.slot.outcome().is_some() {
             self.send_value(object, from, out);
             self.settle(object, out);
-        } else if !bug!(FetcherForgotten) {
+            return true;
+        }
+        if record.is_absent && !record.is_used() && record.borrowers().is_empty() {
+            let outcome = Outcome::Failed(Box::new(super::freed_failure(object)));
+            send(out, Peer::Worker(from), Value { object, outcome, contained: Vec::new() });
+            return false;
+        }
+        if !bug!(FetcherForgotten) {
             record.waiting.get_or_insert_default().fetchers.push(from);
         }
+        true
     }
 
     pub(super) fn send_value(&mut self, object: ObjectId, to: WorkerId, out: &mut Actions) {
