@@ -57,6 +57,8 @@ impl ControlCore {
         let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
         if actor.takeovers == takeover && is_it {
             self.wait(id, create);
+            // Nothing has begun there, also for a control service that comes after this one.
+            self.note_actor(id);
         }
     }
 
