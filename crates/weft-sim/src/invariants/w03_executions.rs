@@ -1,5 +1,6 @@
 //! W3: a task begins at most once more than its retries allow. I2, for arguments: a task gets its own.
 
+use rustc_hash::FxHashSet;
 use weft_protocol::execution::Incoming;
 use weft_protocol::probes::hit;
 use weft_wire::TaskId;
@@ -70,6 +71,22 @@ impl World {
         }
     }
 
+    /// A task is sent to a process that has ended. The progress cell may name it if it was there before: then what was sent
+    /// between the two may have begun, as far as the owner can tell.
+    pub fn note_late_push(&mut self, number: u32, task: TaskId) {
+        let process = self.process_mut(number);
+        let unclear = if process.last_started == Some(task) {
+            std::mem::take(&mut process.unbegun)
+        } else {
+            FxHashSet::default()
+        };
+        for task in unclear.into_iter().chain([task]) {
+            if let Some(fact) = self.oracle.facts.get_mut(&task) {
+                fact.crashed += 1;
+            }
+        }
+    }
+
     /// A process ends.
     pub fn note_death(&mut self, number: u32) {
         self.note_end(number);
@@ -84,10 +101,16 @@ impl World {
         let is_running = |task: &TaskId| process.frames.iter().any(|frame| frame.task == Some(*task));
         let is_unclear =
             process.last_started.is_some_and(|last| assigned.contains(&last) && !is_running(&last));
+        let mut unbegun = FxHashSet::default();
         for task in assigned {
             let Some(fact) = self.oracle.facts.get_mut(&task) else { continue };
-            fact.crashed += u32::from(is_unclear || begun.contains(&task) || given_back.contains(&task));
+            if is_unclear || begun.contains(&task) || given_back.contains(&task) {
+                fact.crashed += 1;
+            } else {
+                unbegun.insert(task);
+            }
         }
+        self.process_mut(number).unbegun = unbegun;
         if let Some(actor) = self.process_mut(number).hosts.take()
             && let Some(facts) = self.oracle.actors.get_mut(&actor)
         {

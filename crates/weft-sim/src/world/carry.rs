@@ -104,9 +104,8 @@ impl World {
                 let to = number_of(worker);
                 if self.process(to).is_running() {
                     self.process_mut(to).assigned.insert(spec.task);
-                } else if let Some(fact) = self.oracle.facts.get_mut(&spec.task) {
-                    // Its worker is gone, and the progress cell may name a task that was sent there again.
-                    fact.crashed += 1;
+                } else {
+                    self.note_late_push(to, spec.task);
                 }
                 self.send_to_peer(number, worker, Item::Push(spec, dependencies, gpus));
             }
