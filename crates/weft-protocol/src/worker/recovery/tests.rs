@@ -348,8 +348,10 @@ fn an_owner_brings_a_value_back_when_a_borrower_asks() {
     owner.finish(2, 128);
     owner.drop_handle(1, &first);
     owner.grant(2);
-    // Somebody has kept an id without being registered: the value went, and comes back.
+    // The value went. Nobody has it, and whoever asks is told so; a borrower has it made again.
     let object = task(1).object(0);
+    assert_eq!(pushes(&owner.say(Peer::Worker(OTHER), Fetch { object, missing_at: None })), []);
+    owner.say(Peer::Worker(OTHER), AddBorrow { object, borrower: OTHER });
     assert_eq!(pushes(&owner.say(Peer::Worker(OTHER), Fetch { object, missing_at: None })), [1]);
     let out = owner.finish(1, 192);
     assert!(sends(&out, Peer::Worker(OTHER), Value { object, outcome: stored(192), contained: Vec::new() }));
