@@ -428,6 +428,8 @@ fn what_is_gone_counts_whoever_borrows_it_once_more() {
     assert_eq!(table.record(id).map(|record| record.borrowers()), Some(vec![FRIEND]), "it will give it back");
     table.on_remove_borrow(FRIEND, &remove(id), &mut out);
     assert!(table.record(id).is_none());
+    table.on_add_borrow(id, FRIEND, THIRD, &mut out);
+    assert!(table.record(id).is_none(), "it may have been returned before");
 }
 
 #[test]

@@ -82,11 +82,12 @@ impl Ownership {
         if self.is_settled(borrower) && !bug!(LateBorrowerOfTheDead) {
             return;
         }
-        let giver = (giver != self.me && giver != borrower).then_some(giver);
-        if object.owner() == self.me {
-            // It may be gone: who makes a lost value again borrows once more what it had given back. It returns that, too.
+        if giver == borrower && object.owner() == self.me {
+            // Who makes a lost value again borrows once more what it had given back, and which may be gone. It returns that,
+            // too. What others say late of what is gone is not counted, as little as what is returned of that.
             self.meet(object);
         }
+        let giver = (giver != self.me && giver != borrower).then_some(giver);
         self.change_borrow(object, borrower, giver, 1, out);
     }
 
