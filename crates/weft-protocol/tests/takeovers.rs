@@ -116,51 +116,55 @@ fn the_word_does_not_wait_for_the_argument_of_a_call_without_an_answer() {
 }
 
 /// Tells the caller that a call ended.
-fn answer(core: &mut WorkerCore, from: WorkerId, task: TaskId, outcome: Outcome) {
+fn answer(core: &mut WorkerCore, from: WorkerId, task: TaskId, outcome: Outcome) -> Actions {
     let returns = vec![Return { outcome, contained: vec![] }];
     let reply = Reply { task, returns, held: vec![], nanos: 5, retry: false, timing: None, not_run: None };
-    hear(core, Peer::Worker(from), reply);
+    hear(core, Peer::Worker(from), reply)
+}
+
+/// The numbers of the calls that are pushed.
+fn pushed(out: &Actions) -> Vec<u64> {
+    let number = |action: &Action| match action {
+        Action::Push { spec, .. } => Some(spec.task.number),
+        _ => None,
+    };
+    out.iter().filter_map(number).collect()
 }
 
 #[test]
 fn a_call_that_reads_and_recovers_a_value_does_not_wait_for_the_one_that_needs_it() {
-    let (mut core, _handle) = caller(true);
-    let stored = |offset| Outcome::Stored(Location { offset, length: 8 });
-    let method = |number, kept, argument: Option<ObjectId>| TaskSpec {
-        kept: Some(kept),
-        retries: 5,
-        dependencies: argument.into_iter().collect(),
-        ..TaskSpec::new(
-            TaskId { owner: ME, number },
-            TaskKind::Method(actor()),
-            FunctionId(0),
-            Name::from("m"),
-            Blob::default(),
-        )
-    };
-    let slots: [Arc<Slot>; 2] = std::array::from_fn(|_| Arc::default());
-    slots.iter().for_each(|slot| slot.acquire());
-    let [read, change] = [3, 4].map(|number| TaskId { owner: ME, number });
-    let spec = Arc::new(method(3, false, None));
-    core.submit(spec, [slots[0].clone()], None, &mut Actions::new());
-    answer(&mut core, FIRST, read, stored(0));
-    let spec = Arc::new(method(4, true, Some(read.object(0))));
-    core.submit(spec, [slots[1].clone()], None, &mut Actions::new());
-    hear(&mut core, Peer::Node, restarting());
-    hear(&mut core, Peer::Node, BlocksLost { offsets: vec![0] });
-    let pushed = |out: &Actions| -> Vec<u64> {
-        let number = |action: &Action| match action {
-            Action::Push { spec, .. } => Some(spec.task.number),
-            _ => None,
+    for is_lost_first in [false, true] {
+        let (mut core, _handle) = caller(true);
+        let stored = |offset| Outcome::Stored(Location { offset, length: 8 });
+        let call = |number, kept, dependencies: Box<[ObjectId]>| {
+            let task = TaskId { owner: ME, number };
+            let method = TaskKind::Method(actor());
+            let spec = TaskSpec::new(task, method, FunctionId(0), Name::from("m"), Blob::default());
+            Arc::new(TaskSpec { kept: Some(kept), retries: 5, dependencies, ..spec })
         };
-        out.iter().filter_map(number).collect()
-    };
-    let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
-    assert_eq!(pushed(&out), [2, 3], "the answered one, and the one that makes the argument again");
-    let returns = vec![Return { outcome: stored(64), contained: vec![] }];
-    let reply =
-        Reply { task: read, returns, held: vec![], nanos: 5, retry: false, timing: None, not_run: None };
-    assert_eq!(pushed(&hear(&mut core, Peer::Worker(SECOND), reply)), [change.number]);
+        let slots: [Arc<Slot>; 2] = std::array::from_fn(|_| Arc::default());
+        slots.iter().for_each(|slot| slot.acquire());
+        let [read, change] = [3, 4].map(|number| TaskId { owner: ME, number });
+        core.submit(call(3, false, Box::default()), [slots[0].clone()], None, &mut Actions::new());
+        answer(&mut core, FIRST, read, stored(0));
+        let argument = [read.object(0)];
+        core.submit(call(4, true, argument.into()), [slots[1].clone()], None, &mut Actions::new());
+        let lost = BlocksLost { offsets: vec![0] };
+        if is_lost_first {
+            assert_eq!(pushed(&hear(&mut core, Peer::Node, lost.clone())), [read.number]);
+        }
+        hear(&mut core, Peer::Node, restarting());
+        if !is_lost_first {
+            hear(&mut core, Peer::Node, lost);
+        }
+        let out = hear(&mut core, Peer::Node, started(SECOND, Some(true)));
+        assert_eq!(
+            pushed(&out),
+            [2, read.number],
+            "the answered one, and the one that makes the argument again"
+        );
+        assert_eq!(pushed(&answer(&mut core, SECOND, read, stored(64))), [change.number]);
+    }
 }
 
 /// A call of a caller, kept until a checkpoint covers it, with an argument that has failed or is there.

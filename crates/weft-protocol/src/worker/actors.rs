@@ -8,7 +8,7 @@ use weft_wire::message::{
 };
 use weft_wire::{ActorId, ResourceSet};
 
-use super::{Actions, ActorPlace, Peer, Slot, State, WorkerCore, cancelled_failure, send};
+use super::{Actions, ActorPlace, Peer, Slot, State, WorkerCore, cancelled_failure, replaying, send};
 use crate::actors::gone_failure;
 use crate::probes::{bug, mark};
 
@@ -95,7 +95,7 @@ impl WorkerCore {
             if pending.state != State::Queued {
                 return;
             }
-            if pending.spec.kept.is_some() {
+            if pending.spec.kept.is_some() && !replaying::only_recovers(&pending.spec) {
                 let spec = pending.spec.clone();
                 self.keep_call(actor, spec);
             }

@@ -108,8 +108,7 @@ impl WorkerCore {
     fn push_recovering(&mut self, actor: ActorId, out: &mut Actions) {
         while let Some((number, worker)) = self.callers.next_early(actor) {
             let pending = self.pendings.get(number).expect("A1: queued calls are pending");
-            let spec = &pending.spec;
-            if pending.state != State::Queued || spec.recovers != Some(true) || spec.kept == Some(true) {
+            if pending.state != State::Queued || !only_recovers(&pending.spec) {
                 return;
             }
             self.callers.on_pushed(actor);
@@ -204,6 +203,12 @@ impl WorkerCore {
         keep.begin.iter().for_each(|object| self.ownership.add_use(*object));
         keep.end.iter().for_each(|object| self.ownership.end_use(*object, out));
     }
+}
+
+/// Whether a call that changes nothing is made again for its lost result. It has no place among the others: kept like them, it
+/// could come behind one that waits for its result.
+pub(super) fn only_recovers(spec: &TaskSpec) -> bool {
+    spec.recovers == Some(true) && spec.unordered == Some(true) && spec.kept != Some(true)
 }
 
 pub(super) fn arguments(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
