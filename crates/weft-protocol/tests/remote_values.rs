@@ -617,6 +617,14 @@ fn a_constructor_waits_for_its_arguments_and_for_the_state_it_begins_with() {
     assert_eq!(out, [to_node(FreeBlocks { offsets: vec![128] })], "the other place is the node's");
 }
 
+/// The constructor begins, and is told why there is no state to go on from.
+fn learns_that_its_state_is_lost(core: &mut WorkerCore) {
+    core.next_execution().expect("it begins, and fails");
+    let restored = core.take_restored().expect("there was a state");
+    let Outcome::Failed(failure) = restored.outcome else { panic!("it is lost") };
+    assert_eq!(failure.code, FailureCode::ObjectLost);
+}
+
 #[test]
 fn a_constructor_whose_state_is_lost_learns_why() {
     let mut core = WorkerCore::new(ME);
@@ -631,10 +639,7 @@ fn a_constructor_whose_state_is_lost_learns_why() {
     on(&mut core, Peer::Node, constructor);
     assert!(core.next_execution().is_none());
     not_there(&mut core, actor.state());
-    core.next_execution().expect("it begins, and fails");
-    let restored = core.take_restored().expect("there was a state");
-    let Outcome::Failed(failure) = restored.outcome else { panic!("it is lost") };
-    assert_eq!(failure.code, FailureCode::ObjectLost);
+    learns_that_its_state_is_lost(&mut core);
 }
 
 #[test]

@@ -48,9 +48,7 @@ fn caller(kept: bool) -> (WorkerCore, Arc<Slot>) {
     };
     core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut Actions::new());
     hear(&mut core, Peer::Node, started(FIRST, None));
-    let returns = vec![Return { outcome: Outcome::Inline(Blob::default()), contained: vec![] }];
-    let reply = Reply { task, returns, held: vec![], nanos: 5, retry: false, timing: None, not_run: None };
-    hear(&mut core, Peer::Worker(FIRST), reply);
+    answer(&mut core, FIRST, task, Outcome::Inline(Blob::default()));
     (core, handle)
 }
 

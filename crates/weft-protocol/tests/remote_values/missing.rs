@@ -176,10 +176,7 @@ fn a_constructor_whose_state_went_with_a_node_learns_why() {
     on(&mut core, Peer::Node, Push { spec, dependencies: Vec::new(), gpus: Vec::new() });
     on(&mut core, Peer::Node, gone(THERE));
     not_there(&mut core, actor.state());
-    core.next_execution().expect("it begins, and fails");
-    let restored = core.take_restored().expect("there was a state");
-    let Outcome::Failed(failure) = restored.outcome else { panic!("it is lost") };
-    assert_eq!(failure.code, FailureCode::ObjectLost);
+    learns_that_its_state_is_lost(&mut core);
 }
 
 #[test]

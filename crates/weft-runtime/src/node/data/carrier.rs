@@ -236,21 +236,11 @@ impl Carrier {
             }
             return;
         };
-        while peer.lines.len() < wanted {
-            let token = self.next_token;
-            let begun = dial(address).and_then(|socket| {
-                epoll::add(&self.epoll, &socket, EventData::new_u64(token), EventFlags::OUT)?;
-                Ok(socket)
-            });
+        for _ in peer.lines.len()..wanted {
+            let begun = self.begin(address, Some(node), None);
+            let Some(peer) = self.peers.get_mut(&node) else { return };
             match begun {
-                Ok(socket) => {
-                    self.next_token += 1;
-                    peer.lines.push(token);
-                    let state = State::Connecting(socket, time.plus(HANDSHAKE_NANOS));
-                    let interest = EventFlags::OUT;
-                    let connection = Connection { state, node: Some(node), asker: None, address, interest };
-                    self.connections.insert(token, connection);
-                }
+                Ok(token) => peer.lines.push(token),
                 Err(error) => {
                     peer.on_failure(time);
                     let text = format!("node {:016x} cannot be dialled for values: {error}", node.0);
@@ -260,28 +250,26 @@ impl Carrier {
         }
     }
 
+    /// Begins to dial, to ask `node` for values or to offer them to `asker`. Gives the token of the connection.
+    fn begin(&mut self, address: SocketAddr, node: Option<NodeId>, asker: Option<NodeId>) -> io::Result<u64> {
+        let (token, interest) = (self.next_token, EventFlags::OUT);
+        let socket = dial(address)?;
+        epoll::add(&self.epoll, &socket, EventData::new_u64(token), interest)?;
+        self.next_token += 1;
+        let state = State::Connecting(socket, now().plus(HANDSHAKE_NANOS));
+        self.connections.insert(token, Connection { state, node, asker, address, interest });
+        Ok(token)
+    }
+
     /// Dials a node that wants values from here and cannot dial itself.
     fn offer(&mut self, node: NodeId, address: SocketAddr) {
         if self.connections.len() >= DATA_CONNECTIONS_MAX {
             return;
         }
-        let token = self.next_token;
-        let begun = dial(address).and_then(|socket| {
-            epoll::add(&self.epoll, &socket, EventData::new_u64(token), EventFlags::OUT)?;
-            Ok(socket)
-        });
-        match begun {
-            Ok(socket) => {
-                self.next_token += 1;
-                let state = State::Connecting(socket, now().plus(HANDSHAKE_NANOS));
-                let (asker, interest) = (Some(node), EventFlags::OUT);
-                self.connections.insert(token, Connection { state, node: None, asker, address, interest });
-            }
+        if let Err(error) = self.begin(address, None, Some(node)) {
             // It asks again.
-            Err(error) => {
-                let text = format!("node {:016x} cannot be dialled with values: {error}", node.0);
-                self.parts.notes.write_rationed(&text);
-            }
+            let text = format!("node {:016x} cannot be dialled with values: {error}", node.0);
+            self.parts.notes.write_rationed(&text);
         }
     }
 
