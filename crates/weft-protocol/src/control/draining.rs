@@ -9,7 +9,6 @@ use weft_wire::{ActorId, NodeId};
 
 use super::actors::{Actor, Phase};
 use super::{ControlActions, ControlCore, End};
-use crate::scheduling::policy::NodeRow;
 
 impl ControlCore {
     /// A node is about to leave. Whoever tells it so does it after what follows from this.
@@ -63,7 +62,7 @@ impl ControlCore {
     }
 
     /// Whether something may begin on a node, as far as that is known here.
-    pub(super) fn is_open(&self, row: &NodeRow) -> bool {
-        !self.draining.contains(&row.node)
+    pub(super) fn is_open(&self, node: NodeId) -> bool {
+        !self.draining.contains(&node) && !self.program_nodes.contains(&node)
     }
 }

@@ -24,7 +24,7 @@ pub(super) enum Target {
 impl ControlCore {
     /// A node says what it has free now, and which labels.
     pub fn on_report(&mut self, row: NodeRow) {
-        if !self.is_open(&row) || self.program_nodes.contains(&row.node) {
+        if !self.is_open(row.node) {
             return;
         }
         match self.rows.iter_mut().find(|known| known.node == row.node) {
@@ -122,10 +122,7 @@ impl ControlCore {
     /// waits for one that joins.
     pub(super) fn place_for(&self, home: NodeId, create: &CreateActor) -> Option<NodeId> {
         let is_feasible = |node: &NodeId, total: &ResourceSet| {
-            total.covers(&create.placement)
-                && total.covers(&create.lifetime)
-                && !self.program_nodes.contains(node)
-                && !self.draining.contains(node)
+            total.covers(&create.placement) && total.covers(&create.lifetime) && self.is_open(*node)
         };
         if self.nodes.get(&home).is_some_and(|total| is_feasible(&home, total)) {
             return Some(home);
