@@ -51,9 +51,9 @@ def poll_store_has_room(size: int, seconds: float = 20) -> None:
 def run_driver(code: str, *arguments: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess:
     """Runs a program to its end. `check=False` looks at the exit status yourself."""
     check = options.pop("check", True)
+    options.setdefault("capture_output", True)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        capture_output=True,
         text=True,
         timeout=timeout,
         check=False,

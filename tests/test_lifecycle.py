@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -276,6 +277,28 @@ def test_work_goes_on_when_the_template_is_killed(weft_session):
         assert weft.get([actor.read.remote() for actor in actors], timeout=WAIT) == ["kept"] * 3
         assert weft.get([identity.remote(n) for n in range(20)], timeout=WAIT) == list(range(20))
         template = template_of(os.getpid())
+
+
+def test_a_warning_that_nobody_can_read_ends_nothing():
+    """The node, which is a thread of the program, says that workers could not be started; the disk behind is full."""
+    with Path("/dev/full").open("w") as full:
+        done = run_driver(
+            HEAD
+            + """
+weft.init(num_cpus=1)
+worker = weft.get(Actor.remote().pid.remote())
+template = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+os.kill(template, signal.SIGSTOP)
+late = [Actor.remote() for _ in range(3)]
+time.sleep(0.2)
+os.kill(template, signal.SIGKILL)
+print(len(set(weft.get([actor.pid.remote() for actor in late], timeout=20))))
+""",
+            stdout=subprocess.PIPE,
+            stderr=full,
+            capture_output=False,
+        )
+    assert done.stdout == "3\n"
 
 
 @pytest.mark.chaos

@@ -21,6 +21,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FlockOperation;
 
 use crate::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
+use crate::node::notes::tell;
 use crate::node::{NodeHandle, NodeOptions};
 use crate::session::runtime_directory;
 pub use membership::{GivenToken, Membership, StartError, of_program};
@@ -74,7 +75,7 @@ pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
     let has_ended = started.handle.stop();
     match started.fate.reason() {
         Some(reason) => {
-            eprintln!("weft: this node must end: {reason}");
+            tell(&format!("this node must end: {reason}"));
             FAILED
         }
         None if has_ended => ENDED,
@@ -142,8 +143,12 @@ fn say(ready: Option<OwnedFd>, word: Result<&Path, &str>) {
             };
             let _ = File::from(pipe).write_all(line.as_bytes());
         }
-        (None, Ok(directory)) => println!("ready {}", directory.display()),
-        (None, Err(error)) => eprintln!("weft start: {error}"),
+        (None, Ok(directory)) => {
+            let _ = writeln!(io::stdout(), "ready {}", directory.display());
+        }
+        (None, Err(error)) => {
+            let _ = writeln!(io::stderr(), "weft start: {error}");
+        }
     }
 }
 

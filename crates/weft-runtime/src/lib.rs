@@ -7,6 +7,9 @@
 //! who a process is, [`control`] keeps what must survive a cluster's head. There is no Python
 //! here: the bindings plug in through [`client::Hooks`] and [`logs::Sink`].
 
+// `println!` and `eprintln!` panic where nobody can read them, and a thread that panics takes a node or a program with it.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod client;
 pub mod clock;
 pub mod control;

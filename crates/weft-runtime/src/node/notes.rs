@@ -11,6 +11,12 @@ use weft_wire::limits::NOTES_MAX;
 
 use crate::clock::now;
 
+/// A line for whoever looks at this process's standard error. That it cannot be written (a full disk, a pipe that nobody reads) is
+/// no reason to end, which `eprintln!` would make of it.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "weft: {text}");
+}
+
 const SECOND: u64 = 1_000_000_000;
 
 /// See the module.

@@ -21,7 +21,7 @@ use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
 use super::engine::{Engine, Part};
 use super::metrics::Metrics;
-use super::notes::Notes;
+use super::notes::{Notes, tell};
 use super::rounds::Rounds;
 use super::{HostJob, NodeOptions};
 use crate::clock::{now, timespec};
@@ -451,7 +451,7 @@ impl Service {
     fn warn(&self, text: &str) {
         self.note(text);
         if self.driver != WorkerId::default() {
-            eprintln!("weft: {text}");
+            tell(text);
         }
     }
 

@@ -27,6 +27,7 @@ use super::{NodeActions, Service, now};
 use crate::logs::Sink;
 use crate::node::cluster::Cluster;
 use crate::node::interpreter::Interpreter;
+use crate::node::notes::tell;
 use crate::node::template::{Output, Program, TemplateProcess};
 use crate::transport::{ReadResult, pair};
 
@@ -312,7 +313,7 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.given_up = Some(text.clone());
         if job.is_host() {
-            return eprintln!("weft: {text}");
+            return tell(&text);
         }
         let place = match &self.options.name {
             Some(name) if job.is_guest() => format!("node {name}: "),
