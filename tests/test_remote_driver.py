@@ -376,7 +376,7 @@ def test_a_program_that_stood_still_for_too_long_is_told(head, away):
         poll("it is gone", lambda: not programs(head))
         driver.send_signal(signal.SIGCONT)
         out, errors = driver.communicate(timeout=60)
-        assert out == "WeftSystemError\n"
+        assert out == "LocalNodeDiedError\n"
         assert "not part of its cluster any more" in errors
 
 
@@ -392,7 +392,7 @@ def test_a_program_waits_for_its_head_and_not_without_end(away, short_dir):
         assert driver.stdout.readline() == "ready\n"
         os.kill(lost.pid, signal.SIGKILL)
         out, errors = driver.communicate(timeout=100)
-        assert out == "WeftSystemError\n"
+        assert out == "LocalNodeDiedError\n"
         assert "there was no connection to the head for 12 s" in errors
 
 

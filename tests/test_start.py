@@ -378,3 +378,31 @@ def test_completion(short_dir):
         assert set(done.stdout.split()) == set(expected.split())
     assert "complete -c weft" in run_command("completion", "fish", base=short_dir).stdout
     assert "bashcompinit" in run_command("completion", "zsh", base=short_dir).stdout
+
+
+def test_a_program_whose_node_is_gone_does_not_go_on_in_another_session_unasked(node, nothing_left):
+    """Every call says that the session has ended, until the program begins a new one; nothing is left of the first."""
+    weft.init(address=str(node.directory), log_to_driver=False)
+    one = weft.remote(lambda: 1)
+    ref = one.remote()
+    try:
+        assert weft.get(ref, timeout=WAIT) == 1
+        os.kill(node.pid, signal.SIGKILL)
+        poll("the program has noticed", lambda: not weft.is_initialized())
+        calls = [
+            lambda: weft.get(ref),
+            lambda: weft.wait([ref]),
+            lambda: weft.put(1),
+            one.remote,
+            weft.nodes,
+            lambda: weft.get_actor("nobody"),
+        ]
+        for call in calls:
+            with pytest.raises(weft.exceptions.LocalNodeDiedError, match=r"the node is gone.*weft.init\(\)"):
+                call()
+        weft.init(num_cpus=1)
+        assert weft.get(one.remote(), timeout=WAIT) == 1
+        with pytest.raises(ValueError, match="belongs to a session that has ended"):
+            weft.get(ref)
+    finally:
+        weft.shutdown()

@@ -188,6 +188,9 @@ def init(
         raise RuntimeError(
             "weft.init() was called before: call weft.shutdown() first, or pass ignore_reinit_error=True"
         )
+    if _session is not None:
+        # It was lost. References that are left would keep its descriptors.
+        shutdown()
     if record_call_sites is None:
         record_call_sites = os.environ.get("WEFT_RECORD_CALL_SITES", "0") not in ("", "0", "false", "False")
     own_labels = _labels(labels)
@@ -429,6 +432,7 @@ def auto_init() -> None:
             "this process was forked from one that uses weft: a session does not survive a fork. "
             "Call weft.init() here for a session of its own, or use weft tasks instead of fork"
         )
+    _weft.check_not_lost()
     if os.environ.get("WEFT_ENABLE_AUTO_CONNECT", "1") == "0":
         raise RuntimeError("weft is not started: call weft.init() first (WEFT_ENABLE_AUTO_CONNECT=0)")
     init()

@@ -347,7 +347,11 @@ class NodeDiedError(WeftError):
 
 
 class LocalNodeDiedError(WeftError):
-    """The node that this process belongs to is gone."""
+    """The node that this process belongs to is gone, or has let go of it: its session has ended.
+
+    Raised by a call that waits at that moment, and by every later one until `weft.init()` begins a new session:
+    a program never goes on in another session without knowing it.
+    """
 
     _default_message = "The node of this process is gone."
 

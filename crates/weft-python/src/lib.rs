@@ -3,6 +3,9 @@
 //! The GIL is taken here only where Python code must run: executing tasks, delivering awaited results, signals,
 //! warnings, and showing log lines ([`hooks`]). No lock of the engine is held while it is taken.
 
+// `println!` and `eprintln!` panic where nobody can read them, and a thread that panics takes a node or a program with it.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 mod advice;
 mod args;
 mod checkpoint;
@@ -40,6 +43,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(object_ref::_met, module)?)?;
     module.add_function(wrap_pyfunction!(object_ref::_out_of_band, module)?)?;
     module.add_function(wrap_pyfunction!(session::interpreter_ends, module)?)?;
+    module.add_function(wrap_pyfunction!(session::check_not_lost, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::get, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::take, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::free_objects, module)?)?;

@@ -68,6 +68,8 @@ impl ObjectRef {
     /// Refuses references of an earlier session, and those whose value was taken.
     pub fn check_session(&self) -> PyResult<()> {
         if self.client.is_closed() {
+            // While there is no other session, that this one was lost says more.
+            Python::attach(session::check_not_lost)?;
             return Err(PyValueError::new_err(format!(
                 "{} belongs to a session that has ended (weft.shutdown(), a lost node, or the parent's before a fork): create the object again in this session",
                 self.__repr__()

@@ -141,6 +141,9 @@ pub fn replace(session: Option<Arc<Session>>) -> Option<Arc<Session>> {
 /// The client; starts a session first when there is none and the user has not forbidden that.
 pub fn client(py: Python<'_>) -> PyResult<Arc<Client>> {
     if let Some(session) = &*SESSION.read() {
+        if session.client.is_closed() {
+            check_open(py, session)?;
+        }
         return Ok(session.client.clone());
     }
     py.import("weft._context")?.call_method0("auto_init")?;
@@ -158,6 +161,30 @@ pub fn not_started() -> PyErr {
 /// The task on this thread.
 pub fn task() -> Option<Current> {
     CURRENT.with_borrow(Clone::clone)
+}
+
+/// The error of calls in a session that ended by itself.
+pub fn lost(py: Python<'_>, reason: &str) -> PyErr {
+    let text = format!("the session has ended: {reason}. weft.init() begins a new one");
+    let made =
+        py.import("weft.exceptions").and_then(|module| module.getattr("LocalNodeDiedError")?.call1((text,)));
+    made.map_or_else(|failure| failure, PyErr::from_value)
+}
+
+/// Raises when there was a session that ended by itself: a program must not go on in another one without knowing it.
+#[pyfunction]
+pub fn check_not_lost(py: Python<'_>) -> PyResult<()> {
+    match current() {
+        Some(session) => check_open(py, &session),
+        None => Ok(()),
+    }
+}
+
+fn check_open(py: Python<'_>, session: &Session) -> PyResult<()> {
+    match session.client.end_reason() {
+        Some(reason) if !session.is_worker => Err(lost(py, reason)),
+        _ => Ok(()),
+    }
 }
 
 /// The id of the task on this thread.

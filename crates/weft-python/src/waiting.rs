@@ -62,7 +62,7 @@ pub fn wait_for(
         }
         client.wait_until(&mut is_done, deadline, true)
     });
-    waited_as(py, waited)
+    waited_as(py, client, waited)
 }
 
 /// A wait in local mode: nobody else advances the generators of this process. Another thread may be at one at the moment
@@ -82,13 +82,13 @@ fn wait_locally(
         let waited = session::detached(py, || {
             client.wait_until(|| is_done() || crate::local::can_advance(client), deadline, true)
         });
-        if !waited_as(py, waited)? || is_late || is_done() {
+        if !waited_as(py, client, waited)? || is_late || is_done() {
             return Ok(is_done());
         }
     }
 }
 
-fn waited_as(py: Python<'_>, waited: Waited) -> PyResult<bool> {
+fn waited_as(py: Python<'_>, client: &Client, waited: Waited) -> PyResult<bool> {
     if let Some(interrupt) = hooks::take_interrupt() {
         return Err(interrupt);
     }
@@ -96,7 +96,10 @@ fn waited_as(py: Python<'_>, waited: Waited) -> PyResult<bool> {
         Waited::Done => Ok(true),
         Waited::TimedOut => Ok(false),
         Waited::Interrupted => Err(PyKeyboardInterrupt::new_err("interrupted")),
-        Waited::Closed => Err(system_error(py, 12, "the session ended while this call waited")),
+        Waited::Closed => Err(client.end_reason().map_or_else(
+            || system_error(py, 12, "the session ended while this call waited"),
+            |reason| session::lost(py, reason),
+        )),
     }
 }
 

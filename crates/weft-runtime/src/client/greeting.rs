@@ -108,6 +108,7 @@ impl Client {
             progress: (Mutex::new(()), Condvar::new()),
             followers: AtomicU32::new(0),
             closed: AtomicBool::new(false),
+            end_reason: OnceLock::new(),
             in_loop: AtomicBool::new(false),
             loop_waits: AtomicBool::new(false),
             records: events_bytes > 0,

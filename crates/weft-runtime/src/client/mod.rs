@@ -93,6 +93,7 @@ pub struct Client {
     progress: (Mutex<()>, Condvar),
     followers: AtomicU32,
     closed: AtomicBool,
+    end_reason: OnceLock<String>,
     /// The main thread runs an event loop that watches the sockets.
     in_loop: AtomicBool,
     loop_waits: AtomicBool,
@@ -159,6 +160,12 @@ impl Client {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Why the session is over, if it was not this process that ended it.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<&str> {
+        self.end_reason.get().map(String::as_str)
     }
 
     /// Runs `work` on the core and carries out what it wants. What is to be sent leaves with the next flush: at once

@@ -166,14 +166,10 @@ impl Client {
                 return;
             }
             Message::Shutdown(shutdown) => {
-                shared.aftermath.end = Some(shutdown.reason.clone());
-                self.closed.store(true, Ordering::Release);
-                return;
+                return self.end(shared, &shutdown.reason);
             }
             Message::ExitActor(_) => {
-                shared.aftermath.end = Some("actor exit".to_owned());
-                self.closed.store(true, Ordering::Release);
-                return;
+                return self.end(shared, "actor exit");
             }
             _ => {}
         }
@@ -257,9 +253,15 @@ impl Client {
             shared.outbox.remotes.on_end(token, failure, time);
         }
         if token == NODE_TOKEN {
-            shared.aftermath.end = Some("the node is gone".to_owned());
-            self.closed.store(true, Ordering::Release);
+            self.end(shared, "the node is gone");
         }
+    }
+
+    /// The session is over for this process, which did not end it.
+    fn end(&self, shared: &mut Shared, reason: &str) {
+        shared.aftermath.end = Some(reason.to_owned());
+        let _ = self.end_reason.set(reason.to_owned());
+        self.closed.store(true, Ordering::Release);
     }
 }
 
