@@ -177,3 +177,70 @@ def test_a_program_sees_all_nodes_with_their_addresses(cluster):
         assert rows[context.get_node_id()]["Resources"]["CPU"] == 2, "its own, not those of all"
         total = weft.cluster_resources()
         assert (total["CPU"], total["node:127.0.0.1"], total["node:127.0.0.2"]) == (5, 2, 1)
+
+
+BARREN = """
+import os
+if os.environ.get("WEFT_TEST_BARREN"):
+    os._exit(3)
+"""
+
+FRUSTRATED = """
+import sys, weft
+weft.init(address=sys.argv[1], preload=["barren"])
+
+@weft.remote(num_cpus=0, resources={"there": 0.01})
+def bound():
+    return 1
+
+@weft.remote(num_cpus=0, resources={"there": 0.01})
+class Bound:
+    def ping(self):
+        return 1
+
+@weft.remote
+def anywhere():
+    return weft.get_runtime_context().get_node_id()
+
+@weft.remote(num_cpus=0, scheduling_strategy="SPREAD")
+class Spread:
+    def place(self):
+        return weft.get_runtime_context().get_node_id()
+
+spread = [Spread.remote() for _ in range(4)]
+places = set(weft.get([actor.place.remote() for actor in spread], timeout=90))
+try:
+    weft.get(bound.remote(), timeout=90)
+except weft.exceptions.TaskUnschedulableError as error:
+    print("task:", error)
+try:
+    weft.get(Bound.remote().ping.remote(), timeout=90)
+except weft.exceptions.ActorDiedError as error:
+    print("actor:", error)
+here = weft.get_runtime_context().get_node_id()
+print("spread:", places == {here})
+print("elsewhere:", set(weft.get([anywhere.remote() for _ in range(50)], timeout=90)) == {here})
+"""
+
+
+@pytest.fixture
+def barren(place, monkeypatch):
+    """A cluster whose second node cannot begin the template of a program that preloads `barren`."""
+    (place / "modules" / "barren.py").write_text(BARREN)
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as made:
+        with monkeypatch.context() as there:
+            there.setenv("WEFT_TEST_BARREN", "1")
+            made.add_node(num_cpus=4, resources={"there": 1})
+        made.wait_for_nodes()
+        yield made
+
+
+def test_what_a_node_cannot_start_workers_for_is_refused_with_the_reason(barren, place):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(place / "modules"), *_own_path()])}
+    done = run_driver(FRUSTRATED, barren.head_node.session_dir, env=environment, cwd=place)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    said = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
+    for who in ("task", "actor"):
+        assert "no more workers can be started" in said[who], (done.stdout, done.stderr)
+    assert (said["elsewhere"], said["spread"]) == (" True", " True"), (done.stdout, done.stderr)
+    assert "no more workers can be started" in done.stderr, "it is said once where it happens, too"

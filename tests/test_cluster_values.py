@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from support import poll
 
 import weft
 from weft.cluster_utils import Cluster
 
+LARGE = 8_000_000
 SIZES = [1, 50_000, 200_000, 8_000_000]
 
 
@@ -96,3 +100,33 @@ def test_memory_is_free_when_values_are_not_needed_any_more(cluster):
         made = make.options(**at(1)).remote(SIZES[-1])
         assert weft.get(length.options(**at(2)).remote(made)) == len(pattern(SIZES[-1]))
         del made
+
+
+@weft.remote
+def where(*values):
+    return weft.get_runtime_context().get_node_id()
+
+
+@weft.remote
+def slowly_where(value):
+    time.sleep(0.5)
+    return weft.get_runtime_context().get_node_id()
+
+
+def test_a_task_goes_to_the_node_that_holds_most_of_its_arguments(cluster):
+    nodes = {name: row["NodeID"] for row in weft.nodes() for name in row["Resources"]}
+
+    def runs_there():
+        # What runs elsewhere has its argument brought, and is of no use for another try.
+        large = make.options(**at(2)).remote(LARGE)
+        small = make.options(**at(1)).remote(200_000)
+        return weft.get(where.remote(small, large)) == nodes["n2"]
+
+    assert poll("what is said to be free there is up to a tenth of a second old", runs_there)
+
+
+def test_arguments_elsewhere_hold_up_no_task(cluster):
+    large = make.options(**at(2)).remote(LARGE)
+    weft.wait([large], fetch_local=False)
+    used = set(weft.get([slowly_where.remote(large) for _ in range(9)]))
+    assert len(used) > 1, "there is one processor where the argument is"

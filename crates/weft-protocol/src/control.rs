@@ -114,10 +114,14 @@ impl ControlCore {
             ToControl::ActorPlaced { actor, takeover, worker } => {
                 self.on_actor_placed(actor, takeover, (node, worker), now, out);
             }
-            ToControl::PlaceRefused { actor, takeover, reason, create } => match create {
-                None => self.on_place_refused(node, actor, takeover, &reason, out),
-                Some(create) => self.on_place_given_back(node, actor, takeover, create),
-            },
+            ToControl::PlaceRefused { actor, takeover, reason, create, no_workers } => {
+                let is_noted = no_workers && self.note_unable(node, actor, &reason);
+                match create {
+                    Some(create) if is_noted => self.place_elsewhere(node, actor, takeover, create),
+                    Some(create) if !no_workers => self.on_place_given_back(node, actor, takeover, create),
+                    _ => self.on_place_refused(node, actor, takeover, &reason, out),
+                }
+            }
             ToControl::ActorProcessGone { actor, takeover, gone } => {
                 self.on_actor_process_gone(actor, takeover, *gone, out);
             }

@@ -12,7 +12,9 @@
 //! ([`guests`]).
 
 use weft_wire::message::state::NodeReport;
-use weft_wire::message::{self, ActorsHere, Job, JobConfig, JobState, Message, ResourceView, ShapeDemand};
+use weft_wire::message::{
+    self, ActorsHere, Candidates, Job, JobConfig, JobState, Message, ResourceView, ShapeDemand,
+};
 use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -113,6 +115,11 @@ impl Member {
     /// A worker could not be forked.
     pub fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
         self.node.on_start_failed(worker, error, out);
+    }
+
+    /// No worker can be started here any more for the job of a driver of another node, and why.
+    pub fn on_job_given_up(&mut self, job: WorkerId, why: &str, out: &mut NodeActions) {
+        self.node.on_job_given_up(job, why, out);
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
@@ -275,6 +282,11 @@ impl Member {
     /// What nodes have free.
     pub fn on_view(&mut self, view: &ResourceView) {
         self.node.on_view(view);
+    }
+
+    /// Nodes that could serve what the control service was asked for.
+    pub fn on_candidates(&mut self, candidates: &Candidates) {
+        self.node.on_candidates(candidates);
     }
 
     /// A node is gone for good. That its processes are is said by itself.

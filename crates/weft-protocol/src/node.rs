@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use weft_wire::message::{JobConfig, Message, WorkerGone};
+use weft_wire::message::{FindNodes, JobConfig, Message, WorkerGone};
 use weft_wire::strategy::Labels;
 use weft_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -58,9 +58,11 @@ pub mod settling;
 mod severing;
 mod spill;
 mod transfers;
+mod unable;
 pub mod watches;
 
 pub(crate) use bundles::unschedulable;
+pub(crate) use unable::unstartable;
 
 /// An effect the node asks for. Messages to one client stay in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,6 +114,9 @@ pub enum NodeAction {
     },
     /// Say something to the control service. What it says to the node in answer goes to [`NodeCore::on_control`].
     Control(ToControl),
+    /// Ask the control service which nodes could serve something: [`NodeCore::on_candidates`] follows, or nothing does while
+    /// there is none.
+    FindNodes(Box<FindNodes>),
     /// There will be workers for the job of a driver on another node, and this is what they need.
     BeginJob(WorkerId, Box<JobConfig>),
     /// The driver of such a job is about to end in order: its workers are to end, but for those that outlive it.
@@ -147,6 +152,8 @@ struct Worker {
 #[derive(Debug, Default)]
 struct Client {
     introduced: Set<WorkerId>,
+    /// Processes of other nodes that it has lines with.
+    lines: Set<WorkerId>,
     /// The control service has heard of it, and must hear of its end.
     is_known_to_control: bool,
 }
@@ -183,6 +190,7 @@ pub struct NodeCore {
     view: View,
     spill: spill::Spill,
     group_places: group_places::GroupPlaces,
+    unable: unable::Unable,
     open_jobs: OpenJobs,
     workers: Map<WorkerId, Worker>,
     leases: Map<LeaseId, LeaseState>,
@@ -240,6 +248,7 @@ impl NodeCore {
             view: View::default(),
             spill: spill::Spill::default(),
             group_places: group_places::GroupPlaces::default(),
+            unable: unable::Unable::default(),
             open_jobs: OpenJobs::default(),
             workers: Map::default(),
             leases: Map::default(),
@@ -494,6 +503,7 @@ impl NodeCore {
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
+        self.unable.is_unsettled = false;
         self.ask_about_bundles(now, out);
         self.place(out);
         while self.assign_workers(out) {}
@@ -531,7 +541,8 @@ impl NodeCore {
         let starts = self.placements.iter().filter_map(|placement| pace_of(placement)?.next()).min();
         let pulls = [self.pulls.next_deadline(), self.home_pulls.next_deadline()];
         let rest = [starts, self.resources.next_deadline()].into_iter().chain(pulls);
-        rest.chain([self.next_trim(), self.next_move()]).flatten().min()
+        let at_once = self.unable.is_unsettled.then_some(self.now);
+        rest.chain([self.next_trim(), self.next_move(), at_once]).flatten().min()
     }
 
     /// Asserts N1 and N2 as far as they show; for tests and the simulator.

@@ -31,10 +31,12 @@ use crate::time::Instant;
 mod actors;
 mod cancelling;
 mod checkpointing;
+mod congestion;
 mod executing;
 mod gone;
 pub(crate) mod groups;
 mod holds;
+mod locality;
 mod messages;
 mod recovery;
 mod remote;
@@ -62,6 +64,8 @@ pub struct WorkerCore {
     /// Tasks of ours that took next to no time; counted until somebody was told.
     tiny_tasks: u32,
     leases: Leases,
+    /// Processes of other nodes to which nothing is pushed for now.
+    full_lines: Set<WorkerId>,
     callers: Callers,
     execution: Execution,
     instance: Instance,
@@ -100,6 +104,7 @@ impl WorkerCore {
             streams: Streams::default(),
             tiny_tasks: 0,
             leases: Leases::default(),
+            full_lines: Set::default(),
             callers: Callers::default(),
             execution: Execution::default(),
             instance: Instance::default(),
@@ -228,7 +233,10 @@ impl WorkerCore {
         pending.state = State::Queued;
         pending.passed.ready = self.now;
         let spec = pending.spec.clone();
-        if let Some(failure) = self.failed_dependency(&spec) {
+        let has_arguments = !spec.dependencies.is_empty();
+        let (failure, is_elsewhere) =
+            if has_arguments { self.look_at_arguments(&spec) } else { (None, false) };
+        if let Some(failure) = failure {
             self.remove_from_queue(&spec);
             if let (TaskKind::Method(actor), Some(_)) = (spec.kind, spec.kept) {
                 self.forget_call(actor, number, out);
@@ -241,6 +249,8 @@ impl WorkerCore {
         }
         match spec.kind {
             TaskKind::Task(shape) => {
+                let moves = is_elsewhere || self.leases.has_lanes();
+                let shape = if moves { self.near_arguments(number, shape) } else { shape };
                 self.leases.enqueue(shape, number, spec.priority);
                 self.dispatch(shape, out);
             }
@@ -274,15 +284,27 @@ impl WorkerCore {
         self.settle_lineage(out);
     }
 
-    fn failed_dependency(&self, spec: &TaskSpec) -> Option<Failure> {
-        spec.dependencies.iter().find_map(|object| match self.ownership.record(*object)?.slot.outcome()? {
-            Outcome::Failed(failure) => Some((**failure).clone()),
-            Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_) => None,
-        })
+    /// What an argument of a task has failed with, and whether any is in the memory of another node.
+    fn look_at_arguments(&self, spec: &TaskSpec) -> (Option<Failure>, bool) {
+        let mut is_elsewhere = false;
+        let failure = spec.dependencies.iter().find_map(|object| {
+            match self.ownership.record(*object)?.slot.outcome()? {
+                Outcome::Failed(failure) => Some((**failure).clone()),
+                Outcome::Inline(_) | Outcome::Stored(_) => None,
+                Outcome::Remote(_) => {
+                    is_elsewhere = true;
+                    None
+                }
+            }
+        });
+        (failure, is_elsewhere)
     }
 
     /// Pushes queued tasks of a shape to leases with room, and tells the node what is missing.
     fn dispatch(&mut self, shape: ShapeId, out: &mut Actions) {
+        if self.leases.has_lanes() && self.dispatch_lanes(shape, out) {
+            return;
+        }
         while let Some(front) = self.leases.front(shape) {
             let function = self.pendings.get(front).expect("L1: queued tasks are pending").spec.function;
             let Some(to) = self.leases.next_push(shape, function) else { break };
@@ -395,8 +417,18 @@ impl WorkerCore {
         self.forget_dropped_actors();
         self.now = now;
         self.retry_delayed(out);
+        for shape in self.leases.late(now) {
+            self.dispatch(shape, out);
+        }
         let leases = self.leases.return_leases(now, out);
-        [leases, self.delays.next()].into_iter().flatten().min()
+        [leases, self.delays.next(), self.leases.next_steal()].into_iter().flatten().min()
+    }
+
+    /// When a task that waits for the node of its arguments may go elsewhere. Sooner than [`Self::on_timer`] said if the
+    /// task has been submitted since.
+    #[must_use]
+    pub fn next_steal(&self) -> Option<Instant> {
+        self.leases.next_steal()
     }
 
     /// Tasks submitted and not ended.

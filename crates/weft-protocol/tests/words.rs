@@ -136,8 +136,9 @@ fn to_control() -> impl Strategy<Value = ToControl> {
         6 => (process(), said()).prop_map(|(from, message)| ToControl::Routed { from, message: Box::new(message) }),
         2 => (actor(), 0..3u32, process())
             .prop_map(|(actor, takeover, worker)| ToControl::ActorPlaced { actor, takeover, worker }),
-        1 => (actor(), 0..3u32).prop_map(|(actor, takeover)| {
-            ToControl::PlaceRefused { actor, takeover, reason: String::new(), create: None }
+        1 => (create(), 0..3u32, any::<bool>(), any::<bool>()).prop_map(|(create, takeover, gives_back, no_workers)| {
+            let (actor, reason, create) = (create.actor, String::new(), gives_back.then_some(create));
+            ToControl::PlaceRefused { actor, takeover, reason, create, no_workers }
         }),
         2 => (actor(), 0..3u32, gone())
             .prop_map(|(actor, takeover, gone)| ToControl::ActorProcessGone { actor, takeover, gone }),

@@ -277,6 +277,16 @@ pub const VIEW_NODES_MAX: usize = 64;
 /// Nodes in one answer to who could serve a request.
 pub const CANDIDATES_MAX: usize = 16;
 
+/// A node asks again who could serve what it has no room for after this time (nanoseconds), and then after twice as long each
+/// time, up to [`FIND_NODES_NANOS_MAX`]: a cluster that is full is not asked by everybody all the time.
+pub const FIND_NODES_NANOS: u64 = 100_000_000;
+
+/// The longest time between two such questions (nanoseconds).
+pub const FIND_NODES_NANOS_MAX: u64 = 1_600_000_000;
+
+/// An answer counts for this long (nanoseconds): nobody puts it right.
+pub const CANDIDATES_NANOS: u64 = 1_000_000_000;
+
 /// Nodes that are looked at for such an answer, unless fewer than were asked for are among them: about 100 us.
 pub const CANDIDATES_SCANNED_MAX: usize = 1024;
 
@@ -329,6 +339,7 @@ const _: () = assert!(HEALTH_TIMEOUT_NANOS_MIN <= HEALTH_TIMEOUT_NANOS);
 const _: () = assert!(HEALTH_TIMEOUT_NANOS <= HEALTH_TIMEOUT_NANOS_MAX);
 const _: () = assert!(VIEW_NANOS < HEARTBEAT_NANOS);
 const _: () = assert!(CANDIDATES_MAX <= VIEW_NODES_MAX);
+const _: () = assert!(FIND_NODES_NANOS <= FIND_NODES_NANOS_MAX);
 const _: () = assert!(CREATION_PIECES_MAX as usize * 2 <= STORE_BATCH_MAX);
 const _: () = assert!(STORE_GROUP_MAX <= STORE_QUEUE_MAX);
 const _: () = assert!(STORE_VALUE_BYTES_MAX < FRAME_BODY_BYTES_MAX);

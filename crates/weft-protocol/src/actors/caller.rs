@@ -79,6 +79,14 @@ impl Callers {
         !is_new
     }
 
+    /// Actors that have this process.
+    #[must_use]
+    pub fn at(&self, process: WorkerId) -> Vec<ActorId> {
+        let is_there =
+            |caller: &Caller| matches!(caller.place, ActorPlace::At { worker, .. } if worker == process);
+        self.actors.iter().filter(|(_, caller)| is_there(caller)).map(|(id, _)| *id).collect()
+    }
+
     /// Appends a call, or says why it can never run.
     ///
     /// # Errors

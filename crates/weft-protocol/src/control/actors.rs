@@ -125,12 +125,7 @@ impl ControlCore {
                 self.pending.push_back(id);
                 continue;
             }
-            let home = id.owner.node();
-            let target = match create.constructor.spec.strategy {
-                None => self.place_for(home, create).map_or(Target::None, Target::Node),
-                Some(_) => self.target_of(home, create),
-            };
-            match target {
+            match self.target_of(id, create) {
                 Target::Node(node) => self.place_on(id, node, out),
                 Target::None => self.pending.push_back(id),
                 Target::Never(failure) => self.bury(id, failure, out),
@@ -191,7 +186,7 @@ impl ControlCore {
         self.leave_if_draining(id, node, out);
     }
 
-    /// A node will not give an actor a process: its job has ended meanwhile, or too much waits there.
+    /// A node will not give an actor a process, and no other is asked: its job has ended meanwhile, or too much waits there.
     pub(super) fn on_place_refused(
         &mut self,
         node: NodeId,

@@ -52,6 +52,17 @@ impl ControlCore {
         // It may leave although nobody has said so here: the control service was away.
         self.draining.insert(node);
         self.rows.retain(|row| row.node != node);
+        self.place_elsewhere(node, id, takeover, create);
+    }
+
+    /// An actor that a node was asked for begins on another one.
+    pub(super) fn place_elsewhere(
+        &mut self,
+        node: NodeId,
+        id: ActorId,
+        takeover: u32,
+        create: Box<CreateActor>,
+    ) {
         let Some(actor) = self.actors.get(&id) else { return };
         let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
         if actor.takeovers == takeover && is_it {

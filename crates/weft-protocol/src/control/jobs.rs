@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use weft_wire::limits::ENDED_MAX;
 use weft_wire::message::{Job, JobConfig, JobState};
 use weft_wire::record::JobRecord;
-use weft_wire::{NodeId, WorkerId};
+use weft_wire::{ActorId, NodeId, WorkerId};
 
 use super::durable::Subject;
 use super::{ControlAction, ControlActions, ControlCore, ToNode};
@@ -38,9 +38,22 @@ struct Known {
     is_leaving: bool,
     /// Its driver is gone.
     is_gone: bool,
+    /// Nodes that can start no workers for it, and why.
+    unable: Map<NodeId, String>,
+}
+
+impl Known {
+    fn new(config: Box<JobConfig>, nodes: Set<NodeId>) -> Self {
+        Self { config, nodes, is_leaving: false, is_gone: false, unable: Map::default() }
+    }
 }
 
 impl Jobs {
+    /// Nodes that can start no workers for a job, and why.
+    pub(super) fn unable(&self, job: WorkerId) -> Option<&Map<NodeId, String>> {
+        self.open.get(&job).map(|known| &known.unable).filter(|unable| !unable.is_empty())
+    }
+
     /// Something has ended that may have been the last of a job.
     pub(super) fn note_end(&mut self) {
         self.has_ends = !self.open.is_empty();
@@ -55,7 +68,7 @@ impl Jobs {
     pub(super) fn restore(&mut self, record: JobRecord) {
         let JobRecord { job, config, is_gone } = record;
         let nodes = Set::from_iter([job.node()]);
-        self.open.insert(job, Known { config, nodes, is_leaving: false, is_gone });
+        self.open.insert(job, Known { is_gone, ..Known::new(config, nodes) });
         self.has_ends = true;
     }
 
@@ -88,7 +101,7 @@ impl ControlCore {
     }
 
     fn on_job_started(&mut self, job: WorkerId, config: Box<JobConfig>, out: &mut ControlActions) {
-        let new = || Known { config, nodes: Set::from_iter([job.node()]), is_leaving: false, is_gone: false };
+        let new = || Known::new(config, Set::from_iter([job.node()]));
         self.jobs.open.entry(job).or_insert_with(new);
         if self.durable.is_some() && self.has_actors(job) {
             self.note(|| Subject::Job(job));
@@ -133,6 +146,14 @@ impl ControlCore {
         }
     }
 
+    /// A node can start no workers for the job of an actor. Whether the job is known: otherwise the node would be asked again.
+    pub(super) fn note_unable(&mut self, node: NodeId, id: ActorId, why: &str) -> bool {
+        let job = self.actors.get(&id).map(|actor| actor.job);
+        let Some(known) = job.and_then(|job| self.jobs.open.get_mut(&job)) else { return false };
+        known.unable.insert(node, why.to_owned());
+        true
+    }
+
     fn note_job(&mut self, job: WorkerId) {
         let subject = Subject::Job(job);
         if self.durable.as_ref().is_some_and(|durable| durable.recorded.contains_key(&subject)) {
@@ -144,6 +165,7 @@ impl ControlCore {
     pub(super) fn end_jobs_on(&mut self, node: NodeId, out: &mut ControlActions) {
         for (job, known) in &mut self.jobs.open {
             known.nodes.swap_remove(&node);
+            known.unable.swap_remove(&node);
             known.is_gone |= job.node() == node;
         }
         for nodes in self.jobs.asked.values_mut() {

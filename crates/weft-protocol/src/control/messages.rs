@@ -39,8 +39,11 @@ pub enum ToControl {
         takeover: u32,
         /// For people.
         reason: String,
-        /// The node leaves: nothing of the actor has begun, and this is what another node is to be told.
+        /// Nothing of the actor has begun, and this is what another node is to be told: the node leaves, or has no workers
+        /// for it.
         create: Option<Box<CreateActor>>,
+        /// The node can start no workers for the actor's job.
+        no_workers: bool,
     },
     /// The process of an actor is gone, and what it held is free.
     ActorProcessGone {

@@ -5,8 +5,8 @@ use weft_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy, WorkerId};
 
 use super::durable::{Held, Subject};
 use super::groups::{GroupAction, Groups};
-use super::{BundleAnswer, BundleOrder, ControlAction, ControlActions, ControlCore, ToNode};
-use crate::node::unschedulable;
+use super::{BundleAnswer, BundleOrder, ControlAction, ControlActions, ControlCore, ToNode, actor_died};
+use crate::node::{unschedulable, unstartable};
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose};
 use crate::time::Instant;
 use crate::worker::groups::removed_failure;
@@ -120,9 +120,10 @@ impl ControlCore {
 
     /// A node that has what an actor without a strategy needs: that of its owner, if it can be. Where there is none the actor
     /// waits for one that joins.
-    pub(super) fn place_for(&self, home: NodeId, create: &CreateActor) -> Option<NodeId> {
+    fn place_for(&self, home: NodeId, create: &CreateActor, may: &dyn Fn(NodeId) -> bool) -> Option<NodeId> {
         let is_feasible = |node: &NodeId, total: &ResourceSet| {
-            total.covers(&create.placement) && total.covers(&create.lifetime) && self.is_open(*node)
+            let covers = total.covers(&create.placement) && total.covers(&create.lifetime);
+            covers && self.is_open(*node) && may(*node)
         };
         if self.nodes.get(&home).is_some_and(|total| is_feasible(&home, total)) {
             return Some(home);
@@ -130,17 +131,38 @@ impl ControlCore {
         self.nodes.iter().find(|(node, total)| is_feasible(node, total)).map(|(node, _)| *node)
     }
 
-    /// Where an actor with a strategy goes.
-    pub(super) fn target_of(&self, home: NodeId, create: &CreateActor) -> Target {
-        let strategy = create.constructor.spec.strategy.as_deref();
-        if let Some(place) = strategy.and_then(Strategy::group) {
+    /// Where an actor goes: not to a node that can start no workers for its job. What only such nodes could have never runs.
+    pub(super) fn target_of(&self, id: ActorId, create: &CreateActor) -> Target {
+        let home = id.owner.node();
+        let unable = self.actors.get(&id).and_then(|actor| self.jobs.unable(actor.job));
+        let Some(unable) = unable else { return self.target_among(home, create, &|_| true) };
+        let target = self.target_among(home, create, &|node| !unable.contains_key(&node));
+        if matches!(target, Target::Node(_)) {
+            return target;
+        }
+        let why = match self.target_among(home, create, &|_| true) {
+            Target::Node(node) => unable.get(&node),
+            Target::None | Target::Never(_) => None,
+        };
+        why.map_or(target, |why| {
+            let text = format!("{} could not begin: {}", self.title_of(id), unstartable(why));
+            Target::Never(actor_died(text))
+        })
+    }
+
+    /// Where an actor goes among the nodes where it may.
+    fn target_among(&self, home: NodeId, create: &CreateActor, may: &dyn Fn(NodeId) -> bool) -> Target {
+        let Some(strategy) = create.constructor.spec.strategy.as_deref() else {
+            return self.place_for(home, create, may).map_or(Target::None, Target::Node);
+        };
+        if let Some(place) = strategy.group() {
             return match self.groups.nodes_of(place, &create.placement) {
                 // Its own bundles' node knows best which of them has room.
-                Some(nodes) => nodes.first().map_or(Target::None, |node| Target::Node(*node)),
+                Some(nodes) => nodes.into_iter().find(|node| may(*node)).map_or(Target::None, Target::Node),
                 None => Target::Never(removed_failure(place.group, None, FailureCode::ActorGroupRemoved)),
             };
         }
-        match self.choose_for(home, create) {
+        match self.choose_for(home, create, may) {
             Choice::On(node) => Target::Node(node),
             Choice::Wait | Choice::Lacking(_) => Target::None,
             Choice::Never(why) => {
@@ -155,7 +177,7 @@ impl ControlCore {
         if !matches!(strategy, Some(Strategy::Labels(_))) {
             return None;
         }
-        match self.choose_for(home, create) {
+        match self.choose_for(home, create, &|_| true) {
             Choice::Lacking(why) => {
                 let (asked, total) = (create.placement.clone(), self.total());
                 Some(Infeasible { asked, total, closed: None, reason: Some(why) })
@@ -169,17 +191,14 @@ impl ControlCore {
         let Some(create) = self.actors.get(&id).and_then(|actor| actor.creation.as_deref()) else {
             return false;
         };
-        match create.constructor.spec.strategy {
-            None => self.place_for(id.owner.node(), create).is_some(),
-            Some(_) => matches!(self.target_of(id.owner.node(), create), Target::Node(_)),
-        }
+        matches!(self.target_of(id, create), Target::Node(_))
     }
 
-    fn choose_for(&self, home: NodeId, create: &CreateActor) -> Choice {
+    fn choose_for(&self, home: NodeId, create: &CreateActor, may: &dyn Fn(NodeId) -> bool) -> Choice {
         let strategy = create.constructor.spec.strategy.as_deref();
         // It waits on its node for what is in use there.
         let empty = |row: &NodeRow| NodeRow { free: row.total.clone(), ..row.clone() };
-        let rows: Vec<NodeRow> = self.rows.iter().map(empty).collect();
+        let rows: Vec<NodeRow> = self.rows.iter().filter(|row| may(row.node)).map(empty).collect();
         let asked =
             Asked { request: &create.placement, strategy, local: home, prefer: None, turn: self.turns };
         choose(&rows, &asked)

@@ -15,10 +15,12 @@ use weft_wire::limits::{
 };
 use weft_wire::message::state::DemandRow;
 use weft_wire::message::{
-    Candidate, Message, NodeRow, ResourceReport, ResourceView, ShapeDemand, ViewRow, kind, node_state,
+    Candidate, Candidates, FindNodes, Message, NodeRow, ResourceReport, ResourceView, ShapeDemand, ViewRow,
+    kind, node_state,
 };
 use weft_wire::names::{NameError, check_resources};
-use weft_wire::{NodeId, ResourceSet, WorkerId};
+use weft_wire::strategy::{LabelTerm, Labels};
+use weft_wire::{NodeId, ResourceSet, Strategy, WorkerId};
 
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -28,6 +30,7 @@ const FULL: u64 = 1000;
 
 #[derive(Debug)]
 struct Row {
+    labels: Labels,
     total: ResourceSet,
     free: ResourceSet,
     version: u64,
@@ -58,6 +61,58 @@ impl Row {
     }
 }
 
+/// What is looked for.
+struct Question<'a> {
+    resources: &'a ResourceSet,
+    count: usize,
+    asking: Option<NodeId>,
+    strategy: Option<&'a Strategy>,
+    prefer: Option<NodeId>,
+}
+
+impl Question<'_> {
+    /// The node that goes before all others, if it may.
+    fn liked(&self) -> Option<NodeId> {
+        match self.strategy {
+            Some(Strategy::Node(affinity)) => Some(affinity.node),
+            _ => self.prefer,
+        }
+    }
+
+    fn allows(&self, node: NodeId, row: &Row) -> bool {
+        match self.strategy {
+            Some(Strategy::Node(affinity)) => affinity.soft || affinity.node == node,
+            Some(Strategy::Labels(labels)) => meets(&labels.hard, row),
+            Some(Strategy::Spread) | None => true,
+            // Where bundles are, a node learns with the group.
+            Some(Strategy::Group(_)) => false,
+        }
+    }
+
+    /// Less for who goes before others that are as free.
+    fn dislike(&self, node: NodeId, row: &Row) -> u8 {
+        if self.liked() == Some(node) {
+            return 0;
+        }
+        match self.strategy {
+            Some(Strategy::Labels(labels)) if meets(&labels.soft, row) => 1,
+            _ => 2,
+        }
+    }
+
+    fn is_spread(&self) -> bool {
+        match self.strategy {
+            Some(Strategy::Spread) => true,
+            Some(Strategy::Labels(labels)) => labels.spread,
+            Some(Strategy::Node(_) | Strategy::Group(_)) | None => false,
+        }
+    }
+}
+
+fn meets(terms: &[LabelTerm], row: &Row) -> bool {
+    terms.iter().all(|term| term.is_met(&row.labels))
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct View {
@@ -74,6 +129,7 @@ impl View {
     /// A node takes part, or is otherwise than before.
     pub fn on_node(&mut self, node: &NodeRow) {
         let row = self.rows.entry(node.node).or_insert_with(|| Row {
+            labels: Labels::new(),
             total: ResourceSet::default(),
             free: ResourceSet::default(),
             version: 0,
@@ -82,6 +138,8 @@ impl View {
             is_full: false,
         });
         row.total = node.about.resources.clone();
+        row.labels.clone_from(&node.about.labels);
+        row.labels.sort_unstable();
         row.is_closed = node.about.kind != kind::DAEMON || node.state != node_state::ALIVE;
         self.changed.insert(node.node);
     }
@@ -153,34 +211,72 @@ impl View {
         asking: Option<NodeId>,
         seed: u64,
     ) -> Vec<Candidate> {
-        let count = count.min(CANDIDATES_MAX);
+        self.rank(&Question { resources, count, asking, strategy: None, prefer: None }, seed)
+    }
+
+    /// Answers a node that asks where something could run.
+    ///
+    /// # Errors
+    /// [`NameError`] when the resources are no resources: the node is no weft, or another one.
+    pub fn find(&self, find: &FindNodes, asking: NodeId, seed: u64) -> Result<Candidates, NameError> {
+        check_resources(&find.resources)?;
+        let question = Question {
+            resources: &find.resources,
+            count: usize::try_from(find.count).unwrap_or(CANDIDATES_MAX),
+            asking: Some(asking),
+            strategy: find.strategy.as_deref(),
+            prefer: find.prefer,
+        };
+        let nodes = self.rank(&question, seed);
+        let rows = nodes.iter().filter_map(|candidate| self.row_of(candidate.node)).collect();
+        Ok(Candidates { request: find.request, nodes, rows: Some(rows) })
+    }
+
+    fn row_of(&self, node: NodeId) -> Option<ViewRow> {
+        let row = self.rows.get(&node)?;
+        let free = if row.is_full { ResourceSet::default() } else { row.free.clone() };
+        Some(ViewRow { node, version: row.version, free, waiting: row.waiting() })
+    }
+
+    fn rank(&self, question: &Question<'_>, seed: u64) -> Vec<Candidate> {
+        let resources = question.resources;
+        let count = question.count.min(CANDIDATES_MAX);
         let rows = self.rows.len();
         if rows == 0 || count == 0 {
             return Vec::new();
         }
         let start = usize::try_from(seed % rows as u64).unwrap_or_default();
-        // Whether it is free, how good it is, where it stands from a place that differs from question to question.
-        let mut found: Vec<(bool, u64, usize)> = Vec::new();
+        // Whether it is free, how well it is liked, how good it is, where it stands from a place that differs from question to
+        // question.
+        let mut found: Vec<(bool, u8, u64, usize)> = Vec::new();
         let mut free = 0;
-        for step in 0..rows {
+        let named = question.liked().and_then(|node| self.rows.get_index_of(&node));
+        let named = named.map(|at| (at + rows - start) % rows);
+        for step in named.into_iter().chain((0..rows).filter(|step| Some(*step) != named)) {
             if step >= CANDIDATES_SCANNED_MAX && free >= count {
                 break;
             }
             let at = (start + step) % rows;
             let Some((id, row)) = self.rows.get_index(at) else { break };
-            if row.is_closed || Some(*id) == asking || !row.total.covers(resources) {
+            let is_candidate = !row.is_closed && Some(*id) != question.asking && question.allows(*id, row);
+            if !is_candidate || !row.total.covers(resources) {
                 continue;
             }
             let can_now = row.can_now(resources);
             free += usize::from(can_now);
-            let rank = if can_now { u64::MAX - row.fullness(resources) } else { u64::from(row.waiting()) };
-            found.push((!can_now, rank, step));
+            let fullness = row.fullness(resources);
+            let rank = match (can_now, question.is_spread()) {
+                (true, true) => fullness,
+                (true, false) => u64::MAX - fullness,
+                (false, _) => u64::from(row.waiting()),
+            };
+            found.push((!can_now, question.dislike(*id, row), rank, step));
         }
         found.sort_unstable();
         found.truncate(count);
         found
             .into_iter()
-            .filter_map(|(is_busy, _, step)| {
+            .filter_map(|(is_busy, _, _, step)| {
                 let (node, _) = self.rows.get_index((start + step) % rows)?;
                 Some(Candidate { node: *node, is_free: !is_busy })
             })

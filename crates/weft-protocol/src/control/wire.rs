@@ -46,8 +46,9 @@ impl ToControl {
                 return Routed { from, to: CONTROL, message }.into();
             }
             Self::ActorPlaced { actor, takeover, worker } => ActorPlaced { actor, takeover, worker }.into(),
-            Self::PlaceRefused { actor, takeover, reason, create } => {
-                PlaceRefused { actor, takeover, reason, create }.into()
+            Self::PlaceRefused { actor, takeover, reason, create, no_workers } => {
+                let no_workers = no_workers.then_some(true);
+                PlaceRefused { actor, takeover, reason, create, no_workers }.into()
             }
             Self::ActorProcessGone { actor, takeover, gone } => {
                 ActorProcessGone { actor, takeover, gone }.into()
@@ -94,11 +95,12 @@ impl ToControl {
                 own(worker)?;
                 Self::ActorPlaced { actor, takeover, worker }
             }
-            Message::PlaceRefused(PlaceRefused { actor, takeover, reason, create }) => {
+            Message::PlaceRefused(PlaceRefused { actor, takeover, reason, create, no_workers }) => {
                 if create.as_ref().is_some_and(|create| create.actor != actor) {
                     return Err(Misplaced("it gives back another actor than it refuses"));
                 }
-                Self::PlaceRefused { actor, takeover, reason, create }
+                let no_workers = no_workers == Some(true);
+                Self::PlaceRefused { actor, takeover, reason, create, no_workers }
             }
             Message::ActorProcessGone(ActorProcessGone { actor, takeover, gone }) => {
                 own(gone.worker)?;

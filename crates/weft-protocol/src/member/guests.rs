@@ -205,11 +205,14 @@ fn refuse(order: Order, reason: &str, out: &mut NodeActions) {
         Order::Control(ToNode::PlaceActor(place)) => {
             let (actor, takeover) = (place.create.actor, place.takeover);
             let reason = reason.to_owned();
-            out.push(NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create: None }));
+            let (create, no_workers) = (None, false);
+            let refused = ToControl::PlaceRefused { actor, takeover, reason, create, no_workers };
+            out.push(NodeAction::Control(refused));
         }
         Order::Routed { from, to, message: Message::LeaseAt(ask) } => {
             let (client, shape) = (ask.client, ask.shape);
-            let refused = LeaseRefused { client, shape, reason: reason.to_owned(), infeasible: None };
+            let reason = reason.to_owned();
+            let refused = LeaseRefused { client, shape, reason, infeasible: None, no_workers: None };
             let message = Box::new(refused.into());
             out.push(NodeAction::Route { from: to, to: from, message });
         }

@@ -8,7 +8,7 @@
 //!
 //! It never decides who is served: [`super::leasing`] and [`super::spill`] do.
 
-use weft_wire::limits::LENT_NANOS;
+use weft_wire::limits::{FIND_NODES_NANOS, FIND_NODES_NANOS_MAX, LENT_NANOS};
 use weft_wire::{NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
 use crate::table::{Map, Set};
@@ -23,13 +23,27 @@ pub(super) struct Demand {
     pub(super) resources: ResourceSet,
     /// Where its workers must be, if not just anywhere.
     pub(super) strategy: Option<Box<Strategy>>,
+    /// The node that holds most bytes of the arguments of what waits.
+    pub(super) prefer: Option<NodeId>,
     /// Of the most urgent of its tasks.
     pub(super) priority: i32,
     /// All that is wanted, wherever it was asked for.
     pub(super) count: u32,
-    pub(super) reported: bool,
+    told: Told,
     /// What other nodes were asked for, and have not granted.
     pub(super) lent: Vec<Lent>,
+    /// When the control service may be asked again who could serve it, and how long to wait after that (nanoseconds).
+    find: Option<(Instant, u64)>,
+}
+
+/// What a client has heard of a demand that is not met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Nothing,
+    /// It waits for a node that joins.
+    ItWaits,
+    /// It fails.
+    ItFails,
 }
 
 /// A part of a demand that another node was asked to meet.
@@ -50,7 +64,21 @@ pub(super) struct Lent {
 
 impl Demand {
     pub(super) fn new(resources: ResourceSet, strategy: Option<Box<Strategy>>) -> Self {
-        Self { resources, strategy, priority: 0, count: 0, reported: false, lent: Vec::new() }
+        let lent = Vec::new();
+        let told = Told::Nothing;
+        Self { resources, strategy, prefer: None, priority: 0, count: 0, told, lent, find: None }
+    }
+
+    /// It cannot be met now, or ever. True if the client has not heard that.
+    pub(super) fn on_objection(&mut self, is_final: bool) -> bool {
+        let told = if is_final { Told::ItFails } else { Told::ItWaits };
+        if is_final {
+            // What waits fails, and no more will come.
+            self.count = 0;
+        }
+        let is_news = self.told < told;
+        self.told = self.told.max(told);
+        is_news
     }
 
     /// How much no other node was asked for.
@@ -89,6 +117,8 @@ impl Demand {
         };
         lent.count += count;
         lent.since = now;
+        // There is room again: who is asked next may have some, too.
+        self.find = None;
     }
 
     /// How long what was asked for waits before it may go elsewhere. What is to be spread is to run on that very node, which
@@ -114,6 +144,26 @@ impl Demand {
         let patience = self.patience();
         let waits = self.lent.iter().filter(|lent| lent.count > 0).map(|lent| lent.since.plus(patience));
         waits.filter(|at| *at > now).min()
+    }
+
+    /// Whether something waits for which no place is known.
+    fn has_no_place(&self, now: Instant) -> bool {
+        self.count > 0 && (self.unlent() > 0 || self.oldest(now).is_some())
+    }
+
+    /// Whether the control service is to be asked who could serve it: not all the time.
+    pub(super) fn must_find(&mut self, now: Instant) -> bool {
+        if !self.has_no_place(now) || self.find.is_some_and(|(at, _)| now < at) {
+            return false;
+        }
+        let pause = self.find.map_or(FIND_NODES_NANOS, |(_, pause)| pause);
+        self.find = Some((now.plus(pause), (2 * pause).min(FIND_NODES_NANOS_MAX)));
+        true
+    }
+
+    /// When that is so again.
+    pub(super) fn next_find(&self, now: Instant) -> Option<Instant> {
+        self.find.map(|(at, _)| at).filter(|at| *at > now && self.has_no_place(*at))
     }
 
     /// One less is asked of a node.

@@ -4,6 +4,7 @@
 use weft_wire::message::{BundleStep, Closed, Failure, FailureCode, FindGroup, Infeasible, Prepared};
 use weft_wire::{GroupId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
+use super::unable::unstartable;
 use super::{NodeAction, NodeActions, NodeCore, Placement, Pools, send};
 use crate::control::{BundleAnswer, BundleOrder, ToControl};
 use crate::scheduling::policy::{Asked, Choice, NodeRow, choose};
@@ -22,6 +23,8 @@ pub(super) enum Objection {
     Lacking(Option<String>),
     /// It is bound to a node that is not there or too small.
     Never(String),
+    /// No node that could run it can start workers for its job: the text says why not.
+    NoWorkers(String),
 }
 
 impl Place<'_> {
@@ -50,6 +53,11 @@ impl Place<'_> {
 }
 
 impl Objection {
+    /// Whether what it concerns fails, instead of waiting for a node that joins.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Never(_) | Self::NoWorkers(_))
+    }
+
     /// What a client is told.
     pub(super) fn tell(
         self,
@@ -59,13 +67,13 @@ impl Objection {
         total: &ResourceSet,
     ) -> NodeAction {
         let (asked, total) = (asked.clone(), total.clone());
-        let closed = match self {
+        let text = match self {
             Self::Lacking(reason) => return send(client, Infeasible { asked, total, closed: None, reason }),
-            Self::Never(why) => {
-                let failure = Failure::new(FailureCode::TaskUnschedulable, unschedulable(&why));
-                Some(Box::new(Closed { shape, failure }))
-            }
+            Self::Never(why) => unschedulable(&why),
+            Self::NoWorkers(why) => unstartable(&why),
         };
+        let failure = Failure::new(FailureCode::TaskUnschedulable, text);
+        let closed = Some(Box::new(Closed { shape, failure }));
         send(client, Infeasible { asked, total, closed, reason: None })
     }
 }

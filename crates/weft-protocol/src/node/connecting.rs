@@ -3,8 +3,12 @@
 //!
 //! A pair is made once: it lasts as long as both processes. What is dialled may be cut, and is dialled anew whenever a process
 //! asks for it.
+//!
+//! Invariant: no process gets lines with more than [`REMOTE_LINES_MAX`] living processes of other nodes, whoever dials.
 
 use weft_wire::WorkerId;
+use weft_wire::limits::REMOTE_LINES_MAX;
+use weft_wire::message::{LinkRole, PeerConnected};
 
 use super::{NodeAction, NodeActions, NodeCore, send};
 
@@ -28,10 +32,39 @@ impl NodeCore {
         if self.clients.contains_key(&to) {
             self.introduce(from, to, out);
         } else if self.is_elsewhere(to) && !self.departed.has(to) {
-            out.push(NodeAction::Dial { client: from, to });
+            if self.may_have_line(from, to) {
+                out.push(NodeAction::Dial { client: from, to });
+            } else {
+                // Without a descriptor: it could not be made.
+                out.push(send(
+                    from,
+                    PeerConnected { worker: to, link: Some(LinkRole::Dial), name: None, never: None },
+                ));
+            }
         } else {
             out.push(send(from, self.departed.of(to)));
             self.tell_if_settled(from, to, out);
+        }
+    }
+
+    /// Whether a process here may have a line with one of another node: it has one, or not too many.
+    pub(super) fn may_have_line(&self, local: WorkerId, remote: WorkerId) -> bool {
+        let Some(client) = self.clients.get(&local) else { return false };
+        client.lines.len() < REMOTE_LINES_MAX || client.lines.contains(&remote)
+    }
+
+    /// A line is about to be handed to a process here.
+    pub(super) fn add_line(&mut self, local: WorkerId, remote: WorkerId) {
+        if let Some(client) = self.clients.get_mut(&local) {
+            client.lines.insert(remote);
+        }
+        self.note_line(local, remote);
+    }
+
+    /// Processes of other nodes are gone, and so are the lines with them.
+    pub(super) fn forget_lines(&mut self, is_gone: impl Fn(WorkerId) -> bool) {
+        for client in self.clients.values_mut() {
+            client.lines.retain(|remote| !is_gone(*remote));
         }
     }
 
@@ -100,5 +133,27 @@ mod tests {
     fn where_there_is_one_node_other_nodes_processes_are_gone() {
         let out = connect(&mut node());
         assert!(matches!(&out[..], [NodeAction::Send(CLIENT, _), ..]), "{out:?}");
+    }
+
+    #[test]
+    fn a_process_has_no_more_lines_than_it_may_whoever_dials() {
+        let mut node = node();
+        node.join_cluster();
+        let far = |number: usize| WorkerId(FAR.0 + number as u64);
+        for number in 0..REMOTE_LINES_MAX {
+            assert!(node.on_arrived_for(CLIENT, far(number)));
+        }
+        let dialled = [NodeAction::Dial { client: CLIENT, to: FAR }];
+        assert_eq!(connect(&mut node), dialled, "one that it has is made again");
+        let last = far(REMOTE_LINES_MAX);
+        assert!(!node.on_arrived_for(CLIENT, last) && node.on_arrived_for(CLIENT, FAR));
+        let mut out = NodeActions::new();
+        node.on_connect(CLIENT, last, &mut out);
+        let refused = PeerConnected { worker: last, link: Some(LinkRole::Dial), name: None, never: None };
+        assert_eq!(out, [send(CLIENT, refused)]);
+        node.end_remote(FAR, &mut out);
+        assert!(node.on_arrived_for(CLIENT, last), "another one is gone");
+        node.on_node_gone(FAR.node(), &mut out);
+        assert!(node.clients[&CLIENT].lines.is_empty());
     }
 }

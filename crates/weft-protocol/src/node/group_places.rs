@@ -11,6 +11,7 @@ use super::askers::Demand;
 use super::bundles::Objection;
 use super::spill::Step;
 use super::transfers::address;
+use super::unable::Unable;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::control::ToControl;
 use crate::scheduling::Pools;
@@ -36,9 +37,10 @@ impl GroupPlaces {
         pools: &Pools,
         view: &View,
         (here, now): (NodeId, Instant),
+        (unable, job): (&Unable, WorkerId),
     ) -> Step {
         let unlent = demand.unlent();
-        if pools.fits(&demand.resources, demand.strategy.as_deref()) {
+        if unable.may_run(job, here) && pools.fits(&demand.resources, demand.strategy.as_deref()) {
             let moved = || demand.oldest(now).map_or(Step::Waits, |from| Step::Moves(from, None));
             return if unlent > 0 { Step::Here } else { moved() };
         }
@@ -56,8 +58,15 @@ impl GroupPlaces {
         if large.peek().is_none() && !bundles.is_empty() {
             return Step::Never(Objection::Lacking(None));
         }
-        let elsewhere = large.filter_map(|(_, node)| *node);
-        let asked = elsewhere.filter(|node| *node != here && view.may_be_asked(*node));
+        let nodes = large.map(|(_, node)| *node);
+        let why = |node: Option<NodeId>| node.and_then(|node| unable.why(job, node));
+        if let Some(last) = nodes.clone().last()
+            && nodes.clone().all(|node| why(node).is_some())
+        {
+            return Step::Never(Objection::NoWorkers(why(last).unwrap_or_default().to_owned()));
+        }
+        let asked = nodes.flatten().filter(|node| *node != here && view.may_be_asked(*node));
+        let asked = asked.filter(|node| unable.may_run(job, *node));
         let waiting = |node: &NodeId| (demand.lent_to(*node), *node);
         asked.min_by_key(waiting).map_or(Step::Waits, |node| Step::There(node, 1))
     }

@@ -14,6 +14,7 @@ impl NodeCore {
     /// There is none any more.
     pub(crate) fn close_job(&mut self, job: WorkerId) {
         self.open_jobs.swap_remove(&job);
+        self.unable.forget_job(job);
     }
 
     /// Its driver leaves: nothing more begins for it.

@@ -35,6 +35,7 @@ impl NodeCore {
     /// Nothing of a job is left, and nothing will come.
     pub fn forget_job(&mut self, job: WorkerId) {
         self.paces.swap_remove(&job);
+        self.unable.forget_job(job);
     }
 
     /// A driver leaves in order: nothing more begins for it, and its actors end as actors do that nobody needs.

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::askers::{Asker, Demand};
-use super::bundles::Place;
+use super::bundles::{Objection, Place};
 use super::lending::refuse;
 use weft_wire::message::{LeaseGranted, RequestLease};
 use weft_wire::{LeaseId, ShapeId, Strategy, WorkerId};
@@ -31,6 +31,7 @@ impl NodeCore {
         let new = || Demand::new(request.resources, request.strategy);
         let demand = asker.demands.entry(request.shape).or_insert_with(new);
         demand.count = request.demand;
+        demand.prefer = request.prefer;
         demand.set_priority(request.priority.unwrap_or(0));
         self.has_priorities |= demand.priority != 0;
         self.note_demand();
@@ -134,17 +135,20 @@ impl NodeCore {
             return false;
         }
         let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
+        let unable = self.unable.why(asker.job, node);
         for (shape, demand) in &mut asker.demands {
             if demand.count == 0 || demand.priority != priority {
                 continue;
             }
             let place = Place { resources: &self.resources, node, labels: &self.labels };
-            if let Some(objection) = place.objection(&demand.resources, demand.strategy.as_deref()) {
+            let no_workers = unable.map(|why| Objection::NoWorkers(why.to_owned()));
+            let objection =
+                no_workers.or_else(|| place.objection(&demand.resources, demand.strategy.as_deref()));
+            if let Some(objection) = objection {
                 if is_guest {
                     demand.count = 0;
                     refuse(node, (*id, *shape), "that node can never run it", true, out);
-                } else if !demand.reported {
-                    demand.reported = true;
+                } else if demand.on_objection(objection.is_final()) {
                     out.push(objection.tell(*id, *shape, &demand.resources, self.resources.total()));
                 }
                 continue;

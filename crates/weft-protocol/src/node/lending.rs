@@ -43,6 +43,9 @@ impl NodeCore {
         if self.is_draining {
             return refuse(self.id(), (client, shape), "its node is about to end", false, out);
         }
+        if let Some(why) = self.cannot_start(job) {
+            return refuse_for_good(self.id(), (client, shape), why, out);
+        }
         if !self.askers.contains_key(&client) {
             if self.askers.len() >= ASKERS_MAX {
                 let why = "too many processes ask for leases there";
@@ -130,6 +133,7 @@ impl NodeCore {
     /// A process of another node is gone: who asked for leases and who worked under one.
     pub(super) fn end_remote(&mut self, gone: WorkerId, out: &mut NodeActions) {
         self.end_aliases_of(gone);
+        self.forget_lines(|remote| remote == gone);
         if self.askers.swap_remove(&gone).is_some() {
             self.end_leases_of(gone, out);
             self.drop_placements_of(gone);
@@ -152,6 +156,8 @@ impl NodeCore {
         // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it there again.
         self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
         self.view.on_gone(node);
+        self.unable.forget_node(node);
+        self.forget_lines(|remote| remote.node() == node);
         self.on_link_ended(node, out);
         self.end_pulls_from(node, out);
     }
@@ -166,6 +172,18 @@ pub(super) fn refuse(
     out: &mut NodeActions,
 ) {
     let infeasible = infeasible.then_some(true);
-    let refused = LeaseRefused { client, shape, reason: reason.to_owned(), infeasible };
+    let refused = LeaseRefused { client, shape, reason: reason.to_owned(), infeasible, no_workers: None };
+    route(me, client.node(), refused, out);
+}
+
+/// The same, because no worker can be started here for the job of that process.
+pub(super) fn refuse_for_good(
+    me: NodeId,
+    (client, shape): (WorkerId, ShapeId),
+    reason: &str,
+    out: &mut NodeActions,
+) {
+    let reason = reason.to_owned();
+    let refused = LeaseRefused { client, shape, reason, infeasible: None, no_workers: Some(true) };
     route(me, client.node(), refused, out);
 }

@@ -12,6 +12,7 @@ use weft_wire::message::{ActorHere, Checkpoint, CreateActor, ExitActor, Outcome,
 use weft_wire::{ActorId, ResourceSet, WorkerId};
 
 use super::here::Memo;
+use super::unable::refused_place;
 use super::{Grant, NodeAction, NodeActions, NodeCore, Placement, WorkerState, send};
 use crate::control::{End, PlaceActor, ToControl, title};
 use crate::table::Map;
@@ -54,6 +55,7 @@ pub(super) struct LocalActor {
 
 impl LocalActors {
     fn insert(&mut self, place: PlaceActor) {
+        let job = job_of(&place);
         let memo = self.keeps_memos.then(|| Box::new(Memo::of(&place)));
         let PlaceActor { takeover, turn, name, restores, create, .. } = place;
         let id = create.actor;
@@ -62,7 +64,7 @@ impl LocalActors {
             takeover,
             name,
             class: create.class.name.as_str().to_owned(),
-            job: create.job.unwrap_or(id.owner),
+            job,
             detached: create.detached == Some(true),
             takes_checkpoints: create.constructor.spec.checkpoint_every.is_some(),
             restores,
@@ -79,6 +81,13 @@ impl LocalActors {
     /// What an actor without a process waits for.
     fn wanted(&self, id: ActorId) -> Option<&CreateActor> {
         self.actors.get(&id).filter(|local| local.process.is_none())?.create.as_deref()
+    }
+
+    /// Takes out those of a job that have no process: the numbers of their takeovers, and what their processes are told.
+    pub(super) fn take_waiting(&mut self, job: WorkerId) -> Vec<(u32, Box<CreateActor>)> {
+        let is_its = |_: &ActorId, local: &mut LocalActor| local.job == job && local.process.is_none();
+        let taken = self.actors.extract_if(.., is_its);
+        taken.filter_map(|(_, local)| Some((local.takeover, local.create?))).collect()
     }
 
     fn placed(&mut self, id: ActorId, takeover: u32) -> Option<&mut LocalActor> {
@@ -117,6 +126,11 @@ impl LocalActors {
     }
 }
 
+/// The driver whose workers may be the process of an actor.
+fn job_of(place: &PlaceActor) -> WorkerId {
+    place.create.job.unwrap_or(place.create.actor.owner)
+}
+
 impl LocalActor {
     /// Its process was told what it is, if it has one.
     pub(super) fn has_begun(&self) -> bool {
@@ -135,6 +149,11 @@ impl LocalActor {
 impl NodeCore {
     pub(super) fn on_place_actor(&mut self, place: PlaceActor, out: &mut NodeActions) {
         let (actor, takeover) = (place.create.actor, place.takeover);
+        if let Some(why) = self.cannot_start(job_of(&place))
+            && self.local_actors.actors.get(&actor).is_none_or(|local| local.takeover != takeover)
+        {
+            return out.push(refused_place(takeover, place.create, why));
+        }
         match self.local_actors.placed(actor, takeover).map(|local| local.process.as_ref()) {
             None => self.local_actors.insert(place),
             // A control service that has started again asks for what an earlier one has asked for.
@@ -155,7 +174,9 @@ impl NodeCore {
             let Some(mut local) = self.local_actors.actors.swap_remove(&actor) else { continue };
             let (takeover, create) = (local.takeover, local.create.take());
             let reason = "its node is about to end".to_owned();
-            out.push(NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create }));
+            let no_workers = false;
+            let refused = ToControl::PlaceRefused { actor, takeover, reason, create, no_workers };
+            out.push(NodeAction::Control(refused));
         }
     }
 

@@ -14,15 +14,17 @@
 //!
 //! It never waits for an answer, and trusts no number of the view: who is asked decides by itself.
 
+use weft_wire::limits::CANDIDATES_MAX;
 use weft_wire::message::{
-    self, LeaseAt, LeaseGranted, LeaseGrantedAt, LeaseRefused, Message, ReclaimLease, ReclaimLeaseAt,
-    ResourceView, ReturnLeaseAt,
+    self, Candidates, FindNodes, LeaseAt, LeaseGranted, LeaseGrantedAt, LeaseRefused, Message, ReclaimLease,
+    ReclaimLeaseAt, ResourceView, ReturnLeaseAt,
 };
 use weft_wire::{LeaseId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
 use super::askers::Demand;
 use super::bundles::Objection;
 use super::transfers::address;
+use super::unable::Unable;
 use super::{NodeAction, NodeActions, NodeCore, Placement, send};
 use crate::probes::mark;
 use crate::scheduling::policy::{Asked, Choice, NodeRow, awaited, choose};
@@ -49,6 +51,8 @@ pub(super) struct Spill {
     aliases: Map<LeaseId, Alias>,
     /// How much was placed on all nodes in turn so far.
     turn: u64,
+    /// How often the control service was asked who could serve something.
+    questions: u64,
     /// Some demand may be otherwise than what was said of it.
     is_unsaid: bool,
 }
@@ -74,11 +78,25 @@ struct Chooser<'a> {
     here: Option<&'a NodeRow>,
     turn: u64,
     now: Instant,
+    /// The job of whoever asks, and the nodes that can start no workers for it.
+    job: WorkerId,
+    unable: &'a Unable,
 }
 
 impl Chooser<'_> {
-    fn rows(&self) -> impl Iterator<Item = &NodeRow> + Clone {
+    fn all_rows(&self) -> impl Iterator<Item = &NodeRow> + Clone {
         self.here.into_iter().chain(self.view.rows())
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &NodeRow> + Clone {
+        self.all_rows().filter(|row| self.unable.may_run(self.job, row.node))
+    }
+
+    /// Why what no other node can run is not run by those that have what it needs.
+    fn cannot_start(&self, asked: &Asked<'_>) -> Option<Objection> {
+        let unable = self.all_rows().filter(|row| !self.unable.may_run(self.job, row.node));
+        let node = awaited(unable, asked).first()?.node;
+        Some(Objection::NoWorkers(self.unable.why(self.job, node)?.to_owned()))
     }
 
     fn step(&self, demand: &Demand) -> Step {
@@ -86,7 +104,7 @@ impl Chooser<'_> {
             request: &demand.resources,
             strategy: demand.strategy.as_deref(),
             local: self.home,
-            prefer: None,
+            prefer: demand.prefer,
             turn: self.turn,
         };
         let unlent = demand.unlent();
@@ -99,11 +117,11 @@ impl Chooser<'_> {
             },
             Choice::Wait if unlent > 0 => self.queue(&asked, unlent),
             Choice::Wait => Step::Waits,
-            Choice::Lacking(why) => {
+            Choice::Lacking(why) => Step::Never(self.cannot_start(&asked).unwrap_or_else(|| {
                 let is_amount = !self.rows().any(|row| row.total.covers(asked.request));
-                Step::Never(Objection::Lacking((!is_amount).then_some(why)))
-            }
-            Choice::Never(why) => Step::Never(Objection::Never(why)),
+                Objection::Lacking((!is_amount).then_some(why))
+            })),
+            Choice::Never(why) => Step::Never(self.cannot_start(&asked).unwrap_or(Objection::Never(why))),
         }
     }
 
@@ -138,6 +156,11 @@ impl NodeCore {
     /// The control service says what nodes have free.
     pub fn on_view(&mut self, view: &ResourceView) {
         self.view.on_view(view);
+    }
+
+    /// Nodes that could serve what the control service was asked for.
+    pub fn on_candidates(&mut self, candidates: &Candidates) {
+        self.view.on_candidates(candidates.rows.as_deref().unwrap_or_default(), self.now);
     }
 
     /// Whether work may go to other nodes.
@@ -179,24 +202,27 @@ impl NodeCore {
         }
         let mut here = self.row();
         let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
+        let job = asker.job;
         for (shape, demand) in &mut asker.demands {
             if !is_next(demand) {
                 continue;
             }
             let strategy = demand.strategy.as_deref();
-            let step = if let Some(place) = strategy.and_then(Strategy::group) {
+            let group = strategy.and_then(Strategy::group);
+            let step = if let Some(place) = group {
                 let place_and_time = (here.node, self.now);
                 self.spill.is_unsaid = true;
-                self.group_places.step(place, demand, &self.resources, &self.view, place_and_time)
+                let able = (&self.unable, job);
+                self.group_places.step(place, demand, &self.resources, &self.view, place_and_time, able)
             } else {
                 here.free.clone_from(self.resources.free());
                 if !self.resources.fits(&demand.resources, strategy) {
                     here.free = ResourceSet::default();
                 }
-                let (view, turn, now) = (&self.view, self.spill.turn, self.now);
+                let (view, turn, now, unable) = (&self.view, self.spill.turn, self.now, &self.unable);
                 let home = here.node;
                 let here = (!self.runs_nothing).then_some(&here);
-                Chooser { view, home, here, turn, now }.step(demand)
+                Chooser { view, home, here, turn, now, job, unable }.step(demand)
             };
             let taken = match step {
                 Step::Here => None,
@@ -216,10 +242,16 @@ impl NodeCore {
                     self.spill.is_unsaid = true;
                     return true;
                 }
-                Step::Waits => continue,
+                Step::Waits => {
+                    if self.view.must_ask() && group.is_none() && demand.must_find(self.now) {
+                        self.spill.questions += 1;
+                        out.push(find_nodes(self.spill.questions, demand));
+                    }
+                    continue;
+                }
                 Step::Never(objection) => {
-                    if !demand.reported {
-                        demand.reported = true;
+                    self.spill.is_unsaid |= objection.is_final();
+                    if demand.on_objection(objection.is_final()) {
                         let mut total = here.total.clone();
                         self.view.add_sums(&mut total, &mut ResourceSet::default());
                         out.push(objection.tell(*id, *shape, &demand.resources, &total));
@@ -332,8 +364,14 @@ impl NodeCore {
 
     /// Another node grants nothing more of what it was asked for.
     pub(super) fn on_lease_refused(&mut self, node: NodeId, refused: &LeaseRefused) {
-        self.view.on_refused(node, self.now);
+        let is_for_good = refused.no_workers == Some(true);
+        if !is_for_good {
+            self.view.on_refused(node, self.now);
+        }
         let asker = self.askers.get_mut(&refused.client);
+        if let Some(asker) = asker.as_ref().filter(|_| is_for_good) {
+            self.unable.note(asker.job, node, &refused.reason);
+        }
         if let Some(demand) = asker.and_then(|asker| asker.demands.get_mut(&refused.shape)) {
             demand.forget_node(node);
         }
@@ -374,7 +412,10 @@ impl NodeCore {
             return None;
         }
         let demands = self.askers.values().flat_map(|asker| asker.demands.values());
-        let moves = demands.filter_map(|demand| demand.next_move(self.now)).min();
+        let finds = self.view.must_ask();
+        let find = |demand: &Demand| if finds { demand.next_find(self.now) } else { None };
+        let next = |demand: &Demand| [demand.next_move(self.now), find(demand)].into_iter().flatten().min();
+        let moves = demands.filter_map(next).min();
         // Nobody may be waiting for what refused any more: then it is looked at when somebody does.
         let asked_again = self.view.next_deadline().filter(|at| *at > self.now);
         [moves, asked_again].into_iter().flatten().min()
@@ -392,6 +433,12 @@ impl NodeCore {
     pub fn leases_elsewhere(&self) -> usize {
         self.spill.aliases.len()
     }
+}
+
+fn find_nodes(request: u64, demand: &Demand) -> NodeAction {
+    let count = demand.unlent().clamp(1, u32::try_from(CANDIDATES_MAX).unwrap_or(u32::MAX));
+    let (resources, strategy, prefer) = (demand.resources.clone(), demand.strategy.clone(), demand.prefer);
+    NodeAction::FindNodes(Box::new(FindNodes { request, resources, count, strategy, prefer }))
 }
 
 /// Says something to another node.

@@ -103,15 +103,19 @@ impl Hash for Watches {
 impl NodeCore {
     /// A line to a process of another node is about to be handed to the one here that wants it.
     pub fn on_dialled_for(&mut self, local: WorkerId, remote: WorkerId) {
-        self.note_line(local, remote);
+        self.add_line(local, remote);
     }
 
     /// A process of another node has come with a line to one here, to which it is about to be handed. False if that one is
     /// gone; then the other node is told so, if it has not heard it.
     pub fn on_arrived_for(&mut self, local: WorkerId, remote: WorkerId) -> bool {
         let is_here = self.clients.contains_key(&local);
+        if is_here && !self.may_have_line(local, remote) {
+            // It comes again until it has waited for long enough.
+            return false;
+        }
         if is_here {
-            self.note_line(local, remote);
+            self.add_line(local, remote);
         } else {
             self.late_watches.push((remote.node(), local));
         }

@@ -36,6 +36,8 @@ pub struct Holders {
     given_on: Map<(u64, WorkerId), WorkerId>,
     /// Objects in blocks whose holders are not their owners, or are at other nodes.
     objects: Map<u64, ObjectId>,
+    /// Processes that are gone and held blocks that others read: nobody else knows what is in a block that its owner held.
+    left_by: Map<u64, Vec<WorkerId>>,
     /// Objects in blocks that the node keeps, whoever holds them besides.
     kept_objects: Map<u64, ObjectId>,
 }
@@ -92,6 +94,7 @@ impl Holders {
     fn orphan(&mut self, block: u64, gone: WorkerId) {
         let Some(holders) = self.blocks.get_mut(&block) else { return };
         holders.retain(|holder| *holder != gone);
+        self.left_by.entry(block).or_default().push(gone);
         self.orphans.insert(block);
         let is_free = self.is_free_now(block);
         debug_assert!(!is_free, "somebody may read it");
@@ -168,6 +171,9 @@ impl Holders {
         self.blocks.swap_remove(&block);
         self.given.swap_remove(&block);
         self.objects.swap_remove(&block);
+        if !self.left_by.is_empty() {
+            self.left_by.swap_remove(&block);
+        }
         if !self.given_on.is_empty() {
             self.given_on.retain(|(given, _), _| *given != block);
         }
@@ -264,7 +270,7 @@ impl Holders {
     }
 
     /// Whether an object is in a block, as far as is known. The owner of an object that it holds itself has never said
-    /// which one is where; it keeps the block for as long as anybody asks.
+    /// which one is where; it keeps the block for as long as anybody asks, and so do those that read it after its end.
     #[must_use]
     pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
         let Some(holders) = self.blocks.get(&block) else { return Serves::No };
@@ -276,6 +282,9 @@ impl Holders {
             Some(_) => Serves::No,
             None if holders.contains(&object.owner()) => Serves::Yes,
             None if holders.is_empty() => Serves::No,
+            None if self.left_by.get(&block).is_some_and(|gone| gone.contains(&object.owner())) => {
+                Serves::Yes
+            }
             None => Serves::NotYet,
         }
     }
@@ -387,6 +396,22 @@ mod tests {
         assert!(!holders.release(64, READER));
         assert_eq!(ask(&mut holders, &[READER, OTHER]), [64]);
         assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn what_a_dead_owner_held_is_shown_to_other_nodes_while_somebody_reads_it() {
+        let object = |owner| TaskId { owner, number: 9 }.object(0);
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        assert!(holders.on_gone(OWNER).is_empty());
+        let round = holders.ask([READER].into_iter()).expect("it held a block").round;
+        assert!(holders.on_answer(READER, &answer(round, &[0])).is_empty());
+        assert_eq!(holders.serves(0, object(OWNER)), Serves::Yes, "nobody will say more of it");
+        assert_eq!(holders.serves(0, object(OTHER)), Serves::NotYet, "it may be about to be given");
+        assert!(!holders.release(0, READER));
+        assert_eq!(ask(&mut holders, &[READER]), [0]);
+        holders.insert(0, READER);
+        assert_eq!(holders.serves(0, object(OWNER)), Serves::NotYet, "that was another value");
     }
 
     #[test]

@@ -3,9 +3,13 @@
 //! It is told by the control service: who there is ([`View::on_known`]), and what they had free when they last said so
 //! ([`View::on_view`]). What was asked of a node since then is taken off by whoever asks, before it chooses.
 //!
+//! In a large cluster nobody is told what all have free: then a node asks, and knows it of a few for a moment
+//! ([`View::on_candidates`]).
+//!
 //! It is a view, not a ledger: a node that is asked on the strength of it decides by itself.
 
-use weft_wire::message::{self, ResourceView, kind, node_state};
+use weft_wire::limits::CANDIDATES_NANOS;
+use weft_wire::message::{self, ResourceView, ViewRow, kind, node_state};
 use weft_wire::{NodeId, ResourceSet};
 
 use super::policy::NodeRow;
@@ -28,12 +32,16 @@ struct Row {
     is_closed: bool,
     /// Until when it is not asked.
     refused: Option<Instant>,
+    /// Until when it counts what it was said to have, where nobody puts that right.
+    until: Option<Instant>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct View {
     rows: Map<NodeId, Row>,
+    /// What nodes have free is said to those who ask.
+    must_ask: bool,
 }
 
 impl View {
@@ -52,6 +60,7 @@ impl View {
             waiting: 0,
             is_closed: false,
             refused: None,
+            until: None,
         });
         row.row.total = about.resources.clone();
         row.row.labels.clone_from(&about.labels);
@@ -64,7 +73,10 @@ impl View {
         if view.must_ask {
             // There are too many nodes for everybody to be told: what was known will not be put right.
             self.rows.values_mut().for_each(|row| row.reported = ResourceSet::default());
+        } else if self.must_ask {
+            self.rows.values_mut().for_each(|row| row.until = None);
         }
+        self.must_ask = view.must_ask;
         for said in &view.rows {
             // A head that started again counts the reports anew, so a version that differs is news.
             if let Some(row) = self.rows.get_mut(&said.node)
@@ -76,6 +88,29 @@ impl View {
                 row.refused = None;
             }
         }
+    }
+
+    /// The answer to a question: what these nodes have free, and that counts for a while.
+    pub fn on_candidates(&mut self, rows: &[ViewRow], now: Instant) {
+        if !self.must_ask {
+            return;
+        }
+        for said in rows {
+            let Some(row) = self.rows.get_mut(&said.node) else { continue };
+            if row.version != said.version {
+                row.refused = None;
+            }
+            row.version = said.version;
+            row.reported.clone_from(&said.free);
+            row.waiting = said.waiting;
+            row.until = Some(now.plus(CANDIDATES_NANOS));
+        }
+    }
+
+    /// Whether what nodes have free is not said by itself.
+    #[must_use]
+    pub fn must_ask(&self) -> bool {
+        self.must_ask
     }
 
     /// A node is gone.
@@ -112,6 +147,9 @@ impl View {
     pub fn begin(&mut self, now: Instant) {
         for row in self.rows.values_mut() {
             row.refused = row.refused.filter(|until| now < *until);
+            if row.until.take_if(|until| *until <= now).is_some() {
+                row.reported = ResourceSet::default();
+            }
             if row.refused.is_some() {
                 row.row.free = ResourceSet::default();
             } else {
@@ -142,10 +180,12 @@ impl View {
         self.rows.get(&node).is_some_and(|row| !row.is_closed && row.refused.is_none())
     }
 
-    /// The one of these nodes where fewest wait, of those that may be asked.
+    /// The one of these nodes where fewest wait, of those that may be asked, and of which that is known.
     #[must_use]
     pub fn calmest(&self, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
-        let nodes = nodes.filter(|node| self.may_be_asked(*node));
+        let is_known = |row: &Row| !self.must_ask || row.until.is_some();
+        let nodes =
+            nodes.filter(|node| self.may_be_asked(*node) && self.rows.get(node).is_some_and(is_known));
         nodes.filter_map(|node| Some((self.rows.get(&node)?.waiting, node))).min().map(|(_, node)| node)
     }
 

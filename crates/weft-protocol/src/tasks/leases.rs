@@ -9,6 +9,8 @@
 //! - L2: `backlog` of a lease is the sum of the estimates of its tasks in flight.
 //! - L3: `demanded` is what the node was last told, less what it granted since.
 //!
+//! Tasks whose arguments are in the memory of another node wait in a lane of their shape: see [`super::lanes`].
+//!
 //! It never sends a task itself: [`Leases::next_push`] says what goes where.
 
 use std::collections::VecDeque;
@@ -18,8 +20,9 @@ use weft_wire::limits::{
     LEASE_BACKLOG_NANOS, LEASE_BACKLOG_TASKS, LEASE_DEMAND_MAX, LEASE_IDLE_NANOS, LEASE_SLICE_NANOS,
 };
 use weft_wire::message::{Failure, LeaseGranted, ReclaimLease, RequestLease, ReturnLease};
-use weft_wire::{FunctionId, LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
+use weft_wire::{FunctionId, LeaseId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
+use super::lanes::Lane;
 use super::queue::Queue;
 use crate::action::{Actions, Peer, send};
 use crate::table::Map;
@@ -29,7 +32,9 @@ use crate::time::Instant;
 #[derive(Debug, Clone)]
 pub struct Lease {
     id: LeaseId,
-    worker: WorkerId,
+    pub(super) worker: WorkerId,
+    /// The shape or lane that it was asked for.
+    pub(super) asked_by: ShapeId,
     gpus: Vec<u32>,
     /// Task numbers in the order they were pushed.
     in_flight: VecDeque<u64>,
@@ -40,15 +45,24 @@ pub struct Lease {
     stalled: bool,
     /// The node wants it back: it gets no more tasks.
     draining: bool,
+    /// The line to its worker takes nothing more for now.
+    held: bool,
 }
 
 /// A resource shape and its tasks.
 #[derive(Debug, Clone)]
-struct Shape {
-    resources: ResourceSet,
-    strategy: Option<Box<Strategy>>,
-    queue: Queue,
-    leases: Vec<Lease>,
+pub(super) struct Shape {
+    pub(super) resources: ResourceSet,
+    pub(super) strategy: Option<Box<Strategy>>,
+    pub(super) queue: Queue,
+    /// Of a shape and all its lanes: those of a lane are its shape's.
+    pub(super) leases: Vec<Lease>,
+    /// What it is, if it is a lane of another shape.
+    pub(super) lane: Option<Lane>,
+    /// The lanes of it.
+    pub(super) lanes: Vec<ShapeId>,
+    /// How often the lanes were served.
+    pub(super) turn: usize,
     demanded: u32,
     /// The priority that the node was told of.
     priority: i32,
@@ -89,8 +103,10 @@ pub struct PushTo {
 /// All shapes and leases of a process.
 #[derive(Debug, Default)]
 pub struct Leases {
-    shapes: Vec<Shape>,
+    pub(super) shapes: Vec<Shape>,
     numbers: Map<(ResourceSet, Option<Box<Strategy>>), ShapeId>,
+    /// Shapes that have lanes.
+    pub(super) laned: Vec<ShapeId>,
     /// Recent run time per function (nanoseconds).
     durations: Map<FunctionId, u64>,
     /// Leases the node asked for and did not get yet.
@@ -104,14 +120,27 @@ impl Leases {
         if let Some(id) = self.numbers.get(&key) {
             return *id;
         }
-        let id = ShapeId(u32::try_from(self.shapes.len()).expect("few shapes"));
         let (resources, strategy) = key.clone();
+        let id = self.add_shape(resources, strategy, None);
         self.numbers.insert(key, id);
+        id
+    }
+
+    pub(super) fn add_shape(
+        &mut self,
+        resources: ResourceSet,
+        strategy: Option<Box<Strategy>>,
+        lane: Option<Lane>,
+    ) -> ShapeId {
+        let id = ShapeId(u32::try_from(self.shapes.len()).expect("few shapes"));
         self.shapes.push(Shape {
             resources,
             strategy,
             queue: Queue::default(),
             leases: Vec::new(),
+            lane,
+            lanes: Vec::new(),
+            turn: 0,
             demanded: 0,
             priority: 0,
             closed: None,
@@ -119,7 +148,7 @@ impl Leases {
         id
     }
 
-    fn shape_mut(&mut self, shape: ShapeId) -> &mut Shape {
+    pub(super) fn shape_mut(&mut self, shape: ShapeId) -> &mut Shape {
         &mut self.shapes[shape.0 as usize]
     }
 
@@ -167,15 +196,16 @@ impl Leases {
         shape.leases.iter().any(|lease| lease.has_room(0)).then_some(task)
     }
 
-    /// Shapes that have tasks queued or demand outstanding.
+    /// All shapes. Their lanes are served with them.
     #[must_use]
     pub fn shape_ids(&self) -> Vec<ShapeId> {
-        (0..self.shapes.len()).map(|n| ShapeId(u32::try_from(n).expect("few shapes"))).collect()
+        let all = (0..).map(ShapeId).zip(&self.shapes);
+        all.filter(|(_, shape)| shape.lane.is_none()).map(|(id, _)| id).collect()
     }
 
     /// Assigns the front task of a shape to the least loaded lease that has room for it.
     pub fn next_push(&mut self, shape: ShapeId, function: FunctionId) -> Option<PushTo> {
-        let estimate = self.durations.get(&function).copied().unwrap_or(LEASE_BACKLOG_NANOS);
+        let estimate = self.estimate(function);
         let shape = self.shape_mut(shape);
         let lease = shape
             .leases
@@ -183,40 +213,36 @@ impl Leases {
             .filter(|lease| lease.has_room(estimate))
             .min_by_key(|lease| lease.backlog)?;
         let task = shape.queue.pop_front()?;
-        lease.in_flight.push_back(task);
-        lease.backlog += estimate;
-        Some(PushTo { task, worker: lease.worker, gpus: lease.gpus.clone(), estimate })
+        Some(lease.push(task, estimate))
+    }
+
+    /// How long a function is taken to run (nanoseconds).
+    #[inline]
+    pub(super) fn estimate(&self, function: FunctionId) -> u64 {
+        self.durations.get(&function).copied().unwrap_or(LEASE_BACKLOG_NANOS)
     }
 
     /// Tells the node how many more leases the queue could use, and how urgent its first task is. Asked once, then again
     /// when it was met or something more urgent came. False if the shape is closed and tasks wait.
+    #[inline]
     pub fn update_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
         let shape = self.shape_mut(id);
-        let wanted = u32::try_from(shape.queue.len()).unwrap_or(u32::MAX).min(LEASE_DEMAND_MAX);
-        let priority = shape.queue.priority();
-        let changed = (wanted == 0) != (shape.demanded == 0) || (wanted > 0 && priority != shape.priority);
-        if changed {
-            if shape.closed.is_some() {
-                return wanted == 0;
-            }
-            shape.demanded = wanted;
-            shape.priority = priority;
-            let (resources, strategy) = (shape.resources.clone(), shape.strategy.clone());
-            let priority = (priority != 0).then_some(priority);
-            send(out, Peer::Node, RequestLease { shape: id, resources, demand: wanted, strategy, priority });
-        }
-        true
+        let waits = !shape.queue.is_empty();
+        let changed = waits == (shape.demanded == 0) || (waits && shape.queue.priority() != shape.priority);
+        !changed || shape.tell_demand(id, out)
     }
 
     /// The node granted a lease.
     pub fn on_granted(&mut self, grant: LeaseGranted, now: Instant) {
-        let shape = self.shape_mut(grant.shape);
+        let asked_by = grant.shape;
+        let shape = self.shape_mut(asked_by);
         if !bug!(DemandForgotten) {
             shape.demanded = shape.demanded.saturating_sub(1);
         }
-        shape.leases.push(Lease {
+        self.home_mut(asked_by).leases.push(Lease {
             id: grant.lease,
             worker: grant.worker,
+            asked_by,
             gpus: grant.gpus,
             in_flight: VecDeque::new(),
             backlog: 0,
@@ -224,6 +250,7 @@ impl Leases {
             idle_since: now,
             stalled: false,
             draining: false,
+            held: false,
         });
     }
 
@@ -249,7 +276,13 @@ impl Leases {
     }
 
     fn lease_mut(&mut self, shape: ShapeId, worker: WorkerId) -> Option<&mut Lease> {
-        self.shape_mut(shape).leases.iter_mut().find(|lease| lease.worker == worker)
+        self.home_mut(shape).leases.iter_mut().find(|lease| lease.worker == worker)
+    }
+
+    /// The line to a worker takes no more tasks for now, or does again.
+    pub fn set_held(&mut self, worker: WorkerId, held: bool) {
+        let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
+        leases.filter(|lease| lease.worker == worker).for_each(|lease| lease.held = held);
     }
 
     /// A worker died. Returns the tasks it had, in the order they were pushed.
@@ -282,8 +315,10 @@ impl Leases {
         if self.owed > 0 {
             self.drain_owed(now);
         }
-        for shape in &mut self.shapes {
-            let busy = !shape.queue.is_empty();
+        let laned: Vec<ShapeId> =
+            self.laned.iter().copied().filter(|shape| self.is_lane_busy(*shape)).collect();
+        for (id, shape) in (0..).map(ShapeId).zip(&mut self.shapes) {
+            let busy = !shape.queue.is_empty() || laned.contains(&id);
             shape.leases.retain(|lease| {
                 let idle = lease.in_flight.is_empty();
                 let expired = !busy && now.since(lease.idle_since) >= LEASE_IDLE_NANOS;
@@ -308,11 +343,12 @@ impl Leases {
 
     /// Chooses leases to give back, those with the least urgent work first.
     fn drain_owed(&mut self, now: Instant) {
-        let mut order: Vec<usize> = (0..self.shapes.len()).collect();
-        order.sort_by_key(|at| self.shapes[*at].queue.priority());
-        for at in order {
-            let shape = &mut self.shapes[at];
-            let busy = !shape.queue.is_empty();
+        let mut order = self.shape_ids();
+        order.sort_by_key(|id| self.priority(*id));
+        for id in order {
+            let busy_lane = self.is_lane_busy(id);
+            let shape = &mut self.shapes[id.0 as usize];
+            let busy = busy_lane || !shape.queue.is_empty();
             let may_go = |lease: &&mut Lease| {
                 !lease.draining && (!busy || now.since(lease.granted) >= LEASE_SLICE_NANOS)
             };
@@ -329,11 +365,12 @@ impl Leases {
         self.shapes.get(shape.0 as usize).map(|shape| &shape.resources)
     }
 
-    /// Every shape: resources, tasks queued, leases, tasks in flight.
+    /// Every shape, with its lanes: resources, tasks queued, leases, tasks in flight.
     pub fn shapes(&self) -> impl Iterator<Item = (&ResourceSet, usize, usize, usize)> {
-        self.shapes.iter().map(|shape| {
+        self.shapes.iter().filter(|shape| shape.lane.is_none()).map(|shape| {
             let in_flight = shape.leases.iter().map(|lease| lease.in_flight.len()).sum();
-            (&shape.resources, shape.queue.len(), shape.leases.len(), in_flight)
+            let in_lanes: usize = shape.lanes.iter().map(|id| self.shapes[id.0 as usize].queue.len()).sum();
+            (&shape.resources, shape.queue.len() + in_lanes, shape.leases.len(), in_flight)
         })
     }
 
@@ -352,9 +389,54 @@ impl Leases {
     }
 }
 
+impl Shape {
+    /// Nothing waits in it, the node was not asked for anything, and has said nothing of it.
+    pub(super) fn is_unused(&self) -> bool {
+        self.queue.is_empty() && self.demanded == 0 && self.closed.is_none()
+    }
+
+    /// [`Leases::update_demand`], when there is something to tell.
+    fn tell_demand(&mut self, id: ShapeId, out: &mut Actions) -> bool {
+        let demand = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).min(LEASE_DEMAND_MAX);
+        if self.closed.is_some() {
+            return demand == 0;
+        }
+        let priority = self.queue.priority();
+        self.demanded = demand;
+        self.priority = priority;
+        let (resources, strategy) = (self.resources.clone(), self.strategy.clone());
+        let prefer = self.lane.as_ref().map(|lane| lane.node);
+        let priority = (priority != 0).then_some(priority);
+        send(out, Peer::Node, RequestLease { shape: id, resources, demand, strategy, prefer, priority });
+        true
+    }
+}
+
 impl Lease {
-    fn has_room(&self, estimate: u64) -> bool {
-        if self.draining || self.stalled {
+    /// A task goes there.
+    pub(super) fn push(&mut self, task: u64, estimate: u64) -> PushTo {
+        self.in_flight.push_back(task);
+        self.backlog += estimate;
+        PushTo { task, worker: self.worker, gpus: self.gpus.clone(), estimate }
+    }
+
+    /// It has nothing to do, and may have.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && !self.draining && !self.held
+    }
+
+    /// The node of its worker.
+    pub(super) fn node(&self) -> NodeId {
+        self.worker.node()
+    }
+
+    /// Estimated work that is in flight on it (nanoseconds).
+    pub(super) fn backlog(&self) -> u64 {
+        self.backlog
+    }
+
+    pub(super) fn has_room(&self, estimate: u64) -> bool {
+        if self.draining || self.stalled || self.held {
             return false;
         }
         self.in_flight.is_empty()

@@ -3,6 +3,7 @@
 mod delays;
 mod events;
 mod labels;
+mod lanes;
 mod leases;
 mod pending;
 mod queue;

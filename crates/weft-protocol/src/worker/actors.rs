@@ -92,7 +92,7 @@ impl WorkerCore {
         }
         while let Some((number, worker)) = self.callers.next_call(actor) {
             let pending = self.pendings.get(number).expect("A1: queued calls are pending");
-            if pending.state != State::Queued {
+            if pending.state != State::Queued || self.is_line_full(worker) {
                 return;
             }
             if pending.spec.kept.is_some() && !replaying::only_recovers(&pending.spec) {

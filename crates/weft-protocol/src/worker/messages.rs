@@ -97,8 +97,11 @@ impl WorkerCore {
     }
 
     pub(super) fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {
-        let shape = grant.shape;
+        let (shape, worker) = (grant.shape, grant.worker);
         self.leases.on_granted(grant, now);
+        if self.is_line_full(worker) {
+            self.leases.set_held(worker, true);
+        }
         self.dispatch(shape, out);
     }
 }

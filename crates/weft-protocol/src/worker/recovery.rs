@@ -180,7 +180,7 @@ impl WorkerCore {
             return false;
         }
         let spec = pending.spec.clone();
-        if self.failed_dependency(&spec).is_some() {
+        if self.look_at_arguments(&spec).0.is_some() {
             // It was lost and did not come back: the task ends as if it had waited for it.
             self.pendings.get_mut(number).expect("looked up above").state = State::Waiting { missing: 0 };
             self.unblocked.push_back(number);

@@ -123,7 +123,7 @@ fn directory(restarts: i32) -> ControlCore {
     control
 }
 
-fn say(control: &mut ControlCore, node: NodeId, word: ToControl) -> ControlActions {
+pub(super) fn say(control: &mut ControlCore, node: NodeId, word: ToControl) -> ControlActions {
     let mut out = ControlActions::new();
     control.on_node(node, word, NOW, &mut out);
     control.settle(NOW, &mut out);
@@ -131,7 +131,7 @@ fn say(control: &mut ControlCore, node: NodeId, word: ToControl) -> ControlActio
 }
 
 /// The nodes that are asked to place an actor, and for which takeover.
-fn placed_on(out: &ControlActions) -> Vec<(NodeId, u32)> {
+pub(super) fn placed_on(out: &ControlActions) -> Vec<(NodeId, u32)> {
     let placed = |action: &ControlAction| match action {
         ControlAction::Send(node, word) => match &**word {
             ToNode::PlaceActor(place) => Some((*node, place.takeover)),
@@ -201,6 +201,7 @@ fn an_actor_that_was_given_back_begins_elsewhere() {
         takeover: 0,
         reason: "its node is about to end".to_owned(),
         create: Some(Box::new(owned(0))),
+        no_workers: false,
     };
     assert_eq!(placed_on(&say(&mut control, THERE, refused)), [(HERE, 0)]);
 }

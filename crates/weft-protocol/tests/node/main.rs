@@ -12,6 +12,7 @@ mod spill;
 mod state;
 mod transfers;
 mod two_nodes;
+mod unable;
 mod watches;
 
 use weft_protocol::node::{NodeAction, NodeActions};
@@ -68,7 +69,14 @@ fn told(to: WorkerId, message: impl Into<Message>) -> NodeAction {
 }
 
 fn request(shape: u32, demand: u32) -> RequestLease {
-    RequestLease { shape: ShapeId(shape), resources: cpus(1.0), demand, strategy: None, priority: None }
+    RequestLease {
+        shape: ShapeId(shape),
+        resources: cpus(1.0),
+        demand,
+        strategy: None,
+        prefer: None,
+        priority: None,
+    }
 }
 
 /// An actor that needs a CPU to be placed, and half a one after that.

@@ -60,7 +60,14 @@ fn a_report_has_workers_leases_demands_and_blocks() {
     say(
         &mut node,
         DRIVER,
-        RequestLease { shape: ShapeId(1), resources: cpus(9.0), demand: 1, strategy: None, priority: None },
+        RequestLease {
+            shape: ShapeId(1),
+            resources: cpus(9.0),
+            demand: 1,
+            strategy: None,
+            prefer: None,
+            priority: None,
+        },
     );
     let report = node.report();
     let leased = WorkerRow {

@@ -495,7 +495,10 @@ impl World {
                     assert!(self.blocks.remove(&block).is_some(), "a block is freed once");
                 }
                 NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
-                NodeAction::Control(_) | NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {
+                NodeAction::Control(_)
+                | NodeAction::BeginJob(..)
+                | NodeAction::FindNodes(_)
+                | NodeAction::JobLeaves(_) => {
                     unreachable!("both cores are in this node")
                 }
                 NodeAction::AllocateFor { .. }

@@ -162,7 +162,7 @@ impl Client {
     fn run_timer(&self) -> bool {
         let mut shared = self.shared.lock();
         let time = crate::clock::now();
-        if shared.deadline.is_some_and(|at| at <= time) {
+        if shared.core_deadline().is_some_and(|at| at <= time) {
             shared.deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
             shared.outbox.flush();
         }

@@ -99,6 +99,20 @@ impl Client {
             }
         }
         shared.outbox.remotes.release();
+        self.tell_fullness(shared, time);
+    }
+
+    /// Tells the core which lines are full, and which have room again: what it pushes there then may fill them anew.
+    pub(super) fn tell_fullness(&self, shared: &mut Shared, time: Instant) {
+        if !shared.outbox.remotes.has_fullness() {
+            return;
+        }
+        for (worker, is_full) in shared.outbox.remotes.take_fullness() {
+            self.step_locked(shared, |core, out| match is_full {
+                true => core.on_line_full(worker),
+                false => core.on_line_free(worker, time, out),
+            });
+        }
     }
 
     fn drop_closed(&self, lead: &mut Lead, shared: &mut Shared) {

@@ -194,6 +194,10 @@ impl Client {
         work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
     ) -> R {
         let result = self.step_locked(&mut shared, work);
+        if shared.outbox.remotes.has_fullness() {
+            // Before the flush: what goes to lines that have room again is to leave, too.
+            self.tell_fullness(&mut shared, now());
+        }
         let flushed = self.flush_soon(&mut shared, time);
         let aftermath = self.take_aftermath(&mut shared);
         drop(shared);

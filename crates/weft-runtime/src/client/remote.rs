@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
-use weft_wire::limits::{LINK_PATIENCE_NANOS, REMOTE_LINES_MAX};
+use weft_wire::limits::{LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, REMOTE_LINES_MAX};
 use weft_wire::message::{
     Connect, Credentials, LinkRole, Message, PeerConnected, Sever, Suspect, WorkerGone,
 };
@@ -31,6 +31,10 @@ pub(super) struct RemoteLine {
     wire: Wire,
     /// It has frames for the next flush, and is in the list of those.
     is_dirty: bool,
+    /// It retains as much as it may: nothing is pushed there that can wait.
+    is_full: bool,
+    /// Bytes that it retained when that was looked at last.
+    retained: u64,
     /// Its session has ended. The line stays, so that nobody takes up another.
     ended: Option<Ending>,
 }
@@ -67,6 +71,10 @@ pub(crate) struct Remotes {
     waits: Vec<(Message, Said)>,
     /// Lines with frames for the next flush.
     dirty: Vec<WorkerId>,
+    /// Bytes that all lines retain together.
+    retained: u64,
+    /// Lines that are full, or have room again, and the core has not heard it.
+    fullness: Vec<(WorkerId, bool)>,
     /// Tokens whose receiving halves are of no use any more.
     closed: Vec<u64>,
 }
@@ -86,6 +94,8 @@ impl Remotes {
             wants: Vec::new(),
             waits: Vec::new(),
             dirty: Vec::new(),
+            retained: 0,
+            fullness: Vec::new(),
             closed: Vec::new(),
         }
     }
@@ -120,6 +130,17 @@ impl Remotes {
 
     pub(super) fn has_dirty(&self) -> bool {
         !self.dirty.is_empty()
+    }
+
+    /// Whether lines are full, or have room again, of which the core has not heard.
+    #[inline]
+    pub(super) fn has_fullness(&self) -> bool {
+        !self.fullness.is_empty()
+    }
+
+    /// Those lines, and whether they are full.
+    pub(super) fn take_fullness(&mut self) -> Vec<(WorkerId, bool)> {
+        std::mem::take(&mut self.fullness)
     }
 
     pub(super) fn take_closed(&mut self) -> Vec<u64> {
@@ -187,7 +208,9 @@ impl Remotes {
     /// The process is gone: nothing is said to it, and nothing heard from it.
     pub(super) fn forget(&mut self, worker: WorkerId, time: Instant) {
         self.act(worker, time, |wire, turn| wire.close(turn));
-        self.lines.remove(&worker);
+        if let Some(line) = self.lines.remove(&worker) {
+            self.retained -= line.retained;
+        }
     }
 
     /// Bytes that wait.
@@ -291,6 +314,7 @@ impl Remotes {
     pub(super) fn close(&mut self) {
         self.epoll = None;
         self.lines.clear();
+        self.retained = 0;
         self.tokens.clear();
         self.due = None;
     }
@@ -317,7 +341,8 @@ impl Remotes {
         self.last_session = self.last_session.wrapping_add(1).max(1);
         let wins = self.me.id < worker;
         let wire = Wire::new(self.me.clone(), worker, self.last_session, wins);
-        self.lines.insert(worker, RemoteLine { wire, is_dirty: false, ended: None });
+        self.lines
+            .insert(worker, RemoteLine { wire, is_dirty: false, is_full: false, retained: 0, ended: None });
     }
 
     fn stream(&mut self, socket: OwnedFd, dials: bool, name: String) -> Result<Stream, String> {
@@ -360,6 +385,16 @@ impl Remotes {
         if !line.is_dirty && line.wire.wants_flush() {
             line.is_dirty = true;
             self.dirty.push(worker);
+        }
+        let retained = line.wire.retained() as u64;
+        self.retained = self.retained - line.retained + retained;
+        line.retained = retained;
+        // It has room again when half of what it may retain is gone: not with each acknowledgement.
+        let is_full =
+            line.wire.is_full(self.retained) || (line.is_full && retained > LINK_BUFFER_BYTES_MAX as u64 / 2);
+        if is_full != line.is_full {
+            line.is_full = is_full;
+            self.fullness.push((worker, is_full));
         }
         let deadline = line.wire.next_deadline();
         if line.wire.has_news() {

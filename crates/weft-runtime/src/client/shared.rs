@@ -61,10 +61,13 @@ pub(crate) struct Shared {
 impl Shared {
     /// When something is to be done although nothing comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        match (self.deadline, self.outbox.remotes.due()) {
-            (Some(core), Some(lines)) => Some(core.min(lines)),
-            (core, lines) => core.or(lines),
-        }
+        [self.core_deadline(), self.outbox.remotes.due()].into_iter().flatten().min()
+    }
+
+    /// The same, as far as the core is concerned.
+    pub(super) fn core_deadline(&self) -> Option<Instant> {
+        // A task that was submitted since may wait for less long than the core knew of.
+        [self.deadline, self.core.next_steal()].into_iter().flatten().min()
     }
 
     /// A block that was kept, for a value of `bytes`.

@@ -195,6 +195,10 @@ impl Cluster {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
+        if !self.heard.is_empty() {
+            // It came about while the node acted, and nothing else may come.
+            return Some(now());
+        }
         let report = self.link.is_up().then(|| self.reporter.next_deadline()).flatten();
         let made = [self.links.next_deadline(), self.dials.next_deadline()];
         let door = self.door.as_ref().and_then(Door::next_deadline);
@@ -378,6 +382,7 @@ impl Cluster {
                 self.heard.push(Heard::View(view.clone()));
                 self.known.on_view(view);
             }
+            Message::Candidates(candidates) => self.heard.push(Heard::Candidates(candidates)),
             Message::Drain(drain) if drain.node == self.node() => {
                 self.heard.push(Heard::Drain { nanos: drain.nanos });
             }

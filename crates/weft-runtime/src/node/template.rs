@@ -103,7 +103,12 @@ impl TemplateProcess {
         (self.child, self.socket, output) = spawn(&self.program)?;
         self.inlet = Inlet::default();
         self.outlet = Outlet::default();
-        Ok((self.asked.drain().collect(), output))
+        Ok((self.take_asked(), output))
+    }
+
+    /// The workers that were asked for in vain.
+    pub fn take_asked(&mut self) -> Vec<WorkerId> {
+        self.asked.drain().collect()
     }
 
     /// Tells the template that no more workers are wanted. It ends, and somebody must wait for it.

@@ -123,6 +123,7 @@ impl Node {
                 | NodeAction::Fetch(_)
                 | NodeAction::StopFetching { .. }
                 | NodeAction::BeginJob(..)
+                | NodeAction::FindNodes(_)
                 | NodeAction::JobLeaves(_)
                 | NodeAction::Dial { .. }
                 | NodeAction::Route { .. } => unreachable!("there is one node"),

@@ -154,7 +154,7 @@ impl World {
             NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
             NodeAction::Route { from, to, message } => self.route(at, from, to, message),
             // Workers of this world need nothing that their driver has.
-            NodeAction::BeginJob(..) | NodeAction::JobLeaves(_) => {}
+            NodeAction::BeginJob(..) | NodeAction::FindNodes(_) | NodeAction::JobLeaves(_) => {}
             NodeAction::Dial { client, to } => self.dial_for(at, client, to),
         }
     }

@@ -225,6 +225,9 @@ pub struct Candidates {
     pub request: u64,
     #[n(1)]
     pub nodes: Vec<Candidate>,
+    /// What they have free, so that as much is asked of each as it has.
+    #[n(2)]
+    pub rows: Option<Vec<ViewRow>>,
 }
 
 /// A node that could serve.

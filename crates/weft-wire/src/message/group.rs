@@ -288,9 +288,9 @@ mod tests {
             Strategy::Labels(NodeLabels { hard: vec![term], soft: vec![negated], spread: true }),
             Strategy::Group(InGroup { group, bundle: Some(2), captures: true }),
         ] {
-            let (shape, demand, priority) = (ShapeId(1), 3, Some(-4));
+            let (shape, demand, prefer, priority) = (ShapeId(1), 3, Some(NodeId(7)), Some(-4));
             let (resources, strategy) = (resources.clone(), Some(Box::new(strategy)));
-            round_trip(RequestLease { shape, resources, demand, strategy, priority }.into());
+            round_trip(RequestLease { shape, resources, demand, strategy, prefer, priority }.into());
         }
         let failure = Failure::new(FailureCode::TaskUnschedulable, "gone");
         let closed = Some(Box::new(Closed { shape: ShapeId(1), failure }));

@@ -3,7 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use super::Failure;
-use crate::{LeaseId, ResourceSet, ShapeId, Strategy, WorkerId};
+use crate::{LeaseId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
 /// How many leases of a shape the caller could use now. Replaces what it said before.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -19,6 +19,9 @@ pub struct RequestLease {
     /// Where the workers must be, if not just anywhere.
     #[n(3)]
     pub strategy: Option<Box<Strategy>>,
+    /// The node that holds most bytes of the arguments of what waits, if that is another one.
+    #[n(4)]
+    pub prefer: Option<NodeId>,
     /// The highest priority among the tasks that wait; zero if it is not said.
     #[n(5)]
     pub priority: Option<i32>,

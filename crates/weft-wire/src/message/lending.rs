@@ -64,6 +64,9 @@ pub struct LeaseRefused {
     /// This node will never have it.
     #[n(3)]
     pub infeasible: Option<bool>,
+    /// It can start no workers for the job of that process: nothing is to be asked of it for that job.
+    #[n(4)]
+    pub no_workers: Option<bool>,
 }
 
 /// To the worker's node: the lease is not needed any more.

@@ -49,7 +49,7 @@ pub struct ActorPlaced {
     pub worker: WorkerId,
 }
 
-/// Node to control: there is no room for the actor, and none is expected soon. It is not known here any more.
+/// Node to control: the actor gets no process here. It is not known here any more.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct PlaceRefused {
@@ -61,9 +61,13 @@ pub struct PlaceRefused {
     /// For people.
     #[n(2)]
     pub reason: String,
-    /// The node leaves: nothing of the actor has begun there, and this is what another node is to be told of it.
+    /// Nothing of the actor has begun there, and this is what another node is to be told of it. Said by a node that leaves, and
+    /// with `no_workers`.
     #[n(3)]
     pub create: Option<Box<CreateActor>>,
+    /// The node can start no workers for the job of the actor: nothing is to be asked of it for that job.
+    #[n(4)]
+    pub no_workers: Option<bool>,
 }
 
 /// Node to control: the process of an actor is gone, and what it held is free.

@@ -36,7 +36,15 @@ fn messages_round_trip() {
     let task = TaskId { owner: WorkerId(7), number: 9 };
     let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
     round_trip(
-        RequestLease { shape: ShapeId(1), resources, demand: 3, strategy: None, priority: None }.into(),
+        RequestLease {
+            shape: ShapeId(1),
+            resources,
+            demand: 3,
+            strategy: None,
+            prefer: None,
+            priority: None,
+        }
+        .into(),
     );
     round_trip(
         Push {
@@ -170,7 +178,15 @@ fn the_encoding_stays_what_it_is() {
     };
     let golden: [(Message, &str); 4] = [
         (
-            RequestLease { shape: ShapeId(1), resources, demand: 3, strategy: None, priority: None }.into(),
+            RequestLease {
+                shape: ShapeId(1),
+                resources,
+                demand: 3,
+                strategy: None,
+                prefer: None,
+                priority: None,
+            }
+            .into(),
             "0c0000000a000000830181826343505519138803",
         ),
         (

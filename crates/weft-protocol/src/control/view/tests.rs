@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
+use weft_wire::Strategy;
 use weft_wire::message::AboutNode;
+use weft_wire::strategy::{LabelTest, NodeAffinity, NodeLabels};
 
 use super::*;
 
@@ -189,4 +191,49 @@ proptest! {
         prop_assert!(free.is_sorted_by(|a, b| a >= b), "those that can now come first");
         prop_assert_eq!(view.is_feasible(&asked), able > 0);
     }
+}
+
+#[test]
+fn a_question_says_where_something_must_be_and_where_it_had_better_be() {
+    let mut view = View::default();
+    for (number, zone, free) in [(1, "a", 4.0), (2, "b", 3.0), (3, "b", 1.0), (4, "b", 0.0)] {
+        let mut row = row(number, cpus(4.0));
+        row.about.labels = vec![("zone".to_owned(), zone.to_owned()), ("a".to_owned(), String::new())];
+        view.on_node(&row);
+        view.on_report(NodeId(number), report(number, free, 0)).expect("resources");
+    }
+    let zone = |zone: &str| LabelTerm { key: "zone".to_owned(), test: LabelTest::In(vec![zone.to_owned()]) };
+    let labels = |hard, soft| Strategy::Labels(NodeLabels { hard, soft, spread: false });
+    let on = |node, soft| Strategy::Node(NodeAffinity { node: NodeId(node), soft });
+    let ask = |strategy: Option<Strategy>, prefer: Option<u64>| {
+        let find = FindNodes {
+            request: 7,
+            resources: cpus(1.0),
+            count: 9,
+            strategy: strategy.map(Box::new),
+            prefer: prefer.map(NodeId),
+        };
+        let found = view.find(&find, NodeId(9), 5).expect("resources");
+        assert_eq!(found.request, 7);
+        let rows = found.rows.expect("what they have");
+        assert_eq!(rows.iter().map(|row| row.node).collect::<Vec<_>>(), nodes_of(&found.nodes));
+        assert!(rows.iter().all(|row| row.version == row.node.0));
+        found.nodes.iter().map(|candidate| candidate.node.0).collect::<Vec<u64>>()
+    };
+    assert_eq!(ask(None, None), [3, 2, 1, 4], "the fullest that has room first");
+    assert_eq!(ask(None, Some(1)), [1, 3, 2, 4]);
+    assert_eq!(ask(None, Some(4)), [3, 2, 1, 4], "it has no room");
+    assert_eq!(ask(Some(Strategy::Spread), None), [1, 2, 3, 4]);
+    assert_eq!(ask(Some(labels(vec![zone("b")], vec![])), None), [3, 2, 4]);
+    assert_eq!(ask(Some(labels(vec![], vec![zone("a")])), None), [1, 3, 2, 4]);
+    assert_eq!(ask(Some(on(4, false)), None), [4]);
+    assert_eq!(ask(Some(on(2, true)), None), [2, 3, 1, 4]);
+    assert_eq!(ask(Some(on(8, false)), None), [0; 0]);
+    let mut garbled = FindNodes { request: 1, resources: cpus(1.0), count: 1, strategy: None, prefer: None };
+    garbled.resources = ResourceSet::from_amounts([(String::new(), 1.0)]);
+    assert!(view.find(&garbled, NodeId(9), 0).is_err());
+}
+
+fn nodes_of(candidates: &[Candidate]) -> Vec<NodeId> {
+    candidates.iter().map(|candidate| candidate.node).collect()
 }

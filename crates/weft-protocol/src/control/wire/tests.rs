@@ -92,6 +92,11 @@ fn said(from: WorkerId, message: impl Into<Message>) -> ToControl {
 }
 
 /// One of each.
+fn refused(no_workers: bool) -> ToControl {
+    let reason = "why".to_owned();
+    ToControl::PlaceRefused { actor: ACTOR, takeover: 1, reason, create: None, no_workers }
+}
+
 fn to_control() -> Vec<ToControl> {
     let asks = FindGroup { request: 0, group: Some(ACTOR), title: None, attempt: Some(3) };
     let prepared = Prepared { group: ACTOR, attempt: 3, step: BundleStep::Prepared };
@@ -102,7 +107,8 @@ fn to_control() -> Vec<ToControl> {
         said(PROCESS, StillRead { round: FIRST_ROUND, offsets: Vec::new(), lent: None }),
         said(PROCESS, Query { request: 3, what: QueryKind::TotalResources }),
         ToControl::ActorPlaced { actor: ACTOR, takeover: 1, worker: PROCESS },
-        ToControl::PlaceRefused { actor: ACTOR, takeover: 1, reason: "why".to_owned(), create: None },
+        refused(false),
+        refused(true),
         ToControl::ActorProcessGone { actor: ACTOR, takeover: 1, gone: gone(PROCESS) },
         ToControl::Bundles(Box::new(BundleAnswer::Prepared(prepared))),
         ToControl::Bundles(Box::new(BundleAnswer::Asks(asks))),

@@ -16,6 +16,9 @@ use weft_wire::{GroupId, Strategy, TaskId};
 use super::*;
 use crate::control::{BundleOrder, ToControl, ToNode};
 
+mod choices;
+mod unable;
+
 const MILLI: u64 = 1_000_000;
 
 fn cpus(count: f64) -> ResourceSet {
@@ -44,6 +47,8 @@ struct World {
     starting: Vec<VecDeque<WorkerId>>,
     /// What control was told.
     control: Vec<ToControl>,
+    /// What control was asked for.
+    questions: Vec<FindNodes>,
     versions: u64,
     /// Clients give leases back when they are asked to.
     shares: bool,
@@ -62,6 +67,7 @@ impl World {
             clients: BTreeMap::new(),
             starting: vec![VecDeque::new(); counts.len()],
             control: Vec::new(),
+            questions: Vec::new(),
             versions: 0,
             shares: true,
             now: Instant(0),
@@ -138,6 +144,7 @@ impl World {
                 NodeAction::StartWorker(worker) => self.starting[at].push_back(worker),
                 NodeAction::KillWorker(worker) => self.end(worker),
                 NodeAction::Control(message) => self.control.push(message),
+                NodeAction::FindNodes(find) => self.questions.push(*find),
                 _ => {}
             }
         }
@@ -305,7 +312,14 @@ impl World {
 }
 
 fn request(shape: u32, demand: u32) -> RequestLease {
-    RequestLease { shape: ShapeId(shape), resources: cpus(1.0), demand, strategy: None, priority: None }
+    RequestLease {
+        shape: ShapeId(shape),
+        resources: cpus(1.0),
+        demand,
+        strategy: None,
+        prefer: None,
+        priority: None,
+    }
 }
 
 fn at(shape: u32, demand: u32, strategy: Strategy) -> RequestLease {
@@ -657,6 +671,7 @@ enum Op {
     EndWorker(usize),
     EndClient(usize),
     EndLink(usize, usize),
+    GiveUp { node: usize, client: usize },
 }
 
 fn ops() -> impl proptest::strategy::Strategy<Value = Op> {
@@ -672,6 +687,7 @@ fn ops() -> impl proptest::strategy::Strategy<Value = Op> {
         1 => (0usize..9).prop_map(Op::EndWorker),
         1 => client.prop_map(Op::EndClient),
         1 => (0usize..3, 0usize..3).prop_map(|(a, b)| Op::EndLink(a, b)),
+        1 => (0usize..3, 0usize..6).prop_map(|(node, client)| Op::GiveUp { node, client }),
     ]
 }
 
@@ -680,6 +696,7 @@ fn shaped(shape: u32, demand: u32) -> RequestLease {
     match shape {
         1 => at(1, demand, Strategy::Spread),
         2 => RequestLease { resources: cpus(2.5), ..request(2, demand) },
+        0 => RequestLease { prefer: Some(id(demand as usize % 3)), ..request(shape, demand) },
         _ => request(shape, demand),
     }
 }
@@ -719,6 +736,13 @@ impl World {
                 }
             }
             Op::EndLink(a, b) => self.end_link(a, b),
+            Op::GiveUp { node, client: at } => {
+                if let Some(client) = client(at) {
+                    self.with(node, |core, out| {
+                        core.on_job_given_up(client, "there is no such program", out)
+                    });
+                }
+            }
             Op::EndClient(at) => {
                 if let Some(client) = client(at).filter(|_| clients.len() > 3) {
                     self.end(client);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
-use weft_wire::limits::{LINK_PATIENCE_NANOS, REMOTE_LINES_MAX};
-use weft_wire::message::{Blocked, Connect, HeldFrom, LinkRole, Message, PeerConnected};
+use weft_wire::limits::{LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, REMOTE_LINES_MAX};
+use weft_wire::message::{Blocked, Connect, FreeBlocks, HeldFrom, LinkRole, Message, PeerConnected};
 
 use crate::client::remote::Remotes;
 
@@ -107,6 +107,30 @@ fn there_are_no_more_lines_than_a_process_can_have() {
     let [gone] = &gone[..] else { panic!("{gone:?}") };
     assert_eq!(gone.worker, WorkerId(FAR.0 + REMOTE_LINES_MAX as u64));
     assert!(gone.reason.contains("2048"), "{}", gone.reason);
+}
+
+#[test]
+fn a_line_that_retains_too_much_is_full_and_others_are_not() {
+    let mut remotes = remotes();
+    let large = Message::from(FreeBlocks { offsets: vec![u64::MAX; 20_000] });
+    let mut said = 0;
+    while !remotes.has_fullness() {
+        let (buffer, _) = remotes.buffer(FAR, BEGIN);
+        let before = buffer.len();
+        large.append(buffer, 0);
+        said += buffer.len() - before;
+        assert!(said < 2 * LINK_BUFFER_BYTES_MAX);
+        remotes.flush(FAR, BEGIN);
+    }
+    assert!(said >= LINK_BUFFER_BYTES_MAX);
+    assert_eq!(remotes.take_fullness(), [(FAR, true)]);
+    say(&mut remotes, FAR);
+    say(&mut remotes, WorkerId(FAR.0 + 1));
+    assert!(!remotes.has_fullness(), "it is said once, and of that one");
+    remotes.forget(FAR, BEGIN);
+    remotes.take_fullness();
+    say(&mut remotes, FAR);
+    assert!(!remotes.has_fullness(), "a line to the same process begins anew");
 }
 
 #[test]

@@ -18,7 +18,9 @@ use weft_protocol::scheduling::policy;
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
 use weft_wire::message::state::{Inspect, InspectEnd, NodeReport};
-use weft_wire::message::{DialMe, Drain, Message, NodeRow, Register, ResourceReport, Routed, kind};
+use weft_wire::message::{
+    DialMe, Drain, FindNodes, Message, NodeRow, Register, ResourceReport, Routed, kind,
+};
 use weft_wire::{NodeId, WorkerId};
 
 use super::links::{self, Links};
@@ -38,6 +40,8 @@ pub(super) struct Service {
     me: NodeId,
     nodes: Nodes,
     view: View,
+    /// How often nodes have asked where something could run.
+    questions: u64,
     /// The directory: actors, names, groups, jobs.
     core: ControlCore,
     /// Nodes that an earlier head knew have come back, or are gone.
@@ -79,6 +83,7 @@ impl Service {
             me: options.node,
             nodes: Nodes::new(machine, state.nodes, now()),
             view: View::default(),
+            questions: 0,
             core,
             is_complete: false,
             committer: Committer::start(Box::new(state.store), Box::new(on_done))?,
@@ -242,6 +247,7 @@ impl Service {
             (Line::Control, Message::Register(register)) => self.on_register(node, register, out),
             (Line::Control, _) if !self.links.is_registered(node) => {}
             (Line::Control, Message::ResourceReport(report)) => self.on_report(node, report),
+            (Line::Control, Message::FindNodes(find)) => self.on_find_nodes(node, &find),
             (Line::Control, Message::Suspect(suspect)) => self.nodes.on_suspect(node, suspect.node, out),
             (Line::Control, Message::Drain(drain)) => self.on_drain(drain, out),
             (Line::Control, Message::Drained(drained)) if drained.node == node => {
@@ -304,6 +310,17 @@ impl Service {
         }
         if let Err(error) = self.view.on_report(node, report) {
             self.end_session(node, &error.to_string());
+        }
+    }
+
+    /// A node has no room for something, in a cluster where nodes are not told what the others have free.
+    fn on_find_nodes(&mut self, node: NodeId, find: &FindNodes) {
+        // Who asks at the same time is sent to different nodes: the golden ratio scatters the count (Knuth, volume 3, 6.4).
+        self.questions = self.questions.wrapping_add(1);
+        let seed = self.questions.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match self.view.find(find, node, seed) {
+            Ok(candidates) => self.links.send(node, &candidates.into()),
+            Err(error) => self.end_session(node, &error.to_string()),
         }
     }
 

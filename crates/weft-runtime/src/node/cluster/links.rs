@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::event::epoll::EventFlags;
 use weft_protocol::session::hello::Me;
 use weft_protocol::time::Instant;
-use weft_wire::limits::LINKS_BUFFER_BYTES_MAX;
+use weft_wire::limits::{LINKS_BUFFER_BYTES_MAX, NODE_QUEUE_BYTES_MAX};
 use weft_wire::message::{Message, Routed};
 use weft_wire::{NodeId, WorkerId};
 
@@ -81,6 +81,12 @@ impl Links {
     pub(super) fn send(&mut self, node: NodeId, message: &Message) {
         self.line(node).push(message);
         self.dirty.push(node);
+    }
+
+    /// Whether so much waits for a connection to a node that what can go elsewhere should.
+    pub(super) fn is_backed_up(&self, node: NodeId) -> bool {
+        let waits = |line: &&Line| !line.is_open() && line.retained() > NODE_QUEUE_BYTES_MAX;
+        self.lines.get(&node).filter(waits).is_some()
     }
 
     /// Bytes that a node has been told and has not taken yet.

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use weft_protocol::control::wire::CONTROL;
 use weft_protocol::control::{ToControl, ToNode};
 use weft_wire::message::state::{Inspect, NodeReport};
-use weft_wire::message::{DialMe, Drain, Message, NodeRow, ResourceView, Routed, Suspect};
+use weft_wire::message::{
+    Candidates, DialMe, Drain, FindNodes, LeaseRefused, Message, NodeRow, ResourceView, Routed, Suspect,
+};
 use weft_wire::{NodeId, WorkerId};
 
 use super::dials::{Caller, Dialled};
@@ -34,6 +36,8 @@ pub(in crate::node) enum Heard {
     Known(Vec<NodeRow>),
     /// What nodes have free.
     View(ResourceView),
+    /// Nodes that could serve what was asked for.
+    Candidates(Candidates),
     /// A node is gone for good.
     NodeGone(NodeId),
     /// The link with a node is over, though that node may live: what was under way is lost.
@@ -73,6 +77,14 @@ impl Cluster {
         self.link.send(&word.into_message(self.node()));
     }
 
+    /// Asks which nodes could serve something: [`Heard::Candidates`] follows. While the head is away it is not said: whoever
+    /// waits asks again.
+    pub(in crate::node) fn find_nodes(&mut self, find: FindNodes) {
+        if self.link.is_up() {
+            self.link.send(&find.into());
+        }
+    }
+
     /// Asks what the directory knows, for those who look at the state: [`Heard::Directory`] follows. False if it is not there.
     pub(in crate::node) fn ask_directory(&mut self, request: u64) -> bool {
         if !self.link.is_up() {
@@ -99,11 +111,27 @@ impl Cluster {
 
     /// Says something to another node, or to a process there by way of it.
     pub(in crate::node) fn route(&mut self, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
+        if let Some(refused) = self.refuse_unsaid(to.node(), &message) {
+            let refused = Routed { from: to, to: from, message: Box::new(refused.into()) };
+            return self.heard.push(Heard::Routed(to.node(), refused));
+        }
         message.globalise(self.node());
         // One that is gone needs no word: its end is told to all.
         if self.known.has(to.node()) && !self.is_out_of_reach(to.node()) {
             self.links.send(to.node(), &Routed { from, to, message }.into());
         }
+    }
+
+    /// What a node that cannot be reached would say to a request for leases, if too much waits for it already: what is asked
+    /// of it can be asked of others.
+    fn refuse_unsaid(&self, node: NodeId, message: &Message) -> Option<LeaseRefused> {
+        let Message::LeaseAt(ask) = message else { return None };
+        if ask.demand == 0 || !self.links.is_backed_up(node) {
+            return None;
+        }
+        let reason = "there is no connection to that node yet".to_owned();
+        let (client, shape) = (ask.client, ask.shape);
+        Some(LeaseRefused { client, shape, reason, infeasible: None, no_workers: None })
     }
 
     /// Makes a connection for a process here to one of another node: [`Heard::Dialled`] follows.

@@ -43,6 +43,7 @@ impl Service {
                     NodeAction::Route { from, to, message } => {
                         self.with_cluster(|cluster| cluster.route(from, to, message));
                     }
+                    NodeAction::FindNodes(find) => self.with_cluster(|cluster| cluster.find_nodes(*find)),
                     NodeAction::BeginJob(job, config) => self.begin_guest(job, *config),
                     NodeAction::JobLeaves(job) => self.on_guest_leaves(job),
                     NodeAction::Dial { client, to } => self.with_cluster(|cluster| cluster.dial(client, to)),

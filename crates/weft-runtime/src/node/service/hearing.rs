@@ -40,6 +40,7 @@ impl Service {
             Heard::Word(word) => core.on_control(word, now(), out),
             Heard::Known(rows) => rows.iter().for_each(|row| core.on_node_known(row)),
             Heard::View(view) => core.on_view(&view),
+            Heard::Candidates(candidates) => core.on_candidates(&candidates),
             Heard::NodeGone(node) => {
                 core.on_node_gone(node, out);
                 self.rounds.forget_node(node);

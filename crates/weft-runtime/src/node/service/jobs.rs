@@ -289,14 +289,22 @@ impl Service {
             Ok((lost, output, token)) => {
                 self.jobs.get_mut(&id).expect("looked up above").template = Some((template, token));
                 self.show_template(id, output);
-                for worker in lost {
-                    if let Some(token) = self.tokens.remove(&worker) {
-                        self.connections.remove(&token);
-                    }
-                    self.core.on_start_failed(worker, "the template process ended", out);
-                }
+                self.on_starts_failed(lost, out);
             }
-            Err(error) => self.give_up(id, &error.to_string()),
+            Err(error) => {
+                self.on_starts_failed(template.take_asked(), out);
+                self.give_up(id, &error.to_string(), out);
+            }
+        }
+    }
+
+    /// A template has ended before it forked these workers.
+    fn on_starts_failed(&mut self, lost: Vec<WorkerId>, out: &mut NodeActions) {
+        for worker in lost {
+            if let Some(token) = self.tokens.remove(&worker) {
+                self.connections.remove(&token);
+            }
+            self.core.on_start_failed(worker, "the template process ended", out);
         }
     }
 
@@ -307,47 +315,56 @@ impl Service {
     }
 
     /// There will be no more workers for a job.
-    fn give_up(&mut self, id: WorkerId, why: &str) {
+    fn give_up(&mut self, id: WorkerId, why: &str, out: &mut NodeActions) {
         let text = format!("no more workers can be started: {why}");
         self.note(&text);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.given_up = Some(text.clone());
         if job.is_host() {
+            job.given_up = Some(text.clone());
             return tell(&text);
         }
-        let place = match &self.options.name {
-            Some(name) if job.is_guest() => format!("node {name}: "),
-            _ => String::new(),
+        let text = match &self.options.name {
+            Some(name) if job.is_guest() => format!("node {name}: {text}"),
+            _ => text,
         };
+        job.given_up = Some(text.clone());
         if let Some(sink) = &job.sink {
-            sink.show(true, &format!("weft: {place}{text}\n"));
+            sink.show(true, &format!("weft: {text}\n"));
         }
         if job.is_guest() {
-            // Other nodes may have what this one lacks.
-            return;
+            return self.refuse_work_of(id, &text, out);
         }
         // Nothing that the driver waits for will come.
         self.send(id, &Shutdown { reason: text }.into(), Vec::new());
     }
 
+    /// Whoever waits here for work of a guest to be done hears that it will not be: other nodes may have what this one lacks.
+    fn refuse_work_of(&mut self, id: WorkerId, why: &str, out: &mut NodeActions) {
+        if let Some(member) = self.core.member() {
+            member.on_job_given_up(id, why, out);
+        }
+    }
+
     pub(super) fn start_worker(&mut self, worker: WorkerId, out: &mut NodeActions) {
-        if let Err(error) = self.fork(worker) {
+        if let Err(error) = self.fork(worker, out) {
             self.core.on_start_failed(worker, &error, out);
         }
     }
 
-    fn fork(&mut self, worker: WorkerId) -> Result<(), String> {
+    fn fork(&mut self, worker: WorkerId, out: &mut NodeActions) -> Result<(), String> {
         let id = self.core.job_of(worker);
         let job = self.jobs.get(&id).ok_or("its job has ended")?;
-        if let Some(why) = &job.given_up {
-            return Err(why.clone());
+        if let Some(why) = job.given_up.clone() {
+            // It may have ended and begun again.
+            self.refuse_work_of(id, &why, out);
+            return Err(why);
         }
         if job.template.is_none() {
             if job.config.template.is_empty() && !job.is_guest() {
                 return Err("there is no template process".to_owned());
             }
             self.start_template(id).map_err(|error| {
-                self.give_up(id, &error.to_string());
+                self.give_up(id, &error.to_string(), out);
                 error.to_string()
             })?;
         }

@@ -109,8 +109,20 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             "0a0000009700000083820709011a01000005",
         ),
         (
-            PlaceRefused { actor: actor(), takeover: 1, reason: "r".into(), create: None }.into(),
+            PlaceRefused { actor: actor(), takeover: 1, reason: "r".into(), create: None, no_workers: None }
+                .into(),
             "070000009800000083820709016172",
+        ),
+        (
+            PlaceRefused {
+                actor: actor(),
+                takeover: 1,
+                reason: "r".into(),
+                create: None,
+                no_workers: Some(true),
+            }
+            .into(),
+            "090000009800000085820709016172f6f5",
         ),
         (
             ActorProcessGone { actor: actor(), takeover: 1, gone: Box::new(gone()) }.into(),
@@ -147,8 +159,14 @@ fn about_leases() -> Vec<(Message, &'static str)> {
             "0b0000008d000000850701061a010000058100",
         ),
         (
-            LeaseRefused { client, shape, reason: "r".into(), infeasible: Some(true) }.into(),
+            LeaseRefused { client, shape, reason: "r".into(), infeasible: Some(true), no_workers: None }
+                .into(),
             "060000008e0000008407016172f5",
+        ),
+        (
+            LeaseRefused { client, shape, reason: "r".into(), infeasible: None, no_workers: Some(true) }
+                .into(),
+            "070000008e0000008507016172f6f5",
         ),
         (ReturnLeaseAt { lease }.into(), "020000008f0000008106"),
         (ReclaimLeaseAt { client, lease }.into(), "0300000090000000820706"),

@@ -54,7 +54,10 @@ fn messages() -> Vec<(Message, &'static str)> {
             FindNodes { request: 9, resources: cpus, count: 2, strategy: None, prefer: None }.into(),
             "0c0000006c000000830981826343505519138802",
         ),
-        (Candidates { request: 9, nodes: vec![candidate] }.into(), "0a0000006d000000820981821a01000000f5"),
+        (
+            Candidates { request: 9, nodes: vec![candidate], rows: None }.into(),
+            "0a0000006d000000820981821a01000000f5",
+        ),
         (Suspect { node: NODE }.into(), "0600000071000000811a01000000"),
         (Drain { node: NODE, nanos: 5 }.into(), "0700000072000000821a0100000005"),
         (Drained { node: NODE }.into(), "0600000073000000811a01000000"),

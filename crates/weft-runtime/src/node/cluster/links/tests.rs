@@ -197,6 +197,23 @@ fn what_no_node_passes_on_is_not_heard() {
 }
 
 #[test]
+fn much_that_waits_for_a_connection_is_noticed() {
+    let mut pair = Pair::new();
+    assert!(!pair.0[0].links.is_backed_up(B), "nothing was said");
+    let message = Box::new(FreeBlocks { offsets: vec![u64::MAX; 20_000] }.into());
+    let large = Routed { from: WorkerId(A.0), to: WorkerId(B.0), message }.into();
+    let mut times = 0;
+    while !pair.0[0].links.is_backed_up(B) {
+        pair.0[0].links.send(B, &large);
+        times += 1;
+        assert!(times < 100, "of 180 KB each");
+    }
+    assert!(times > 4, "a little may wait");
+    pair.run_until("all has arrived", |pair| pair.0[1].heard.len() == times * 20_000);
+    assert!(!pair.0[0].links.is_backed_up(B), "there is a connection");
+}
+
+#[test]
 fn a_node_that_cannot_be_dialled_comes_when_it_is_asked() {
     let mut pair = Pair::new();
     pair.0[0].asks = true;
