@@ -104,13 +104,14 @@ impl World {
                 channel.sent = 0;
             }
         }
+        // The end of its sessions would pay for answers that it never gave: its end would stay behind them, unread.
+        self.process_mut(number).held_back.clear();
         self.abandon_sessions(number, is_reset);
         self.note_death(number);
         let process = self.process_mut(number);
         process.life = Life::Ended;
         process.frames.clear();
         process.kept.clear();
-        process.held_back.clear();
         process.dropped.clear();
         process.instance = None;
         process.core = WorkerCore::new(process.id);
