@@ -33,6 +33,8 @@ impl World {
             answer.owed.retain_mut(|(other, position)| !self.is_paid(number, *other, position));
             if answer.owed.is_empty() {
                 self.send(number, node_of(number), Item::Message(answer.message));
+                // It may lie in a buffer, and nothing else may be left to do.
+                self.touch(number);
             } else {
                 hit("what is held of a dead process was said later, for a line to another node");
                 self.process_mut(number).held_back.push(answer);
