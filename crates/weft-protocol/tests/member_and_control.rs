@@ -671,6 +671,30 @@ fn questions_end_when_the_control_service_stays_away() {
     }
 }
 
+/// It might have started again, if it were not dead; and what its constructor was given is gone.
+#[test]
+fn an_actor_that_died_before_its_process_was_known_stays_dead() {
+    let mut world = World::new(Linked::new(4.0));
+    world.drain();
+    world.step(&Step::Create { by: 0, number: 1, restarts: -1, detached: false, checkpoints: false });
+    world.step(&Step::Pump(vec![true]));
+    // The node gives it a process when the word that its last handle is gone is on its way.
+    world.step(&Step::Drop { by: 0, number: 1 });
+    while !world.pair.down.is_empty() {
+        world.step(&Step::Pump(vec![false]));
+    }
+    world.step(&Step::Pump(vec![true]));
+    while !world.pair.down.is_empty() {
+        world.step(&Step::Pump(vec![false]));
+    }
+    assert_eq!(world.dead.len(), 1, "its owner was told");
+    let out = world.pair.restart_control(4.0);
+    world.perform(out);
+    world.drain();
+    assert_eq!(world.outcome(), BTreeMap::new());
+    assert!(world.pair.is_quiet());
+}
+
 #[test]
 fn a_job_is_over_when_its_driver_is_gone_and_no_actor_is_left() {
     let mut world = World::new(Linked::new(4.0));

@@ -359,6 +359,11 @@ impl ControlCore {
         }
         self.free_name(id);
         if let Some(actor) = self.actors.get_mut(&id) {
+            if let Phase::Placing { node } = actor.phase {
+                // It may have given it a process, of whose end a later control service must not hear as of that of an
+                // actor which may start again.
+                actor.last_node = Some(node);
+            }
             actor.phase = Phase::Dead(failure.clone());
             actor.creation = None;
         }

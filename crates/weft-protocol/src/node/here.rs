@@ -98,7 +98,15 @@ impl LocalActors {
         self.ended.retain(|here| here.actor != id || here.gone.as_deref().is_some_and(is_its));
     }
 
-    /// The same of those up to the one with this number.
+    /// An actor is dead: neither of its process, which is about to end, nor of that end a later control service is told.
+    pub(super) fn note_dead(&mut self, id: ActorId) {
+        self.forget_ends(id, None);
+        if let Some(local) = self.actors.get_mut(&id) {
+            local.memo = None;
+        }
+    }
+
+    /// What followed from ends of an actor's processes is known, up to the one with this number.
     pub(super) fn forget_ends_up_to(&mut self, id: ActorId, takeover: u32) {
         self.ended.retain(|here| here.actor != id || here.takeover > takeover);
     }

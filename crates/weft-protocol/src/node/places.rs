@@ -122,7 +122,7 @@ impl NodeCore {
 
     /// An actor is gone for good.
     pub(super) fn on_actor_dead(&mut self, actor: ActorId, news: &Message, out: &mut NodeActions) {
-        self.local_actors.forget_ends(actor, None);
+        self.local_actors.note_dead(actor);
         let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
         for block in kept.unwrap_or_default() {
             self.let_go(block, out);
