@@ -476,6 +476,8 @@ impl Ownership {
                     }
                     self.free_value(object, record.slot.outcome(), record.is_shared, out);
                 }
+                // Its copy here was lost, and it was not wanted again.
+                self.free_primary(object, out);
             }
             Origin::Borrowed { received, .. } => {
                 if let Some(objects) = self.borrowed_from.get_mut(&object.owner()) {

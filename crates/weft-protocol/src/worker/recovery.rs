@@ -200,13 +200,13 @@ impl WorkerCore {
             if !self.ownership.is_absent(object) {
                 continue;
             }
+            if let Some((remote, contained)) = self.ownership.take_primary(object) {
+                self.resolve(object, Outcome::Remote(Box::new(remote)), &contained, out);
+                continue;
+            }
             if object.owner() == self.me && self.recovers(object.task) {
                 // Its task is being executed again already, for another one of its results.
                 self.ownership.expect_again(object);
-                continue;
-            }
-            if let Some((remote, contained)) = self.ownership.take_primary(object) {
-                self.resolve(object, Outcome::Remote(Box::new(remote)), &contained, out);
                 continue;
             }
             let finished = match object.owner() == self.me {

@@ -365,6 +365,9 @@ impl Ownership {
 
     /// Lets go of where a value of ours was pulled from.
     pub(super) fn free_primary(&mut self, object: ObjectId, out: &mut Actions) {
+        if self.remotes.primaries.is_empty() {
+            return;
+        }
         if let Some(primary) = self.remotes.primaries.swap_remove(&object) {
             self.free_remote(object, &primary, out);
         }

@@ -1,0 +1,62 @@
+//! Copies that are lost while the value they were made from is still at its node.
+
+use weft_wire::message::BlocksLost;
+
+use super::*;
+
+const OTHER: Remote = Remote { node: THERE, location: Location { offset: 8192, length: 1 << 20 } };
+
+fn copy_lost() -> BlocksLost {
+    BlocksLost { offsets: vec![THE_COPY.offset] }
+}
+
+/// A driver with two results of one task at the other node, and the second one also here.
+fn owner_of_two() -> (WorkerCore, [ObjectId; 2], [Arc<Slot>; 2]) {
+    let mut core = WorkerCore::new(ME);
+    core.define(define());
+    let shape = core.shape(&ResourceSet::default());
+    let slots = [(); 2].map(|()| Arc::new(Slot::default()));
+    slots.iter().for_each(|slot| slot.acquire());
+    let made = TaskSpec { returns: 2, ..spec(task(ME, 1), TaskKind::Task(shape), &[]) };
+    core.submit(Arc::new(made), slots.clone(), None, &mut Actions::new());
+    on(&mut core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker: FAR, gpus: Vec::new() });
+    on(&mut core, Peer::Worker(FAR), both());
+    let objects = [0, 1].map(|index| task(ME, 1).object(index));
+    bring(&mut core, objects[1]);
+    pulled(&mut core, objects[1]);
+    (core, objects, slots)
+}
+
+fn both() -> Reply {
+    let value = |place: Remote| Return { outcome: Outcome::Remote(Box::new(place)), contained: Vec::new() };
+    Reply { returns: vec![value(OTHER), value(THE_REMOTE)], ..reply(1, remote()) }
+}
+
+#[test]
+fn a_value_whose_copy_is_lost_is_there_while_its_task_is_executed_again_for_another_one() {
+    let (mut core, objects, slots) = owner_of_two();
+    on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![OTHER.location.offset] });
+    assert!(core.recovers(objects[0].task));
+    on(&mut core, Peer::Node, copy_lost());
+    assert_eq!(slots[1].outcome(), Some(&remote()), "it is where it was made");
+    // The second execution puts it elsewhere, and nobody needs that.
+    let again = Outcome::Remote(Box::new(Remote { location: Location { offset: 0, length: 7 }, ..OTHER }));
+    let mut again = Reply { ..reply(1, again) };
+    again.returns.insert(0, Return { outcome: Outcome::Inline(Blob::default()), contained: Vec::new() });
+    let given_back =
+        |out: &Actions, offset| out.contains(&to_node(FreeAt { node: THERE, offsets: vec![offset] }));
+    assert!(given_back(&on(&mut core, Peer::Worker(FAR), again), 0));
+    assert!(given_back(&drop_last(&mut core, objects[1], &slots[1]), THE_REMOTE.location.offset));
+}
+
+#[test]
+fn a_value_is_given_back_that_goes_before_its_lost_copy_is_made_good() {
+    let (mut core, object, slot) = owner();
+    bring(&mut core, object);
+    pulled(&mut core, object);
+    let mut out = Actions::new();
+    assert_eq!(core.ownership_mut().on_blocks_lost(&copy_lost().offsets, &mut out), [object]);
+    let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
+    assert!(drop_last(&mut core, object, &slot).contains(&there));
+    assert!(core.ownership().is_empty());
+}
