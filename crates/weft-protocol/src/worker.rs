@@ -315,7 +315,7 @@ impl WorkerCore {
 
     fn push(&mut self, number: u64, worker: WorkerId, gpus: Vec<u32>, estimate: u64, out: &mut Actions) {
         let pending = self.pendings.get_mut(number).expect("only pending tasks are pushed");
-        pending.state = State::Pushed { worker, estimate };
+        pending.state = State::Pushed { worker, estimate, may_wait: false };
         pending.passed.pushed = self.now;
         let spec = pending.spec.clone();
         self.send_push(spec, worker, gpus, out);
@@ -329,6 +329,9 @@ impl WorkerCore {
             send(out, Peer::Worker(worker), (**define).clone());
         }
         let dependencies = self.dependencies_of(&spec, Some(worker));
+        if dependencies.iter().any(|dependency| self.may_be_awaited(&dependency.outcome, worker)) {
+            self.note_waits(&spec);
+        }
         let (task, streams) = (spec.task, spec.stream.is_some());
         out.push(Action::Push { worker, spec, dependencies, gpus });
         if streams {

@@ -17,6 +17,8 @@ use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, 
 mod lost_copies;
 #[path = "remote_values/missing.rs"]
 mod missing;
+#[path = "remote_values/passed.rs"]
+mod passed;
 #[path = "two_nodes/mod.rs"]
 mod two_nodes;
 

@@ -278,7 +278,7 @@ mod tests {
         };
         let passed =
             Passed { submitted: Instant(100), ready: Instant(110), pushed: Instant(130), attempt: 0 };
-        let state = State::Pushed { worker: WorkerId(5), estimate: 0 };
+        let state = State::Pushed { worker: WorkerId(5), estimate: 0, may_wait: false };
         Pending {
             spec: Arc::new(spec),
             state,

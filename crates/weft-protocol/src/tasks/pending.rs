@@ -33,6 +33,8 @@ pub enum State {
         worker: WorkerId,
         /// How long it was taken to run (nanoseconds).
         estimate: u64,
+        /// An argument may have to be brought there first: tasks that were sent after it may begin before it.
+        may_wait: bool,
     },
 }
 

@@ -1,7 +1,7 @@
 //! The end of another process: what it executed for this one, owned, and had pushed here.
 
-use weft_wire::message::{Failure, FailureCode, Outcome, TaskKind, WorkerGone};
-use weft_wire::{ObjectId, TaskId};
+use weft_wire::message::{Failure, FailureCode, Outcome, TaskKind, TaskSpec, WorkerGone};
+use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use super::{Actions, State, WorkerCore, cancelled_failure, hex, retrying};
 use crate::probes::{bug, mark};
@@ -38,14 +38,40 @@ impl WorkerCore {
     }
 
     /// How many of the tasks that were pushed there may have begun. They run in the order they were pushed: those after the
-    /// last one that began were not executed. Where nobody could see which one that was, each may have.
+    /// last one that began were not executed. But one that waited for an argument was passed by those after it, and where nobody
+    /// could see which one began last, each may have begun.
     fn begun_of(&self, tasks: &[u64], gone: &WorkerGone) -> usize {
         if gone.all_begun == Some(true) {
             return tasks.len();
         }
         let is_last = |last: TaskId, task: u64| last.owner == self.me && task == last.number;
-        let at = gone.last_started.and_then(|last| tasks.iter().position(|task| is_last(last, *task)));
-        at.map_or(0, |at| at + 1)
+        let Some(at) = gone.last_started.and_then(|last| tasks.iter().position(|task| is_last(last, *task)))
+        else {
+            return 0;
+        };
+        let last = self.pendings.get(tasks[at]).map(|pending| &pending.state);
+        if matches!(last, Some(State::Pushed { may_wait: true, .. })) {
+            return tasks.len();
+        }
+        at + 1
+    }
+
+    /// Whether a task that takes this waits at a worker until it is brought there. At another node it may be lost by then, and
+    /// is not sent back like a neighbour's.
+    pub(super) fn may_be_awaited(&self, outcome: &Outcome, worker: WorkerId) -> bool {
+        match outcome {
+            Outcome::Remote(_) => true,
+            Outcome::Stored(_) => worker.node() != self.me.node(),
+            Outcome::Inline(_) | Outcome::Failed(_) => false,
+        }
+    }
+
+    /// A task that is being pushed may be passed by others.
+    pub(super) fn note_waits(&mut self, spec: &TaskSpec) {
+        let pending = self.pendings.get_mut(spec.task.number);
+        if let Some(State::Pushed { may_wait, .. }) = pending.map(|pending| &mut pending.state) {
+            *may_wait = true;
+        }
     }
 
     pub(super) fn after_crash(&mut self, number: u64, maybe_executed: bool, reason: &str, out: &mut Actions) {

@@ -4,11 +4,11 @@ use rustc_hash::FxHashSet;
 use weft_protocol::execution::Incoming;
 use weft_protocol::probes::hit;
 use weft_wire::TaskId;
-use weft_wire::message::Message;
+use weft_wire::message::{Message, Outcome};
 
 use crate::oracle::Kind;
 use crate::violation::fail;
-use crate::world::World;
+use crate::world::{World, node_of};
 
 impl World {
     /// A task begins in a process.
@@ -57,6 +57,17 @@ impl World {
             Message::Push(push) if push.spec.kind == weft_wire::message::TaskKind::Creation => {
                 self.process_mut(to).assigned.insert(push.spec.task);
             }
+            Message::Push(push) => {
+                let is_far = node_of(from) != node_of(to);
+                let may_wait = |outcome: &Outcome| match outcome {
+                    Outcome::Remote(_) => true,
+                    Outcome::Stored(_) => is_far,
+                    Outcome::Inline(_) | Outcome::Failed(_) => false,
+                };
+                if push.dependencies.iter().any(|dependency| may_wait(&dependency.outcome)) {
+                    self.process_mut(to).passed.insert(push.spec.task);
+                }
+            }
             _ => {}
         }
     }
@@ -95,16 +106,20 @@ impl World {
         let begun = std::mem::take(&mut process.begun);
         // If its owner has not read so, a task that came before the last one that began counts as begun.
         let given_back = std::mem::take(&mut process.given_back);
+        // So does one that waited for an argument, and if it was the last one that began, any other.
+        let passed = std::mem::take(&mut process.passed);
         process.mark_end();
         // A task that ended here and was sent here again: nobody can tell which execution the progress cell means.
         let process = self.process(number);
         let is_running = |task: &TaskId| process.frames.iter().any(|frame| frame.task == Some(*task));
-        let is_unclear =
-            process.last_started.is_some_and(|last| assigned.contains(&last) && !is_running(&last));
+        let is_unclear = process
+            .last_started
+            .is_some_and(|last| assigned.contains(&last) && (!is_running(&last) || passed.contains(&last)));
         let mut unbegun = FxHashSet::default();
         for task in assigned {
             let Some(fact) = self.oracle.facts.get_mut(&task) else { continue };
-            if is_unclear || begun.contains(&task) || given_back.contains(&task) {
+            let counts = begun.contains(&task) || given_back.contains(&task) || passed.contains(&task);
+            if is_unclear || counts {
                 fact.crashed += 1;
             } else {
                 unbegun.insert(task);

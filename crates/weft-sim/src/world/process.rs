@@ -70,6 +70,8 @@ pub struct Process {
     pub assigned: FxHashSet<TaskId>,
     /// Those of them that it has given back; their owners may not have read it.
     pub given_back: FxHashSet<TaskId>,
+    /// Those of them that had to wait here for an argument in the memory of another node, or might have: others passed them.
+    pub passed: FxHashSet<TaskId>,
     /// After its end: those of them that had not begun here.
     pub unbegun: FxHashSet<TaskId>,
     /// Answers of the node to the process's own questions.
@@ -111,6 +113,7 @@ impl Process {
             last_started: None,
             assigned: FxHashSet::default(),
             given_back: FxHashSet::default(),
+            passed: FxHashSet::default(),
             unbegun: FxHashSet::default(),
             answers: FxHashMap::default(),
             questions: 0,
