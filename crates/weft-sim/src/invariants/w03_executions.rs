@@ -72,11 +72,14 @@ impl World {
         }
     }
 
-    /// The node places an actor.
+    /// The node gives an actor this process, or tells the process so: between the two it may wait for the actor's state.
     pub fn note_placed(&mut self, number: u32, actor: TaskId) {
-        if self.process(number).is_running() {
-            self.process_mut(number).hosts = Some(actor);
-        } else if let Some(facts) = self.oracle.actors.get_mut(&actor) {
+        let process = self.process_mut(number);
+        let is_news = process.hosts.replace(actor) != Some(actor);
+        if is_news
+            && !process.is_running()
+            && let Some(facts) = self.oracle.actors.get_mut(&actor)
+        {
             hit("an actor was placed on a worker that had just ended");
             facts.deaths += 1;
         }
@@ -126,7 +129,7 @@ impl World {
             }
         }
         self.process_mut(number).unbegun = unbegun;
-        if let Some(actor) = self.process_mut(number).hosts.take()
+        if let Some(actor) = self.process(number).hosts
             && let Some(facts) = self.oracle.actors.get_mut(&actor)
         {
             facts.deaths += 1;

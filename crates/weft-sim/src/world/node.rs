@@ -1,5 +1,6 @@
 //! Nodes: their memory, when they place, and what they want.
 
+use weft_protocol::control::ToControl;
 use weft_protocol::control::reporting::Reporter;
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_wire::message::{Message, PeerConnected};
@@ -148,7 +149,12 @@ impl World {
             }
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::Warn(_) => {}
-            NodeAction::Control(word) => self.say_to_head(at, word),
+            NodeAction::Control(word) => {
+                if let ToControl::ActorPlaced { actor, worker, .. } = &word {
+                    self.note_placed(number_of(*worker), *actor);
+                }
+                self.say_to_head(at, word);
+            }
             NodeAction::AllocateFor { object, .. } => self.allocate_for(at, object),
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),
             NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
