@@ -21,6 +21,9 @@ use crate::violation::fail;
 
 /// How long a control service waits for the nodes of the one before (nanoseconds).
 const PATIENCE_NANOS: u64 = 10_000_000_000;
+/// One that has lived for less is mostly left alone (nanoseconds): with a row of them that die young no end of a process is told
+/// before sessions with it run out of patience.
+const YOUNG_NANOS: u64 = 200_000_000;
 /// How long a node needs at most to find the next control service (nanoseconds).
 const AWAY_NANOS: usize = 3_000_000_000;
 
@@ -42,6 +45,8 @@ pub struct Head {
     incarnation: u32,
     /// All nodes that the one before knew are there, and it was not told yet.
     is_complete: bool,
+    /// When they were there.
+    since: u64,
 }
 
 impl Head {
@@ -98,6 +103,11 @@ impl World {
         if self.nodes.iter().any(|node| !node.is_linked) {
             return;
         }
+        let since = self.head().since;
+        let is_young = since > 0 && self.time - since < YOUNG_NANOS;
+        if is_young && self.random.chance(3, 4) {
+            return;
+        }
         self.trace.say(|| "*** the control service ends".to_owned());
         hit("the control service started again");
         let now = self.now();
@@ -135,7 +145,9 @@ impl World {
     pub(super) fn find_head(&mut self, at: usize) {
         self.link(at);
         if self.nodes.iter().all(|node| node.is_linked) {
-            self.head().is_complete = true;
+            let now = self.time;
+            let head = self.head();
+            (head.is_complete, head.since) = (true, now);
             self.list_head();
         }
     }
