@@ -26,9 +26,11 @@ use crate::scheduling::policy::NodeRow;
 use crate::table::{Map, Set};
 use crate::time::Instant;
 use guests::Guests;
+use keepers::Keepers;
 use requests::Requests;
 
 mod guests;
+mod keepers;
 mod requests;
 
 /// See the module. It asks for every [`NodeAction`].
@@ -39,6 +41,7 @@ pub struct Member {
     jobs: Map<WorkerId, Box<JobConfig>>,
     guests: Guests,
     requests: Requests,
+    keepers: Keepers,
 }
 
 impl Member {
@@ -50,7 +53,7 @@ impl Member {
         node.join_cluster();
         node.keep_memos();
         let (jobs, guests, requests) = (Map::default(), Guests::default(), Requests::default());
-        Self { node, jobs, guests, requests }
+        Self { node, jobs, guests, requests, keepers: Keepers::default() }
     }
 
     /// The node is a part of a program, and runs no work.
@@ -134,6 +137,7 @@ impl Member {
         self.node.on_gone(client, reason, last_started, out);
         self.requests.on_said(&out[begin..]);
         self.requests.end(client);
+        self.keepers.end(client);
     }
 
     /// A line to a process of another node is about to be handed to the one here that wants it.
@@ -219,6 +223,7 @@ impl Member {
         if let Some((process, checkpoint)) = self.requests.take_checkpoint(&word) {
             self.node.note_checkpoint(process, *checkpoint);
         }
+        self.keepers.on_control(&self.node, &word);
         if self.requests.is_stale(&word, out) {
             return;
         }
@@ -259,6 +264,7 @@ impl Member {
             actors: self.node.actors_here(),
             jobs: self.jobs.iter().map(|(job, config)| begun(*job, config.clone())).collect(),
             subscribers: self.node.subscribers_here(true),
+            keepers: Some(self.keepers.all()),
         };
         // Also when there is nothing: what is not said is not here.
         out.push(NodeAction::Control(ToControl::Here(Box::new(here))));

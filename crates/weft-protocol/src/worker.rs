@@ -73,6 +73,8 @@ pub struct WorkerCore {
     /// Functions each peer knows.
     defined: Map<WorkerId, Set<FunctionId>>,
     creations: Map<ActorId, ActorDemand>,
+    /// Objects of this process that the checkpoints of actors refer to.
+    kept_for: Map<ActorId, Vec<ObjectId>>,
     groups: groups::Groups,
     /// Arguments of tasks and calls that were with processes which are gone: used until their deaths are settled.
     lent: Vec<(WorkerId, Vec<ObjectId>)>,
@@ -111,6 +113,7 @@ impl WorkerCore {
             functions: Map::default(),
             defined: Map::default(),
             creations: Map::default(),
+            kept_for: Map::default(),
             groups: groups::Groups::default(),
             lent: Vec::new(),
             orphans_met: 0,

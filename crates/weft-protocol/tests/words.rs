@@ -152,7 +152,8 @@ fn to_control() -> impl Strategy<Value = ToControl> {
         2 => job().prop_map(ToControl::Job),
         2 => (prop::collection::vec(row(), 0..3), prop::collection::vec((actor(), process()), 0..2)).prop_map(
             |(actors, subscribers)| {
-                ToControl::Here(Box::new(ActorsHere { actors, jobs: Vec::new(), subscribers }))
+                let keepers = Some(subscribers.clone());
+                ToControl::Here(Box::new(ActorsHere { actors, jobs: Vec::new(), subscribers, keepers }))
             }),
         1 => actor().prop_map(|group| {
             let prepared = Prepared { group, attempt: 1, step: BundleStep::Prepared };

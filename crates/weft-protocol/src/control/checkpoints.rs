@@ -1,7 +1,7 @@
 //! Which checkpoint of each actor stands, and who is told of it.
 //!
 //! The node of an actor's process holds the block of a state, and the owners of references inside keep their objects for
-//! it ([`KeepObjects`]). Each caller is told which of its calls a checkpoint covers, and the last checkpoint that was
+//! it: each is told of all that it is to keep ([`KeepObjects`]), and told again by a control service that has started again. Each caller is told which of its calls a checkpoint covers, and the last checkpoint that was
 //! told of is given to the next process: what the callers still keep is exactly what that state lacks. Both go the way
 //! of the news of a restart, and so in one order with it (`docs/adr/0013-checkpointed-actors.md`).
 
@@ -10,7 +10,7 @@ use weft_wire::{ActorId, NodeId, ObjectId, WorkerId};
 
 use super::actors::Phase;
 use super::{ControlAction, ControlActions, ControlCore, ToNode};
-use crate::table::Map;
+use crate::table::{Map, Set};
 
 /// What is known of one actor's checkpoints.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub(super) struct Checkpoints {
     /// How many were taken.
     pub(super) taken: u64,
     last: Option<Last>,
+    /// Owners that keep something for the last one or, before a control service has heard of that, for an earlier one.
+    keepers: Set<WorkerId>,
 }
 
 #[derive(Debug)]
@@ -25,16 +27,30 @@ struct Last {
     state: Return,
     /// Where the block of the state is kept.
     node: NodeId,
-    /// References inside whose owners keep the objects. The others end with the actor's process.
-    kept: Vec<ObjectId>,
+    /// The process that took it: what it owns ends with it.
+    taker: WorkerId,
 }
 
 impl Checkpoints {
-    /// As a node tells of them: the last one, which is there or on the node that it names. Whether the owners of references
-    /// inside were told to keep the objects is not known: what they keep they keep until they end.
-    pub(super) fn learnt(state: Return, node: NodeId) -> Self {
+    /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
+    /// were told to keep the objects is not known: see [`ControlCore::keep_again`].
+    pub(super) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId) {
         let node = holder(&state.outcome).and_then(|(at, _)| at).unwrap_or(node);
-        Self { taken: 1, last: Some(Last { node, kept: Vec::new(), state }) }
+        self.taken = 1;
+        self.last = Some(Last { node, taker, state });
+    }
+
+    /// What each owner is told to keep from now on, and who keeps nothing any more.
+    fn keep(&mut self) -> Map<WorkerId, Vec<ObjectId>> {
+        let mut by_owner: Map<WorkerId, Vec<ObjectId>> = Map::default();
+        if let Some(last) = &self.last {
+            for object in last.state.contained.iter().filter(|object| object.owner() != last.taker) {
+                by_owner.entry(object.owner()).or_default().push(*object);
+            }
+        }
+        let keepers = std::mem::replace(&mut self.keepers, by_owner.keys().copied().collect());
+        keepers.into_iter().for_each(|owner| _ = by_owner.entry(owner).or_default());
+        by_owner
     }
 
     /// None stands.
@@ -56,9 +72,7 @@ impl ControlCore {
     /// An actor's process has taken a checkpoint. Its node keeps the block of the state.
     pub(super) fn on_checkpoint(&mut self, from: WorkerId, checkpoint: Checkpoint, out: &mut ControlActions) {
         let Checkpoint { actor: id, state, calls } = checkpoint;
-        let kept: Vec<ObjectId> =
-            state.contained.iter().copied().filter(|object| object.owner() != from).collect();
-        let last = Last { state, node: from.node(), kept: kept.clone() };
+        let last = Last { state, node: from.node(), taker: from };
         let actor = self.actors.get_mut(&id);
         let lives_here = actor.filter(|a| matches!(a.phase, Phase::Placed { worker, .. } if worker == from));
         let Some(checkpoints) = lives_here.and_then(|actor| actor.checkpoints.as_mut()) else {
@@ -66,7 +80,8 @@ impl ControlCore {
         };
         checkpoints.taken += 1;
         let before = checkpoints.last.replace(last);
-        self.tell_owners(&kept, before.as_ref().map_or(&[], |last| &last.kept), out);
+        let kept = checkpoints.keep();
+        self.tell_owners(id, kept, out);
         let_go_of(before, out);
 
         let mut covered: Map<WorkerId, Vec<u64>> = Map::default();
@@ -97,23 +112,35 @@ impl ControlCore {
     /// The actor is gone for good.
     pub(super) fn drop_checkpoint(&mut self, id: ActorId, out: &mut ControlActions) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
-        let Some(last) = checkpoints.and_then(|checkpoints| checkpoints.last.take()) else { return };
-        self.tell_owners(&[], &last.kept, out);
-        let_go_of(Some(last), out);
+        let Some(checkpoints) = checkpoints else { return };
+        let last = checkpoints.last.take();
+        let kept = checkpoints.keep();
+        self.tell_owners(id, kept, out);
+        let_go_of(last, out);
+    }
+
+    /// After a new start: these keep objects for these actors, and were perhaps not told of the last checkpoint.
+    pub(super) fn keep_again(&mut self, keepers: Vec<(ActorId, WorkerId)>, out: &mut ControlActions) {
+        for (id, owner) in keepers {
+            let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
+            match actor.and_then(|actor| actor.checkpoints.as_mut()) {
+                Some(checkpoints) => _ = checkpoints.keepers.insert(owner),
+                None => self.say(owner, KeepObjects { actor: id, objects: Vec::new() }, out),
+            }
+        }
+        let mut all = Vec::new();
+        for (id, actor) in &mut self.actors {
+            // Of one that is still to be heard of, its state may be, too.
+            let known = actor.checkpoints.as_mut().filter(|checkpoints| checkpoints.last.is_some());
+            all.extend(known.map(|checkpoints| (*id, checkpoints.keep())));
+        }
+        all.into_iter().for_each(|(id, kept)| self.tell_owners(id, kept, out));
     }
 
     /// Owners that are gone keep nothing, and their nodes pass nothing on to them.
-    fn tell_owners(&self, begin: &[ObjectId], end: &[ObjectId], out: &mut ControlActions) {
-        let mut by_owner: Map<WorkerId, KeepObjects> = Map::default();
-        let none = || KeepObjects { begin: Vec::new(), end: Vec::new() };
-        for object in begin {
-            by_owner.entry(object.owner()).or_insert_with(none).begin.push(*object);
-        }
-        for object in end {
-            by_owner.entry(object.owner()).or_insert_with(none).end.push(*object);
-        }
-        for (owner, keep) in by_owner {
-            self.say(owner, keep, out);
+    fn tell_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut ControlActions) {
+        for (owner, objects) in kept {
+            self.say(owner, KeepObjects { actor, objects }, out);
         }
     }
 }

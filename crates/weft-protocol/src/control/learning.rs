@@ -13,7 +13,6 @@ use weft_wire::message::{ActorHere, ActorsHere, Return, WorkerGone};
 use weft_wire::{ActorId, NodeId, WorkerId};
 
 use super::actors::{Actor, Phase};
-use super::checkpoints::Checkpoints;
 use super::{ControlAction, ControlActions, ControlCore, End, ToControl, ToNode};
 use crate::table::Set;
 use crate::time::Instant;
@@ -26,6 +25,7 @@ const WORDS_MAX: usize = 1 << 16;
 pub(super) struct Learning {
     until: Instant,
     subscribers: Vec<(ActorId, WorkerId)>,
+    keepers: Vec<(ActorId, WorkerId)>,
     /// Nodes that are there and have not said what they have.
     silent: Set<NodeId>,
     words: VecDeque<(NodeId, ToControl)>,
@@ -59,6 +59,7 @@ impl ControlCore {
         }
         self.reconcile(&learning.silent, out);
         self.subscribe_again(learning.subscribers, out);
+        self.keep_again(learning.keepers, out);
         // Owners on nodes that did not come back.
         let owners = self.actors.values().map(|actor| actor.owner);
         let lost: Set<WorkerId> = owners.filter(|owner| self.is_lost(owner.node())).collect();
@@ -138,10 +139,12 @@ impl ControlCore {
             Some(learning) => {
                 learning.silent.swap_remove(&node);
                 learning.subscribers.extend(here.subscribers);
+                learning.keepers.extend(here.keepers.into_iter().flatten());
             }
             None => {
                 self.reconcile_with(node, out);
                 self.subscribe_again(here.subscribers, out);
+                self.keep_again(here.keepers.unwrap_or_default(), out);
             }
         }
     }
@@ -163,7 +166,7 @@ impl ControlCore {
             let is_same = takeovers == row.takeover && !ended && place.is_none_or(|(at, _)| at == node);
             if !is_same && (ended || takeovers >= row.takeover) {
                 end(node, id, row.takeover, out);
-                return self.learn_state(node, id, row.checkpoint);
+                return self.learn_state(node, id, taker(&row), row.checkpoint);
             }
             if let Some((at, _)) = place.filter(|_| !is_same) {
                 end(at, id, takeovers, out);
@@ -181,19 +184,19 @@ impl ControlCore {
     }
 
     /// The state of an actor's earlier process, if no later one has told of its own.
-    fn learn_state(&mut self, node: NodeId, id: ActorId, state: Option<Return>) {
+    fn learn_state(&mut self, node: NodeId, id: ActorId, taker: WorkerId, state: Option<Return>) {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         if let (Some(checkpoints), Some(state)) = (checkpoints, state)
             && checkpoints.is_empty()
         {
-            *checkpoints = Checkpoints::learnt(state, node);
+            checkpoints.learn(state, node, taker);
         }
     }
 
     fn learn(&mut self, node: NodeId, row: ActorHere) {
-        let id = row.actor;
+        let (id, taker) = (row.actor, taker(&row));
         let actor = self.actors.entry(id).or_insert_with(|| Actor::new(id.owner));
-        let worker = row.worker.or(row.gone.as_ref().map(|gone| gone.worker));
+        let worker = Some(taker).filter(|worker| *worker != WorkerId::default());
         actor.phase = match worker {
             Some(worker) => Phase::Placed { node, worker },
             None => Phase::Placing { node },
@@ -209,7 +212,7 @@ impl ControlCore {
         }
         // A process that waits for its state has none to tell of: then that of the one before it counts.
         if let (Some(checkpoints), Some(state)) = (&mut actor.checkpoints, row.checkpoint) {
-            *checkpoints = Checkpoints::learnt(state, node);
+            checkpoints.learn(state, node, taker);
         }
         if let (Some(name), Some(description)) = (row.name, row.description) {
             let (owner, _) = self.names.entry(name.clone()).or_insert((id, description));
@@ -218,6 +221,11 @@ impl ControlCore {
         }
         self.note_learnt(id);
     }
+}
+
+/// The process that has taken the checkpoint that a node tells of, or was given that of one before it.
+fn taker(row: &ActorHere) -> WorkerId {
+    row.worker.or(row.gone.as_ref().map(|gone| gone.worker)).unwrap_or_default()
 }
 
 fn end(node: NodeId, actor: ActorId, takeover: u32, out: &mut ControlActions) {

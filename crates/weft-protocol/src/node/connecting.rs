@@ -13,6 +13,11 @@ use weft_wire::message::{LinkRole, PeerConnected};
 use super::{NodeAction, NodeActions, NodeCore, send};
 
 impl NodeCore {
+    /// Whether a process is connected.
+    pub(crate) fn has_client(&self, process: WorkerId) -> bool {
+        self.clients.contains_key(&process)
+    }
+
     /// There are other nodes, or may be: this one takes part in a cluster.
     pub fn join_cluster(&mut self) {
         self.is_member = true;

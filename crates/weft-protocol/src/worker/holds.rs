@@ -68,7 +68,7 @@ impl WorkerCore {
         for row in &mut rows {
             let mut kept = holds.0.swap_remove(&row.object).unwrap_or_default();
             let mut left = row.uses.saturating_sub(kept.iter().map(|hold| hold.count).sum());
-            // What checkpoints contain is the one kind of use that is in no table.
+            // What the last checkpoint of the actor here contains is the one kind of use that is in no table.
             let pins = self.ownership.pins(row.object).min(left);
             left -= pins;
             for (kind, count) in [(hold::PINNED, pins), (hold::CHECKPOINT, left)] {
@@ -125,6 +125,10 @@ impl WorkerCore {
         for define in self.functions.values().filter(|define| !define.references.is_empty()) {
             let like = Hold { kind: hold::FUNCTION, name: Some(define.name.as_str()), ..Hold::default() };
             define.references.iter().for_each(|object| holds.add(*object, &like));
+        }
+        for kept in self.kept_for.values() {
+            let like = Hold { kind: hold::CHECKPOINT, ..Hold::default() };
+            kept.iter().for_each(|object| holds.add(*object, &like));
         }
         for (actor, _) in self.creations.iter().filter(|(_, demand)| demand.detached) {
             let like = Hold { kind: hold::DETACHED, task: Some(*actor), ..Hold::default() };
@@ -221,9 +225,12 @@ mod tests {
         let outer = TaskId { owner: ME, number: 2 }.object(0);
         core.ownership_mut().own(outer, Arc::new(Slot::default()));
         core.ownership_mut().contain(outer, &[object]);
-        let keep = KeepObjects { begin: vec![object], end: Vec::new() };
-        core.on_message(Peer::Node, keep.into(), Instant(1), &mut Actions::new());
-        let kinds = [hold::CONTAINED, hold::FUNCTION, hold::PINNED, hold::CHECKPOINT];
+        let keep = KeepObjects { actor: TaskId { owner: CALLER, number: 3 }, objects: vec![object] };
+        for _ in 0..2 {
+            // A control service that starts again says it once more.
+            core.on_message(Peer::Node, keep.clone().into(), Instant(1), &mut Actions::new());
+        }
+        let kinds = [hold::CONTAINED, hold::FUNCTION, hold::CHECKPOINT, hold::PINNED];
         assert_eq!(holds(&core, object), kinds.map(|kind| (kind, 1)));
     }
 

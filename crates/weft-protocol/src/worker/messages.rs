@@ -58,7 +58,7 @@ impl WorkerCore {
             (Message::Checkpointed(done), Peer::Node) => self.on_checkpointed(&done, out),
             (Message::Restore(restore), Peer::Node) => self.on_restore(restore, out),
             (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
-            (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(&keep, out),
+            (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(keep, out),
             (Message::ReadersOf(question), Peer::Node) => {
                 let offsets = self.ownership.inherit(question.offsets);
                 let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };

@@ -199,9 +199,14 @@ impl WorkerCore {
     }
 
     /// Checkpoints of actors contain references to objects of this process.
-    pub(super) fn on_keep_objects(&mut self, keep: &KeepObjects, out: &mut Actions) {
-        keep.begin.iter().for_each(|object| self.ownership.add_use(*object));
-        keep.end.iter().for_each(|object| self.ownership.end_use(*object, out));
+    pub(super) fn on_keep_objects(&mut self, keep: KeepObjects, out: &mut Actions) {
+        let KeepObjects { actor, objects } = keep;
+        objects.iter().for_each(|object| self.ownership.add_use(*object));
+        let before = match objects.is_empty() {
+            true => self.kept_for.swap_remove(&actor),
+            false => self.kept_for.insert(actor, objects),
+        };
+        before.into_iter().flatten().for_each(|object| self.ownership.end_use(object, out));
     }
 }
 

@@ -4,7 +4,8 @@ use weft_protocol::control::{ControlAction, ControlActions, ControlCore, End, Fo
 use weft_protocol::node::{NodeActions, NodeCore};
 use weft_protocol::time::Instant;
 use weft_wire::message::{
-    ActorHere, ActorStarted, ActorsHere, FindName, Message, SubscribeActor, WorkerGone,
+    ActorHere, ActorStarted, ActorsHere, FindName, KeepObjects, Message, Outcome, Return, SubscribeActor,
+    WorkerGone,
 };
 use weft_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
@@ -224,8 +225,6 @@ fn callers_that_missed_a_restart_hear_of_it_first() {
 
 #[test]
 fn a_process_that_waits_for_its_state_gets_that_of_the_one_before() {
-    use weft_wire::message::{Outcome, Return};
-
     let (first, second) = (process(THERE, 5), process(HERE, 6));
     let mut creation = create(ACTOR);
     creation.constructor.spec.checkpoint_every = Some(1);
@@ -249,4 +248,67 @@ fn a_process_that_waits_for_its_state_gets_that_of_the_one_before() {
         });
         assert_eq!(restored, Some((HERE, 1, Some(state.clone()))), "{heard:?}");
     }
+}
+
+#[test]
+fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
+    let (taker, owner, other) = (process(HERE, 5), process(THERE, 8), process(THERE, 9));
+    let object = |owner, number| TaskId { owner, number }.object(0);
+    let lost = TaskId { owner: DRIVER, number: 8 };
+    let inside = vec![object(owner, 1), object(taker, 1), object(owner, 2)];
+    let state = Return { outcome: Outcome::Inline(Blob::default()), contained: inside };
+    let mut control = control();
+    say(&mut control, HERE, here(vec![ActorHere { checkpoint: Some(state), ..row(0, taker) }]));
+    // One was told of an earlier checkpoint, or of one of an actor that is gone; one has not heard of the last.
+    let keepers = Some(vec![(ACTOR, other), (lost, other)]);
+    let word = ToControl::Here(Box::new(ActorsHere { keepers, ..ActorsHere::default() }));
+    say(&mut control, THERE, word);
+    let kept = |words: Vec<(NodeId, ToNode)>| -> Vec<(WorkerId, ActorId, usize)> {
+        let kept = |word: (NodeId, ToNode)| match word.1 {
+            ToNode::Routed { to, message } => match *message {
+                Message::KeepObjects(KeepObjects { actor, objects }) => Some((to, actor, objects.len())),
+                other => panic!("{other:?}"),
+            },
+            _ => None,
+        };
+        words.into_iter().filter_map(kept).collect()
+    };
+    let told = kept(hear(&mut control, |control, out| control.on_all_here(NOW, out)));
+    assert_eq!(told, [(other, lost, 0), (owner, ACTOR, 2), (other, ACTOR, 0)]);
+    let kill = weft_wire::message::KillActor { actor: ACTOR, may_restart: None };
+    let from = DRIVER;
+    say(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
+    let gone = Box::new(WorkerGone { worker: taker, ..WorkerGone::default() });
+    let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone };
+    assert_eq!(kept(say(&mut control, HERE, ended)), [(owner, ACTOR, 0)]);
+}
+
+#[test]
+fn a_node_tells_who_keeps_objects_for_checkpoints() {
+    let mut node = weft_protocol::member::Member::new(cpus(1.0), HERE.0, 0);
+    let keeper = node.new_worker_id();
+    node.on_connected(keeper, 1, NOW);
+    let keepers = |node: &mut weft_protocol::member::Member| {
+        let mut out = NodeActions::new();
+        node.on_control_up(true, NOW, &mut out);
+        let told = out.into_iter().find_map(|action| match action {
+            weft_protocol::node::NodeAction::Control(ToControl::Here(here)) => Some(here.keepers),
+            _ => None,
+        });
+        told.flatten().expect("it says what is here")
+    };
+    let keep = |to, objects| {
+        let message = Box::new(KeepObjects { actor: ACTOR, objects }.into());
+        ToNode::Routed { to, message }
+    };
+    let object = TaskId { owner: keeper, number: 1 }.object(0);
+    for to in [keeper, process(HERE, 70)] {
+        node.on_control(keep(to, vec![object]), NOW, &mut NodeActions::new());
+    }
+    assert_eq!(keepers(&mut node), [(ACTOR, keeper)], "the other one is gone");
+    node.on_control(keep(keeper, Vec::new()), NOW, &mut NodeActions::new());
+    assert_eq!(keepers(&mut node), []);
+    node.on_control(keep(keeper, vec![object]), NOW, &mut NodeActions::new());
+    node.on_gone(keeper, "was killed", None, &mut NodeActions::new());
+    assert_eq!(keepers(&mut node), []);
 }

@@ -56,14 +56,15 @@ pub struct Replayed {
     pub actor: ActorId,
 }
 
-/// Node to an owner: references inside a checkpoint. As long as it stands, they keep their objects.
+/// Node to an owner: references inside the checkpoint of an actor that stands from now on. As long as it does, they keep their
+/// objects. It may be said twice.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct KeepObjects {
-    /// References of a checkpoint that stands from now on.
+    /// Whose checkpoint. What was kept for an earlier one of it is let go.
     #[n(0)]
-    pub begin: Vec<ObjectId>,
-    /// References of one that does not stand any more.
+    pub actor: ActorId,
+    /// All that this owner keeps for it.
     #[n(1)]
-    pub end: Vec<ObjectId>,
+    pub objects: Vec<ObjectId>,
 }

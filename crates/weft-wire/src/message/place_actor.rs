@@ -133,6 +133,9 @@ pub struct ActorsHere {
     /// Who of the node's processes hears of which actor, wherever that is.
     #[n(2)]
     pub subscribers: Vec<(ActorId, WorkerId)>,
+    /// Who of the node's processes keeps objects for a checkpoint of which actor.
+    #[n(3)]
+    pub keepers: Option<Vec<(ActorId, WorkerId)>>,
 }
 
 /// An actor on the node that says so. Its owner is in its id.

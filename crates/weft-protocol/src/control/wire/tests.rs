@@ -84,6 +84,7 @@ fn here() -> ActorsHere {
         actors: vec![row, ended],
         jobs: vec![*job(JobState::Started)],
         subscribers: vec![(ACTOR, PROCESS)],
+        keepers: Some(vec![(ACTOR, PROCESS)]),
     }
 }
 

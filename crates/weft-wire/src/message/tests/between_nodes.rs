@@ -97,8 +97,12 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         description: Some(Blob::from(&b"d"[..])),
     };
     let started = ActorStarted { actor: actor(), worker: WORKER, concurrency: 3, replays: None };
-    let here =
-        ActorsHere { actors: vec![actor_here()], jobs: vec![job()], subscribers: vec![(actor(), WORKER)] };
+    let here = ActorsHere {
+        actors: vec![actor_here()],
+        jobs: vec![job()],
+        subscribers: vec![(actor(), WORKER)],
+        keepers: None,
+    };
     vec![
         (
             place.into(),
