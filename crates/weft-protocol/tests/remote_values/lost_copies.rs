@@ -1,6 +1,6 @@
-//! Copies that are lost while the value they were made from is still at its node.
+//! Values at other nodes that are lost while something is left of them: a copy, the place of another copy, a word of the place.
 
-use weft_wire::message::BlocksLost;
+use weft_wire::message::{BlocksLost, GivenBlocks, UnknownBlocks};
 
 use super::*;
 
@@ -59,4 +59,21 @@ fn a_value_is_given_back_that_goes_before_its_lost_copy_is_made_good() {
     let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
     assert!(drop_last(&mut core, object, &slot).contains(&there));
     assert!(core.ownership().is_empty());
+}
+
+#[test]
+fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
+    let mut core = WorkerCore::new(ME);
+    let object = task(WorkerId(FAR.0 + 1), 1).object(0);
+    let slot = core.ownership_mut().received(object);
+    slot.acquire();
+    core.ownership_mut().watch(object, &mut Actions::new());
+    let value = Value { object, outcome: remote(), contained: Vec::new() };
+    on(&mut core, Peer::Worker(object.owner()), value);
+    // The value was freed there, and the block is in use for one of ours that never came.
+    let question = GivenBlocks { giver: FAR, offsets: vec![THE_REMOTE.location.offset] };
+    let unknown = [to_node(UnknownBlocks { giver: FAR, offsets: question.offsets.clone() })];
+    assert_eq!(on(&mut core, Peer::Node, question.clone()), unknown);
+    pulled(&mut core, object);
+    assert_eq!(on(&mut core, Peer::Node, question), unknown, "nor from where its copy was made");
 }

@@ -274,16 +274,21 @@ impl Ownership {
         true
     }
 
-    /// Whether a value of ours is, or was, in this block of another node, and has not been given back.
+    /// Whether a value of ours is, or was, in this block of another node, and has not been given back. A borrowed one that was
+    /// said to be there may be there no more, and the block in use for one of ours that never came.
     #[must_use]
     pub fn knows_block_at(&self, node: NodeId, offset: u64) -> bool {
+        let me = self.me;
         let is_there = |remote: &Remote| remote.node == node && remote.location.offset == offset;
         let is_latest =
             |record: &Record| matches!(record.slot.outcome(), Some(Outcome::Remote(at)) if is_there(at));
-        let copies = self.remotes.copies.values().filter_map(|copy| copy.from.as_ref());
-        copies.chain(self.remotes.primaries.values()).any(is_there)
-            || self.stale.values().flat_map(|stale| &stale.remotes).any(is_there)
-            || self.records.values().any(is_latest)
+        let is_ours = |object: &ObjectId| object.owner() == me;
+        let below =
+            self.remotes.copies.iter().filter_map(|(object, copy)| Some((object, copy.from.as_ref()?)));
+        let stale =
+            self.stale.iter().flat_map(|(object, stale)| stale.remotes.iter().map(move |at| (object, at)));
+        below.chain(&self.remotes.primaries).chain(stale).any(|(object, at)| is_ours(object) && is_there(at))
+            || self.records.iter().any(|(object, record)| is_ours(object) && is_latest(record))
     }
 
     /// Whether nothing is at a place of another node any more.
