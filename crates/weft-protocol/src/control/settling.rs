@@ -62,10 +62,13 @@ impl Settling {
         let home = gone.node();
         if self.settled.contains(&gone) {
             mark!("a node turned out to have to do with a process whose death had been settled");
+            let settled = Settled { gone: vec![gone], held: Vec::new() };
             for node in nodes.into_iter().filter(|node| *node != home) {
                 say.push(Saying::Gone(node, gone));
-                say.push(Saying::Settled(node, Settled { gone: vec![gone], held: Vec::new() }));
+                say.push(Saying::Settled(node, settled.clone()));
             }
+            // Until it hears that it says so again to every control service that starts.
+            say.push(Saying::Settled(home, settled));
             return;
         }
         if !self.open.is_empty() {
@@ -330,7 +333,8 @@ mod tests {
         assert_eq!(gone(&mut settling, X, &[B]), [], "it has been asked");
         collected(&mut settling, B, X, &[]);
         assert_eq!(collected(&mut settling, A, X, &[]).len(), 2);
-        assert_eq!(gone(&mut settling, X, &[A, C]), [Saying::Gone(C, X), settled(C, &[X], &[])]);
+        let told = [Saying::Gone(C, X), settled(C, &[X], &[]), settled(A, &[X], &[])];
+        assert_eq!(gone(&mut settling, X, &[A, C]), told);
         assert_eq!(collected(&mut settling, C, X, &[]), [], "nobody waits for that");
         assert!(settling.is_empty());
     }

@@ -398,10 +398,9 @@ impl NodeCore {
         let shared = self.settling.share();
         self.say_ends(shared, out);
         out.push(process_gone(self.departed.of(gone), vec![node]));
-        if is_open {
-            let of_departed = || (self.departed.of(gone), Vec::new());
-            self.ended.entry(gone).or_insert_with(of_departed).1.push(node);
-        } else {
+        let of_departed = || (self.departed.of(gone), Vec::new());
+        self.ended.entry(gone).or_insert_with(of_departed).1.push(node);
+        if !is_open {
             out.push(collected(gone, Vec::new()));
         }
         self.go_on_settling(out);
@@ -418,6 +417,11 @@ impl NodeCore {
                 Step::Collected(gone, held) => out.push(collected(gone, held)),
                 Step::Settled(_) => {}
             }
+        }
+        // Nodes that asked late: the control service before may not have told them.
+        for (gone, (news, watchers)) in self.ended.iter().filter(|(gone, _)| !self.settling.is_open(**gone)) {
+            out.push(process_gone(news.clone(), watchers.clone()));
+            out.push(collected(*gone, Vec::new()));
         }
     }
 

@@ -116,6 +116,19 @@ fn the_processes_here_are_asked_about_one_of_another_node() {
 }
 
 #[test]
+fn who_asks_late_is_told_by_the_next_control_service_if_the_one_before_did_not() {
+    let (mut node, first, second) = node();
+    end(&mut node, second);
+    say(&mut node, first, nothing_of(second));
+    let told = routed(&mut node, WorkerId(THERE.0), Watch { worker: second });
+    assert_eq!(told[told.len() - 1], collected(second, &[]));
+    let again = on(&mut node, |node, out| node.say_deaths_again(out));
+    assert_eq!(again, [process_gone(second, &[THERE]), collected(second, &[])]);
+    hear(&mut node, ToNode::Settled(Box::new(settled(&[second]))));
+    assert_eq!(on(&mut node, |node, out| node.say_deaths_again(out)), []);
+}
+
+#[test]
 fn a_process_of_which_only_the_settling_was_heard_is_news_to_who_asks_for_it() {
     let (mut node, first, second) = node();
     // Another death was settled with it, in which this node had a part.
