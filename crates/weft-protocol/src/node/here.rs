@@ -98,6 +98,14 @@ impl LocalActors {
         self.ended.retain(|here| here.actor != id || here.gone.as_deref().is_some_and(is_its));
     }
 
+    /// The state for a process that ended before it came: the next one begins with that, too.
+    pub(super) fn note_unread_state(&mut self, id: ActorId, takeover: u32, state: Option<Return>) {
+        let is_its = |here: &&mut ActorHere| here.actor == id && here.takeover == takeover;
+        if let Some(here) = self.ended.iter_mut().find(is_its) {
+            here.checkpoint = state;
+        }
+    }
+
     /// An actor is dead: neither of its process, which is about to end, nor of that end a later control service is told.
     pub(super) fn note_dead(&mut self, id: ActorId) {
         self.forget_ends(id, None);

@@ -225,7 +225,9 @@ impl NodeCore {
     pub(super) fn on_restore(&mut self, takeover: u32, restore: Restore, out: &mut NodeActions) {
         let id = restore.actor;
         let ends = self.ends_with_its_creator(id);
-        let Some(local) = self.local_actors.placed(id, takeover) else { return };
+        let Some(local) = self.local_actors.placed(id, takeover) else {
+            return self.local_actors.note_unread_state(id, takeover, restore.state);
+        };
         let Some((worker, _)) = local.process else { return };
         if let Some(memo) = &mut local.memo {
             memo.checkpoint.clone_from(&restore.state);

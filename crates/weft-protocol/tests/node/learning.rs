@@ -312,3 +312,53 @@ fn a_node_tells_who_keeps_objects_for_checkpoints() {
     node.on_gone(keeper, "was killed", None, &mut NodeActions::new());
     assert_eq!(keepers(&mut node), []);
 }
+
+#[test]
+fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
+    use weft_protocol::node::NodeAction;
+    use weft_wire::message::{PlaceActor, Restore};
+
+    let mut node = weft_protocol::member::Member::new(cpus(1.0), HERE.0, 0);
+    let on = |node: &mut weft_protocol::member::Member, word: ToNode| {
+        let mut out = NodeActions::new();
+        node.on_control(word, NOW, &mut out);
+        node.settle(NOW, &mut out);
+        out
+    };
+    let driver = node.new_worker_id();
+    node.on_connected(driver, 1, NOW);
+    node.on_job(driver, Box::default(), &mut NodeActions::new());
+    let actor = TaskId { owner: driver, number: 7 };
+    let mut create = Box::new(create(actor));
+    create.constructor.spec.checkpoint_every = Some(1);
+    let place = PlaceActor {
+        takeover: 1,
+        turn: 0,
+        name: None,
+        restores: true,
+        create,
+        restarts: Some(1),
+        description: None,
+    };
+    let begun = on(&mut node, ToNode::PlaceActor(Box::new(place)));
+    let starts = |action: &NodeAction| match action {
+        NodeAction::StartWorker(worker) => Some(*worker),
+        _ => None,
+    };
+    let worker = begun.iter().find_map(starts).expect("it has room");
+    let mut out = NodeActions::new();
+    node.on_connected(worker, 1, NOW);
+    node.settle(NOW, &mut out);
+    node.on_gone(worker, "was killed", None, &mut out);
+    let state = Return { outcome: Outcome::Inline(Blob::from(&b"state"[..])), contained: Vec::new() };
+    let restore = Restore { actor, state: Some(state.clone()), callers: Vec::new(), takeover: Some(1) };
+    on(&mut node, ToNode::Restore { takeover: 1, restore: Box::new(restore) });
+    let mut out = NodeActions::new();
+    node.on_control_up(true, NOW, &mut out);
+    let here = out.into_iter().find_map(|action| match action {
+        NodeAction::Control(ToControl::Here(here)) => Some(here.actors),
+        _ => None,
+    });
+    let [here] = &here.expect("it says what is here")[..] else { panic!("one end") };
+    assert_eq!((here.takeover, &here.checkpoint), (1, &Some(state)));
+}
