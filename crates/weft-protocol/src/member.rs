@@ -265,6 +265,7 @@ impl Member {
             jobs: self.jobs.iter().map(|(job, config)| begun(*job, config.clone())).collect(),
             subscribers: self.node.subscribers_here(true),
             keepers: Some(self.keepers.all()),
+            kept: Some(self.node.kept_for_actors()),
         };
         // Also when there is nothing: what is not said is not here.
         out.push(NodeAction::Control(ToControl::Here(Box::new(here))));

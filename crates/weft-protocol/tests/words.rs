@@ -153,7 +153,8 @@ fn to_control() -> impl Strategy<Value = ToControl> {
         2 => (prop::collection::vec(row(), 0..3), prop::collection::vec((actor(), process()), 0..2)).prop_map(
             |(actors, subscribers)| {
                 let keepers = Some(subscribers.clone());
-                ToControl::Here(Box::new(ActorsHere { actors, jobs: Vec::new(), subscribers, keepers }))
+                let kept = Some(subscribers.iter().map(|(actor, process)| (*actor, Some(process.0))).collect());
+                ToControl::Here(Box::new(ActorsHere { actors, jobs: Vec::new(), subscribers, keepers, kept }))
             }),
         1 => actor().prop_map(|group| {
             let prepared = Prepared { group, attempt: 1, step: BundleStep::Prepared };

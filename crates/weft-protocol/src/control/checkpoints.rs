@@ -5,11 +5,14 @@
 //! told of is given to the next process: what the callers still keep is exactly what that state lacks. Both go the way
 //! of the news of a restart, and so in one order with it (`docs/adr/0013-checkpointed-actors.md`).
 
-use weft_wire::message::{AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return};
+use weft_wire::message::{
+    ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
+};
 use weft_wire::{ActorId, NodeId, ObjectId, WorkerId};
 
 use super::actors::Phase;
 use super::{ControlAction, ControlActions, ControlCore, ToNode};
+use crate::actors::gone_failure;
 use crate::table::{Map, Set};
 
 /// What is known of one actor's checkpoints.
@@ -20,6 +23,9 @@ pub(super) struct Checkpoints {
     last: Option<Last>,
     /// Owners that keep something for the last one or, before a control service has heard of that, for an earlier one.
     keepers: Set<WorkerId>,
+    /// Blocks with states of it that nodes kept when the control service started again, and where: one may be that of a later
+    /// checkpoint than it has heard of.
+    left: Vec<(NodeId, u64)>,
 }
 
 #[derive(Debug)]
@@ -31,6 +37,43 @@ struct Last {
     taker: WorkerId,
 }
 
+/// What is kept for an actor, as a node tells.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    actor: ActorId,
+    by: Keeper,
+}
+
+#[derive(Debug)]
+enum Keeper {
+    /// Objects that a checkpoint refers to, by their owner.
+    Owner(WorkerId),
+    /// A state, by the node that has it in this block.
+    State(NodeId, u64),
+    /// Arguments of its constructor, by the node of its creator.
+    Arguments(NodeId),
+}
+
+impl Keeping {
+    /// By a node and its processes.
+    pub(super) fn all_of(node: NodeId, here: &mut ActorsHere) -> impl Iterator<Item = Self> + use<> {
+        let owners = here.keepers.take().into_iter().flatten();
+        let owners = owners.map(|(actor, owner)| Self { actor, by: Keeper::Owner(owner) });
+        let blocks = here.kept.take().into_iter().flatten().map(move |(actor, block)| {
+            let by = block.map_or(Keeper::Arguments(node), |block| Keeper::State(node, block));
+            Self { actor, by }
+        });
+        owners.chain(blocks)
+    }
+}
+
+impl Last {
+    /// Where its block is, if it is in one.
+    fn place(&self) -> Option<(NodeId, u64)> {
+        holder(&self.state.outcome).map(|(_, block)| (self.node, block))
+    }
+}
+
 impl Checkpoints {
     /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
     /// were told to keep the objects is not known: see [`ControlCore::keep_again`].
@@ -40,14 +83,20 @@ impl Checkpoints {
         self.last = Some(Last { node, taker, state });
     }
 
-    /// What each owner is told to keep from now on, and who keeps nothing any more.
-    fn keep(&mut self) -> Map<WorkerId, Vec<ObjectId>> {
+    /// What each owner keeps for the last one.
+    fn kept(&self) -> Map<WorkerId, Vec<ObjectId>> {
         let mut by_owner: Map<WorkerId, Vec<ObjectId>> = Map::default();
         if let Some(last) = &self.last {
             for object in last.state.contained.iter().filter(|object| object.owner() != last.taker) {
                 by_owner.entry(object.owner()).or_default().push(*object);
             }
         }
+        by_owner
+    }
+
+    /// What each owner is told to keep from now on, and who keeps nothing any more.
+    fn keep(&mut self) -> Map<WorkerId, Vec<ObjectId>> {
+        let mut by_owner = self.kept();
         let keepers = std::mem::replace(&mut self.keepers, by_owner.keys().copied().collect());
         keepers.into_iter().for_each(|owner| _ = by_owner.entry(owner).or_default());
         by_owner
@@ -114,41 +163,61 @@ impl ControlCore {
         let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
         let Some(checkpoints) = checkpoints else { return };
         let last = checkpoints.last.take();
-        let kept = checkpoints.keep();
+        let (kept, left) = (checkpoints.keep(), std::mem::take(&mut checkpoints.left));
         self.tell_owners(id, kept, out);
+        let place = last.as_ref().and_then(Last::place);
+        for (node, block) in left.into_iter().filter(|at| Some(*at) != place) {
+            out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+        }
         let_go_of(last, out);
     }
 
-    /// After a new start: these keep objects for these actors, and were perhaps not told of the last checkpoint.
-    pub(super) fn keep_again(&mut self, keepers: Vec<(ActorId, WorkerId)>, out: &mut ControlActions) {
-        for (id, owner) in keepers {
+    /// After a new start: these keep something for these actors, and owners were perhaps not told of the last checkpoint. What
+    /// was kept for one that is gone is let go; for others it stays until there is another checkpoint, because one that was
+    /// taken before may still be heard of.
+    pub(super) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut ControlActions) {
+        for Keeping { actor: id, by } in keeping {
             let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
-            match actor.and_then(|actor| actor.checkpoints.as_mut()) {
-                Some(checkpoints) => _ = checkpoints.keepers.insert(owner),
-                None => self.say(owner, KeepObjects { actor: id, objects: Vec::new() }, out),
+            let is_known = actor.is_some();
+            match (by, actor.and_then(|actor| actor.checkpoints.as_mut())) {
+                (Keeper::Owner(owner), Some(checkpoints)) => _ = checkpoints.keepers.insert(owner),
+                (Keeper::State(node, block), Some(checkpoints)) => checkpoints.left.push((node, block)),
+                (Keeper::Owner(owner), None) => {
+                    self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
+                }
+                (Keeper::State(node, block), None) => {
+                    out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+                }
+                (Keeper::Arguments(_), _) if is_known => {}
+                (Keeper::Arguments(node), _) => {
+                    let dead = ActorDead { actor: id, failure: gone_failure() };
+                    out.push(ControlAction::Send(node, Box::new(ToNode::Dead(Box::new(dead)))));
+                }
             }
         }
         let mut all = Vec::new();
         for (id, actor) in &mut self.actors {
-            // Of one that is still to be heard of, its state may be, too.
-            let known = actor.checkpoints.as_mut().filter(|checkpoints| checkpoints.last.is_some());
-            all.extend(known.map(|checkpoints| (*id, checkpoints.keep())));
+            if let Some(checkpoints) = &mut actor.checkpoints {
+                let kept = checkpoints.kept();
+                checkpoints.keepers.extend(kept.keys().copied());
+                all.extend(kept.into_iter().map(|(owner, objects)| (owner, *id, objects)));
+            }
         }
-        all.into_iter().for_each(|(id, kept)| self.tell_owners(id, kept, out));
+        for (owner, actor, objects) in all {
+            self.say(owner, KeepObjects { actor, objects, more: Some(true) }, out);
+        }
     }
 
     /// Owners that are gone keep nothing, and their nodes pass nothing on to them.
     fn tell_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut ControlActions) {
         for (owner, objects) in kept {
-            self.say(owner, KeepObjects { actor, objects }, out);
+            self.say(owner, KeepObjects { actor, objects, more: None }, out);
         }
     }
 }
 
 fn let_go_of(last: Option<Last>, out: &mut ControlActions) {
-    if let Some(Last { state, node, .. }) = last
-        && let Some((_, block)) = holder(&state.outcome)
-    {
+    if let Some((node, block)) = last.as_ref().and_then(Last::place) {
         out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
     }
 }

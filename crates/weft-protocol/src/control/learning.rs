@@ -13,6 +13,7 @@ use weft_wire::message::{ActorHere, ActorsHere, Return, WorkerGone};
 use weft_wire::{ActorId, NodeId, WorkerId};
 
 use super::actors::{Actor, Phase};
+use super::checkpoints::Keeping;
 use super::{ControlAction, ControlActions, ControlCore, End, ToControl, ToNode};
 use crate::table::Set;
 use crate::time::Instant;
@@ -25,7 +26,7 @@ const WORDS_MAX: usize = 1 << 16;
 pub(super) struct Learning {
     until: Instant,
     subscribers: Vec<(ActorId, WorkerId)>,
-    keepers: Vec<(ActorId, WorkerId)>,
+    keeping: Vec<Keeping>,
     /// Nodes that are there and have not said what they have.
     silent: Set<NodeId>,
     words: VecDeque<(NodeId, ToControl)>,
@@ -59,7 +60,7 @@ impl ControlCore {
         }
         self.reconcile(&learning.silent, out);
         self.subscribe_again(learning.subscribers, out);
-        self.keep_again(learning.keepers, out);
+        self.keep_again(learning.keeping, out);
         // Owners on nodes that did not come back.
         let owners = self.actors.values().map(|actor| actor.owner);
         let lost: Set<WorkerId> = owners.filter(|owner| self.is_lost(owner.node())).collect();
@@ -128,7 +129,8 @@ impl ControlCore {
     }
 
     /// A node says what is there.
-    pub(super) fn on_here(&mut self, node: NodeId, here: ActorsHere, out: &mut ControlActions) {
+    pub(super) fn on_here(&mut self, node: NodeId, mut here: ActorsHere, out: &mut ControlActions) {
+        let keeping = Keeping::all_of(node, &mut here);
         for job in here.jobs {
             self.on_job(node, job, out);
         }
@@ -139,12 +141,12 @@ impl ControlCore {
             Some(learning) => {
                 learning.silent.swap_remove(&node);
                 learning.subscribers.extend(here.subscribers);
-                learning.keepers.extend(here.keepers.into_iter().flatten());
+                learning.keeping.extend(keeping);
             }
             None => {
                 self.reconcile_with(node, out);
                 self.subscribe_again(here.subscribers, out);
-                self.keep_again(here.keepers.unwrap_or_default(), out);
+                self.keep_again(keeping.collect(), out);
             }
         }
     }

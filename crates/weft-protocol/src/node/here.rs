@@ -158,6 +158,13 @@ impl NodeCore {
         self.local_actors.keep_memos();
     }
 
+    /// Blocks that are kept here for actors: with a state, or, without the block, with arguments of one that has begun. One that
+    /// has not is created again.
+    pub(crate) fn kept_for_actors(&self) -> Vec<(ActorId, Option<u64>)> {
+        let states = self.holders.kept_states().map(|(actor, block)| (actor, Some(block)));
+        states.chain(self.places.keeping().map(|actor| (actor, None))).collect()
+    }
+
     /// The constructor of an actor has returned.
     pub(crate) fn note_ready(&mut self, actor: ActorId) {
         self.local_actors.note_ready(actor);

@@ -42,6 +42,12 @@ impl Places {
         wanted.flat_map(|(actor, place)| place.subscribers.iter().map(|process| (*actor, *process)))
     }
 
+    /// Actors that have begun and for whose next process arguments are kept.
+    pub(super) fn keeping(&self) -> impl Iterator<Item = ActorId> {
+        let keeping = self.actors.iter().filter(|(_, place)| place.has_begun && !place.kept.is_empty());
+        keeping.map(|(actor, _)| *actor)
+    }
+
     pub(super) fn subscribers(&self, actor: ActorId) -> Vec<WorkerId> {
         self.actors.get(&actor).map(|place| place.subscribers.iter().copied().collect()).unwrap_or_default()
     }

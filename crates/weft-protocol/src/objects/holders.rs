@@ -12,7 +12,7 @@
 //! It never touches memory: it says which blocks are free.
 
 use weft_wire::message::{ReadersOf, StillRead};
-use weft_wire::{ObjectId, WorkerId};
+use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use super::orphans::Orphans;
 
@@ -289,6 +289,12 @@ impl Holders {
         }
     }
 
+    /// States of actors in blocks that the node keeps.
+    pub fn kept_states(&self) -> impl Iterator<Item = (TaskId, u64)> {
+        let states = self.kept_objects.iter().filter(|(_, object)| **object == object.task.state());
+        states.map(|(block, object)| (object.task, *block))
+    }
+
     /// The processes that hold a block.
     #[must_use]
     pub fn of(&self, block: u64) -> &[WorkerId] {
@@ -322,8 +328,6 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
-    use weft_wire::TaskId;
-
     use super::*;
 
     const OWNER: WorkerId = WorkerId(1);

@@ -225,10 +225,11 @@ mod tests {
         let outer = TaskId { owner: ME, number: 2 }.object(0);
         core.ownership_mut().own(outer, Arc::new(Slot::default()));
         core.ownership_mut().contain(outer, &[object]);
-        let keep = KeepObjects { actor: TaskId { owner: CALLER, number: 3 }, objects: vec![object] };
-        for _ in 0..2 {
+        let actor = TaskId { owner: CALLER, number: 3 };
+        for more in [None, Some(true), None] {
             // A control service that starts again says it once more.
-            core.on_message(Peer::Node, keep.clone().into(), Instant(1), &mut Actions::new());
+            let keep = KeepObjects { actor, objects: vec![object], more };
+            core.on_message(Peer::Node, keep.into(), Instant(1), &mut Actions::new());
         }
         let kinds = [hold::CONTAINED, hold::FUNCTION, hold::CHECKPOINT, hold::PINNED];
         assert_eq!(holds(&core, object), kinds.map(|kind| (kind, 1)));

@@ -200,7 +200,15 @@ impl WorkerCore {
 
     /// Checkpoints of actors contain references to objects of this process.
     pub(super) fn on_keep_objects(&mut self, keep: KeepObjects, out: &mut Actions) {
-        let KeepObjects { actor, objects } = keep;
+        let KeepObjects { actor, objects, more } = keep;
+        if more == Some(true) {
+            let kept = self.kept_for.entry(actor).or_default();
+            for object in objects.into_iter().filter(|object| !kept.contains(object)).collect::<Vec<_>>() {
+                self.ownership.add_use(object);
+                kept.push(object);
+            }
+            return;
+        }
         objects.iter().for_each(|object| self.ownership.add_use(*object));
         let before = match objects.is_empty() {
             true => self.kept_for.swap_remove(&actor),

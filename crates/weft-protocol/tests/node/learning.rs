@@ -261,26 +261,37 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     say(&mut control, HERE, here(vec![ActorHere { checkpoint: Some(state), ..row(0, taker) }]));
     // One was told of an earlier checkpoint, or of one of an actor that is gone; one has not heard of the last.
     let keepers = Some(vec![(ACTOR, other), (lost, other)]);
-    let word = ToControl::Here(Box::new(ActorsHere { keepers, ..ActorsHere::default() }));
+    // And the node keeps states of both, and arguments.
+    let kept = Some(vec![(lost, Some(64)), (ACTOR, Some(128)), (lost, None), (ACTOR, None)]);
+    let word = ToControl::Here(Box::new(ActorsHere { keepers, kept, ..ActorsHere::default() }));
     say(&mut control, THERE, word);
-    let kept = |words: Vec<(NodeId, ToNode)>| -> Vec<(WorkerId, ActorId, usize)> {
-        let kept = |word: (NodeId, ToNode)| match word.1 {
-            ToNode::Routed { to, message } => match *message {
-                Message::KeepObjects(KeepObjects { actor, objects }) => Some((to, actor, objects.len())),
+    let kept = |words: &[(NodeId, ToNode)]| -> Vec<(WorkerId, ActorId, usize)> {
+        let kept = |word: &(NodeId, ToNode)| match &word.1 {
+            ToNode::Routed { to, message } => match &**message {
+                Message::KeepObjects(keep) => Some((*to, keep.actor, keep.objects.len())),
                 other => panic!("{other:?}"),
             },
             _ => None,
         };
-        words.into_iter().filter_map(kept).collect()
+        words.iter().filter_map(kept).collect()
     };
-    let told = kept(hear(&mut control, |control, out| control.on_all_here(NOW, out)));
-    assert_eq!(told, [(other, lost, 0), (owner, ACTOR, 2), (other, ACTOR, 0)]);
+    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert!(told.contains(&(THERE, ToNode::LetGo { block: 64 })), "{told:?}");
+    let is_dead = |word: &(NodeId, ToNode)| matches!(&word.1, ToNode::Dead(dead) if dead.actor == lost);
+    assert!(told.iter().any(is_dead), "{told:?}");
+    assert_eq!(
+        kept(&told),
+        [(other, lost, 0), (owner, ACTOR, 2)],
+        "there may be another checkpoint on its way"
+    );
     let kill = weft_wire::message::KillActor { actor: ACTOR, may_restart: None };
     let from = DRIVER;
     say(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
     let gone = Box::new(WorkerGone { worker: taker, ..WorkerGone::default() });
     let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone };
-    assert_eq!(kept(say(&mut control, HERE, ended)), [(owner, ACTOR, 0)]);
+    let told = say(&mut control, HERE, ended);
+    assert_eq!(kept(&told), [(other, ACTOR, 0), (owner, ACTOR, 0)]);
+    assert!(told.contains(&(THERE, ToNode::LetGo { block: 128 })), "{told:?}");
 }
 
 #[test]
@@ -298,7 +309,7 @@ fn a_node_tells_who_keeps_objects_for_checkpoints() {
         told.flatten().expect("it says what is here")
     };
     let keep = |to, objects| {
-        let message = Box::new(KeepObjects { actor: ACTOR, objects }.into());
+        let message = Box::new(KeepObjects { actor: ACTOR, objects, more: None }.into());
         ToNode::Routed { to, message }
     };
     let object = TaskId { owner: keeper, number: 1 }.object(0);

@@ -61,10 +61,13 @@ pub struct Replayed {
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct KeepObjects {
-    /// Whose checkpoint. What was kept for an earlier one of it is let go.
+    /// Whose checkpoint.
     #[n(0)]
     pub actor: ActorId,
-    /// All that this owner keeps for it.
+    /// All that this owner keeps for it: what it kept for an earlier one is let go.
     #[n(1)]
     pub objects: Vec<ObjectId>,
+    /// ... but not now: there may be a later one, of which was not heard yet.
+    #[n(2)]
+    pub more: Option<bool>,
 }

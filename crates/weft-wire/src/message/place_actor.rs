@@ -136,6 +136,9 @@ pub struct ActorsHere {
     /// Who of the node's processes keeps objects for a checkpoint of which actor.
     #[n(3)]
     pub keepers: Option<Vec<(ActorId, WorkerId)>>,
+    /// Blocks that the node keeps: with a state of that actor, or, without the block, with arguments for its constructor.
+    #[n(4)]
+    pub kept: Option<Vec<(ActorId, Option<u64>)>>,
 }
 
 /// An actor on the node that says so. Its owner is in its id.

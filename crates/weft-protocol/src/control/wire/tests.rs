@@ -85,6 +85,7 @@ fn here() -> ActorsHere {
         jobs: vec![*job(JobState::Started)],
         subscribers: vec![(ACTOR, PROCESS)],
         keepers: Some(vec![(ACTOR, PROCESS)]),
+        kept: Some(vec![(ACTOR, Some(64)), (ACTOR, None)]),
     }
 }
 

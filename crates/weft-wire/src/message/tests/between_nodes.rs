@@ -102,6 +102,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         jobs: vec![job()],
         subscribers: vec![(actor(), WORKER)],
         keepers: None,
+        kept: None,
     };
     vec![
         (
