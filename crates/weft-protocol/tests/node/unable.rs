@@ -1,5 +1,7 @@
 //! Actors that a node gives back because it can start no workers for their job: where the directory has them begin instead.
 
+use std::collections::BTreeSet;
+
 use weft_protocol::control::{ControlAction, ControlActions, ControlCore, ToControl, ToNode};
 use weft_protocol::scheduling::policy::NodeRow;
 use weft_wire::message::{CreateActor, FailureCode, Job, JobConfig, JobState};
@@ -76,7 +78,8 @@ fn dead(out: &ControlActions) -> Vec<ActorId> {
         },
         ControlAction::Warn(_) | ControlAction::Persist(..) => None,
     };
-    out.iter().filter_map(dead).collect()
+    // Its caller's node hears of it, and the one that was asked.
+    Vec::from_iter(out.iter().filter_map(dead).collect::<BTreeSet<_>>())
 }
 
 #[test]
