@@ -127,6 +127,7 @@ fn row() -> impl Strategy<Value = ActorHere> {
             checkpoint,
             gone,
             group: None,
+            covered: None,
         },
     )
 }

@@ -1,14 +1,15 @@
 //! Which checkpoint of each actor stands, and who is told of it.
 //!
 //! The node of an actor's process holds the block of a state, and the owners of references inside keep their objects for
-//! it: each is told of all that it is to keep ([`KeepObjects`]), and told again by a control service that has started again. Each caller is told which of its calls a checkpoint covers, and the last checkpoint that was
-//! told of is given to the next process: what the callers still keep is exactly what that state lacks. Both go the way
-//! of the news of a restart, and so in one order with it (`docs/adr/0013-checkpointed-actors.md`).
+//! it: each is told of all that it is to keep ([`KeepObjects`]), also by a control service that has started again. Each
+//! caller is told which of its calls a checkpoint covers, and the last checkpoint that was told of is given to the next
+//! process: what the callers still keep is exactly what that state lacks. Both go the way of the news of a restart, and so
+//! in one order with it (`docs/adr/0013-checkpointed-actors.md`).
 
 use weft_wire::message::{
     ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
 };
-use weft_wire::{ActorId, NodeId, ObjectId, WorkerId};
+use weft_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
 
 use super::actors::Phase;
 use super::{ControlAction, ControlActions, ControlCore, ToNode};
@@ -25,7 +26,7 @@ pub(super) struct Checkpoints {
     keepers: Set<WorkerId>,
     /// Blocks with states of it that nodes kept when the control service started again, and where: one may be that of a later
     /// checkpoint than it has heard of.
-    left: Vec<(NodeId, u64)>,
+    left: Set<(NodeId, u64)>,
 }
 
 #[derive(Debug)]
@@ -129,18 +130,33 @@ impl ControlCore {
         };
         checkpoints.taken += 1;
         let before = checkpoints.last.replace(last);
+        if let Some(at) = before.as_ref().and_then(Last::place) {
+            // From now on that block may be in use for something else.
+            checkpoints.left.swap_remove(&at);
+        }
         let kept = checkpoints.keep();
         self.tell_owners(id, kept, out);
         let_go_of(before, out);
 
-        let mut covered: Map<WorkerId, Vec<u64>> = Map::default();
         // The process itself is told, too, whether it called itself or not.
-        covered.insert(from, Vec::new());
-        for call in calls {
-            covered.entry(call.owner).or_default().push(call.number);
-        }
+        let mut covered = by_caller(calls);
+        covered.entry(from).or_default();
         for (caller, calls) in covered {
             self.say(caller, Checkpointed { actor: id, calls }, out);
+        }
+    }
+
+    /// After a new start: callers were perhaps not told of these, which the checkpoints of an actor cover. The process that took
+    /// those was.
+    pub(super) fn cover_again(
+        &self,
+        actor: ActorId,
+        taker: WorkerId,
+        calls: Vec<TaskId>,
+        out: &mut ControlActions,
+    ) {
+        for (caller, calls) in by_caller(calls).into_iter().filter(|(caller, _)| *caller != taker) {
+            self.say(caller, Checkpointed { actor, calls }, out);
         }
     }
 
@@ -177,19 +193,21 @@ impl ControlCore {
     /// taken before may still be heard of.
     pub(super) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut ControlActions) {
         for Keeping { actor: id, by } in keeping {
-            let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
-            let is_known = actor.is_some();
-            match (by, actor.and_then(|actor| actor.checkpoints.as_mut())) {
-                (Keeper::Owner(owner), Some(checkpoints)) => _ = checkpoints.keepers.insert(owner),
-                (Keeper::State(node, block), Some(checkpoints)) => checkpoints.left.push((node, block)),
+            let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
+            match (by, living.map(|actor| actor.checkpoints.as_mut())) {
+                (Keeper::Owner(owner), Some(Some(checkpoints))) => _ = checkpoints.keepers.insert(owner),
+                (Keeper::State(node, block), Some(Some(checkpoints))) => {
+                    checkpoints.left.insert((node, block));
+                }
+                // It is not known of all whether they take checkpoints before their nodes are there.
+                (Keeper::Owner(_) | Keeper::State(..), Some(None)) | (Keeper::Arguments(_), Some(_)) => {}
                 (Keeper::Owner(owner), None) => {
                     self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
                 }
                 (Keeper::State(node, block), None) => {
                     out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
                 }
-                (Keeper::Arguments(_), _) if is_known => {}
-                (Keeper::Arguments(node), _) => {
+                (Keeper::Arguments(node), None) => {
                     let dead = ActorDead { actor: id, failure: gone_failure() };
                     out.push(ControlAction::Send(node, Box::new(ToNode::Dead(Box::new(dead)))));
                 }
@@ -214,6 +232,14 @@ impl ControlCore {
             self.say(owner, KeepObjects { actor, objects, more: None }, out);
         }
     }
+}
+
+fn by_caller(calls: Vec<TaskId>) -> Map<WorkerId, Vec<u64>> {
+    let mut callers: Map<WorkerId, Vec<u64>> = Map::default();
+    for call in calls {
+        callers.entry(call.owner).or_default().push(call.number);
+    }
+    callers
 }
 
 fn let_go_of(last: Option<Last>, out: &mut ControlActions) {

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use weft_wire::message::{ActorHere, ActorsHere, Return, WorkerGone};
-use weft_wire::{ActorId, NodeId, WorkerId};
+use weft_wire::{ActorId, NodeId, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
 use super::checkpoints::Keeping;
@@ -27,6 +27,8 @@ pub(super) struct Learning {
     until: Instant,
     subscribers: Vec<(ActorId, WorkerId)>,
     keeping: Vec<Keeping>,
+    /// Calls of actors that checkpoints cover, and who took those.
+    covered: Vec<(ActorId, WorkerId, Vec<TaskId>)>,
     /// Nodes that are there and have not said what they have.
     silent: Set<NodeId>,
     words: VecDeque<(NodeId, ToControl)>,
@@ -48,6 +50,9 @@ impl ControlCore {
             if let Some(actor) = self.actors.get_mut(actor) {
                 actor.subscribers.insert(*process);
             }
+        }
+        for (actor, taker, calls) in learning.covered {
+            self.cover_again(actor, taker, calls, out);
         }
         for node in learning.gone {
             self.settle_without(node, out);
@@ -161,14 +166,19 @@ impl ControlCore {
         }
     }
 
-    fn on_actor_here(&mut self, node: NodeId, row: ActorHere, out: &mut ControlActions) {
+    fn on_actor_here(&mut self, node: NodeId, mut row: ActorHere, out: &mut ControlActions) {
         let id = row.actor;
+        let (taker, covered) = (taker(&row), row.covered.take().unwrap_or_default());
+        match &mut self.learning {
+            Some(learning) => learning.covered.push((id, taker, covered)),
+            None => self.cover_again(id, taker, covered, out),
+        }
         let before = self.actors.get(&id).filter(|actor| actor.is_known());
         if let Some((takeovers, place, ended)) = before.map(|a| (a.takeovers, a.place(), a.has_ended())) {
             let is_same = takeovers == row.takeover && !ended && place.is_none_or(|(at, _)| at == node);
             if !is_same && (ended || takeovers >= row.takeover) {
                 end(node, id, row.takeover, out);
-                return self.learn_state(node, id, taker(&row), row.checkpoint);
+                return self.learn_state(node, id, taker, row.checkpoint);
             }
             if let Some((at, _)) = place.filter(|_| !is_same) {
                 end(at, id, takeovers, out);

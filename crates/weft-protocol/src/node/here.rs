@@ -5,7 +5,7 @@
 
 use weft_wire::message::state::ActorRow;
 use weft_wire::message::{ActorHere, Checkpoint, Outcome, PlaceActor, Return, WorkerGone};
-use weft_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, WorkerId};
+use weft_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, TaskId, WorkerId};
 
 use super::local_actors::{LocalActor, LocalActors};
 use super::{NodeAction, NodeActions, NodeCore};
@@ -13,6 +13,8 @@ use crate::control::ToControl;
 
 /// Ends of actors that are told again: later ones than a control service can have missed.
 const ENDS_MAX: usize = 1024;
+/// Calls of an actor that are told again: more than a control service has under way when it ends, and callers did not hear of.
+const COVERED_MAX: usize = 1024;
 
 /// What is kept of an actor for that alone.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(super) struct Memo {
     group: Option<GroupId>,
     create: Option<Box<weft_wire::message::CreateActor>>,
     pub(super) checkpoint: Option<Return>,
+    /// The latest calls that checkpoints cover which this process has taken.
+    covered: Vec<TaskId>,
 }
 
 impl Memo {
@@ -39,6 +43,7 @@ impl Memo {
             // It also says whether the actor takes checkpoints.
             create: (restarts != 0 || spec.checkpoint_every.is_some()).then(|| place.create.clone()),
             checkpoint: None,
+            covered: Vec::new(),
         }
     }
 }
@@ -62,6 +67,7 @@ impl LocalActor {
             checkpoint: memo.checkpoint.clone(),
             gone: None,
             group: memo.group,
+            covered: (!memo.covered.is_empty()).then(|| memo.covered.clone()),
         }
     }
 }
@@ -137,13 +143,19 @@ impl LocalActors {
         }
     }
 
-    /// The state with which a process after this one is to begin.
-    fn state_of(&mut self, id: ActorId, process: WorkerId) -> Option<&mut Option<Return>> {
+    /// A checkpoint of the actor in a process stands: a process after this one is to begin with it.
+    fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
+        let Checkpoint { actor: id, state, calls } = checkpoint;
         let is_its = |local: &&mut LocalActor| local.process.as_ref().is_some_and(|(its, _)| *its == process);
         let living = self.actors.get_mut(&id).filter(is_its).and_then(|local| local.memo.as_mut());
         let is_end = |here: &&mut ActorHere| here.gone.as_ref().is_some_and(|gone| gone.worker == process);
         let ended = self.ended.iter_mut().filter(|here| here.actor == id).find(is_end);
-        living.map(|memo| &mut memo.checkpoint).or(ended.map(|here| &mut here.checkpoint))
+        let living = living.map(|memo| (&mut memo.checkpoint, &mut memo.covered));
+        let ended = ended.map(|here| (&mut here.checkpoint, here.covered.get_or_insert_default()));
+        let Some((its_state, covered)) = living.or(ended) else { return };
+        *its_state = Some(state);
+        covered.extend(calls);
+        covered.drain(..covered.len().saturating_sub(COVERED_MAX));
     }
 
     fn rows(&self) -> impl Iterator<Item = ActorHere> {
@@ -178,9 +190,7 @@ impl NodeCore {
 
     /// A checkpoint of the actor in a process stands, whether that is still there or not.
     pub(crate) fn note_checkpoint(&mut self, process: WorkerId, checkpoint: Checkpoint) {
-        if let Some(state) = self.local_actors.state_of(checkpoint.actor, process) {
-            *state = Some(checkpoint.state);
-        }
+        self.local_actors.note_checkpoint(process, checkpoint);
     }
 
     /// The control service has started again: processes that wait for the state of their actors get it from this one.

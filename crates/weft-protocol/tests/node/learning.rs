@@ -4,8 +4,8 @@ use weft_protocol::control::{ControlAction, ControlActions, ControlCore, End, Fo
 use weft_protocol::node::{NodeActions, NodeCore};
 use weft_protocol::time::Instant;
 use weft_wire::message::{
-    ActorHere, ActorStarted, ActorsHere, FindName, KeepObjects, Message, Outcome, Return, SubscribeActor,
-    WorkerGone,
+    ActorHere, ActorStarted, ActorsHere, FindName, KeepObjects, Location, Message, Outcome, Return,
+    SubscribeActor, WorkerGone,
 };
 use weft_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
@@ -39,6 +39,7 @@ fn row(takeover: u32, worker: WorkerId) -> ActorHere {
         checkpoint: None,
         gone: None,
         group: None,
+        covered: None,
     }
 }
 
@@ -251,14 +252,35 @@ fn a_process_that_waits_for_its_state_gets_that_of_the_one_before() {
 }
 
 #[test]
+fn callers_are_told_again_which_calls_the_last_checkpoints_cover() {
+    let (taker, caller) = (process(HERE, 5), process(THERE, 8));
+    let call = |owner, number| TaskId { owner, number };
+    let covered = Some(vec![call(caller, 1), call(taker, 4), call(caller, 2)]);
+    let mut control = control();
+    say(&mut control, HERE, here(vec![ActorHere { covered, ..row(0, taker) }]));
+    say(&mut control, THERE, here(Vec::new()));
+    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let done = weft_wire::message::Checkpointed { actor: ACTOR, calls: vec![1, 2] };
+    let word = ToNode::Routed { to: caller, message: Box::new(done.into()) };
+    assert_eq!(told, [(THERE, word)], "the process has heard");
+}
+
+#[test]
 fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
     let (taker, owner, other) = (process(HERE, 5), process(THERE, 8), process(THERE, 9));
     let object = |owner, number| TaskId { owner, number }.object(0);
     let lost = TaskId { owner: DRIVER, number: 8 };
     let inside = vec![object(owner, 1), object(taker, 1), object(owner, 2)];
-    let state = Return { outcome: Outcome::Inline(Blob::default()), contained: inside };
+    let stored = Outcome::Stored(Location { offset: 32, length: 8 });
+    let state = Return { outcome: stored, contained: inside.clone() };
+    let mut create = create(ACTOR);
+    create.constructor.spec.checkpoint_every = Some(1);
+    let create = Some(Box::new(create));
+    let actors = vec![ActorHere { checkpoint: Some(state), create, ..row(0, taker) }];
     let mut control = control();
-    say(&mut control, HERE, here(vec![ActorHere { checkpoint: Some(state), ..row(0, taker) }]));
+    let kept = Some(vec![(ACTOR, Some(32))]);
+    let word = ToControl::Here(Box::new(ActorsHere { actors, kept, ..ActorsHere::default() }));
+    say(&mut control, HERE, word);
     // One was told of an earlier checkpoint, or of one of an actor that is gone; one has not heard of the last.
     let keepers = Some(vec![(ACTOR, other), (lost, other)]);
     // And the node keeps states of both, and arguments.
@@ -269,7 +291,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
         let kept = |word: &(NodeId, ToNode)| match &word.1 {
             ToNode::Routed { to, message } => match &**message {
                 Message::KeepObjects(keep) => Some((*to, keep.actor, keep.objects.len())),
-                other => panic!("{other:?}"),
+                _ => None,
             },
             _ => None,
         };
@@ -284,13 +306,19 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
         [(other, lost, 0), (owner, ACTOR, 2)],
         "there may be another checkpoint on its way"
     );
+    let state = Return { outcome: Outcome::Inline(Blob::default()), contained: inside };
+    let next = weft_wire::message::Checkpoint { actor: ACTOR, state, calls: Vec::new() };
+    let word = ToControl::Routed { from: taker, message: Box::new(next.into()) };
+    let told = say(&mut control, HERE, word);
+    assert!(told.contains(&(HERE, ToNode::LetGo { block: 32 })), "{told:?}");
     let kill = weft_wire::message::KillActor { actor: ACTOR, may_restart: None };
     let from = DRIVER;
     say(&mut control, HERE, ToControl::Routed { from, message: Box::new(kill.into()) });
     let gone = Box::new(WorkerGone { worker: taker, ..WorkerGone::default() });
     let ended = ToControl::ActorProcessGone { actor: ACTOR, takeover: 0, gone };
     let told = say(&mut control, HERE, ended);
-    assert_eq!(kept(&told), [(other, ACTOR, 0), (owner, ACTOR, 0)]);
+    assert_eq!(kept(&told), [(owner, ACTOR, 0)]);
+    assert!(!told.contains(&(HERE, ToNode::LetGo { block: 32 })), "it may be in use again");
     assert!(told.contains(&(THERE, ToNode::LetGo { block: 128 })), "{told:?}");
 }
 

@@ -146,6 +146,7 @@ impl World {
                 checkpoint: None,
                 gone: None,
                 group: None,
+                covered: None,
             });
         }
         if node == HOME {

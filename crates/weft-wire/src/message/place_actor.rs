@@ -7,7 +7,7 @@
 use minicbor::{Decode, Encode};
 
 use super::{ActorStarted, CreateActor, Job, Return, WorkerGone};
-use crate::{ActorId, Blob, GroupId, WorkerId};
+use crate::{ActorId, Blob, GroupId, TaskId, WorkerId};
 
 /// Control to node: give an actor a process, when there is room.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -187,4 +187,7 @@ pub struct ActorHere {
     /// The placement group that it runs in.
     #[n(14)]
     pub group: Option<GroupId>,
+    /// The latest calls that its checkpoints cover: their callers were perhaps not told.
+    #[n(15)]
+    pub covered: Option<Vec<TaskId>>,
 }

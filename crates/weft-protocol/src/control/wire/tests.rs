@@ -78,6 +78,7 @@ fn here() -> ActorsHere {
         checkpoint: Some(Return { outcome: Outcome::Inline(Blob::default()), contained: Vec::new() }),
         gone: None,
         group: Some(ACTOR),
+        covered: Some(vec![ACTOR]),
     };
     let ended = ActorHere { worker: None, gone: Some(gone(PROCESS)), ..row.clone() };
     ActorsHere {

@@ -64,6 +64,7 @@ fn actor_here() -> ActorHere {
         checkpoint: Some(value()),
         gone: Some(Box::new(gone())),
         group: Some(actor()),
+        covered: None,
     }
 }
 
