@@ -20,7 +20,7 @@ use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::wire::Misplaced;
 use crate::control::{ToControl, ToNode};
-use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
 use crate::objects::{Holders, Serves, StreamEnd};
 use crate::scheduling::policy::NodeRow;
 use crate::table::{Map, Set};
@@ -358,6 +358,16 @@ impl Member {
     /// [`Self::end_serving`], if it is [`Serves::Yes`].
     pub fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
         self.node.begin_serving(block, object)
+    }
+
+    /// Values are pulled from whom their owners name. The shell must be able to send copies that are still arriving.
+    pub fn ask_owners(&mut self) {
+        self.node.ask_owners();
+    }
+
+    /// The same for a copy of a generation, which has so many bytes, as far as it has come.
+    pub fn begin_serving_copy(&mut self, object: ObjectId, generation: u64, length: u64) -> ServedCopy {
+        self.node.begin_serving_copy(object, generation, length)
     }
 
     /// The block was read.

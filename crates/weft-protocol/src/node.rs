@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use weft_wire::message::{FindNodes, JobConfig, Message, WorkerGone};
+use weft_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, WorkerGone};
 use weft_wire::strategy::Labels;
 use weft_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -40,6 +40,7 @@ mod blocks;
 mod bundles;
 mod connecting;
 mod departed;
+mod directions;
 mod draining;
 mod group_places;
 mod guests;
@@ -62,6 +63,7 @@ mod unable;
 pub mod watches;
 
 pub(crate) use bundles::unschedulable;
+pub use directions::ServedCopy;
 pub(crate) use unable::unstartable;
 
 /// An effect the node asks for. Messages to one client stay in order.
@@ -439,6 +441,11 @@ impl NodeCore {
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
             Message::Pull(pull) => self.on_pull(from, &pull, now, out),
             Message::FreeAt(free) => Self::on_free_at(from, free, out),
+            Message::Located(Located { object, node, .. }) | Message::DropCopy(DropCopy { object, node })
+                if object.owner() == from =>
+            {
+                self.on_direction(from, node, message, out);
+            }
             Message::HandedOver(done) => Self::on_handed_over_here(from, done, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::GiveBlock(give) => self.on_give_block(from, &give, out),

@@ -55,6 +55,12 @@ impl Progress {
         self.mark() == self.length
     }
 
+    /// Whether nothing is written any more. If so, what [`Self::mark`] says afterwards is the last word.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// Writes a part. False if it was closed, or the part is not within the value or is there already.
     #[must_use]
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
@@ -134,8 +140,9 @@ mod tests {
     fn nothing_is_written_to_a_closed_value() {
         let value = progress(10, 0);
         assert!(value.write(0, b"ab"));
+        assert!(!value.is_closed());
         value.close();
-        assert!(!value.write(2, b"c"));
+        assert!(value.is_closed() && !value.write(2, b"c"));
         assert_eq!(value.mark(), 2);
     }
 

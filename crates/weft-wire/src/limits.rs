@@ -356,7 +356,8 @@ pub const CHUNK_BYTES_MAX: u32 = 256 << 10;
 /// Bytes of a value that are asked for at a time over one connection.
 pub const PIECE_BYTES: u64 = 4 << 20;
 
-/// Pieces that a connection is asked for at a time, so that it does not stand still between two.
+/// Pieces that a connection is asked for at a time, so that it does not stand still between two; as many more of each copy that
+/// may still be arriving where it is asked for.
 pub const PIECES_ASKED: usize = 2;
 
 /// Pieces that a peer may ask for at a time over one connection; with more it is broken.
@@ -380,7 +381,7 @@ pub const DATA_PATIENCE_NANOS: u64 = 30_000_000_000;
 /// Longest message on a connection for values (bytes), those that carry values excepted.
 pub const DATA_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-const _: () = assert!(PIECES_ASKED <= PIECES_MAX);
+const _: () = assert!(2 * PIECES_ASKED <= PIECES_MAX);
 const _: () = assert!(DATA_CONNECTIONS <= DATA_CONNECTIONS_MAX);
 const _: () = assert!(WIDE_BYTES >= 2 * PIECE_BYTES);
 

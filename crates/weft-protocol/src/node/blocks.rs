@@ -3,11 +3,15 @@
 use weft_wire::WorkerId;
 use weft_wire::message::{BlocksLost, ForgetLost};
 
+use super::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 
 impl NodeCore {
     /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is there.
     pub(super) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
+        if self.keeps_for_others(block, out) {
+            return;
+        }
         if !self.lost.contains(block) {
             out.push(NodeAction::FreeBlock(block));
             return self.on_block_freed(block, out);
@@ -50,7 +54,11 @@ impl NodeCore {
     /// What lies in these blocks is lost; those that nobody holds, or the node itself, are passed over.
     pub fn lose_blocks(&mut self, offsets: &[u64], out: &mut NodeActions) {
         let mut lost = offsets.to_vec();
-        lost.retain(|block| self.holders.is_held(*block) && self.lost.insert(*block));
+        let itself = [address(self.id())];
+        lost.retain(|block| {
+            let is_held = self.holders.is_held(*block) && self.holders.of(*block) != itself;
+            is_held && self.lost.insert(*block)
+        });
         if lost.is_empty() {
             return;
         }

@@ -144,6 +144,7 @@ impl NodeCore {
     /// do the same. Workers that served the other node are ended, so that nobody takes them for theirs.
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
         self.watch_again(node, out);
+        self.ask_owners_again(node, out);
         self.forget_lender(node);
         let guests = self.askers.keys().copied().filter(|id| id.node() == node);
         for guest in guests.collect::<Vec<_>>() {

@@ -3,6 +3,8 @@
 //! | kind | from | to |
 //! |---|---|---|
 //! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Sever`, `Inspected` | a process of that node | this node |
+//! | `Located`, `DropCopy` | the owner of the object | this node |
+//! | `Locate`, `CopyMade`, `CopyGone`, `SenderFailed` | that node | the owner of the object |
 //! | `GivenBlocks`, `LostAt`, `HandOver` | that node | a process here; one that is gone needs no word of what it held |
 //! | `Watch`, `LoseBlocks`, leases, lines of jobs, questions about state | that node | this node |
 //!
@@ -10,8 +12,9 @@
 //! its own processes only is checked here, too. Deaths and how they are settled come from the control service alone.
 
 use weft_wire::message::Message;
-use weft_wire::{NodeId, WorkerId};
+use weft_wire::{NodeId, ObjectId, WorkerId};
 
+use super::directions::{direction_of, word_of};
 use super::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::control::wire::Misplaced;
@@ -29,6 +32,14 @@ fn party(id: WorkerId, node: NodeId) -> Result<Party, Misplaced> {
         return Err(Misplaced("it speaks for, or to, another node than the two of the link"));
     }
     Ok(if id == address(node) { Party::Node } else { Party::Process })
+}
+
+/// Owners are spoken with about their own values, and about copies of the node that is spoken with.
+fn is_of_copy(said: Option<(ObjectId, NodeId)>, owner: WorkerId, node: NodeId) -> Result<(), Misplaced> {
+    match said {
+        Some((object, of)) if object.owner() == owner && of == node => Ok(()),
+        _ => Err(Misplaced("it is about another process's value, or about a copy of another node")),
+    }
 }
 
 impl NodeCore {
@@ -64,6 +75,13 @@ impl NodeCore {
                 return Err(Misplaced("it hands over blocks of another node"));
             }
             Message::LostAt(_) | Message::HandOver(_) => ((Party::Node, Party::Process), Ok(())),
+            Message::Located(_) | Message::DropCopy(_) => {
+                let is_its_own = is_of_copy(direction_of(message), from, self.id());
+                ((Party::Process, Party::Node), is_its_own)
+            }
+            Message::Locate(_) | Message::CopyMade(_) | Message::CopyGone(_) | Message::SenderFailed(_) => {
+                ((Party::Node, Party::Process), is_of_copy(word_of(message), to, link))
+            }
             Message::LeaseAt(ask) => ((Party::Node, Party::Node), speaks_for(ask.client)),
             Message::LeaseGrantedAt(granted) => ((Party::Node, Party::Node), speaks_for(granted.worker)),
             Message::Watch(_)
@@ -112,7 +130,14 @@ impl NodeCore {
             Message::ReclaimLeaseAt(reclaim) => self.on_reclaim_at(from.node(), reclaim, out),
             Message::Sever(sever) => self.on_sever_from(from, sever, out),
             Message::Watch(watch) => self.on_watch_from(from.node(), watch.worker, out),
-            message @ (Message::GivenBlocks(_) | Message::LostAt(_) | Message::HandOver(_)) => {
+            message @ (Message::Located(_) | Message::DropCopy(_)) => self.on_directed(message, out),
+            message @ (Message::GivenBlocks(_)
+            | Message::LostAt(_)
+            | Message::HandOver(_)
+            | Message::Locate(_)
+            | Message::CopyMade(_)
+            | Message::CopyGone(_)
+            | Message::SenderFailed(_)) => {
                 if self.clients.contains_key(&to) {
                     out.push(NodeAction::Send(to, Box::new(message)));
                 }
@@ -126,10 +151,10 @@ impl NodeCore {
 #[cfg(test)]
 mod tests {
     use weft_wire::message::{
-        FreeBlocks, GivenBlocks, LeaseAt, LostAt, ReturnLeaseAt, Sever, Shutdown, UnknownBlocks, Watch,
-        WorkerGone,
+        CopyGone, CopyMade, DropCopy, FreeBlocks, GivenBlocks, LeaseAt, Locate, Located, LostAt,
+        ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown, UnknownBlocks, Watch, WorkerGone,
     };
-    use weft_wire::{LeaseId, ResourceSet, ShapeId};
+    use weft_wire::{LeaseId, ResourceSet, ShapeId, TaskId};
 
     use super::*;
 
@@ -169,7 +194,20 @@ mod tests {
         let unknown = || UnknownBlocks { giver: LOCAL, offsets: vec![64] }.into();
         let given = || GivenBlocks { giver: FAR, offsets: vec![64] }.into();
         let returned = || ReturnLeaseAt { lease: LeaseId(1) }.into();
-        let may: [(WorkerId, WorkerId, Message); 8] = [
+        let of = |owner| TaskId { owner, number: 1 }.object(0);
+        let locate = |owner| Locate { object: of(owner), node: THERE }.into();
+        let located = |owner, node| {
+            let (sender, generation, attempt, is_copy) = (None, 0, 0, false);
+            Located { object: of(owner), node, sender, generation, attempt, is_copy }.into()
+        };
+        let (object, attempt) = (of(LOCAL), 1);
+        let may: [(WorkerId, WorkerId, Message); 14] = [
+            (there, LOCAL, locate(LOCAL)),
+            (there, LOCAL, CopyMade { object, node: THERE, attempt }.into()),
+            (there, LOCAL, CopyGone { object, node: THERE }.into()),
+            (there, LOCAL, SenderFailed { object, node: THERE, attempt }.into()),
+            (FAR, here, located(FAR, HERE)),
+            (FAR, here, DropCopy { object: of(FAR), node: HERE }.into()),
             (FAR, here, freed()),
             (FAR, here, unknown()),
             (there, LOCAL, given()),
@@ -179,7 +217,11 @@ mod tests {
             (there, here, ask(FAR).into()),
             (there, here, returned()),
         ];
-        let may_not: [(WorkerId, WorkerId, Message); 11] = [
+        let may_not: [(WorkerId, WorkerId, Message); 15] = [
+            (there, LOCAL, locate(FAR)),
+            (FAR, LOCAL, locate(LOCAL)),
+            (FAR, here, located(LOCAL, HERE)),
+            (FAR, here, located(FAR, THERE)),
             (there, here, freed()),
             (LOCAL, here, freed()),
             (FAR, LOCAL, given()),
@@ -194,6 +236,7 @@ mod tests {
         ];
         let node = node();
         for (from, to, message) in may {
+            assert!(Routed::takes(message.kind()), "it can be sent: {message:?}");
             assert_eq!(
                 node.check_routed(THERE, from, to, &message),
                 Ok(()),

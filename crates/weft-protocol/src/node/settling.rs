@@ -365,6 +365,7 @@ impl NodeCore {
         self.forget_client(worker);
         self.departed.note(gone);
         self.tell_all(&gone.clone().into(), out);
+        self.end_directions_of(worker, out);
         self.orphan_blocks_of(worker, out);
     }
 

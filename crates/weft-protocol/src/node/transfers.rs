@@ -1,11 +1,14 @@
 //! Values that come from other nodes and go to them: pulls of clients, blocks that are held from afar, and losses that are
 //! told there (`docs/adr/0023-remote-values.md`).
 //!
+//! Owners of values say who pulls them from whom: what this node and they say to each other is in `directions.rs`.
+//!
 //! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
 
 use weft_wire::message::{FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Pull, Pulled, UnknownBlocks};
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
+use super::directions::Direction;
 use super::{NodeAction, NodeActions, NodeCore, send};
 use crate::objects::{PullAction, Serves, StreamEnd};
 use crate::time::Instant;
@@ -26,8 +29,9 @@ impl NodeCore {
         if pull.remote.node == self.id() {
             return self.on_home_pull(from, pull, now, out);
         }
+        let is_owner_gone = self.meet_owner(pull.object.owner(), out);
         let mut wanted = Vec::new();
-        self.pulls.on_pull(from, pull, &mut wanted);
+        self.pulls.on_pull(from, pull, is_owner_gone, &mut wanted);
         self.perform(wanted, out);
     }
 
@@ -62,6 +66,7 @@ impl NodeCore {
     pub(super) fn end_pulls_of(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.forget_home_pulls_of(client);
         let mut wanted = Vec::new();
+        self.pulls.on_owner_gone(client, &mut wanted);
         self.pulls.on_client_gone(client, &mut wanted);
         self.perform(wanted, out);
     }
@@ -69,6 +74,7 @@ impl NodeCore {
     /// A node is gone, and with it what is brought from there.
     pub(super) fn end_pulls_from(&mut self, node: NodeId, out: &mut NodeActions) {
         let mut wanted = Vec::new();
+        self.pulls.on_owners_gone(node, &mut wanted);
         self.pulls.on_node_gone(node, &mut wanted);
         self.perform(wanted, out);
     }
@@ -101,16 +107,17 @@ impl NodeCore {
                     out.push(NodeAction::StopFetching { object, attempt });
                 }
                 PullAction::Here { to, object, location } => {
-                    if self.holders.serves(location.offset, object) == Serves::No {
+                    let serves = self.holders.serves(location.offset, object);
+                    if serves == Serves::No {
                         self.holders.insert(location.offset, to);
-                        self.holders.set_object(location.offset, object);
                     } else {
                         self.holders.share(location.offset, to);
                     }
-                    out.push(send(
-                        to,
-                        Pulled { object, location: Some(location), failure: None, tried: None },
-                    ));
+                    if serves != Serves::Yes {
+                        self.holders.set_object(location.offset, object);
+                    }
+                    let location = Some(location);
+                    out.push(send(to, Pulled { object, location, failure: None, tried: None }));
                 }
                 PullAction::NotThere { to, object, tried } => {
                     out.push(send(to, Pulled { object, location: None, failure: None, tried }));
@@ -119,7 +126,17 @@ impl NodeCore {
                     let failure = Some(Box::new(failure));
                     out.push(send(to, Pulled { object, location: None, failure, tried: None }));
                 }
-                PullAction::Free(block) => out.push(NodeAction::FreeBlock(block)),
+                PullAction::Free(block) => self.drop_pulled(block, out),
+                PullAction::Hold(block) => self.holders.insert(block, address(self.id())),
+                PullAction::Release(block) => self.release_own(block, out),
+                PullAction::Locate(object) => self.ask_owner(object, Direction::Locate, out),
+                PullAction::Made { object, attempt } => {
+                    self.ask_owner(object, Direction::Made(attempt), out);
+                }
+                PullAction::SenderFailed { object, attempt } => {
+                    self.ask_owner(object, Direction::Failed(attempt), out);
+                }
+                PullAction::Leave(object) => self.ask_owner(object, Direction::Leave, out),
             }
         }
     }

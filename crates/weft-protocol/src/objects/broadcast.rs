@@ -127,11 +127,13 @@ struct Holding {
     latest: u64,
     /// How many pull from it.
     receivers: u32,
+    /// Its node does not need it: it goes with its last receiver, and gets no new one.
+    leaves: bool,
 }
 
 impl Holding {
     fn new(state: State) -> Self {
-        Self { state, first: 0, latest: 0, receivers: 0 }
+        Self { state, first: 0, latest: 0, receivers: 0, leaves: false }
     }
 
     fn is_complete(&self) -> bool {
@@ -189,7 +191,7 @@ impl Chains {
         broadcast.length = Some(length);
         broadcast.generation = generation;
         for copy in broadcast.copies.values_mut() {
-            *copy = Holding::new(State::Waiting);
+            *copy = Holding { leaves: copy.leaves, ..Holding::new(State::Waiting) };
         }
         broadcast.copies.insert(node, Holding::new(State::Complete { kept: true }));
         self.serve(object, out);
@@ -200,8 +202,11 @@ impl Chains {
     pub fn on_locate(&mut self, object: ObjectId, receiver: NodeId, out: &mut Vec<ChainAction>) {
         let known = self.copy(object, receiver).map(|copy| copy.state);
         match known {
-            Some(State::From(sender)) => return self.tell(object, receiver, sender, out),
-            Some(State::Waiting) => return,
+            Some(State::From(sender)) => {
+                self.stay(object, receiver);
+                return self.tell(object, receiver, sender, out);
+            }
+            Some(State::Waiting) => return self.stay(object, receiver),
             Some(State::Complete { .. }) => self.remove(object, receiver, out),
             None => {}
         }
@@ -253,6 +258,18 @@ impl Chains {
         self.remove(object, node, out);
     }
 
+    /// A node does not need its copy any more. It is told [`ChainAction::Drop`] when nobody pulls from it.
+    pub fn on_leaving(&mut self, object: ObjectId, node: NodeId, out: &mut Vec<ChainAction>) {
+        let broadcast = self.objects.get_mut(&object);
+        match broadcast.and_then(|broadcast| broadcast.copies.get_mut(&node)) {
+            Some(copy) => {
+                copy.leaves = true;
+                self.serve(object, out);
+            }
+            None => out.push(ChainAction::Drop { object, node }),
+        }
+    }
+
     /// A node is gone with all that it had.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<ChainAction>) {
         let hit = self.objects.iter().filter(|(_, broadcast)| broadcast.copies.contains_key(&node));
@@ -275,6 +292,24 @@ impl Chains {
         let copies = &self.objects.get(&object)?.copies;
         let kept = copies.iter().find(|(_, copy)| copy.state == State::Complete { kept: true });
         kept.map(|(node, _)| *node)
+    }
+
+    /// Whether anything is known of an object.
+    #[must_use]
+    pub fn contains(&self, object: ObjectId) -> bool {
+        self.objects.contains_key(&object)
+    }
+
+    /// Whether a node has a copy, or is to get one.
+    #[must_use]
+    pub fn contains_at(&self, object: ObjectId, node: NodeId) -> bool {
+        self.copy(object, node).is_some()
+    }
+
+    /// Whether a complete copy of an object is known.
+    #[must_use]
+    pub fn has_complete(&self, object: ObjectId) -> bool {
+        self.objects.get(&object).is_some_and(|broadcast| broadcast.copies.values().any(Holding::is_complete))
     }
 
     /// From whom a node was told to pull.
@@ -304,6 +339,11 @@ impl Chains {
         for broadcast in self.objects.values() {
             broadcast.check(&self.limits);
         }
+    }
+
+    /// A node that was to leave wants the value after all.
+    fn stay(&mut self, object: ObjectId, node: NodeId) {
+        self.objects[&object].copies[&node].leaves = false;
     }
 
     fn copy(&self, object: ObjectId, node: NodeId) -> Option<&Holding> {
@@ -348,14 +388,20 @@ impl Chains {
             out.push(ChainAction::Lost { object });
         }
         self.serve(object, out);
-        if self.objects[&object].copies.is_empty() {
+        if self.objects.get(&object).is_some_and(|broadcast| broadcast.copies.is_empty()) {
             self.objects.swap_remove(&object);
         }
     }
 
-    /// Names senders to those that wait, in order, as far as there are any. Whoever is served is the next sender: those that could
-    /// not reach the others look again.
+    /// Lets go of a copy that is not needed, then names senders to those that wait, in order, as far as there are any. Whoever is
+    /// served is the next sender: those that could not reach the others look again.
     fn serve(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
+        let copies = &self.objects[&object].copies;
+        if let Some((node, _)) = copies.iter().find(|(_, copy)| copy.leaves && copy.receivers == 0) {
+            let node = *node;
+            out.push(ChainAction::Drop { object, node });
+            return self.remove(object, node, out);
+        }
         while let Some((receiver, sender)) = self.objects[&object].next_pair(&self.limits) {
             self.assign(object, receiver, sender, out);
         }
@@ -406,7 +452,7 @@ impl Broadcast {
         let reaches_none = !complete.any(|(node, _)| is_reached(*node));
         let free = self.copies.iter().filter(|(node, copy)| {
             let may_be_tried = is_reached(**node) || (reaches_none && copy.is_complete());
-            may_be_tried && copy.receivers < self.receivers_max(copy, limits)
+            may_be_tried && !copy.leaves && copy.receivers < self.receivers_max(copy, limits)
         });
         let fed = free.filter_map(|(node, copy)| Some((self.distance(*node)?, copy.receivers, *node)));
         fed.min_by_key(|(distance, receivers, _)| (*distance, *receivers)).map(|(.., node)| node)
@@ -468,6 +514,7 @@ impl Broadcast {
         }
         let has_complete = self.copies.values().any(Holding::is_complete);
         for (node, copy) in &self.copies {
+            assert!(!copy.leaves || copy.receivers > 0, "{node:?} leaves, and nobody pulls from it");
             let count = receivers.get(node).copied().unwrap_or(0);
             assert_eq!(copy.receivers, count, "B2: the receivers of {node:?} are counted");
             assert!(count <= self.receivers_max(copy, limits), "B2: {count} pull from {node:?}");

@@ -9,4 +9,4 @@ mod pull;
 pub use broadcast::{Assigned, ChainAction, ChainLimits, Chains};
 pub use holders::{Holders, Serves};
 pub use lost::Lost;
-pub use pull::{Fetching, PullAction, Pulls, StreamEnd};
+pub use pull::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};

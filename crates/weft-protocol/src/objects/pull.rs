@@ -1,16 +1,20 @@
 //! Values of other nodes on their way into this node's memory. The receiver pulls, as in Hoplite (section 4, figure 4).
 //!
-//! One pull per object, whoever asks for it: it waits for room, gets a block, and moves. Its bytes come from one sender,
-//! the block that the first asker named, through a stream that the shell opens and that begins where the last one broke off.
-//! Pulls are admitted by priority (gets before waits before arguments of tasks), then by age, up to a budget of bytes.
+//! One pull per object, whoever asks for it: it waits for room, gets a block, and moves, through a stream that the shell
+//! opens and that begins where the last one broke off. Pulls are admitted by priority (gets before waits before arguments of
+//! tasks), then by age, up to a budget of bytes.
+//!
+//! The bytes come from the block that the first asker named. Where owners are asked ([`Pulls::ask_owners`]), they come from
+//! whom the owner names, and from another one when the owner says so: `directed.rs`. An owner that pulls for itself asks nobody.
 //!
 //! Invariants:
 //! - P1: an object has one pull at most, and no pull while a copy of it is here.
 //! - P2: the bytes in flight are within the budget, or belong to a single pull.
 //! - P3: every asker is answered once: by a copy, by "not there", or by a failure.
 //! - P4: attempts are numbered; what is said of an earlier one changes nothing.
-//! - P5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, because a value that
-//!   was computed again may have other bytes.
+//! - P5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, or from a copy of the
+//!   same generation, because a value that was computed again may have other bytes.
+//! - P6: a copy that its owner counts on stays until the owner lets go of it.
 //!
 //! It never touches memory or sockets: it says what to allocate, fetch and free.
 
@@ -20,6 +24,10 @@ use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use crate::table::Map;
 use crate::time::Instant;
+
+mod directed;
+
+pub use directed::CopyAt;
 
 /// No sum of bytes in flight overflows.
 const BUDGET_MAX: u64 = u64::MAX / 2;
@@ -72,6 +80,28 @@ pub enum PullAction {
     },
     /// A block is not needed.
     Free(u64),
+    /// This node holds a block for itself from now on, until [`Self::Free`] or [`Self::Release`].
+    Hold(u64),
+    /// It does not any more; others may.
+    Release(u64),
+    /// Ask the owner from whom to pull; [`Pulls::on_located`] follows.
+    Locate(ObjectId),
+    /// Tell the owner that a copy is complete.
+    Made {
+        /// Of which object.
+        object: ObjectId,
+        /// By which word of the owner's.
+        attempt: u64,
+    },
+    /// Tell the owner that the rest does not come.
+    SenderFailed {
+        /// Of which object.
+        object: ObjectId,
+        /// By which word of the owner's.
+        attempt: u64,
+    },
+    /// Ask the owner whether a copy may go; [`Pulls::on_drop`] follows.
+    Leave(ObjectId),
 }
 
 /// A stream of the bytes of one value.
@@ -87,6 +117,10 @@ pub struct Fetching {
     pub block: u64,
     /// The number of the stream.
     pub attempt: u64,
+    /// The sender has a copy of this generation, and knows by itself in which block.
+    pub generation: Option<u64>,
+    /// The stream to the same block that this one follows: it ends now, and what came by it since is here, too.
+    pub after: Option<u64>,
 }
 
 /// Why a stream ended early.
@@ -108,6 +142,8 @@ enum State {
     Waiting { refused: Option<Instant> },
     /// The shell looks for a block.
     Allocating,
+    /// So many bytes are in the block; the owner has to say who has the rest.
+    Asking { block: u64, at: u64 },
     /// So many bytes are in the block.
     Moving { block: u64, at: u64, attempt: u64 },
 }
@@ -120,6 +156,15 @@ struct Open {
     priority: Priority,
     age: u64,
     state: State,
+    /// Unless the bytes come from the block that was named.
+    directed: Option<directed::Directed>,
+}
+
+/// A copy that was pulled.
+#[derive(Debug)]
+struct Copy {
+    location: Location,
+    directed: Option<directed::Directed>,
 }
 
 /// See the module.
@@ -130,10 +175,11 @@ pub struct Pulls {
     in_flight: u64,
     open: Map<ObjectId, Open>,
     /// Copies that were pulled and have not been freed.
-    here: Map<ObjectId, Location>,
+    here: Map<ObjectId, Copy>,
     /// The same, by block.
     objects: Map<u64, ObjectId>,
     made: u64,
+    asks_owners: bool,
 }
 
 impl Default for Pulls {
@@ -153,6 +199,7 @@ impl Pulls {
             here: Map::default(),
             objects: Map::default(),
             made: 0,
+            asks_owners: false,
         }
     }
 
@@ -161,19 +208,21 @@ impl Pulls {
         self.budget = bytes.min(BUDGET_MAX);
     }
 
-    /// A client asks for a value. One that asks again before it was answered asks once.
-    pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, out: &mut Vec<PullAction>) {
+    /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone is not asked.
+    pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
         let Pull { object, remote, priority } = *pull;
-        if let Some(location) = self.here.get(&object) {
-            return out.push(PullAction::Here { to: from, object, location: *location });
+        if let Some(copy) = self.here.get(&object) {
+            return out.push(PullAction::Here { to: from, object, location: copy.location });
         }
         self.made += 1;
+        let is_directed = self.asks_owners && !is_owner_gone && from != object.owner();
         let open = self.open.entry(object).or_insert_with(|| Open {
             remote,
             askers: Vec::new(),
             priority,
             age: self.made,
             state: State::Waiting { refused: None },
+            directed: is_directed.then(directed::Directed::default),
         });
         open.priority = open.priority.min(priority);
         if !open.askers.contains(&from) {
@@ -194,8 +243,12 @@ impl Pulls {
             self.close(object);
             return self.admit(out);
         }
+        if let Some(directed) = &mut open.directed {
+            open.state = State::Asking { block, at: 0 };
+            return out.extend([PullAction::Hold(block), directed.ask(object)]);
+        }
         open.state = State::Moving { block, at: 0, attempt };
-        out.push(PullAction::Fetch(Fetching { object, remote: open.remote, at: 0, block, attempt }));
+        out.push(open.fetch(object, None));
     }
 
     /// There is no room for an object now in a store of so many bytes.
@@ -227,7 +280,7 @@ impl Pulls {
 
     /// So many bytes of an object are in its block.
     pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut Vec<PullAction>) {
-        let Some(Open { remote, state: State::Moving { block, at, attempt: current }, .. }) =
+        let Some(Open { remote, state: State::Moving { block, at, attempt: current }, directed, .. }) =
             self.open.get_mut(&object)
         else {
             return;
@@ -241,10 +294,18 @@ impl Pulls {
             return;
         }
         let location = Location { offset: *block, length };
-        self.here.insert(object, location);
-        self.objects.insert(location.offset, object);
+        let mut directed = directed.take();
         let askers = self.close(object);
+        let mut is_held = false;
+        if let Some(directed) = &mut directed {
+            out.extend(directed.made(object));
+            is_held = !directed.stays(!askers.is_empty());
+        }
+        self.here.insert(object, Copy { location, directed });
+        self.objects.insert(location.offset, object);
+        // Those who ask hold it before this node lets go of it.
         out.extend(askers.into_iter().map(|to| PullAction::Here { to, object, location }));
+        out.extend(is_held.then_some(PullAction::Release(location.offset)));
         self.admit(out);
     }
 
@@ -257,29 +318,37 @@ impl Pulls {
         out: &mut Vec<PullAction>,
     ) {
         let next = self.next_attempt();
-        let Some(Open { remote, state: State::Moving { block, at, attempt: current }, .. }) =
-            self.open.get_mut(&object)
-        else {
-            return;
-        };
+        let Some(open) = self.open.get_mut(&object) else { return };
+        let State::Moving { block, at, attempt: current } = &mut open.state else { return };
         if *current != attempt {
             return;
         }
+        if let Some(directed) = &open.directed
+            && !directed.is_alone()
+            && (end == StreamEnd::NotThere || directed.is_from_copy())
+        {
+            out.extend(directed.failed(object));
+            open.state = State::Asking { block: *block, at: *at };
+            return;
+        }
+        // A value may well be where this node cannot get it from. Others may have been sent here for it.
+        let left = open.directed.is_some().then_some(PullAction::Leave(object));
         match end {
             StreamEnd::Cut => {
                 *current = next;
-                let (remote, at, block) = (*remote, *at, *block);
-                out.push(PullAction::Fetch(Fetching { object, remote, at, block, attempt: next }));
+                out.push(open.fetch(object, None));
             }
             StreamEnd::NotThere | StreamEnd::NoSuchNode => {
-                let tried = (end == StreamEnd::NotThere).then_some(*remote);
+                let tried = (end == StreamEnd::NotThere).then_some(open.remote);
                 out.push(PullAction::Free(*block));
+                out.extend(left);
                 self.give_up(object, tried, out);
             }
             StreamEnd::Unreachable => {
-                let node = remote.node;
+                let failure = unreachable(open.remote.node);
                 out.push(PullAction::Free(*block));
-                self.fail(object, &unreachable(node), out);
+                out.extend(left);
+                self.fail(object, &failure, out);
             }
         }
     }
@@ -288,6 +357,13 @@ impl Pulls {
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let hit = self.open.iter().filter(|(_, open)| open.remote.node == node).map(|(object, _)| *object);
         for object in hit.collect::<Vec<_>>() {
+            if let Some(directed) =
+                self.open[&object].directed.as_ref().filter(|directed| !directed.is_alone())
+            {
+                // The owner names another one. Until then the stream may stay: nothing comes.
+                out.extend(directed.failed(object));
+                continue;
+            }
             let tried = Some(self.open[&object].remote);
             match self.open[&object].state {
                 State::Waiting { .. } => self.give_up(object, tried, out),
@@ -300,6 +376,8 @@ impl Pulls {
                     out.push(PullAction::Free(block));
                     self.give_up(object, tried, out);
                 }
+                // A pull that its owner does not direct asks nobody.
+                State::Asking { .. } => {}
             }
         }
     }
@@ -315,13 +393,24 @@ impl Pulls {
             }
         }
         for object in unwanted {
-            if let State::Moving { block, attempt, .. } = self.open[&object].state {
+            if !self.ask_to_leave(object, out) {
+                self.cancel(object, out);
+            }
+        }
+        self.admit(out);
+    }
+
+    /// Ends a pull that nobody waits for.
+    fn cancel(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
+        match self.open[&object].state {
+            State::Moving { block, attempt, .. } => {
                 out.push(PullAction::Stop { object, attempt });
                 out.push(PullAction::Free(block));
             }
-            self.close(object);
+            State::Asking { block, .. } => out.push(PullAction::Free(block)),
+            State::Waiting { .. } | State::Allocating => {}
         }
-        self.admit(out);
+        self.close(object);
     }
 
     /// A block is free: if a copy was in it, it is not here any more.
@@ -342,7 +431,7 @@ impl Pulls {
     pub fn next_deadline(&self) -> Option<Instant> {
         let refused = self.open.values().filter_map(|open| match open.state {
             State::Waiting { refused } => refused,
-            State::Allocating | State::Moving { .. } => None,
+            State::Allocating | State::Asking { .. } | State::Moving { .. } => None,
         });
         refused.min().map(|since| since.plus(PULL_ROOM_NANOS))
     }
@@ -385,7 +474,7 @@ impl Pulls {
         loop {
             let waiting = self.open.iter_mut().filter_map(|(object, open)| match open.state {
                 State::Waiting { refused } => Some((open.priority, open.age, *object, refused, open)),
-                State::Allocating | State::Moving { .. } => None,
+                State::Allocating | State::Asking { .. } | State::Moving { .. } => None,
             });
             let Some((.., object, None, open)) = waiting.min_by_key(|(priority, age, ..)| (*priority, *age))
             else {
@@ -425,6 +514,15 @@ impl Pulls {
     fn next_attempt(&mut self) -> u64 {
         self.made += 1;
         self.made
+    }
+}
+
+impl Open {
+    /// The stream that it is in the state to open.
+    fn fetch(&self, object: ObjectId, after: Option<u64>) -> PullAction {
+        let State::Moving { block, at, attempt } = self.state else { unreachable!("it moves") };
+        let generation = self.directed.as_ref().and_then(directed::Directed::of_copy);
+        PullAction::Fetch(Fetching { object, remote: self.remote, at, block, attempt, generation, after })
     }
 }
 

@@ -24,6 +24,7 @@ use crate::probes::{bug, mark};
 use weft_wire::message::{FreeBlocks, Held, Location, Outcome, Remote};
 use weft_wire::{Name, ObjectId, TaskId, WorkerId};
 
+use directory::Directory;
 use remote::Remotes;
 
 pub use remote::Brought;
@@ -146,6 +147,8 @@ pub struct Ownership {
     /// Blocks of dead owners, of which the node asked last whether they are read here.
     orphans: Set<u64>,
     remotes: Remotes,
+    /// Who pulls our values from whom.
+    directory: Directory,
     /// Actors whose handle's record went since somebody asked.
     dropped_actors: Vec<TaskId>,
 }
@@ -179,6 +182,7 @@ impl Ownership {
             given_blocks: Set::default(),
             orphans: Set::default(),
             remotes: Remotes::default(),
+            directory: Directory::default(),
             dropped_actors: Vec::new(),
         }
     }
@@ -305,6 +309,7 @@ impl Ownership {
         {
             record.is_released = true;
             let is_shared = record.is_shared;
+            self.end_copies(object, out);
             self.free_value(object, Some(&outcome), is_shared, out);
         }
     }
@@ -336,6 +341,7 @@ impl Ownership {
         record.slot.fill(outcome);
         record.contained = contained.into();
         let (is_used, waiting) = (record.is_used(), record.waiting.take());
+        self.publish(object, out);
         for inner in contained.iter().filter(|_| !bug!(NestedNotKept)) {
             self.add_use(*inner);
         }
@@ -491,6 +497,7 @@ impl Ownership {
             }
         }
         self.forget_remote(object);
+        self.end_copies(object, out);
         if let Some(stale) = self.stale.swap_remove(&object) {
             self.let_go_of(object, stale, record.is_shared, out);
         }
@@ -571,6 +578,7 @@ fn name_of(object: ObjectId) -> String {
 }
 
 mod borrowing;
+mod directory;
 mod recovery;
 mod remote;
 mod report;

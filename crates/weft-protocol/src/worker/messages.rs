@@ -66,6 +66,13 @@ impl WorkerCore {
                 send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
             }
             (Message::Pulled(pulled), Peer::Node) => self.on_pulled(pulled, out),
+            (
+                word @ (Message::Locate(_)
+                | Message::CopyMade(_)
+                | Message::CopyGone(_)
+                | Message::SenderFailed(_)),
+                Peer::Node,
+            ) => self.on_copies(&word, out),
             (Message::NodeGone(gone), Peer::Node) => self.on_node_gone(gone.node, out),
             (Message::LostAt(lost), Peer::Node) => self.on_lost_at(&lost, out),
             (Message::HandOver(hand), Peer::Node) => {

@@ -2,8 +2,8 @@
 //! becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
 
 use weft_wire::message::{
-    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Outcome, Priority, Pulled, Push,
-    UnknownBlocks,
+    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Outcome, Priority,
+    Pulled, Push, UnknownBlocks,
 };
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
@@ -113,6 +113,18 @@ impl WorkerCore {
         self.execution.forget_missing(state);
     }
 
+    /// Nodes speak of copies of values of this process.
+    pub(super) fn on_copies(&mut self, word: &Message, out: &mut Actions) {
+        let lost = match word {
+            Message::Locate(locate) => self.ownership.on_locate(locate, out),
+            Message::CopyMade(made) => self.ownership.on_copy_made(made, out),
+            Message::CopyGone(gone) => self.ownership.on_copy_gone(gone, out),
+            Message::SenderFailed(failed) => self.ownership.on_sender_failed(failed, out),
+            _ => return,
+        };
+        self.after_loss_elsewhere(lost, Told::Nobody, out);
+    }
+
     /// Blocks of another node were given to this process by one that is gone. What that said to it has been read.
     pub(super) fn on_given_elsewhere(&mut self, question: GivenBlocks, out: &mut Actions) {
         let GivenBlocks { giver, mut offsets } = question;
@@ -130,7 +142,8 @@ impl WorkerCore {
 
     /// A node is gone, and with it all values that were only there.
     pub(super) fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) {
-        let lost = self.ownership.on_node_gone(node, out);
+        let mut lost = self.ownership.on_node_gone(node, out);
+        lost.extend(self.ownership.end_copies_at(node, out));
         self.after_loss_elsewhere(lost, Told::All, out);
     }
 

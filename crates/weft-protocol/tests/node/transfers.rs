@@ -1,12 +1,13 @@
 //! Values of other nodes: pulled into a node, and served from it.
 
 use weft_protocol::control::ToNode;
-use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
+use weft_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_wire::limits::PULL_ROOM_NANOS;
 use weft_wire::message::{
-    BlocksLost, Dependency, FailureCode, FreeAt, FreeBlocks, GiveBlock, GivenBlocks, Location, LostAt,
-    Message, NodeGone, Outcome, Priority, Pull, Pulled, Remote, Settled, UnknownBlocks, Watch, WorkerGone,
+    BlocksLost, CopyGone, CopyMade, Dependency, DropCopy, FailureCode, FreeAt, FreeBlocks, GiveBlock,
+    GivenBlocks, Locate, Located, Location, LostAt, Message, NodeGone, Outcome, Priority, Pull, Pulled,
+    Remote, Settled, UnknownBlocks, Watch, WorkerGone,
 };
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -334,4 +335,76 @@ fn a_copy_that_is_lost_is_pulled_again() {
     on(&mut node, |node, out| node.lose_blocks(&[64], out));
     let again = say(&mut node, second, pull());
     assert_eq!(again, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
+}
+
+/// What is said to the owner of the object, which is at the other node.
+fn to_owner(message: impl Into<Message>) -> NodeAction {
+    NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: Box::new(message.into()) }
+}
+
+#[test]
+fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
+    let (mut node, first, _) = node();
+    node.join_cluster();
+    node.ask_owners();
+    let (object, third) = (object(), NodeId(3 << 24));
+    let asked = say(&mut node, first, pull());
+    assert!(asked.contains(&NodeAction::AllocateFor { object, bytes: LENGTH }), "{asked:?}");
+    let watch = Box::new(Watch { worker: FAR }.into());
+    assert!(asked.contains(&NodeAction::Route {
+        from: WorkerId(HERE.0),
+        to: WorkerId(THERE.0),
+        message: watch
+    }));
+    let located = on(&mut node, |node, out| node.on_block(object, 64, out));
+    assert_eq!(located, [to_owner(Locate { object, node: HERE })]);
+    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::NotYet);
+
+    let sender = Remote { node: third, location: Location { offset: 0, length: LENGTH } };
+    let word = Located { object, node: HERE, sender: Some(sender), generation: 5, attempt: 9, is_copy: true };
+    let fetched = routed(&mut node, FAR, word.clone());
+    let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
+    assert_eq!(
+        (fetching.remote, fetching.at, fetching.generation, fetching.after),
+        (sender, 0, Some(5), None)
+    );
+    let attempt = fetching.attempt;
+    assert_eq!(routed(&mut node, FAR, word.clone()), [], "it was said before");
+    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Moving { block: 64, attempt });
+    assert_eq!(node.begin_serving_copy(object, 5, LENGTH + 1), ServedCopy::NotYet);
+
+    // Another sender: the stream goes on behind what has come by then.
+    let switched = routed(&mut node, FAR, Located { attempt: 10, ..word });
+    let [NodeAction::Fetch(next)] = &switched[..] else { panic!("{switched:?}") };
+    assert_eq!((next.after, next.block), (Some(attempt), 64));
+    let attempt = next.attempt;
+    let came = on(&mut node, |node, out| node.on_bytes(object, attempt, LENGTH, out));
+    let location = Some(Location { offset: 64, length: LENGTH });
+    let here = told(first, Pulled { object, location, failure: None, tried: None });
+    assert_eq!(came, [to_owner(CopyMade { object, node: HERE, attempt: 10 }), here]);
+
+    assert_eq!(node.begin_serving_copy(object, 4, LENGTH), ServedCopy::No, "of another execution");
+    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(64));
+    on(&mut node, |node, out| node.end_serving(64, out));
+    on(&mut node, |node, out| node.end_serving(64, out));
+    assert_eq!(say(&mut node, first, free(64)), [to_owner(CopyGone { object, node: HERE })]);
+    assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(64), "somebody may be sent here");
+    let dropped = routed(&mut node, FAR, DropCopy { object, node: HERE });
+    assert_eq!(dropped, [], "it is being read");
+    assert_eq!(on(&mut node, |node, out| node.end_serving(64, out)), [NodeAction::FreeBlock(64)]);
+    assert!(node.holders().is_empty());
+}
+
+#[test]
+fn what_the_owner_directs_ends_with_it() {
+    let (mut node, first, _) = node();
+    node.join_cluster();
+    node.ask_owners();
+    say(&mut node, first, pull());
+    on(&mut node, |node, out| node.on_block(object(), 64, out));
+    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
+    let not_there = told(first, Pulled { object: object(), location: None, failure: None, tried: None });
+    assert!(ended.contains(&not_there) && ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
+    assert!(node.holders().is_empty());
 }

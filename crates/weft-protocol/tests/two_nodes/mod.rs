@@ -469,7 +469,7 @@ impl World {
             Message::Pull(pull) if pull.remote.node == node => self.on_home_pull(node, from, pull),
             Message::Pull(pull) => {
                 let mut out = Vec::new();
-                self.node(node).pulls.on_pull(from, &pull, &mut out);
+                self.node(node).pulls.on_pull(from, &pull, false, &mut out);
                 self.seen.shared += usize::from(matches!(out[..], [PullAction::Here { .. }]));
                 self.perform(node, out);
             }
@@ -540,6 +540,7 @@ impl World {
                     assert!(this.contents.remove(&block).is_some());
                     this.free.push(block);
                 }
+                other => panic!("owners are not asked here: {other:?}"),
             }
             self.nodes[index(node)].pulls.check();
         }

@@ -5,6 +5,8 @@
 //! over several connections at once. Connections are made when they are needed and end when they are not. Whoever wants
 //! values dials; a node that cannot be dialled is asked to come and be asked for them.
 //!
+//! A value may be sent on while it is still arriving, as far as its mark has come.
+//!
 //! The node's loop and this thread tell each other what to do through two short lists. Neither waits for the other, and no
 //! lock is held while a socket is used. What is moved was admitted by the node (`weft_protocol::objects::Pulls`), what is
 //! sent was asked of it: it keeps the block meanwhile. Both lists are bounded by that: a stream and a piece is in each once.
@@ -22,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -107,6 +109,8 @@ pub enum DataEvent {
         object: ObjectId,
         /// Where it is believed to be.
         location: Location,
+        /// A copy of this generation is meant, wherever it is: [`Data::answer_copy`].
+        generation: Option<u64>,
     },
     /// What was allowed is over: the block need not be kept for that any more.
     Served {
@@ -132,7 +136,7 @@ pub enum ForData {
 enum Command {
     Fetch { fetching: Fetching, progress: Arc<Progress>, address: Option<SocketAddr> },
     Stop { attempt: u64 },
-    Answer { ticket: Ticket, block: u64, serves: Serves },
+    Answer { ticket: Ticket, block: u64, serves: Serves, progress: Option<Arc<Progress>> },
     Admit { socket: OwnedFd, address: SocketAddr, what: ForData },
     Offer { node: NodeId, address: SocketAddr },
 }
@@ -143,6 +147,9 @@ struct Shared {
     /// Wakes the thread.
     wake: OwnedFd,
     is_ending: AtomicBool,
+    /// Bytes of values that were sent and that came.
+    sent: AtomicU64,
+    came: AtomicU64,
 }
 
 /// The running thread; dropping it ends it and every connection.
@@ -167,6 +174,8 @@ impl Data {
             events: Mutex::default(),
             wake,
             is_ending: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            came: AtomicU64::new(0),
         });
         let node = options.identity.node();
         let me = Me { id: WorkerId(node.0), is_head: false, python: options.python };
@@ -188,24 +197,40 @@ impl Data {
     /// Brings a value here from the node that listens at `address`. One that listens nowhere is to be asked to come
     /// ([`DataEvent::AskFor`]).
     pub fn fetch(&mut self, fetching: &Fetching, address: Option<SocketAddr>) {
+        let mut fetching = *fetching;
+        let reached = fetching.after.and_then(|before| self.stop(before));
+        fetching.at = fetching.at.max(reached.unwrap_or(0));
         let length = fetching.remote.location.length;
         let progress = Progress::new(self.mapping.clone(), fetching.block, length, fetching.at);
         let progress = Arc::new(progress);
         self.moving.insert(fetching.attempt, progress.clone());
-        self.tell(Command::Fetch { fetching: *fetching, progress, address });
+        self.tell(Command::Fetch { fetching, progress, address });
     }
 
-    /// Ends a stream. When this returns, nothing is written to its block any more.
-    pub fn stop(&mut self, attempt: u64) {
-        if let Some(progress) = self.moving.remove(&attempt) {
-            progress.close();
-            self.tell(Command::Stop { attempt });
-        }
+    /// Ends a stream. When this returns, nothing is written to its block any more. Gives how many bytes are there.
+    pub fn stop(&mut self, attempt: u64) -> Option<u64> {
+        let progress = self.moving.remove(&attempt)?;
+        progress.close();
+        self.tell(Command::Stop { attempt });
+        Some(progress.mark())
     }
 
     /// Whether a piece may be sent. If so, the block must stay as it is until [`DataEvent::Served`].
     pub fn answer(&self, ticket: Ticket, block: u64, serves: Serves) {
-        self.tell(Command::Answer { ticket, block, serves });
+        self.tell(Command::Answer { ticket, block, serves, progress: None });
+    }
+
+    /// The same for a copy in a block: all of it, or as far as a stream has brought it. False if that stream has ended: ask the
+    /// node again, the block is not read.
+    #[must_use]
+    pub fn answer_copy(&self, ticket: Ticket, block: u64, stream: Option<u64>) -> bool {
+        let progress = stream.and_then(|attempt| self.moving.get(&attempt)).cloned();
+        if stream.is_some() && progress.is_none() {
+            return false;
+        }
+        let serves = Serves::Yes;
+        self.tell(Command::Answer { ticket, block, serves, progress });
+        true
     }
 
     /// Somebody came from there, for values of this node or with some. Nothing has been read from the socket.
@@ -235,6 +260,12 @@ impl Data {
             }
         }
         events
+    }
+
+    /// Bytes of values that this node has sent to others, and that it has got from others, so far.
+    #[must_use]
+    pub fn moved(&self) -> (u64, u64) {
+        (self.shared.sent.load(Ordering::Relaxed), self.shared.came.load(Ordering::Relaxed))
     }
 
     fn tell(&self, command: Command) {

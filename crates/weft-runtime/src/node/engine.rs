@@ -3,7 +3,7 @@
 //! The loop asks both for the same and does what they want; it does not ask which of the two it has. Nothing is decided here.
 
 use weft_protocol::member::Member;
-use weft_protocol::node::NodeActions;
+use weft_protocol::node::{NodeActions, ServedCopy};
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_protocol::solo::Solo;
 use weft_protocol::table::Set;
@@ -57,7 +57,11 @@ impl Engine {
         labels: Labels,
         part: Part,
     ) -> Self {
-        let member = |total| Member::new(total, first_worker, pool_size);
+        let member = |total| {
+            let mut member = Member::new(total, first_worker, pool_size);
+            member.ask_owners();
+            member
+        };
         let mut engine = match part {
             Part::Alone => Engine::Alone(Solo::new(total, first_worker, pool_size)),
             Part::Member => Engine::Member(Box::new(member(total))),
@@ -177,6 +181,19 @@ impl Engine {
 
     pub(super) fn begin_serving(&mut self, block: u64, object: ObjectId) -> Serves {
         ask!(self, core => core.begin_serving(block, object))
+    }
+
+    /// Only nodes of a cluster are asked for copies.
+    pub(super) fn begin_serving_copy(
+        &mut self,
+        object: ObjectId,
+        generation: u64,
+        length: u64,
+    ) -> ServedCopy {
+        match self {
+            Engine::Alone(_) => ServedCopy::No,
+            Engine::Member(core) => core.begin_serving_copy(object, generation, length),
+        }
     }
 
     pub(super) fn end_serving(&mut self, block: u64, out: &mut NodeActions) {

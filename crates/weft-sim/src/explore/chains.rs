@@ -36,6 +36,8 @@ pub struct Broadcasts {
     pub cuts: u8,
     /// Copies, complete or not, that a node drops by itself.
     pub drops: u8,
+    /// Copies, complete or not, that a node does not need any more: it asks before it drops them.
+    pub leaves: u8,
 }
 
 /// What a node says to the owner.
@@ -45,6 +47,7 @@ enum News {
     Complete(u64),
     Failed(u64),
     Dropped,
+    Leaves,
 }
 
 /// What the owner says to a node.
@@ -69,6 +72,8 @@ struct Node {
     /// The owner has heard that it is gone.
     is_known_gone: bool,
     wants: bool,
+    /// It has asked whether its copy may go.
+    is_leaving: bool,
     phase: Phase,
     generation: u64,
     /// Units that it has.
@@ -88,6 +93,7 @@ pub struct State {
     kills: u8,
     cuts: u8,
     drops: u8,
+    leaves: u8,
 }
 
 /// What may happen. Numbers name nodes.
@@ -113,6 +119,8 @@ pub enum Move {
     Cut(usize, usize),
     /// A node drops what it has.
     Drops(usize),
+    /// A node asks whether what it has may go.
+    Leaves(usize),
 }
 
 fn object() -> ObjectId {
@@ -137,6 +145,7 @@ impl Model for Broadcasts {
             is_gone: false,
             is_known_gone: false,
             wants: false,
+            is_leaving: false,
             phase: Phase::Idle,
             generation: 0,
             at: 0,
@@ -151,6 +160,7 @@ impl Model for Broadcasts {
             kills: self.kills,
             cuts: self.cuts,
             drops: self.drops,
+            leaves: self.leaves,
         };
         state.make(self, SOURCE);
         state
@@ -183,6 +193,9 @@ impl Model for Broadcasts {
                 return Err(format!("I1: node {at} never gets the value: {:?}", node.phase));
             }
         }
+        if let Some(at) = state.nodes.iter().position(|node| !node.is_gone && node.is_leaving) {
+            return Err(format!("node {at} asked whether its copy may go, and is not answered"));
+        }
         let is_alive = |node: NodeId| !state.nodes[index(node)].is_gone;
         match state.chains.kept_at(object()) {
             Some(node) if is_alive(node) => Ok(()),
@@ -206,6 +219,7 @@ impl Model for Broadcasts {
             Move::Kill(at) => format!("FAULT: node {at} dies"),
             Move::Cut(one, other) => format!("FAULT: nodes {one} and {other} lose sight of each other"),
             Move::Drops(at) => format!("FAULT: node {at} drops what it has"),
+            Move::Leaves(at) => format!("FAULT: node {at} does not need what it has"),
         }
     }
 }
@@ -236,6 +250,10 @@ impl State {
         let may_drop = !matches!(node.phase, Phase::Idle | Phase::Here { kept: true, .. });
         if self.drops > 0 && may_drop {
             moves.push((Move::Drops(at), true));
+        }
+        let counts = matches!(node.phase, Phase::Pulling { .. } | Phase::Here { kept: false, counts: true });
+        if self.leaves > 0 && counts && !node.is_leaving {
+            moves.push((Move::Leaves(at), true));
         }
     }
 
@@ -295,7 +313,14 @@ impl State {
                 self.drops -= 1;
                 let node = &mut self.nodes[at];
                 (node.phase, node.wants, node.at) = (Phase::Idle, false, 0);
+                node.is_leaving = false;
                 node.said.push_back(News::Dropped);
+            }
+            Move::Leaves(at) => {
+                self.leaves -= 1;
+                let node = &mut self.nodes[at];
+                (node.wants, node.is_leaving) = (false, true);
+                node.said.push_back(News::Leaves);
             }
         }
         self.act(out);
@@ -307,11 +332,16 @@ impl State {
             News::Complete(attempt) => self.chains.on_complete(object(), id(at), attempt, out),
             News::Failed(attempt) => self.chains.on_failed(object(), id(at), attempt, out),
             News::Dropped => self.chains.on_dropped(object(), id(at), out),
+            News::Leaves => self.chains.on_leaving(object(), id(at), out),
         }
     }
 
     fn node_reads(&mut self, model: &Broadcasts, at: usize, told: Told) {
         let node = &mut self.nodes[at];
+        if matches!(told, Told::Drop) && std::mem::take(&mut node.is_leaving) {
+            (node.phase, node.at) = (Phase::Idle, 0);
+            return;
+        }
         match (told, node.phase) {
             (Told::Pull(assigned), Phase::Asked | Phase::Pulling { .. }) => {
                 if node.generation != assigned.generation {
@@ -393,6 +423,10 @@ pub fn small() -> Vec<Broadcasts> {
         broadcasts("chains-small", "4 nodes, a small value; one dies", (4, 1, true), (1, 0, 0)),
         broadcasts("chains-cut", "4 nodes; two lose sight of each other", (4, 2, false), (0, 1, 0)),
         broadcasts("chains-drop", "3 nodes; one dies, a copy is dropped", (3, 2, false), (1, 0, 1)),
+        Broadcasts {
+            leaves: 2,
+            ..broadcasts("chains-leave", "3 nodes; two copies are not needed", (3, 2, false), (0, 0, 0))
+        },
         broadcasts("chains-three", "3 nodes; one dies, two lose sight", (3, 2, false), (1, 1, 0)),
     ]
 }
@@ -413,7 +447,7 @@ fn broadcasts(
     (nodes, length, is_small): (usize, u8, bool),
     (kills, cuts, drops): (u8, u8, u8),
 ) -> Broadcasts {
-    Broadcasts { name, about, nodes, length, is_small, kills, cuts, drops }
+    Broadcasts { name, about, nodes, length, is_small, kills, cuts, drops, leaves: 0 }
 }
 
 /// Searches one of them.
@@ -429,5 +463,6 @@ pub fn search(broadcasts: &Broadcasts, states_max: u64) -> Found {
 pub fn walk(seed: u64) -> Result<u64, Violation> {
     let faults = (1 + (seed % 3) as u8, (seed % 4) as u8, (seed % 5) as u8);
     let shape = (4 + (seed % 7) as usize, 3, seed.is_multiple_of(2));
-    plain::walk(&broadcasts("chains-walk", "4 to 10 nodes", shape, faults), seed, WALK_STEPS)
+    let broadcasts = broadcasts("chains-walk", "4 to 10 nodes", shape, faults);
+    plain::walk(&Broadcasts { leaves: (seed % 3) as u8, ..broadcasts }, seed, WALK_STEPS)
 }

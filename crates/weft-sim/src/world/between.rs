@@ -1,5 +1,6 @@
 //! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that are fetched.
 
+use weft_protocol::node::ServedCopy;
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_protocol::probes::hit;
 use weft_wire::message::{Message, PeerConnected, Routed};
@@ -21,6 +22,8 @@ pub(super) struct Fetch {
     fetching: Fetching,
     /// What they are, once the other node has sent them.
     bytes: Option<u64>,
+    /// The block there that they are read from.
+    served: u64,
     is_stopped: bool,
 }
 
@@ -81,10 +84,15 @@ impl World {
 
     /// Bytes are asked for at another node.
     pub(super) fn fetch(&mut self, at: usize, fetching: Fetching) {
+        if let Some(before) = fetching.after {
+            hit("a node goes on pulling from another one");
+            self.stop_fetching(at, fetching.object, before);
+        }
         let node = &mut self.nodes[at];
         node.fetches_made += 1;
         let number = node.fetches_made;
-        node.fetches.push(Fetch { number, fetching, bytes: None, is_stopped: false });
+        let served = fetching.remote.location.offset;
+        node.fetches.push(Fetch { number, fetching, bytes: None, served, is_stopped: false });
         self.go_on_fetching(at, number);
     }
 
@@ -118,9 +126,31 @@ impl World {
         }
         let Fetching { object, attempt, remote, .. } = fetch.fetching;
         let there = node_at(number_of_node(remote.node));
-        let block = remote.location.offset;
-        let SimNode { core, blocks, .. } = &mut self.nodes[there];
-        let bytes = match core.member().begin_serving(block, object) {
+        let SimNode { core, blocks, out, .. } = &mut self.nodes[there];
+        let (block, serves) = match fetch.fetching.generation {
+            None => {
+                let block = remote.location.offset;
+                (block, core.member().begin_serving(block, object))
+            }
+            Some(generation) => {
+                let length = remote.location.length;
+                match core.member().begin_serving_copy(object, generation, length) {
+                    ServedCopy::Here(block) => {
+                        hit("a value was pulled from a copy");
+                        (block, Serves::Yes)
+                    }
+                    // What has come of a value has no bytes here until all have.
+                    ServedCopy::Moving { block, .. } => {
+                        hit("a value was asked for where it was still arriving");
+                        core.member().end_serving(block, out);
+                        (block, Serves::NotYet)
+                    }
+                    ServedCopy::NotYet => (0, Serves::NotYet),
+                    ServedCopy::No => (0, Serves::No),
+                }
+            }
+        };
+        let bytes = match serves {
             Serves::Yes => match blocks.read(block) {
                 Some(bytes) => Some(bytes),
                 None => fail("I5", format!("{block} of {object:?} is served, and is free")),
@@ -136,7 +166,7 @@ impl World {
             }
         };
         let number = fetch.number;
-        self.nodes[at].fetches.push(Fetch { bytes, ..fetch });
+        self.nodes[at].fetches.push(Fetch { bytes, served: block, ..fetch });
         self.go_on_fetching(at, number);
     }
 
@@ -144,7 +174,7 @@ impl World {
         let Fetching { object, attempt, remote, block, .. } = fetch.fetching;
         let there = node_at(number_of_node(remote.node));
         let SimNode { core, out, .. } = &mut self.nodes[there];
-        core.member().end_serving(remote.location.offset, out);
+        core.member().end_serving(fetch.served, out);
         self.list_node_at(there);
         if fetch.is_stopped {
             return;

@@ -32,7 +32,9 @@ impl Core {
         if is_alone {
             return Self::Alone(Box::new(Solo::new(total, first_worker, pool)));
         }
-        Self::Member(Box::new(Member::new(total, first_worker, pool)))
+        let mut member = Member::new(total, first_worker, pool);
+        member.ask_owners();
+        Self::Member(Box::new(member))
     }
 
     /// The core of one of several nodes.

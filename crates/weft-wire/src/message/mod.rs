@@ -63,8 +63,8 @@ pub use task::{
     Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
 };
 pub use transfer::{
-    CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, FetchEnd, FetchEnded, Fetching, FreeAt, HandOver,
-    HandedOver, LostAt, Priority, Pull, Pulled,
+    CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, CopyGone, CopyMade, DropCopy, FetchEnd, FetchEnded,
+    Fetching, FreeAt, HandOver, HandedOver, Locate, Located, LostAt, Priority, Pull, Pulled, SenderFailed,
 };
 
 pub use state::{Inspect, InspectEnd, Inspected, Measured, NodeInspected, Timing};
@@ -136,7 +136,8 @@ messages! {
     100 Register, 101 Registered, 102 NodesChanged, 103 NodeGone, 104 Heartbeat, 105 Fenced, 106 ResourceReport,
     107 ResourceView, 108 FindNodes, 109 Candidates, 110 Routed, 111 Watch, 112 DialMe, 113 Suspect, 114 Drain, 115 Drained,
     116 Job, 117 Collected, 118 Sever, 119 ProcessLeft,
-    120 Pull, 121 Pulled, 127 FreeAt, 129 Fetching, 131 FetchEnded, 132 HandOver, 133 HandedOver, 134 LostAt,
+    120 Pull, 121 Pulled, 122 Locate, 123 Located, 124 CopyMade, 125 CopyGone, 126 SenderFailed, 127 FreeAt,
+    128 DropCopy, 129 Fetching, 131 FetchEnded, 132 HandOver, 133 HandedOver, 134 LostAt,
     140 LeaseAt, 141 LeaseGrantedAt, 142 LeaseRefused, 143 ReturnLeaseAt, 144 ReclaimLeaseAt,
     150 PlaceActor, 151 ActorPlaced, 152 PlaceRefused, 153 ActorProcessGone, 154 EndActor, 155 ActorsHere,
     156 ActorSubscribed, 157 LetGo,

@@ -98,7 +98,19 @@ fn messages_round_trip() {
     round_trip(Pulled { object: task.object(1), location: None, failure: None, tried }.into());
     round_trip(Fetch { object: task.object(1), missing_at: Some(remote) }.into());
     let location = remote.location;
-    round_trip(Fetching { object: task.object(1), location, begin: 3, end: 9, attempt: 2 }.into());
+    for generation in [None, Some(7)] {
+        let object = task.object(1);
+        round_trip(Fetching { object, location, begin: 3, end: 9, attempt: 2, generation }.into());
+    }
+    let (object, node) = (task.object(1), remote.node);
+    round_trip(Locate { object, node }.into());
+    for sender in [None, Some(remote)] {
+        round_trip(Located { object, node, sender, generation: 3, attempt: 4, is_copy: true }.into());
+    }
+    round_trip(CopyMade { object, node, attempt: 4 }.into());
+    round_trip(CopyGone { object, node }.into());
+    round_trip(SenderFailed { object, node, attempt: 4 }.into());
+    round_trip(DropCopy { object, node }.into());
     let reason = FetchEnd::Unwanted;
     round_trip(FetchEnded { object: task.object(1), attempt: 2, reason }.into());
     round_trip(FreeAt { node: remote.node, offsets: vec![64, 128] }.into());

@@ -62,6 +62,88 @@ pub struct FreeAt {
     pub offsets: Vec<u64>,
 }
 
+/// A node to the owner of an object: it wants a copy. From whom does it pull?
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Locate {
+    #[n(0)]
+    pub object: ObjectId,
+    /// The node that asks.
+    #[n(1)]
+    pub node: NodeId,
+}
+
+/// The owner of an object to a node that asked for it, also unasked when it is to pull from another one from now on.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Located {
+    #[n(0)]
+    pub object: ObjectId,
+    /// The node that pulls.
+    #[n(1)]
+    pub node: NodeId,
+    /// From whom it pulls. `None`: there is no value in memory that could be pulled.
+    #[n(2)]
+    pub sender: Option<Remote>,
+    /// Which execution the bytes are of: what is there of another one is worth nothing.
+    #[n(3)]
+    pub generation: u64,
+    /// The number of this word: the latest holds. Zero: the owner does not count on a copy there, and wants to hear nothing.
+    #[n(4)]
+    pub attempt: u64,
+    /// The sender has a copy, perhaps only a part of one: it knows by itself in which block.
+    #[n(5)]
+    pub is_copy: bool,
+}
+
+/// A node to the owner of an object: a copy is complete.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct CopyMade {
+    #[n(0)]
+    pub object: ObjectId,
+    #[n(1)]
+    pub node: NodeId,
+    /// Of the word of the owner's that it followed last.
+    #[n(2)]
+    pub attempt: u64,
+}
+
+/// A node to the owner of an object: nobody there needs the copy any more. It stays, or goes on being made, until [`DropCopy`]
+/// comes: others may be pulling from it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct CopyGone {
+    #[n(0)]
+    pub object: ObjectId,
+    #[n(1)]
+    pub node: NodeId,
+}
+
+/// A node to the owner of an object: the rest does not come from the sender that it was told.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct SenderFailed {
+    #[n(0)]
+    pub object: ObjectId,
+    /// The node that pulls.
+    #[n(1)]
+    pub node: NodeId,
+    /// Of the word of the owner's that named the sender.
+    #[n(2)]
+    pub attempt: u64,
+}
+
+/// The owner of an object to a node: nobody counts on the copy there. If it is still wanted there, the node asks again.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct DropCopy {
+    #[n(0)]
+    pub object: ObjectId,
+    #[n(1)]
+    pub node: NodeId,
+}
+
 /// To a process that holds blocks of another node: what lay in these is lost.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
@@ -113,6 +195,9 @@ pub struct Fetching {
     /// A number of the asker's, which the chunks repeat.
     #[n(4)]
     pub attempt: u64,
+    /// A copy of this generation is wanted, wherever it lies: the receiver knows in which block, and the offset says nothing.
+    #[n(5)]
+    pub generation: Option<u64>,
 }
 
 /// Why the rest of what was asked for does not come.

@@ -251,6 +251,25 @@ fn a_dropped_copy_is_replaced_and_the_kept_one_passed_on() {
 }
 
 #[test]
+fn a_copy_that_is_not_needed_goes_with_its_last_receiver() {
+    let mut owner = Owner::with_value(LARGE);
+    let two = owner.attach(2, 1);
+    let three = owner.attach(3, 2);
+    owner.complete(2, two);
+    let leave = |chains: &mut Chains, out: &mut Vec<ChainAction>| chains.on_leaving(object(1), node(2), out);
+    assert_eq!(owner.on(leave), [], "a node pulls from it");
+    assert_eq!(owner.complete(3, three), [drop_at(2)]);
+    assert_eq!(owner.on(leave), [drop_at(2)], "nobody counts on it");
+    // Whoever wants it again before it went stays.
+    let four = owner.attach(4, 1);
+    owner.attach(5, 3);
+    owner.attach(6, 4);
+    assert_eq!(owner.on(|chains, out| chains.on_leaving(object(1), node(4), out)), []);
+    assert_eq!(pulls(&owner.locate(4)), [(4, 1, four)]);
+    assert!(!owner.complete(6, four + 2).contains(&drop_at(4)));
+}
+
+#[test]
 fn a_value_that_is_not_needed_is_dropped_everywhere_but_where_it_is_kept() {
     let mut owner = Owner::with_value(LARGE);
     owner.attach(2, 1);
@@ -284,6 +303,7 @@ enum Event {
     Complete(u64, u64, u64),
     Failed(u64, u64, u64),
     Dropped(u64, u64),
+    Leaving(u64, u64),
     NodeGone(u64),
     Gone(u64),
 }
@@ -297,7 +317,8 @@ fn event() -> impl Strategy<Value = Event> {
         12 => pair.clone().prop_map(|(object, node)| Event::Locate(object, node)),
         8 => late.clone().prop_map(|((object, node), back)| Event::Complete(object, node, back)),
         4 => late.prop_map(|((object, node), back)| Event::Failed(object, node, back)),
-        2 => pair.prop_map(|(object, node)| Event::Dropped(object, node)),
+        2 => pair.clone().prop_map(|(object, node)| Event::Dropped(object, node)),
+        3 => pair.prop_map(|(object, node)| Event::Leaving(object, node)),
         2 => (1..9_u64).prop_map(Event::NodeGone),
         1 => (1..3_u64).prop_map(Event::Gone),
     ]
@@ -324,6 +345,7 @@ proptest! {
                     chains.on_failed(object(number), node(at), attempt(number, at, back), &mut out);
                 }
                 Event::Dropped(number, at) => chains.on_dropped(object(number), node(at), &mut out),
+                Event::Leaving(number, at) => chains.on_leaving(object(number), node(at), &mut out),
                 Event::NodeGone(at) => chains.on_node_gone(node(at), &mut out),
                 Event::Gone(number) => chains.on_gone(object(number), &mut out),
             }

@@ -1,6 +1,7 @@
 //! The pulls of a node: exact actions, and random events against the invariants.
 
 use weft_wire::TaskId;
+use weft_wire::message::Located;
 
 use super::*;
 
@@ -27,7 +28,7 @@ fn allocate(number: u64, bytes: u64) -> PullAction {
 
 fn fetch(number: u64, length: u64, at: u64, attempt: u64) -> PullAction {
     let (object, remote) = (object(number), remote(number, length));
-    PullAction::Fetch(Fetching { object, remote, at, block: number, attempt })
+    PullAction::Fetch(Fetching { object, remote, at, block: number, attempt, generation: None, after: None })
 }
 
 fn here(to: WorkerId, number: u64, length: u64) -> PullAction {
@@ -44,7 +45,7 @@ fn on(pulls: &mut Pulls, event: impl FnOnce(&mut Pulls, &mut Vec<PullAction>)) -
 
 /// Object 1, of 100 bytes, is asked for by A and moves. The number of its stream.
 fn moving(pulls: &mut Pulls) -> u64 {
-    let asked = on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), out));
+    let asked = on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), false, out));
     assert_eq!(asked, [allocate(1, 100)]);
     let fetched = on(pulls, |pulls, out| pulls.on_block(object(1), 1, out));
     let [PullAction::Fetch(Fetching { at: 0, block: 1, attempt, .. })] = fetched[..] else {
@@ -57,12 +58,12 @@ fn moving(pulls: &mut Pulls) -> u64 {
 fn all_who_ask_get_one_copy() {
     let mut pulls = Pulls::default();
     let attempt = moving(&mut pulls);
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), out)), []);
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out)), []);
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 64, out)), []);
     let done = on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
     assert_eq!(done, [here(A, 1, 100), here(B, 1, 100)]);
     // Who comes later finds it.
-    let late = on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), out));
+    let late = on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
     assert_eq!(late, [here(A, 1, 100)]);
     assert_eq!(pulls.object_in(1), Some(object(1)));
     pulls.on_freed(1);
@@ -90,7 +91,7 @@ fn a_broken_stream_goes_on_where_it_broke_off() {
 fn what_is_not_there_any_more_is_said_to_all_who_asked() {
     let mut pulls = Pulls::default();
     let attempt = moving(&mut pulls);
-    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out));
     let end = on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::NotThere, out));
     let tried = Some(remote(1, 100));
     let not_there = |to| PullAction::NotThere { to, object: object(1), tried };
@@ -102,7 +103,7 @@ fn what_is_not_there_any_more_is_said_to_all_who_asked() {
 fn what_there_is_no_way_to_stays_where_it_is_and_all_who_asked_learn_why() {
     let mut pulls = Pulls::default();
     let attempt = moving(&mut pulls);
-    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out));
     let end =
         on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::Unreachable, out));
     let [PullAction::Free(1), PullAction::Failed { to: A, failure, .. }, PullAction::Failed { to: B, .. }] =
@@ -114,11 +115,57 @@ fn what_there_is_no_way_to_stays_where_it_is_and_all_who_asked_learn_why() {
     assert!(pulls.is_empty());
 }
 
+/// Object 1, of 100 bytes, moves from where its owner says.
+fn directed(pulls: &mut Pulls, is_copy: bool) -> u64 {
+    pulls.ask_owners();
+    on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), false, out));
+    let asked = on(pulls, |pulls, out| pulls.on_block(object(1), 1, out));
+    assert_eq!(asked, [PullAction::Hold(1), PullAction::Locate(object(1))]);
+    let (sender, node) = (Some(remote(1, 100)), NodeId(9 << 24));
+    let located = Located { object: object(1), node, sender, generation: 1, attempt: 7, is_copy };
+    let fetched = on(pulls, |pulls, out| pulls.on_located(&located, out));
+    let [PullAction::Fetch(Fetching { attempt, .. })] = fetched[..] else { panic!("{fetched:?}") };
+    attempt
+}
+
+#[test]
+fn a_value_that_cannot_be_reached_is_not_taken_for_lost() {
+    let mut pulls = Pulls::default();
+    let attempt = directed(&mut pulls, false);
+    let end =
+        on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::Unreachable, out));
+    let [PullAction::Free(1), PullAction::Leave(_), PullAction::Failed { to: A, failure, .. }] = &end[..]
+    else {
+        panic!("{end:?}");
+    };
+    assert_eq!(failure.code, FailureCode::PeerUnreachable);
+    assert!(pulls.is_empty());
+}
+
+#[test]
+fn a_value_at_a_node_that_is_not_known_yet_is_not_taken_for_lost() {
+    let mut pulls = Pulls::default();
+    let attempt = directed(&mut pulls, false);
+    let end =
+        on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::NoSuchNode, out));
+    let (left, object) = (PullAction::Leave(object(1)), object(1));
+    assert_eq!(end, [PullAction::Free(1), left, PullAction::NotThere { to: A, object, tried: None }]);
+}
+
+#[test]
+fn another_copy_takes_the_place_of_one_that_cannot_be_reached() {
+    let mut pulls = Pulls::default();
+    let attempt = directed(&mut pulls, true);
+    let end =
+        on(&mut pulls, |pulls, out| pulls.on_stream_end(object(1), attempt, StreamEnd::Unreachable, out));
+    assert_eq!(end, [PullAction::SenderFailed { object: object(1), attempt: 7 }]);
+}
+
 #[test]
 fn a_node_that_is_gone_ends_its_streams() {
     let mut pulls = Pulls::new(100);
     let attempt = moving(&mut pulls);
-    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 100, Priority::Argument), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 100, Priority::Argument), false, out));
     let end = on(&mut pulls, |pulls, out| pulls.on_node_gone(THERE, out));
     let not_there = |to, number| {
         let tried = Some(remote(number, 100));
@@ -144,11 +191,11 @@ fn gets_go_before_arguments_within_the_budget() {
     let mut pulls = Pulls::new(250);
     let attempt = moving(&mut pulls);
     for (number, priority) in [(2, Priority::Argument), (3, Priority::Argument), (4, Priority::Wait)] {
-        let asked = on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(number, 100, priority), out));
+        let asked = on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(number, 100, priority), false, out));
         assert_eq!(asked, if number == 2 { vec![allocate(2, 100)] } else { vec![] });
     }
     // Somebody waits for the third one now.
-    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(3, 100, Priority::Get), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(3, 100, Priority::Get), false, out));
     let done = on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
     assert_eq!(done, [here(A, 1, 100), allocate(3, 100)]);
 }
@@ -157,7 +204,7 @@ fn gets_go_before_arguments_within_the_budget() {
 fn a_value_larger_than_the_budget_moves_alone() {
     let mut pulls = Pulls::new(50);
     let attempt = moving(&mut pulls);
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(2, 10, Priority::Get), out)), []);
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(2, 10, Priority::Get), false, out)), []);
     let done = on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
     assert_eq!(done, [here(A, 1, 100), allocate(2, 10)]);
 }
@@ -165,11 +212,11 @@ fn a_value_larger_than_the_budget_moves_alone() {
 #[test]
 fn without_room_a_pull_waits_for_what_is_freed_and_not_for_ever() {
     let mut pulls = Pulls::default();
-    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
     let refused = on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, Instant(5), out));
     assert_eq!(refused, []);
     // Nobody overtakes.
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 10, Priority::Get), out)), []);
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 10, Priority::Get), false, out)), []);
     assert_eq!(on(&mut pulls, Pulls::on_room), [allocate(1, 100), allocate(2, 10)]);
     on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, Instant(7), out));
     let deadline = Instant(7).plus(PULL_ROOM_NANOS);
@@ -183,7 +230,7 @@ fn without_room_a_pull_waits_for_what_is_freed_and_not_for_ever() {
 #[test]
 fn what_can_never_fit_is_refused_at_once() {
     let mut pulls = Pulls::default();
-    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
     let refused = on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 99, Instant(5), out));
     let [PullAction::Failed { to: A, failure, .. }] = &refused[..] else { panic!("{refused:?}") };
     assert!(failure.message.contains("object_store_memory=200"), "{}", failure.message);
@@ -194,13 +241,13 @@ fn what_can_never_fit_is_refused_at_once() {
 fn what_nobody_wants_any_more_stops() {
     let mut pulls = Pulls::default();
     let attempt = moving(&mut pulls);
-    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out));
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_gone(A, out)), []);
     let end = on(&mut pulls, |pulls, out| pulls.on_client_gone(B, out));
     assert_eq!(end, [PullAction::Stop { object: object(1), attempt }, PullAction::Free(1)]);
     assert!(pulls.is_empty());
     // While the shell looks for a block.
-    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), out));
+    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_client_gone(A, out)), []);
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_block(object(1), 1, out)), [PullAction::Free(1)]);
     assert!(pulls.is_empty());
@@ -264,6 +311,7 @@ impl Shell {
                     assert!(self.streams.iter().all(|s| s.block != block), "nothing is written to it");
                     assert!(self.held.iter().all(|(_, held)| *held != block), "nobody holds it");
                 }
+                other => panic!("owners are not asked here: {other:?}"),
             }
         }
         self.pulls.check();
@@ -337,6 +385,7 @@ impl Shell {
         self.pulls.on_pull(
             client,
             &Pull { object, remote: Remote { node, location }, priority },
+            false,
             &mut self.out,
         );
     }

@@ -198,6 +198,7 @@ impl Ownership {
         if !is_ours || !record.slot.outcome().is_some_and(Outcome::is_in_memory) {
             return;
         }
+        self.end_copies(object, out);
         self.lose(object, out);
         self.free_primary(object, out);
         if let Some(stale) = self.stale.swap_remove(&object) {

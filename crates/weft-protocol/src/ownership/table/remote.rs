@@ -226,6 +226,21 @@ impl Ownership {
         hit
     }
 
+    /// Where the block is that a value of ours was made in, or the copy that has taken its place.
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<Remote> {
+        let record = self.records.get(&object).filter(|record| {
+            matches!(record.origin, Origin::Owned(_)) && !record.is_released && !record.is_absent
+        })?;
+        match record.slot.outcome()? {
+            Outcome::Remote(remote) => Some(**remote),
+            Outcome::Stored(location) => {
+                let made = self.remotes.copies.get(&object).and_then(|copy| copy.from);
+                Some(made.unwrap_or(Remote { node: self.me.node(), location: *location }))
+            }
+            Outcome::Inline(_) | Outcome::Failed(_) => None,
+        }
+    }
+
     /// A node leaves: what lies in these blocks of it is brought here, if it is ours. A copy that is here already is the value
     /// from now on. The node is told as soon as it need not wait for a block any more.
     pub fn on_hand_over(&mut self, node: NodeId, mut offsets: Vec<u64>, out: &mut Actions) {

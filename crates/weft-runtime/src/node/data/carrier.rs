@@ -16,7 +16,7 @@ use weft_wire::NodeId;
 use weft_wire::limits::{DATA_CONNECTIONS_MAX, HANDSHAKE_NANOS, HANDSHAKES_MAX, PIECES_ASKED};
 use weft_wire::message::FetchEnd;
 
-use super::line::{Line, News, Permit, Targets};
+use super::line::{Line, News, Permit, Piece, Targets};
 use super::peers::{Peer, Stream};
 use super::{Command, DataEvent, ForData, Shared, Ticket, Tuning, address_of};
 use crate::clock::{now, timespec};
@@ -107,6 +107,7 @@ impl Carrier {
                 self.on_command(command);
             }
             self.on_time(now());
+            self.send_what_came();
             self.tell();
         }
         for connection in self.connections.values() {
@@ -128,7 +129,9 @@ impl Carrier {
         match command {
             Command::Fetch { fetching, progress, address } => self.fetch(fetching, progress, address),
             Command::Stop { attempt } => self.stop(attempt),
-            Command::Answer { ticket, block, serves } => self.on_answer(ticket, block, serves),
+            Command::Answer { ticket, block, serves, progress } => {
+                self.on_answer(ticket, block, serves, progress);
+            }
             Command::Admit { socket, address, what } => self.admit(socket, address, what),
             Command::Offer { node, address } => self.offer(node, address),
         }
@@ -186,6 +189,18 @@ impl Carrier {
         self.cancel(attempt);
     }
 
+    /// Sends on what has arrived of copies that others are waiting for.
+    fn send_what_came(&mut self) {
+        let has_more = |connection: &Connection| match &connection.state {
+            State::Open(line) => line.follows() && line.has_more(),
+            State::Connecting(..) => false,
+        };
+        let ready = self.connections.iter().filter(|(_, connection)| has_more(connection));
+        for token in ready.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.flush(token);
+        }
+    }
+
     fn line(&mut self, token: u64) -> Option<&mut Line> {
         match &mut self.connections.get_mut(&token)?.state {
             State::Open(line) => Some(line),
@@ -204,9 +219,7 @@ impl Carrier {
                 else {
                     continue;
                 };
-                if line.asked().len() < depth
-                    && let Some(piece) = peer.next_piece()
-                {
+                while let Some(piece) = peer.next_piece(|stream| line.has_room_for(stream, depth)) {
                     // Its patience begins now.
                     line.active = now();
                     line.ask(piece);
@@ -371,11 +384,7 @@ impl Carrier {
                     self.end_stream(attempt, StreamEnd::NotThere);
                 }
                 News::Refused { reason: FetchEnd::Unwanted, .. } => {}
-                News::Wanted { number, piece } => {
-                    let ticket = Ticket { line: token, number };
-                    let (object, location) = (piece.object, piece.location);
-                    self.events.push(DataEvent::Asked { ticket, object, location });
-                }
+                News::Wanted { number, piece } => self.events.push(asked(token, number, &piece)),
                 News::Served { block } => self.events.push(DataEvent::Served { block }),
             }
         }
@@ -384,7 +393,7 @@ impl Carrier {
         }
     }
 
-    fn on_answer(&mut self, ticket: Ticket, block: u64, serves: Serves) {
+    fn on_answer(&mut self, ticket: Ticket, block: u64, serves: Serves, progress: Option<Arc<Progress>>) {
         let time = now();
         let Some(served) = self.line(ticket.line).and_then(|line| line.served_mut(ticket.number)) else {
             if serves == Serves::Yes {
@@ -394,7 +403,10 @@ impl Carrier {
         };
         let last = served.since.plus(UNKNOWN_NANOS);
         served.permit = match serves {
-            Serves::Yes => Permit::Given,
+            Serves::Yes => {
+                served.begin(block, progress);
+                Permit::Given
+            }
             Serves::NotYet if time < last => Permit::Later(time.plus(AGAIN_NANOS)),
             Serves::NotYet | Serves::No => Permit::Refused(FetchEnd::NotThere),
         };
@@ -406,20 +418,24 @@ impl Carrier {
         let mapping = self.parts.mapping.clone();
         let Some(line) = self.line(token) else { return };
         let result = line.flush(&mapping, now(), &mut news);
-        self.note_served(news);
+        let (sent, came) = line.take_moved();
+        self.parts.shared.sent.fetch_add(sent, Ordering::Relaxed);
+        self.parts.shared.came.fetch_add(came, Ordering::Relaxed);
+        self.note_sent(token, news);
         match result {
             Ok(()) => self.watch(token),
             Err(why) => self.lose(token, &why),
         }
     }
 
-    /// What writing says: nothing but that.
-    fn note_served(&mut self, news: Vec<News>) {
-        let served = news.into_iter().filter_map(|one| match one {
+    /// What writing says: pieces that are sent, and those of which the node is to be asked anew.
+    fn note_sent(&mut self, token: u64, news: Vec<News>) {
+        let events = news.into_iter().filter_map(|one| match one {
             News::Served { block } => Some(DataEvent::Served { block }),
-            _ => None,
+            News::Wanted { number, piece } => Some(asked(token, number, &piece)),
+            News::Here { .. } | News::Refused { .. } => None,
         });
-        self.events.extend(served);
+        self.events.extend(events);
     }
 
     fn watch(&mut self, token: u64) {
@@ -445,7 +461,7 @@ impl Carrier {
             let mut news = Vec::new();
             let _ = line.flush(&self.parts.mapping, now(), &mut news);
             line.stream.end();
-            self.note_served(news);
+            self.note_sent(token, news);
             let given = line.served().filter(|served| served.permit == Permit::Given);
             let blocks = given.map(|served| served.piece.location.offset);
             self.events.extend(blocks.map(|block| DataEvent::Served { block }));
@@ -518,9 +534,8 @@ impl Carrier {
         for (token, number, _) in due {
             if let Some(served) = self.line(token).and_then(|line| line.served_mut(number)) {
                 served.permit = Permit::Asked;
-                let ticket = Ticket { line: token, number };
-                let (object, location) = (served.piece.object, served.piece.location);
-                self.events.push(DataEvent::Asked { ticket, object, location });
+                let event = asked(token, number, &served.piece);
+                self.events.push(event);
             }
         }
         let late = self.connections.iter().filter(|(_, connection)| self.deadline_of(connection) <= time);
@@ -569,4 +584,10 @@ impl Carrier {
             self.ask_more(node);
         }
     }
+}
+
+/// The question to the node about a piece.
+fn asked(token: u64, number: u64, piece: &Piece) -> DataEvent {
+    let Piece { object, location, generation, .. } = *piece;
+    DataEvent::Asked { ticket: Ticket { line: token, number }, object, location, generation }
 }

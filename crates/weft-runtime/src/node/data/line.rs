@@ -1,5 +1,6 @@
-//! One connection for values. One side asks for pieces, the other sends them, in the order in which they were asked for. It is
-//! the side that dialled which asks, unless the other one cannot dial and had it dialled for that.
+//! One connection for values. One side asks for pieces, the other sends them: those of one value in the order in which they were
+//! asked for. A value that is still arriving is sent as far as it has come, and does not hold up others. It is the side that
+//! dialled which asks, unless the other one cannot dial and had it dialled for that.
 //!
 //! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to the encryption.
 
@@ -8,10 +9,11 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use weft_protocol::objects;
 use weft_protocol::session::hello::{Me, Refusal, on_answer, on_hello, welcome};
 use weft_protocol::time::Instant;
 use weft_store::{Mapping, Progress};
-use weft_wire::limits::{CHUNK_BYTES_MAX, PIECES_MAX};
+use weft_wire::limits::{CHUNK_BYTES_MAX, PIECES_ASKED, PIECES_MAX};
 use weft_wire::message::{
     CHUNK_HEAD_BYTES, ChunkHead, FetchEnd, FetchEnded, Fetching, Location, Message, PeerHello, Refused,
 };
@@ -22,12 +24,16 @@ use crate::transport::TlsStream;
 
 /// Bytes read or written before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
+/// Less than this of a value that is still arriving is not sent on by itself.
+const FORWARD_BYTES_MIN: u64 = 64 << 10;
 
 /// A part of a value that was asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) object: ObjectId,
     pub(super) location: Location,
+    /// A copy of this generation is meant, wherever it lies.
+    pub(super) generation: Option<u64>,
     pub(super) attempt: u64,
     /// What is there of it ends here.
     pub(super) at: u64,
@@ -52,9 +58,39 @@ pub(super) struct Served {
     pub(super) number: u64,
     pub(super) piece: Piece,
     pub(super) permit: Permit,
-    /// When it was asked for.
+    /// When it was asked for, or the node was to be asked anew.
     pub(super) since: Instant,
     is_unwanted: bool,
+    /// How far the value is here that it is of, if it is not all here.
+    source: Option<Arc<Progress>>,
+}
+
+impl Served {
+    /// The node lets it be sent, from this block.
+    pub(super) fn begin(&mut self, block: u64, source: Option<Arc<Progress>>) {
+        self.piece.location.offset = block;
+        self.source = source;
+    }
+
+    /// How many bytes of the value may be sent, and whether that will stay so.
+    fn reached(&self) -> (u64, bool) {
+        let Some(source) = &self.source else { return (self.piece.end, true) };
+        let is_closed = source.is_closed();
+        (source.mark().min(self.piece.end), is_closed)
+    }
+
+    /// Whether something can be done with it: little chunks are waited with.
+    fn is_ready(&self) -> bool {
+        match self.permit {
+            Permit::Asked | Permit::Later(_) => false,
+            Permit::Refused(_) => true,
+            Permit::Given => {
+                let (reached, is_last) = self.reached();
+                let is_enough = reached == self.piece.end || reached >= self.piece.at + FORWARD_BYTES_MIN;
+                is_enough || is_last || self.is_unwanted
+            }
+        }
+    }
 }
 
 /// What happened on a connection.
@@ -80,8 +116,19 @@ pub(super) struct Line {
     talk: Talk,
     /// When something came or went last.
     pub(super) active: Instant,
-    /// The head of the chunk that is being sent, and how many bytes of it and of the value are.
-    chunk: Option<(ChunkHead, usize)>,
+    /// The chunk that is being sent.
+    chunk: Option<Sending>,
+    /// Bytes of values that were sent since somebody asked.
+    sent: u64,
+}
+
+/// A chunk that is being sent.
+struct Sending {
+    head: ChunkHead,
+    /// How many bytes of it and of the value are sent.
+    until: usize,
+    /// Of which piece.
+    number: u64,
 }
 
 /// What is said, apart from how it travels.
@@ -92,6 +139,10 @@ struct Talk {
     asks: bool,
     is_greeted: bool,
     asked: VecDeque<Piece>,
+    /// The stream that the bytes are of which come next.
+    coming: u64,
+    /// Bytes of values that came since somebody asked.
+    came: u64,
     served: VecDeque<Served>,
     made: u64,
     /// Messages that were not sent yet, from the second on.
@@ -111,12 +162,14 @@ impl Line {
             asks,
             is_greeted: false,
             asked: VecDeque::new(),
+            coming: 0,
+            came: 0,
             served: VecDeque::new(),
             made: 0,
             said,
             said_until: 0,
         };
-        Self { stream, reader: Reader::default(), talk, active: now, chunk: None }
+        Self { stream, reader: Reader::default(), talk, active: now, chunk: None, sent: 0 }
     }
 
     pub(super) fn is_greeted(&self) -> bool {
@@ -145,10 +198,24 @@ impl Line {
         self.talk.served.iter_mut().find(|served| served.number == number)
     }
 
+    /// Whether a piece of a value may be asked for, where so many are to be open at a time.
+    ///
+    /// Pieces of copies may have to wait for their bytes to come to the sender: they are counted per stream, and leave room
+    /// for all others. Else nodes could wait for each other in a circle, each with the others' pieces before those that can be
+    /// sent.
+    pub(super) fn has_room_for(&self, fetching: &objects::Fetching, depth: usize) -> bool {
+        let asked = self.talk.asked.iter();
+        if fetching.generation.is_none() {
+            return asked.filter(|piece| piece.generation.is_none()).count() < depth;
+        }
+        let has_place = self.talk.asked.len() < PIECES_MAX - PIECES_ASKED;
+        has_place && asked.filter(|piece| piece.attempt == fetching.attempt).count() < depth
+    }
+
     /// Asks for a piece.
     pub(super) fn ask(&mut self, piece: Piece) {
-        let Piece { object, location, attempt, at, end } = piece;
-        self.talk.say(&Fetching { object, location, begin: at, end, attempt }.into());
+        let Piece { object, location, generation, attempt, at, end } = piece;
+        self.talk.say(&Fetching { object, location, begin: at, end, attempt, generation }.into());
         self.talk.asked.push_back(piece);
     }
 
@@ -162,8 +229,17 @@ impl Line {
 
     /// Whether there is something to send.
     pub(super) fn has_more(&self) -> bool {
-        let first = self.talk.served.front().map(|served| served.permit);
-        !self.talk.said.is_empty() || matches!(first, Some(Permit::Given | Permit::Refused(_)))
+        !self.talk.said.is_empty() || self.chunk.is_some() || self.talk.next_served().is_some()
+    }
+
+    /// Bytes of values that were sent and that came since the last call.
+    pub(super) fn take_moved(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.sent), std::mem::take(&mut self.talk.came))
+    }
+
+    /// Whether it sends on what is still arriving here.
+    pub(super) fn follows(&self) -> bool {
+        self.talk.served.iter().any(|served| served.source.is_some())
     }
 
     /// Reads what is there.
@@ -223,7 +299,7 @@ impl Line {
     ) -> Result<(), String> {
         let mut sent = 0;
         while sent < TURN_BYTES {
-            match self.flush_once(mapping, news) {
+            match self.flush_once(mapping, now, news) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     sent += bytes;
@@ -240,10 +316,18 @@ impl Line {
     }
 
     /// Sends something of what is next; nothing if there is nothing that can be sent.
-    fn flush_once(&mut self, mapping: &Mapping, news: &mut Vec<News>) -> rustix::io::Result<usize> {
-        let talk = &mut self.talk;
+    fn flush_once(
+        &mut self,
+        mapping: &Mapping,
+        now: Instant,
+        news: &mut Vec<News>,
+    ) -> rustix::io::Result<usize> {
         // A chunk that has begun comes before any message.
-        if self.chunk.is_none() && !talk.said.is_empty() {
+        if self.chunk.is_some() {
+            return self.flush_chunk(mapping);
+        }
+        let talk = &mut self.talk;
+        if !talk.said.is_empty() {
             let bytes = self.stream.write(&[IoSlice::new(&talk.said[talk.said_until..])])?;
             talk.said_until += bytes;
             if talk.said_until == talk.said.len() {
@@ -252,30 +336,22 @@ impl Line {
             }
             return Ok(bytes);
         }
-        let Some(first) = talk.served.front_mut() else { return Ok(0) };
-        let piece = &mut first.piece;
-        let is_done = self.chunk.is_none() && (piece.at == piece.end || first.is_unwanted);
-        match first.permit {
-            Permit::Asked | Permit::Later(_) => return Ok(0),
-            Permit::Given if is_done => {
-                news.push(News::Served { block: piece.location.offset });
-                if piece.at == piece.end {
-                    talk.served.pop_front();
-                } else {
-                    first.permit = Permit::Refused(FetchEnd::Unwanted);
-                }
-                // Not a byte, but something was done.
-                return Ok(1);
-            }
-            Permit::Given => {}
-            Permit::Refused(reason) => {
-                let ended = FetchEnded { object: piece.object, attempt: piece.attempt, reason };
-                talk.served.pop_front();
-                talk.say(&ended.into());
-                return Ok(1);
-            }
+        let Some(at) = talk.next_served() else { return Ok(0) };
+        match talk.step(at, now, news) {
+            Some(chunk) => self.chunk = Some(chunk),
+            // Not a byte, but something was done.
+            None => return Ok(1),
         }
-        let (head, until) = self.chunk.get_or_insert_with(|| (next_chunk(piece), 0));
+        self.flush_chunk(mapping)
+    }
+
+    fn flush_chunk(&mut self, mapping: &Mapping) -> rustix::io::Result<usize> {
+        let Some(Sending { head, until, number }) = &mut self.chunk else { return Ok(0) };
+        let number = *number;
+        let Some(served) = self.talk.served.iter_mut().find(|served| served.number == number) else {
+            unreachable!("a piece stays until its chunk is sent");
+        };
+        let piece = &mut served.piece;
         let length = u64::from(head.length);
         let bytes = mapping.bytes(piece.location.offset + head.at, length);
         let head_bytes = head.to_bytes();
@@ -287,6 +363,7 @@ impl Line {
         *until += sent;
         if *until == CHUNK_HEAD_BYTES + bytes.len() {
             piece.at += length;
+            self.sent += length;
             self.chunk = None;
         }
         Ok(sent)
@@ -297,8 +374,8 @@ impl Line {
     }
 }
 
-fn next_chunk(piece: &Piece) -> ChunkHead {
-    let length = (piece.end - piece.at).min(u64::from(CHUNK_BYTES_MAX));
+fn next_chunk(piece: &Piece, reached: u64) -> ChunkHead {
+    let length = (reached - piece.at).min(u64::from(CHUNK_BYTES_MAX));
     ChunkHead {
         attempt: piece.attempt,
         at: piece.at,
@@ -308,6 +385,50 @@ fn next_chunk(piece: &Piece) -> ChunkHead {
 }
 
 impl Talk {
+    /// The piece with which something can be done next. Those of a stream stay in order; a stream whose bytes have not
+    /// arrived here does not hold up others.
+    fn next_served(&self) -> Option<usize> {
+        let mut late: Vec<u64> = Vec::new();
+        self.served.iter().position(|served| {
+            let attempt = served.piece.attempt;
+            let is_next = !late.contains(&attempt);
+            if is_next && !served.is_ready() {
+                late.push(attempt);
+            }
+            is_next && served.is_ready()
+        })
+    }
+
+    /// Goes on with a piece: gives the chunk to be sent, if one is.
+    fn step(&mut self, at: usize, now: Instant, news: &mut Vec<News>) -> Option<Sending> {
+        let served = &mut self.served[at];
+        let (reached, _) = served.reached();
+        let Served { number, piece, permit, is_unwanted, .. } = served;
+        if let Permit::Refused(reason) = *permit {
+            let ended = FetchEnded { object: piece.object, attempt: piece.attempt, reason };
+            self.served.remove(at);
+            self.say(&ended.into());
+            return None;
+        }
+        if piece.at < reached && !*is_unwanted {
+            return Some(Sending { head: next_chunk(piece, reached), until: 0, number: *number });
+        }
+        // All that may be sent from this block is.
+        news.push(News::Served { block: piece.location.offset });
+        if piece.at == piece.end {
+            self.served.remove(at);
+        } else if *is_unwanted {
+            *permit = Permit::Refused(FetchEnd::Unwanted);
+        } else {
+            // The stream to the block has ended, and another one may go on with it.
+            *permit = Permit::Asked;
+            news.push(News::Wanted { number: *number, piece: *piece });
+            served.since = now;
+            served.source = None;
+        }
+        None
+    }
+
     fn say(&mut self, message: &Message) {
         message.append(&mut self.said, 0);
     }
@@ -354,33 +475,35 @@ impl Talk {
         }
     }
 
-    /// Only what was asked for comes, in that order.
+    /// Only what was asked for comes, and of each stream in that order.
     fn on_chunk(&mut self, head: &ChunkHead) -> Result<(), Fault> {
-        let Some(first) = self.asked.front() else {
+        let Some(first) = self.asked.iter().find(|piece| piece.attempt == head.attempt) else {
             return Err(Fault::Order("a chunk came that nobody asked for"));
         };
-        let is_next = head.attempt == first.attempt
-            && head.at == first.at
+        self.coming = head.attempt;
+        let is_next = head.at == first.at
             && head.number == first.object.task.number
             && head.at + u64::from(head.length) <= first.end;
         if is_next { Ok(()) } else { Err(Fault::Order("a chunk came that is not the next one")) }
     }
 
     fn on_bytes(&mut self, bytes: &[u8], targets: &Targets, news: &mut Vec<News>) {
-        let Some(first) = self.asked.front_mut() else { return };
-        if let Some(target) = targets.get(&first.attempt) {
+        let Some(at) = self.asked.iter().position(|piece| piece.attempt == self.coming) else { return };
+        let piece = &mut self.asked[at];
+        if let Some(target) = targets.get(&piece.attempt) {
             // If it was closed, the bytes go nowhere, and this thread will hear of it.
-            let _ = target.write(first.at, bytes);
+            let _ = target.write(piece.at, bytes);
         }
-        first.at += bytes.len() as u64;
-        if first.at == first.end {
-            news.push(News::Here { attempt: first.attempt });
-            self.asked.pop_front();
+        piece.at += bytes.len() as u64;
+        self.came += bytes.len() as u64;
+        if piece.at == piece.end {
+            news.push(News::Here { attempt: piece.attempt });
+            self.asked.remove(at);
         }
     }
 
     fn on_fetching(&mut self, fetching: &Fetching, now: Instant, news: &mut Vec<News>) -> Result<(), Fault> {
-        let Fetching { object, location, begin, end, attempt } = *fetching;
+        let Fetching { object, location, begin, end, attempt, generation } = *fetching;
         if self.served.len() >= PIECES_MAX {
             return Err(Fault::Order("the peer asks for more pieces than it may at a time"));
         }
@@ -389,9 +512,9 @@ impl Talk {
             return Err(Fault::Order("the peer asks for bytes that are not of the value"));
         }
         self.made += 1;
-        let piece = Piece { object, location, attempt, at: begin, end };
-        let (number, permit) = (self.made, Permit::Asked);
-        self.served.push_back(Served { number, piece, permit, since: now, is_unwanted: false });
+        let piece = Piece { object, location, generation, attempt, at: begin, end };
+        let (number, permit, source) = (self.made, Permit::Asked, None);
+        self.served.push_back(Served { number, piece, permit, since: now, is_unwanted: false, source });
         news.push(News::Wanted { number, piece });
         Ok(())
     }
@@ -402,12 +525,11 @@ impl Talk {
             self.served.iter_mut().filter(of_it).for_each(|served| served.is_unwanted = true);
             return Ok(());
         }
-        match self.asked.pop_front() {
-            Some(piece) if piece.attempt == ended.attempt => {
-                news.push(News::Refused { attempt: piece.attempt, reason: ended.reason });
-                Ok(())
-            }
-            _ => Err(Fault::Order("the peer ended what is not the next piece")),
-        }
+        let Some(at) = self.asked.iter().position(|piece| piece.attempt == ended.attempt) else {
+            return Err(Fault::Order("the peer ended what nobody asked for"));
+        };
+        self.asked.remove(at);
+        news.push(News::Refused { attempt: ended.attempt, reason: ended.reason });
+        Ok(())
     }
 }

@@ -35,8 +35,8 @@ impl Stream {
         let at = self.next;
         let end = self.length().min(at + PIECE_BYTES);
         self.next = end;
-        let Fetching { object, remote, attempt, .. } = self.fetching;
-        (at < end).then_some(Piece { object, location: remote.location, attempt, at, end })
+        let Fetching { object, remote, attempt, generation, .. } = self.fetching;
+        (at < end).then_some(Piece { object, location: remote.location, generation, attempt, at, end })
     }
 }
 
@@ -78,11 +78,11 @@ impl Peer {
         }
     }
 
-    /// What to ask for next.
-    pub(super) fn next_piece(&mut self) -> Option<Piece> {
+    /// What to ask for next, of the streams that may.
+    pub(super) fn next_piece(&mut self, may: impl Fn(&Fetching) -> bool) -> Option<Piece> {
         for _ in 0..self.streams.len() {
             let mut stream = self.streams.pop_front()?;
-            let piece = stream.next_piece();
+            let piece = may(&stream.fetching).then(|| stream.next_piece()).flatten();
             self.streams.push_back(stream);
             if piece.is_some() {
                 return piece;

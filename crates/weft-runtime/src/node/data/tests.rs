@@ -39,6 +39,10 @@ struct Node {
     objects: HashMap<u64, ObjectId>,
     /// Blocks that are kept for others, and how often.
     kept: HashMap<u64, u32>,
+    /// Values that come, or have come, for those who want a copy: their blocks, and the streams by which they still come.
+    arriving: HashMap<ObjectId, (u64, Option<u64>)>,
+    /// How often somebody asked for a copy.
+    asked_copies: usize,
     /// How often somebody is told to come again first.
     puts_off: u32,
     bytes: HashMap<u64, u64>,
@@ -79,6 +83,8 @@ impl Node {
             directory,
             objects: HashMap::new(),
             kept: HashMap::new(),
+            arriving: HashMap::new(),
+            asked_copies: 0,
             puts_off: 0,
             bytes: HashMap::new(),
             ends: HashMap::new(),
@@ -106,9 +112,46 @@ impl Node {
         (object, Remote { node: self.id, location: Location { offset, length } })
     }
 
-    fn fetch(&mut self, (object, remote): (ObjectId, Remote), attempt: u64, at: u64, from: SocketAddr) {
-        let fetching = Fetching { object, remote, at, block: Mapping::header_bytes(), attempt };
+    fn fetch(&mut self, value: (ObjectId, Remote), attempt: u64, at: u64, from: SocketAddr) {
+        self.fetch_after(value, attempt, at, None, from);
+    }
+
+    fn fetch_after(
+        &mut self,
+        (object, remote): (ObjectId, Remote),
+        attempt: u64,
+        at: u64,
+        after: Option<u64>,
+        from: SocketAddr,
+    ) {
+        let (block, generation) = (Mapping::header_bytes(), None);
+        let fetching = Fetching { object, remote, at, block, attempt, generation, after };
         self.data().fetch(&fetching, Some(from));
+    }
+
+    /// A value comes by this stream, and may be sent on.
+    fn passes_on(&mut self, value: (ObjectId, Remote), attempt: u64) {
+        self.arriving.insert(value.0, (Mapping::header_bytes(), Some(attempt)));
+    }
+
+    /// Fetches a value to this block, from where it was made.
+    fn fetch_to(&mut self, block: u64, (object, remote): (ObjectId, Remote), attempt: u64, from: SocketAddr) {
+        self.arriving.insert(object, (block, Some(attempt)));
+        let fetching = Fetching { object, remote, at: 0, block, attempt, generation: None, after: None };
+        self.data().fetch(&fetching, Some(from));
+    }
+
+    /// Fetches a value from a node that has a copy, or is getting one.
+    fn fetch_copy(&mut self, value: (ObjectId, Remote), attempt: u64, from: &Node) {
+        self.fetch_copy_to(Mapping::header_bytes(), value, attempt, from);
+    }
+
+    fn fetch_copy_to(&mut self, block: u64, (object, remote): (ObjectId, Remote), attempt: u64, from: &Node) {
+        let generation = Some(1);
+        let remote = Remote { node: from.id, ..remote };
+        let fetching = Fetching { object, remote, at: 0, block, attempt, generation, after: None };
+        let address = from.address();
+        self.data().fetch(&fetching, Some(address));
     }
 
     /// Does what is to be done without waiting.
@@ -127,7 +170,21 @@ impl Node {
                 DataEvent::End { attempt, end, .. } => {
                     self.ends.insert(attempt, end);
                 }
-                DataEvent::Asked { ticket, object, location } => {
+                DataEvent::Asked { ticket, object, generation: Some(_), .. } => {
+                    self.asked_copies += 1;
+                    let Some((block, stream)) = self.arriving.get_mut(&object) else {
+                        data.answer(ticket, 0, Serves::NotYet);
+                        continue;
+                    };
+                    if data.answer_copy(ticket, *block, *stream) {
+                        *self.kept.entry(*block).or_default() += 1;
+                    } else {
+                        // The stream has ended since, or is about to be followed by another.
+                        *stream = stream.filter(|attempt| !self.bytes.contains_key(attempt));
+                        data.answer(ticket, *block, Serves::NotYet);
+                    }
+                }
+                DataEvent::Asked { ticket, object, location, generation: None } => {
                     let is_there = self.objects.get(&location.offset) == Some(&object);
                     let serves = match (is_there, self.puts_off) {
                         (true, 1..) => Serves::NotYet,
@@ -153,9 +210,13 @@ impl Node {
     }
 
     fn has(&self, number: u64, length: u64) -> bool {
+        self.has_in(Mapping::header_bytes(), number, length)
+    }
+
+    fn has_in(&self, block: u64, number: u64, length: u64) -> bool {
         let mut expected = vec![0; usize::try_from(length).expect("fits")];
         fill(&mut expected, number);
-        self.mapping.bytes(Mapping::header_bytes(), length) == expected
+        self.mapping.bytes(block, length) == expected
     }
 }
 
@@ -271,7 +332,15 @@ fn who_cannot_be_dialled_comes_and_is_asked() {
     let (mut a, mut b) = (Node::new(A, 20 * MIB), Node::new(B, 20 * MIB));
     b.guests = ForData::Serves;
     let (object, remote) = a.put(1, length);
-    let fetching = Fetching { object, remote, at: 0, block: Mapping::header_bytes(), attempt: 1 };
+    let fetching = Fetching {
+        object,
+        remote,
+        at: 0,
+        block: Mapping::header_bytes(),
+        attempt: 1,
+        generation: None,
+        after: None,
+    };
     b.data().fetch(&fetching, None);
     run(&mut [&mut a, &mut b], |nodes| nodes[1].asked_for.contains_key(&A));
     let asked = b.asked_for[&A];
@@ -292,7 +361,15 @@ fn who_was_asked_to_come_in_vain_does_not_have_it() {
     let mut b = Node::tuned(B, MIB, tuning);
     let location = Location { offset: Mapping::header_bytes(), length: 1000 };
     let remote = Remote { node: A, location };
-    let fetching = Fetching { object: object(1), remote, at: 0, block: location.offset, attempt: 1 };
+    let fetching = Fetching {
+        object: object(1),
+        remote,
+        at: 0,
+        block: location.offset,
+        attempt: 1,
+        generation: None,
+        after: None,
+    };
     b.data().fetch(&fetching, None);
     run(&mut [&mut b], |nodes| nodes[0].ends.contains_key(&1));
     assert_eq!(b.ends[&1], StreamEnd::NotThere);
@@ -307,4 +384,64 @@ fn who_does_not_know_yet_is_asked_again() {
     b.fetch(value, 1, 0, a.address());
     run(&mut [&mut a, &mut b], |nodes| nodes[1].bytes.contains_key(&1) && is_kept_nowhere(nodes));
     assert!(b.has(1, 1000) && a.puts_off == 0);
+}
+
+#[test]
+fn a_value_is_sent_on_while_it_is_still_arriving() {
+    let length = 40 * MIB + 3;
+    let (mut a, mut b, mut c) = (Node::new(A, 48 * MIB), Node::new(B, 48 * MIB), Node::new(C, 48 * MIB));
+    let value = a.put(1, length);
+    // C asks before there is a byte at B.
+    b.passes_on(value, 1);
+    b.fetch(value, 1, 0, a.address());
+    c.fetch_copy(value, 7, &b);
+    run(&mut [&mut a, &mut b, &mut c], |nodes| {
+        nodes[1].bytes.contains_key(&1) && nodes[2].bytes.contains_key(&7) && is_kept_nowhere(nodes)
+    });
+    assert!(b.has(1, length) && c.has(1, length));
+    let moved = |node: &Node| node.data.as_ref().expect("it runs").moved();
+    assert_eq!((moved(&a), moved(&b), moved(&c)), ((length, 0), (length, length), (0, length)));
+}
+
+#[test]
+fn values_that_wait_for_their_bytes_leave_room_for_others() {
+    let length = 12 * MIB;
+    let (mut a, mut b, mut c) = (Node::new(A, 40 * MIB), Node::new(B, 40 * MIB), Node::new(C, 40 * MIB));
+    let (x, y, z) = (a.put(1, length), c.put(2, length), b.put(3, length));
+    let first = Mapping::header_bytes() + length;
+    let second = first + length;
+    // Each asks another one for what that is to get from the third, before it does.
+    b.fetch_copy_to(first, y, 1, &a);
+    a.fetch_copy_to(first, z, 1, &c);
+    c.fetch_copy_to(first, x, 1, &b);
+    run(&mut [&mut a, &mut b, &mut c], |nodes| nodes.iter().all(|node| node.asked_copies >= 2));
+    a.fetch_to(second, y, 2, c.address());
+    c.fetch_to(second, z, 2, b.address());
+    b.fetch_to(second, x, 2, a.address());
+    let has_both = |node: &Node| [1, 2].iter().all(|attempt| node.bytes.get(attempt) == Some(&length));
+    run(&mut [&mut a, &mut b, &mut c], |nodes| {
+        let is_over = nodes.iter().all(|node| has_both(node) || !node.ends.is_empty());
+        is_over && is_kept_nowhere(nodes)
+    });
+    assert!([&a, &b, &c].iter().all(|node| node.ends.is_empty()), "nobody waits for itself");
+    assert!(a.has_in(first, 3, length) && b.has_in(first, 2, length) && c.has_in(first, 1, length));
+}
+
+#[test]
+fn who_follows_a_stream_goes_on_with_the_one_that_follows_it() {
+    let length = 40 * MIB;
+    let (mut a, mut b, mut c) = (Node::new(A, 48 * MIB), Node::new(B, 48 * MIB), Node::new(C, 48 * MIB));
+    let value = a.put(1, length);
+    b.passes_on(value, 1);
+    b.fetch(value, 1, 0, a.address());
+    c.fetch_copy(value, 7, &b);
+    let sent = |node: &Node| node.data.as_ref().expect("it runs").moved().0;
+    run(&mut [&mut a, &mut b, &mut c], |nodes| sent(nodes[1]) > 0 || nodes[1].bytes.contains_key(&1));
+    b.passes_on(value, 2);
+    b.fetch_after(value, 2, 0, Some(1), a.address());
+    run(&mut [&mut a, &mut b, &mut c], |nodes| {
+        nodes[1].bytes.contains_key(&2) && nodes[2].bytes.contains_key(&7) && is_kept_nowhere(nodes)
+    });
+    assert!(b.has(1, length) && c.has(1, length));
+    assert!(!b.bytes.contains_key(&1) || sent(&a) >= length, "no byte is left out");
 }

@@ -191,7 +191,7 @@ impl Service {
             store_used: self.arena.used(),
             store_capacity: self.arena.capacity(),
             ended: self.ended_rows.iter().cloned().collect(),
-            metrics: if round.about & about::METRICS == 0 { Vec::new() } else { self.metrics.report() },
+            metrics: if round.about & about::METRICS == 0 { Vec::new() } else { self.all_metrics() },
             events_bytes: host.map_or(0, |config| config.events_bytes),
             jobs: Some(self.job_rows()),
             name: self.options.name.clone(),

@@ -1,12 +1,13 @@
 //! Room for values of other nodes, and where they come from.
 
-use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::node::{NodeAction, NodeActions, ServedCopy};
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_wire::ObjectId;
+use weft_wire::message::state::{MetricKind, Series};
 
 use super::Service;
 use crate::clock::now;
-use crate::node::data::DataEvent;
+use crate::node::data::{Data, DataEvent};
 
 impl Service {
     /// Finds a block for a value of another node.
@@ -36,7 +37,7 @@ impl Service {
 
     pub(super) fn stop_fetching(&mut self, attempt: u64) {
         if let Some(data) = &mut self.data {
-            data.stop(attempt);
+            let _ = data.stop(attempt);
         }
     }
 
@@ -49,7 +50,26 @@ impl Service {
                     self.core.on_bytes(object, attempt, bytes, out);
                 }
                 DataEvent::End { object, attempt, end } => self.core.on_stream_end(object, attempt, end, out),
-                DataEvent::Asked { ticket, object, location } => {
+                DataEvent::Asked { ticket, object, location, generation: Some(generation) } => {
+                    let served = self.core.begin_serving_copy(object, generation, location.length);
+                    let (block, stream) = match served {
+                        ServedCopy::Here(block) => (block, None),
+                        ServedCopy::Moving { block, attempt } => (block, Some(attempt)),
+                        ServedCopy::NotYet => {
+                            data.answer(ticket, location.offset, Serves::NotYet);
+                            continue;
+                        }
+                        ServedCopy::No => {
+                            data.answer(ticket, location.offset, Serves::No);
+                            continue;
+                        }
+                    };
+                    if !data.answer_copy(ticket, block, stream) {
+                        self.core.end_serving(block, out);
+                        data.answer(ticket, location.offset, Serves::NotYet);
+                    }
+                }
+                DataEvent::Asked { ticket, object, location, generation: None } => {
                     let block = location.offset;
                     let is_within = self.arena.holds(block, location.length);
                     let serves = if is_within { self.core.begin_serving(block, object) } else { Serves::No };
@@ -62,6 +82,16 @@ impl Service {
         }
     }
 
+    /// The metrics of the session, and what has moved between this node and others.
+    pub(super) fn all_metrics(&self) -> Vec<Series> {
+        let mut all = self.metrics.report();
+        if let Some((sent, came)) = self.data.as_ref().map(Data::moved) {
+            all.push(moved("weft_node_values_sent_bytes", "Bytes of values sent to other nodes", sent));
+            all.push(moved("weft_node_values_received_bytes", "Bytes of values got from other nodes", came));
+        }
+        all
+    }
+
     /// Room may be kept for reuse by processes.
     pub(super) fn trim_caches(&self, out: &mut NodeActions) {
         for (worker, token) in &self.tokens {
@@ -70,5 +100,17 @@ impl Service {
                 out.push(NodeAction::Send(*worker, Box::new(trim.into())));
             }
         }
+    }
+}
+
+/// A sum of bytes.
+fn moved(name: &str, description: &str, bytes: u64) -> Series {
+    Series {
+        name: name.to_owned(),
+        kind: MetricKind::Counter,
+        description: description.to_owned(),
+        tags: Vec::new(),
+        boundaries: Vec::new(),
+        values: vec![bytes as f64],
     }
 }

@@ -158,7 +158,7 @@ impl Liar {
 
 fn asks(offset: u64, length: u64, begin: u64, end: u64) -> Message {
     let (object, location) = (object(1), Location { offset, length });
-    weft_wire::message::Fetching { object, location, begin, end, attempt: 1 }.into()
+    weft_wire::message::Fetching { object, location, begin, end, attempt: 1, generation: None }.into()
 }
 
 #[test]
