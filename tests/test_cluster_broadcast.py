@@ -40,11 +40,15 @@ def digest_inside(box):
     return hashlib.sha256(weft.get(box[0])).hexdigest()
 
 
-def moved(node):
-    """Bytes of values that a node has sent to others, and got from them."""
+def metrics(node):
     command = [sys.executable, "-m", "weft", "metrics", "--json", "--address", node.session_dir]
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-    values = {series["name"]: series["values"][0] for series in json.loads(said)}
+    return {series["name"]: series["values"][0] for series in json.loads(said) if series["values"]}
+
+
+def moved(node):
+    """Bytes of values that a node has sent to others, and got from them."""
+    values = metrics(node)
     return values["weft_node_values_sent_bytes"], values["weft_node_values_received_bytes"]
 
 

@@ -58,10 +58,17 @@ pub fn node_main(
         port,
         token: token.map(GivenToken),
         token_file: token_file.map(Into::into),
+        shares_memory: shares_memory(),
         health_timeout: std::time::Duration::from_secs_f64(health_timeout).as_nanos() as u64,
     };
     let surroundings = Surroundings { is_head, ready: ready.map(own), signals: own(signals), membership };
     py.detach(|| daemon::run(node, surroundings))
+}
+
+/// Whether values go from memory to memory between nodes of this machine: unless WEFT_SHARE_MEMORY=0, which makes them go as they
+/// do between machines.
+pub fn shares_memory() -> bool {
+    std::env::var("WEFT_SHARE_MEMORY").map_or(true, |value| value != "0")
 }
 
 /// The token in a file, as `weft token` prints it.

@@ -14,6 +14,7 @@ use weft_runtime::wire::message::{JobConfig, TemplateSetup};
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
 use crate::control::{python_version, terminal};
+use crate::daemon::shares_memory;
 use crate::hooks::PythonHooks;
 use crate::session::{self, Session};
 
@@ -65,7 +66,7 @@ pub fn join(
     let node = WorkerId(random).node();
     let token = token.map(GivenToken);
     let cluster = py
-        .detach(|| of_program(node, &head, token.as_ref(), token_file.as_ref()))
+        .detach(|| of_program(node, &head, token.as_ref(), token_file.as_ref(), shares_memory()))
         .map_err(|error| refused(&error))?;
     let fate = cluster.fate.clone();
     let options = NodeOptions {

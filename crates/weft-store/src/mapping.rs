@@ -6,7 +6,8 @@
 //! and never after.
 //!
 //! The first bytes are progress cells: one per process, in which it notes the task it began last. After a crash the
-//! node reads there which tasks were not begun.
+//! node reads there which tasks were not begun. Behind them are lending cells, in which other nodes of this machine read whether
+//! what they are lent is still as it was ([`crate::ForeignMemory`]).
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -16,11 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use weft_wire::limits::PROGRESS_CELLS;
+use weft_wire::limits::{LENDING_CELLS, PROGRESS_CELLS};
 use weft_wire::{TaskId, WorkerId};
 
 /// Bytes of one progress cell: owner and number of a task.
 const CELL_BYTES: usize = 16;
+/// Where the lending cells begin, each of eight bytes.
+pub(crate) const LENDING_AT: usize = PROGRESS_CELLS * CELL_BYTES;
 
 /// What can go wrong with the shared memory.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +99,7 @@ impl Mapping {
     /// Bytes at the start that hold no objects.
     #[must_use]
     pub fn header_bytes() -> u64 {
-        (PROGRESS_CELLS * CELL_BYTES).next_multiple_of(4096) as u64
+        (LENDING_AT + LENDING_CELLS * 8).next_multiple_of(4096) as u64
     }
 
     /// Creates the memory of a node, with room for `bytes` of objects.
@@ -256,6 +259,28 @@ impl Mapping {
         let [owner, number] = self.cell(cell);
         let number = number.load(Ordering::Acquire);
         (number != 0).then(|| TaskId { owner: WorkerId(owner.load(Ordering::Relaxed)), number })
+    }
+
+    fn lending_cell(&self, cell: u32) -> &AtomicU64 {
+        let at = LENDING_AT + (cell as usize % LENDING_CELLS) * 8;
+        // SAFETY: cells lie inside the header, are aligned to 8 bytes, and are only accessed as atomics.
+        unsafe { &*self.start.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// Begins to lend under a number that was never used before, not zero: gives the cell that says so, if one is free.
+    #[must_use]
+    pub fn begin_lending(&self, lender: u64) -> Option<u32> {
+        (0..LENDING_CELLS as u32).find(|cell| {
+            let (free, order) = (0, Ordering::AcqRel);
+            self.lending_cell(*cell).compare_exchange(free, lender, order, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// What was lent under the number of this cell may change from now on.
+    pub fn end_lending(&self, cell: u32) {
+        // Whoever reads a later byte must also see that this was said: nothing that follows may be seen before it.
+        self.lending_cell(cell).store(0, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// Empties a cell for its next process.

@@ -64,7 +64,15 @@ impl Progress {
     /// Writes a part. False if it was closed, or the part is not within the value or is there already.
     #[must_use]
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
-        let length = bytes.len() as u64;
+        self.write_with(at, bytes.len() as u64, |to| {
+            to.copy_from_slice(bytes);
+            true
+        })
+    }
+
+    /// Has a part written. It does not count if `fill` says that it is not what it should be; otherwise as [`Self::write`].
+    #[must_use]
+    pub fn write_with(&self, at: u64, length: u64, fill: impl FnOnce(&mut [u8]) -> bool) -> bool {
         let Some(end) = at.checked_add(length).filter(|end| *end <= self.length) else { return false };
         let mut state = self.state.lock();
         let before = state.ahead.range(..end).next_back().map_or(0, |(_, end)| *end);
@@ -74,7 +82,9 @@ impl Progress {
         }
         // SAFETY: the block is this value's alone until it is closed, the lock lets one write at a time, and readers stay
         // below the mark.
-        unsafe { self.mapping.bytes_mut(self.block + at, length) }.copy_from_slice(bytes);
+        if !fill(unsafe { self.mapping.bytes_mut(self.block + at, length) }) {
+            return false;
+        }
         state.join(at, end);
         let mark = self.mark.load(Ordering::Relaxed);
         if let Some(reached) = state.ahead.remove(&mark) {
@@ -144,6 +154,18 @@ mod tests {
         value.close();
         assert!(value.is_closed() && !value.write(2, b"c"));
         assert_eq!(value.mark(), 2);
+    }
+
+    #[test]
+    fn what_turned_out_wrong_does_not_count() {
+        let value = progress(4, 0);
+        assert!(!value.write_with(0, 4, |to| {
+            to.fill(b'x');
+            false
+        }));
+        assert_eq!(value.mark(), 0);
+        assert!(value.write(0, b"abcd") && value.is_whole());
+        assert_eq!(value.mapping.bytes(value.block, 4), b"abcd");
     }
 
     proptest! {

@@ -381,6 +381,15 @@ pub const DATA_PATIENCE_NANOS: u64 = 30_000_000_000;
 /// Longest message on a connection for values (bytes), those that carry values excepted.
 pub const DATA_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
+/// Bytes of a value that are lent at a time. Two threads copy so much, and whoever closes the value waits for that.
+pub const LENT_BYTES: u64 = 16 << 20;
+
+/// Connections over which a node lends its memory at a time: over others its bytes are sent.
+pub const LENDING_CELLS: usize = 512;
+
+/// Bytes of the name by which two nodes find that they are on one machine.
+pub const MACHINE_BYTES_MAX: usize = 256;
+
 const _: () = assert!(2 * PIECES_ASKED <= PIECES_MAX);
 const _: () = assert!(DATA_CONNECTIONS <= DATA_CONNECTIONS_MAX);
 const _: () = assert!(WIDE_BYTES >= 2 * PIECE_BYTES);

@@ -32,6 +32,8 @@ pub struct Membership {
     pub token_file: Option<PathBuf>,
     /// Silence after which a node is gone (nanoseconds): for the head to say.
     pub health_timeout: u64,
+    /// Nodes of this machine may read values in its memory, and it in theirs.
+    pub shares_memory: bool,
 }
 
 /// A token's text from outside: it is not shown.
@@ -103,6 +105,7 @@ impl Membership {
             listen: Some(SocketAddr::new(host, port)),
             head,
             fate: Arc::new(Fate::default()),
+            shares_memory: self.shares_memory,
         })
     }
 
@@ -153,6 +156,7 @@ impl Membership {
             listen: Some(SocketAddr::new(host, self.port.unwrap_or(0))),
             head: Head::At(addresses),
             fate: Arc::new(Fate::default()),
+            shares_memory: self.shares_memory,
         })
     }
 
@@ -182,6 +186,7 @@ pub fn of_program(
     head: &str,
     token: Option<&GivenToken>,
     token_file: &Path,
+    shares_memory: bool,
 ) -> Result<ClusterOptions, StartError> {
     let token = match token {
         Some(text) => given(text)?,
@@ -203,6 +208,7 @@ pub fn of_program(
         listen: None,
         head: Head::At(resolve(head)?),
         fate: Arc::new(Fate::default()),
+        shares_memory,
     })
 }
 

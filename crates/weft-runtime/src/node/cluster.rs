@@ -81,6 +81,8 @@ pub struct ClusterOptions {
     pub head: Head,
     /// What the process learns of its membership.
     pub fate: Arc<Fate>,
+    /// Nodes of this machine may read values in its memory, and it in theirs.
+    pub shares_memory: bool,
 }
 
 /// What a node says of itself.
@@ -126,7 +128,7 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Opens the door and begins to join.
     pub(super) fn open(options: ClusterOptions, itself: &Itself<'_>) -> io::Result<Self> {
-        let ClusterOptions { identity, workers, listen, head, fate } = options;
+        let ClusterOptions { identity, workers, listen, head, fate, .. } = options;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let is_head = matches!(head, Head::Here { .. });
         let open = |listen| Door::open(listen, itself.node, is_head, identity.clone(), &epoll);

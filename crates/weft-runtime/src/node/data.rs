@@ -15,6 +15,7 @@
 
 mod carrier;
 mod line;
+mod neighbours;
 mod peers;
 mod reader;
 
@@ -24,7 +25,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -63,13 +64,20 @@ pub struct Tuning {
     pub connections: usize,
     /// When a connection without values ends (nanoseconds).
     pub idle: u64,
+    /// Nodes of this machine read values in its memory, and it in theirs.
+    pub shares_memory: bool,
     /// When a node that cannot be reached does not have what is wanted from it (nanoseconds).
     pub patience: u64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { connections: DATA_CONNECTIONS, idle: DATA_IDLE_NANOS, patience: DATA_PATIENCE_NANOS }
+        Self {
+            connections: DATA_CONNECTIONS,
+            idle: DATA_IDLE_NANOS,
+            patience: DATA_PATIENCE_NANOS,
+            shares_memory: true,
+        }
     }
 }
 
@@ -141,15 +149,24 @@ enum Command {
     Offer { node: NodeId, address: SocketAddr },
 }
 
+/// Bytes of values between this node and others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// That others got from here.
+    pub sent: u64,
+    /// That came here.
+    pub came: u64,
+    /// Those of `came` that were copied from memory of this machine.
+    pub copied: u64,
+}
+
 struct Shared {
     commands: Mutex<Vec<Command>>,
     events: Mutex<Vec<DataEvent>>,
     /// Wakes the thread.
     wake: OwnedFd,
     is_ending: AtomicBool,
-    /// Bytes of values that were sent and that came.
-    sent: AtomicU64,
-    came: AtomicU64,
+    moved: Mutex<Moved>,
 }
 
 /// The running thread; dropping it ends it and every connection.
@@ -174,8 +191,7 @@ impl Data {
             events: Mutex::default(),
             wake,
             is_ending: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
-            came: AtomicU64::new(0),
+            moved: Mutex::default(),
         });
         let node = options.identity.node();
         let me = Me { id: WorkerId(node.0), is_head: false, python: options.python };
@@ -262,10 +278,10 @@ impl Data {
         events
     }
 
-    /// Bytes of values that this node has sent to others, and that it has got from others, so far.
+    /// What this node has sent to others and got from them so far.
     #[must_use]
-    pub fn moved(&self) -> (u64, u64) {
-        (self.shared.sent.load(Ordering::Relaxed), self.shared.came.load(Ordering::Relaxed))
+    pub fn moved(&self) -> Moved {
+        *self.shared.moved.lock()
     }
 
     fn tell(&self, command: Command) {

@@ -474,7 +474,7 @@ fn open_data(
         mapping: mapping.clone(),
         wake: wake.clone(),
         directory: directory.path().to_owned(),
-        tuning: Tuning::default(),
+        tuning: Tuning { shares_memory: cluster.shares_memory, ..Tuning::default() },
     };
     Data::start(options).map(Some)
 }

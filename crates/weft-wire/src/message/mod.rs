@@ -64,7 +64,8 @@ pub use task::{
 };
 pub use transfer::{
     CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, CopyGone, CopyMade, DropCopy, FetchEnd, FetchEnded,
-    Fetching, FreeAt, HandOver, HandedOver, Locate, Located, LostAt, Priority, Pull, Pulled, SenderFailed,
+    Fetching, FreeAt, HandOver, HandedOver, Lent, Locate, Located, LostAt, MemoryHere, MemoryOpen, Priority,
+    Pull, Pulled, SenderFailed, Taken,
 };
 
 pub use state::{Inspect, InspectEnd, Inspected, Measured, NodeInspected, Timing};
@@ -138,6 +139,7 @@ messages! {
     116 Job, 117 Collected, 118 Sever, 119 ProcessLeft,
     120 Pull, 121 Pulled, 122 Locate, 123 Located, 124 CopyMade, 125 CopyGone, 126 SenderFailed, 127 FreeAt,
     128 DropCopy, 129 Fetching, 131 FetchEnded, 132 HandOver, 133 HandedOver, 134 LostAt,
+    135 MemoryHere, 136 MemoryOpen, 137 Lent, 138 Taken,
     140 LeaseAt, 141 LeaseGrantedAt, 142 LeaseRefused, 143 ReturnLeaseAt, 144 ReclaimLeaseAt,
     150 PlaceActor, 151 ActorPlaced, 152 PlaceRefused, 153 ActorProcessGone, 154 EndActor, 155 ActorsHere,
     156 ActorSubscribed, 157 LetGo,

@@ -225,6 +225,73 @@ pub struct FetchEnded {
     pub reason: FetchEnd,
 }
 
+/// Over a data connection, from the side that is asked for values: where its memory is, for an asker on the same machine. One that
+/// can read it says [`MemoryOpen`] and is lent values from then on; one that cannot says nothing.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct MemoryHere {
+    /// Which kernel, process numbers and network it lives with.
+    #[n(0)]
+    pub machine: String,
+    /// A process that has the memory open, and under which number.
+    #[n(1)]
+    pub process: u32,
+    #[n(2)]
+    pub descriptor: u32,
+    /// What the memory is recognised by.
+    #[n(3)]
+    pub inode: u64,
+    #[n(4)]
+    pub bytes: u64,
+    /// In this cell of the memory stands this number as long as what is lent over this connection stays as it is.
+    #[n(5)]
+    pub cell: u32,
+    #[n(6)]
+    pub lender: u64,
+}
+
+/// Over a data connection, the answer to [`MemoryHere`]: the asker reads values there by itself.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct MemoryOpen {
+    /// Of [`MemoryHere`].
+    #[n(0)]
+    pub lender: u64,
+}
+
+/// Over a data connection, in place of chunks: these bytes of what was asked for lie in the sender's memory, and stay there
+/// until [`Taken`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Lent {
+    /// Of the [`Fetching`] that it answers.
+    #[n(0)]
+    pub attempt: u64,
+    /// Bytes of the value before the first and up to the last.
+    #[n(1)]
+    pub begin: u64,
+    #[n(2)]
+    pub end: u64,
+    /// Where the first one lies.
+    #[n(3)]
+    pub offset: u64,
+    /// The number of the value's task, so that two sides that disagree notice.
+    #[n(4)]
+    pub number: u64,
+    /// A number of the sender's, which the answer repeats.
+    #[n(5)]
+    pub loan: u64,
+}
+
+/// Over a data connection, the answer to [`Lent`]: the bytes are read, or not wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Taken {
+    /// Of [`Lent`].
+    #[n(0)]
+    pub loan: u64,
+}
+
 /// Kind of the frames that carry bytes of values. They are no CBOR: their bytes go between sockets and shared memory.
 pub const CHUNK_KIND: u16 = 130;
 /// Bytes before the value's: the frame's head, and what the chunk says of itself.

@@ -17,8 +17,9 @@ use weft_wire::limits::{DATA_CONNECTIONS_MAX, HANDSHAKE_NANOS, HANDSHAKES_MAX, P
 use weft_wire::message::FetchEnd;
 
 use super::line::{Line, News, Permit, Piece, Targets};
+use super::neighbours::Neighbours;
 use super::peers::{Peer, Stream};
-use super::{Command, DataEvent, ForData, Shared, Ticket, Tuning, address_of};
+use super::{Command, DataEvent, ForData, Moved, Shared, Ticket, Tuning, address_of};
 use crate::clock::{now, timespec};
 use crate::identity::{Destination, Identity};
 use crate::node::accept::turn_away;
@@ -69,6 +70,7 @@ pub(super) struct Carrier {
     next_token: u64,
     peers: BTreeMap<NodeId, Peer>,
     targets: Targets,
+    neighbours: Arc<Neighbours>,
     /// Where each stream comes from.
     senders: HashMap<u64, NodeId>,
     events: Vec<DataEvent>,
@@ -78,8 +80,10 @@ impl Carrier {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &parts.shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let neighbours = Arc::new(Neighbours::new(parts.mapping.clone(), parts.tuning.shares_memory));
         Ok(Self {
             parts,
+            neighbours,
             epoll,
             connections: HashMap::new(),
             next_token: FIRST_LINE,
@@ -219,7 +223,9 @@ impl Carrier {
                 else {
                     continue;
                 };
-                while let Some(piece) = peer.next_piece(|stream| line.has_room_for(stream, depth)) {
+                while let Some(piece) =
+                    peer.next_piece(line.piece_bytes(), |stream| line.has_room_for(stream, depth))
+                {
                     // Its patience begins now.
                     line.active = now();
                     line.ask(piece);
@@ -302,7 +308,7 @@ impl Carrier {
         let interest = EventFlags::IN;
         if epoll::add(&self.epoll, &stream, EventData::new_u64(token), interest).is_ok() {
             self.next_token += 1;
-            let line = Line::new(stream, None, what == ForData::Serves, now());
+            let line = Line::new(stream, None, what == ForData::Serves, self.neighbours.clone(), now());
             let state = State::Open(Box::new(line));
             self.connections.insert(token, Connection { state, node: None, asker: None, address, interest });
         }
@@ -355,7 +361,7 @@ impl Carrier {
         let name = whom.server_name(other);
         let stream = TlsStream::dial(socket, &self.parts.identity, name);
         let said = hello(&self.parts.me, address_of(other), 0, 0, None);
-        let line = Line::new(stream, Some(said), node.is_some(), now());
+        let line = Line::new(stream, Some(said), node.is_some(), self.neighbours.clone(), now());
         let interest = EventFlags::OUT;
         let state = State::Open(Box::new(line));
         self.connections.insert(token, Connection { state, node, asker, address, interest });
@@ -418,9 +424,11 @@ impl Carrier {
         let mapping = self.parts.mapping.clone();
         let Some(line) = self.line(token) else { return };
         let result = line.flush(&mapping, now(), &mut news);
-        let (sent, came) = line.take_moved();
-        self.parts.shared.sent.fetch_add(sent, Ordering::Relaxed);
-        self.parts.shared.came.fetch_add(came, Ordering::Relaxed);
+        let Moved { sent, came, copied } = line.take_moved();
+        let mut moved = self.parts.shared.moved.lock();
+        (moved.sent, moved.came, moved.copied) =
+            (moved.sent + sent, moved.came + came, moved.copied + copied);
+        drop(moved);
         self.note_sent(token, news);
         match result {
             Ok(()) => self.watch(token),
@@ -457,6 +465,7 @@ impl Carrier {
         };
         let came = asker.is_none();
         if let State::Open(mut line) = state {
+            line.end_lending();
             // What it said last, as far as that goes.
             let mut news = Vec::new();
             let _ = line.flush(&self.parts.mapping, now(), &mut news);

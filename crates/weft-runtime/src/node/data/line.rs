@@ -3,6 +3,7 @@
 //! dialled which asks, unless the other one cannot dial and had it dialled for that.
 //!
 //! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to the encryption.
+//! An asker on the same machine is lent them instead, and says when it has copied them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -13,12 +14,16 @@ use weft_protocol::objects;
 use weft_protocol::session::hello::{Me, Refusal, on_answer, on_hello, welcome};
 use weft_protocol::time::Instant;
 use weft_store::{Mapping, Progress};
-use weft_wire::limits::{CHUNK_BYTES_MAX, PIECES_ASKED, PIECES_MAX};
+use weft_wire::limits::{CHUNK_BYTES_MAX, LENT_BYTES, PIECE_BYTES, PIECES_ASKED, PIECES_MAX};
 use weft_wire::message::{
-    CHUNK_HEAD_BYTES, ChunkHead, FetchEnd, FetchEnded, Fetching, Location, Message, PeerHello, Refused,
+    CHUNK_HEAD_BYTES, ChunkHead, FetchEnd, FetchEnded, Fetching, Lent, Location, MemoryHere, MemoryOpen,
+    Message, PeerHello, Refused, Taken,
 };
+use weft_wire::version::READS_MEMORY;
 use weft_wire::{NodeId, ObjectId};
 
+use super::Moved;
+use super::neighbours::{Lending, Neighbours, Reading};
 use super::reader::{Fault, Part, Reader};
 use crate::transport::TlsStream;
 
@@ -61,6 +66,8 @@ pub(super) struct Served {
     /// When it was asked for, or the node was to be asked anew.
     pub(super) since: Instant,
     is_unwanted: bool,
+    /// Bytes up to here are lent, and not taken yet.
+    lent: Option<u64>,
     /// How far the value is here that it is of, if it is not all here.
     source: Option<Arc<Progress>>,
 }
@@ -82,6 +89,7 @@ impl Served {
     /// Whether something can be done with it: little chunks are waited with.
     fn is_ready(&self) -> bool {
         match self.permit {
+            _ if self.lent.is_some() => false,
             Permit::Asked | Permit::Later(_) => false,
             Permit::Refused(_) => true,
             Permit::Given => {
@@ -118,8 +126,6 @@ pub(super) struct Line {
     pub(super) active: Instant,
     /// The chunk that is being sent.
     chunk: Option<Sending>,
-    /// Bytes of values that were sent since somebody asked.
-    sent: u64,
 }
 
 /// A chunk that is being sent.
@@ -141,10 +147,16 @@ struct Talk {
     asked: VecDeque<Piece>,
     /// The stream that the bytes are of which come next.
     coming: u64,
-    /// Bytes of values that came since somebody asked.
-    came: u64,
+    /// Since somebody asked.
+    moved: Moved,
     served: VecDeque<Served>,
     made: u64,
+    neighbours: Arc<Neighbours>,
+    /// The other side may read here, and whether it does.
+    lending: Option<Lending>,
+    is_read: bool,
+    /// The other side's memory is read.
+    reading: Option<Reading>,
     /// Messages that were not sent yet, from the second on.
     said: Vec<u8>,
     said_until: usize,
@@ -152,7 +164,13 @@ struct Talk {
 
 impl Line {
     /// `hello` is what this side says first, if it has dialled; `asks` whether it is the one that asks for pieces.
-    pub(super) fn new(stream: TlsStream, hello: Option<PeerHello>, asks: bool, now: Instant) -> Self {
+    pub(super) fn new(
+        stream: TlsStream,
+        hello: Option<PeerHello>,
+        asks: bool,
+        neighbours: Arc<Neighbours>,
+        now: Instant,
+    ) -> Self {
         let mut said = Vec::new();
         if let Some(hello) = &hello {
             Message::from(hello.clone()).append(&mut said, 0);
@@ -163,13 +181,17 @@ impl Line {
             is_greeted: false,
             asked: VecDeque::new(),
             coming: 0,
-            came: 0,
+            moved: Moved::default(),
             served: VecDeque::new(),
             made: 0,
+            neighbours,
+            lending: None,
+            is_read: false,
+            reading: None,
             said,
             said_until: 0,
         };
-        Self { stream, reader: Reader::default(), talk, active: now, chunk: None, sent: 0 }
+        Self { stream, reader: Reader::default(), talk, active: now, chunk: None }
     }
 
     pub(super) fn is_greeted(&self) -> bool {
@@ -196,6 +218,16 @@ impl Line {
 
     pub(super) fn served_mut(&mut self, number: u64) -> Option<&mut Served> {
         self.talk.served.iter_mut().find(|served| served.number == number)
+    }
+
+    /// How much to ask for at a time (bytes).
+    pub(super) fn piece_bytes(&self) -> u64 {
+        if self.talk.reading.is_some() { LENT_BYTES } else { PIECE_BYTES }
+    }
+
+    /// What was lent may change from now on.
+    pub(super) fn end_lending(&mut self) {
+        self.talk.lending = None;
     }
 
     /// Whether a piece of a value may be asked for, where so many are to be open at a time.
@@ -232,9 +264,9 @@ impl Line {
         !self.talk.said.is_empty() || self.chunk.is_some() || self.talk.next_served().is_some()
     }
 
-    /// Bytes of values that were sent and that came since the last call.
-    pub(super) fn take_moved(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.sent), std::mem::take(&mut self.talk.came))
+    /// Bytes of values since the last call.
+    pub(super) fn take_moved(&mut self) -> Moved {
+        std::mem::take(&mut self.talk.moved)
     }
 
     /// Whether it sends on what is still arriving here.
@@ -363,7 +395,7 @@ impl Line {
         *until += sent;
         if *until == CHUNK_HEAD_BYTES + bytes.len() {
             piece.at += length;
-            self.sent += length;
+            self.talk.moved.sent += length;
             self.chunk = None;
         }
         Ok(sent)
@@ -392,7 +424,8 @@ impl Talk {
         self.served.iter().position(|served| {
             let attempt = served.piece.attempt;
             let is_next = !late.contains(&attempt);
-            if is_next && !served.is_ready() {
+            // What is lent to its end was said, and what comes behind it may be.
+            if is_next && !served.is_ready() && served.lent != Some(served.piece.end) {
                 late.push(attempt);
             }
             is_next && served.is_ready()
@@ -409,6 +442,10 @@ impl Talk {
             self.served.remove(at);
             self.say(&ended.into());
             return None;
+        }
+        if piece.at < reached && !*is_unwanted && self.is_read {
+            let number = *number;
+            return self.lend(at, number, reached);
         }
         if piece.at < reached && !*is_unwanted {
             return Some(Sending { head: next_chunk(piece, reached), until: 0, number: *number });
@@ -429,25 +466,48 @@ impl Talk {
         None
     }
 
+    fn lend(&mut self, at: usize, loan: u64, end: u64) -> Option<Sending> {
+        let Served { piece, lent, .. } = &mut self.served[at];
+        *lent = Some(end);
+        let message = Lent {
+            attempt: piece.attempt,
+            begin: piece.at,
+            end,
+            offset: piece.location.offset + piece.at,
+            number: piece.object.task.number,
+            loan,
+        };
+        self.say(&message.into());
+        None
+    }
+
     fn say(&mut self, message: &Message) {
         message.append(&mut self.said, 0);
     }
 
     fn greet(&mut self, message: &Message, me: &Me, certified: NodeId) -> Result<(), Fault> {
         let fault = |refusal: Refusal| Fault::Frame(refusal.to_string());
-        match &self.hello {
-            Some(hello) => {
-                on_answer(message, hello, certified).map_err(fault)?;
-            }
+        let party = match &self.hello {
+            Some(hello) => on_answer(message, hello, certified).map_err(fault)?,
             None => match on_hello(message, me, certified) {
-                Ok(party) => self.say(&welcome(&party, 0).into()),
+                Ok(party) => {
+                    self.say(&welcome(&party, 0).into());
+                    party
+                }
                 Err(refusal) => {
                     self.say(&Refused { reason: refusal.to_string() }.into());
                     return Err(fault(refusal));
                 }
             },
-        }
+        };
         self.is_greeted = true;
+        if !self.asks
+            && party.features & READS_MEMORY != 0
+            && let Some((lending, here)) = self.neighbours.lend()
+        {
+            self.lending = Some(lending);
+            self.say(&here.into());
+        }
         Ok(())
     }
 
@@ -471,8 +531,74 @@ impl Talk {
                 self.on_fetching(&fetching, now, news)
             }
             Part::Message(Message::FetchEnded(ended)) => self.on_ended(&ended, news),
+            Part::Message(Message::MemoryHere(here)) if self.asks => {
+                self.on_memory(&here);
+                Ok(())
+            }
+            Part::Message(Message::MemoryOpen(open)) if !self.asks => self.on_memory_open(&open),
+            Part::Message(Message::Lent(lent)) if self.asks => self.on_lent(&lent, targets, news),
+            Part::Message(Message::Taken(taken)) if !self.asks => self.on_taken(taken),
             Part::Message(_) => Err(Fault::Order("the peer said what is not said over this connection")),
         }
+    }
+
+    /// If it cannot be read, bytes are sent.
+    fn on_memory(&mut self, here: &MemoryHere) {
+        self.reading = self.neighbours.read(here);
+        if let Some(reading) = &self.reading {
+            let open = MemoryOpen { lender: reading.lender };
+            self.say(&open.into());
+        }
+    }
+
+    fn on_memory_open(&mut self, open: &MemoryOpen) -> Result<(), Fault> {
+        self.is_read = self.lending.as_ref().is_some_and(|lending| lending.lender == open.lender);
+        if self.is_read { Ok(()) } else { Err(Fault::Order("the peer reads memory that is not lent to it")) }
+    }
+
+    fn on_lent(&mut self, lent: &Lent, targets: &Targets, news: &mut Vec<News>) -> Result<(), Fault> {
+        let Some(reading) = &self.reading else {
+            return Err(Fault::Order("the peer lends memory that was not opened"));
+        };
+        let Some(at) = self.asked.iter().position(|piece| piece.attempt == lent.attempt) else {
+            return Err(Fault::Order("bytes were lent that nobody asked for"));
+        };
+        let piece = &mut self.asked[at];
+        let is_next = lent.begin == piece.at && lent.number == piece.object.task.number;
+        if !is_next || lent.begin >= lent.end || lent.end > piece.end {
+            return Err(Fault::Order("bytes were lent that are not the next ones"));
+        }
+        let (length, mut is_lent) = (lent.end - lent.begin, true);
+        if let Some(target) = targets.get(&piece.attempt) {
+            // If it was closed, nothing is copied, and this thread will hear of it.
+            let _ = target.write_with(lent.begin, length, |to| {
+                is_lent = reading.copy(lent, to);
+                is_lent
+            });
+        }
+        if !is_lent {
+            return Err(Fault::Order("the peer did not wait until what it lent was copied"));
+        }
+        piece.at = lent.end;
+        self.moved.came += length;
+        self.moved.copied += length;
+        if piece.at == piece.end {
+            news.push(News::Here { attempt: piece.attempt });
+            self.asked.remove(at);
+        }
+        self.say(&Taken { loan: lent.loan }.into());
+        Ok(())
+    }
+
+    fn on_taken(&mut self, taken: Taken) -> Result<(), Fault> {
+        let served = self.served.iter_mut().find(|served| served.number == taken.loan);
+        let Some((served, end)) = served.and_then(|served| served.lent.take().map(|end| (served, end)))
+        else {
+            return Err(Fault::Order("the peer took what was not lent"));
+        };
+        self.moved.sent += end - served.piece.at;
+        served.piece.at = end;
+        Ok(())
     }
 
     /// Only what was asked for comes, and of each stream in that order.
@@ -495,7 +621,7 @@ impl Talk {
             let _ = target.write(piece.at, bytes);
         }
         piece.at += bytes.len() as u64;
-        self.came += bytes.len() as u64;
+        self.moved.came += bytes.len() as u64;
         if piece.at == piece.end {
             news.push(News::Here { attempt: piece.attempt });
             self.asked.remove(at);
@@ -514,7 +640,15 @@ impl Talk {
         self.made += 1;
         let piece = Piece { object, location, generation, attempt, at: begin, end };
         let (number, permit, source) = (self.made, Permit::Asked, None);
-        self.served.push_back(Served { number, piece, permit, since: now, is_unwanted: false, source });
+        self.served.push_back(Served {
+            number,
+            piece,
+            permit,
+            since: now,
+            is_unwanted: false,
+            lent: None,
+            source,
+        });
         news.push(News::Wanted { number, piece });
         Ok(())
     }

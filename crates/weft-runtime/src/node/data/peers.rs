@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_protocol::objects::Fetching;
 use weft_protocol::time::Instant;
 use weft_store::Progress;
-use weft_wire::limits::{PIECE_BYTES, REDIAL_NANOS, REDIAL_NANOS_MAX, WIDE_BYTES};
+use weft_wire::limits::{REDIAL_NANOS, REDIAL_NANOS_MAX, WIDE_BYTES};
 
 use super::line::Piece;
 
@@ -31,9 +31,9 @@ impl Stream {
         self.fetching.remote.location.length
     }
 
-    fn next_piece(&mut self) -> Option<Piece> {
+    fn next_piece(&mut self, bytes: u64) -> Option<Piece> {
         let at = self.next;
-        let end = self.length().min(at + PIECE_BYTES);
+        let end = self.length().min(at + bytes);
         self.next = end;
         let Fetching { object, remote, attempt, generation, .. } = self.fetching;
         (at < end).then_some(Piece { object, location: remote.location, generation, attempt, at, end })
@@ -78,11 +78,11 @@ impl Peer {
         }
     }
 
-    /// What to ask for next, of the streams that may.
-    pub(super) fn next_piece(&mut self, may: impl Fn(&Fetching) -> bool) -> Option<Piece> {
+    /// What to ask for next, so many bytes at most of one of the streams that may.
+    pub(super) fn next_piece(&mut self, bytes: u64, may: impl Fn(&Fetching) -> bool) -> Option<Piece> {
         for _ in 0..self.streams.len() {
             let mut stream = self.streams.pop_front()?;
-            let piece = may(&stream.fetching).then(|| stream.next_piece()).flatten();
+            let piece = may(&stream.fetching).then(|| stream.next_piece(bytes)).flatten();
             self.streams.push_back(stream);
             if piece.is_some() {
                 return piece;

@@ -7,7 +7,7 @@ use weft_wire::message::state::{MetricKind, Series};
 
 use super::Service;
 use crate::clock::now;
-use crate::node::data::{Data, DataEvent};
+use crate::node::data::{Data, DataEvent, Moved};
 
 impl Service {
     /// Finds a block for a value of another node.
@@ -85,9 +85,11 @@ impl Service {
     /// The metrics of the session, and what has moved between this node and others.
     pub(super) fn all_metrics(&self) -> Vec<Series> {
         let mut all = self.metrics.report();
-        if let Some((sent, came)) = self.data.as_ref().map(Data::moved) {
+        if let Some(Moved { sent, came, copied }) = self.data.as_ref().map(Data::moved) {
             all.push(moved("weft_node_values_sent_bytes", "Bytes of values sent to other nodes", sent));
             all.push(moved("weft_node_values_received_bytes", "Bytes of values got from other nodes", came));
+            let description = "Those of the received bytes that were copied from memory of the same machine";
+            all.push(moved("weft_node_values_copied_bytes", description, copied));
         }
         all
     }

@@ -214,6 +214,25 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         (lines.into(), "06000000aa0000008307f562610a"),
         (HandOver { node: NODE, offsets: vec![64] }.into(), "0900000084000000821a01000000811840"),
         (HandedOver { node: NODE, offsets: vec![64] }.into(), "0900000085000000821a01000000811840"),
+        (
+            MemoryHere {
+                machine: "m".into(),
+                process: 1,
+                descriptor: 2,
+                inode: 3,
+                bytes: 64,
+                cell: 4,
+                lender: 5,
+            }
+            .into(),
+            "0b0000008700000087616d01020318400405",
+        ),
+        (MemoryOpen { lender: 5 }.into(), "02000000880000008105"),
+        (
+            Lent { attempt: 1, begin: 2, end: 3, offset: 64, number: 4, loan: 5 }.into(),
+            "08000000890000008601020318400405",
+        ),
+        (Taken { loan: 5 }.into(), "020000008a0000008105"),
         (LinesTaken { job: WorkerId(7), bytes: 300 }.into(), "05000000ad000000820719012c"),
     ]
 }

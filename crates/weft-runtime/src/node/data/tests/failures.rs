@@ -11,7 +11,8 @@ use super::*;
 use crate::identity::Destination;
 use crate::transport::TlsStream;
 
-const SHORT: Tuning = Tuning { connections: 4, idle: SECOND / 20, patience: 3 * SECOND };
+const SHORT: Tuning =
+    Tuning { connections: 4, idle: SECOND / 20, patience: 3 * SECOND, shares_memory: false };
 
 #[test]
 fn what_is_not_there_is_refused_and_not_sent() {
@@ -95,7 +96,7 @@ fn a_cut_stream_goes_on_from_its_mark() {
         mapping: a.mapping.clone(),
         wake: a.wake.clone(),
         directory: a.directory.clone(),
-        tuning: Tuning::default(),
+        tuning: SENT,
     };
     a.data = Some(Data::start(options).expect("a thread"));
     let there = b.bytes[&1];
@@ -118,10 +119,12 @@ fn an_idle_connection_ends_and_the_next_value_makes_another() {
 }
 
 /// A node that says what it likes.
-struct Liar {
+pub(super) struct Liar {
     stream: TlsStream,
     /// What is said before the handshake is over waits.
     queue: Vec<u8>,
+    reader: Reader,
+    heard: Vec<Message>,
 }
 
 impl Liar {
@@ -130,21 +133,35 @@ impl Liar {
     }
 
     /// Dials a node and greets it.
-    fn dial(node: &Node) -> Self {
+    pub(super) fn dial(node: &Node) -> Self {
         let socket = std::net::TcpStream::connect(node.address()).expect("it listens");
         let name = Destination::Data.server_name(node.id);
         let stream = TlsStream::dial(socket.into(), &member(C, CLUSTER), name);
-        let mut liar = Self { stream, queue: Vec::new() };
+        let mut liar = Self::over(stream);
         liar.say(&hello(&Self::me(), WorkerId(node.id.0), 0, 0, None).into());
         liar
     }
 
-    fn say(&mut self, message: &Message) {
+    /// Waits for a greeting.
+    pub(super) fn accept(socket: OwnedFd) -> Self {
+        Self::over(TlsStream::accept(socket, &member(C, CLUSTER)))
+    }
+
+    fn over(stream: TlsStream) -> Self {
+        Self { stream, queue: Vec::new(), reader: Reader::default(), heard: Vec::new() }
+    }
+
+    /// What was said to it since the last call.
+    pub(super) fn heard(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.heard)
+    }
+
+    pub(super) fn say(&mut self, message: &Message) {
         message.append(&mut self.queue, 0);
     }
 
     /// Goes on; whether the other side has ended the connection.
-    fn turn(&mut self) -> bool {
+    pub(super) fn turn(&mut self) -> bool {
         if !self.queue.is_empty()
             && let Ok(bytes) = self.stream.write(&[IoSlice::new(&self.queue)])
         {
@@ -152,11 +169,23 @@ impl Liar {
         }
         let _ = self.stream.flush();
         let mut out = vec![0; 1 << 16];
-        !matches!(self.stream.read(&mut out), Ok(1..) | Err(Errno::AGAIN))
+        let read = self.stream.read(&mut out);
+        if let Ok(bytes) = read {
+            let heard = &mut self.heard;
+            let fed = self.reader.feed(&out[..bytes], |part| {
+                heard.extend(match part {
+                    Part::Message(message) => Some(message),
+                    Part::Chunk(_) | Part::Bytes(_) => None,
+                });
+                Ok(())
+            });
+            fed.expect("the other side does not lie");
+        }
+        !matches!(read, Ok(1..) | Err(Errno::AGAIN))
     }
 }
 
-fn asks(offset: u64, length: u64, begin: u64, end: u64) -> Message {
+pub(super) fn asks(offset: u64, length: u64, begin: u64, end: u64) -> Message {
     let (object, location) = (object(1), Location { offset, length });
     weft_wire::message::Fetching { object, location, begin, end, attempt: 1, generation: None }.into()
 }
@@ -200,8 +229,7 @@ fn who_sends_what_nobody_asked_for_is_disconnected() {
         let from = listener.local_addr().expect("bound");
         b.fetch((object(1), Remote { node: C, location }), 1, 0, from);
         let (socket, _) = listener.accept().expect("it dials");
-        let stream = TlsStream::accept(socket.into(), &member(C, CLUSTER));
-        let mut liar = Liar { stream, queue: Vec::new() };
+        let mut liar = Liar::accept(socket.into());
         let party = weft_protocol::session::hello::Party {
             id: WorkerId(B.0),
             minor: weft_wire::version::PROTOCOL_MINOR,

@@ -17,16 +17,17 @@ fn speed_of_values() {
     // The first copy meets pages that are not there yet.
     let warm = (0..3).map(|_| seconds(|| to.copy_from_slice(&from))).fold(f64::MAX, f64::min);
     println!("memcpy, one thread: {:.2} GB/s", rate(warm));
-    for connections in [1, 4] {
-        let tuning = Tuning { connections, ..Tuning::default() };
-        let (mut a, mut b) = (Node::new(A, LENGTH), Node::tuned(B, LENGTH, tuning));
+    for (connections, shares_memory) in [(1, false), (4, false), (1, true), (4, true)] {
+        let tuning = Tuning { connections, shares_memory, ..SENT };
+        let (mut a, mut b) = (Node::tuned(A, LENGTH, tuning), Node::tuned(B, LENGTH, tuning));
         let value = a.put(1, LENGTH);
         let best = (1..=ROUNDS).map(|round| {
             b.fetch(value, round, 0, a.address());
             seconds(|| run(&mut [&mut a, &mut b], |nodes| nodes[1].bytes.contains_key(&round)))
         });
         let best = best.fold(f64::MAX, f64::min);
-        println!("{connections} connection(s): {:.2} GB/s, {:.2} of memcpy", rate(best), warm / best);
+        let how = if shares_memory { "copied" } else { "sent" };
+        println!("{how}, {connections} connection(s): {:.2} GB/s, {:.2} of memcpy", rate(best), warm / best);
     }
 }
 
