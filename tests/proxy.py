@@ -30,6 +30,8 @@ class Faults:
         swap: It arrives after the piece that follows it.
         cut: The connection ends, both ways, whatever is on its way.
         delay: Longest time that a piece waits (seconds); each waits a random part of it.
+        vanish: Whether ends are kept back, as those of a machine that was switched off and on: who speaks finds the
+            connection ended, who only listens hears nothing.
     """
 
     corrupt: float = 0
@@ -38,6 +40,7 @@ class Faults:
     swap: float = 0
     cut: float = 0
     delay: float = 0
+    vanish: bool = False
 
 
 class Proxy:
@@ -126,7 +129,8 @@ class Proxy:
                 sink.sendall(piece)
             else:
                 sink.sendall(held)
-                sink.shutdown(socket.SHUT_WR)
+                if not self.faults.vanish:
+                    sink.shutdown(socket.SHUT_WR)
         except OSError:
             piece = None
         if piece is None:

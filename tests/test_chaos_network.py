@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -67,6 +68,28 @@ def test_a_node_behind_a_bad_network_stays_in_the_cluster(kind, bases):
                 node.run("stop", "--force", check=None)
     finally:
         head.run("stop", "--force", check=None)
+
+
+def test_a_node_finds_the_head_of_a_machine_that_was_switched_off_and_on(bases):
+    """It has nothing to say to the head but heartbeats, and nobody tells it that its other connection leads nowhere."""
+    heads = [Node(bases[0], "--node-name=head")]
+    try:
+        with Proxy(heads[0].json("list", "nodes")[0]["address"]) as proxy:
+            node = Node(bases[1], "--node-name=far", join=(proxy.address, heads[0].run("token").strip()))
+            try:
+                proxy.faults = Faults(vanish=True)
+                os.kill(heads[0].pid, signal.SIGKILL)
+                poll("the first head is gone", lambda: not is_alive(heads[0].pid))
+                heads.append(Node(bases[0], "--node-name=head"))
+                poll("the node is there again", lambda: names(heads[1]) == ["far", "head"])
+                poll("it is connected", lambda: node.json("status")["cluster"]["lost"] is None)
+                assert is_alive(node.pid)
+                assert f"node {node.directory.name.rpartition('-')[2]} is gone" not in log_of(heads[1])
+            finally:
+                node.run("stop", "--force", check=None)
+    finally:
+        for head in heads:
+            head.run("stop", "--force", check=None)
 
 
 def has_happened(proxy: Proxy, kind: str) -> bool:

@@ -273,6 +273,10 @@ impl Cluster {
         if door.is_some_and(|deadline| deadline <= time) {
             self.knocked();
         }
+        if self.health.take_end() {
+            let news = self.link.renew(&self.epoll);
+            self.on_news(news);
+        }
         let news = self.link.on_time(time, &self.epoll);
         self.on_news(news);
         if let Some(seconds) = self.away.as_mut().and_then(|away| away.look(self.link.is_up(), time)) {

@@ -47,6 +47,8 @@ struct Shared {
     wake: OwnedFd,
     /// Since when the node's loop is asked to turn; zero when it is not.
     asked: AtomicU64,
+    /// A connection to the head has ended, and the node's loop has not heard of it.
+    has_ended: AtomicBool,
     is_ending: AtomicBool,
 }
 
@@ -70,6 +72,7 @@ impl Health {
             target: Mutex::default(),
             wake,
             asked: AtomicU64::new(0),
+            has_ended: false.into(),
             is_ending: false.into(),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -104,6 +107,11 @@ impl Health {
     /// The node's loop turns.
     pub(super) fn on_turn(&self) {
         self.shared.asked.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a connection that carried heartbeats has ended since the last call.
+    pub(super) fn take_end(&self) -> bool {
+        self.shared.has_ended.load(Ordering::Relaxed) && self.shared.has_ended.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -305,7 +313,11 @@ impl Pulse {
         }
         let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
         self.tries += 1;
-        self.state = State::Down(Some(now().plus(pause)));
+        let former = std::mem::replace(&mut self.state, State::Down(Some(now().plus(pause))));
+        if matches!(former, State::Up(_)) {
+            self.shared.has_ended.store(true, Ordering::Relaxed);
+            self.wake_node();
+        }
     }
 
     fn wake_node(&self) {

@@ -269,6 +269,13 @@ impl World {
             self.daemons[daemon].is_registered = false;
         }
         self.dial_later(daemon, line);
+        // The other one may lead nowhere, too, and nobody notices while nothing is said over it.
+        if line == Line::Health
+            && let Link::Up(control) = *self.daemons[daemon].link(Line::Control)
+        {
+            self.leave(control, Side::Node, true);
+            self.daemon_loses(daemon, Line::Control, control);
+        }
     }
 
     pub(super) fn beat(&mut self, daemon: usize, conn: u64) {

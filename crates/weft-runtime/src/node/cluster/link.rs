@@ -287,6 +287,18 @@ impl Link {
         news
     }
 
+    /// The connection for heartbeats has ended. This one may lead nowhere, too: while nothing is said nobody notices that the machine
+    /// at its other end was switched off and on again, and a head that began there meanwhile does not know this node. If it
+    /// was well, nothing is lost with it.
+    pub(super) fn renew(&mut self, epoll: &OwnedFd) -> Vec<News> {
+        let mut news = Vec::new();
+        if let (State::Up, Way::Session(session)) = (&self.state, &mut self.way) {
+            session.line.cut("the connection for heartbeats has ended", Turn { epoll, time: now() });
+            self.on_way(epoll, &mut news);
+        }
+        news
+    }
+
     /// Looks at what has become of the connection.
     fn on_way(&mut self, epoll: &OwnedFd, news: &mut Vec<News>) {
         let turn = Turn { epoll, time: now() };
