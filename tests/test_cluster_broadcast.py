@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from clusters import cluster_of
 
 import weft
-from weft.cluster_utils import Cluster
 
 NODES = 4
 BYTES = 64 << 20
@@ -18,11 +18,8 @@ BYTES = 64 << 20
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as made:
-        for number in range(NODES):
-            made.add_node(num_cpus=1, resources={f"n{number}": 100})
-        made.wait_for_nodes()
-        made.connect()
+    nodes = [{"num_cpus": 1, "resources": {f"n{number}": 100}} for number in range(NODES)]
+    with cluster_of(1, *nodes, connects=True) as made:
         yield made
 
 

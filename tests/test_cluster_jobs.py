@@ -7,6 +7,7 @@ import os
 import signal
 
 import pytest
+from clusters import cluster_of
 from support import is_alive, poll, run_driver, running_driver
 
 import weft
@@ -43,9 +44,7 @@ class Probe:
 
 @pytest.fixture
 def cluster():
-    with Cluster(initialize_head=True, head_node_args={"num_cpus": 2}) as made:
-        made.add_node(num_cpus=2, resources={"there": 1})
-        made.wait_for_nodes()
+    with cluster_of(2, {"num_cpus": 2, "resources": {"there": 1}}) as made:
         yield made
 
 

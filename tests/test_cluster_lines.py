@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from clusters import cluster_of
 from support import poll
 
 import weft
@@ -20,9 +21,7 @@ CUT_SECONDS = 0.05
 
 @pytest.fixture
 def cluster():
-    with Cluster(initialize_head=True, head_node_args={"num_cpus": 2}) as made:
-        made.add_node(num_cpus=2)
-        made.wait_for_nodes()
+    with cluster_of(2, {"num_cpus": 2}) as made:
         yield made
 
 

@@ -7,17 +7,15 @@ import os
 import signal
 
 import pytest
+from clusters import cluster_of
 from support import poll
 
 import weft
-from weft.cluster_utils import Cluster
 
 
 @pytest.fixture
 def cluster():
-    with Cluster(initialize_head=True, head_node_args={"num_cpus": 2}) as made:
-        made.add_node(num_cpus=2)
-        made.wait_for_nodes()
+    with cluster_of(2, {"num_cpus": 2}) as made:
         yield made
 
 

@@ -9,20 +9,17 @@ import subprocess
 import sys
 
 import pytest
+from clusters import cluster_of
 from support import WAIT, poll
 
 import weft
 from weft import _snapshot, _stacks, state
-from weft.cluster_utils import Cluster
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """A head without CPUs, where the program is, and a node with all its work."""
-    with Cluster(initialize_head=True, head_node_args={"num_cpus": 0}) as made:
-        made.add_node(num_cpus=4, node_name="other")
-        made.wait_for_nodes()
-        made.connect()
+    with cluster_of(0, {"num_cpus": 4, "node_name": "other"}, connects=True) as made:
         yield made
 
 

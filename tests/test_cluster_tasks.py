@@ -7,20 +7,17 @@ import signal
 import time
 
 import pytest
+from clusters import cluster_of
 from support import poll, run_driver
 
 import weft
-from weft.cluster_utils import Cluster
 from weft.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 
 @pytest.fixture
 def cluster():
-    with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as made:
-        made.add_node(num_cpus=2, resources={"there": 100})
-        made.wait_for_nodes()
-        made.connect()
+    with cluster_of(1, {"num_cpus": 2, "resources": {"there": 100}}, connects=True) as made:
         yield made
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from clusters import cluster_of
 from support import poll
 
 import weft
-from weft.cluster_utils import Cluster
 
 LARGE = 8_000_000
 SIZES = [1, 50_000, 200_000, 8_000_000]
@@ -16,11 +16,8 @@ SIZES = [1, 50_000, 200_000, 8_000_000]
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as made:
-        for number in (1, 2):
-            made.add_node(num_cpus=1, resources={f"n{number}": 100})
-        made.wait_for_nodes()
-        made.connect()
+    nodes = [{"num_cpus": 1, "resources": {f"n{number}": 100}} for number in (1, 2)]
+    with cluster_of(1, *nodes, connects=True) as made:
         yield made
 
 

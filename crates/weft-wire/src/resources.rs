@@ -101,15 +101,27 @@ impl ResourceSet {
         self.0.is_empty()
     }
 
-    /// "2 CPU, 0.5 GPU" for people.
+    /// "2 CPU, 0.5 GPU, 1.50 GiB memory" for people.
     #[must_use]
     pub fn describe(&self) -> String {
         if self.0.is_empty() {
             return "nothing".to_owned();
         }
-        let parts: Vec<String> =
-            self.0.iter().map(|(n, a)| format!("{} {n}", *a as f64 / UNIT as f64)).collect();
+        let amount = |name: &str, scaled: u64| match name {
+            "memory" | "object_store_memory" => size(scaled / UNIT),
+            _ => (scaled as f64 / UNIT as f64).to_string(),
+        };
+        let parts: Vec<String> = self.0.iter().map(|(n, a)| format!("{} {n}", amount(n, *a))).collect();
         parts.join(", ")
+    }
+}
+
+/// Bytes in the largest unit of which there is one.
+fn size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => format!("{:.2} {unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => format!("{bytes} B"),
     }
 }
 
@@ -129,6 +141,14 @@ mod tests {
             assert!(total.subtract(&set(&[("CPU", 0.1)])).is_empty());
         }
         assert!(total.is_empty());
+    }
+
+    #[test]
+    fn people_read_sizes_and_not_bytes() {
+        let set = set(&[("CPU", 0.5), ("memory", 1.5 * (1 << 30) as f64), ("object_store_memory", 100.0)]);
+        assert_eq!(set.describe(), "0.5 CPU, 1.50 GiB memory, 100 B object_store_memory");
+        assert_eq!(ResourceSet::default().describe(), "nothing");
+        assert_eq!((size(1 << 20), size(3 << 41)), ("1.00 MiB".to_owned(), "6.00 TiB".to_owned()));
     }
 
     #[test]

@@ -225,7 +225,7 @@ fn about_processes() -> Vec<(Message, &'static str)> {
                 lender: 5,
             }
             .into(),
-            "0b0000008700000087616d01020318400405",
+            "0a0000008700000087616d01020318400405",
         ),
         (MemoryOpen { lender: 5 }.into(), "02000000880000008105"),
         (
