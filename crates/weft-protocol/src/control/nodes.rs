@@ -121,6 +121,8 @@ pub struct Nodes {
     batches: u64,
     /// Records of nodes that are gone which could not be deleted: tried again with each tick.
     undeleted: Set<NodeId>,
+    /// Nodes that are not known any more and may still have a record, by the names that they had.
+    former: Map<NodeId, String>,
     changed: Set<NodeId>,
     told: Option<Instant>,
     ticked: Instant,
@@ -140,6 +142,7 @@ impl Nodes {
             pending: Map::default(),
             batches: 0,
             undeleted: Set::default(),
+            former: Map::default(),
             changed: Set::default(),
             told: None,
             ticked: now,
@@ -192,10 +195,14 @@ impl Nodes {
         if self.nodes.is_empty() {
             self.ticked = now;
         }
-        let write = Write::put(node_key(node), record(&row).to_bytes());
+        self.former.swap_remove(&node);
+        // With one write: a head that starts again must not find two nodes of one name.
+        let same = self.former.iter().filter(|(_, name)| **name == row.about.name);
+        let mut writes: Vec<Write> = same.map(|(former, _)| Write::delete(node_key(*former))).collect();
+        writes.push(Write::put(node_key(node), record(&row).to_bytes()));
         self.names.insert(row.about.name.clone(), node);
         self.nodes.insert(node, Node { row, phase: Phase::Joining, health: Health::new(now) });
-        self.persist(Pending::Join(node), write, out);
+        self.persist(Pending::Join(node), writes, out);
         Ok(())
     }
 
@@ -347,7 +354,10 @@ impl Nodes {
         match (self.pending.shift_remove(&batch), outcome) {
             (Some(Pending::Join(id)), Ok(())) => self.welcome(id, out),
             (Some(Pending::Join(id)), Err(reason)) => self.turn_away(id, &reason, out),
-            (Some(Pending::Leave(id, _)), Ok(())) => self.tell_gone(id, out),
+            (Some(Pending::Leave(id, _)), Ok(())) => {
+                self.former.swap_remove(&id);
+                self.tell_gone(id, out);
+            }
             (Some(Pending::Leave(id, _)), Err(_)) => {
                 self.undeleted.insert(id);
                 self.tell_gone(id, out);
@@ -355,13 +365,18 @@ impl Nodes {
             (Some(Pending::Forget(id)), Err(_)) => {
                 self.undeleted.insert(id);
             }
-            (Some(Pending::Forget(_)), Ok(())) | (None, _) => {}
+            (Some(Pending::Forget(id)), Ok(())) => {
+                self.former.swap_remove(&id);
+            }
+            (None, _) => {}
         }
     }
 
     fn turn_away(&mut self, id: NodeId, reason: &str, out: &mut Vec<NodesAction>) {
         let Some(node) = self.nodes.shift_remove(&id) else { return };
         self.names.swap_remove(&node.row.about.name);
+        // A write that failed may have been done nevertheless.
+        self.former.insert(id, node.row.about.name);
         let reason = format!("the head cannot take in nodes now: {reason}");
         out.push(NodesAction::Send(id, Box::new(Refused { reason }.into())));
     }
@@ -370,9 +385,11 @@ impl Nodes {
     fn bury(&mut self, id: NodeId, reason: String, now: Instant, out: &mut Vec<NodesAction>) {
         let Some(node) = self.nodes.shift_remove(&id) else { return };
         self.names.swap_remove(&node.row.about.name);
+        self.former.insert(id, node.row.about.name);
         self.changed.swap_remove(&id);
         self.gone.insert(id, reason);
-        self.persist(Pending::Leave(id, now.plus(DISK_PATIENCE_NANOS)), Write::delete(node_key(id)), out);
+        let pending = Pending::Leave(id, now.plus(DISK_PATIENCE_NANOS));
+        self.persist(pending, vec![Write::delete(node_key(id))], out);
     }
 
     fn tell_gone(&self, id: NodeId, out: &mut Vec<NodesAction>) {
@@ -384,11 +401,11 @@ impl Nodes {
         out.push(NodesAction::Gone(id, reason));
     }
 
-    fn persist(&mut self, pending: Pending, write: Write, out: &mut Vec<NodesAction>) {
+    fn persist(&mut self, pending: Pending, writes: Vec<Write>, out: &mut Vec<NodesAction>) {
         self.batches += 1;
         let batch = BatchId(self.batches);
         self.pending.insert(batch, pending);
-        out.push(NodesAction::Persist(batch, vec![write]));
+        out.push(NodesAction::Persist(batch, writes));
     }
 
     /// After a batch of events: tells all nodes what changed, at most every [`VIEW_NANOS`].
@@ -466,7 +483,7 @@ impl Nodes {
             self.tell_gone(id, out);
         }
         for id in std::mem::take(&mut self.undeleted) {
-            self.persist(Pending::Forget(id), Write::delete(node_key(id)), out);
+            self.persist(Pending::Forget(id), vec![Write::delete(node_key(id))], out);
         }
     }
 

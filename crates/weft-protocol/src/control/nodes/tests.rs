@@ -319,6 +319,28 @@ fn a_head_that_starts_again_looks_for_its_nodes() {
 }
 
 #[test]
+fn whoever_takes_the_name_of_a_node_takes_its_record_from_the_disk() {
+    let mut head = Head::new();
+    head.join(1, A);
+    let mut out = Vec::new();
+    head.nodes.on_drained(A, at(2), &mut out);
+    let [NodesAction::Persist(deletion, _)] = out[..] else { panic!("{out:?}") };
+    head.nodes.on_persisted(deletion, Err("the disk is full".into()), &mut Vec::new());
+    let mut same_name = register(B);
+    same_name.about.name = name(A);
+    let mut out = Vec::new();
+    head.nodes.on_register(B, same_name, at(3), &mut out).expect("the name is free");
+    let [NodesAction::Persist(join, writes)] = &out[..] else { panic!("{out:?}") };
+    let keys: Vec<_> = writes.iter().map(|write| (write.key.clone(), write.value.is_some())).collect();
+    assert_eq!(keys, [(node_key(A), false), (node_key(B), true)], "one without the other would be wrong");
+    head.nodes.on_persisted(*join, Ok(()), &mut Vec::new());
+    // The next attempt to delete the first record succeeds, and others need not care any more.
+    head.run(|nodes, out| nodes.on_timer(at(4_000), out));
+    head.join(4_001, C);
+    assert!(head.nodes.former.is_empty());
+}
+
+#[test]
 fn the_next_head_takes_the_name_of_the_one_that_died() {
     let row = joining::read(A, register(A), "3.11").expect("right");
     let mut head = Head { nodes: Nodes::new(options(), vec![record(&row)], at(1)) };
