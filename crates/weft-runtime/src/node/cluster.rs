@@ -273,8 +273,8 @@ impl Cluster {
         if door.is_some_and(|deadline| deadline <= time) {
             self.knocked();
         }
-        if self.health.take_end() {
-            let news = self.link.renew(&self.epoll);
+        if let Some(failed) = self.health.take_failure() {
+            let news = self.link.renew(failed, &self.epoll);
             self.on_news(news);
         }
         let news = self.link.on_time(time, &self.epoll);

@@ -30,6 +30,10 @@ const WAKE: u64 = 0;
 const LINE: u64 = 1;
 /// How long a node that must end may take to do so (nanoseconds).
 const END_NANOS: u64 = 3_000_000_000;
+/// A dial that takes longer (nanoseconds) was not heard at first: TCP says it again after a second.
+const SYN_NANOS: u64 = 1_000_000_000;
+/// Of so many tries in vain the node's loop hears.
+const TRIES_TOLD: u32 = 4;
 
 /// How the head is reached.
 #[derive(Debug)]
@@ -47,8 +51,8 @@ struct Shared {
     wake: OwnedFd,
     /// Since when the node's loop is asked to turn; zero when it is not.
     asked: AtomicU64,
-    /// A connection to the head has ended, and the node's loop has not heard of it.
-    has_ended: AtomicBool,
+    /// When heartbeats failed last, if the node's loop is to look at its own connection; zero when it is not.
+    failed: AtomicU64,
     is_ending: AtomicBool,
 }
 
@@ -72,7 +76,7 @@ impl Health {
             target: Mutex::default(),
             wake,
             asked: AtomicU64::new(0),
-            has_ended: false.into(),
+            failed: AtomicU64::new(0),
             is_ending: false.into(),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -92,6 +96,8 @@ impl Health {
             beats: 0,
             next_beat: Instant(0),
             tries: 0,
+            began: Instant(0),
+            failed: Instant(0),
             lost: String::new(),
         };
         let thread = std::thread::Builder::new().name("weft-health".into()).spawn(move || pulse.run())?;
@@ -109,9 +115,13 @@ impl Health {
         self.shared.asked.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a connection that carried heartbeats has ended since the last call.
-    pub(super) fn take_end(&self) -> bool {
-        self.shared.has_ended.load(Ordering::Relaxed) && self.shared.has_ended.swap(false, Ordering::Relaxed)
+    /// When heartbeats failed: a connection that was there by then may lead nowhere. Said when one that carried them has ended, when
+    /// one is there again, and when it takes several tries.
+    pub(super) fn take_failure(&self) -> Option<Instant> {
+        if self.shared.failed.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(Instant(self.shared.failed.swap(0, Ordering::Relaxed)))
     }
 }
 
@@ -147,6 +157,9 @@ struct Pulse {
     beats: u64,
     next_beat: Instant,
     tries: u32,
+    /// When the last connection was dialled; when one was lost, could not be made, or was not heard of at first.
+    began: Instant,
+    failed: Instant,
     /// What was noted of the last connection that was lost.
     lost: String,
 }
@@ -241,6 +254,10 @@ impl Pulse {
             self.next_beat = now();
             self.tries = 0;
             self.lost.clear();
+            if now().since(self.began) > SYN_NANOS {
+                self.failed = self.began;
+            }
+            self.tell_failure();
         }
     }
 
@@ -272,6 +289,7 @@ impl Pulse {
 
     fn dial(&mut self, now: Instant) {
         let Way::Dial { address, .. } = self.way else { return self.state = State::Down(None) };
+        self.began = now;
         let begun = dial(address).and_then(|socket| {
             epoll::add(&self.epoll, &socket, EventData::new_u64(LINE), EventFlags::OUT)?;
             Ok(socket)
@@ -313,9 +331,17 @@ impl Pulse {
         }
         let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
         self.tries += 1;
-        let former = std::mem::replace(&mut self.state, State::Down(Some(now().plus(pause))));
-        if matches!(former, State::Up(_)) {
-            self.shared.has_ended.store(true, Ordering::Relaxed);
+        self.failed = now();
+        let former = std::mem::replace(&mut self.state, State::Down(Some(self.failed.plus(pause))));
+        // Not each time: a head with much to do must not be dialled twice for everything that it does not get to.
+        if matches!(former, State::Up(_)) || self.tries.is_multiple_of(TRIES_TOLD) {
+            self.tell_failure();
+        }
+    }
+
+    fn tell_failure(&self) {
+        if self.failed != Instant(0) {
+            self.shared.failed.store(self.failed.0, Ordering::Relaxed);
             self.wake_node();
         }
     }

@@ -26,6 +26,8 @@ pub enum Line {
 
 /// How long a connection may take to come about (nanoseconds).
 const CONNECT_NANOS: u64 = 5 * SECOND;
+/// A dial that takes longer was not heard at first.
+const SYN_NANOS: u64 = SECOND;
 /// How long a node that joins tries again when connections end without a word (nanoseconds).
 const PASSING_NANOS: u64 = 3 * SECOND;
 /// Other nodes that a node has connections with.
@@ -57,6 +59,9 @@ pub struct Daemon {
     pub(super) control: Link,
     pub(super) health: Link,
     tries: u32,
+    /// When its heartbeats failed last, and since when the control connection is there.
+    failed: Instant,
+    connected: Instant,
     dials: u32,
     began: Instant,
     pub(super) rejoins: Option<u64>,
@@ -147,6 +152,8 @@ impl World {
             control: Link::Down,
             health: Link::Down,
             tries: 0,
+            failed: Instant(0),
+            connected: Instant(0),
             dials: 0,
             began: self.now,
             rejoins: None,
@@ -195,11 +202,19 @@ impl World {
             return self.at(self.now.plus(CONNECT_NANOS), Event::Undialled(daemon, line, number));
         }
         let latency = if is_own { 0 } else { 3 * self.latency() };
-        let outcome = match self.head {
-            Some(_) => Event::Arrive(daemon, line, number),
-            None => Event::Undialled(daemon, line, number),
+        if line == Line::Health && latency > SYN_NANOS {
+            // Something was lost on the way, to a machine that may have been another one before.
+            self.daemons[daemon].failed = self.now;
+        }
+        let patience = match line {
+            Line::Control => CONNECT_NANOS,
+            Line::Health => HANDSHAKE_NANOS,
         };
-        self.at(self.now.plus(latency), outcome);
+        let outcome = match self.head {
+            Some(_) if latency <= patience => Event::Arrive(daemon, line, number),
+            Some(_) | None => Event::Undialled(daemon, line, number),
+        };
+        self.at(self.now.plus(latency.min(patience)), outcome);
     }
 
     /// It came to nothing.
@@ -208,6 +223,9 @@ impl World {
             return;
         }
         *self.daemons[daemon].link(line) = Link::Down;
+        if line == Line::Health {
+            self.daemons[daemon].failed = self.now;
+        }
         self.dial_later(daemon, line);
     }
 
@@ -238,6 +256,7 @@ impl World {
         *self.daemons[daemon].link(line) = Link::Up(conn);
         match line {
             Line::Control => {
+                self.daemons[daemon].connected = self.now;
                 self.daemons[daemon].is_registered = false;
                 let register = self.daemons[daemon].register();
                 self.say(conn, Side::Head, register.into());
@@ -247,6 +266,7 @@ impl World {
                 self.daemons[daemon].tries = 0;
                 self.head_greets(conn);
                 self.at(self.now, Event::Beat(daemon, conn));
+                self.renew_control(daemon);
             }
         }
     }
@@ -269,12 +289,21 @@ impl World {
             self.daemons[daemon].is_registered = false;
         }
         self.dial_later(daemon, line);
-        // The other one may lead nowhere, too, and nobody notices while nothing is said over it.
-        if line == Line::Health
-            && let Link::Up(control) = *self.daemons[daemon].link(Line::Control)
+        if line == Line::Health {
+            self.daemons[daemon].failed = self.now;
+            self.renew_control(daemon);
+        }
+    }
+
+    /// A control connection that was there when heartbeats failed may lead nowhere, too, and nobody notices while nothing is said
+    /// over it.
+    fn renew_control(&mut self, daemon: usize) {
+        let one = &self.daemons[daemon];
+        if let Link::Up(conn) = one.control
+            && one.connected <= one.failed
         {
-            self.leave(control, Side::Node, true);
-            self.daemon_loses(daemon, Line::Control, control);
+            self.leave(conn, Side::Node, true);
+            self.daemon_loses(daemon, Line::Control, conn);
         }
     }
 

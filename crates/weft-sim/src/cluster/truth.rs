@@ -38,8 +38,12 @@ impl World {
         self.heard.values_mut().for_each(|heard| *heard = now);
     }
 
-    /// The head writes: where it deletes the record of a node, it has just decided that this one is gone.
+    /// The head writes: where it deletes the record of a node, it has just decided that this one is gone. A node that it takes in
+    /// takes the record of a former one of its name along: that was judged, or was never taken in.
     pub(super) fn judge_writes(&mut self, writes: &[Write]) {
+        if writes.iter().any(|write| write.value.is_some()) {
+            return;
+        }
         for write in writes.iter().filter(|write| write.value.is_none()) {
             let digits = write.key.strip_prefix(NODES).expect("only records of nodes are deleted");
             let id = NodeId(u64::from_str_radix(digits, 16).expect("a number"));

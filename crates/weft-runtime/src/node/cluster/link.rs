@@ -83,6 +83,8 @@ pub(super) struct Link {
     /// The head's node.
     peer: NodeId,
     why_down: Option<String>,
+    /// When the head was heard of over a new connection.
+    connected: Instant,
     /// The last connection ended without a word: the head may just not take connections from here for a moment.
     may_pass: bool,
 }
@@ -127,6 +129,7 @@ impl Link {
             tries: 0,
             peer: NodeId::default(),
             why_down: Some("it was not reached yet".to_owned()),
+            connected: Instant(0),
             may_pass: false,
         }
     }
@@ -141,6 +144,7 @@ impl Link {
             tries: 0,
             peer: NodeId::default(),
             why_down: None,
+            connected: Instant(0),
             may_pass: false,
         })
     }
@@ -182,6 +186,7 @@ impl Link {
     }
 
     fn up(&mut self) {
+        self.connected = now();
         self.tries = 0;
         self.why_down = None;
         self.state = State::Up;
@@ -287,13 +292,15 @@ impl Link {
         news
     }
 
-    /// The connection for heartbeats has ended. This one may lead nowhere, too: while nothing is said nobody notices that the machine
-    /// at its other end was switched off and on again, and a head that began there meanwhile does not know this node. If it
-    /// was well, nothing is lost with it.
-    pub(super) fn renew(&mut self, epoll: &OwnedFd) -> Vec<News> {
+    /// Heartbeats have failed. A connection that was there by then may lead nowhere, too: while nothing is said nobody notices that
+    /// the machine at its other end was switched off and on again, and a head that began there meanwhile does not know this
+    /// node. If it was well, nothing is lost with it.
+    pub(super) fn renew(&mut self, failed: Instant, epoll: &OwnedFd) -> Vec<News> {
         let mut news = Vec::new();
-        if let (State::Up, Way::Session(session)) = (&self.state, &mut self.way) {
-            session.line.cut("the connection for heartbeats has ended", Turn { epoll, time: now() });
+        if let (State::Up, Way::Session(session)) = (&self.state, &mut self.way)
+            && self.connected <= failed
+        {
+            session.line.cut("heartbeats do not reach the head", Turn { epoll, time: now() });
             self.on_way(epoll, &mut news);
         }
         news
