@@ -62,7 +62,13 @@ impl NodeCore {
         if lost.is_empty() {
             return;
         }
-        lost.iter().for_each(|block| self.pulls.on_freed(*block));
+        for block in &lost {
+            self.pulls.on_freed(*block);
+            // Nobody will say any more that what it kept for others may go.
+            if self.holders.of(*block).contains(&itself[0]) {
+                self.release_own(*block, out);
+            }
+        }
         self.retry_home_pulls(out);
         self.tell_remote_holders(&lost, out);
         self.tell_all(&BlocksLost { offsets: lost }.into(), out);

@@ -396,6 +396,30 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
 }
 
 #[test]
+fn a_copy_that_is_lost_while_it_is_to_go_is_kept_for_nobody() {
+    let (mut node, first, second) = node();
+    node.join_cluster();
+    node.ask_owners();
+    let object = object();
+    say(&mut node, first, pull());
+    on(&mut node, |node, out| node.on_block(object, 64, out));
+    let sender = Some(Remote { node: THERE, location: Location { offset: 128, length: LENGTH } });
+    let word = Located { object, node: HERE, sender, generation: 5, attempt: 9, is_copy: false };
+    let fetched = routed(&mut node, FAR, word);
+    let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
+    let attempt = fetching.attempt;
+    on(&mut node, |node, out| node.on_bytes(object, attempt, LENGTH, out));
+    assert_eq!(say(&mut node, first, free(64)), [to_owner(CopyGone { object, node: HERE })]);
+    let location = Some(Location { offset: 64, length: LENGTH });
+    let again = say(&mut node, second, pull());
+    assert_eq!(again, [told(second, Pulled { object, location, failure: None, tried: None })]);
+    on(&mut node, |node, out| node.lose_blocks(&[64], out));
+    assert_eq!(routed(&mut node, FAR, DropCopy { object, node: HERE }), []);
+    say(&mut node, second, free(64));
+    assert!(node.holders().is_empty());
+}
+
+#[test]
 fn what_the_owner_directs_ends_with_it() {
     let (mut node, first, _) = node();
     node.join_cluster();
