@@ -30,9 +30,8 @@ const WAKE: u64 = 0;
 const LINE: u64 = 1;
 /// How long a node that must end may take to do so (nanoseconds).
 const END_NANOS: u64 = 3_000_000_000;
-/// A dial that takes longer (nanoseconds) was not heard at first: TCP says it again after a second.
-const SYN_NANOS: u64 = 1_000_000_000;
-/// Of so many tries in vain the node's loop hears.
+/// Of so many tries in vain the node's loop hears: a head that has started again is another node, and never the one that is
+/// asked for.
 const TRIES_TOLD: u32 = 4;
 
 /// How the head is reached.
@@ -96,8 +95,6 @@ impl Health {
             beats: 0,
             next_beat: Instant(0),
             tries: 0,
-            began: Instant(0),
-            failed: Instant(0),
             lost: String::new(),
         };
         let thread = std::thread::Builder::new().name("weft-health".into()).spawn(move || pulse.run())?;
@@ -115,8 +112,8 @@ impl Health {
         self.shared.asked.store(0, Ordering::Relaxed);
     }
 
-    /// When heartbeats failed: a connection that was there by then may lead nowhere. Said when one that carried them has ended, when
-    /// one is there again, and when it takes several tries.
+    /// When heartbeats had failed several times in a row, if that was since the last call: a connection that was there by then may
+    /// lead nowhere.
     pub(super) fn take_failure(&self) -> Option<Instant> {
         if self.shared.failed.load(Ordering::Relaxed) == 0 {
             return None;
@@ -157,9 +154,6 @@ struct Pulse {
     beats: u64,
     next_beat: Instant,
     tries: u32,
-    /// When the last connection was dialled; when one was lost, could not be made, or was not heard of at first.
-    began: Instant,
-    failed: Instant,
     /// What was noted of the last connection that was lost.
     lost: String,
 }
@@ -254,10 +248,6 @@ impl Pulse {
             self.next_beat = now();
             self.tries = 0;
             self.lost.clear();
-            if now().since(self.began) > SYN_NANOS {
-                self.failed = self.began;
-            }
-            self.tell_failure();
         }
     }
 
@@ -289,7 +279,6 @@ impl Pulse {
 
     fn dial(&mut self, now: Instant) {
         let Way::Dial { address, .. } = self.way else { return self.state = State::Down(None) };
-        self.began = now;
         let begun = dial(address).and_then(|socket| {
             epoll::add(&self.epoll, &socket, EventData::new_u64(LINE), EventFlags::OUT)?;
             Ok(socket)
@@ -331,17 +320,12 @@ impl Pulse {
         }
         let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
         self.tries += 1;
-        self.failed = now();
-        let former = std::mem::replace(&mut self.state, State::Down(Some(self.failed.plus(pause))));
-        // Not each time: a head with much to do must not be dialled twice for everything that it does not get to.
-        if matches!(former, State::Up(_)) || self.tries.is_multiple_of(TRIES_TOLD) {
-            self.tell_failure();
-        }
-    }
-
-    fn tell_failure(&self) {
-        if self.failed != Instant(0) {
-            self.shared.failed.store(self.failed.0, Ordering::Relaxed);
+        let failed = now();
+        self.state = State::Down(Some(failed.plus(pause)));
+        // Not each time: the node's own connection may be well, and a head with much to do, or behind a bad network, must not be
+        // dialled twice for everything that it does not get to.
+        if self.tries.is_multiple_of(TRIES_TOLD) {
+            self.shared.failed.store(failed.0, Ordering::Relaxed);
             self.wake_node();
         }
     }

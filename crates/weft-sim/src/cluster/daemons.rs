@@ -26,8 +26,8 @@ pub enum Line {
 
 /// How long a connection may take to come about (nanoseconds).
 const CONNECT_NANOS: u64 = 5 * SECOND;
-/// A dial that takes longer was not heard at first.
-const SYN_NANOS: u64 = SECOND;
+/// Heartbeats that failed so often in a row may mean that the head is another one.
+const TRIES_TOLD: u32 = 4;
 /// How long a node that joins tries again when connections end without a word (nanoseconds).
 const PASSING_NANOS: u64 = 3 * SECOND;
 /// Other nodes that a node has connections with.
@@ -59,9 +59,11 @@ pub struct Daemon {
     pub(super) control: Link,
     pub(super) health: Link,
     tries: u32,
-    /// When its heartbeats failed last, and since when the control connection is there.
+    /// How often its heartbeats failed in a row, when last, since when the control connection is there, and which head took it in.
+    failures: u32,
     failed: Instant,
     connected: Instant,
+    head: u32,
     dials: u32,
     began: Instant,
     pub(super) rejoins: Option<u64>,
@@ -154,6 +156,8 @@ impl World {
             tries: 0,
             failed: Instant(0),
             connected: Instant(0),
+            failures: 0,
+            head: 0,
             dials: 0,
             began: self.now,
             rejoins: None,
@@ -202,10 +206,6 @@ impl World {
             return self.at(self.now.plus(CONNECT_NANOS), Event::Undialled(daemon, line, number));
         }
         let latency = if is_own { 0 } else { 3 * self.latency() };
-        if line == Line::Health && latency > SYN_NANOS {
-            // Something was lost on the way, to a machine that may have been another one before.
-            self.daemons[daemon].failed = self.now;
-        }
         let patience = match line {
             Line::Control => CONNECT_NANOS,
             Line::Health => HANDSHAKE_NANOS,
@@ -223,9 +223,7 @@ impl World {
             return;
         }
         *self.daemons[daemon].link(line) = Link::Down;
-        if line == Line::Health {
-            self.daemons[daemon].failed = self.now;
-        }
+        self.note_failure(daemon, line);
         self.dial_later(daemon, line);
     }
 
@@ -252,21 +250,25 @@ impl World {
             // The kernel takes connections for a process that stands still.
             return self.at(self.now.plus(HANDSHAKE_NANOS), Event::Undialled(daemon, line, number));
         }
+        if line == Line::Health && self.daemons[daemon].head != self.head_life {
+            // The head that started again is another node than the one that is asked for.
+            return self.undialled(daemon, line, number);
+        }
         let conn = self.new_conn(Conn::new(daemon, line));
         *self.daemons[daemon].link(line) = Link::Up(conn);
         match line {
             Line::Control => {
                 self.daemons[daemon].connected = self.now;
+                self.daemons[daemon].head = self.head_life;
                 self.daemons[daemon].is_registered = false;
                 let register = self.daemons[daemon].register();
                 self.say(conn, Side::Head, register.into());
                 self.at(self.now.plus(JOIN_NANOS), Event::Impatient(daemon, conn));
             }
             Line::Health => {
-                self.daemons[daemon].tries = 0;
+                (self.daemons[daemon].tries, self.daemons[daemon].failures) = (0, 0);
                 self.head_greets(conn);
                 self.at(self.now, Event::Beat(daemon, conn));
-                self.renew_control(daemon);
             }
         }
     }
@@ -289,9 +291,17 @@ impl World {
             self.daemons[daemon].is_registered = false;
         }
         self.dial_later(daemon, line);
+        self.note_failure(daemon, line);
+    }
+
+    fn note_failure(&mut self, daemon: usize, line: Line) {
+        let one = &mut self.daemons[daemon];
         if line == Line::Health {
-            self.daemons[daemon].failed = self.now;
-            self.renew_control(daemon);
+            one.failures += 1;
+            one.failed = self.now;
+            if one.failures.is_multiple_of(TRIES_TOLD) {
+                self.renew_control(daemon);
+            }
         }
     }
 
@@ -357,7 +367,7 @@ impl World {
                 let one = &mut self.daemons[daemon];
                 one.rejoins = Some(registered.cluster);
                 one.is_registered = true;
-                one.tries = 0;
+                (one.tries, one.failures) = (0, 0);
                 one.settings = Some(registered.settings);
                 one.known = registered.nodes.iter().map(|row| row.node).collect();
                 one.view.clear();
