@@ -46,6 +46,8 @@ mod report;
 mod retrying;
 mod settling;
 mod streaming;
+#[cfg(test)]
+mod testing;
 
 pub use actors::ActorDemand;
 use actors::{restarting_failure, unborn_failure};

@@ -209,8 +209,7 @@ pub fn forget_after_fork() {
 
 /// The error of a question that nobody could answer.
 fn unavailable(py: Python<'_>, text: &str) -> PyErr {
-    let made = py.import("weft.exceptions").and_then(|module| module.getattr("RpcError")?.call1((text,)));
-    made.map_or_else(|failure| failure, PyErr::from_value)
+    crate::verbs::exception(py, "RpcError", text)
 }
 
 /// Asks the node and waits for the answer.

@@ -256,10 +256,7 @@ static OUT_OF_BAND_FORBIDDEN: LazyLock<bool> = LazyLock::new(|| {
 
 fn forbidden(py: Python<'_>) -> PyErr {
     let text = "a reference is being pickled outside of weft, which WEFT_ALLOW_OUT_OF_BAND_REFS=0 forbids: its object would stay for the rest of the session. Pass it as an argument or inside a value";
-    let made = py
-        .import("weft.exceptions")
-        .and_then(|module| module.getattr("OufOfBandObjectRefSerializationException")?.call1((text,)));
-    made.map_or_else(|error| error, PyErr::from_value)
+    crate::verbs::exception(py, "OufOfBandObjectRefSerializationException", text)
 }
 
 /// The value that is being read: the client its references belong to, and the references.

@@ -166,9 +166,7 @@ pub fn task() -> Option<Current> {
 /// The error of calls in a session that ended by itself.
 pub fn lost(py: Python<'_>, reason: &str) -> PyErr {
     let text = format!("the session has ended: {reason}. weft.init() begins a new one");
-    let made =
-        py.import("weft.exceptions").and_then(|module| module.getattr("LocalNodeDiedError")?.call1((text,)));
-    made.map_or_else(|failure| failure, PyErr::from_value)
+    crate::verbs::exception(py, "LocalNodeDiedError", &text)
 }
 
 /// Raises when there was a session that ended by itself: a program must not go on in another one without knowing it.

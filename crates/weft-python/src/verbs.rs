@@ -32,6 +32,12 @@ pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
     }
 }
 
+/// An exception of this class of `weft.exceptions`.
+pub fn exception(py: Python<'_>, class: &str, text: &str) -> PyErr {
+    let made = py.import("weft.exceptions").and_then(|module| module.getattr(class)?.call1((text,)));
+    made.map_or_else(|failure| failure, PyErr::from_value)
+}
+
 /// What a failure raises.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let made = (|| {

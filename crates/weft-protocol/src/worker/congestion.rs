@@ -46,39 +46,13 @@ impl WorkerCore {
 mod tests {
     use std::sync::Arc;
 
-    use weft_wire::message::{ActorStarted, Define, LeaseGranted, TaskKind, TaskSpec, WorkerGone};
-    use weft_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet, ShapeId, TaskId};
+    use weft_wire::message::{ActorStarted, TaskKind, TaskSpec, WorkerGone};
+    use weft_wire::{Blob, Name, TaskId};
 
     use super::*;
-    use crate::action::{Action, Peer};
+    use crate::action::Peer;
     use crate::ownership::Slot;
-
-    const ME: WorkerId = WorkerId((1 << 24) + 1);
-    const HERE: WorkerId = WorkerId((1 << 24) + 2);
-    const THERE: WorkerId = WorkerId((2 << 24) + 1);
-    const FUNCTION: FunctionId = FunctionId(3);
-
-    fn core() -> (WorkerCore, ShapeId) {
-        let mut core = WorkerCore::new(ME);
-        let (function, name) = (FUNCTION, Name::from("f"));
-        core.define(Define { function, name, code: Blob::default(), references: vec![], place: None });
-        let shape = core.shape(&ResourceSet::default());
-        (core, shape)
-    }
-
-    /// Workers and tasks of what is pushed.
-    fn pushed(out: &Actions) -> Vec<(WorkerId, u64)> {
-        let push = |action: &Action| match action {
-            Action::Push { worker, spec, .. } => Some((*worker, spec.task.number)),
-            _ => None,
-        };
-        out.iter().filter_map(push).collect()
-    }
-
-    fn grant(core: &mut WorkerCore, shape: ShapeId, worker: WorkerId, now: u64, out: &mut Actions) {
-        let granted = LeaseGranted { shape, lease: LeaseId(worker.0), worker, gpus: vec![] };
-        core.on_message(Peer::Node, granted.into(), Instant(now), out);
-    }
+    use crate::worker::testing::{FUNCTION, HERE, ME, THERE, core, grant, pushed};
 
     fn submit(core: &mut WorkerCore, kind: TaskKind, number: u64, out: &mut Actions) {
         let task = TaskId { owner: ME, number };

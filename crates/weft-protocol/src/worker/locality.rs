@@ -58,40 +58,14 @@ impl WorkerCore {
 
 #[cfg(test)]
 mod tests {
-    use weft_wire::message::{Define, LeaseGranted, Location, Message, Remote, RequestLease};
-    use weft_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
+    use weft_wire::message::{Location, Message, Remote, RequestLease};
+    use weft_wire::{Blob, Name, ObjectId, TaskId};
 
     use super::*;
-    use crate::action::{Action, Peer};
+    use crate::action::Action;
     use crate::ownership::Slot;
     use crate::time::Instant;
-
-    const ME: WorkerId = WorkerId((1 << 24) + 1);
-    const HERE: WorkerId = WorkerId((1 << 24) + 2);
-    const THERE: WorkerId = WorkerId((2 << 24) + 1);
-    const FUNCTION: FunctionId = FunctionId(3);
-
-    fn core() -> (WorkerCore, ShapeId) {
-        let mut core = WorkerCore::new(ME);
-        let (function, name) = (FUNCTION, Name::from("f"));
-        core.define(Define { function, name, code: Blob::default(), references: vec![], place: None });
-        let shape = core.shape(&ResourceSet::default());
-        (core, shape)
-    }
-
-    /// Workers and tasks of what is pushed.
-    fn pushed(out: &Actions) -> Vec<(WorkerId, u64)> {
-        let push = |action: &Action| match action {
-            Action::Push { worker, spec, .. } => Some((*worker, spec.task.number)),
-            _ => None,
-        };
-        out.iter().filter_map(push).collect()
-    }
-
-    fn grant(core: &mut WorkerCore, shape: ShapeId, worker: WorkerId, now: u64, out: &mut Actions) {
-        let granted = LeaseGranted { shape, lease: LeaseId(worker.0), worker, gpus: vec![] };
-        core.on_message(Peer::Node, granted.into(), Instant(now), out);
-    }
+    use crate::worker::testing::{FUNCTION, HERE, ME, THERE, core, grant, pushed};
 
     const MB: u64 = 1 << 20;
 
