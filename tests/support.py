@@ -218,7 +218,7 @@ class Node:
 
     def processes(self) -> set[int]:
         """The node, its templates, its workers and what those started."""
-        return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _session_of(pid) == self.pid}
+        return processes_of(self.pid)
 
     def driver(self, code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess:
         """Runs a program to its end that uses this node if it says `weft.init()`."""
@@ -238,6 +238,26 @@ class Node:
     def is_gone(self) -> bool:
         """Whether nothing is left of it."""
         return not self.processes() and not self.directory.exists()
+
+
+def processes_of(node_pid: int) -> set[int]:
+    """What runs of a node with its own process: that, its templates, its workers and what those started."""
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _session_of(pid) == node_pid}
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that started another one, or took it over; None if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(text.rpartition(")")[2].split()[1])
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """The CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _session_of(pid: int) -> int | None:

@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -103,6 +104,16 @@ def test_the_head_stands_for_the_nodes_of_one_cluster(cluster, monkeypatch):
     monkeypatch.setenv("WEFT_TMPDIR", str(base))
     with weft.init(address="auto"):
         assert weft.get_runtime_context().get_node_id() == cluster.head_node.node_id
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff\0\n \n", b"address\nhead"])
+def test_a_membership_that_is_garbled_counts_as_none(cluster, garbage):
+    """The files are the user's; whoever spoils one gets an answer and no traceback."""
+    node = cluster.add_node(node_name="b")
+    (Path(node.session_dir) / "cluster").write_bytes(garbage)
+    done = run_command("list", "nodes", base=Path(cluster.base_directory), check=3)
+    assert "several weft programs run; choose one of" in done.stderr
+    assert listed(cluster, node) == ["b", "head"]
 
 
 def test_a_program_uses_the_node_of_its_machine(cluster):
@@ -256,6 +267,86 @@ def test_something_else_answers(joiner):
             finally:
                 web.kill()
         assert f"what answers at {address} is not the head of a cluster" in said
+
+
+@contextlib.contextmanager
+def answering(act):
+    """An address at which every connection is served so, by threads of this test."""
+    held = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(server.accept()[0])
+                    act(held[-1])
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            # `close` alone does not wake up a thread in `accept`.
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for one in held:
+                one.close()
+
+
+def test_a_head_that_says_nothing(joiner):
+    with answering(lambda connection: None) as address:
+        said = joiner(address, status=NO_ANSWER)
+        assert said.startswith(f"weft start: the head at {address} does not answer: ")
+        assert "firewall" in said
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        (lambda connection: connection.sendall(b"SSH-2.0-x\r\n"), "the peer speaks SSH"),
+        (lambda connection: connection.sendall(bytes(range(256)) * 20), "not TLS"),
+        # A first message of TLS that never comes whole.
+        (lambda connection: connection.sendall(b"\x16\x03\x03\xff\xff" + bytes(1 << 16)), "is not the head"),
+        (lambda connection: connection.close(), "is not the head of a cluster: the connection"),
+    ],
+    ids=["ssh", "garbage", "oversized", "closes"],
+)
+def test_what_answers_is_no_head(joiner, act, says):
+    with answering(act) as address:
+        said = joiner(address, status=SOMETHING_ELSE)
+        assert said.startswith(f"weft start: what answers at {address} is not the head of a cluster: ")
+        assert says in said
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--labels=" + ",".join(f"k{number}=v" for number in range(80))], "80 labels are too many"),
+        (['--resources={"x": 1e30}'], 'the amount of the resource "x" is not valid'),
+        (['--resources={"a\\nb": 1}'], "without control characters"),
+        (['--resources={"' + 5000 * "x" + '": 1}'], "without control characters"),
+    ],
+    ids=["labels", "amount", "control character", "long name"],
+)
+def test_what_the_head_refuses_of_a_node(cluster, joiner, options, says):
+    """What the command itself does not look at."""
+    said = joiner(cluster.address, *options, status=NOT_WANTED)
+    assert says in said
+    assert len(said) < 400
+    assert listed(cluster) == ["head"]
+
+
+def test_a_cluster_directory_that_cannot_be_made_or_read(short_dir):
+    done = run_command("start", "--head", "--cluster-dir=/proc/nowhere", base=short_dir, check=1)
+    assert done.stderr.startswith("weft start: the cluster directory /proc/nowhere cannot be made: ")
+    directory = short_dir / "c"
+    directory.mkdir(mode=0o700)
+    (directory / "control.redb").write_bytes(b"no store" * 1000)
+    done = run_command("start", "--head", f"--cluster-dir={directory}", base=short_dir, check=1)
+    assert f"{directory}/control.redb is damaged or no control store" in done.stderr
+    directory.chmod(0o755)
+    done = run_command("start", "--head", f"--cluster-dir={directory}", base=short_dir, check=1)
+    assert f"say chmod 700 {directory}" in done.stderr
 
 
 def test_a_node_that_is_not_the_head(cluster, joiner):

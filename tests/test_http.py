@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import random
 import socket
 from collections.abc import Iterator
 
@@ -93,6 +95,30 @@ def test_what_is_not_there_is_said(served):
     # Nobody is kept waiting by one who says nothing.
     with socket.create_connection(("127.0.0.1", port)):
         assert ask(port, "/healthz") == (200, "ok\n")
+
+
+def test_whatever_is_sent_it_answers_others(served):
+    _, port = served
+    chance = random.Random(3)
+    pieces = [
+        b"GET ",
+        b"/status",
+        b"/%00",
+        b" HTTP/1.1\r\n",
+        b"Host: 127.0.0.1\r\n",
+        b"Content-Length: -1\r\n",
+        b"\r\n",
+        b"\0",
+    ]
+    for _ in range(300):
+        said = b"".join(chance.choice([*pieces, chance.randbytes(chance.randrange(200))]) for _ in range(8))
+        with socket.create_connection(("127.0.0.1", port), timeout=WAIT) as stranger, contextlib.suppress(OSError):
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+            while stranger.recv(1 << 16):
+                pass
+    # The last of them may still be served.
+    poll("it answers", lambda: ask(port, "/healthz") == (200, "ok\n"))
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):

@@ -283,8 +283,10 @@ def test_weft_tmpdir_that_does_not_exist(short_dir, monkeypatch):
         assert "nowhere" in str(error)  # noqa: PT017  being made is as good
 
 
-def test_weft_tmpdir_that_is_too_long_for_a_socket(short_dir, monkeypatch):
-    long = short_dir / ("d" * 100)
+# Some of these lengths are too long for one socket of a session and not for the one before it.
+@pytest.mark.parametrize("length", [*range(20, 100, 5), 100, 200])
+def test_weft_tmpdir_that_is_too_long_for_a_socket(length, short_dir, monkeypatch):
+    long = short_dir / ("d" * length)
     long.mkdir()
     monkeypatch.setenv("WEFT_TMPDIR", str(long))
     try:

@@ -15,14 +15,16 @@ def membership(directory: str) -> dict[str, str]:
 
     Returns:
         "address" and "head" (HOST:PORT: where the node and the head of its cluster listen), "fingerprint" (of the
-        cluster) and "token_file". The node of a program has neither address nor file.
+        cluster) and "token_file". The node of a program has neither address nor file. What nodes do not write counts as
+        nothing.
     """
     try:
-        with open(os.path.join(directory, "cluster")) as file:
+        with open(os.path.join(directory, "cluster"), errors="replace") as file:
             pairs = (line.rstrip("\n").partition(" ") for line in file)
-            return {key: value for key, _, value in pairs}
-    except FileNotFoundError:
+            told = {key: value for key, _, value in pairs}
+    except OSError:
         return {}
+    return told if "head" in told and "fingerprint" in told else {}
 
 
 def representative(directories: list[str]) -> str | None:
@@ -40,7 +42,7 @@ def representative(directories: list[str]) -> str | None:
     belongs = [membership(directory) for directory in directories]
     if not all(belongs) or len({told["fingerprint"] for told in belongs}) != 1:
         return None
-    heads = [path for path, told in zip(directories, belongs, strict=True) if told["address"] == told["head"]]
+    heads = [path for path, told in zip(directories, belongs, strict=True) if told.get("address") == told["head"]]
     return (heads or directories)[0]
 
 

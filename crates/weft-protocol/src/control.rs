@@ -21,7 +21,6 @@ use std::collections::VecDeque;
 use weft_wire::message::{Answer, Failure, FailureCode, Infeasible, Message, QueryKind};
 use weft_wire::{ActorId, Blob, NodeId, ResourceSet, WorkerId};
 
-use crate::scheduling::policy::NodeRow;
 use crate::table::{Map, Set};
 use crate::time::Instant;
 use actors::Actor;
@@ -47,6 +46,7 @@ mod placing;
 mod reconcile;
 mod report;
 pub mod reporting;
+mod rows;
 pub mod settling;
 pub mod view;
 pub mod wire;
@@ -88,7 +88,7 @@ pub struct ControlCore {
     lookups: lookups::Lookups,
     groups: groups::Groups,
     /// What nodes have free, and their labels, as far as they said.
-    rows: Vec<NodeRow>,
+    rows: rows::Rows,
     jobs: jobs::Jobs,
     /// Not all that an earlier control service knew is known yet.
     learning: Option<learning::Learning>,

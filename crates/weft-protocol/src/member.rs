@@ -340,8 +340,22 @@ impl Member {
     }
 
     /// There is no room for one now, in a store of so many bytes.
-    pub fn on_no_block(&mut self, object: ObjectId, capacity: u64, now: Instant, out: &mut NodeActions) {
-        self.node.on_no_block(object, capacity, now, out);
+    /// `moves`: [`Self::relieve`] has values brought elsewhere to make some.
+    pub fn on_no_block(
+        &mut self,
+        object: ObjectId,
+        capacity: u64,
+        moves: bool,
+        now: Instant,
+        out: &mut NodeActions,
+    ) {
+        self.node.on_no_block(object, capacity, moves, now, out);
+    }
+
+    /// There is no room for so many bytes: values of others are brought to where their owners are. `length_of` gives the bytes
+    /// of a block. True if any are on their way.
+    pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
+        self.node.relieve(bytes, length_of, out)
     }
 
     /// So many bytes of an object that is pulled are here.

@@ -53,6 +53,7 @@ mod local_actors;
 mod places;
 mod pool;
 mod questions;
+mod relief;
 mod report;
 mod routed;
 pub mod settling;

@@ -62,7 +62,8 @@ mod bugs {
     }
 
     bugs! {
-        ReplyBeforeRegistration, BorrowerDroppedEarly, BorrowerNotRegistered, OwnerDeathLostInFetch,
+        ReplyBeforeRegistration, BorrowerDroppedEarly, KeptWhileLent, ReturnedIsTold, BorrowerNotRegistered,
+        OwnerDeathLostInFetch,
         OwnerDeathHandledTwice, DeadBorrowerKept, LateBorrowerOfTheDead, LeaseNotReturned, LeaseNotEnded,
         RetriesForTheUnbegun, RetriesNeverEnd, RetryAfterCancel, CallsReorderedAfterRestart,
         CallsLostAtRestart, ActorCollectedWhileBorrowed, ActorNeverCollected, BlockFreedTwice, BlockNeverFreed,
@@ -70,7 +71,7 @@ mod bugs {
         StartFailureForgotten, QueuedTaskLostWhenBlocked, ItemTakenTwice, BackpressureForgotten,
         CallBeforeConstructor, RestartUncounted, FetcherForgotten,
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
-        AckBeforeProcessed, SettledAlone,
+        AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead,
     }
 
     thread_local! {

@@ -172,8 +172,16 @@ impl Solo {
     }
 
     /// There is no room for one now, in a store of so many bytes.
-    pub fn on_no_block(&mut self, object: ObjectId, capacity: u64, now: Instant, out: &mut NodeActions) {
-        self.node.on_no_block(object, capacity, now, out);
+    /// `moves`: never true here, where there is no other node.
+    pub fn on_no_block(
+        &mut self,
+        object: ObjectId,
+        capacity: u64,
+        moves: bool,
+        now: Instant,
+        out: &mut NodeActions,
+    ) {
+        self.node.on_no_block(object, capacity, moves, now, out);
     }
 
     /// A stream of bytes ended before all were here.

@@ -6,15 +6,16 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::state::{Inspect, RunningRow, about, hold};
 use weft_wire::message::{
-    ActorReady, AddBorrow, Blocked, CancelTask, Failure, FailureCode, GiveBlock, Item, ItemsTaken, Location,
-    Message, Outcome, Push, RemoveBorrow, Reply, Return, Returned, TaskKind, TaskSpec, Timing, Unblocked,
-    WorkerGone,
+    ActorReady, AddBorrow, Blocked, CancelTask, Failure, FailureCode, GiveBlock, Held, HeldFrom, Item,
+    ItemsTaken, Location, Message, Outcome, Push, RemoveBorrow, Reply, Return, Returned, TaskKind, TaskSpec,
+    Timing, Unblocked, WorkerGone,
 };
 use weft_wire::{Blob, FunctionId, Name, ObjectId, ShapeId, TaskId, WorkerId};
 
 const ME: WorkerId = WorkerId(1);
 const CALLER: WorkerId = WorkerId(2);
 const OTHER: WorkerId = WorkerId(3);
+const THIRD: WorkerId = WorkerId(4);
 const ACTOR: TaskId = TaskId { owner: CALLER, number: 1000 };
 
 struct Worker {
@@ -114,6 +115,55 @@ fn an_argument_that_is_held_on_is_named_once_and_returned_when_it_goes() {
     worker.core.on_handles_dropped(&[kept], &mut worker.out);
     let done = RemoveBorrow { object: kept, count: 1, giver: None };
     assert_eq!(worker.said(), [(Peer::Worker(CALLER), done.into())]);
+    assert!(worker.core.ownership().is_empty());
+}
+
+/// Tasks of two callers on one object of a third process: it is named in no reply while each caller keeps it for its own.
+#[test]
+fn what_only_queued_tasks_were_lent_is_not_held_on() {
+    let mut worker = Worker::new();
+    let theirs = TaskId { owner: OTHER, number: 50 }.object(0);
+    for (caller, number) in [(CALLER, 1), (THIRD, 2), (CALLER, 3)] {
+        worker.push_task(caller, number, &[theirs, theirs]);
+    }
+    for (caller, number) in [(CALLER, 1), (THIRD, 2), (CALLER, 3)] {
+        worker.take();
+        let task = TaskId { owner: caller, number };
+        worker.core.on_finished(task, vec![value(&[])], 0, false, &mut worker.out);
+        let answer = Reply { task, ..reply(number, vec![value(&[])]) };
+        assert_eq!(worker.said(), [(Peer::Worker(caller), answer.into())]);
+    }
+    assert!(worker.core.ownership().is_empty());
+}
+
+#[test]
+fn what_a_task_keeps_is_held_on_although_others_were_lent_the_same() {
+    let mut worker = Worker::new();
+    let theirs = TaskId { owner: OTHER, number: 50 }.object(0);
+    (1..=4).for_each(|number| worker.push_task(CALLER, number, &[theirs]));
+    let slot = worker.take().references[0].1.clone();
+    slot.acquire();
+    let mut finish = |number| {
+        worker.core.on_finished(id(number), vec![value(&[])], 0, false, &mut worker.out);
+        let said = worker.said();
+        worker.core.next_execution();
+        said
+    };
+    let answer = Reply { held: vec![theirs], ..reply(1, vec![value(&[])]) };
+    assert_eq!(finish(1), [(Peer::Worker(CALLER), answer.into())]);
+    let answer = reply(2, vec![value(&[])]);
+    assert_eq!(finish(2), [(Peer::Worker(CALLER), answer.into())], "the caller was told");
+    // The caller ends: its queued task goes, its running one is interrupted, and what it registered counts as this process's own.
+    worker.hear(Peer::Node, WorkerGone { worker: CALLER, ..WorkerGone::default() }, 20);
+    worker.out.retain(|action| !matches!(action, Action::Interrupt { .. }));
+    let held = vec![Held { object: theirs, borrower: ME, count: 1 }];
+    assert_eq!(worker.said(), [(Peer::Node, HeldFrom { gone: CALLER, held }.into())]);
+    worker.core.on_finished(id(3), vec![value(&[])], 0, false, &mut worker.out);
+    worker.said();
+    slot.release();
+    worker.core.on_handles_dropped(&[theirs], &mut worker.out);
+    let done = RemoveBorrow { object: theirs, count: 1, giver: None };
+    assert_eq!(worker.said(), [(Peer::Worker(OTHER), done.into())]);
     assert!(worker.core.ownership().is_empty());
 }
 

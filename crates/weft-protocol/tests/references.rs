@@ -164,18 +164,49 @@ fn an_object_is_unwanted_when_nothing_keeps_it_and_nobody_waits() {
 }
 
 #[test]
-fn an_argument_is_held_beyond_its_task_by_handles_and_other_uses() {
-    let mut table = Ownership::new(ME);
-    let id = object(FRIEND, 1);
-    assert!(!table.is_held_beyond(id, 0));
-    let slot = table.received(id);
+fn an_argument_is_kept_beyond_its_task_by_handles_and_other_uses() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, mine) = (object(FRIEND, 1), object(ME, 2));
+    assert!(!table.is_kept_untold(id, THIRD), "it is not known here");
+    let slot = table.begin_loan(id);
+    table.begin_loan(id);
+    assert!(!table.is_kept_untold(id, THIRD), "the callers keep it for two tasks");
     table.add_use(id);
-    assert!(!table.is_held_beyond(id, 1));
-    table.add_use(id);
-    assert!(table.is_held_beyond(id, 1));
-    assert!(!table.is_held_beyond(id, 2));
+    assert!(table.is_kept_untold(id, THIRD), "for a task of this process");
+    table.end_use(id, &mut out);
     slot.acquire();
-    assert!(table.is_held_beyond(id, 2));
+    assert!(table.is_kept_untold(id, THIRD), "by a handle");
+    table.hold_on(&[id], ME);
+    assert!(table.is_kept_untold(id, THIRD), "word of this process may come late");
+    table.hold_on(&[id], THIRD);
+    assert!(!table.is_kept_untold(id, THIRD), "a caller keeps it until its word has come");
+    table.end_loan(id, &mut out);
+    table.end_loan(id, &mut out);
+    assert_eq!(out, [], "the handle is left");
+    slot.release();
+    table.on_handle_dropped(id, &mut out);
+    let remove = |giver| send(FRIEND, RemoveBorrow { object: id, count: 1, giver });
+    assert_eq!(out, [remove(None), remove(Some(THIRD))]);
+    table.begin_loan(id);
+    table.add_use(id);
+    assert!(table.is_kept_untold(id, THIRD), "what was given back must be said again");
+    let owned = table.begin_loan(mine);
+    owned.acquire();
+    assert!(!table.is_kept_untold(mine, THIRD), "nobody registers an owner");
+}
+
+#[test]
+fn who_handed_on_what_it_was_lent_is_registered_although_somebody_gave_it_back() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(FRIEND, 1);
+    table.begin_loan(id);
+    assert!(!table.must_be_registered(id));
+    table.hand_over(id, THIRD, &mut out);
+    assert!(table.must_be_registered(id), "the loan may end at the owner before it hears of the receiver");
+    table.receive(&[id], THIRD);
+    assert!(table.must_be_registered(id), "the receiver's word may come late, too");
+    table.hold_on(&[id], WorkerId(9));
+    assert!(!table.must_be_registered(id), "it was said once");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use weft_protocol::ownership::{Place, Slot};
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
-    Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, HandOver, HandedOver, Held,
-    HeldFrom, LeaseGranted, Location, LostAt, Message, Outcome, Priority, Pull, Pulled, Push, Remote, Reply,
-    Restore, Return, Settled, TaskKind, TaskSpec, Value, WorkerGone,
+    AddBorrow, Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, HandOver, HandedOver,
+    Held, HeldFrom, LeaseGranted, Location, LostAt, Message, Outcome, Priority, Pull, Pulled, Push, Remote,
+    RemoveBorrow, Reply, Restore, Return, Settled, TaskKind, TaskSpec, Value, WorkerGone,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -164,6 +164,10 @@ fn hand_over() -> HandOver {
     HandOver { node: THERE, offsets: vec![THE_REMOTE.location.offset] }
 }
 
+fn left_there() -> Action {
+    to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] })
+}
+
 fn handed_over() -> Action {
     to_node(HandedOver { node: THERE, offsets: vec![THE_REMOTE.location.offset] })
 }
@@ -172,17 +176,46 @@ fn handed_over() -> Action {
 fn a_value_of_a_node_that_leaves_is_brought_here() {
     let (mut core, object, slot) = owner();
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [pull(object, Priority::Argument)]);
-    assert_eq!(pulled(&mut core, object), [handed_over()]);
+    assert_eq!(pulled(&mut core, object), [handed_over(), left_there()], "nobody reads it there");
     assert!(slot.is_readable());
     let for_far = core.ownership().outcome_for(object, Some(FAR));
     assert_eq!(for_far, Some(Outcome::Stored(THE_COPY)), "others are sent here from now on");
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
     let lost = LostAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] };
     assert_eq!(on(&mut core, Peer::Node, lost), [], "nothing is made again");
-    let freed = drop_last(&mut core, object, &slot);
-    let there = to_node(FreeAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] });
     let here = to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
-    assert!(freed.len() == 2 && freed.contains(&there) && freed.contains(&here), "{freed:?}");
+    assert_eq!(drop_last(&mut core, object, &slot), [here], "it was given back there");
+}
+
+/// A task that was pushed with the old place reads it there, and so may a borrower.
+#[test]
+fn a_value_that_is_read_where_it_was_made_stays_there_until_that_ends() {
+    let (mut core, object, _slot) = owner();
+    core.ownership_mut().add_use(object);
+    on(&mut core, Peer::Worker(FAR), AddBorrow { object, borrower: FAR });
+    on(&mut core, Peer::Node, hand_over());
+    assert_eq!(pulled(&mut core, object), [handed_over()]);
+    core.ownership_mut().end_use(object, &mut Actions::new());
+    assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
+    assert_eq!(on(&mut core, Peer::Worker(FAR), RemoveBorrow { object, count: 1, giver: None }), []);
+    assert_eq!(on(&mut core, Peer::Node, hand_over()), [left_there(), handed_over()]);
+    assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()], "once");
+}
+
+/// A node without room would wait for itself if those there had to have a second copy.
+#[test]
+fn while_a_value_stays_where_it_was_made_those_who_are_there_read_it_there() {
+    let (mut core, object, _slot) = owner();
+    core.ownership_mut().add_use(object);
+    on(&mut core, Peer::Node, hand_over());
+    pulled(&mut core, object);
+    let for_worker = |worker| core.ownership().outcome_for(object, Some(worker));
+    assert_eq!(for_worker(FAR), Some(remote()));
+    let elsewhere = WorkerId((3 << 24) + 1);
+    assert_eq!(for_worker(elsewhere), Some(Outcome::Stored(THE_COPY)));
+    // That place is lost: everybody reads the copy.
+    assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![4096] }), []);
+    assert_eq!(core.ownership().outcome_for(object, Some(FAR)), Some(Outcome::Stored(THE_COPY)));
 }
 
 #[test]
@@ -190,7 +223,7 @@ fn a_copy_here_is_the_value_when_the_node_that_made_it_leaves() {
     let (mut core, object, _slot) = owner();
     bring(&mut core, object);
     pulled(&mut core, object);
-    assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
+    assert_eq!(on(&mut core, Peer::Node, hand_over()), [left_there(), handed_over()]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! whose contents another process does not have. Buffers lie 64-byte aligned behind the pickle and are read in place.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,7 +21,9 @@ use weft_runtime::protocol::execution::Met;
 use weft_runtime::protocol::ownership::Slot;
 use weft_runtime::store::PrivateCopy;
 use weft_runtime::wire::message::{Location, Outcome};
-use weft_runtime::wire::value::{BUFFER_ALIGNMENT, FORMAT_BYTES, FORMAT_PICKLE5, FORMAT_PLAIN};
+use weft_runtime::wire::value::{
+    BUFFER_ALIGNMENT, BYTES_HEAD, FORMAT_BYTES, FORMAT_PICKLE5, FORMAT_PLAIN, PickleParts, pickle_head_bytes,
+};
 use weft_runtime::wire::{Blob, ObjectId};
 
 use crate::object_ref::{ObjectRef, deserialising, forget_found, serialising};
@@ -31,8 +34,6 @@ const TUPLE_ITEMS_MAX: usize = 32;
 const TUPLE_DEPTH_MAX: usize = 4;
 /// Strings and bytes up to this size take the compact form.
 const PLAIN_BYTES_MAX: usize = 64 << 10;
-/// Bytes before the data of a raw bytes value.
-const BYTES_HEAD: usize = 8;
 
 const NONE: u8 = 0;
 const TRUE: u8 = 1;
@@ -122,7 +123,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(N)?.try_into().expect("took N bytes"))
     }
 
-    fn value<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn value<'py>(&mut self, py: Python<'py>, depth: usize) -> PyResult<Bound<'py, PyAny>> {
         Ok(match self.take(1)?[0] {
             NONE => py.None().into_bound(py),
             TRUE => PyBool::new(py, true).to_owned().into_any(),
@@ -138,9 +139,10 @@ impl<'a> Reader<'a> {
                 let length = u32::from_le_bytes(self.number()?) as usize;
                 PyBytes::new(py, self.take(length)?).into_any()
             }
-            TUPLE => {
+            // What nobody wrote so deep would take the stack.
+            TUPLE if depth < TUPLE_DEPTH_MAX => {
                 let count = usize::from(self.take(1)?[0]);
-                let items: Vec<_> = (0..count).map(|_| self.value(py)).collect::<PyResult<_>>()?;
+                let items: Vec<_> = (0..count).map(|_| self.value(py, depth + 1)).collect::<PyResult<_>>()?;
                 PyTuple::new(py, items)?.into_any()
             }
             _ => return Err(garbled()),
@@ -186,7 +188,7 @@ pub fn encode(value: &Bound<'_, PyAny>, found: &mut Vec<Py<ObjectRef>>) -> PyRes
         .iter()
         .map(|buffer| PyBuffer::get(&buffer.call_method0(intern!(py, "raw"))?))
         .collect::<PyResult<_>>()?;
-    let mut size = head_bytes(buffers.len()) + pickle.as_bytes().len();
+    let mut size = pickle_head_bytes(buffers.len()) + pickle.as_bytes().len();
     for buffer in &buffers {
         size = size.next_multiple_of(BUFFER_ALIGNMENT) + buffer.len_bytes();
     }
@@ -229,10 +231,6 @@ fn names_main(pickle: &[u8]) -> bool {
     false
 }
 
-fn head_bytes(buffers: usize) -> usize {
-    16 + 8 * buffers
-}
-
 impl Encoded {
     /// Bytes of the value.
     pub fn size(&self) -> usize {
@@ -254,7 +252,7 @@ impl Encoded {
             }
             Self::Pickled { pickle, buffers, .. } => {
                 let pickle = pickle.as_bytes(py);
-                let mut at = head_bytes(buffers.len());
+                let mut at = pickle_head_bytes(buffers.len());
                 to[..at].fill(0);
                 to[0] = FORMAT_PICKLE5;
                 to[4..8].copy_from_slice(&u32::try_from(buffers.len()).expect("few").to_le_bytes());
@@ -300,14 +298,14 @@ impl Encoded {
     /// The value where it belongs: inline or in shared memory.
     ///
     /// # Errors
-    /// `ObjectStoreFullError` when it does not fit.
+    /// `ObjectStoreFullError` when it does not fit, `LocalNodeDiedError` when the session has ended.
     pub fn store(self, py: Python<'_>, client: &Arc<Client>) -> PyResult<Outcome> {
         let size = self.size();
         if size as u64 <= client.welcome.inline_bytes {
             return Ok(Outcome::Inline(Blob::from(self.into_bytes(py))));
         }
-        let location =
-            detached(py, || client.allocate(size as u64)).map_err(|message| store_full(py, message))?;
+        let location = detached(py, || client.allocate(size as u64))
+            .map_err(|message| not_stored(py, client, &message))?;
         // SAFETY: the block was just allocated for us and nobody else knows it.
         let to = unsafe { client.mapping().bytes_mut(location.offset, location.length) };
         self.write(py, to);
@@ -315,8 +313,11 @@ impl Encoded {
     }
 }
 
-fn store_full(py: Python<'_>, message: String) -> PyErr {
-    crate::verbs::system_error(py, 8, &message)
+fn not_stored(py: Python<'_>, client: &Client, message: &str) -> PyErr {
+    match client.end_reason() {
+        Some(reason) => crate::session::lost(py, reason),
+        None => crate::verbs::system_error(py, 8, message),
+    }
 }
 
 /// Whose memory the arrays of a value are.
@@ -417,11 +418,11 @@ impl Source<'_> {
     fn part<'py>(
         &self,
         py: Python<'py>,
-        start: usize,
-        length: usize,
+        part: Range<usize>,
         private: Option<&Arc<PrivateCopy>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let bytes = self.bytes()?.get(start..start + length).ok_or_else(garbled)?;
+        let (start, length) = (part.start, part.len());
+        let bytes = self.bytes()?.get(part).ok_or_else(garbled)?;
         if self.access != Access::Shared && matches!(self.outcome, Outcome::Inline(_)) {
             return Ok(PyByteArray::new(py, bytes).into_any());
         }
@@ -472,26 +473,23 @@ impl Source<'_> {
     pub fn decode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let bytes = self.bytes()?;
         match bytes.first() {
-            Some(&FORMAT_PLAIN) => Reader { bytes: &bytes[1..] }.value(py),
-            Some(&FORMAT_BYTES) => Ok(PyBytes::new(py, &bytes[BYTES_HEAD..]).into_any()),
+            Some(&FORMAT_PLAIN) => Reader { bytes: &bytes[1..] }.value(py, 0),
+            Some(&FORMAT_BYTES) => {
+                Ok(PyBytes::new(py, bytes.get(BYTES_HEAD..).ok_or_else(garbled)?).into_any())
+            }
             Some(&FORMAT_PICKLE5) => self.unpickle(py, bytes),
             _ => Err(garbled()),
         }
     }
 
     fn unpickle<'py>(&self, py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        let mut head = Reader { bytes: &bytes[4..] };
-        let count = u32::from_le_bytes(head.number()?) as usize;
-        let pickle_length = u64::from_le_bytes(head.number()?) as usize;
-        let mut at = head_bytes(count) + pickle_length;
-        let pickle = PyBytes::new(py, bytes.get(head_bytes(count)..at).ok_or_else(garbled)?);
+        let parts = PickleParts::read(bytes).ok_or_else(garbled)?;
+        let count = parts.buffers();
+        let pickle = PyBytes::new(py, &bytes[parts.pickle.clone()]);
         let views = PyList::empty(py);
         let private = if count > 0 { self.private()? } else { None };
-        for _ in 0..count {
-            let length = u64::from_le_bytes(head.number()?) as usize;
-            let start = at.next_multiple_of(BUFFER_ALIGNMENT);
-            at = start + length;
-            views.append(self.part(py, start, length, private.as_ref())?)?;
+        for part in parts {
+            views.append(self.part(py, part.ok_or_else(garbled)?, private.as_ref())?)?;
         }
         let loads = imported(py, &PICKLE_LOADS, "pickle", "loads")?;
         let read = || {
@@ -514,7 +512,7 @@ pub fn decode_inline<'py>(
     met: &[Met],
 ) -> PyResult<Bound<'py, PyAny>> {
     if bytes.first() == Some(&FORMAT_PLAIN) {
-        return Reader { bytes: &bytes[1..] }.value(py);
+        return Reader { bytes: &bytes[1..] }.value(py, 0);
     }
     let outcome = Outcome::Inline(Blob::from(bytes));
     let met = Rc::new(met.to_vec());

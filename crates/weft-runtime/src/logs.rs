@@ -147,6 +147,13 @@ impl Logs {
     }
 }
 
+impl Drop for Logs {
+    /// A node that failed to start has no workers, and nobody else to end the thread.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 struct Reader {
     shared: Arc<Mutex<Shared>>,
     wake: Arc<OwnedFd>,

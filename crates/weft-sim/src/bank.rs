@@ -1,9 +1,9 @@
 //! The bug bank: defects that can be switched on in the cores, each modelled on one that really happened elsewhere. A
 //! test that does not find them proves nothing.
 
-use weft_protocol::probes::Bug;
+use weft_protocol::probes::{Bug, switch};
 
-use crate::explore::{links, settle_nodes};
+use crate::explore::{configs, links, search, settle_nodes};
 use crate::runner::{Orders, run_many};
 use crate::violation::Violation;
 
@@ -18,6 +18,12 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "a worker gives its references up before it registers who gets them",
     ),
     (Bug::BorrowerDroppedEarly, "ray#18292", "a worker does not say which arguments it holds on"),
+    (
+        Bug::KeptWhileLent,
+        "ray#19659",
+        "a worker does not say what it holds on while another of its tasks was lent the same",
+    ),
+    (Bug::ReturnedIsTold, "ray#19910", "who got a reference back in a result takes that for a registration"),
     (Bug::BorrowerNotRegistered, "ray#20554", "a reference is handed on without word to its owner"),
     (Bug::OwnerDeathLostInFetch, "ray#63694", "who asked a dead owner for a value is not told"),
     (Bug::OwnerDeathHandledTwice, "ray#54332", "the resources of a dead owner's lease come back twice"),
@@ -53,6 +59,11 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
     (Bug::StaleRedialTaken, "ray#64695", "an attempt that was given up takes the place of a later one"),
     (Bug::AckBeforeProcessed, "dask#421", "what was read from a socket counts, and is never handled"),
     (Bug::SettledAlone, "ray#18292", "a death is settled although who had been handed something died, too"),
+    (
+        Bug::PlaceLeftWhileRead,
+        "ray#62896",
+        "a value moves, and its old place is used again while a task reads it there",
+    ),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.
@@ -65,6 +76,11 @@ const OF_SESSIONS: &[Bug] = &[
     Bug::AckBeforeProcessed,
 ];
 
+/// Those for which something must end, or be late, at one moment. Seeds meet that too rarely: every state of a small world is
+/// looked at.
+const OF_SMALL_WORLDS: &[(Bug, &str)] =
+    &[(Bug::KeptWhileLent, "actor-shared"), (Bug::ReturnedIsTold, "actor-returned")];
+
 /// Looks for one defect: the first seed that finds it, and what it violates there.
 #[must_use]
 pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
@@ -76,7 +92,22 @@ pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
         let found = settle_nodes::search(&settle_nodes::two_deaths(), Some(bug), u64::MAX);
         return found.violation.map(|(text, _)| (0, Violation { invariant: "I5".to_owned(), text }));
     }
-    let totals = run_many(&Orders { bug: Some(bug), jobs, ..Orders::new(0, SEEDS_MAX).without_open() });
+    if let Some((_, name)) = OF_SMALL_WORLDS.iter().find(|(known, _)| *known == bug) {
+        let config = configs::all().into_iter().find(|config| config.name == *name)?;
+        switch(Some(bug));
+        let found = search(&config, u64::MAX);
+        switch(None);
+        return found.violation.map(|(text, _)| (0, Violation { invariant: "I5".to_owned(), text }));
+    }
+    let orders = match bug {
+        // Values move where there are several nodes; without what makes other findings there.
+        Bug::PlaceLeftWhileRead => {
+            let without = ["head", "lost-blocks"].map(str::to_owned).to_vec();
+            Orders { nodes: Some(2), without, ..Orders::new(0, SEEDS_MAX) }
+        }
+        _ => Orders::new(0, SEEDS_MAX).without_open(),
+    };
+    let totals = run_many(&Orders { bug: Some(bug), jobs, ..orders });
     totals.failed.map(|(plan, violation)| (plan.seed, violation))
 }
 

@@ -5,6 +5,7 @@
 //! connections are cut, too: what is lost then is in [`crate::lines`].
 
 mod cuts;
+mod full;
 mod kills;
 mod losses;
 mod pauses;
@@ -16,11 +17,18 @@ use crate::world::{World, number_of};
 impl World {
     /// One fault of a kind that the plan has.
     pub fn strike(&mut self) {
-        let kinds: Vec<Fault> =
-            [Fault::Kill, Fault::Pause, Fault::Stall, Fault::LostBlocks, Fault::Cuts, Fault::Head]
-                .into_iter()
-                .filter(|fault| self.plan.breaks(*fault))
-                .collect();
+        let kinds: Vec<Fault> = [
+            Fault::Kill,
+            Fault::Pause,
+            Fault::Stall,
+            Fault::LostBlocks,
+            Fault::Cuts,
+            Fault::Head,
+            Fault::Full,
+        ]
+        .into_iter()
+        .filter(|fault| self.plan.breaks(*fault))
+        .collect();
         if kinds.is_empty() {
             return;
         }
@@ -30,6 +38,7 @@ impl World {
             Fault::LostBlocks => self.lose_blocks(),
             Fault::Cuts => self.cut_a_connection(),
             Fault::Head => self.restart_head(),
+            Fault::Full => self.fill_a_node(),
             _ => self.stall_a_channel(),
         }
     }

@@ -9,8 +9,8 @@
 //! Where there are several nodes, the control service is apart from them. The simulator has no sockets, clocks or threads of its own;
 //! [`runner`] runs many seeds on many threads.
 //!
-//! Two are worlds of their own: [`cluster`], a head and the nodes that join it, and [`transfer`], how long a broadcast takes in
-//! virtual time.
+//! Three are worlds of their own: [`cluster`], a head and the nodes that join it; [`scale`], the same with schedulers, directory and
+//! transfers, up to some thousand nodes; and [`transfer`], how long a broadcast takes in virtual time.
 
 pub mod bank;
 pub mod cluster;
@@ -24,6 +24,8 @@ pub mod program;
 pub mod random;
 pub mod rare;
 pub mod runner;
+pub mod scale;
+pub mod seeds;
 pub mod trace;
 pub mod transfer;
 pub mod violation;

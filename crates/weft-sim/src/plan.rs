@@ -97,6 +97,8 @@ kinds! {
         Cuts = "cuts",
         /// The control service starts again, where there are several nodes.
         Head = "head",
+        /// A node has no room, and has values brought elsewhere, where there are several.
+        Full = "full",
     }
 }
 
@@ -158,7 +160,9 @@ impl Plan {
         }
         // One seed in five runs without any fault: then nothing but values may come.
         if !random.chance(1, 5) {
-            for fault in Fault::ALL.iter().filter(|fault| !matches!(fault, Fault::Cuts | Fault::Head)) {
+            for fault in
+                Fault::ALL.iter().filter(|fault| !matches!(fault, Fault::Cuts | Fault::Head | Fault::Full))
+            {
                 if random.chance(1, 2) {
                     plan.faults |= 1 << *fault as u32;
                 }
@@ -182,9 +186,12 @@ impl Plan {
         let mut random = Random::new(self.seed ^ 0x5eed_0000_0000_0001);
         self.nodes = nodes;
         self.drivers = 1 + random.below(nodes);
-        self.faults &= !(1 << Fault::Head as u32);
+        self.faults &= !(1 << Fault::Head as u32 | 1 << Fault::Full as u32);
         if nodes > 1 && self.faults != 0 && random.chance(1, 4) {
             self.faults |= 1 << Fault::Head as u32;
+        }
+        if nodes > 1 && self.faults != 0 && random.chance(1, 2) {
+            self.faults |= 1 << Fault::Full as u32;
         }
     }
 

@@ -27,6 +27,8 @@ pub const THEMES: &[Theme] = &[
         states: &[
             "a borrowed reference was kept beyond its task",
             "a borrower cancelled a task",
+            "a borrower lent a reference to a process that goes on holding it",
+            "a borrower lent a reference to several tasks of a process",
             "a borrower returned a reference before it was registered",
             "a borrower was registered for an object that was gone",
             "a borrower's registration died with its sender",
@@ -207,6 +209,9 @@ pub const THEMES: &[Theme] = &[
             "a node turned out to have to do with a process whose death had been settled",
             "a process died while the death of one of another node was being settled",
             "a process was ended because one of another node could not be reached",
+            "a block whose giver was gone before it told the node was kept for reuse",
+            "a node without room had values brought elsewhere",
+            "a value left the node that it was made at, and nobody read it there",
         ],
     },
 ];

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use weft_sim::cluster::plan::{ClusterPlan, OPEN};
-use weft_sim::cluster::world::{Ran, run};
+use weft_sim::cluster::world::run;
 use weft_sim::runner::silence_panics;
+use weft_sim::seeds::Ran;
 use weft_sim::trace::Trace;
 
 fn closed(seed: u64) -> Ran {

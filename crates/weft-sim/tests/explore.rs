@@ -1,6 +1,7 @@
 //! Searches the small configurations whole. `make explore` searches all of them.
 
 use weft_protocol::probes::Bug;
+use weft_sim::bank::look_for;
 use weft_sim::explore::settle_nodes::SettleNodes;
 use weft_sim::explore::{Config, Finding, chains, configs, links, search, settle_nodes};
 
@@ -78,6 +79,13 @@ fn an_answer_that_overtakes_what_was_said_before_it_frees_what_is_read() {
     let found = settle_nodes::search(&config, None, STATES_MAX);
     let (text, _) = found.violation.expect("words on their way are not waited for");
     assert!(text.starts_with("I5"), "{text}");
+}
+
+#[test]
+fn what_is_kept_beyond_a_loan_and_not_said_is_freed_while_it_is_read() {
+    let (_, violation) =
+        look_for(Bug::KeptWhileLent, 1).expect("the caller dies, and its queued call with it");
+    assert!(violation.text.starts_with("I5"), "{}", violation.text);
 }
 
 #[test]

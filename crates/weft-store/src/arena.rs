@@ -91,6 +91,12 @@ impl Arena {
         self.blocks.get(&offset).is_some_and(|length| bytes <= *length)
     }
 
+    /// Bytes of the block at this offset; none if there is none.
+    #[must_use]
+    pub fn length(&self, offset: u64) -> u64 {
+        self.blocks.get(&offset).copied().unwrap_or(0)
+    }
+
     /// Bytes in blocks.
     #[must_use]
     pub fn used(&self) -> u64 {

@@ -32,7 +32,7 @@ struct State {
 impl Progress {
     /// Of a value of so many bytes in a block, the first `mark` of which are there.
     ///
-    /// Nobody else may write to the block until [`Self::close`], nor read it beyond the mark.
+    /// Nobody else may write to the block until [`Self::close`], nor read it beyond what is there.
     ///
     /// # Panics
     /// When the value is not within the memory, or the mark not within the value.
@@ -47,6 +47,19 @@ impl Progress {
     #[must_use]
     pub fn mark(&self) -> u64 {
         self.mark.load(Ordering::Acquire)
+    }
+
+    /// Where the bytes end that are there from `at` on without a gap, also behind the mark; `at` if there are none. Like those
+    /// below the mark they never change, but only until [`Self::close`]: what lies behind it may be written again by another.
+    #[must_use]
+    pub fn reached_from(&self, at: u64) -> u64 {
+        let mark = self.mark();
+        if at < mark {
+            return mark;
+        }
+        let state = self.state.lock();
+        let part = state.ahead.range(..=at).next_back().map(|(_, end)| *end);
+        part.filter(|end| *end > at).unwrap_or(at)
     }
 
     /// Whether the whole value is there.
@@ -81,7 +94,7 @@ impl Progress {
             return false;
         }
         // SAFETY: the block is this value's alone until it is closed, the lock lets one write at a time, and readers stay
-        // below the mark.
+        // within what was written.
         if !fill(unsafe { self.mapping.bytes_mut(self.block + at, length) }) {
             return false;
         }
@@ -144,6 +157,18 @@ mod tests {
             assert!(!value.write(at, bytes), "{at}");
         }
         assert_eq!(value.mark(), 3);
+    }
+
+    #[test]
+    fn parts_behind_the_mark_can_be_read_as_far_as_they_go() {
+        let value = progress(10, 2);
+        assert!(value.write(4, b"ef") && value.write(8, b"i"));
+        let reached = |at| value.reached_from(at);
+        assert_eq!((0..=10).map(reached).collect::<Vec<_>>(), [2, 2, 2, 3, 6, 6, 6, 7, 9, 9, 10]);
+        assert!(value.write(2, b"cd"));
+        assert_eq!((reached(2), reached(5), reached(6), reached(8)), (6, 6, 6, 9));
+        value.close();
+        assert_eq!(reached(8), 9);
     }
 
     #[test]

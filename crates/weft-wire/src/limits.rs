@@ -347,6 +347,9 @@ const _: () = assert!(STORE_VALUE_BYTES_MAX < FRAME_BODY_BYTES_MAX);
 /// A value of another node that finds no room in the store is given up when nothing was freed for so long (nanoseconds).
 pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 
+/// Who wants room in a store asks again so long after it was told that values are being brought elsewhere (nanoseconds).
+pub const MOVES_PAUSE_NANOS: u64 = 20_000_000;
+
 /// One part in so many of a node's store may be taken by values on their way from other nodes.
 pub const PULL_SHARE: u64 = 4;
 
@@ -363,11 +366,15 @@ pub const PIECES_ASKED: usize = 2;
 /// Pieces that a peer may ask for at a time over one connection; with more it is broken.
 pub const PIECES_MAX: usize = 64;
 
-/// Values from this length on (bytes) come over several connections.
+/// Values from this length on (bytes) come over several connections from a node that is far.
 pub const WIDE_BYTES: u64 = 16 << 20;
 
-/// Connections for values from one node.
+/// Connections for values from one node that is far.
 pub const DATA_CONNECTIONS: usize = 4;
+
+/// A node is far if the way there and back takes so long (nanoseconds): the kernel keeps about 4 MB of a connection on its
+/// way, which is less than a fast network carries meanwhile.
+pub const FAR_NANOS: u64 = 10_000_000;
 
 /// Connections for values that a node takes, of all others.
 pub const DATA_CONNECTIONS_MAX: usize = 4096;

@@ -93,7 +93,7 @@ fn is_domain(text: &str) -> bool {
 /// [`NameError::Node`].
 pub fn check_node_name(name: &str) -> Result<(), NameError> {
     let is_valid = is_label_text(name, NODE_NAME_BYTES_MAX);
-    is_valid.then_some(()).ok_or_else(|| NameError::Node(name.to_owned()))
+    is_valid.then_some(()).ok_or_else(|| NameError::Node(shown(name)))
 }
 
 /// Checks a label's key, which weft itself may have set.
@@ -135,10 +135,10 @@ pub fn check_labels(labels: &[(String, String)]) -> Result<(), NameError> {
         check_label_key(key)?;
         check_label_value(key, value)?;
         if key.starts_with(RESERVED_PREFIX) || key == NODE_LABEL {
-            return Err(NameError::Reserved(key.clone()));
+            return Err(NameError::Reserved(shown(key)));
         }
         if labels[..at].iter().any(|(earlier, _)| earlier == key) {
-            return Err(NameError::LabelTwice(key.clone()));
+            return Err(NameError::LabelTwice(shown(key)));
         }
     }
     Ok(())
@@ -156,13 +156,13 @@ pub fn check_resources(resources: &ResourceSet) -> Result<(), NameError> {
     let mut before: Option<&str> = None;
     for (name, amount) in resources.iter() {
         if name.is_empty() || name.len() > RESOURCE_NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            return Err(NameError::Resource(name.to_owned()));
+            return Err(NameError::Resource(shown(name)));
         }
         if amount == 0 || amount > RESOURCE_AMOUNT_MAX {
-            return Err(NameError::Amount(name.to_owned()));
+            return Err(NameError::Amount(shown(name)));
         }
         if before.is_some_and(|before| before >= name) {
-            return Err(NameError::Order(name.to_owned()));
+            return Err(NameError::Order(shown(name)));
         }
         before = Some(name);
     }
@@ -255,6 +255,21 @@ mod tests {
         ];
         for (set, expected) in cases {
             assert_eq!(check_resources(&set), Err(expected));
+        }
+    }
+
+    #[test]
+    fn a_name_without_end_is_shown_in_part() {
+        let long = "x".repeat(RESOURCE_NAME_BYTES_MAX + 1);
+        let wrong = [
+            check_node_name(&long),
+            check_label_key(&long),
+            check_label_value("zone", &long),
+            check_resources(&ResourceSet::from_amounts([(long.clone(), 1.0)])),
+        ];
+        for error in wrong {
+            let text = error.expect_err("too long").to_string();
+            assert!(text.contains("xxx") && text.len() < 512, "{text}");
         }
     }
 

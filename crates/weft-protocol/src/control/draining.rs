@@ -16,7 +16,7 @@ impl ControlCore {
         if !self.nodes.contains_key(&node) || !self.draining.insert(node) {
             return;
         }
-        self.rows.retain(|row| row.node != node);
+        self.rows.remove(node);
         let is_there = |phase: &Phase| matches!(phase, Phase::Placed { node: at, .. } if *at == node);
         let there = self.actors.iter().filter(|(_, actor)| is_there(&actor.phase));
         for id in there.map(|(id, _)| *id).collect::<Vec<ActorId>>() {
@@ -51,7 +51,7 @@ impl ControlCore {
     ) {
         // It may leave although nobody has said so here: the control service was away.
         self.draining.insert(node);
-        self.rows.retain(|row| row.node != node);
+        self.rows.remove(node);
         self.place_elsewhere(node, id, takeover, create);
     }
 

@@ -31,7 +31,7 @@ impl ControlCore {
             return;
         }
         self.program_nodes.swap_remove(&node);
-        self.rows.retain(|row| row.node != node);
+        self.rows.remove(node);
         self.draining.swap_remove(&node);
         for process in self.processes_on(node) {
             self.on_process_gone(process, out);

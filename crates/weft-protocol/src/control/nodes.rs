@@ -1,7 +1,8 @@
 //! The nodes of a cluster: who has joined, who lives, who leaves, who is gone.
 //!
-//! A node joins when its record is on disk, and is told of as gone when the record is deleted there. So a head that starts
-//! again knows every node that others may know, and an id that it does not know is one of a node that is gone.
+//! A node joins when its record is on disk. One that may live is told of as gone when the record is deleted there; one whose
+//! daemon has ended is told of at once, since no head will find it. So a head that starts again knows every node that others
+//! may know, and an id that it does not know is one of a node that is gone.
 //!
 //! Invariants:
 //! - D1: a node is known or gone, never both; an id that is gone never comes back.
@@ -317,7 +318,8 @@ impl Nodes {
     ) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(reason) = node.health.on_probed(id, number, probed, now) {
-            self.bury(id, reason, now, out);
+            self.forget(id, reason, out);
+            self.tell_gone(id, out);
         }
     }
 
@@ -381,14 +383,24 @@ impl Nodes {
         out.push(NodesAction::Send(id, Box::new(Refused { reason }.into())));
     }
 
-    /// A node is gone. Others hear of it when its record is deleted: a head that started again would take it back otherwise.
+    /// A node that may live is gone. Others hear of it when its record is deleted: a head that started again would take it
+    /// back otherwise.
     fn bury(&mut self, id: NodeId, reason: String, now: Instant, out: &mut Vec<NodesAction>) {
+        self.strike(id, reason, Pending::Leave(id, now.plus(DISK_PATIENCE_NANOS)), out);
+    }
+
+    /// A node whose daemon has ended is gone. Nobody has to wait for the disk to hear of it: a head that started again would
+    /// find the port closed, too.
+    fn forget(&mut self, id: NodeId, reason: String, out: &mut Vec<NodesAction>) {
+        self.strike(id, reason, Pending::Forget(id), out);
+    }
+
+    fn strike(&mut self, id: NodeId, reason: String, pending: Pending, out: &mut Vec<NodesAction>) {
         let Some(node) = self.nodes.shift_remove(&id) else { return };
         self.names.swap_remove(&node.row.about.name);
         self.former.insert(id, node.row.about.name);
         self.changed.swap_remove(&id);
         self.gone.insert(id, reason);
-        let pending = Pending::Leave(id, now.plus(DISK_PATIENCE_NANOS));
         self.persist(pending, vec![Write::delete(node_key(id))], out);
     }
 

@@ -24,12 +24,8 @@ pub(super) enum Target {
 impl ControlCore {
     /// A node says what it has free now, and which labels.
     pub fn on_report(&mut self, row: NodeRow) {
-        if !self.is_open(row.node) {
-            return;
-        }
-        match self.rows.iter_mut().find(|known| known.node == row.node) {
-            Some(known) => *known = row,
-            None => self.rows.push(row),
+        if self.is_open(row.node) {
+            self.rows.put(row);
         }
     }
 
@@ -99,7 +95,7 @@ impl ControlCore {
     pub(super) fn place_groups(&mut self, now: Instant, out: &mut ControlActions) {
         if self.groups.is_waiting() {
             let rows = std::mem::take(&mut self.rows);
-            self.with_groups(out, |groups, acts| groups.settle(&rows, now, acts));
+            self.with_groups(out, |groups, acts| groups.settle(rows.all(), now, acts));
             self.rows = rows;
         }
     }
@@ -198,7 +194,7 @@ impl ControlCore {
         let strategy = create.constructor.spec.strategy.as_deref();
         // It waits on its node for what is in use there.
         let empty = |row: &NodeRow| NodeRow { free: row.total.clone(), ..row.clone() };
-        let rows: Vec<NodeRow> = self.rows.iter().filter(|row| may(row.node)).map(empty).collect();
+        let rows: Vec<NodeRow> = self.rows.all().iter().filter(|row| may(row.node)).map(empty).collect();
         let asked =
             Asked { request: &create.placement, strategy, local: home, prefer: None, turn: self.turns };
         choose(&rows, &asked)

@@ -3,13 +3,21 @@
 //! What it was asked to begin it gives back. Values in its memory that belong to processes of other nodes are handed over:
 //! their owners are told, have them brought to where they are, and say so. Owners whose own nodes leave, too, are not asked. Actors that may move are ended by the control service, which begins them elsewhere.
 
-use weft_wire::WorkerId;
 use weft_wire::limits::HAND_OVER_MAX;
 use weft_wire::message::{HandOver, HandedOver};
+use weft_wire::{NodeId, WorkerId};
 
 use super::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
 use crate::table::{Map, Set};
+
+/// Asks the owner of values in these blocks to have them brought to where it is.
+pub(super) fn ask_to_bring(node: NodeId, owner: WorkerId, blocks: &[u64], out: &mut NodeActions) {
+    for part in blocks.chunks(HAND_OVER_MAX) {
+        let message = Box::new(HandOver { node, offsets: part.to_vec() }.into());
+        out.push(NodeAction::Route { from: address(node), to: owner, message });
+    }
+}
 
 impl NodeCore {
     /// From now on no lease is granted and no actor is placed; leases come back as their tasks end.
@@ -44,12 +52,17 @@ impl NodeCore {
         }
     }
 
-    /// Blocks that processes of nodes that stay hold here.
+    /// Blocks that processes of nodes that stay hold here, and have not said that they have them.
     fn values_to_leave(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+        self.values_to_move().filter(|one| !self.brought.contains(one))
+    }
+
+    /// Blocks that processes of nodes that stay hold here.
+    pub(super) fn values_to_move(&self) -> impl Iterator<Item = (WorkerId, u64)> {
         let here = self.id();
         let stays = move |holder: &WorkerId| holder.node() != here && self.view.is_open(holder.node());
         let held = self.holders.all_held().filter(move |(holder, _)| stays(holder));
-        held.filter(move |one| !self.lost.contains(one.1) && !self.brought.contains(one))
+        held.filter(move |one| !self.lost.contains(one.1))
     }
 
     fn hand_over(&mut self, out: &mut NodeActions) {
@@ -63,10 +76,7 @@ impl NodeCore {
         }
         let node = self.id();
         for (owner, blocks) in by_owner {
-            for part in blocks.chunks(HAND_OVER_MAX) {
-                let message = Box::new(HandOver { node, offsets: part.to_vec() }.into());
-                out.push(NodeAction::Route { from: address(node), to: owner, message });
-            }
+            ask_to_bring(node, owner, &blocks, out);
         }
         self.handed_over = left;
     }
@@ -82,5 +92,17 @@ impl NodeCore {
         let holders = &self.holders;
         let held = done.offsets.iter().filter(|block| holders.of(**block).contains(&from));
         self.brought.extend(held.map(|block| (from, *block)));
+        for block in &done.offsets {
+            self.handed_over.swap_remove(&(from, *block));
+        }
+    }
+
+    /// A process has given a block back, which may hold another value of its soon.
+    #[inline]
+    pub(super) fn note_left(&mut self, owner: WorkerId, block: u64) {
+        if !(self.handed_over.is_empty() && self.brought.is_empty()) {
+            self.handed_over.swap_remove(&(owner, block));
+            self.brought.swap_remove(&(owner, block));
+        }
     }
 }

@@ -222,9 +222,10 @@ impl NodeCore {
     }
 
     /// What the new process of an actor begins with.
-    pub(super) fn on_restore(&mut self, takeover: u32, restore: Restore, out: &mut NodeActions) {
+    pub(super) fn on_restore(&mut self, takeover: u32, mut restore: Restore, out: &mut NodeActions) {
         let id = restore.actor;
         let ends = self.ends_with_its_creator(id);
+        restore.callers.retain(|caller| self.will_hear_of_end(*caller, out));
         let Some(local) = self.local_actors.placed(id, takeover) else {
             return self.local_actors.note_unread_state(id, takeover, restore.state);
         };
@@ -239,6 +240,21 @@ impl NodeCore {
         if !ends {
             local.begin(out);
         }
+    }
+
+    /// Whether processes here will hear of the end of one that their actor waits for. Not if they would have heard of it: the
+    /// control service may name one whose end it hears of later than this node.
+    fn will_hear_of_end(&mut self, process: WorkerId, out: &mut NodeActions) -> bool {
+        if !self.is_elsewhere(process) {
+            return self.clients.contains_key(&process);
+        }
+        let is_gone = self.departed.has(process) || self.watches.is_with_node(process);
+        if is_gone {
+            return false;
+        }
+        // It may end before it has a line with the actor's new process.
+        self.on_watch(process, out);
+        true
     }
 
     pub(super) fn on_end_actor(&mut self, id: ActorId, takeover: u32, end: End, out: &mut NodeActions) {

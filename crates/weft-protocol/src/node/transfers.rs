@@ -43,9 +43,17 @@ impl NodeCore {
     }
 
     /// There is no room for one now, in a store of so many bytes.
-    pub fn on_no_block(&mut self, object: ObjectId, capacity: u64, now: Instant, out: &mut NodeActions) {
+    /// `moves`: values are being brought elsewhere to make some.
+    pub fn on_no_block(
+        &mut self,
+        object: ObjectId,
+        capacity: u64,
+        moves: bool,
+        now: Instant,
+        out: &mut NodeActions,
+    ) {
         let mut wanted = Vec::new();
-        self.pulls.on_no_block(object, capacity, now, &mut wanted);
+        self.pulls.on_no_block(object, capacity, moves, now, &mut wanted);
         self.perform(wanted, out);
     }
 
@@ -242,6 +250,7 @@ impl NodeCore {
 
     pub(super) fn on_free_blocks(&mut self, from: WorkerId, free: &FreeBlocks, out: &mut NodeActions) {
         for block in &free.offsets {
+            self.note_left(from, *block);
             if self.holders.release(*block, from) {
                 self.free_block(*block, out);
             }

@@ -18,7 +18,7 @@
 //!
 //! It never touches memory or sockets: it says what to allocate, fetch and free.
 
-use weft_wire::limits::PULL_ROOM_NANOS;
+use weft_wire::limits::{MOVES_PAUSE_NANOS, PULL_ROOM_NANOS};
 use weft_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote};
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
@@ -138,8 +138,8 @@ pub enum StreamEnd {
 
 #[derive(Debug)]
 enum State {
-    /// Others go first, or there was no room, and since when.
-    Waiting { refused: Option<Instant> },
+    /// Others go first, or there was no room: it is asked for again at this time, or when something was freed.
+    Waiting { again: Option<Instant> },
     /// The shell looks for a block.
     Allocating,
     /// So many bytes are in the block; the owner has to say who has the rest.
@@ -156,6 +156,8 @@ struct Open {
     priority: Priority,
     age: u64,
     state: State,
+    /// When room was refused first since anything was freed.
+    refused: Option<Instant>,
     /// Unless the bytes come from the block that was named.
     directed: Option<directed::Directed>,
 }
@@ -221,7 +223,8 @@ impl Pulls {
             askers: Vec::new(),
             priority,
             age: self.made,
-            state: State::Waiting { refused: None },
+            state: State::Waiting { again: None },
+            refused: None,
             directed: is_directed.then(directed::Directed::default),
         });
         open.priority = open.priority.min(priority);
@@ -251,8 +254,16 @@ impl Pulls {
         out.push(open.fetch(object, None));
     }
 
-    /// There is no room for an object now in a store of so many bytes.
-    pub fn on_no_block(&mut self, object: ObjectId, capacity: u64, now: Instant, out: &mut Vec<PullAction>) {
+    /// There is no room for an object now in a store of so many bytes. `moves`: values are being brought elsewhere to make
+    /// some, so it is asked for again soon. They may turn out to be read here; then others are asked for.
+    pub fn on_no_block(
+        &mut self,
+        object: ObjectId,
+        capacity: u64,
+        moves: bool,
+        now: Instant,
+        out: &mut Vec<PullAction>,
+    ) {
         let Some(open) = self.open.get_mut(&object).filter(|open| matches!(open.state, State::Allocating))
         else {
             return;
@@ -262,7 +273,9 @@ impl Pulls {
             let failure = too_large(bytes, capacity);
             self.fail(object, &failure, out);
         } else {
-            open.state = State::Waiting { refused: Some(now) };
+            let end = open.refused.get_or_insert(now).plus(PULL_ROOM_NANOS);
+            let again = if moves { end.min(now.plus(MOVES_PAUSE_NANOS)) } else { end };
+            open.state = State::Waiting { again: Some(again) };
             self.in_flight -= bytes;
         }
         // Whoever is next may be smaller, but must not overtake for ever: it has its turn when there is room.
@@ -271,8 +284,9 @@ impl Pulls {
     /// Blocks were freed: those that found no room try again.
     pub fn on_room(&mut self, out: &mut Vec<PullAction>) {
         for open in self.open.values_mut() {
-            if let State::Waiting { refused } = &mut open.state {
-                *refused = None;
+            if let State::Waiting { again } = &mut open.state {
+                *again = None;
+                open.refused = None;
             }
         }
         self.admit(out);
@@ -426,21 +440,28 @@ impl Pulls {
         self.objects.get(&block).copied()
     }
 
-    /// When a pull has waited too long for room.
+    /// When a pull that found no room is to be looked at.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let refused = self.open.values().filter_map(|open| match open.state {
-            State::Waiting { refused } => refused,
+        let again = self.open.values().filter_map(|open| match open.state {
+            State::Waiting { again } => again,
             State::Allocating | State::Asking { .. } | State::Moving { .. } => None,
         });
-        refused.min().map(|since| since.plus(PULL_ROOM_NANOS))
+        again.min()
     }
 
-    /// Gives up what has waited too long for room: nothing was freed for as long.
+    /// Gives up what has waited too long for room: nothing was freed for as long. What waits for values to go elsewhere asks again.
     pub fn on_timer(&mut self, now: Instant, out: &mut Vec<PullAction>) {
-        let is_late = |open: &Open| matches!(open.state, State::Waiting { refused: Some(since) } if since.plus(PULL_ROOM_NANOS) <= now);
-        let late = self.open.iter().filter(|(_, open)| is_late(open)).map(|(object, _)| *object);
-        for object in late.collect::<Vec<_>>() {
+        let mut late = Vec::new();
+        for (object, open) in &mut self.open {
+            let State::Waiting { again } = &mut open.state else { continue };
+            if again.take_if(|again| *again <= now).is_some()
+                && open.refused.is_some_and(|since| since.plus(PULL_ROOM_NANOS) <= now)
+            {
+                late.push(*object);
+            }
+        }
+        for object in late {
             let failure = no_room(self.open[&object].remote.location.length);
             self.fail(object, &failure, out);
         }
@@ -473,7 +494,7 @@ impl Pulls {
     fn admit(&mut self, out: &mut Vec<PullAction>) {
         loop {
             let waiting = self.open.iter_mut().filter_map(|(object, open)| match open.state {
-                State::Waiting { refused } => Some((open.priority, open.age, *object, refused, open)),
+                State::Waiting { again } => Some((open.priority, open.age, *object, again, open)),
                 State::Allocating | State::Asking { .. } | State::Moving { .. } => None,
             });
             let Some((.., object, None, open)) = waiting.min_by_key(|(priority, age, ..)| (*priority, *age))

@@ -15,6 +15,9 @@
 //! - O2: `uses` counts submitted or executing tasks, containing objects and pins; it never underflows.
 //! - O3: the contained references of a value are used by its record for as long as it stands.
 //! - O4: a record that only lineage keeps holds no shared memory: its value goes, and comes back by execution.
+//! - O5: of the uses of a borrowed object, `loans` are those of tasks that others pushed here. For handles and all other uses
+//!   this process is registered with the owner, or will be by a caller that was told; or a task runs that was lent the object,
+//!   and whose reply will tell.
 //!
 //! It never frees memory or sends anything by itself: it appends actions.
 
@@ -42,6 +45,10 @@ pub enum Origin {
     Borrowed {
         /// How often we were handed it and are certainly registered as a borrower: by the owner, or by ourselves.
         received: u32,
+        /// Uses by tasks that others pushed here: each caller keeps the object for its own until the reply.
+        loans: u32,
+        /// A caller was told that we hold it on: it registers us before it gives up what it has.
+        is_told: bool,
         /// We handed it on although we are not registered: we are to be, so that our word to the owner has time to arrive.
         handed_on: bool,
         /// Whether the owner was asked for the value.
@@ -237,7 +244,7 @@ impl Ownership {
             Origin::Owned(Borrowers::default())
         } else {
             self.borrowed_from.entry(object.owner()).or_default().insert(object);
-            Origin::Borrowed { received: 0, handed_on: false, fetching: false }
+            Origin::Borrowed { received: 0, loans: 0, is_told: false, handed_on: false, fetching: false }
         };
         self.records.insert(object, Record::new(slot.clone(), origin));
         slot
@@ -255,19 +262,9 @@ impl Ownership {
 
     /// Ends one [`Self::add_use`].
     pub fn end_use(&mut self, object: ObjectId, out: &mut Actions) {
-        if let Some(record) = self.records.get_mut(&object) {
-            assert!(record.uses > 0, "O2: a use ends that never began");
-            record.uses -= 1;
-            if !record.is_used() {
-                self.settle(object, out);
-            }
+        if self.records.get_mut(&object).is_some_and(Record::end_use) {
+            self.settle(object, out);
         }
-    }
-
-    /// Whether anything but the uses counted here keeps the object: after a task, such an argument is held on.
-    #[must_use]
-    pub fn is_held_beyond(&self, object: ObjectId, uses: u32) -> bool {
-        self.records.get(&object).is_some_and(|r| r.slot.handles() > 0 || r.uses > uses)
     }
 
     /// Whether nothing and nobody waits for the object of ours, or could: lineage that counts it may ask for it again.
@@ -540,6 +537,13 @@ impl Record {
     #[must_use]
     pub fn is_handed_on(&self) -> bool {
         matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_handed_on())
+    }
+
+    /// Ends one use. True if it was the last one, and there is no handle.
+    fn end_use(&mut self) -> bool {
+        assert!(self.uses > 0, "O2: a use ends that never began");
+        self.uses -= 1;
+        !self.is_used()
     }
 
     /// Whether this process needs the object.

@@ -42,16 +42,14 @@ impl WorkerCore {
     fn meet_arguments(&mut self, from: Peer, mut push: Push, out: &mut Actions) -> Incoming {
         let mut references = Vec::with_capacity(push.spec.references.len());
         for object in &push.spec.references {
-            self.ownership.add_use(*object);
-            references.push((*object, self.ownership.meet(*object)));
+            references.push((*object, self.ownership.begin_loan(*object)));
         }
         let mut dependencies = Vec::with_capacity(push.dependencies.len());
         for dependency in &mut push.dependencies {
             let mut met = MetDependency::default();
             if let Outcome::Stored(location) = dependency.outcome {
                 self.orphans_met += u64::from(self.ownership.is_orphan(location.offset));
-                self.ownership.add_use(dependency.object);
-                let slot = self.ownership.meet(dependency.object);
+                let slot = self.ownership.begin_loan(dependency.object);
                 if self.ownership.is_lost(&dependency.outcome)
                     && let Some(latest) = slot.outcome()
                 {
@@ -73,8 +71,7 @@ impl WorkerCore {
                 self.meet_remote(dependency, &mut met, out);
             }
             for object in &dependency.contained {
-                self.ownership.add_use(*object);
-                met.contained.push((*object, self.ownership.meet(*object)));
+                met.contained.push((*object, self.ownership.begin_loan(*object)));
             }
             dependencies.push(met);
         }
@@ -121,7 +118,7 @@ impl WorkerCore {
             return;
         };
         if bug!(ReplyBeforeRegistration) {
-            running.uses.iter().for_each(|object| self.ownership.end_use(*object, out));
+            running.uses.iter().for_each(|object| self.ownership.end_loan(*object, out));
         }
         for (index, value) in (0..).zip(&returns) {
             self.give_away(task.object(index), value, caller, &running.uses, out);
@@ -163,8 +160,8 @@ impl WorkerCore {
         }
     }
 
-    /// Ends the uses of a task's arguments. Gives those that this process goes on holding: the caller registers
-    /// them with their owners (Ownership, appendix A: the borrower is usually done when the task is done). One that is
+    /// Ends the loans of a task's arguments. Gives those that this process goes on holding: the caller registers
+    /// it with their owners (Ownership, appendix A: the borrower is usually done when the task is done). One that is
     /// gone does not: what its task held was counted when its end was noticed.
     fn end_arguments(
         &mut self,
@@ -173,7 +170,7 @@ impl WorkerCore {
         out: &mut Actions,
     ) -> Vec<ObjectId> {
         if bug!(BorrowerDroppedEarly) || self.ownership.is_gone(caller) {
-            uses.iter().for_each(|object| self.ownership.end_use(*object, out));
+            uses.iter().for_each(|object| self.ownership.end_loan(*object, out));
             return Vec::new();
         }
         let mut held: Vec<ObjectId> =
@@ -182,18 +179,15 @@ impl WorkerCore {
         held.dedup();
         if !held.is_empty() {
             mark!("a reference that was lent was handed on");
-            self.ownership.receive(&held, caller);
+            self.ownership.hold_on(&held, caller);
         }
         for object in &uses {
-            self.ownership.end_use(*object, out);
+            self.ownership.end_loan(*object, out);
         }
         uses.sort_unstable();
         uses.dedup();
-        uses.retain(|object| {
-            let is_held = object.owner() != self.me && self.ownership.record(*object).is_some();
-            is_held && !held.contains(object)
-        });
-        self.ownership.receive(&uses, caller);
+        uses.retain(|object| self.ownership.is_kept_untold(*object, caller));
+        self.ownership.hold_on(&uses, caller);
         held.append(&mut uses);
         held
     }
@@ -246,7 +240,7 @@ impl WorkerCore {
         }
         for incoming in tasks {
             for object in incoming.uses() {
-                self.ownership.end_use(object, out);
+                self.ownership.end_loan(object, out);
             }
         }
         for (from, tasks) in by_caller {
@@ -305,7 +299,7 @@ impl WorkerCore {
         let (queued, running) = self.execution.on_caller_gone(worker);
         for incoming in queued {
             for object in incoming.uses() {
-                self.ownership.end_use(object, out);
+                self.ownership.end_loan(object, out);
             }
         }
         for task in running {

@@ -1,13 +1,14 @@
 //! Messages to the core, each to the handler of its noun.
 
-use weft_wire::message::{LeaseGranted, Message, StillRead};
+use weft_wire::message::{LeaseGranted, Message, ReadersOf, StillRead};
 
 use super::{Actions, Peer, WorkerCore, send};
-use crate::probes::bug;
+use crate::probes::{bug, mark};
 use crate::time::Instant;
 
 impl WorkerCore {
-    /// A message came. What is not for the core (answers to the shell's own questions) comes back.
+    /// A message came. What is not for the core comes back: answers to the shell's own questions, and questions about blocks, of
+    /// which the shell has some without a value (`GivenBlocks`; `ReadersOf`: [`Self::on_readers_of`]).
     pub fn on_message(
         &mut self,
         from: Peer,
@@ -59,12 +60,6 @@ impl WorkerCore {
             (Message::Restore(restore), Peer::Node) => self.on_restore(restore, out),
             (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
             (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(keep, out),
-            (Message::ReadersOf(question), Peer::Node) => {
-                let offsets = self.ownership.inherit(question.offsets);
-                let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
-                let lent = Some(self.orphans_met);
-                send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
-            }
             (Message::Pulled(pulled), Peer::Node) => self.on_pulled(pulled, out),
             (
                 word @ (Message::Locate(_)
@@ -101,6 +96,21 @@ impl WorkerCore {
         }
         self.run_unblocked(out);
         None
+    }
+
+    /// The node asks who reads blocks whose holder is gone. `is_kept`: the shell has this one without a value, being written or for
+    /// reuse. It may be one that the dead process gave to this one without having told the node.
+    pub fn on_readers_of(&mut self, question: ReadersOf, is_kept: impl Fn(u64) -> bool, out: &mut Actions) {
+        let mut offsets: Vec<u64> =
+            question.offsets.iter().copied().filter(|block| is_kept(*block)).collect();
+        if !offsets.is_empty() {
+            mark!("a block whose giver was gone before it told the node was kept for reuse");
+        }
+        let read = self.ownership.inherit(question.offsets);
+        offsets.extend(read.into_iter().filter(|block| !is_kept(*block)));
+        let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
+        let lent = Some(self.orphans_met);
+        send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
     }
 
     pub(super) fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {

@@ -280,10 +280,10 @@ impl WorkerCore {
         let met: Vec<Met> = contained.iter().map(|inner| (*inner, self.ownership.meet(*inner))).collect();
         let (places, before) = self.execution.on_value(object, &outcome, &met);
         for inner in contained.iter().cycle().take(places * contained.len()) {
-            self.ownership.add_use(*inner);
+            self.ownership.begin_loan(*inner);
         }
         for inner in before {
-            self.ownership.end_use(inner, out);
+            self.ownership.end_loan(inner, out);
         }
         if is_elsewhere && places > 0 {
             self.bring_arguments(vec![object], out);

@@ -21,8 +21,7 @@ impl WorkerCore {
         out: &mut Actions,
     ) {
         let object = dependency.object;
-        self.ownership.add_use(object);
-        let slot = self.ownership.meet(object);
+        let slot = self.ownership.begin_loan(object);
         match slot.outcome() {
             None if object.owner() != self.me => {
                 self.resolve(object, dependency.outcome.clone(), &[], out);

@@ -6,7 +6,8 @@ use weft_protocol::control::{
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
 use weft_protocol::scheduling::policy::NodeRow;
 use weft_wire::message::{
-    AboutNode, CreateActor, GiveBlock, HandOver, HandedOver, Message, WorkerGone, kind, node_state,
+    AboutNode, CreateActor, FreeBlocks, GiveBlock, HandOver, HandedOver, Message, WorkerGone, kind,
+    node_state,
 };
 use weft_wire::{ActorId, NodeId, TaskId, WorkerId, message};
 
@@ -71,6 +72,54 @@ fn a_node_that_drains_hands_values_over_to_their_owners() {
     assert_eq!(node.on_routed(FAR, WorkerId(HERE.0), done, NOW, &mut out), Ok(None));
     assert!(node.is_drained());
     assert!(node.holders().is_held(64), "tasks here may read it");
+}
+
+fn routed(node: &mut NodeCore, message: impl Into<Message>) {
+    let mut out = NodeActions::new();
+    assert_eq!(node.on_routed(FAR, WorkerId(HERE.0), message.into(), NOW, &mut out), Ok(None));
+}
+
+fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, Vec<(WorkerId, Message)>) {
+    let mut out = NodeActions::new();
+    let moves = node.relieve(bytes, |_| 100, &mut out);
+    (moves, handed_over(&out))
+}
+
+#[test]
+fn a_node_without_room_hands_values_over_that_it_can_do_without() {
+    let (mut node, giver) = node();
+    let hand = |offset| (FAR, HandOver { node: HERE, offsets: vec![offset] }.into());
+    node.on_allocated(128, giver);
+    let object = Some(TaskId { owner: FAR, number: 2 }.object(0));
+    let give = GiveBlock { offset: 128, owner: FAR, object };
+    assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
+    assert_eq!(relieve(&mut node, 100), (true, vec![hand(64)]), "one block is enough");
+    assert_eq!(relieve(&mut node, 100), (true, vec![]), "it is on its way");
+    assert_eq!(relieve(&mut node, 200), (true, vec![hand(128)]));
+    let done = |offset| HandedOver { node: HERE, offsets: vec![offset] };
+    routed(&mut node, done(64));
+    routed(&mut node, FreeBlocks { offsets: vec![64] });
+    assert!(!node.holders().is_held(64));
+    // The other one is read by a task here.
+    routed(&mut node, done(128));
+    assert_eq!(relieve(&mut node, 100), (true, vec![hand(128)]), "it is asked for again");
+    // What is in a block that was given back is another value.
+    node.on_allocated(64, giver);
+    let object = Some(TaskId { owner: FAR, number: 3 }.object(0));
+    let give = GiveBlock { offset: 64, owner: FAR, object };
+    assert_eq!(node.on_message(giver, give.into(), NOW, &mut NodeActions::new()), None);
+    node.drain();
+    assert_eq!(handed_over(&settle(&mut node)), [hand(64)]);
+}
+
+#[test]
+fn a_node_without_room_keeps_what_is_held_here_and_what_nobody_can_have() {
+    let (mut node, giver) = node();
+    node.on_allocated(128, giver);
+    assert_eq!(relieve(&mut node, 1_000).1.len(), 1, "not the one of a process here");
+    let (mut node, _) = self::node();
+    node.on_node_known(&known(THERE, node_state::DRAINING));
+    assert_eq!(relieve(&mut node, 1_000), (false, vec![]), "its owner leaves");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! A control service that has started again, and what several nodes tell it.
 
 use weft_protocol::control::{ControlAction, ControlActions, ControlCore, End, Found, ToControl, ToNode};
-use weft_protocol::node::{NodeActions, NodeCore};
+use weft_protocol::member::Member;
+use weft_protocol::node::{NodeAction, NodeActions, NodeCore};
 use weft_protocol::time::Instant;
 use weft_wire::message::{
-    ActorHere, ActorStarted, ActorsHere, FindName, KeepObjects, Location, Message, Outcome, Return,
-    SubscribeActor, WorkerGone,
+    ActorHere, ActorStarted, ActorsHere, FindName, KeepObjects, Location, Message, Outcome, PlaceActor,
+    Restore, Return, SubscribeActor, Watch, WorkerGone,
 };
 use weft_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
@@ -324,7 +325,7 @@ fn owners_keep_what_the_last_checkpoint_refers_to_and_nothing_else() {
 
 #[test]
 fn a_node_tells_who_keeps_objects_for_checkpoints() {
-    let mut node = weft_protocol::member::Member::new(cpus(1.0), HERE.0, 0);
+    let mut node = Member::new(cpus(1.0), HERE.0, 0);
     let keeper = node.new_worker_id();
     node.on_connected(keeper, 1, NOW);
     let keepers = |node: &mut weft_protocol::member::Member| {
@@ -352,18 +353,9 @@ fn a_node_tells_who_keeps_objects_for_checkpoints() {
     assert_eq!(keepers(&mut node), []);
 }
 
-#[test]
-fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
-    use weft_protocol::node::NodeAction;
-    use weft_wire::message::{PlaceActor, Restore};
-
-    let mut node = weft_protocol::member::Member::new(cpus(1.0), HERE.0, 0);
-    let on = |node: &mut weft_protocol::member::Member, word: ToNode| {
-        let mut out = NodeActions::new();
-        node.on_control(word, NOW, &mut out);
-        node.settle(NOW, &mut out);
-        out
-    };
+/// An actor that takes over is placed at a node, which has a driver; and its worker.
+fn taking_over() -> (Member, WorkerId, ActorId, WorkerId) {
+    let mut node = Member::new(cpus(1.0), HERE.0, 0);
     let driver = node.new_worker_id();
     node.on_connected(driver, 1, NOW);
     node.on_job(driver, Box::default(), &mut NodeActions::new());
@@ -379,19 +371,62 @@ fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
         restarts: Some(1),
         description: None,
     };
-    let begun = on(&mut node, ToNode::PlaceActor(Box::new(place)));
+    let begun = order(&mut node, ToNode::PlaceActor(Box::new(place)));
     let starts = |action: &NodeAction| match action {
         NodeAction::StartWorker(worker) => Some(*worker),
         _ => None,
     };
     let worker = begun.iter().find_map(starts).expect("it has room");
-    let mut out = NodeActions::new();
     node.on_connected(worker, 1, NOW);
+    node.settle(NOW, &mut NodeActions::new());
+    (node, driver, actor, worker)
+}
+
+fn order(node: &mut Member, word: ToNode) -> NodeActions {
+    let mut out = NodeActions::new();
+    node.on_control(word, NOW, &mut out);
     node.settle(NOW, &mut out);
-    node.on_gone(worker, "was killed", None, &mut out);
+    out
+}
+
+/// The control service hears of ends later than the nodes: the new process would wait for ever for a caller whose end it was
+/// told of before it knew that it waits.
+#[test]
+fn an_actor_that_takes_over_waits_for_callers_of_whose_end_it_will_hear() {
+    let (mut node, driver, actor, worker) = taking_over();
+    let here = node.new_worker_id();
+    node.on_connected(here, 1, NOW);
+    node.on_gone(here, "was killed", None, &mut NodeActions::new());
+    let there = process(THERE, 5);
+    let (dead, lost) = (process(THERE, 6), process(LOST, 7));
+    // The second is the address of a node: all its processes.
+    for worker in [dead, WorkerId(LOST.0)] {
+        let gone = WorkerGone { worker, reason: "was killed".to_owned(), ..WorkerGone::default() };
+        order(&mut node, ToNode::Gone(Box::new(gone)));
+    }
+    let callers = vec![driver, here, there, dead, lost];
+    let restore = Restore { actor, state: None, callers, takeover: Some(1) };
+    let out = order(&mut node, ToNode::Restore { takeover: 1, restore: Box::new(restore) });
+    let told = out.iter().find_map(|action| match action {
+        NodeAction::Send(to, message) if *to == worker => match &**message {
+            Message::Restore(restore) => Some(restore.callers.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(told, Some(vec![driver, there]));
+    let watch = Box::new(Watch { worker: there }.into());
+    let watch = NodeAction::Route { from: WorkerId(HERE.0), to: WorkerId(THERE.0), message: watch };
+    assert!(out.contains(&watch), "{out:?}");
+}
+
+#[test]
+fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
+    let (mut node, _, actor, worker) = taking_over();
+    node.on_gone(worker, "was killed", None, &mut NodeActions::new());
     let state = Return { outcome: Outcome::Inline(Blob::from(&b"state"[..])), contained: Vec::new() };
     let restore = Restore { actor, state: Some(state.clone()), callers: Vec::new(), takeover: Some(1) };
-    on(&mut node, ToNode::Restore { takeover: 1, restore: Box::new(restore) });
+    order(&mut node, ToNode::Restore { takeover: 1, restore: Box::new(restore) });
     let mut out = NodeActions::new();
     node.on_control_up(true, NOW, &mut out);
     let here = out.into_iter().find_map(|action| match action {

@@ -133,10 +133,10 @@ fn without_room_a_pull_is_tried_again_when_blocks_are_free_and_given_up_in_the_e
     let (mut node, first, second) = node();
     node.on_allocated(128, second);
     say(&mut node, first, pull());
-    assert_eq!(on(&mut node, |node, out| node.on_no_block(object(), 10_000, NOW, out)), []);
+    assert_eq!(on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, NOW, out)), []);
     let allocate = NodeAction::AllocateFor { object: object(), bytes: LENGTH };
     assert_eq!(say(&mut node, second, free(128)), [NodeAction::FreeBlock(128), allocate]);
-    on(&mut node, |node, out| node.on_no_block(object(), 10_000, NOW, out));
+    on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, NOW, out));
     let deadline = NOW.plus(PULL_ROOM_NANOS);
     assert_eq!(node.next_deadline(), Some(deadline));
     let mut out = NodeActions::new();

@@ -475,9 +475,15 @@ impl World {
         }
         let peer = from.map_or(Peer::Node, Peer::Worker);
         let left = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
-        if let Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) = left {
-            let answer = UnknownBlocks { giver, offsets };
-            self.processes.get_mut(&to).expect("lives").unsent.push((None, answer.into()));
+        match left {
+            Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) => {
+                let answer = UnknownBlocks { giver, offsets };
+                self.processes.get_mut(&to).expect("lives").unsent.push((None, answer.into()));
+            }
+            Some(Message::ReadersOf(question)) => {
+                self.with_core(to, |core, out| core.on_readers_of(question, |_| false, out));
+            }
+            _ => {}
         }
     }
 

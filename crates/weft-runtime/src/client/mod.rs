@@ -36,6 +36,7 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_store::Mapping;
+use weft_wire::limits::MOVES_PAUSE_NANOS;
 use weft_wire::message::{Allocate, Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome};
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -109,8 +110,12 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// How long to wait before each attempt to get a block (milliseconds).
-const ALLOCATE_PAUSES_MS: [u64; 10] = [0, 1, 5, 20, 50, 100, 200, 300, 400, 500];
+/// How long to wait between attempts to get a block (milliseconds).
+const ALLOCATE_PAUSES_MS: [u64; 9] = [1, 5, 20, 50, 100, 200, 300, 400, 500];
+
+/// How long, and between attempts, while values are brought to other nodes to make room (nanoseconds).
+const MOVES_NANOS: u64 = 30_000_000_000;
+const MOVES_PAUSE: Duration = Duration::from_nanos(MOVES_PAUSE_NANOS);
 
 /// How long a driver tries to say that it leaves (nanoseconds).
 const LEAVE_NANOS: u64 = 100_000_000;
@@ -236,6 +241,10 @@ impl Client {
     }
 
     fn perform(&self, shared: &mut Shared, actions: &mut Actions) {
+        if self.end_reason().is_some() {
+            // What fails without the node would be told as a result; to others this process is dead.
+            actions.retain(|action| !matches!(action, Action::Send { .. } | Action::Push { .. }));
+        }
         for action in actions.drain(..) {
             match action {
                 Action::Send { to: Peer::Node, message } if shared.local.is_some() => {
@@ -418,11 +427,9 @@ impl Client {
         }
         // What others keep for reuse comes back when the node asks for it, and what is held by cycles of Python objects
         // when the collectors of all processes have run; that takes a moment.
-        for pause_ms in ALLOCATE_PAUSES_MS {
-            if pause_ms > 0 {
-                std::thread::sleep(Duration::from_millis(pause_ms));
-                self.step(|_, _| ());
-            }
+        let mut pauses = ALLOCATE_PAUSES_MS.into_iter().map(Duration::from_millis);
+        let patience = now().plus(MOVES_NANOS);
+        loop {
             let ask = |request| Allocate { request, bytes }.into();
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
                 return Err("the session has ended".to_owned());
@@ -431,16 +438,19 @@ impl Client {
                 self.shared.lock().written.insert(offset);
                 return Ok(Location { offset, length: bytes });
             }
-            if bytes > answer.capacity || Some(&pause_ms) == ALLOCATE_PAUSES_MS.last() {
+            let moves = answer.moves == Some(true) && now() < patience;
+            let pause = if moves { Some(MOVES_PAUSE) } else { pauses.next() };
+            let Some(pause) = pause.filter(|_| bytes <= answer.capacity) else {
                 return Err(format!(
                     "a value of {bytes} bytes does not fit into the object store: {} of {} bytes are in use. Drop references that are not needed, or start with a larger store: weft.init(object_store_memory={})",
                     answer.used,
                     answer.capacity,
                     (answer.used + 2 * bytes).next_multiple_of(1 << 20)
                 ));
-            }
+            };
+            std::thread::sleep(pause);
+            self.step(|_, _| ());
         }
-        unreachable!("the last pause returns")
     }
 
     /// Gives back a block that was never shown to anyone.

@@ -200,6 +200,12 @@ impl Client {
                 }
             }
             Some(Message::GivenBlocks(question)) => shared.disown_unknown(question),
+            Some(Message::ReadersOf(question)) => {
+                let kept = shared.without_value(&question.offsets);
+                self.step_locked(shared, |core, out| {
+                    core.on_readers_of(question, |b| kept.contains(&b), out)
+                });
+            }
             Some(_) | None => {}
         }
     }

@@ -84,10 +84,16 @@ impl Shared {
         self.outbox.free_blocks(back);
     }
 
+    /// Which of these blocks are being written here, or kept for reuse.
+    pub(super) fn without_value(&self, blocks: &[u64]) -> Vec<u64> {
+        let is_here = |block: &u64| self.written.contains(block) || self.cache.contains(*block);
+        blocks.iter().copied().filter(is_here).collect()
+    }
+
     /// Tells the node which of these blocks nobody here knows.
     pub(super) fn disown_unknown(&mut self, question: GivenBlocks) {
-        let is_known = |block: &u64| self.written.contains(block) || self.cache.contains(*block);
-        let offsets: Vec<u64> = question.offsets.into_iter().filter(|block| !is_known(block)).collect();
+        let known = self.without_value(&question.offsets);
+        let offsets: Vec<u64> = question.offsets.into_iter().filter(|block| !known.contains(block)).collect();
         if !offsets.is_empty() {
             self.outbox.push(Peer::Node, &UnknownBlocks { giver: question.giver, offsets }.into());
         }

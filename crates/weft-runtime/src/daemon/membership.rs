@@ -215,7 +215,7 @@ pub fn of_program(
 /// The addresses of a head: one at least.
 fn resolve(head: &str) -> Result<Vec<SocketAddr>, JoinFailure> {
     let found = head.to_socket_addrs().map_err(|error| {
-        let text = format!("the head's address {head:?} leads nowhere: {error}; expected HOST:PORT");
+        let text = format!("the head's address {head:?} leads nowhere: {error}; expected HOST:PORT, with an IPv6 address in brackets");
         JoinFailure::new(Kind::NoAnswer, text)
     })?;
     let addresses: Vec<SocketAddr> = found.collect();
@@ -241,7 +241,13 @@ fn credentials(node: NodeId, bearer: Bearer, token: &Token) -> Credentials {
 
 /// Makes a directory that only its user can look into.
 fn make_private(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
+        let text = format!(
+            "the cluster directory {} cannot be made: {error}; name another with --cluster-dir",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    })?;
     let metadata = std::fs::metadata(path)?;
     let uid = rustix::process::getuid().as_raw();
     if metadata.uid() != uid || metadata.mode() & 0o077 != 0 {

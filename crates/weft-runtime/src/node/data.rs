@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_protocol::session::hello::Me;
 use weft_store::{Mapping, Progress};
-use weft_wire::limits::{DATA_CONNECTIONS, DATA_IDLE_NANOS, DATA_PATIENCE_NANOS};
+use weft_wire::limits::{DATA_CONNECTIONS, DATA_IDLE_NANOS, DATA_PATIENCE_NANOS, FAR_NANOS};
 use weft_wire::message::Location;
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
@@ -60,8 +60,10 @@ pub struct DataOptions {
 /// Numbers that tests and measurements change.
 #[derive(Debug, Clone, Copy)]
 pub struct Tuning {
-    /// Connections for large values from one node.
+    /// Connections for large values from one node that is far.
     pub connections: usize,
+    /// A node is far from so long a way there and back on (nanoseconds).
+    pub far: u64,
     /// When a connection without values ends (nanoseconds).
     pub idle: u64,
     /// Nodes of this machine read values in its memory, and it in theirs.
@@ -74,6 +76,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             connections: DATA_CONNECTIONS,
+            far: FAR_NANOS,
             idle: DATA_IDLE_NANOS,
             patience: DATA_PATIENCE_NANOS,
             shares_memory: true,

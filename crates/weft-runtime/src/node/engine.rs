@@ -159,10 +159,24 @@ impl Engine {
         &mut self,
         object: ObjectId,
         capacity: u64,
+        moves: bool,
         now: Instant,
         out: &mut NodeActions,
     ) {
-        ask!(self, core => core.on_no_block(object, capacity, now, out));
+        ask!(self, core => core.on_no_block(object, capacity, moves, now, out));
+    }
+
+    /// See [`Member::relieve`]; a node that is the only one has nowhere to put what it has no room for.
+    pub(super) fn relieve(
+        &mut self,
+        bytes: u64,
+        length_of: impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) -> bool {
+        match self {
+            Self::Alone(_) => false,
+            Self::Member(member) => member.relieve(bytes, length_of, out),
+        }
     }
 
     pub(super) fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {

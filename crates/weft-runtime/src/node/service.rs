@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,12 +35,14 @@ mod hearing;
 mod inspection;
 mod jobs;
 mod lines;
+mod listener;
 mod peers;
 mod remote_lines;
 mod transfers;
 
 use ending::Ended;
 use jobs::Job;
+use listener::Listener;
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
@@ -106,7 +106,7 @@ pub struct Service {
     directory: SessionDirectory,
     mapping: Arc<Mapping>,
     arena: Arena,
-    listener: UnixListener,
+    listener: Listener,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
     words: Words,
@@ -141,17 +141,13 @@ impl Service {
     ) -> io::Result<Self> {
         let mapping = Arc::new(Mapping::create(options.store_bytes).map_err(io::Error::other)?);
         let arena = Arena::new(Mapping::header_bytes(), options.store_bytes);
-        let path = directory.path().join("node.sock");
-        let listener = UnixListener::bind(&path)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
         let logs = Logs::start(&directory.path().join("logs"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, token| {
             epoll::add(&epoll, fd.as_fd(), epoll::EventData::new_u64(token), epoll::EventFlags::IN)
         };
         add(&*wake, WAKE)?;
-        add(&listener, LISTENER)?;
+        let listener = Listener::bind(&directory.path().join("node.sock"), &epoll, LISTENER)?;
         let data = open_data(&options, &directory, &mapping, &wake)?;
         let part = match &options.cluster {
             None => Part::Alone,
@@ -222,6 +218,7 @@ impl Service {
             self.attend_data(&mut out);
             self.end_silent_processes(&mut out);
             self.end_rounds();
+            self.listener.attend(&self.epoll, now);
             self.end_jobs();
             self.reap_templates();
             self.core.settle(now(), &mut out);
@@ -251,7 +248,9 @@ impl Service {
         let core = self.core.next_deadline();
         let cluster = self.cluster.as_ref().and_then(Cluster::next_deadline);
         let drained = self.draining.map(|draining| draining.deadline());
-        let own = [silent, cluster, self.rounds.deadline(), self.lines_deadline(), leaving, drained];
+        let listener = self.listener.next_deadline();
+        let own =
+            [silent, cluster, self.rounds.deadline(), self.lines_deadline(), leaving, drained, listener];
         let next = own.into_iter().flatten().chain(core).min()?;
         Some(next.since(now()))
     }
@@ -282,7 +281,8 @@ impl Service {
     }
 
     fn accept(&mut self) {
-        let Ok((stream, _)) = self.listener.accept() else { return };
+        let Some((stream, said)) = self.listener.accept(&self.epoll, now()) else { return };
+        said.into_iter().for_each(|said| self.note(&said));
         let own = rustix::process::getuid();
         match rustix::net::sockopt::socket_peercred(&stream) {
             Ok(peer) if peer.uid == own => {}

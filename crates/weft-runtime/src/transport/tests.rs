@@ -1,5 +1,6 @@
 //! Encrypted connections over real sockets: who gets in, what is said to who does not, and that every byte arrives.
 
+mod cost;
 mod lines;
 mod refusals;
 mod transfers;

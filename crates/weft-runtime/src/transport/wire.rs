@@ -337,6 +337,10 @@ impl Wire {
         }
         let mut out = LinkActions::new();
         self.link.on_timer(turn.time, &mut out);
+        if out.iter().any(|action| matches!(action, LinkAction::Close(_))) {
+            // It was dialled, and has not answered in time.
+            self.failure = Some(Failure::Silent);
+        }
         if let (Some(LinkAction::End(reason)), Some(failure)) = (out.last_mut(), &self.failure) {
             // It was given up; the last try says more than that.
             *reason = format!("{reason} (the last one: {failure})");

@@ -1,11 +1,11 @@
 //! `cargo run -p weft-sim --release --bin cluster`: runs clusters in virtual time, replays one, or counts their messages.
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use weft_sim::cluster::plan::{ClusterPlan, FAULTS, OPEN, SECOND};
-use weft_sim::cluster::world::{Ran, World, run};
+use weft_sim::cluster::world::{World, run};
 use weft_sim::runner::silence_panics;
+use weft_sim::seeds::{Command, Program};
 use weft_sim::trace::Trace;
 
 const HELP: &str = "\
@@ -14,122 +14,44 @@ cluster --seed S [--trace]                                   run one, and say wh
 cluster --count N [--for T]                                  count the messages of N nodes in T s without faults
         [--without open]                                     without the faults that have open findings";
 
-struct Command {
-    start: u64,
-    seeds: u64,
-    nodes: Option<usize>,
-    without: Vec<String>,
-    one: Option<u64>,
-    echoes: bool,
-    counts: Option<usize>,
-    seconds: u64,
+const PROGRAM: Program<'static, ClusterPlan> = Program {
+    name: "cluster",
+    about: "Clusters in virtual time.",
+    help: HELP,
+    cores: "heads",
+    faults_of,
+    plan,
+    run,
+};
+
+fn faults_of(word: &str) -> Option<Vec<&'static str>> {
+    if word == "open" {
+        return Some(OPEN.to_vec());
+    }
+    FAULTS.iter().find(|(name, _)| *name == word).map(|(name, _)| vec![*name])
 }
 
-fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
-    let mut command = Command {
-        start: 0,
-        seeds: 100,
-        nodes: None,
-        without: Vec::new(),
-        one: None,
-        echoes: false,
-        counts: None,
-        seconds: 60,
-    };
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        let number =
-            |text: String| text.parse::<u64>().map_err(|_| format!("{word} needs a number, not {text:?}"));
-        match word.as_str() {
-            "--seeds" => command.seeds = number(value()?)?,
-            "--start" => command.start = number(value()?)?,
-            "--nodes" => command.nodes = usize::try_from(number(value()?)?).ok(),
-            "--seed" => command.one = Some(number(value()?)?),
-            "--trace" => command.echoes = true,
-            "--count" => command.counts = usize::try_from(number(value()?)?).ok(),
-            "--for" => command.seconds = number(value()?)?,
-            "--without" => {
-                let list = value()?;
-                let list = list.split(',').filter(|word| !word.is_empty());
-                let all = list.flat_map(|word| if word == "open" { OPEN.to_vec() } else { vec![word] });
-                for word in all {
-                    if !FAULTS.iter().any(|(name, _)| *name == word) {
-                        return Err(format!("nothing is called {word:?}"));
-                    }
-                    command.without.push(word.to_owned());
-                }
-            }
-            "--help" => return Err("Clusters in virtual time.".to_owned()),
-            other => return Err(format!("unknown option {other:?}")),
-        }
+fn plan(command: &Command, seed: u64) -> ClusterPlan {
+    let mut plan = ClusterPlan::new(seed);
+    plan.nodes = command.nodes.unwrap_or(plan.nodes);
+    for word in &command.without {
+        plan.leave_out(word);
     }
-    match command.nodes.or(command.counts) {
-        Some(nodes) if !(1..=10_000).contains(&nodes) => Err(format!("1 to 10000 nodes, not {nodes}")),
-        _ => Ok(command),
-    }
-}
-
-impl Command {
-    fn plan(&self, seed: u64) -> ClusterPlan {
-        let mut plan = ClusterPlan::new(seed);
-        plan.nodes = self.nodes.unwrap_or(plan.nodes);
-        for word in &self.without {
-            plan.leave_out(word);
-        }
-        plan
-    }
+    plan
 }
 
 fn main() -> ExitCode {
-    let command = match parse(std::env::args().skip(1)) {
+    let defaults = Command { seeds: 100, seconds: 60, ..Command::default() };
+    let command = match PROGRAM.read(defaults, |_, _| Ok(false)) {
         Ok(command) => command,
-        Err(wrong) => {
-            eprintln!("{wrong}\n{HELP}");
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
-    silence_panics();
     if let Some(nodes) = command.counts {
+        silence_panics();
         count(nodes, command.seconds);
         return ExitCode::SUCCESS;
     }
-    let (start, seeds) = command.one.map_or((command.start, command.seeds), |seed| (seed, 1));
-    let began = Instant::now();
-    let (mut events, mut blows) = (0, 0);
-    let mut seen = std::collections::BTreeMap::new();
-    for seed in start..start + seeds {
-        let trace = if command.one.is_some() { Trace::in_words(command.echoes) } else { Trace::default() };
-        let ran = run(&command.plan(seed), trace);
-        (events, blows) = (events + ran.events, blows + ran.blows);
-        for (name, times) in &ran.seen {
-            *seen.entry(*name).or_insert(0) += times;
-        }
-        if command.one.is_some() {
-            println!("{:?}\ntrace {:016x}", command.plan(seed), ran.hash);
-        }
-        if let Some(violation) = &ran.violation {
-            explain(&command, seed, &ran);
-            eprintln!("seed {seed} VIOLATES {violation}");
-            return ExitCode::FAILURE;
-        }
-    }
-    let took = began.elapsed().as_secs_f64();
-    println!("{seeds} seeds, {events} calls of heads, {blows} faults in {took:.1} s: every invariant holds");
-    for (name, times) in seen {
-        println!("  {times:>7}  {name}");
-    }
-    ExitCode::SUCCESS
-}
-
-fn explain(command: &Command, seed: u64, ran: &Ran) {
-    let again =
-        if ran.words.is_empty() { run(&command.plan(seed), Trace::in_words(false)) } else { ran.clone() };
-    again.words.iter().for_each(|line| println!("  {line}"));
-    let nodes = command.nodes.map(|nodes| format!(" --nodes {nodes}")).unwrap_or_default();
-    let without = command.without.join(",");
-    println!(
-        "to see it: cargo run -p weft-sim --release --bin cluster -- --seed {seed}{nodes} --without {without:?} --trace"
-    );
+    PROGRAM.run_seeds(&command)
 }
 
 fn count(nodes: usize, seconds: u64) {

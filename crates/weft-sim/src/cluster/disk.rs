@@ -89,6 +89,12 @@ impl Disk {
         self.entries.keys()
     }
 
+    /// What is written, by key.
+    #[must_use]
+    pub fn entries(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.entries
+    }
+
     /// What a head finds.
     #[must_use]
     pub fn records(&self) -> Vec<NodeRecord> {

@@ -16,8 +16,8 @@ use super::faults::Split;
 use super::head::Head;
 use super::plan::{ClusterPlan, SECOND};
 use crate::random::Random;
+use crate::seeds::{Agenda, Ran};
 use crate::trace::Trace;
-use crate::violation::Violation;
 
 /// Faults are over for so long when all must agree (nanoseconds): the longest pause before something is sent again, and some
 /// health timeouts.
@@ -84,8 +84,7 @@ pub struct World {
     pub(super) random: Random,
     /// What time it is.
     pub now: Instant,
-    queue: BTreeMap<(Instant, u64), Event>,
-    queued: u64,
+    agenda: Agenda<Event>,
     pub(super) hosts: Vec<Host>,
     pub(super) daemons: Vec<Daemon>,
     pub(super) conns: Map<u64, Conn>,
@@ -119,36 +118,13 @@ pub struct World {
     pub seen: BTreeMap<&'static str, u64>,
 }
 
-/// What a run came to.
-#[derive(Debug, Clone, Default)]
-pub struct Ran {
-    /// Calls of the head's machines.
-    pub events: u64,
-    /// What went wrong.
-    pub blows: u64,
-    /// Over everything that happened.
-    pub hash: u64,
-    /// What did not hold.
-    pub violation: Option<Violation>,
-    /// The latest events in words, if they were wanted.
-    pub words: Vec<String>,
-    /// States worth reaching, and how often they were.
-    pub seen: BTreeMap<&'static str, u64>,
-}
-
 /// Runs a plan.
 #[must_use]
 pub fn run(plan: &ClusterPlan, trace: Trace) -> Ran {
     let mut world = World::new(plan.clone(), trace);
     let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
-    Ran {
-        events: world.events,
-        blows: world.blows,
-        hash: world.trace.hash(),
-        violation: ended.err().map(|payload| Violation::from_panic(&*payload)),
-        words: world.trace.latest(60),
-        seen: std::mem::take(&mut world.seen),
-    }
+    let seen = std::mem::take(&mut world.seen);
+    Ran::new(ended, &world.trace, (world.events, world.blows), seen)
 }
 
 impl World {
@@ -160,8 +136,7 @@ impl World {
         let mut world = Self {
             random,
             now: Instant(0),
-            queue: BTreeMap::new(),
-            queued: 0,
+            agenda: Agenda::default(),
             hosts: vec![Host::default(); plan.nodes + 1],
             daemons: Vec::new(),
             conns: Map::default(),
@@ -220,11 +195,7 @@ impl World {
 
     /// As much as happens until then.
     pub fn run_until(&mut self, until: Instant) {
-        while let Some(entry) = self.queue.first_entry() {
-            if entry.key().0 > until {
-                break;
-            }
-            let ((time, _), event) = entry.remove_entry();
+        while let Some((time, event)) = self.agenda.next(until) {
             self.now = self.now.max(time);
             self.happen(event);
         }
@@ -284,8 +255,7 @@ impl World {
 
     /// Something will happen.
     pub(super) fn at(&mut self, when: Instant, event: Event) {
-        self.queued += 1;
-        self.queue.insert((when.max(self.now), self.queued), event);
+        self.agenda.enter(when.max(self.now), event);
     }
 
     /// The head's timer is set to what it wants next.

@@ -178,11 +178,16 @@ impl Process {
             (left, core.on_timer(NOW, out))
         });
         self.has_timer = deadline.is_some();
-        if let Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) = left
-            && !offsets.is_empty()
-        {
-            let answer = UnknownBlocks { giver, offsets };
-            effects.push(Effect::Send(0, Box::new(answer.into())));
+        match left {
+            Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) if !offsets.is_empty() => {
+                let answer = UnknownBlocks { giver, offsets };
+                effects.push(Effect::Send(0, Box::new(answer.into())));
+            }
+            // This shell keeps no blocks.
+            Some(Message::ReadersOf(question)) => {
+                self.act(effects, |core, out| core.on_readers_of(question, |_| false, out));
+            }
+            _ => {}
         }
         let waits_for = self.frame.as_ref().and_then(Frame::awaited).map(|handle| handle.id);
         if let (true, true, Some(object)) = (is_loss, program.asks_again, waits_for) {

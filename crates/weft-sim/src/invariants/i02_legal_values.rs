@@ -28,7 +28,12 @@ impl World {
     /// A process reads a value. Gives what it is made of.
     pub fn check_value(&mut self, number: u32, object: ObjectId, outcome: &Outcome) -> u64 {
         let in_memory = matches!(outcome, Outcome::Stored(_));
-        let Some(found) = self.read(number, outcome) else {
+        let found = self.read(number, outcome);
+        if in_memory && self.process(number).is_doomed {
+            // The signal is on its way: what it reads may be another's by now, and nobody will hear what it makes of that.
+            return found.unwrap_or(0);
+        }
+        let Some(found) = found else {
             fail("I5", format!("{number} reads {object:?} in a block that is free: {outcome:?}"));
         };
         let Some(fact) = self.oracle.facts.get(&object.task) else {

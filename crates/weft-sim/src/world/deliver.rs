@@ -130,6 +130,10 @@ impl World {
                 self.process_mut(to).answers.insert(answer.request, answer.into());
             }
             Some(Message::GivenBlocks(question)) => self.disown_unknown(to, question),
+            Some(Message::ReadersOf(question)) => {
+                let kept = self.process(to).without_value(&question.offsets);
+                self.with_core(to, |core, out| core.on_readers_of(question, |b| kept.contains(&b), out));
+            }
             _ => {}
         }
     }

@@ -201,8 +201,8 @@ impl World {
     /// A worker that is gone gave this process blocks that it knows nothing of.
     pub(super) fn disown_unknown(&mut self, number: u32, question: GivenBlocks) {
         let GivenBlocks { giver, mut offsets } = question;
-        let process = self.process(number);
-        offsets.retain(|block| !process.cache.contains(block) && !process.written.contains(block));
+        let known = self.process(number).without_value(&offsets);
+        offsets.retain(|block| !known.contains(block));
         if !offsets.is_empty() {
             hit("a block was given to a process that never heard of it");
             self.send(

@@ -143,6 +143,7 @@ impl World {
             NodeAction::KillWorker(worker) => {
                 let number = number_of(worker);
                 if self.process(number).is_running() {
+                    self.process_mut(number).is_doomed = true;
                     let nanos = self.random.below(100_000) as u64;
                     self.wake_in(nanos, Wake::Kill(number));
                 }
@@ -170,6 +171,14 @@ impl World {
         if self.process(to).is_running() {
             self.send(super::processes::node_of(to), to, item);
         }
+    }
+
+    /// A node of several wants so many blocks that others hold there.
+    pub fn relieve(&mut self, at: usize, blocks: u64) {
+        self.events += 1;
+        let SimNode { core, out, .. } = &mut self.nodes[at];
+        core.member().relieve(blocks, |_| 1, out);
+        self.list_node_at(at);
     }
 
     /// The contents of blocks of a node are lost.

@@ -40,6 +40,8 @@ pub struct Process {
     pub life: Life,
     /// Stopped by a signal: it does nothing, and nothing is lost.
     pub is_paused: bool,
+    /// Its node has sent it the signal that ends it.
+    pub is_doomed: bool,
     /// Its core.
     pub core: WorkerCore,
     /// The last task or object number it used.
@@ -98,6 +100,7 @@ impl Process {
             is_over: false,
             life: Life::Starting,
             is_paused: false,
+            is_doomed: false,
             core: WorkerCore::new(id),
             numbers: 0,
             frames: Vec::new(),
@@ -134,6 +137,13 @@ impl Process {
     pub fn next_task(&mut self) -> TaskId {
         self.numbers += 1;
         TaskId { owner: self.id, number: self.numbers }
+    }
+
+    /// Which of these blocks are being written here, or kept for reuse.
+    #[must_use]
+    pub fn without_value(&self, blocks: &[u64]) -> Vec<u64> {
+        let is_here = |block: &u64| self.written.contains(block) || self.cache.contains(block);
+        blocks.iter().copied().filter(is_here).collect()
     }
 
     /// Drops a reference; the core hears of it with the next step.

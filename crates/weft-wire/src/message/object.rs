@@ -111,6 +111,9 @@ pub struct Allocated {
     pub used: u64,
     #[n(3)]
     pub capacity: u64,
+    /// Values are on their way to other nodes, which will make room: worth waiting for.
+    #[n(4)]
+    pub moves: Option<bool>,
 }
 
 /// Blocks that nobody reads any more.

@@ -13,6 +13,17 @@ fn round_trip(message: Message) {
     assert_eq!(head.flags, 2);
     assert_eq!(head.length, bytes.len() - HEAD_BYTES);
     assert_eq!(Message::decode(head.kind, &bytes[HEAD_BYTES..]), Ok(message));
+    keep_as_seed(head.kind, &bytes);
+}
+
+/// The fuzz targets begin with these messages: `tools/fuzz.sh` says where it wants them.
+fn keep_as_seed(kind: u16, bytes: &[u8]) {
+    use std::hash::{DefaultHasher, Hasher};
+    let Some(directory) = std::env::var_os("WEFT_SEEDS") else { return };
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    let name = format!("{kind}-{:016x}", hasher.finish());
+    std::fs::write(std::path::Path::new(&directory).join(name), bytes).expect("the directory is there");
 }
 
 fn spec() -> TaskSpec {

@@ -179,6 +179,27 @@ fn a_closed_port_is_a_death_that_is_told_once() {
 }
 
 #[test]
+fn the_death_of_a_daemon_is_told_before_the_disk_has_forgotten_it() {
+    let mut head = Head::new();
+    head.join(1, A);
+    head.join(1, B);
+    head.run(|nodes, out| nodes.on_disconnected(A, at(100), out));
+    let mut out = Vec::new();
+    head.nodes.on_probed(A, 1, Probed::Refused, at(102), &mut out);
+    let why = "its port is closed: the daemon has ended";
+    let [NodesAction::Persist(deletion, writes), told @ ..] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(writes[..], [Write::delete(node_key(A))]);
+    assert_eq!(told, [gone(B, A, why), NodesAction::Gone(A, why.into())]);
+    let mut later = Vec::new();
+    head.nodes.on_persisted(*deletion, Err("the disk is full".into()), &mut later);
+    head.nodes.on_timer(at(5_000), &mut later);
+    let tried_again =
+        |action: &NodesAction| matches!(action, NodesAction::Persist(_, again) if again == writes);
+    assert!(later.iter().any(tried_again), "{later:?}");
+    assert!(!later.iter().any(|action| matches!(action, NodesAction::Gone(A, _))), "it is told once");
+}
+
+#[test]
 fn silence_is_a_death_within_a_tick() {
     let mut head = Head::new();
     head.join(0, A);

@@ -300,7 +300,7 @@ impl Pulls {
         out.extend([PullAction::Free(block), PullAction::Leave(object)]);
         open.remote = sender;
         open.directed = Some(Directed::default());
-        open.state = State::Waiting { refused: None };
+        open.state = State::Waiting { again: None };
         self.in_flight -= before;
         if self.open[&object].askers.is_empty() {
             self.close(object);

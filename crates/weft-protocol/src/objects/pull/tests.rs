@@ -213,12 +213,12 @@ fn a_value_larger_than_the_budget_moves_alone() {
 fn without_room_a_pull_waits_for_what_is_freed_and_not_for_ever() {
     let mut pulls = Pulls::default();
     on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
-    let refused = on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, Instant(5), out));
+    let refused = on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, false, Instant(5), out));
     assert_eq!(refused, []);
     // Nobody overtakes.
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 10, Priority::Get), false, out)), []);
     assert_eq!(on(&mut pulls, Pulls::on_room), [allocate(1, 100), allocate(2, 10)]);
-    on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, Instant(7), out));
+    on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, false, Instant(7), out));
     let deadline = Instant(7).plus(PULL_ROOM_NANOS);
     assert_eq!(pulls.next_deadline(), Some(deadline));
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_timer(Instant(8), out)), []);
@@ -228,10 +228,29 @@ fn without_room_a_pull_waits_for_what_is_freed_and_not_for_ever() {
 }
 
 #[test]
+fn while_values_go_elsewhere_room_is_asked_for_again_and_again_and_not_for_ever() {
+    let mut pulls = Pulls::default();
+    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
+    let mut now = Instant(5);
+    let end = now.plus(PULL_ROOM_NANOS);
+    while now < end {
+        on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, true, now, out));
+        let next = now.plus(MOVES_PAUSE_NANOS).min(end);
+        assert_eq!(pulls.next_deadline(), Some(next));
+        now = next;
+        if now < end {
+            assert_eq!(on(&mut pulls, |pulls, out| pulls.on_timer(now, out)), [allocate(1, 100)]);
+        }
+    }
+    let late = on(&mut pulls, |pulls, out| pulls.on_timer(end, out));
+    assert!(matches!(late[..], [PullAction::Failed { to: A, .. }]), "{late:?}");
+}
+
+#[test]
 fn what_can_never_fit_is_refused_at_once() {
     let mut pulls = Pulls::default();
     on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
-    let refused = on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 99, Instant(5), out));
+    let refused = on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 99, false, Instant(5), out));
     let [PullAction::Failed { to: A, failure, .. }] = &refused[..] else { panic!("{refused:?}") };
     assert!(failure.message.contains("object_store_memory=200"), "{}", failure.message);
     assert!(pulls.is_empty());
@@ -330,7 +349,8 @@ impl Shell {
                 let at = usize::try_from(self.random).unwrap_or(0) % self.allocating.len();
                 let (object, _) = self.allocating.swap_remove(at);
                 if self.below(4) == 0 {
-                    self.pulls.on_no_block(object, 10_000, Instant(self.now), &mut self.out);
+                    let moves = self.below(2) == 0;
+                    self.pulls.on_no_block(object, 10_000, moves, Instant(self.now), &mut self.out);
                 } else {
                     self.next_block += 1;
                     self.blocks.insert(self.next_block);

@@ -33,12 +33,78 @@ impl Ownership {
         }
     }
 
-    /// Whether we were only lent a reference and handed it on.
+    /// A task that another process pushed here uses the object. Its caller keeps the object for it until the reply, so the
+    /// owner need not know of this process (Ownership, section 4.2).
+    pub fn begin_loan(&mut self, object: ObjectId) -> Arc<Slot> {
+        let Some(record) = self.records.get_mut(&object) else {
+            self.meet(object);
+            return self.begin_loan(object);
+        };
+        record.uses += 1;
+        if let Origin::Borrowed { loans, .. } = &mut record.origin {
+            *loans += 1;
+        }
+        record.slot.clone()
+    }
+
+    /// Ends one [`Self::begin_loan`].
+    pub fn end_loan(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        // One that this process took over from its dead owner since counts no loans.
+        if let Origin::Borrowed { loans, .. } = &mut record.origin {
+            assert!(*loans > 0, "O5: a loan ends that never began");
+            *loans -= 1;
+        }
+        if record.end_use() {
+            self.settle(object, out);
+        }
+    }
+
+    /// Whether this process goes on holding a borrowed object, when a task has ended that was lent it, by a right of which
+    /// no caller knows (`docs/adr/0037-loans-stand-for-themselves.md`).
+    ///
+    /// Other tasks that were lent it are no such right: each caller keeps the object for its own, and hears with its reply
+    /// of what is kept then. Nor need a caller be told when another one was: that one registers this process, which returns the
+    /// object when it has no use for it at all.
+    #[must_use]
+    pub fn is_kept_untold(&self, object: ObjectId, caller: WorkerId) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let Origin::Borrowed { loans, is_told, .. } = record.origin else { return false };
+        let is_kept = record.slot.handles() > 0 || record.uses > loans || record.lineage > 0;
+        if caller != object.owner() && loans > 0 {
+            mark!("a borrower lent a reference to several tasks of a process");
+        }
+        if caller != object.owner() && is_kept && is_told {
+            mark!("a borrower lent a reference to a process that goes on holding it");
+        }
+        if bug!(KeptWhileLent) && loans > 0 {
+            return false;
+        }
+        is_kept && !is_told
+    }
+
+    /// The reply to a caller says that this process goes on holding what a task of its was lent: as if it had handed it over.
+    pub fn hold_on(&mut self, objects: &[ObjectId], caller: WorkerId) {
+        for object in objects {
+            self.handed_by(*object, caller);
+            // An actor that called itself: its word to the owner is on its way, and nobody keeps the object for so long.
+            if caller != self.me
+                && let Some(Record { origin: Origin::Borrowed { is_told, .. }, .. }) =
+                    self.records.get_mut(object)
+            {
+                *is_told = true;
+            }
+        }
+    }
+
+    /// Whether we were only lent a reference and handed it on, and no caller was told. Who gave it back to us in a result, and
+    /// registered us, may have been lent it as well: that word is on its way, and nobody keeps the object for so long.
     #[must_use]
     pub fn must_be_registered(&self, object: ObjectId) -> bool {
-        let is_unregistered =
-            |record: &Record| matches!(record.origin, Origin::Borrowed { received: 0, handed_on: true, .. });
-        self.records.get(&object).is_some_and(is_unregistered) && !self.handed.contains_key(&object)
+        let Some(Record { origin, .. }) = self.records.get(&object) else { return false };
+        let Origin::Borrowed { received: 0, handed_on: true, is_told, .. } = *origin else { return false };
+        let is_told = is_told || (bug!(ReturnedIsTold) && self.handed.contains_key(&object));
+        !is_told
     }
 
     /// Registers `borrower` for a reference that is being handed to it.

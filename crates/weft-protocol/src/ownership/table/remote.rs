@@ -15,6 +15,7 @@ use weft_wire::message::{
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use super::{Action, Actions, Origin, Ownership, Peer, Record, send};
+use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 
 /// See the module.
@@ -43,6 +44,8 @@ struct Copy {
     at: Location,
     /// Where it was pulled from, unless that was lost.
     from: Option<Remote>,
+    /// That place is given back as soon as nobody reads it there; who is elsewhere shall read the copy.
+    replaces: bool,
 }
 
 /// What became of a pull.
@@ -79,11 +82,12 @@ impl Ownership {
             && !record.is_released
         {
             let from = Some(**remote);
-            self.remotes.copies.insert(object, Copy { at, from });
-            if self.end_hand_over(object, out) {
-                self.keep_copy_only(object);
-            }
+            self.remotes.copies.insert(object, Copy { at, from, replaces: false });
+            let moves = self.end_hand_over(object, out);
             self.note_here(object, at, out);
+            if moves {
+                self.keep_copy_only(object, out);
+            }
             return Brought::Here;
         }
         send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
@@ -164,14 +168,18 @@ impl Ownership {
         self.remotes.failed.get(&object)
     }
 
-    /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor.
+    /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor. A value that leaves the
+    /// node that it was made at is still read there by those who are there: with a second copy for them a node without room
+    /// would wait for itself.
     pub fn outcome_for(&self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
         let outcome = self.records.get(&object)?.slot.outcome()?;
         if self.remotes.copies.is_empty() {
             return Some(outcome.clone());
         }
         let is_here = to.is_none_or(|to| to.node() == self.me.node());
-        let from = self.remotes.copies.get(&object).and_then(|copy| copy.from);
+        let is_there = |from: &Remote| to.is_some_and(|to| to.node() == from.node);
+        let copy = self.remotes.copies.get(&object);
+        let from = copy.and_then(|copy| copy.from.filter(|from| !copy.replaces || is_there(from)));
         match from {
             Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
             Some(_) | None => Some(outcome.clone()),
@@ -241,8 +249,9 @@ impl Ownership {
         }
     }
 
-    /// A node leaves: what lies in these blocks of it is brought here, if it is ours. A copy that is here already is the value
-    /// from now on. The node is told as soon as it need not wait for a block any more.
+    /// A node leaves, or has no room: what lies in these blocks of it is brought here, if it is ours. A copy that is here already
+    /// is the value from now on. The node is told as soon as it need not wait for a block any more, and asks again about those
+    /// that it did not get back.
     pub fn on_hand_over(&mut self, node: NodeId, mut offsets: Vec<u64>, out: &mut Actions) {
         let hit: Set<u64> = offsets.iter().copied().collect();
         let is_hit = |remote: &Remote| remote.node == node && hit.contains(&remote.location.offset);
@@ -258,7 +267,7 @@ impl Ownership {
         let there = owned.filter_map(|(object, record)| Some((*object, place(record)?)));
         let there: Vec<(ObjectId, Remote)> = there.collect();
         for object in copied {
-            self.keep_copy_only(object);
+            self.keep_copy_only(object, out);
         }
         for (object, at) in there {
             offsets.retain(|offset| *offset != at.location.offset);
@@ -270,12 +279,22 @@ impl Ownership {
         }
     }
 
-    /// The copy of a value of ours is the value from now on. Tasks may read where it was pulled from: that is given back with
-    /// the value.
-    fn keep_copy_only(&mut self, object: ObjectId) {
-        let from = self.remotes.copies.get_mut(&object).and_then(|copy| copy.from.take());
-        if let Some(from) = from {
-            self.stale.entry(object).or_default().remotes.push(from);
+    /// The copy of a value of ours is the value from now on. Where it was pulled from is given back if nobody but this process can
+    /// have it. Otherwise that goes with the value, or when the node asks again.
+    fn keep_copy_only(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(copy) = self.remotes.copies.get_mut(&object) else { return };
+        copy.replaces = true;
+        let is_read = |record: &Record| {
+            let is_lent = !matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+            is_lent || record.uses > 0 || record.waiting.is_some() || record.is_released
+        };
+        if self.records.get(&object).is_none_or(is_read) && !bug!(PlaceLeftWhileRead) {
+            return;
+        }
+        if let Some(from) = copy.from.take() {
+            mark!("a value left the node that it was made at, and nobody read it there");
+            self.end_copies(object, out);
+            self.free_remote(object, &from, out);
         }
     }
 
@@ -339,7 +358,7 @@ impl Ownership {
         if self.remotes.copies.is_empty() {
             return None;
         }
-        let Copy { at, from } = self.remotes.copies.swap_remove(&object)?;
+        let Copy { at, from, .. } = self.remotes.copies.swap_remove(&object)?;
         if let Some(from) = from.filter(|_| object.owner() == self.me) {
             self.remotes.primaries.insert(object, from);
         }

@@ -53,6 +53,8 @@ struct Wishes {
     parted: AtomicBool,
     /// Nothing passes, also no end.
     stopped: AtomicBool,
+    /// The node of the other process has ended.
+    killed: AtomicBool,
     dials: AtomicUsize,
     says: Mutex<Vec<(usize, Message)>>,
     heard: Mutex<Vec<(usize, Message)>>,
@@ -114,6 +116,9 @@ impl Node {
             let says = std::mem::take(&mut *self.wishes.says.lock());
             for (at, message) in says {
                 self.say(at, &message, Vec::new());
+            }
+            if self.wishes.killed.load(Ordering::Acquire) {
+                self.ends[1] = None;
             }
             if self.wishes.cut_now.swap(false, Ordering::AcqRel) {
                 self.passages.clear();
@@ -408,6 +413,29 @@ fn what_a_process_said_before_its_end_counts() {
     world.wishes.stopped.store(false, Ordering::Release);
     world.wait(|| world.have_all());
     world.check_results();
+}
+
+/// What it cannot do without its node is not a result: the task is to be executed elsewhere.
+#[test]
+fn a_process_whose_node_is_gone_says_nothing_more() {
+    let mut world = World::new();
+    world.submit(2);
+    world.grant();
+    world.execute_until(|done| done.len() == 1);
+    world.wait(|| world.tasks[0].1.outcome().is_some());
+    world.take();
+    world.wishes.killed.store(true, Ordering::Release);
+    world.wait(|| world.clients[1].is_closed());
+    let task = TaskId { owner: IDS[0], number: world.tasks[1].0 };
+    world.finish(task);
+    world.clients[1].flush_now();
+    let begin = now();
+    world.wait(|| now().since(begin) > 50 * MILLI);
+    assert!(world.tasks[1].1.outcome().is_none());
+    world.say(0, gone(Some(task)));
+    world.wait(|| world.have_all());
+    let Some(Outcome::Failed(failure)) = world.tasks[1].1.outcome() else { panic!("it did not fail") };
+    assert_eq!(failure.code, FailureCode::WorkerCrashed);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Dialling nodes that are in doubt: does the port answer, and is it that node?
 //!
 //! Only a connection that the other machine refuses says that nobody is there (`docs/adr/0022`). Everything else may be the
-//! network, somebody in between, or a node that is busy: no answer within a second is no answer.
+//! network, somebody in between, or a node that is busy: no answer within a second is no answer. A connection that ends without
+//! an answer may be one that the system took while the daemon's sockets were being closed, so it is dialled once more.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,6 +29,8 @@ struct Probe {
     node: NodeId,
     number: u32,
     until: Instant,
+    address: SocketAddr,
+    may_dial_again: bool,
     stage: Stage,
 }
 
@@ -56,6 +59,11 @@ impl Probes {
     /// Begins a probe; gives its answer if that is known at once.
     pub(super) fn begin(&mut self, node: NodeId, number: u32, address: &str, now: Instant) -> Option<Probed> {
         let Ok(address) = address.parse::<SocketAddr>() else { return Some(Probed::Silent) };
+        let until = now.plus(PROBE_NANOS);
+        self.dial(|stage| Probe { node, number, until, address, may_dial_again: true, stage }, address)
+    }
+
+    fn dial(&mut self, probe: impl FnOnce(Stage) -> Probe, address: SocketAddr) -> Option<Probed> {
         let socket = match dial(address) {
             Ok(socket) => socket,
             Err(error) => return Some(of_error(&error)),
@@ -66,8 +74,7 @@ impl Probes {
         if epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags).is_err() {
             return Some(Probed::Silent);
         }
-        let until = now.plus(PROBE_NANOS);
-        self.probes.insert(token, Probe { node, number, until, stage: Stage::Connecting(socket) });
+        self.probes.insert(token, probe(Stage::Connecting(socket)));
         None
     }
 
@@ -80,13 +87,19 @@ impl Probes {
         for event in events {
             let token = event.data.u64();
             let Some(probe) = self.probes.remove(&token) else { continue };
-            let (node, number) = (probe.node, probe.number);
-            match self.advance(token, probe) {
+            let Probe { node, number, until, address, may_dial_again, .. } = probe;
+            let probed = match self.advance(token, probe) {
                 Ok(probe) => {
                     self.probes.insert(token, probe);
+                    None
                 }
-                Err(probed) => answers.push((node, number, probed)),
-            }
+                Err(Probed::Silent) if may_dial_again => self.dial(
+                    |stage| Probe { node, number, until, address, may_dial_again: false, stage },
+                    address,
+                ),
+                Err(probed) => Some(probed),
+            };
+            answers.extend(probed.map(|probed| (node, number, probed)));
         }
         answers
     }

@@ -491,3 +491,6 @@ fn may_pass(ended: &Ended) -> bool {
         Ended::Closed | Ended::Tls(TlsFailure::CutInHandshake | TlsFailure::Cut | TlsFailure::Socket(_))
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,7 @@ pub(super) struct Parts {
 }
 
 enum State {
+    /// Since when.
     Connecting(OwnedFd, Instant),
     Open(Box<Line>),
 }
@@ -233,7 +234,7 @@ impl Carrier {
                 }
             }
         }
-        let wanted = peer.wanted_lines(self.parts.tuning.connections);
+        let wanted = peer.wanted_lines(&self.parts.tuning);
         if peer.lines.len() < wanted && peer.dial_at <= now() {
             self.dial(node);
         }
@@ -247,7 +248,7 @@ impl Carrier {
     fn dial(&mut self, node: NodeId) {
         let time = now();
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        let wanted = peer.wanted_lines(self.parts.tuning.connections);
+        let wanted = peer.wanted_lines(&self.parts.tuning);
         let Some(address) = peer.address else {
             if peer.begin_to_ask(time) {
                 let missing = wanted.saturating_sub(peer.lines.len());
@@ -275,7 +276,7 @@ impl Carrier {
         let socket = dial(address)?;
         epoll::add(&self.epoll, &socket, EventData::new_u64(token), interest)?;
         self.next_token += 1;
-        let state = State::Connecting(socket, now().plus(HANDSHAKE_NANOS));
+        let state = State::Connecting(socket, now());
         self.connections.insert(token, Connection { state, node, asker, address, interest });
         Ok(token)
     }
@@ -344,7 +345,7 @@ impl Carrier {
     }
 
     fn on_connected(&mut self, token: u64) {
-        let Some(Connection { state: State::Connecting(socket, _), node, asker, address, .. }) =
+        let Some(Connection { state: State::Connecting(socket, since), node, asker, address, .. }) =
             self.connections.remove(&token)
         else {
             return;
@@ -367,6 +368,9 @@ impl Carrier {
         self.connections.insert(token, Connection { state, node, asker, address, interest });
         self.flush(token);
         if let Some(node) = node {
+            if let Some(peer) = self.peers.get_mut(&node) {
+                peer.on_connected(now().since(since));
+            }
             self.ask_more(node);
         }
     }
@@ -502,7 +506,7 @@ impl Carrier {
     fn deadline_of(&self, connection: &Connection) -> Instant {
         let Tuning { idle, patience, .. } = self.parts.tuning;
         match &connection.state {
-            State::Connecting(_, until) => *until,
+            State::Connecting(_, since) => since.plus(HANDSHAKE_NANOS),
             State::Open(line) if !line.is_greeted() => line.active.plus(HANDSHAKE_NANOS.min(patience)),
             State::Open(line) if !line.is_idle() => line.active.plus(patience),
             State::Open(line) if line.asks() => line.active.plus(idle),

@@ -79,11 +79,12 @@ impl Served {
         self.source = source;
     }
 
-    /// How many bytes of the value may be sent, and whether that will stay so.
+    /// How far the piece may be sent, and whether that will stay so. Its bytes may be here before those in front of it: a value
+    /// comes over several connections.
     fn reached(&self) -> (u64, bool) {
         let Some(source) = &self.source else { return (self.piece.end, true) };
         let is_closed = source.is_closed();
-        (source.mark().min(self.piece.end), is_closed)
+        (source.reached_from(self.piece.at).min(self.piece.end), is_closed)
     }
 
     /// Whether something can be done with it: little chunks are waited with.

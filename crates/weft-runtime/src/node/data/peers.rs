@@ -12,6 +12,7 @@ use weft_protocol::time::Instant;
 use weft_store::Progress;
 use weft_wire::limits::{REDIAL_NANOS, REDIAL_NANOS_MAX, WIDE_BYTES};
 
+use super::Tuning;
 use super::line::Piece;
 
 /// A value on its way here.
@@ -53,6 +54,8 @@ pub(super) struct Peer {
     /// Since when nothing came although something was wanted.
     pub(super) down: Option<Instant>,
     tries: u32,
+    /// How long the way there and back is at most (nanoseconds).
+    way: Option<u64>,
     /// When it may be asked to come, if it cannot be dialled.
     ask_at: Instant,
     /// When the last stream was taken out.
@@ -73,6 +76,7 @@ impl Peer {
             dial_at: Instant(0),
             down: None,
             tries: 0,
+            way: None,
             ask_at: Instant(0),
             left: Instant(0),
         }
@@ -91,14 +95,26 @@ impl Peer {
         None
     }
 
-    /// Connections that would help, of so many at most.
-    pub(super) fn wanted_lines(&self, most: usize) -> usize {
+    /// Connections that would help. To a node that is near it is one: that carries what the way carries, and a value arrives in
+    /// order, so that it can be passed on as it comes.
+    pub(super) fn wanted_lines(&self, tuning: &Tuning) -> usize {
         let waiting = || self.streams.iter().filter(|stream| stream.next < stream.length());
         match waiting().map(Stream::length).max() {
             None => 0,
-            Some(longest) if longest >= WIDE_BYTES => most,
+            Some(longest) if longest >= WIDE_BYTES && self.is_far(tuning) => tuning.connections,
             Some(_) => 1,
         }
+    }
+
+    /// Whether one connection may be too slow. Of a node that comes when it is asked to, nobody knows.
+    fn is_far(&self, tuning: &Tuning) -> bool {
+        self.address.is_none() || self.way.is_some_and(|nanos| nanos >= tuning.far)
+    }
+
+    /// A connection was made, which took so long (nanoseconds). The shortest time counts: this machine may have been busy, or
+    /// packets had to wait behind others.
+    pub(super) fn on_connected(&mut self, nanos: u64) {
+        self.way = Some(self.way.map_or(nanos, |way| way.min(nanos)));
     }
 
     pub(super) fn add(&mut self, stream: Stream, now: Instant) {

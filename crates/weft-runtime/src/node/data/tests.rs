@@ -31,6 +31,8 @@ const WATCHDOG: u64 = 120 * SECOND;
 /// Values are sent, also on one machine.
 const SENT: Tuning = Tuning {
     connections: DATA_CONNECTIONS,
+    // Every node is far: several connections are the harder case.
+    far: 0,
     idle: DATA_IDLE_NANOS,
     patience: DATA_PATIENCE_NANOS,
     shares_memory: false,
@@ -52,8 +54,13 @@ struct Node {
     arriving: HashMap<ObjectId, (u64, Option<u64>)>,
     /// How often somebody asked for a copy.
     asked_copies: usize,
+    /// How many connections were made to it.
+    guests_seen: usize,
     /// How often somebody is told to come again first.
     puts_off: u32,
+    /// Whether the first one who asks for something gets no answer; and who that is, and for which block.
+    holds_first: bool,
+    held: Option<(Ticket, u64)>,
     bytes: HashMap<u64, u64>,
     ends: HashMap<u64, StreamEnd>,
     /// What those who come want.
@@ -94,7 +101,10 @@ impl Node {
             kept: HashMap::new(),
             arriving: HashMap::new(),
             asked_copies: 0,
+            guests_seen: 0,
             puts_off: 0,
+            holds_first: false,
+            held: None,
             bytes: HashMap::new(),
             ends: HashMap::new(),
             guests: ForData::Asks,
@@ -168,6 +178,7 @@ impl Node {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         let Some(data) = &mut self.data else { return };
         while let Ok((socket, address)) = self.listener.accept() {
+            self.guests_seen += 1;
             data.admit(socket.into(), address, self.guests);
         }
         for event in data.take_events() {
@@ -193,6 +204,10 @@ impl Node {
                         data.answer(ticket, *block, Serves::NotYet);
                     }
                 }
+                DataEvent::Asked { ticket, location, generation: None, .. } if self.holds_first => {
+                    self.holds_first = false;
+                    self.held = Some((ticket, location.offset));
+                }
                 DataEvent::Asked { ticket, object, location, generation: None } => {
                     let is_there = self.objects.get(&location.offset) == Some(&object);
                     let serves = match (is_there, self.puts_off) {
@@ -216,6 +231,13 @@ impl Node {
                 DataEvent::Stranger(_) => {}
             }
         }
+    }
+
+    /// Answers whoever was held.
+    fn let_go(&mut self) {
+        let (ticket, block) = self.held.take().expect("somebody has asked");
+        *self.kept.entry(block).or_default() += 1;
+        self.data().answer(ticket, block, Serves::Yes);
     }
 
     fn has(&self, number: u64, length: u64) -> bool {
@@ -411,6 +433,40 @@ fn a_value_is_sent_on_while_it_is_still_arriving() {
     let moved = |node: &Node| node.data.as_ref().expect("it runs").moved();
     let sums = [moved(&a), moved(&b), moved(&c)].map(|moved| (moved.sent, moved.came));
     assert_eq!(sums, [(length, 0), (length, length), (0, length)]);
+}
+
+#[test]
+fn a_node_that_is_near_is_asked_over_one_connection() {
+    let length = 40 * MIB;
+    for (far, expected) in [(u64::MAX, 1), (0, DATA_CONNECTIONS)] {
+        let tuning = Tuning { far, ..SENT };
+        let (mut a, mut b) = (Node::tuned(A, 48 * MIB, tuning), Node::tuned(B, 48 * MIB, tuning));
+        let value = a.put(1, length);
+        b.fetch(value, 1, 0, a.address());
+        run(&mut [&mut a, &mut b], |nodes| nodes[1].bytes.contains_key(&1) && is_kept_nowhere(nodes));
+        assert!(b.has(1, length));
+        assert_eq!(a.guests_seen, expected);
+    }
+}
+
+#[test]
+fn what_came_before_its_turn_is_sent_on_before_its_turn() {
+    let length = 40 * MIB;
+    let (mut a, mut b, mut c) = (Node::new(A, 48 * MIB), Node::new(B, 48 * MIB), Node::new(C, 48 * MIB));
+    let value = a.put(1, length);
+    // The beginning of the value does not come to B, and its other connections bring what is behind it.
+    a.holds_first = true;
+    b.passes_on(value, 1);
+    b.fetch(value, 1, 0, a.address());
+    c.fetch_copy(value, 7, &b);
+    let came = |node: &Node| node.data.as_ref().expect("it runs").moved().came;
+    run(&mut [&mut a, &mut b, &mut c], |nodes| came(nodes[2]) >= 8 * MIB);
+    assert!(!b.has(1, 1) && !c.has(1, 1));
+    a.let_go();
+    run(&mut [&mut a, &mut b, &mut c], |nodes| {
+        nodes[1].bytes.contains_key(&1) && nodes[2].bytes.contains_key(&7) && is_kept_nowhere(nodes)
+    });
+    assert!(b.has(1, length) && c.has(1, length));
 }
 
 #[test]

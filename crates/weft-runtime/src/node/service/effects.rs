@@ -10,13 +10,14 @@ use crate::node::cluster::Cluster;
 impl Service {
     pub(super) fn allocate(&mut self, from: WorkerId, request: u64, bytes: u64, out: &mut NodeActions) {
         let offset = self.arena.allocate(bytes);
+        let mut moves = false;
         match offset {
             Some(offset) => self.core.on_allocated(offset, from),
             // Whoever asked asks again.
-            None => self.trim_caches(out),
+            None => moves = self.make_room(bytes, out),
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
-        let answer = Allocated { request, offset, used, capacity };
+        let answer = Allocated { request, offset, used, capacity, moves: moves.then_some(true) };
         out.push(NodeAction::Send(from, Box::new(answer.into())));
     }
 

@@ -15,8 +15,8 @@ impl Service {
         match self.arena.allocate(bytes) {
             Some(block) => self.core.on_block(object, block, out),
             None => {
-                self.trim_caches(out);
-                self.core.on_no_block(object, self.arena.capacity(), now(), out);
+                let moves = self.make_room(bytes, out);
+                self.core.on_no_block(object, self.arena.capacity(), moves, now(), out);
             }
         }
     }
@@ -94,8 +94,14 @@ impl Service {
         all
     }
 
-    /// Room may be kept for reuse by processes.
-    pub(super) fn trim_caches(&self, out: &mut NodeActions) {
+    /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own. True if any are on their way.
+    pub(super) fn make_room(&mut self, bytes: u64, out: &mut NodeActions) -> bool {
+        self.trim_caches(out);
+        let arena = &self.arena;
+        bytes <= arena.capacity() && self.core.relieve(bytes, |block| arena.length(block), out)
+    }
+
+    fn trim_caches(&self, out: &mut NodeActions) {
         for (worker, token) in &self.tokens {
             if self.connections.get(token).is_some_and(|c| c.is_greeted) {
                 let trim = weft_wire::message::TrimBlocks {};

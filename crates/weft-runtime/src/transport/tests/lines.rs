@@ -447,6 +447,20 @@ fn a_guest_that_says_nothing_is_sent_away() {
     assert_eq!(pair.peers[1].line.next_deadline(), None);
 }
 
+#[test]
+fn a_host_that_says_nothing_was_silent_and_has_not_ended_the_connection() {
+    let mut pair = Pair::plain();
+    let (_silent, at_a) = pair_of_sockets();
+    let time = pair.time;
+    pair.say(0, &numbered(1));
+    pair.peers[0].act(time, |line, turn| line.flush(turn));
+    pair.peers[0].act(time, |line, turn| line.on_dialled(Stream::Unix(at_a), 5, turn));
+    pair.peers[0].act(time.plus(HANDSHAKE_NANOS), |line, turn| line.on_timer(turn));
+    assert_eq!(pair.peers[0].news, [WireNews::Closed(5)]);
+    let failure = pair.peers[0].line.failure();
+    assert!(matches!(failure, Some(Failure::Silent)), "{failure:?}");
+}
+
 fn pair_of_sockets() -> (OwnedFd, OwnedFd) {
     pair().expect("sockets")
 }

@@ -95,20 +95,63 @@ pub fn owned() -> Config {
     )
 }
 
-/// A task passes a reference that it borrows to an actor, which reads it while the task may be gone.
-pub fn lent() -> Config {
-    let driver = vec![
+/// A driver that lends a task a reference of its own and an actor, drops the reference and waits for the task.
+fn lends_to(body: usize) -> Vec<Step> {
+    vec![
         Step::Put { is_stored: true, contains: vec![], into: 0 },
         create(1, &[], 0, 1),
-        Step::Submit { body: 3, dependencies: vec![], references: vec![0, 1], retries: 0, into: 2 },
+        Step::Submit { body, dependencies: vec![], references: vec![0, 1], retries: 0, into: 2 },
         Step::Drop(0),
         Step::Get(2),
-    ];
+    ]
+}
+
+/// A task passes a reference that it borrows to an actor, which reads it while the task may be gone.
+pub fn lent() -> Config {
+    let driver = lends_to(3);
     let task = vec![call(1, 2, &[0], 0, 2), Step::Get(2)];
     let method = body("method", vec![Step::Get(0)]);
     let bodies = vec![body("driver", driver), body("constructor", vec![]), method, body("caller", task)];
     let about = "a borrower passes a reference to an actor; the borrower fails anywhere";
     config("actor-lent", about, bodies, 2, 1, 4)
+}
+
+/// A task passes a reference that it borrows to two calls of an actor, one of which keeps it, and is done with it.
+pub fn shared(kills: u8) -> Config {
+    let driver = lends_to(4);
+    let task = vec![call(1, 2, &[0], 0, 2), call(1, 3, &[0], 0, 3), Step::Drop(0), Step::Get(2)];
+    let keep = body("keep", vec![Step::Get(0), Step::Keep(0)]);
+    let read = body("read", vec![Step::Drop(0)]);
+    let bodies = vec![body("driver", driver), body("constructor", vec![]), keep, read, body("caller", task)];
+    let (name, about) = match kills {
+        0 => (
+            "actor-shared-well",
+            "a borrower passes a reference to 2 calls of an actor that keeps it; no failure",
+        ),
+        _ => (
+            "actor-shared",
+            "a borrower passes a reference to 2 calls of an actor that keeps it; the borrower fails anywhere",
+        ),
+    };
+    Config { victims: vec![2, 3], ..config(name, about, bodies, 2, kills, 4) }
+}
+
+/// Who was lent a reference lends it to an actor, which keeps it and returns it: the end of the loans may reach the owner before
+/// the registrations.
+pub fn returned() -> Config {
+    let driver = lends_to(3);
+    let lend = Step::Submit { body: 4, dependencies: vec![], references: vec![0, 1], retries: 0, into: 2 };
+    let first = vec![lend, Step::Drop(0), Step::Drop(1), Step::Get(2)];
+    let second = vec![call(1, 2, &[0, 0], 0, 2), Step::Drop(0), Step::Get(2), Step::Drop(2)];
+    let bodies = vec![
+        body("driver", driver),
+        body("constructor", vec![]),
+        Body { returns: vec![1], ..body("keep", vec![Step::Get(0), Step::Keep(0)]) },
+        body("first", first),
+        body("second", second),
+    ];
+    let about = "an actor keeps and returns a reference that was lent twice before; no failure";
+    config("actor-returned", about, bodies, 3, 0, 4)
 }
 
 /// An actor whose constructor waits for an argument is called by another process.

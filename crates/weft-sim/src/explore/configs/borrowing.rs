@@ -22,6 +22,23 @@ pub fn arguments(kills: u8) -> Config {
     config(name, about, bodies, 1, kills, 5)
 }
 
+/// A borrower passes its reference to two short tasks, which are pushed to one worker, and is done with it.
+pub fn series(kills: u8) -> Config {
+    let once =
+        |body, into| Step::Submit { body, dependencies: Vec::new(), references: vec![0], retries: 0, into };
+    let driver = vec![put(&[], 0), once(1, 1), Step::Drop(0), Step::Get(1)];
+    let middle = vec![once(2, 1), once(2, 2), Step::Drop(0), Step::Get(1), Step::Get(2)];
+    let reader = vec![Step::Get(0), Step::Drop(0)];
+    let bodies = vec![body("driver", driver), body("middle", middle), body("reader", reader)];
+    let (name, about) = match kills {
+        0 => ("borrow-series-well", "a borrower passes a reference to 2 short tasks; no failure"),
+        _ => ("borrow-series", "a borrower passes a reference to 2 short tasks; a borrower fails anywhere"),
+    };
+    let mut config = config(name, about, bodies, 2, kills, 5 + usize::from(kills));
+    config.setup.program.task_nanos = 10_000;
+    config
+}
+
 /// A task returns a reference to what it put; the caller passes it on to another task.
 pub fn returns() -> Config {
     let driver = vec![

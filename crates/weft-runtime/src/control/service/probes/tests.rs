@@ -24,6 +24,10 @@ fn probe(expected: NodeId, answers: Option<Identity>) -> Probed {
     });
     loop {
         let mut answers = probes.on_ready();
+        if server.as_ref().is_some_and(|server| server.ended().is_some()) {
+            // Whoever cannot prove to be the node is dialled a second time, and nobody answers then.
+            server = None;
+        }
         if server.is_none() {
             answers.extend(probes.expire(begin.plus(PROBE_NANOS)));
         }
@@ -63,4 +67,21 @@ fn a_port_that_is_closed_refuses() {
     }
     assert_eq!(probed, Some(Probed::Refused));
     assert_eq!(probes.begin(ME, 2, "no address", now()), Some(Probed::Silent));
+}
+
+#[test]
+fn a_port_that_closes_after_the_system_took_the_connection_refuses() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let mut probes = Probes::new(member(OTHER, 1)).expect("descriptors");
+    assert_eq!(probes.begin(ME, 1, &address, now()), None);
+    // On loopback the connection is there when `connect` returns; nobody has accepted it, so its end is a reset.
+    drop(listener);
+    let answer = loop {
+        if let Some(answer) = probes.on_ready().pop() {
+            break answer;
+        }
+    };
+    assert_eq!(answer, (ME, 1, Probed::Refused));
+    assert_eq!(probes.next_deadline(), None);
 }

@@ -12,7 +12,7 @@ use crate::identity::Destination;
 use crate::transport::TlsStream;
 
 const SHORT: Tuning =
-    Tuning { connections: 4, idle: SECOND / 20, patience: 3 * SECOND, shares_memory: false };
+    Tuning { connections: 4, far: 0, idle: SECOND / 20, patience: 3 * SECOND, shares_memory: false };
 
 #[test]
 fn what_is_not_there_is_refused_and_not_sent() {

@@ -1,0 +1,48 @@
+//! Relief of a store that is full: values that were made here for owners at other nodes go to where those are.
+//!
+//! So tasks that run here may return more than this node has room for (Oakes' last chapter asks for that). The way is that of a node
+//! that leaves ([`super::draining`]); the owner gives a block back as soon as nobody but itself can have the value. What the
+//! owner could not have, or what is still read, it is asked for again with the next attempt to find room.
+//!
+//! It never moves what a process here holds, and decides nothing about values whose owners are here: they are not told to others.
+
+use weft_wire::WorkerId;
+
+use super::draining::ask_to_bring;
+use super::{NodeActions, NodeCore};
+use crate::probes::mark;
+use crate::table::Map;
+
+impl NodeCore {
+    /// There is no room for so many bytes. `length_of` gives the bytes of a block. True if values are on their way elsewhere.
+    pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
+        if !self.is_member || self.is_draining {
+            return !self.handed_over.is_empty();
+        }
+        // First those of which the owner has not said yet that it has them, or cannot have them.
+        let (again, new): (Vec<_>, Vec<_>) = self.movable().partition(|value| self.brought.contains(value));
+        let mut left = bytes;
+        let mut by_owner: Map<WorkerId, Vec<u64>> = Map::default();
+        for (owner, block) in new.into_iter().chain(again) {
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(length_of(block));
+            self.brought.swap_remove(&(owner, block));
+            if self.handed_over.insert((owner, block)) {
+                by_owner.entry(owner).or_default().push(block);
+            }
+        }
+        let node = self.id();
+        for (owner, blocks) in by_owner {
+            mark!("a node without room had values brought elsewhere");
+            ask_to_bring(node, owner, &blocks, out);
+        }
+        !self.handed_over.is_empty()
+    }
+
+    /// Blocks that nobody holds but a process of a node that stays.
+    fn movable(&self) -> impl Iterator<Item = (WorkerId, u64)> {
+        self.values_to_move().filter(|(_, block)| self.holders.of(*block).len() == 1)
+    }
+}

@@ -1,0 +1,13 @@
+//! A node finds no room for a value, and has others brought elsewhere.
+
+use crate::world::World;
+
+impl World {
+    /// Blocks have no length here: each counts as one.
+    pub(super) fn fill_a_node(&mut self) {
+        let at = self.random.below(self.nodes.len());
+        let blocks = 1 + self.random.below(4) as u64;
+        self.trace.say(|| format!("*** node {at} has no room for {blocks} blocks"));
+        self.relieve(at, blocks);
+    }
+}
