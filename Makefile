@@ -7,6 +7,9 @@
 #   SECONDS=            runs as many seeds as fit into this time instead
 #   STATES=60000000     how many states `make explore` visits per configuration
 #   FUZZ_SECONDS=30     how long `make fuzz` runs each target
+#   FUZZ_JOBS=2         how many of them at a time
+#   FUZZ_TARGETS=       some of them only
+#   FUZZ_SANITIZER=none or address, which also finds wrong accesses in unsafe code and is several times slower
 #   SHARD=0/30          which of the mutants `make mutants` takes: every 30th, from the first on
 #   ROUNDS=3            how often `make chaos` repeats its tests
 #   CHAOS_SECONDS=180   how long its storm of kills lasts the first time
@@ -25,6 +28,9 @@ START ?= 0
 SECONDS ?=
 STATES ?= 60000000
 FUZZ_SECONDS ?= 30
+FUZZ_JOBS ?= 2
+FUZZ_TARGETS ?=
+FUZZ_SANITIZER ?= none
 SHARD ?= 0/30
 ROUNDS ?= 3
 CHAOS_SECONDS ?= 180
@@ -60,12 +66,12 @@ help:
 	@echo "make demo    build, then train a policy with evolution strategies and watch it learn"
 	@echo "make test    Rust unit tests, then the Python suite     (ARGS='-k name' goes to pytest)"
 	@echo "make build   make .venv and install the extension into it (release)"
-	@echo "make bench   measure the microbenchmark beside its peers (ARGS=--quick takes 3 minutes)"
+	@echo "make bench   measure the microbenchmark beside its peers (ARGS=--quick takes 4 minutes)"
 	@echo "make lint    rustfmt, clippy, ruff, mypy, pyright, tidy, licences and advisories"
 	@echo "make docs    build the documentation into site/; a warning is an error"
 	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS) START=$(START), or SECONDS=60)"
 	@echo "make explore search small worlds whole                  (STATES=$(STATES) each at most; ARGS='--config NAME')"
-	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
+	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each, FUZZ_JOBS=$(FUZZ_JOBS))"
 	@echo "make mutants change weft-protocol, see if tests notice  (SHARD=$(SHARD): every 30th change, from the first on)"
 	@echo "make chaos   repeat the tests that kill processes       (ROUNDS=$(ROUNDS))"
 	@echo "make clean   remove everything the other commands made"
@@ -158,7 +164,7 @@ do-explore: do-rust-tools
 	@$(CARGO) run --quiet --locked --release -p weft-sim --bin explore -- --max-states "$(STATES)" $(ARGS)
 
 do-fuzz: do-rust-tools
-	@FUZZ_SECONDS="$(FUZZ_SECONDS)" CARGO="$(CARGO)" tools/fuzz.sh
+	@FUZZ_SECONDS="$(FUZZ_SECONDS)" FUZZ_JOBS="$(FUZZ_JOBS)" FUZZ_TARGETS="$(FUZZ_TARGETS)" FUZZ_SANITIZER="$(FUZZ_SANITIZER)" CARGO="$(CARGO)" tools/fuzz.sh
 
 do-mutants: do-rust-tools
 	@echo "==> mutants of weft-protocol, shard $(SHARD)"

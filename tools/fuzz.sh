@@ -1,30 +1,87 @@
 #!/usr/bin/env bash
-# Fuzzes every target of fuzz/ for FUZZ_SECONDS. Needs cargo-fuzz and a nightly compiler.
+# Fuzzes every target of fuzz/ for FUZZ_SECONDS each, FUZZ_JOBS at a time; FUZZ_TARGETS names some of them. What it needs
+# itself, cargo-fuzz, it installs below target/, in one version. The compiler is the pinned one. Nearly all that the targets run
+# is safe Rust, so they are not slowed down by a sanitizer unless one is asked for: FUZZ_SANITIZER=address.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 seconds=${FUZZ_SECONDS:-30}
+jobs=${FUZZ_JOBS:-2}
+sanitizer=${FUZZ_SANITIZER:-none}
+readonly version=0.13.2 out=$PWD/fuzz/target
+# Where the binaries are looked for below.
+unset CARGO_TARGET_DIR
+mkdir -p "$out"
 
-if ! "$cargo" fuzz --version >/dev/null 2>&1; then
-  echo "missing: cargo-fuzz" >&2
-  echo "    install it with: rustup toolchain install nightly && cargo install --locked cargo-fuzz" >&2
+missing() { # what, how to get it
+  printf 'missing: %s\n    %s\n' "$1" "$2" >&2
   exit 1
-fi
-if ! "$cargo" +nightly --version >/dev/null 2>&1; then
-  echo "missing: a nightly compiler (the sanitizers need it)" >&2
-  echo "    install it with: rustup toolchain install nightly" >&2
-  exit 1
-fi
-targets=$("$cargo" +nightly fuzz list)
-[ -n "$targets" ] || { echo "fuzz/ declares no targets" >&2; exit 1; }
-mkdir -p fuzz/target
-for target in $targets; do
-  echo "==> fuzzing $target for $seconds s"
-  # What libFuzzer says of every step is shown only when it found something.
-  log=fuzz/target/$target.log
-  if ! "$cargo" +nightly fuzz run "$target" -- -max_total_time="$seconds" >"$log" 2>&1; then
-    tail -60 "$log" >&2
-    exit 1
+}
+
+expected() { echo "$1" >&2; exit 1; }
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || expected "FUZZ_SECONDS=$seconds: expected a whole number of seconds, 1 at least"
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || expected "FUZZ_JOBS=$jobs: expected a whole number, 1 at least"
+[[ $sanitizer =~ ^(none|address)$ ]] || expected "FUZZ_SANITIZER=$sanitizer: expected none or address"
+host=$(rustc -vV | sed -n 's/^host: //p')
+runtime=("$(rustc --print sysroot)/lib/rustlib/$host/lib"/librustc-*rt.asan.a)
+[ "$sanitizer" = none ] || [ -e "${runtime[0]}" ] || missing "the address sanitizer of $(rustc --version) for $host" \
+  "the toolchains of rustup have it: rustup toolchain install (in this directory)"
+command -v c++ >/dev/null 2>&1 || missing "a C++ compiler (no \"c++\" on the PATH; libFuzzer is built with it)" \
+  "install it with: sudo apt-get install build-essential"
+
+fuzz=$(command -v cargo-fuzz || true)
+if [ -z "$fuzz" ] || [ "$("$fuzz" --version)" != "cargo-fuzz $version" ]; then
+  fuzz=$PWD/target/tools/bin/cargo-fuzz
+  if [ "$("$fuzz" --version 2>/dev/null)" != "cargo-fuzz $version" ]; then
+    echo "==> installing cargo-fuzz $version below target/tools"
+    "$cargo" install --quiet --locked --force --root target/tools --version "=$version" cargo-fuzz 2>"$out/install.log" ||
+      { cat "$out/install.log" >&2; missing "cargo-fuzz $version, and it cannot be installed" "the reason is above; it comes from crates.io"; }
   fi
-  grep -aE '^Done ' "$log"
+fi
+# Sanitizers are not stable: the compiler, which has them, is told that they may be used.
+fuzz() {
+  if [ "$sanitizer" = none ]; then CARGO="$cargo" "$fuzz" "$@"; else RUSTC_BOOTSTRAP=1 CARGO="$cargo" "$fuzz" "$@"; fi
+}
+targets=${FUZZ_TARGETS:-$(fuzz list)}
+[ -n "$targets" ] || { echo "fuzz/ declares no targets" >&2; exit 1; }
+
+echo "==> building the fuzz targets"
+start=$SECONDS
+# Several units: on few cores a build in one takes longer than they run slower.
+fuzz build --sanitizer "$sanitizer" --codegen-units 16 2>"$out/build.log" || { tail -60 "$out/build.log" >&2; exit 1; }
+echo "built in $((SECONDS - start)) s"
+
+# What the fuzzer begins with: the messages whose bytes the tests of weft-wire hold.
+rm -rf "$out/seeds"
+mkdir -p "$out/seeds/frames"
+WEFT_SEEDS=$out/seeds/frames "$cargo" test --quiet --locked -p weft-wire --lib message >"$out/seeds.log" 2>&1 ||
+  { cat "$out/seeds.log" >&2; exit 1; }
+# Targets that begin with a byte of their own take each message from several sides.
+for target in line node nodes words worker; do
+  mkdir -p "$out/seeds/$target"
+  for frame in "$out/seeds/frames"/*; do
+    for who in 0 1 2 3; do
+      { printf '%b' "\\0$who"; cat "$frame"; } >"$out/seeds/$target/${frame##*/}.$who"
+    done
+  done
 done
+for target in hello routed; do cp -r "$out/seeds/frames" "$out/seeds/$target"; done
+
+# One target; what libFuzzer says of every step is shown only when it found something.
+one() {
+  local target=$1 log=$out/$1.log seeds=()
+  mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
+  [ ! -d "$out/seeds/$target" ] || seeds=("$out/seeds/$target")
+  if ! ASAN_OPTIONS=detect_odr_violation=0 "$out/$host/release/$target" "fuzz/corpus/$target" "${seeds[@]}" \
+    -max_total_time="$seconds" -max_len=8192 -timeout=20 -artifact_prefix="fuzz/artifacts/$target/" >"$log" 2>&1; then
+    tail -60 "$log" >&2
+    echo "$target: FOUND SOMETHING; all of it is in $log" >&2
+    return 1
+  fi
+  echo "$target: $(grep -aE '^Done ' "$log" | tail -1), $(grep -aoE 'cov: [0-9]+' "$log" | tail -1), nothing found"
+}
+export -f one
+export out host seconds
+echo "==> fuzzing $(wc -w <<<"$targets") targets, $jobs at a time, for $seconds s each"
+# shellcheck disable=SC2086  # a list of words
+printf '%s\n' $targets | xargs -P "$jobs" -I{} bash -c 'one {}'

@@ -1,19 +1,33 @@
 //! The first bytes of a connection from anywhere: looking at them never panics, what is refused stays refused when more
 //! bytes come, and whoever is handed on has said a name of this node.
+//!
+//! The first byte chooses whether the rest is what comes, or what is changed in a real first message.
 #![no_main]
 
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use weft_fuzz::{HERE, changed, client_hello};
 use weft_protocol::time::Instant;
+use weft_runtime::identity::Destination;
 use weft_runtime::node::accept::{Doorman, Verdict, Visitor, look};
-use weft_wire::NodeId;
 use weft_wire::limits::PEEK_BYTES;
 
-const HERE: NodeId = NodeId(0x0b00_0000);
+static HELLOS: LazyLock<[Vec<u8>; 2]> =
+    LazyLock::new(|| [Destination::Node, Destination::Control].map(client_hello));
 const NOW: Instant = Instant(1);
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz_target!(|input: &[u8]| {
+    let Some((which, bytes)) = input.split_first() else { return };
+    let real;
+    let bytes = match HELLOS.get(usize::from(which % 3)) {
+        Some(hello) => {
+            real = changed(hello, bytes);
+            &real
+        }
+        None => bytes,
+    };
     let bytes = &bytes[..bytes.len().min(PEEK_BYTES)];
     let half = &bytes[..bytes.len() / 2];
     let visitor = Visitor { address: SocketAddr::from(([10, 0, 0, 1], 1)), since: NOW };

@@ -15,7 +15,9 @@ const THERE: NodeId = NodeId(0x0a00_0000);
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(Some(head)) = whole_frame(bytes) else { return };
-    let Ok(message) = Message::decode(head.kind, &bytes[HEAD_BYTES..HEAD_BYTES + head.length]) else { return };
+    let Ok(message) = Message::decode(head.kind, &bytes[HEAD_BYTES..HEAD_BYTES + head.length]) else {
+        return;
+    };
     let me = Me { id: WorkerId(HERE.0 + 1), is_head: true, python: "3.11".into() };
     match on_hello(&message, &me, THERE) {
         Ok(party) => {

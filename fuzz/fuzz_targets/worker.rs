@@ -30,7 +30,9 @@ fuzz_target!(|bytes: &[u8]| {
     while let Some((who, frame)) = rest.split_first() {
         let Ok(Some(head)) = whole_frame(frame) else { return };
         rest = &frame[HEAD_BYTES + head.length..];
-        let Ok(message) = Message::decode(head.kind, &frame[HEAD_BYTES..HEAD_BYTES + head.length]) else { continue };
+        let Ok(message) = Message::decode(head.kind, &frame[HEAD_BYTES..HEAD_BYTES + head.length]) else {
+            continue;
+        };
         let from = if who % 4 == 0 { Peer::Node } else { Peer::Worker(WorkerId(u64::from(who % 4) + 1)) };
         now = now.plus(STEP_NANOS);
         core.on_message(from, message, now, &mut out);
