@@ -131,6 +131,15 @@ METRICS = (
     Metric("head_calm", "longest pause of an actor without any fault", "ms", lower=True),
     Metric("head_pause", "longest pause while the head is killed and started", "ms", lower=True),
     Metric("head_new_actor", "new actor, head killed and started again", "s", lower=True),
+    Metric("hosts_back", "64 MB there and back, 2 hosts, 500 Mbit/s", "x", lower=True),
+    Metric("cast_4_32_mb", "32 MB to 4 hosts, 500 Mbit/s", "x", lower=True),
+    Metric("cast_4_64_mb", "64 MB to 4 hosts, 500 Mbit/s", "x", lower=True),
+    Metric("cast_8_32_mb", "32 MB to 8 hosts, 250 Mbit/s", "x", lower=True),
+    Metric("cast_8_64_mb", "64 MB to 8 hosts, 250 Mbit/s", "x", lower=True),
+    Metric("cast_16_32_mb", "32 MB to 16 hosts, 250 Mbit/s", "x", lower=True),
+    Metric("cast_16_64_mb", "64 MB to 16 hosts, 250 Mbit/s", "x", lower=True),
+    Metric("cast_late", "64 MB to 8 hosts one by one, from the last on", "x", lower=True),
+    Metric("cast_killed", "64 MB to 8 hosts, lost when a sender is killed", "x", lower=True),
     Metric("ping_pong", "Pipe ping-pong, placed freely", "/s"),
     Metric("ping_pong_one_core", "Pipe ping-pong, both on one core", "/s"),
     Metric("ping_pong_two_cores", "Pipe ping-pong, on two cores", "/s"),
@@ -139,10 +148,12 @@ METRICS = (
     Metric("memcpy_two_threads", "memcpy of 800 MiB, two threads", "GB/s"),
     Metric("memcpy_two_threads_80_mib", "memcpy of 2 x 80 MiB, two threads", "GB/s"),
     Metric("memcpy_transfer", "memcpy in turns with values from another node, one thread", "GB/s"),
+    Metric("goodput_500", "raw TCP stream between shaped hosts, 500 Mbit/s", "MB/s"),
+    Metric("goodput_250", "raw TCP stream between shaped hosts, 250 Mbit/s", "MB/s"),
 )
 BY_KEY = {metric.key: metric for metric in METRICS}
 LIMIT_KEYS = tuple(
-    m.key for m in METRICS if m.key.startswith(("ping_pong", "tcp_ping_pong", "memcpy"))
+    m.key for m in METRICS if m.key.startswith(("ping_pong", "tcp_ping_pong", "memcpy", "goodput"))
 )
 CORE_KEYS = tuple(
     m.key
@@ -196,6 +207,17 @@ _CLUSTER_KEYS = {
     "head_restart": ("head_calm", "head_pause", "head_new_actor"),
 }
 CLUSTER_PROBES = tuple(_CLUSTER_KEYS)
+# Probes on shaped hosts, and what they report: multiples of the time of a raw stream.
+_HOSTS_KEYS = {
+    "hosts_2": ("hosts_back",),
+    "hosts_4": ("cast_4_32_mb", "cast_4_64_mb"),
+    "hosts_8": ("cast_8_32_mb", "cast_8_64_mb"),
+    "hosts_16": ("cast_16_32_mb", "cast_16_64_mb"),
+    "hosts_late": ("cast_late",),
+    "hosts_killed": ("cast_killed",),
+}
+HOSTS_PROBES = tuple(_HOSTS_KEYS)
+HOSTS_KEYS = tuple(key for keys in _HOSTS_KEYS.values() for key in keys)
 IDLE_KEYS = ("idle_mib", "idle_others_mib", "idle_driver_mib", "idle_threads", "idle_cpu")
 # What each probe of probes.py reports.
 PROBE_KEYS = {
@@ -211,6 +233,7 @@ PROBE_KEYS = {
     "pins": ("pin_empty", "pin_1_mib"),
     "iterations": ("iterate_independent", "iterate_chained", "iterate_growth"),
     **_CLUSTER_KEYS,
+    **_HOSTS_KEYS,
 }
 TITLES = {
     "weft": "weft",
@@ -219,6 +242,9 @@ TITLES = {
     "executor": "Executor",
     "dask": "Dask",
     "loky": "loky",
+    "openmpi": "OpenMPI, tuned",
+    "openmpi_default": "OpenMPI, default",
+    "gloo": "Gloo",
     "limits": "limit",
 }
 
@@ -340,6 +366,12 @@ GOALS = (
     _bound("node_chain_small", 1.15),
     _bound("node_chain_10_mb", 1.6),
     _bound("head_new_actor", 1),
+    _bound("hosts_back", 1.05),
+    *(_bound(f"cast_4_{size}_mb", 1.08) for size in (32, 64)),
+    *(_bound(f"cast_8_{size}_mb", 1.06) for size in (32, 64)),
+    *(_bound(f"cast_16_{size}_mb", 1.10) for size in (32, 64)),
+    _bound("cast_late", 1.15),
+    _bound("cast_killed", 0.15),
 )
 
 

@@ -78,5 +78,6 @@ def machine() -> dict[str, str]:
         "memory": f"{memory:.0f} GiB",
         "kernel": platform.release(),
         "system": platform.freedesktop_os_release().get("PRETTY_NAME", platform.system()),
+        "tcp": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "load before": f"{os.getloadavg()[0]:.2f}",
     }

@@ -1,7 +1,7 @@
 """Measures weft's microbenchmark beside Ray, process pools, Dask, loky and the machine's limits.
 
-    make bench                                       everything, at most 35 minutes
-    make bench ARGS=--quick                          everything shortened, about 3 minutes
+    make bench                                       everything, at most 45 minutes
+    make bench ARGS=--quick                          everything shortened, about 4 minutes
     python bench/micro.py --only task --peers weft,pool --repeat 5
     python bench/micro.py --only "node,delegation,head,transfer" --peers weft,ray
 
@@ -27,15 +27,16 @@ from pathlib import Path
 import environment
 import measure
 import plan_cluster
+import plan_hosts
 import plan_recovery
 import report
 from catalog import METRICS, RAY_FULL_ONLY, selected
-from peers import NAMES
+from peers import HOSTS_NAMES, NAMES
 from results import Results
 from runner import Runner
 
-BUDGET_FULL_S = 34 * 60.0
-BUDGET_QUICK_S = 150.0
+BUDGET_FULL_S = 44 * 60.0
+BUDGET_QUICK_S = 190.0
 ROUNDS_FULL = 3
 STARTS_FULL = 8
 STARTS_QUICK = 4
@@ -52,7 +53,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench/micro.py", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--quick", action="store_true", help="one short round, about 3 minutes")
+    parser.add_argument("--quick", action="store_true", help="one short round, about 4 minutes")
     parser.add_argument(
         "--only",
         default="",
@@ -61,18 +62,21 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--peers",
-        default=",".join(NAMES),
+        default=",".join((*NAMES, *HOSTS_NAMES)),
         help="comma-separated, from: %(default)s; the limits always run",
     )
     parser.add_argument("--repeat", type=int, metavar="N", help="rounds (3; 1 with --quick)")
     parser.add_argument(
-        "--publish", action="store_true", help="write bench/RESULTS.md and bench/results.png"
+        "--publish",
+        action="store_true",
+        help="write bench/RESULTS.md and bench/results.png; with --only a part of the page",
     )
     options = parser.parse_args(given)
     options.peers = [name.strip() for name in options.peers.split(",") if name.strip()]
-    unknown = [name for name in options.peers if name not in NAMES]
+    names = (*NAMES, *HOSTS_NAMES)
+    unknown = [name for name in options.peers if name not in names]
     if unknown or not options.peers:
-        parser.error(f"--peers: {', '.join(unknown) or 'none'}; there are {', '.join(NAMES)}")
+        parser.error(f"--peers: {', '.join(unknown) or 'none'}; there are {', '.join(names)}")
     if options.repeat is not None and options.repeat < 1:
         parser.error(f"--repeat: {options.repeat}; at least 1")
     if options.only and not selected(options.only):
@@ -96,6 +100,7 @@ def _probes(runner: Runner, peers: list[str], quick: bool) -> None:
         runner.probe("idle", "weft", 0, 30)
     plan_recovery.measure_all(runner, peers, quick)
     plan_cluster.measure_all(runner, peers, quick)
+    plan_hosts.measure_all(runner, peers, quick)
     if "ray" in peers:
         reasons = dict(TOO_SLOW)
         if quick:
@@ -120,7 +125,7 @@ def _rounds(runner: Runner, peers: list[str], rounds: int, quick: bool, begin: f
     left_out: dict[str, int] = {}
     for index in range(rounds):
         print(f"==> round {index + 1} of {rounds}", flush=True)
-        for peer in ("limits", *peers):
+        for peer in ("limits", *(peer for peer in peers if peer not in HOSTS_NAMES)):
             if time.monotonic() - begin + lasted.get(peer, 0.0) > budget_s:
                 left_out[peer] = left_out.get(peer, 0) + 1
                 continue
@@ -138,7 +143,24 @@ def _rounds(runner: Runner, peers: list[str], rounds: int, quick: bool, begin: f
         )
 
 
-def _write(document: dict[str, object], python: Path, publish: bool) -> None:
+def _publish(document: dict[str, object], picture: Path | None, only: str, peers: str) -> None:
+    page = environment.BENCH / "RESULTS.md"
+    if only:
+        command = f"make bench ARGS='--only {only} --peers {peers} --publish'"
+        page.write_text(report.with_part(page.read_text(), document, command))
+        print("published: a part of bench/RESULTS.md", flush=True)
+        return
+    misses = environment.BENCH / "MISSES.md"
+    page.write_text(
+        report.render_results_md(document, misses=misses.read_text() if misses.exists() else "")
+    )
+    if picture is not None:
+        shutil.copyfile(picture, environment.BENCH / "results.png")
+    print("published: bench/RESULTS.md, bench/results.png", flush=True)
+
+
+def _write(document: dict[str, object], python: Path) -> Path | None:
+    """Write the JSON and the picture; the picture, if it could be drawn."""
     data, picture = environment.OUT / "results.json", environment.OUT / "results.png"
     data.write_text(json.dumps(document, indent=1) + "\n")
     drawn = subprocess.run(
@@ -148,15 +170,7 @@ def _write(document: dict[str, object], python: Path, publish: bool) -> None:
     )
     shown = [path.relative_to(environment.REPOSITORY) for path in (data, picture) if path.exists()]
     print("written: " + ", ".join(str(path) for path in shown), flush=True)
-    if publish:
-        misses = environment.BENCH / "MISSES.md"
-        text = report.render_results_md(
-            document, misses=misses.read_text() if misses.exists() else ""
-        )
-        (environment.BENCH / "RESULTS.md").write_text(text)
-        if drawn.returncode == 0 and picture.exists():
-            shutil.copyfile(picture, environment.BENCH / "results.png")
-        print("published: bench/RESULTS.md, bench/results.png", flush=True)
+    return picture if drawn.returncode == 0 and picture.exists() else None
 
 
 def main(given: list[str] | None = None) -> int:
@@ -185,7 +199,9 @@ def main(given: list[str] | None = None) -> int:
     results.seconds = time.monotonic() - begin
     document = results.as_json()
     print("\n" + report.render_terminal(document) + "\n", flush=True)
-    _write(document, python, options.publish)
+    picture = _write(document, python)
+    if options.publish:
+        _publish(document, picture, options.only, ",".join(options.peers))
     return 1 if document["failures"].get("weft") else 0
 
 

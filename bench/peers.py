@@ -7,6 +7,8 @@ first answer, and a module loaded earlier would flatter it.
 from __future__ import annotations
 
 NAMES = ("weft", "ray", "pool", "executor", "dask", "loky")
+# These are measured on hosts of their own only.
+HOSTS_NAMES = ("openmpi", "gloo")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

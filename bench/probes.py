@@ -18,7 +18,7 @@ from typing import Any
 
 import bodies
 import peers
-from catalog import CLUSTER_PROBES
+from catalog import CLUSTER_PROBES, HOSTS_PROBES
 
 MIB = 1 << 20
 Tell = Callable[..., None]
@@ -156,6 +156,10 @@ def main() -> None:
     name = os.environ["BENCH_API"]
     if probe == "idle":
         idle(name, workers, tell)
+    elif probe in HOSTS_PROBES:
+        import rows_hosts
+
+        rows_hosts.run(probe, name, argument, tell)
     elif probe in CLUSTER_PROBES:
         api = importlib.import_module(name)
         tell(event="started", version=api.__version__)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalog import BY_KEY, LIMIT_KEYS, METRICS, TITLES, Metric
+from catalog import BY_KEY, HOSTS_KEYS, LIMIT_KEYS, METRICS, TITLES, Metric
 from results import ratio, value
 
 Document = dict[str, Any]
 COLUMNS = ("weft", "ray", "pool", "executor", "dask", "loky")
+HOSTS_COLUMNS = ("weft", "openmpi", "openmpi_default", "gloo", "dask", "ray")
 PLACEMENT = (
     "Processes are placed by the kernel (nothing is pinned) unless a row says otherwise. "
     "GB are 10^9 bytes. Rates count items: tasks, calls, puts; batches where the row says so."
+)
+_PART = "## Rows of a run of their own"
+HOSTS = (
+    "Hosts are network namespaces, joined by a switch; each sends and receives at the rate of the "
+    "row (tbf, burst 512 KB, queue 2 MB). Figures are multiples of the time that a raw TCP stream "
+    "takes for as many bytes between two of them just before. One host has the value, and it "
+    "counts as one of the hosts. In brackets: what was idle of the processors. CPU-bound is what "
+    "left less than a quarter idle, disturbed what ran while the machine had other work or while "
+    "the links did not carry what they should: neither is compared. OpenMPI's ranks look for "
+    "messages without pause (they yield), so they leave little idle; all figures are listed below. "
+    "weft, Ray and Dask give views of a store, OpenMPI and Gloo arrays of the process. Contents "
+    "were verified each time."
 )
 
 
@@ -51,8 +64,45 @@ def _reached(goal: dict[str, Any]) -> str:
 
 
 def _judged(goal: dict[str, Any]) -> str:
-    verdict = {True: "met", False: "MISSED", None: "-"}[goal["met"]]
+    unknown = goal.get("why not") or "-"
+    verdict = {True: "met", False: "MISSED", None: unknown}[goal["met"]]
     return f"{goal['goal']}: {verdict} {_reached(goal)}".rstrip()
+
+
+def _hosts_cell(document: Document, peer: str, key: str) -> str:
+    found = document.get("conditions", {}).get(peer, {}).get(key)
+    if found is None:
+        return _cell(document, peer, BY_KEY[key])
+    shown = found["verdict"] or number(value(document, peer, key))
+    return f"{shown} ({100 * found['idle']:.0f} %)"
+
+
+def _hosts_rows(document: Document) -> list[list[str]]:
+    rows = []
+    for key in HOSTS_KEYS:
+        cells = [_hosts_cell(document, peer, key) for peer in HOSTS_COLUMNS]
+        if any(cells):
+            found = document["rows"].get("weft", {}).get(key, {})
+            samples = found.get("samples", ())
+            steady = f"{min(samples):.2f} to {max(samples):.2f}" if samples else ""
+            verdicts = "; ".join(_judged(goal) for goal in _goals(document, key))
+            rows.append([BY_KEY[key].title, *cells, steady, verdicts])
+    return rows
+
+
+def _hosts_lines(document: Document) -> list[str]:
+    """What each row on shaped hosts was measured under."""
+    lines = []
+    for peer in HOSTS_COLUMNS:
+        for key, found in document.get("conditions", {}).get(peer, {}).items():
+            samples = ", ".join(f"{sample:.2f}" for sample in found["samples"])
+            idle = f"idle {100 * found['idle']:.0f} %"
+            lines.append(
+                f"{TITLES[peer]}, {BY_KEY[key].title}: {samples}; {idle}, "
+                f"raw stream {found['goodput']:.1f} of {found['expected']:.1f} MB/s, "
+                f"{found['load']:.2f} processors busy before"
+            )
+    return lines
 
 
 def _goals(document: Document, key: str) -> list[dict[str, Any]]:
@@ -62,7 +112,7 @@ def _goals(document: Document, key: str) -> list[dict[str, Any]]:
 def _table_rows(document: Document) -> list[list[str]]:
     rows = []
     for metric in METRICS:
-        if metric.key in LIMIT_KEYS:
+        if metric.key in LIMIT_KEYS or metric.key in HOSTS_KEYS:
             continue
         cells = [_cell(document, peer, metric) for peer in COLUMNS]
         if not any(cells):
@@ -82,6 +132,7 @@ def _table_rows(document: Document) -> list[list[str]]:
 
 
 HEADER = ["#", "row", *(TITLES[peer] for peer in COLUMNS), "+-", "x Ray", "x Pool", "goal"]
+HOSTS_HEADER = ["row", *(TITLES[peer] for peer in HOSTS_COLUMNS), "weft from to", "goal"]
 # Text stands left, numbers stand right.
 LEFT = {"row", "goal"}
 
@@ -107,16 +158,10 @@ def _summary(document: Document) -> str:
 
 def render_terminal(document: Document) -> str:
     """The table with aligned columns, then the limits, the failures and one line of summary."""
-    rows = [HEADER, *_table_rows(document)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if title in LEFT else cell.rjust(width)
-            for cell, width, title in zip(row, widths, HEADER, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "-" * max(len(line) for line in lines))
+    lines = _aligned(HEADER, _table_rows(document))
+    on_hosts = _hosts_rows(document)
+    if on_hosts:
+        lines += ["", *_aligned(HOSTS_HEADER, on_hosts), *_hosts_lines(document)]
     lines += ["", *_limit_lines(document)]
     for peer, failures in document["failures"].items():
         for key, reason in failures.items():
@@ -129,6 +174,28 @@ def render_terminal(document: Document) -> str:
     return "\n".join(lines)
 
 
+def _aligned(header: list[str], found: list[list[str]]) -> list[str]:
+    rows = [header, *found]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if title in LEFT else cell.rjust(width)
+            for cell, width, title in zip(row, widths, header, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * max(len(line) for line in lines))
+    return lines
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> list[str]:
+    return [
+        "| " + " | ".join(header) + " |",
+        "|" + "|".join("---" if title in LEFT else "---:" for title in header) + "|",
+        *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows),
+    ]
+
+
 def _last_line(text: str) -> str:
     return text.splitlines()[-1] if text else ""
 
@@ -137,23 +204,54 @@ def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _hosts_section(document: Document) -> list[str]:
+    rows = _hosts_rows(document)
+    if not rows:
+        return []
+    return [
+        "",
+        "## Shaped hosts",
+        "",
+        HOSTS,
+        "",
+        *_markdown(HOSTS_HEADER, rows),
+        "",
+        *(f"- {line}" for line in _hosts_lines(document)),
+    ]
+
+
+def with_part(page: str, document: Document, command: str) -> str:
+    """bench/RESULTS.md with the rows of a run of their own behind those of the last whole run.
+
+    Args:
+        page: The page as it is; an earlier part of it is replaced.
+        document: What a run of some rows wrote as JSON.
+        command: How that run was started.
+    """
+    whole, _, _ = page.partition(_PART)
+    own = render_results_md(document, picture="")
+    body = own.partition("\n")[2].replace("\n## ", "\n### ")
+    return f"{whole.rstrip()}\n\n{_PART}\n\n`{command}`\n{body}"
+
+
 def render_results_md(document: Document, picture: str = "results.png", misses: str = "") -> str:
     """The page bench/RESULTS.md.
 
     Args:
         document: What a run wrote as JSON.
-        picture: Path of the chart beside the page.
+        picture: Path of the chart beside the page; empty for none.
         misses: The explanation of missed goals, kept from run to run in bench/MISSES.md.
     """
     machine, versions = document["machine"], document["versions"]
     day = document["started"].split("T")[0]
-    named = ", ".join(f"{TITLES[peer]} {versions[peer]}" for peer in COLUMNS if peer in versions)
+    shown = (*COLUMNS, "openmpi", "gloo")
+    named = ", ".join(f"{TITLES[peer]} {versions[peer]}" for peer in shown if peer in versions)
     lines = [
         "# Results of the microbenchmark",
         "",
         f"Measured {day} in {document['seconds'] / 60:.0f} minutes: {machine['cores']} cores "
         f"({machine['processor']}), {machine['memory']}, {machine['system']}, "
-        f"kernel {machine['kernel']}.",
+        f"kernel {machine['kernel']}, TCP with {machine.get('tcp', 'an unknown pace')}.",
         f"Versions: {named} (Pool and ProcessPoolExecutor carry Python's version).",
         "",
         "Every number is the median of several windows from interleaved rounds of one run of "
@@ -163,13 +261,11 @@ def render_results_md(document: Document, picture: str = "results.png", misses: 
         "",
         f"**{_summary(document)}.**",
         "",
-        f"![weft beside its peers]({picture})",
-        "",
+        *([f"![weft beside its peers]({picture})", ""] if picture else []),
         "## Rows",
         "",
-        "| " + " | ".join(HEADER) + " |",
-        "|" + "|".join("---" if title in LEFT else "---:" for title in HEADER) + "|",
-        *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in _table_rows(document)),
+        *_markdown(HEADER, _table_rows(document)),
+        *_hosts_section(document),
         "",
         "## Raw limits in the same run",
         "",

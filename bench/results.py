@@ -21,6 +21,8 @@ class Results:
     samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     failures: dict[str, dict[str, str]] = field(default_factory=dict)
     skips: dict[str, dict[str, str]] = field(default_factory=dict)
+    # Of rows on shaped hosts: what shaped.Bed.conditions says.
+    conditions: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     started: str = field(
         default_factory=lambda: dt.datetime.now().astimezone().isoformat("T", "minutes")
@@ -30,6 +32,12 @@ class Results:
     def add(self, peer: str, key: str, samples: list[float]) -> None:
         """Samples of one more visit of a row."""
         self.samples.setdefault(peer, {}).setdefault(key, []).extend(samples)
+
+    def under(self, peer: str, key: str, conditions: dict[str, Any], samples: list[float]) -> None:
+        """Samples of a row on shaped hosts. They only count under the right conditions."""
+        self.conditions.setdefault(peer, {})[key] = {**conditions, "samples": samples}
+        if not conditions["verdict"]:
+            self.add(peer, key, samples)
 
     def fail(self, peer: str, key: str, reason: str) -> None:
         """A row that ended in an error or passed its time limit."""
@@ -62,6 +70,7 @@ class Results:
             "rows": rows,
             "failures": self.failures,
             "skips": self.skips,
+            "conditions": self.conditions,
             "notes": self.notes,
         }
         document["goals"] = [_judged(document, goal) for goal in GOALS]
@@ -96,4 +105,12 @@ def _judged(document: dict[str, Any], goal: Goal) -> dict[str, Any]:
         )
     if reached is None and goal.key in document["failures"].get("weft", {}):
         met = False
-    return {"key": goal.key, "kind": goal.kind, "goal": goal.text(), "reached": reached, "met": met}
+    conditions = document["conditions"].get("weft", {}).get(goal.key, {})
+    return {
+        "key": goal.key,
+        "kind": goal.kind,
+        "goal": goal.text(),
+        "reached": reached,
+        "met": met,
+        "why not": conditions.get("verdict", ""),
+    }

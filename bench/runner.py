@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import environment
 import footprint
@@ -137,20 +138,21 @@ class Runner:
         keys = PROBE_KEYS[name]
         if not self.wanted.intersection(keys):
             return
+        skipped = self.results.skips.get(peer, {})
         if name == "idle":
             self._idle(peer, limit_s)
             return
-        missing = set(keys)
+        missing = {key for key in keys if key not in skipped}
         reason = "the probe ended without a result"
         with self._child("probes.py", peer, (name, environment.workers(), argument)) as child:
             deadline = time.monotonic() + limit_s
             try:
                 while (event := child.event(deadline - time.monotonic())) is not None:
                     if event["event"] == "row":
-                        # What a row takes turns with is a limit of the machine, measured beside it.
-                        self.results.add(event.get("peer", peer), event["key"], event["samples"])
+                        self._row(event.get("peer", peer), event)
                         missing.discard(event["key"])
-                        self._progress(peer, event["key"])
+                    elif event["event"] == "started":
+                        self.results.versions.setdefault(peer, event["version"])
                     elif event["event"] == "done":
                         break
             except TimeoutError:
@@ -162,6 +164,15 @@ class Runner:
         for key in sorted(missing):
             self.results.fail(peer, key, reason)
             self._progress(peer, key, "failed")
+
+    def _row(self, peer: str, event: dict[str, Any]) -> None:
+        """Take a row. What it takes turns with is a limit of the machine, measured beside it."""
+        key, samples, conditions = event["key"], event["samples"], event.get("conditions")
+        if conditions is None:
+            self.results.add(peer, key, samples)
+            return self._progress(peer, key)
+        self.results.under(peer, key, conditions, samples)
+        return self._progress(peer, key, conditions["verdict"])
 
     def _idle(
         self, peer: str, limit_s: float, settle_s: float = 2.0, window_s: float = 5.0

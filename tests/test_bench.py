@@ -16,12 +16,20 @@ def run(code):
 
 def test_rows_probes_plans_and_goals_fit_together():
     run("""
-        import catalog, plan_cluster, probes, rows_cluster, rows_cluster_failure, rows_recovery
+        import catalog, hosts_systems, plan_cluster, plan_hosts, probes
+        import rows_cluster, rows_cluster_failure, rows_hosts, rows_recovery
 
         known = {"idle", *probes.PROBES, *rows_recovery.PROBES}
         of_clusters = {**rows_cluster.PROBES, **rows_cluster_failure.PROBES}
         assert set(of_clusters) == set(catalog.CLUSTER_PROBES) == set(plan_cluster._WEFT)
-        assert {*known, *of_clusters} == set(catalog.PROBE_KEYS)
+        of_hosts = {name: tuple(probe.keys.values()) for name, probe in rows_hosts.PROBES.items()}
+        assert {name: catalog.PROBE_KEYS[name] for name in catalog.HOSTS_PROBES} == of_hosts
+        assert {*known, *of_clusters, *of_hosts} == set(catalog.PROBE_KEYS)
+        systems = {system for systems in plan_hosts.SYSTEMS.values() for system in systems}
+        assert systems == set(hosts_systems.SYSTEMS) <= set(catalog.TITLES)
+        # Whatever a system does not run has a reason.
+        for system in systems:
+            assert {*plan_hosts._PROBES[system], *plan_hosts._NOT.get(system, {})} == set(of_hosts), system
         assert set(plan_cluster._RAY) < set(of_clusters)
         keys = {key for keys in catalog.PROBE_KEYS.values() for key in keys}
         assert keys <= set(catalog.BY_KEY), keys - set(catalog.BY_KEY)
@@ -29,6 +37,60 @@ def test_rows_probes_plans_and_goals_fit_together():
         for goal in catalog.GOALS:
             assert goal.key in catalog.BY_KEY and (not goal.reference or goal.reference in catalog.BY_KEY), goal
         assert catalog.selected("node_killed, head_new") == {"node_killed", "head_new_actor"}
+    """)
+
+
+def test_what_is_no_comparison_is_not_shown_as_one():
+    run("""
+        import report, shaped
+        from results import Results
+
+        link = shaped.Link(goodput=59.0, expected=59.6, seconds={})
+        assert shaped.verdict(0.25, link, 0.1) == ""
+        assert shaped.verdict(0.24, link, 0.1) == "CPU-bound"
+        assert shaped.verdict(0.25, link, 0.2) == "disturbed"
+        assert shaped.verdict(0.25, shaped.Link(58.0, 59.6, {}), 0.1) == "disturbed"
+
+        results = Results({})
+        seen = {"idle": 0.2, "goodput": 59.0, "expected": 59.6, "load": 0.1, "count": 2}
+        results.under("weft", "cast_4_64_mb", {**seen, "verdict": "CPU-bound"}, [1.5, 1.7])
+        results.under("weft", "cast_8_64_mb", {**seen, "verdict": ""}, [1.02, 1.04])
+        document = results.as_json()
+        text = report.render_terminal(document)
+        assert "CPU-bound (20 %)" in text and "<= 1.08 x: CPU-bound" in text
+        assert "1.03 (20 %)" in text and "<= 1.06 x: met 1.03 x" in text
+        met = {goal["key"]: goal["met"] for goal in document["goals"]}
+        assert met["cast_4_64_mb"] is None and met["cast_8_64_mb"] is True
+        assert "## Shaped hosts" not in report.render_terminal(Results({}).as_json())
+    """)
+
+
+def test_rows_of_a_run_of_their_own_stand_behind_those_of_a_whole_run():
+    run("""
+        import report
+        from results import Results
+
+        machine = dict.fromkeys(("cores", "processor", "memory", "system", "kernel"), "some")
+        results = Results(machine)
+        results.add("weft", "add_node", [0.05])
+        document = results.as_json()
+        page = report.with_part("# Results\\n\\nWhole.\\n", document, "the first command")
+        page = report.with_part(page, document, "the second command")
+        assert page.startswith("# Results\\n\\nWhole.\\n\\n## Rows of a run of their own\\n\\n`the second command`\\n")
+        assert page.count("a node added and listed") == 1 and "first" not in page
+        assert "\\n### Rows\\n" in page and "results.png" not in page
+    """)
+
+
+def test_a_slow_system_has_one_repetition_of_each_kind():
+    run("""
+        import bodies_hosts
+
+        given = bodies_hosts.Plan("cast", 2, [4], warm=2, turns=3, limit_s=60)
+        assert bodies_hosts.plan(given.text()).text() == given.text()
+        assert list(given.repetitions(4)) == [(False, 1), (False, 2), (True, 3), (True, 4), (True, 5)]
+        slow = bodies_hosts.Plan("cast", 2, [4], warm=2, turns=3, limit_s=0)
+        assert list(slow.repetitions(4)) == [(False, 1), (True, 2)]
     """)
 
 

@@ -1,7 +1,8 @@
 """Hosts with a network of their own: namespaces joined by a bridge, which the kernel removes with the last process.
 
 Every namespace is held by a process that waits for the end of its input, so that nothing is left when the tests are
-killed. The bridge is in a namespace of its own, too: the network of the machine is never touched.
+killed. The bridge is in a namespace of its own, too: the network of the machine is never touched. The benchmark has its
+hosts from here as well, so this module needs nothing of the tests.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,11 +20,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support import WAIT
+# A bound for one command (seconds). It ends a hang; no healthy machine comes near it.
+WAIT = 60
 
-# Room for what a shaped host sends at once (bytes), and how long a packet may wait there: hoplite.md, section 4.2.
-_BURST_BYTES = 64 << 10
-_LATENCY = "50ms"
+# What a shaped host may send at once, and what may wait there to be sent (bytes). A smaller burst costs goodput when
+# the machine is busy, because the shaper wakes up late; the queue takes what a sender has under way.
+_BURST_BYTES = 512 << 10
+_QUEUE_BYTES = 2 << 20
 
 
 class Space:
@@ -34,6 +38,7 @@ class Space:
             ["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self.pid = self._holder.pid
+        self._identity = -1
         try:
             self._holder.stdin.write(b"\n")
             self._holder.stdin.flush()
@@ -41,6 +46,7 @@ class Space:
                 raise OSError(
                     "no network namespace can be made: `unshare --net` needs the right to administer networks"
                 )
+            self._identity = os.stat(f"/proc/{self.pid}/ns/net").st_ino
             self.run("ip", "link", "set", "lo", "up")
         except BaseException:
             self.close()
@@ -58,11 +64,24 @@ class Space:
         return done.stdout
 
     def close(self) -> None:
-        """Lets go of it: it is there for as long as other processes are in it."""
+        """Kills what is left in it and lets go of it: a namespace is there for as long as processes are."""
+        # As long as the holder is there, no other namespace has this identity.
+        for left in self._left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
         with contextlib.suppress(BrokenPipeError):
             self._holder.stdin.close()
         self._holder.wait(WAIT)
         self._holder.stdout.close()
+
+    def _left(self) -> list[int]:
+        """Processes that are in it beside the holder. Other systems leave some that nobody waits for."""
+        left = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and (entry / "ns" / "net").stat().st_ino == self._identity:
+                    left.append(int(entry.name))
+        return [process for process in left if process != self.pid]
 
 
 class Host:
@@ -122,8 +141,8 @@ class Host:
             program.communicate()
 
     def shape(self, megabits: float) -> None:
-        """Limits what this host sends and receives (1,000,000 bits per second each)."""
-        rate = ["root", "tbf", "rate", f"{megabits}mbit", "burst", str(_BURST_BYTES), "latency", _LATENCY]
+        """Limits what this host sends and receives (1,000,000 bits per second each), frames included."""
+        rate = ["root", "tbf", "rate", f"{megabits}mbit", "burst", str(_BURST_BYTES), "limit", str(_QUEUE_BYTES)]
         self.space.run("tc", "qdisc", "replace", "dev", "eth0", *rate)
         self._switch.run("tc", "qdisc", "replace", "dev", self._port, *rate)
 
@@ -137,8 +156,9 @@ class Host:
 
     def close(self) -> None:
         """Ends the nodes of this host."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.weft("stop", "--force", check=None)
+        if any(self.base.iterdir()):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.weft("stop", "--force", check=None)
         self.space.close()
 
 
@@ -179,3 +199,14 @@ def hosts(count: int, base: Path) -> Iterator[Sequence[Host]]:
             made.append(Host(number, switch, base / f"h{number}"))
             stack.callback(made[-1].close)
         yield made
+
+
+def silence(host: Host, other: Host) -> None:
+    """Loses whatever a host sends to another one, as a switch does that has forgotten a way; nobody is told."""
+    nowhere = ["lladdr", "02:00:00:00:00:01", "nud", "permanent"]
+    host.space.run("ip", "neigh", "replace", other.address, *nowhere, "dev", "eth0")
+
+
+def unsilence(host: Host, other: Host) -> None:
+    """Undoes :func:`silence`."""
+    host.space.run("ip", "neigh", "del", other.address, "dev", "eth0")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hosts import Host, hosts, obstacle
+from hosts import Host, hosts, obstacle, silence, unsilence
 from support import WAIT, is_alive, poll
 
 pytestmark = pytest.mark.skipif(obstacle() is not None, reason=f"no hosts of our own: {obstacle()}")
@@ -52,6 +55,35 @@ def test_hosts_form_a_cluster_and_listen_where_the_others_are(three):
         poll("all are known", lambda host=host: states(host) == ALL)
     listening = three[1].space.run("ss", "-Hltn").split()
     assert [word for word in listening if word.endswith(told[1]["address"].rpartition(":")[2])] == [told[1]["address"]]
+
+
+def test_a_shaped_host_sends_no_faster_than_it_may(three):
+    near, far = three[:2]
+    for host in (near, far):
+        host.shape(100)
+    sender = f"""
+    import socket
+    with socket.create_server(("{near.address}", 7000)) as server:
+        print("ready", flush=True)
+        far, _ = server.accept()
+        with far:
+            far.sendall(bytes(5_000_000))
+    """
+    receiver = f"""
+    import socket, time
+    begin, got = time.monotonic(), 0
+    with socket.create_connection(("{near.address}", 7000)) as sender:
+        while part := sender.recv(1 << 20):
+            got += len(part)
+    print(got, time.monotonic() - begin, flush=True)
+    """
+    with near.running(sender) as sends:
+        assert sends.stdout.readline() == "ready\n"
+        with far.running(receiver) as receives:
+            got, seconds = receives.communicate(timeout=WAIT)[0].split()
+    assert int(got) == 5_000_000
+    # 12.5 MB/s, but for what may be sent at once at both ends.
+    assert float(seconds) > (5_000_000 - 2 * (512 << 10)) / 12_500_000
 
 
 def test_a_host_that_is_cut_off_is_gone_and_its_node_ends_when_it_is_back(three):
@@ -120,6 +152,45 @@ def test_work_goes_over_hosts_and_comes_back_when_one_is_cut_off(three):
         assert out in ("1\n", "2\n"), errors
 
 
+def test_a_value_goes_from_host_to_host_whole(three):
+    start_cluster(three)
+    poll("all are known", lambda: states(three[0]) == ALL)
+    for host in three:
+        host.shape(500)
+    code = f"""
+    import hashlib, weft
+    weft.init()
+
+    @weft.remote(num_cpus=0)
+    def digest(value):
+        return hashlib.sha256(value).hexdigest()
+
+    value = bytes(range(256)) * 125_000
+    ref = weft.put(value)
+    places = [{{"node:" + address: 0.001}} for address in {[host.address for host in three[1:]]}]
+    got = weft.get([digest.options(resources=place).remote(ref) for place in places])
+    assert got == [hashlib.sha256(value).hexdigest()] * 2
+    print("done", flush=True)
+    """
+    with three[0].running(code) as driver:
+        out, errors = driver.communicate(timeout=WAIT)
+        assert out == "done\n", errors
+
+    def moved(host: Host, name: str) -> float:
+        return sum(
+            sum(row["values"]) for row in host.json("metrics") if row["name"] == f"weft_node_values_{name}_bytes"
+        )
+
+    came = [moved(host, "received") for host in three]
+    # A value is a little longer than what is in it.
+    assert came[0] == 0
+    assert came[1] == came[2]
+    assert 32_000_000 <= came[1] < 32_001_024
+    assert sum(moved(host, "sent") for host in three) == sum(came)
+    # Each host has memory of its own.
+    assert [moved(host, "copied") for host in three] == [0, 0, 0]
+
+
 def test_a_program_on_a_host_without_a_node_joins_by_itself(three):
     told = start_cluster(three[:2])
     token = three[0].weft("token").stdout.strip()
@@ -184,3 +255,135 @@ def test_a_program_that_is_cut_off_is_gone_and_says_so(three):
         poll("it knows", lambda: "not part of its cluster any more" in program.stderr.readline())
         out, _ = program.communicate("\n", timeout=WAIT)
         assert out.strip(), "an error, not a hang"
+
+
+# Tasks and values on all hosts, an actor that may begin again, and calls of it; every answer is checked. It goes on
+# until it is told to end, and says then how often it was right; whatever is wrong ends it.
+WORK = """
+import hashlib, sys, threading, weft
+from weft.scheduling import NodeAffinitySchedulingStrategy
+weft.init()
+COUNT = int(sys.stdin.readline())
+nodes = [node["NodeID"] for node in weft.nodes() if node["Alive"]]
+assert len(nodes) == COUNT, nodes
+SIZE = 1_000_000
+
+# Each node in turn: "SPREAD" would go on with the leases that there are.
+def on(task, number):
+    there = NodeAffinitySchedulingStrategy(nodes[number % COUNT], soft=True)
+    return task.options(scheduling_strategy=there)
+
+def payload(seed):
+    return hashlib.sha256(str(seed).encode()).digest() * (SIZE // 32)
+
+@weft.remote(num_cpus=0, max_retries=-1)
+def make(seed):
+    return weft.get_runtime_context().get_node_id(), payload(seed)
+
+@weft.remote(num_cpus=0, max_retries=-1)
+def digest(made):
+    return hashlib.sha256(made[1]).hexdigest()
+
+@weft.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def add(self):
+        self.count += 1
+        return weft.get_runtime_context().get_actor_id(), id(self), self.count
+
+def work(seed, seen):
+    refs = [on(make, number).remote((seed, number)) for number in range(3)]
+    digests = weft.get([on(digest, number + 1).remote(ref) for number, ref in enumerate(refs)], timeout=100)
+    assert digests == [hashlib.sha256(payload((seed, number))).hexdigest() for number in range(3)], seed
+    seen.update(weft.get(ref, timeout=100)[0] for ref in refs)
+
+seen, seed = set(), 1
+work(0, seen)
+assert len(seen) == COUNT, seen
+counter = Counter.remote()
+assert weft.get(counter.add.remote())[2] == 1
+print("begun", flush=True)
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
+begin = seed
+while not ended.is_set():
+    work(seed, seen)
+    seed += 1
+    calls = weft.get([counter.add.remote() for _ in range(20)], timeout=100)
+    for life in {call[:2] for call in calls}:
+        counts = [count for *call, count in calls if tuple(call) == life]
+        assert counts == list(range(counts[0], counts[0] + len(counts))), calls
+print(seed - begin, flush=True)
+"""
+
+# How long each kind of partition lasts; `make chaos` takes longer than the test suite.
+PARTITION_SECONDS = float(os.environ.get("WEFT_CHAOS_SECONDS", "10")) / 5
+
+
+@contextlib.contextmanager
+def working(host: Host, count: int) -> Iterator[None]:
+    """The workload on a host; it must have gone on, and never been wrong, when the block has ended."""
+    with host.running(WORK) as driver:
+        driver.stdin.write(f"{count}\n")
+        driver.stdin.flush()
+        begun = driver.stdout.readline()
+        assert begun == "begun\n", driver.communicate(timeout=WAIT)[1]
+        yield
+        out, errors = driver.communicate("\n", timeout=2 * WAIT)
+        assert out.strip(), errors
+        assert int(out) >= 1
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("way", ["to the head", "from the head"])
+def test_a_host_that_is_heard_one_way_only_is_gone_at_most(three, way):
+    """Whatever the head makes of it, no answer is wrong, and when it is over all agree who is there."""
+    told = start_cluster(three, "--health-timeout=1")
+    poll("all are known", lambda: states(three[0]) == ALL)
+    pair = (three[2], three[0]) if way == "to the head" else (three[0], three[2])
+    with working(three[0], 3):
+        silence(*pair)
+        poll("it is gone", lambda: "n2" not in states(three[0]))
+        time.sleep(PARTITION_SECONDS)
+        assert states(three[1]) == {"head": "ALIVE", "n1": "ALIVE"}
+        unsilence(*pair)
+        poll("it ends", lambda: not is_alive(told[2]["pid"]))
+    assert states(three[0]) == {"head": "ALIVE", "n1": "ALIVE"}
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(max(240, 10 * PARTITION_SECONDS))
+def test_hosts_that_only_the_head_reaches_both_are_not_gone(three):
+    """What one needs of the other waits until there is a way again."""
+    start_cluster(three, "--health-timeout=1")
+    poll("all are known", lambda: states(three[0]) == ALL)
+    with working(three[0], 3):
+        for one, other in (three[1:], three[:0:-1]):
+            silence(one, other)
+        # Processes that cannot reach each other for 30 s give up what they have to do with each other.
+        end = time.monotonic() + min(max(3, PARTITION_SECONDS), 20)
+        while time.monotonic() < end:
+            assert all(states(host) == ALL for host in three), "nobody is gone"
+        for one, other in (three[1:], three[:0:-1]):
+            unsilence(one, other)
+    assert all(states(host) == ALL for host in three)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(max(240, 10 * PARTITION_SECONDS))
+def test_a_network_that_comes_and_goes(three):
+    """Half a second without, half a second with it, well below the time after which a node is gone."""
+    told = start_cluster(three, "--health-timeout=5")
+    poll("all are known", lambda: states(three[0]) == ALL)
+    with working(three[0], 3):
+        end = time.monotonic() + max(3, 2 * PARTITION_SECONDS)
+        while time.monotonic() < end:
+            three[2].cut()
+            time.sleep(0.5)
+            three[2].heal()
+            time.sleep(0.5)
+    for host in three:
+        poll("all are known", lambda host=host: states(host) == ALL)
+    assert all(is_alive(said["pid"]) for said in told)

@@ -1,0 +1,142 @@
+"""What the rows on shaped hosts send, the plan of a program, and the actors under weft and Ray.
+
+A program runs on the first host, is given a `Plan` as JSON, and prints an event per repetition.
+Times are those of the monotonic clock, which all processes of one machine share, whatever their
+network.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# How long all have to hear when to begin (seconds).
+AHEAD_S = 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a program is to do.
+
+    Attributes:
+        kind: `cast` to the other hosts, there and `back` between two, or `killed`: cast while one
+            is killed.
+        hosts: How many there are, the one with the value included.
+        sizes: Of the values (bytes).
+        warm: Repetitions of each size before any counts.
+        turns: Repetitions that count.
+        limit_s: After this time with one size no further repetition begins, after half of it none
+            that does not count; there is always one of each.
+        gap_s: Receivers arrive so far apart.
+        address: What the engine's `init` takes.
+        pids: The process of each host's node.
+        kill_after_s: How long after the beginning it is killed.
+    """
+
+    kind: str
+    hosts: int
+    sizes: Sequence[int]
+    warm: int
+    turns: int
+    limit_s: float
+    gap_s: float = 0.0
+    address: str = ""
+    pids: Sequence[int] = field(default_factory=tuple)
+    kill_after_s: float = 0.0
+
+    def text(self) -> str:
+        """The plan as `plan` reads it."""
+        return json.dumps(asdict(self))
+
+    def repetitions(self, size: int) -> Iterator[tuple[bool, int]]:
+        """Whether the next repetition counts, and a seed for its contents."""
+        begin = time.monotonic()
+        seeds = itertools.count(1)
+        for counts, most, limit_s in (
+            (False, self.warm, self.limit_s / 2),
+            (True, self.turns, self.limit_s),
+        ):
+            for turn in range(most):
+                if turn and time.monotonic() > begin + limit_s:
+                    break
+                yield counts, next(seeds)
+
+
+def plan(text: str) -> Plan:
+    """The plan that a program was given."""
+    return Plan(**json.loads(text))
+
+
+def tell(**event: object) -> None:
+    """Print an event for the probe that started this program."""
+    print(json.dumps(event), flush=True)
+
+
+def content(size: int, seed: int) -> Any:
+    """A float32 array of so many bytes that no other seed has."""
+    import numpy as np
+
+    numbers = np.arange(size // 4, dtype=np.uint32)
+    numbers *= np.uint32(2654435761)
+    numbers += np.uint32(seed)
+    return numbers.view(np.float32)
+
+
+def checksum(value: Any) -> int:
+    """What the bytes of an array come to."""
+    return zlib.crc32(value.view("uint8"))
+
+
+def wait_until(moment: float) -> None:
+    """Sleep until a moment of the monotonic clock."""
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def repeat(given: Plan, once: Callable[[int, int], tuple[float, float]]) -> None:
+    """Do what the plan says.
+
+    Args:
+        given: The plan.
+        once: Called with a size and a seed; gives when the last receiver was to begin, and when the
+            last one had all. The contents are verified by then.
+    """
+    for size in given.sizes:
+        for counts, seed in given.repetitions(size):
+            begin, end = once(size, seed)
+            if counts:
+                tell(event="turn", size=size, begin=begin, end=end)
+
+
+class Receiver:
+    """An actor on one of the other hosts."""
+
+    def __init__(self) -> None:
+        self.api: Any = importlib.import_module(os.environ["BENCH_API"])
+        self.value: Any = None
+
+    def ready(self) -> bool:
+        """Answer."""
+        return True
+
+    def receive(self, box: list[Any], begin: float) -> float:
+        """Fetch what a reference stands for from a moment on; when all of it was there."""
+        wait_until(begin)
+        self.value = self.api.get(box[0])
+        return time.monotonic()
+
+    def check(self) -> int:
+        """Let go of the value; what its bytes come to."""
+        value, self.value = self.value, None
+        return checksum(value)
+
+    def back(self, box: list[Any], begin: float) -> Any:
+        """Fetch a value and return it."""
+        wait_until(begin)
+        return self.api.get(box[0])
