@@ -3,7 +3,7 @@
 //! [`Mapping`] is the memory of a node as one process sees it, [`Arena`] decides which part is whose (in the node
 //! only), [`copy`] moves large values with several threads, [`Progress`] says how much of a value is there that
 //! is written part by part, [`ForeignMemory`] reads that of another node on this machine, [`BlockCache`] keeps blocks for reuse while their pages
-//! are warm. This room never sends a message and does not know what an object is.
+//! are warm, [`spill`] has the files for what has no room in memory. This room never sends a message and does not know what an object is.
 
 mod arena;
 mod cache;
@@ -11,6 +11,7 @@ pub mod copy;
 mod foreign;
 mod mapping;
 mod progress;
+pub mod spill;
 
 pub use arena::Arena;
 pub use cache::BlockCache;

@@ -54,6 +54,16 @@ pub const WORKER_IDLE_NANOS: u64 = 2_000_000_000;
 /// without asking the node.
 pub const BLOCK_CACHE_BYTES: u64 = 64 << 20;
 
+/// Size (bytes) up to which spilled objects are fused into one file: long enough for a disk to write and read at its full speed, short
+/// enough that rewriting one, when most of it is dead, takes a fraction of a second.
+pub const SPILL_FILE_BYTES: u64 = 100 << 20;
+
+/// Spill files of one node, each with an open descriptor: half of what a process may usually have open (1024).
+pub const SPILL_FILES_MAX: usize = 512;
+
+/// The largest object that is spilled (bytes): the checksums of its chunks fill the buffer that they are read into.
+pub const SPILL_OBJECT_BYTES_MAX: u64 = 1 << 40;
+
 /// Progress cells at the start of the arena: one per worker slot.
 pub const PROGRESS_CELLS: usize = WORKERS_MAX + 96;
 

@@ -1,0 +1,119 @@
+//! One open spill file: whole writes and reads, and what the kernel's answers mean.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::Advice;
+use rustix::io::Errno;
+
+use super::buffer::is_aligned;
+use super::directory::Directory;
+use super::format::BLOCK_BYTES;
+use super::{Damage, SpillError, SpillPlace};
+
+/// A file with the directory that it is in.
+#[derive(Debug)]
+pub struct File<'a> {
+    pub descriptor: Arc<OwnedFd>,
+    pub directory: &'a Directory,
+}
+
+impl File<'_> {
+    /// Whether this memory can be written from, or read into, as it is.
+    pub fn takes(&self, memory: &[u8]) -> bool {
+        !self.directory.is_direct() || memory.is_empty() || is_aligned(memory)
+    }
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// [`SpillError`]; some of it may have been written.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), SpillError> {
+        self.write_pieces(&mut [IoSlice::new(bytes)], offset)
+    }
+
+    /// Writes all of several pieces, one behind the other.
+    ///
+    /// # Errors
+    /// [`SpillError`]; some of it may have been written.
+    pub fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>], mut offset: u64) -> Result<(), SpillError> {
+        let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let end = offset + bytes;
+        while offset < end {
+            match rustix::io::pwritev(&self.descriptor, pieces, offset) {
+                // A kernel that writes nothing and says nothing would be asked for ever.
+                Ok(0) => return Err(self.error(Errno::IO, "write a file", bytes)),
+                Ok(count) => {
+                    offset += count as u64;
+                    IoSlice::advance_slices(&mut pieces, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(source) => return Err(self.error(source, "write a file", bytes)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads until `into` is full or the file ends. Returns how many bytes came.
+    ///
+    /// # Errors
+    /// [`SpillError`].
+    pub fn read(&self, into: &mut [u8], offset: u64) -> Result<usize, SpillError> {
+        let mut read = 0;
+        while read < into.len() {
+            match rustix::io::pread(&self.descriptor, &mut into[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(Errno::INTR) => continue,
+                Err(source) => return Err(self.error(source, "read a file", 0)),
+            }
+            // Only the end of the file cuts a block, and direct I/O would refuse to go on from there.
+            if !read.is_multiple_of(BLOCK_BYTES as usize) {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads all of it, of this object.
+    ///
+    /// # Errors
+    /// [`SpillError::Corrupt`] if the file ends before.
+    pub fn read_all(&self, into: &mut [u8], offset: u64, place: SpillPlace) -> Result<(), SpillError> {
+        let found = self.read(into, offset)?;
+        if found == into.len() {
+            return Ok(());
+        }
+        let damage = Damage::Cut { found: found as u64, expected: into.len() as u64 };
+        Err(self.damaged(place, damage))
+    }
+
+    /// Where bytes go through the page cache: has them written, and their pages given back.
+    ///
+    /// # Errors
+    /// [`SpillError`]: some file systems notice here that they have no room.
+    pub fn let_go(&self, offset: u64, bytes: u64, is_written: bool) -> Result<(), SpillError> {
+        if self.directory.is_direct() {
+            return Ok(());
+        }
+        if is_written {
+            // Pages that are not on the disk yet are not given back.
+            rustix::fs::fdatasync(&self.descriptor)
+                .map_err(|source| self.error(source, "write a file", bytes))?;
+        }
+        // Advice: a file system that does not take it keeps its pages.
+        let _ =
+            rustix::fs::fadvise(&self.descriptor, offset, std::num::NonZeroU64::new(bytes), Advice::DontNeed);
+        Ok(())
+    }
+
+    /// What the object there is not.
+    pub fn damaged(&self, place: SpillPlace, damage: Damage) -> SpillError {
+        SpillError::Corrupt { directory: self.directory.path().to_owned(), place, damage }
+    }
+
+    fn error(&self, source: Errno, doing: &'static str, bytes: u64) -> SpillError {
+        SpillError::of(source, self.directory.path(), doing, bytes)
+    }
+}
