@@ -60,14 +60,15 @@ def test_a_detached_actor_restarts_with_its_arguments_when_their_owner_is_gone(s
     poll("the owner of the argument ends", lambda: not is_alive(owner))
     keeper = weft.get_actor("keeper")
 
-    def look():
+    def look(keeper):
         # The process is gone before everybody has heard of it: a call may still be sent there.
         with contextlib.suppress(ActorUnavailableError):
             return weft.get(keeper.look.remote(), timeout=WAIT)
+        return None
 
     pids = set()
     for _ in range(3):
-        pid, length, letters = poll("the actor answers", look)
+        pid, length, letters = poll("the actor answers", lambda keeper=keeper: look(keeper))
         pids.add(pid)
         assert (length, letters) == (8 * MIB, set(b"A"))
         os.kill(pid, signal.SIGKILL)

@@ -136,7 +136,9 @@ def test_a_finalizer_may_use_weft(session):
     assert seen == ["final", False]
 
 
-def test_what_is_referred_to_stays(session):
+def test_what_is_referred_to_stays(nothing_left):
+    context = weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[])
+    nothing_left.append(context["session_dir"])
     held = [weft.put(b"x" * (HELD_MIB * MIB))]
     cycle = Cycle(held)
     with pytest.raises(ObjectStoreFullError):
@@ -144,3 +146,4 @@ def test_what_is_referred_to_stays(session):
     assert len(weft.get(cycle.held[0])) == HELD_MIB * MIB
     del held, cycle
     poll_store_has_room((STORE_MIB - 2) * MIB)
+    weft.shutdown()

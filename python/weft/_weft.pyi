@@ -247,6 +247,8 @@ def start(
     events_bytes: int,
     lineage_bytes: int,
     labels: Sequence[tuple[str, str]],
+    spill_directories: Sequence[str],
+    max_spill_bytes: int | None,
 ) -> str: ...
 def connect(
     directory: str,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from weft import _address, _launch, _resources, _stacks, _weft
+from weft import _address, _launch, _resources, _spilling, _stacks, _weft
 from weft._notebook import is_kernel, watch_cells
 
 _log = logging.getLogger("weft")
@@ -115,6 +115,8 @@ def init(
     num_gpus: float | None = None,
     resources: Mapping[str, float] | None = None,
     object_store_memory: int | None = None,
+    spill_directories: Sequence[str | os.PathLike[str]] | None = None,
+    max_spill_bytes: int | None = None,
     local_mode: bool = False,
     ignore_reinit_error: bool = False,
     log_to_driver: bool | None = None,
@@ -143,6 +145,10 @@ def init(
         num_gpus: Logical GPUs; 0 by default.
         resources: Custom resources, name to amount.
         object_store_memory: Shared memory for objects (bytes); by default 30 % of the machine's.
+        spill_directories: Directories, on disks if possible, for values for which there is no room in the object store;
+            they take turns. By default WEFT_TMPDIR or /tmp, or /var/tmp if that one is in memory. An empty list: values
+            are not spilled, and a full store is an error. Nodes of clusters do not spill.
+        max_spill_bytes: What may be on disk of spilled values (bytes); by default as much as there is room.
         local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
             and `pdb` work. Arguments and results are pickled as otherwise.
         ignore_reinit_error: Return the running session instead of raising.
@@ -201,6 +207,8 @@ def init(
         "num_gpus": num_gpus,
         "resources": resources,
         "object_store_memory": object_store_memory,
+        "spill_directories": spill_directories,
+        "max_spill_bytes": max_spill_bytes,
         "labels": labels,
         "local_mode": local_mode or None,
     }
@@ -255,12 +263,13 @@ def init(
         totals = _resources.totals(num_cpus, num_gpus, resources)
         store = _resources.store_bytes(object_store_memory)
         totals["object_store_memory"] = float(store)
+        base = os.environ.get("WEFT_TMPDIR", "/tmp")  # noqa: S108  the directory below it is made private and checked
         directory = _weft.start(
             list(totals.items()),
             max(1, int(totals.get("CPU", 1))),
             store,
             int(inline),
-            os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
+            base,
             template,
             name,
             bool(log_to_driver),
@@ -269,6 +278,8 @@ def init(
             events,
             lineage,
             own_labels,
+            _spilling.directories(spill_directories, base),
+            _spilling.max_bytes(max_spill_bytes),
         )
     _forked = False
     node = _weft.identity()[1]

@@ -416,6 +416,12 @@ impl Member {
 
     /// What the node knows: actors that have a process here, and no groups. Of the others the control service knows.
     #[must_use]
+    pub fn spilled(&self) -> usize {
+        self.node.spilled()
+    }
+
+    /// What the core knows, and the control service where it is here.
+    #[must_use]
     pub fn report(&self) -> NodeReport {
         let mut actors = self.node.actor_rows();
         actors.iter_mut().for_each(|row| self.node.complete(row));

@@ -25,7 +25,7 @@ use weft_wire::strategy::Labels;
 use weft_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use crate::control::{FIRST_ROUND, ToControl, ToNode};
-use crate::objects::{Fetching, Holders, Lost, Pulls};
+use crate::objects::{Fetching, Holders, Lost, Pulls, Residency};
 use crate::pace::Pace;
 use crate::scheduling::policy::NodeRow;
 use crate::scheduling::view::View;
@@ -59,6 +59,7 @@ mod routed;
 pub mod settling;
 mod severing;
 mod spill;
+mod spilling;
 mod transfers;
 mod unable;
 pub mod watches;
@@ -98,6 +99,16 @@ pub enum NodeAction {
     },
     /// Open a stream of its bytes: [`NodeCore::on_bytes`] and [`NodeCore::on_stream_end`] follow.
     Fetch(Fetching),
+    /// Write what is in a block to disk, as this value: [`NodeCore::on_spilled`] follows. What [`Self::Fetch`] asks for of this
+    /// node itself are such values: they are read behind it.
+    Spill {
+        /// The value.
+        spilled: u64,
+        /// The block.
+        block: u64,
+    },
+    /// Nobody needs what was written of a value.
+    DropSpilled(u64),
     /// Close it. Nothing may be written to its block from now on.
     StopFetching {
         /// The object.
@@ -216,6 +227,9 @@ pub struct NodeCore {
     lost: Lost,
     pulls: Pulls,
     home_pulls: home_pulls::HomePulls,
+    residency: Residency,
+    /// There is somewhere to put values for which there is no room.
+    spills: bool,
     /// Clients that must be told what is lost.
     newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
@@ -269,6 +283,8 @@ impl NodeCore {
             lost: Lost::default(),
             pulls: Pulls::default(),
             home_pulls: home_pulls::HomePulls::default(),
+            residency: Residency::default(),
+            spills: false,
             newcomers: Vec::new(),
             turn: 0,
             is_draining: false,
@@ -393,6 +409,7 @@ impl NodeCore {
     /// The second half of [`Self::on_gone`]: what becomes of what the client had.
     pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.settle_death(client, out);
+        self.end_questions_to(client, out);
         self.end_pulls_of(client, out);
         self.orphan_blocks_of(client, out);
         self.lost_blocks_gone(client, out);
@@ -441,7 +458,8 @@ impl NodeCore {
             Message::Query(query) => self.on_query(from, query, out),
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
             Message::Pull(pull) => self.on_pull(from, &pull, now, out),
-            Message::FreeAt(free) => Self::on_free_at(from, free, out),
+            Message::Relinquished(answer) => self.on_relinquished(from, &answer, out),
+            Message::FreeAt(free) => self.on_free_at(from, free, out),
             Message::Located(Located { object, node, .. }) | Message::DropCopy(DropCopy { object, node })
                 if object.owner() == from =>
             {

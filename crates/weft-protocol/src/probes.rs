@@ -71,7 +71,7 @@ mod bugs {
         StartFailureForgotten, QueuedTaskLostWhenBlocked, ItemTakenTwice, BackpressureForgotten,
         CallBeforeConstructor, RestartUncounted, FetcherForgotten,
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
-        AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead,
+        AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed,
     }
 
     thread_local! {

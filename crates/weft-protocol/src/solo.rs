@@ -184,6 +184,22 @@ impl Solo {
         self.node.on_no_block(object, capacity, moves, now, out);
     }
 
+    /// There is somewhere to put values for which there is no room.
+    pub fn set_spills(&mut self) {
+        self.node.set_spills();
+    }
+
+    /// There is no room for so many bytes: values that nobody reads go to disk. `length_of` gives the bytes of a block. True if
+    /// any are on their way.
+    pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
+        self.node.relieve(bytes, length_of, out)
+    }
+
+    /// A value was written to disk, or could not be.
+    pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
+        self.node.on_spilled(spilled, is_written, out);
+    }
+
     /// A stream of bytes ended before all were here.
     pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
         self.node.on_stream_end(object, attempt, end, out);
@@ -253,6 +269,12 @@ impl Solo {
     }
 
     /// What the cores know; the shell adds the store, processes and metrics.
+    #[must_use]
+    pub fn spilled(&self) -> usize {
+        self.node.spilled()
+    }
+
+    /// What the core knows, and the control service where it is here.
     #[must_use]
     pub fn report(&self) -> NodeReport {
         let mut actors = self.control.report();

@@ -39,6 +39,7 @@ mod holds;
 mod locality;
 mod messages;
 mod recovery;
+mod relinquishing;
 mod remote;
 mod replaying;
 mod replies;
@@ -96,6 +97,11 @@ pub struct WorkerCore {
 }
 
 impl WorkerCore {
+    /// The node's memory has so many bytes.
+    pub fn set_store_bytes(&mut self, bytes: u64) {
+        self.leases.set_store_bytes(bytes);
+    }
+
     /// The core of process `me`.
     #[must_use]
     pub fn new(me: WorkerId) -> Self {
@@ -311,8 +317,9 @@ impl WorkerCore {
             return;
         }
         while let Some(front) = self.leases.front(shape) {
-            let function = self.pendings.get(front).expect("L1: queued tasks are pending").spec.function;
-            let Some(to) = self.leases.next_push(shape, function) else { break };
+            let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
+            let bytes = self.ownership.bytes_in_memory(&spec.dependencies);
+            let Some(to) = self.leases.next_push(shape, spec.function, bytes) else { break };
             self.push(to.task, to.worker, to.gpus, to.estimate, out);
         }
         self.ask_for_leases(shape, out);

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use weft_runtime::client::{Client, LineReader};
 use weft_runtime::logs::Sink;
-use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
+use weft_runtime::node::{HostJob, NodeHandle, NodeOptions, SpillOptions};
 use weft_runtime::wire::message::{
     FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName, TemplateSetup,
 };
@@ -44,6 +44,8 @@ pub fn start(
     events_bytes: u64,
     lineage_bytes: u64,
     labels: Vec<(String, String)>,
+    spill_directories: Vec<String>,
+    max_spill_bytes: Option<u64>,
 ) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -64,6 +66,10 @@ pub fn start(
         resources: total.clone(),
         pool_size,
         store_bytes,
+        spill: (!spill_directories.is_empty()).then(|| SpillOptions {
+            directories: spill_directories.into_iter().map(Into::into).collect(),
+            max_bytes: max_spill_bytes,
+        }),
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: None,

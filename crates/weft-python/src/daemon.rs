@@ -40,6 +40,7 @@ pub fn node_main(
         resources: ResourceSet::from_amounts(resources),
         pool_size,
         store_bytes,
+        spill: None,
         base_directory: base_directory.into(),
         host: None,
         name: Some(name),

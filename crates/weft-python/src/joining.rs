@@ -73,6 +73,7 @@ pub fn join(
         resources: ResourceSet::default(),
         pool_size: 0,
         store_bytes,
+        spill: None,
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: Some(name),

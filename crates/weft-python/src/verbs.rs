@@ -62,6 +62,8 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 /// # Errors
 /// The task's exception.
 pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
+    // The value stays where it is found until the views of it are made.
+    let _reading = reference.slot.read();
     let outcome = match reference.slot.outcome() {
         None | Some(Outcome::Remote(_)) => local_outcome(py, reference)?,
         Some(outcome) => outcome,

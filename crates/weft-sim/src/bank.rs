@@ -64,6 +64,12 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "ray#62896",
         "a value moves, and its old place is used again while a task reads it there",
     ),
+    (
+        Bug::SpilledWhilePushed,
+        "ray#14182",
+        "a value goes to disk while a worker that was told where it is reads it",
+    ),
+    (Bug::SpilledWhileBorrowed, "ray#16025", "a value goes to disk while a borrower believes it in memory"),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.

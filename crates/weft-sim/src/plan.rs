@@ -97,7 +97,7 @@ kinds! {
         Cuts = "cuts",
         /// The control service starts again, where there are several nodes.
         Head = "head",
-        /// A node has no room, and has values brought elsewhere, where there are several.
+        /// A node has no room: values go elsewhere, where there are several nodes, or to disk.
         Full = "full",
     }
 }
@@ -190,7 +190,7 @@ impl Plan {
         if nodes > 1 && self.faults != 0 && random.chance(1, 4) {
             self.faults |= 1 << Fault::Head as u32;
         }
-        if nodes > 1 && self.faults != 0 && random.chance(1, 2) {
+        if self.faults != 0 && random.chance(1, 2) {
             self.faults |= 1 << Fault::Full as u32;
         }
     }

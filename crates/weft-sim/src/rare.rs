@@ -71,6 +71,20 @@ pub const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "values on disk",
+        needs: Some("full"),
+        states: &[
+            "a node without room asked for blocks",
+            "a value went to disk",
+            "a copy went, and its value stayed",
+            "a value was brought back from disk",
+            "a value stayed in its block because the disk was full",
+            "a value could not be written",
+            "a value that could not be written was read in its block",
+            "a value was freed while it was written",
+        ],
+    },
+    Theme {
         name: "tasks",
         needs: None,
         states: &[

@@ -33,6 +33,7 @@ mod node;
 mod process;
 mod processes;
 mod sessions;
+mod spilling;
 
 pub use blocks::Blocks;
 pub use channels::{Channel, Channels, Item};
@@ -89,6 +90,8 @@ pub enum Wake {
     Arrive(u32, u32),
     /// Bytes of a value that a node asked for are served, or come.
     Fetching(usize, u64),
+    /// A value was written to a node's disk, or could not be.
+    Written(usize, u64),
     /// The timer of one end of a session is due.
     Session(usize, usize),
 }
@@ -324,6 +327,7 @@ impl World {
             Wake::Link(at) => self.find_head(at),
             Wake::Arrive(from, to) => self.arrive(from, to),
             Wake::Fetching(at, number) => self.on_fetching(at, number),
+            Wake::Written(at, spilled) => self.on_written(at, spilled),
             Wake::Session(number, index) => self.wake_session(number, index),
         }
     }

@@ -17,6 +17,12 @@ pub const LINK_BUFFER_BYTES_MAX: usize = 4 << 20;
 /// its next small task, shallow enough that a waiting task is not held up behind others for long.
 pub const LEASE_BACKLOG_NANOS: u64 = 2_000_000;
 
+/// Arguments in memory of the tasks that are sent ahead to a worker take one part in so many of the store at most, and so many
+/// bytes.
+pub const LEASE_ARGUMENT_SHARE: u64 = 64;
+/// See [`LEASE_ARGUMENT_SHARE`].
+pub const LEASE_ARGUMENT_BYTES: u64 = 64 << 20;
+
 /// Tasks pushed ahead to one leased worker, whatever their size.
 pub const LEASE_BACKLOG_TASKS: usize = 512;
 

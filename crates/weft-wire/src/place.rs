@@ -8,7 +8,7 @@
 //! hold another value: such a value stays `Remote`, also where that is the node at hand, and whoever needs it asks the node,
 //! which knows what is where (`docs/adr/0023-remote-values.md`).
 
-use crate::message::{ActorsHere, Dependency, Message, Outcome, Remote};
+use crate::message::{ActorsHere, Dependency, Message, Outcome, Remote, is_spilled};
 use crate::{NodeId, ObjectId, WorkerId};
 
 impl Outcome {
@@ -19,10 +19,11 @@ impl Outcome {
         }
     }
 
-    /// From another node: a value in the memory of node `me` is here.
+    /// From another node: a value in the memory of node `me` is here. One that it has spilled is to be brought from disk.
     pub fn localise(&mut self, me: NodeId) {
         if let Self::Remote(remote) = self
             && remote.node == me
+            && !is_spilled(remote.location.offset)
         {
             *self = Self::Stored(remote.location);
         }

@@ -1,7 +1,7 @@
 //! Blocks of the node's shared memory that become free, and those whose contents are lost.
 
 use weft_wire::WorkerId;
-use weft_wire::message::{BlocksLost, ForgetLost};
+use weft_wire::message::{BlocksLost, ForgetLost, is_spilled};
 
 use super::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
@@ -9,6 +9,9 @@ use super::{NodeAction, NodeActions, NodeCore};
 impl NodeCore {
     /// Nobody holds a block any more: it is free, unless somebody may still believe that a lost value is there.
     pub(super) fn free_block(&mut self, block: u64, out: &mut NodeActions) {
+        if is_spilled(block) {
+            return self.free_spilled(block, out);
+        }
         if self.keeps_for_others(block, out) {
             return;
         }
@@ -56,7 +59,8 @@ impl NodeCore {
         let mut lost = offsets.to_vec();
         let itself = [address(self.id())];
         lost.retain(|block| {
-            let is_held = self.holders.is_held(*block) && self.holders.of(*block) != itself;
+            let is_held =
+                self.holders.is_held(*block) && self.holders.of(*block) != itself && !is_spilled(*block);
             is_held && self.lost.insert(*block)
         });
         if lost.is_empty() {

@@ -14,8 +14,13 @@ use crate::probes::mark;
 use crate::table::Map;
 
 impl NodeCore {
-    /// There is no room for so many bytes. `length_of` gives the bytes of a block. True if values are on their way elsewhere.
+    /// There is no room for so many bytes. `length_of` gives the bytes of a block. True if values are on their way elsewhere, or to
+    /// disk.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
+        if self.spills && !self.is_member {
+            self.spill_values(bytes, &length_of, out);
+            return self.is_spilling();
+        }
         if !self.is_member || self.is_draining {
             return !self.handed_over.is_empty();
         }

@@ -5,7 +5,9 @@
 //!
 //! What moves bytes and knows other nodes is the shell: it is told what to allocate, fetch and pass on.
 
-use weft_wire::message::{FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Pull, Pulled, UnknownBlocks};
+use weft_wire::message::{
+    FreeAt, FreeBlocks, GiveBlock, GivenBlocks, LostAt, Pull, Pulled, UnknownBlocks, is_spilled,
+};
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use super::directions::Direction;
@@ -26,6 +28,9 @@ impl NodeCore {
     }
 
     pub(super) fn on_pull(&mut self, from: WorkerId, pull: &Pull, now: Instant, out: &mut NodeActions) {
+        if pull.remote.node == self.id() && is_spilled(pull.remote.location.offset) {
+            return self.on_pull_of_spilled(from, pull, out);
+        }
         if pull.remote.node == self.id() {
             return self.on_home_pull(from, pull, now, out);
         }
@@ -98,6 +103,7 @@ impl NodeCore {
 
     /// A block is free: it holds no copy, and there may be room for one that waits.
     pub(super) fn on_block_freed(&mut self, block: u64, out: &mut NodeActions) {
+        self.residency.on_room();
         if !self.pulls.is_empty() {
             self.pulls.on_freed(block);
             let mut wanted = Vec::new();
@@ -110,6 +116,9 @@ impl NodeCore {
         for action in wanted {
             match action {
                 PullAction::Allocate { object, bytes } => out.push(NodeAction::AllocateFor { object, bytes }),
+                PullAction::Fetch(fetching) if fetching.remote.node == self.id() => {
+                    self.restore(fetching, out)
+                }
                 PullAction::Fetch(fetching) => out.push(NodeAction::Fetch(fetching)),
                 PullAction::Stop { object, attempt } => {
                     out.push(NodeAction::StopFetching { object, attempt });
@@ -259,7 +268,11 @@ impl NodeCore {
     }
 
     /// A client gives blocks of another node back.
-    pub(super) fn on_free_at(from: WorkerId, free: FreeAt, out: &mut NodeActions) {
+    pub(super) fn on_free_at(&mut self, from: WorkerId, free: FreeAt, out: &mut NodeActions) {
+        if free.node == self.id() {
+            // What was spilled.
+            return self.on_free_blocks(from, &FreeBlocks { offsets: free.offsets }, out);
+        }
         let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
         out.push(NodeAction::Route { from, to: address(free.node), message });
     }

@@ -11,6 +11,8 @@
 //!
 //! It never touches memory: it says which blocks are free.
 
+use std::collections::BTreeMap;
+
 use weft_wire::message::{ReadersOf, StillRead};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
@@ -40,6 +42,32 @@ pub struct Holders {
     left_by: Map<u64, Vec<WorkerId>>,
     /// Objects in blocks that the node keeps, whoever holds them besides.
     kept_objects: Map<u64, ObjectId>,
+    ages: Ages,
+}
+
+/// In which order blocks came to be, or were found in use last.
+#[derive(Debug, Default)]
+struct Ages {
+    made: u64,
+    by_age: BTreeMap<u64, u64>,
+    of: Map<u64, u64>,
+}
+
+impl Ages {
+    /// The block is the youngest.
+    fn renew(&mut self, block: u64) {
+        self.made += 1;
+        if let Some(before) = self.of.insert(block, self.made) {
+            self.by_age.remove(&before);
+        }
+        self.by_age.insert(self.made, block);
+    }
+
+    fn forget(&mut self, block: u64) {
+        if let Some(age) = self.of.swap_remove(&block) {
+            self.by_age.remove(&age);
+        }
+    }
 }
 
 /// Whether a block may be read for another node that asks for an object in it.
@@ -57,6 +85,7 @@ impl Holders {
     /// A block was allocated for `holder`.
     pub fn insert(&mut self, block: u64, holder: WorkerId) {
         self.blocks.insert(block, vec![holder]);
+        self.ages.renew(block);
         self.given.swap_remove(&block);
         self.objects.swap_remove(&block);
         self.by_holder.entry(holder).or_default().insert(block);
@@ -169,6 +198,7 @@ impl Holders {
 
     fn forget(&mut self, block: u64) {
         self.blocks.swap_remove(&block);
+        self.ages.forget(block);
         self.given.swap_remove(&block);
         self.objects.swap_remove(&block);
         if !self.left_by.is_empty() {
@@ -311,6 +341,18 @@ impl Holders {
     #[must_use]
     pub fn is_held(&self, block: u64) -> bool {
         self.blocks.contains_key(&block) && !self.kept.contains_key(&block)
+    }
+
+    /// The blocks that processes hold and the node does not keep besides, the oldest first.
+    pub fn oldest(&self) -> impl Iterator<Item = u64> {
+        self.ages.by_age.values().copied().filter(|block| !self.kept.contains_key(block))
+    }
+
+    /// A block is in use: others go before it.
+    pub fn renew(&mut self, block: u64) {
+        if self.blocks.contains_key(&block) {
+            self.ages.renew(block);
+        }
     }
 
     /// Blocks held.

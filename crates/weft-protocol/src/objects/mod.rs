@@ -5,8 +5,10 @@ mod holders;
 mod lost;
 mod orphans;
 mod pull;
+mod residency;
 
 pub use broadcast::{Assigned, ChainAction, ChainLimits, Chains};
 pub use holders::{Holders, Serves};
 pub use lost::Lost;
 pub use pull::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};
+pub use residency::{AfterWrite, Residency};

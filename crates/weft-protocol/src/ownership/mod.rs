@@ -7,5 +7,5 @@ mod table;
 
 pub use borrowers::Borrowers;
 pub use lineage::{Finished, Lineage};
-pub use slot::{Place, Slot};
+pub use slot::{Place, Reading, Slot};
 pub use table::{Brought, Made, Origin, Ownership, Record};

@@ -8,7 +8,7 @@
 //! earlier one may go on reading it, who looks again finds the latest.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
 use weft_wire::message::Outcome;
 
@@ -48,6 +48,18 @@ pub enum Place {
 struct Version {
     outcome: OnceLock<Outcome>,
     next: OnceLock<Box<Version>>,
+}
+
+/// Somebody looks where the value is, or reads it there.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    slot: &'a Slot,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.slot.drop_view();
+    }
 }
 
 impl Slot {
@@ -103,6 +115,32 @@ impl Slot {
             let next = Version { outcome: OnceLock::from(outcome), next: OnceLock::new() };
             let _ = latest.next.set(Box::new(next));
         }
+    }
+
+    /// The value goes to another place, which is its next version, unless a view of it is left or somebody is about to make one:
+    /// who wants to read in place counts as a view before it looks where that is ([`Self::read`]).
+    #[must_use]
+    pub fn move_to(&self, outcome: Outcome) -> bool {
+        if self.views() > 0 {
+            return false;
+        }
+        let Some(before) = self.outcome().cloned() else { return false };
+        self.supersede(outcome);
+        fence(Ordering::SeqCst);
+        if self.views() == 0 {
+            return true;
+        }
+        // Somebody came in between, and may have seen either.
+        self.supersede(before);
+        false
+    }
+
+    /// Where to read the value is looked up now: it stays there until the guard goes.
+    #[must_use]
+    pub fn read(&self) -> Reading<'_> {
+        self.add_view();
+        fence(Ordering::SeqCst);
+        Reading { slot: self }
     }
 
     /// Whether there is an outcome, and this process can read it: a value in the memory of another node must be brought
@@ -243,6 +281,23 @@ mod tests {
         assert!(slot.fill(Outcome::Inline(Blob::from(&b"1"[..]))));
         assert!(!slot.fill(Outcome::Inline(Blob::from(&b"2"[..]))));
         assert_eq!(slot.outcome(), Some(&Outcome::Inline(Blob::from(&b"1"[..]))));
+    }
+
+    #[test]
+    fn a_value_that_is_read_stays_where_it_is() {
+        let here = || Outcome::Stored(Location { offset: 64, length: 8 });
+        let there = || {
+            let location = Location { offset: 128, length: 8 };
+            Outcome::Remote(Box::new(Remote { node: NodeId(1 << 24), location }))
+        };
+        let slot = Slot::with_outcome(here());
+        let reading = slot.read();
+        assert!(!slot.move_to(there()));
+        assert_eq!(slot.outcome(), Some(&here()));
+        drop(reading);
+        assert!(slot.move_to(there()));
+        assert_eq!(slot.outcome(), Some(&there()));
+        assert!(!Slot::default().move_to(there()), "there is nothing to move");
     }
 
     #[test]

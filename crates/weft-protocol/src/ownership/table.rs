@@ -149,8 +149,8 @@ pub struct Ownership {
     stale: Map<ObjectId, Stale>,
     /// Results of kept tasks whose records went.
     out_of_scope: Vec<ObjectId>,
-    /// Blocks of values that other processes gave us and that we have not freed.
-    given_blocks: Set<u64>,
+    /// Blocks of values of ours that we have not freed, and which values these are.
+    given_blocks: Map<u64, ObjectId>,
     /// Blocks of dead owners, of which the node asked last whether they are read here.
     orphans: Set<u64>,
     remotes: Remotes,
@@ -186,7 +186,7 @@ impl Ownership {
             lost: Set::default(),
             stale: Map::default(),
             out_of_scope: Vec::new(),
-            given_blocks: Set::default(),
+            given_blocks: Map::default(),
             orphans: Set::default(),
             remotes: Remotes::default(),
             directory: Directory::default(),
@@ -221,6 +221,9 @@ impl Ownership {
     pub fn own(&mut self, object: ObjectId, slot: Arc<Slot>) {
         debug_assert_eq!(object.owner(), self.me, "only the owner enters an object");
         slot.register();
+        if let Some(Outcome::Stored(location)) = slot.outcome() {
+            self.given_blocks.insert(location.offset, object);
+        }
         self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Borrowers::default())));
     }
 
@@ -333,7 +336,7 @@ impl Ownership {
         if let Outcome::Stored(location) = outcome
             && object.owner() == self.me
         {
-            self.given_blocks.insert(location.offset);
+            self.given_blocks.insert(location.offset, object);
         }
         record.slot.fill(outcome);
         record.contained = contained.into();
@@ -436,7 +439,7 @@ impl Ownership {
     /// Whether the block holds a value that another process gave us.
     #[must_use]
     pub fn knows_block(&self, offset: u64) -> bool {
-        self.given_blocks.contains(&offset)
+        self.given_blocks.contains_key(&offset)
     }
 
     /// Removes a record that nothing keeps (O1) and lets go of what it kept.
@@ -546,6 +549,11 @@ impl Record {
         !self.is_used()
     }
 
+    /// Submitted or executing tasks, containing objects and pins that use it.
+    fn uses(&self) -> u32 {
+        self.uses
+    }
+
     /// Whether this process needs the object.
     fn is_used(&self) -> bool {
         self.uses > 0 || self.slot.handles() > 0
@@ -584,6 +592,7 @@ fn name_of(object: ObjectId) -> String {
 mod borrowing;
 mod directory;
 mod recovery;
+mod relinquishing;
 mod remote;
 mod report;
 mod settling;

@@ -17,7 +17,8 @@ use std::collections::VecDeque;
 
 use crate::probes::bug;
 use weft_wire::limits::{
-    LEASE_BACKLOG_NANOS, LEASE_BACKLOG_TASKS, LEASE_DEMAND_MAX, LEASE_IDLE_NANOS, LEASE_SLICE_NANOS,
+    LEASE_ARGUMENT_BYTES, LEASE_ARGUMENT_SHARE, LEASE_BACKLOG_NANOS, LEASE_BACKLOG_TASKS, LEASE_DEMAND_MAX,
+    LEASE_IDLE_NANOS, LEASE_SLICE_NANOS,
 };
 use weft_wire::message::{Failure, LeaseGranted, ReclaimLease, RequestLease, ReturnLease};
 use weft_wire::{FunctionId, LeaseId, NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
@@ -39,6 +40,8 @@ pub struct Lease {
     /// Task numbers in the order they were pushed.
     in_flight: VecDeque<u64>,
     backlog: u64,
+    /// Bytes of the arguments in memory of what was pushed since it was idle last: they stay there until it has run.
+    argument_bytes: u64,
     granted: Instant,
     idle_since: Instant,
     /// The worker sent tasks back: it is busy with a long one and gets no more until it replies.
@@ -111,6 +114,8 @@ pub struct Leases {
     durations: Map<FunctionId, u64>,
     /// Leases the node asked for and did not get yet.
     owed: u32,
+    /// Bytes of arguments in memory of the tasks that wait at one worker; none: as many as there are.
+    argument_bytes_max: Option<u64>,
 }
 
 impl Leases {
@@ -204,16 +209,24 @@ impl Leases {
     }
 
     /// Assigns the front task of a shape to the least loaded lease that has room for it.
-    pub fn next_push(&mut self, shape: ShapeId, function: FunctionId) -> Option<PushTo> {
-        let estimate = self.estimate(function);
+    ///
+    /// `bytes` are those of its arguments in memory.
+    pub fn next_push(&mut self, shape: ShapeId, function: FunctionId, bytes: u64) -> Option<PushTo> {
+        let (estimate, bytes_max) = (self.estimate(function), self.argument_bytes_max);
         let shape = self.shape_mut(shape);
         let lease = shape
             .leases
             .iter_mut()
-            .filter(|lease| lease.has_room(estimate))
+            .filter(|lease| lease.has_room(estimate) && lease.has_room_for(bytes, bytes_max))
             .min_by_key(|lease| lease.backlog)?;
         let task = shape.queue.pop_front()?;
+        lease.note_arguments(bytes);
         Some(lease.push(task, estimate))
+    }
+
+    /// The node's memory has so many bytes: what arguments of waiting tasks may take of it is a small part.
+    pub fn set_store_bytes(&mut self, bytes: u64) {
+        self.argument_bytes_max = Some((bytes / LEASE_ARGUMENT_SHARE).min(LEASE_ARGUMENT_BYTES));
     }
 
     /// How long a function is taken to run (nanoseconds).
@@ -246,6 +259,7 @@ impl Leases {
             gpus: grant.gpus,
             in_flight: VecDeque::new(),
             backlog: 0,
+            argument_bytes: 0,
             granted: now,
             idle_since: now,
             stalled: false,
@@ -435,6 +449,19 @@ impl Lease {
         self.backlog
     }
 
+    /// Whether a task with arguments of so many bytes may wait there: what waits keeps them in memory.
+    fn has_room_for(&self, bytes: u64, max: Option<u64>) -> bool {
+        let fits = || max.is_none_or(|max| self.argument_bytes + bytes <= max);
+        bytes == 0 || self.in_flight.is_empty() || fits()
+    }
+
+    fn note_arguments(&mut self, bytes: u64) {
+        if self.in_flight.is_empty() {
+            self.argument_bytes = 0;
+        }
+        self.argument_bytes += bytes;
+    }
+
     pub(super) fn has_room(&self, estimate: u64) -> bool {
         if self.draining || self.stalled || self.held {
             return false;
@@ -470,16 +497,36 @@ mod tests {
     }
 
     #[test]
+    fn few_arguments_in_memory_are_sent_ahead() {
+        let mut leases = Leases::default();
+        leases.set_store_bytes(100 * LEASE_ARGUMENT_SHARE);
+        let shape = leases.shape(&ResourceSet::default(), None);
+        (1..=10).for_each(|task| leases.enqueue(shape, task, None));
+        leases.on_granted(grant(shape, 1, 5), Instant(0));
+        let function = FunctionId(1);
+        let next = |leases: &mut Leases, bytes| leases.next_push(shape, function, bytes).map(|to| to.task);
+        assert_eq!(next(&mut leases, 1000), Some(1), "whatever it has, when the worker is idle");
+        leases.on_reply(&Replied { task: 1, ..replied(shape, LEASE_BACKLOG_NANOS, 10) }, Instant(1));
+        // It is known to be short now.
+        assert_eq!(next(&mut leases, 60), Some(2));
+        assert_eq!(next(&mut leases, 60), None, "more than 100 bytes would wait there");
+        assert_eq!(next(&mut leases, 40), Some(3));
+        assert_eq!(next(&mut leases, 0), Some(4), "nothing in memory");
+        leases.set_store_bytes(1000 * LEASE_ARGUMENT_SHARE);
+        assert_eq!(next(&mut leases, 60), Some(5));
+    }
+
+    #[test]
     fn an_unknown_function_is_not_pushed_ahead_and_a_short_one_is() {
         let mut leases = Leases::default();
         let shape = leases.shape(&ResourceSet::default(), None);
         (1..=10).for_each(|task| leases.enqueue(shape, task, None));
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         let function = FunctionId(1);
-        let first = leases.next_push(shape, function).expect("an idle lease");
-        assert_eq!(leases.next_push(shape, function), None);
+        let first = leases.next_push(shape, function, 0).expect("an idle lease");
+        assert_eq!(leases.next_push(shape, function, 0), None);
         leases.on_reply(&replied(shape, first.estimate, 1000), Instant(9));
-        let ahead = std::iter::from_fn(|| leases.next_push(shape, function)).count();
+        let ahead = std::iter::from_fn(|| leases.next_push(shape, function, 0)).count();
         assert_eq!(ahead, 9);
     }
 
@@ -518,7 +565,7 @@ mod tests {
         };
         assert_eq!(out.iter().map(told).collect::<Vec<_>>(), vec![None, Some(7)]);
         leases.on_granted(grant(shape, 1, 5), Instant(0));
-        assert_eq!(leases.next_push(shape, FunctionId(1)).map(|push| push.task), Some(2));
+        assert_eq!(leases.next_push(shape, FunctionId(1), 0).map(|push| push.task), Some(2));
     }
 
     #[test]
@@ -530,7 +577,7 @@ mod tests {
         for (shape, worker, priority) in [(urgent, 5, Some(1)), (other, 6, None)] {
             leases.on_granted(grant(shape, worker, worker), Instant(0));
             (0..2).for_each(|task| leases.enqueue(shape, 10 * worker + task, priority));
-            leases.next_push(shape, FunctionId(1)).expect("an idle lease");
+            leases.next_push(shape, FunctionId(1), 0).expect("an idle lease");
         }
         leases.on_reclaim(&ANY);
         leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut Actions::new());
@@ -545,7 +592,7 @@ mod tests {
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         leases.on_granted(grant(shape, 2, 6), Instant(0));
         leases.enqueue(shape, 1, None);
-        let pushed = leases.next_push(shape, FunctionId(1)).expect("an idle lease");
+        let pushed = leases.next_push(shape, FunctionId(1), 0).expect("an idle lease");
         let wanted = LeaseId(if pushed.worker == WorkerId(5) { 1 } else { 2 });
         let mut out = Actions::new();
         for lease in [wanted, LeaseId(77)] {
@@ -585,13 +632,13 @@ mod tests {
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         leases.durations.insert(function, 10);
         (1..=2).for_each(|task| leases.enqueue(shape, task, None));
-        let first = leases.next_push(shape, function).expect("room");
-        let second = leases.next_push(shape, function).expect("room");
+        let first = leases.next_push(shape, function, 0).expect("room");
+        let second = leases.next_push(shape, function, 0).expect("room");
         leases.on_returned(shape, WorkerId(5), 2, second.estimate);
         leases.enqueue_front(shape, 2, None);
-        assert_eq!(leases.next_push(shape, function), None);
+        assert_eq!(leases.next_push(shape, function, 0), None);
         leases.on_reply(&replied(shape, first.estimate, 10), Instant(1));
-        assert!(leases.next_push(shape, function).is_some());
+        assert!(leases.next_push(shape, function, 0).is_some());
     }
 
     #[test]
@@ -601,7 +648,7 @@ mod tests {
         let shape = leases.shape(&ResourceSet::default(), None);
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         leases.enqueue(shape, 1, None);
-        leases.next_push(shape, FunctionId(1)).expect("an idle lease");
+        leases.next_push(shape, FunctionId(1), 0).expect("an idle lease");
         let mut out = Actions::new();
         leases.on_reclaim(&ANY);
         assert_eq!(leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut out), None);

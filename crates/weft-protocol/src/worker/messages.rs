@@ -73,6 +73,7 @@ impl WorkerCore {
             (Message::HandOver(hand), Peer::Node) => {
                 self.ownership.on_hand_over(hand.node, hand.offsets, out);
             }
+            (Message::Relinquish(wanted), Peer::Node) => self.on_relinquish(&wanted, out),
             (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
             (Message::ForgetLost(question), Peer::Node) => {
                 self.ownership.forget_lost(&question.offsets);

@@ -510,6 +510,8 @@ impl World {
                 NodeAction::AllocateFor { .. }
                 | NodeAction::Fetch(_)
                 | NodeAction::StopFetching { .. }
+                | NodeAction::Spill { .. }
+                | NodeAction::DropSpilled(_)
                 | NodeAction::Route { .. }
                 | NodeAction::Dial { .. } => unreachable!("there is one node"),
             }

@@ -74,6 +74,7 @@ impl Client {
             told: Counts::default(),
             local: None,
         };
+        shared.core.set_store_bytes(welcome.arena_bytes);
         let events_bytes = usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
         shared.core.record_events(events_bytes);
         if let Some(bytes) = welcome.lineage_bytes {

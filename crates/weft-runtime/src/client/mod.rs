@@ -263,9 +263,7 @@ impl Client {
                     shared.outbox.push(Peer::Worker(to), &message);
                 }
                 Action::Send { to, message } => {
-                    if let Some(block) = block_given_with(&message) {
-                        shared.written.remove(&block);
-                    }
+                    given_with(&message, |block| _ = shared.written.remove(&block));
                     shared.outbox.push(to, &message);
                 }
                 Action::Push { worker, spec, dependencies, gpus }
@@ -428,7 +426,8 @@ impl Client {
         // What others keep for reuse comes back when the node asks for it, and what is held by cycles of Python objects
         // when the collectors of all processes have run; that takes a moment.
         let mut pauses = ALLOCATE_PAUSES_MS.into_iter().map(Duration::from_millis);
-        let patience = now().plus(MOVES_NANOS);
+        let mut patience = now().plus(MOVES_NANOS);
+        let mut used = 0;
         loop {
             let ask = |request| Allocate { request, bytes }.into();
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
@@ -438,14 +437,21 @@ impl Client {
                 self.shared.lock().written.insert(offset);
                 return Ok(Location { offset, length: bytes });
             }
+            if answer.used != used {
+                // Others got what became free; so it goes on.
+                used = answer.used;
+                patience = now().plus(MOVES_NANOS);
+            }
             let moves = answer.moves == Some(true) && now() < patience;
             let pause = if moves { Some(MOVES_PAUSE) } else { pauses.next() };
             let Some(pause) = pause.filter(|_| bytes <= answer.capacity) else {
+                let trouble = answer.trouble.map(|why| format!(" Nothing could be written to disk: {why}."));
                 return Err(format!(
-                    "a value of {bytes} bytes does not fit into the object store: {} of {} bytes are in use. Drop references that are not needed, or start with a larger store: weft.init(object_store_memory={})",
+                    "a value of {bytes} bytes does not fit into the object store: {} of {} bytes are in use. Drop references that are not needed, or start with a larger store: weft.init(object_store_memory={}).{}",
                     answer.used,
                     answer.capacity,
-                    (answer.used + 2 * bytes).next_multiple_of(1 << 20)
+                    (answer.used + 2 * bytes).next_multiple_of(1 << 20),
+                    trouble.unwrap_or_default()
                 ));
             };
             std::thread::sleep(pause);
@@ -498,16 +504,16 @@ impl Client {
     }
 }
 
-/// The block that this process does not have any more with this message.
-fn block_given_with(message: &Message) -> Option<u64> {
+/// The blocks that this process does not have any more with this message.
+fn given_with(message: &Message, mut give: impl FnMut(u64)) {
     match message {
-        // The core gives them up one by one.
-        Message::FreeBlocks(free) => free.offsets.first().copied(),
-        Message::GiveBlock(give) => Some(give.offset),
+        Message::FreeBlocks(free) => free.offsets.iter().copied().for_each(give),
+        Message::GiveBlock(block) => give(block.offset),
+        Message::Relinquished(answer) => answer.moved.iter().for_each(|block| give(block.offset)),
         Message::Checkpoint(Checkpoint { state: Return { outcome: Outcome::Stored(at), .. }, .. }) => {
-            Some(at.offset)
+            give(at.offset);
         }
-        _ => None,
+        _ => {}
     }
 }
 

@@ -166,7 +166,20 @@ impl Engine {
         ask!(self, core => core.on_no_block(object, capacity, moves, now, out));
     }
 
-    /// See [`Member::relieve`]; a node that is the only one has nowhere to put what it has no room for.
+    /// There is somewhere to put values for which there is no room. Nodes of clusters do not spill.
+    pub(super) fn set_spills(&mut self) {
+        if let Self::Alone(solo) = self {
+            solo.set_spills();
+        }
+    }
+
+    pub(super) fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
+        if let Self::Alone(solo) = self {
+            solo.on_spilled(spilled, is_written, out);
+        }
+    }
+
+    /// See [`Member::relieve`] and [`Solo::relieve`].
     pub(super) fn relieve(
         &mut self,
         bytes: u64,
@@ -174,7 +187,7 @@ impl Engine {
         out: &mut NodeActions,
     ) -> bool {
         match self {
-            Self::Alone(_) => false,
+            Self::Alone(solo) => solo.relieve(bytes, length_of, out),
             Self::Member(member) => member.relieve(bytes, length_of, out),
         }
     }

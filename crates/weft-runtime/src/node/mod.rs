@@ -14,6 +14,7 @@ mod metrics;
 pub mod notes;
 mod rounds;
 mod service;
+mod spiller;
 mod template;
 
 use std::io;
@@ -29,6 +30,7 @@ use weft_wire::message::JobConfig;
 use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ResourceSet};
 
+pub use self::spiller::SpillOptions;
 use crate::logs::Sink;
 use crate::session::{Kind, SessionDirectory};
 
@@ -40,6 +42,8 @@ pub struct NodeOptions {
     pub pool_size: usize,
     /// Shared memory for objects (bytes).
     pub store_bytes: u64,
+    /// Where values go for which there is no room in it; `None`: nowhere.
+    pub spill: Option<SpillOptions>,
     /// Below which directory the session's is made.
     pub base_directory: PathBuf,
     /// The job of the driver in whose process the node is. A node of its own has none.

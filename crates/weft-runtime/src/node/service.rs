@@ -15,6 +15,7 @@ use weft_wire::message::{Hello, Message, Refused, Welcome, role};
 use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{WorkerId, version};
 
+use self::spilling::Spilling;
 use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
 use super::engine::{Engine, Part};
@@ -38,6 +39,7 @@ mod lines;
 mod listener;
 mod peers;
 mod remote_lines;
+mod spilling;
 mod transfers;
 
 use ending::Ended;
@@ -125,6 +127,8 @@ pub struct Service {
     cluster: Option<Cluster>,
     /// What moves values to other nodes and from there, if there can be any.
     data: Option<Data>,
+    /// What writes values to disk for which there is no room.
+    spilling: Spilling,
     started: Instant,
     rounds: Rounds,
     metrics: Metrics,
@@ -149,6 +153,7 @@ impl Service {
         add(&*wake, WAKE)?;
         let listener = Listener::bind(&directory.path().join("node.sock"), &epoll, LISTENER)?;
         let data = open_data(&options, &directory, &mapping, &wake)?;
+        let spilling = Spilling::open(&options, &mapping, &wake)?;
         let part = match &options.cluster {
             None => Part::Alone,
             Some(cluster) if cluster.listen.is_none() => Part::Program,
@@ -162,7 +167,10 @@ impl Service {
         labels.push((NODE_LABEL.to_owned(), format!("{:016x}", options.node.0)));
         labels.sort();
         let (total, capacity) = (options.resources.clone(), arena.capacity());
-        let core = Engine::new(total, options.node.0, options.pool_size, capacity, labels, part);
+        let mut core = Engine::new(total, options.node.0, options.pool_size, capacity, labels, part);
+        if spilling.is_on() {
+            core.set_spills();
+        }
         let host = options.host.take();
         let mut service = Self {
             core,
@@ -175,6 +183,7 @@ impl Service {
             notes: Notes::new(directory.path()),
             cluster,
             data,
+            spilling,
             directory,
             mapping,
             arena,
@@ -216,6 +225,7 @@ impl Service {
             }
             self.hear(&mut out);
             self.attend_data(&mut out);
+            self.attend_spills(&mut out);
             self.end_silent_processes(&mut out);
             self.end_rounds();
             self.listener.attend(&self.epoll, now);

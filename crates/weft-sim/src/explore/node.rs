@@ -122,6 +122,8 @@ impl Node {
                 NodeAction::AllocateFor { .. }
                 | NodeAction::Fetch(_)
                 | NodeAction::StopFetching { .. }
+                | NodeAction::Spill { .. }
+                | NodeAction::DropSpilled(_)
                 | NodeAction::BeginJob(..)
                 | NodeAction::FindNodes(_)
                 | NodeAction::JobLeaves(_)

@@ -59,6 +59,9 @@ impl World {
             let (blocks, held) = (blocks.len(), core.holders().len());
             fail("I4", format!("{blocks} blocks are left; the node knows {held}: {:?}", core.holders()));
         }
+        if core.spilled() > 0 || !node.disk.is_empty() {
+            fail("I4", format!("{} values are left on disk: {:?}", core.spilled(), node.disk));
+        }
         Self::check_actors(core.report().actors.into_iter());
     }
 }

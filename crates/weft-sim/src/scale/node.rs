@@ -287,6 +287,9 @@ impl World {
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::AllocateFor { object, bytes } => self.allocate(at, object, bytes),
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),
+            NodeAction::Spill { .. } | NodeAction::DropSpilled(_) => {
+                unreachable!("nodes of clusters do not spill")
+            }
             NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
             NodeAction::Route { from, to, mut message } => {
                 message.globalise(self.nodes[at].id);

@@ -7,6 +7,7 @@ use weft_wire::message::{Message, PeerConnected, Routed};
 use weft_wire::{ObjectId, WorkerId};
 
 use super::processes::{id_of, node_at, number_of, number_of_node};
+use super::spilling::Found;
 use super::{Item, SimNode, Wake, World};
 use crate::plan::Fault;
 use crate::violation::fail;
@@ -78,7 +79,7 @@ impl World {
     /// A block for a value that comes from elsewhere.
     pub(super) fn allocate_for(&mut self, at: usize, object: ObjectId) {
         let SimNode { core, blocks, out, .. } = &mut self.nodes[at];
-        core.member().on_block(object, blocks.allocate(), out);
+        core.on_block(object, blocks.allocate(), out);
         self.list_node_at(at);
     }
 
@@ -126,6 +127,9 @@ impl World {
         }
         let Fetching { object, attempt, remote, .. } = fetch.fetching;
         let there = node_at(number_of_node(remote.node));
+        if there == at {
+            return self.read_from_disk(at, fetch);
+        }
         let SimNode { core, blocks, out, .. } = &mut self.nodes[there];
         let (block, serves) = match fetch.fetching.generation {
             None => {
@@ -170,22 +174,41 @@ impl World {
         self.go_on_fetching(at, number);
     }
 
+    /// A value comes back to the memory of its own node.
+    fn read_from_disk(&mut self, at: usize, fetch: Fetch) {
+        let Fetching { object, attempt, remote, .. } = fetch.fetching;
+        let number = fetch.number;
+        match self.nodes[at].value_on_disk(remote.location.offset) {
+            Found::Value(bytes) => self.nodes[at].fetches.push(Fetch { bytes: Some(bytes), ..fetch }),
+            // It is read behind what is being written.
+            Found::NotYet => self.nodes[at].fetches.push(fetch),
+            Found::Nothing => {
+                let SimNode { core, out, .. } = &mut self.nodes[at];
+                core.on_stream_end(object, attempt, StreamEnd::NotThere, out);
+                return self.list_node_at(at);
+            }
+        }
+        self.go_on_fetching(at, number);
+    }
+
     fn take_bytes(&mut self, at: usize, fetch: &Fetch, bytes: u64) {
         let Fetching { object, attempt, remote, block, .. } = fetch.fetching;
         let there = node_at(number_of_node(remote.node));
-        let SimNode { core, out, .. } = &mut self.nodes[there];
-        core.member().end_serving(fetch.served, out);
-        self.list_node_at(there);
+        if there != at {
+            let SimNode { core, out, .. } = &mut self.nodes[there];
+            core.member().end_serving(fetch.served, out);
+            self.list_node_at(there);
+        }
         if fetch.is_stopped {
             return;
         }
         let is_cut = self.has_faults() && self.plan.breaks(Fault::Cuts) && self.random.chance(1, 8);
         let SimNode { core, blocks, out, .. } = &mut self.nodes[at];
         if is_cut {
-            core.member().on_stream_end(object, attempt, StreamEnd::Cut, out);
+            core.on_stream_end(object, attempt, StreamEnd::Cut, out);
         } else {
             blocks.write(block, bytes);
-            core.member().on_bytes(object, attempt, remote.location.length, out);
+            core.on_bytes(object, attempt, remote.location.length, out);
         }
         self.list_node_at(at);
     }

@@ -82,6 +82,10 @@ impl World {
                     }) => {
                         self.process_mut(number).written.remove(&at.offset);
                     }
+                    Message::Relinquished(answer) => {
+                        let written = &mut self.process_mut(number).written;
+                        answer.moved.iter().for_each(|block| _ = written.remove(&block.offset));
+                    }
                     Message::FreeBlocks(free) => {
                         let written = &mut self.process_mut(number).written;
                         free.offsets.iter().for_each(|block| _ = written.remove(block));

@@ -2,12 +2,12 @@
 
 use weft_protocol::member::Member;
 use weft_protocol::node::NodeActions;
-use weft_protocol::objects::Holders;
+use weft_protocol::objects::{Holders, StreamEnd};
 use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_wire::message::Message;
 use weft_wire::message::state::NodeReport;
-use weft_wire::{ResourceSet, TaskId, WorkerId};
+use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
 /// See the module.
 pub enum Core {
@@ -30,11 +30,49 @@ impl Core {
     /// A node with these resources, alone or not.
     pub(super) fn new(total: ResourceSet, first_worker: u64, pool: usize, is_alone: bool) -> Self {
         if is_alone {
-            return Self::Alone(Box::new(Solo::new(total, first_worker, pool)));
+            let mut alone = Solo::new(total, first_worker, pool);
+            alone.set_spills();
+            return Self::Alone(Box::new(alone));
         }
         let mut member = Member::new(total, first_worker, pool);
         member.ask_owners();
         Self::Member(Box::new(member))
+    }
+
+    /// The core of the only node.
+    pub(super) fn alone(&mut self) -> &mut Solo {
+        match self {
+            Self::Alone(solo) => solo,
+            Self::Member(_) => unreachable!("there are several nodes"),
+        }
+    }
+
+    pub(super) fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
+        either!(self, core => core.on_block(object, block, out));
+    }
+
+    pub(super) fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
+        either!(self, core => core.on_bytes(object, attempt, bytes, out));
+    }
+
+    pub(super) fn on_stream_end(
+        &mut self,
+        object: ObjectId,
+        attempt: u64,
+        end: StreamEnd,
+        out: &mut NodeActions,
+    ) {
+        either!(self, core => core.on_stream_end(object, attempt, end, out));
+    }
+
+    pub(super) fn relieve(&mut self, blocks: u64, out: &mut NodeActions) {
+        either!(self, core => core.relieve(blocks, |_| 1, out));
+    }
+
+    /// Values on disk, or on their way there.
+    #[must_use]
+    pub fn spilled(&self) -> usize {
+        either!(self, core => core.spilled())
     }
 
     /// The core of one of several nodes.

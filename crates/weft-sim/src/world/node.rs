@@ -8,6 +8,7 @@ use weft_wire::{NodeId, ResourceSet};
 
 use super::between::Fetch;
 use super::processes::{id_of, node_at, node_number, number_of};
+use super::spilling::Disk;
 use super::{Blocks, Core, Item, Next, Wake, World};
 use crate::plan::{Fault, Plan};
 
@@ -19,6 +20,8 @@ pub struct SimNode {
     pub core: Core,
     /// Its shared memory.
     pub blocks: Blocks,
+    /// Its disk.
+    pub disk: Disk,
     /// What it wants done at its next turn.
     pub(super) out: NodeActions,
     /// Bytes on their way here.
@@ -41,6 +44,7 @@ impl SimNode {
             number,
             core: Core::new(cpus, id_of(number).0, plan.pool, plan.nodes == 1),
             blocks: Blocks::default(),
+            disk: Disk::default(),
             out: NodeActions::new(),
             fetches: Vec::new(),
             fetches_made: 0,
@@ -158,6 +162,8 @@ impl World {
             }
             NodeAction::AllocateFor { object, .. } => self.allocate_for(at, object),
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),
+            NodeAction::Spill { spilled, block } => self.spill(at, spilled, block),
+            NodeAction::DropSpilled(spilled) => self.drop_spilled(at, spilled),
             NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
             NodeAction::Route { from, to, message } => self.route(at, from, to, message),
             // Workers of this world need nothing that their driver has.
@@ -173,11 +179,11 @@ impl World {
         }
     }
 
-    /// A node of several wants so many blocks that others hold there.
+    /// A node wants so many blocks that processes hold there.
     pub fn relieve(&mut self, at: usize, blocks: u64) {
         self.events += 1;
         let SimNode { core, out, .. } = &mut self.nodes[at];
-        core.member().relieve(blocks, |_| 1, out);
+        core.relieve(blocks, out);
         self.list_node_at(at);
     }
 

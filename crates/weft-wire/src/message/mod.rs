@@ -18,6 +18,7 @@ mod peer;
 mod place_actor;
 mod routed;
 mod session;
+mod spilling;
 pub mod state;
 mod task;
 mod transfer;
@@ -58,6 +59,7 @@ pub use session::{
     Connect, Exited, Fork, Forked, Hello, LinkRole, PeerConnected, Refused, Shutdown, Welcome, WorkerGone,
     role,
 };
+pub use spilling::{Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
     Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
@@ -146,6 +148,7 @@ messages! {
     160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
     167 FindGroup,
     170 LogLines, 171 NodeInspected, 173 LinesTaken,
+    180 Relinquish, 181 Relinquished,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

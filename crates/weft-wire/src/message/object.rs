@@ -111,9 +111,12 @@ pub struct Allocated {
     pub used: u64,
     #[n(3)]
     pub capacity: u64,
-    /// Values are on their way to other nodes, which will make room: worth waiting for.
+    /// Values are on their way to other nodes or to disk, which will make room: worth waiting for.
     #[n(4)]
     pub moves: Option<bool>,
+    /// Why values cannot be written to disk.
+    #[n(5)]
+    pub trouble: Option<String>,
 }
 
 /// Blocks that nobody reads any more.

@@ -5,8 +5,8 @@ use weft_wire::frame::HEAD_BYTES;
 use weft_wire::message::{
     ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, Answer, Checkpoint, Commit,
     Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, KillActor, Location,
-    PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, Settled, StillRead, SubscribeActor,
-    TaskKind, TaskSpec, WorkerGone,
+    PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, SPILLED, Settled, StillRead,
+    SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use weft_wire::message::{BundleStep, Outcome};
 use weft_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, TaskId};
@@ -269,7 +269,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_value_is_said_with_its_node(offset in any::<u64>(), length in any::<u64>()) {
+    fn a_value_is_said_with_its_node(offset in 0..SPILLED, length in any::<u64>()) {
         let location = Location { offset, length };
         let (stored, remote) = (Outcome::Stored(location), |node| Outcome::Remote(Box::new(Remote { node, location })));
         prop_assert_eq!(arrives(PROCESS, PROCESS, stored.clone(), HERE), stored.clone());

@@ -48,6 +48,28 @@ struct Copy {
     replaces: bool,
 }
 
+impl Remotes {
+    /// The copies here, and where each lies.
+    pub(super) fn copies(&self) -> impl Iterator<Item = (ObjectId, Location)> {
+        self.copies.iter().map(|(object, copy)| (*object, copy.at))
+    }
+
+    /// Whether what can be read here is a copy.
+    pub(super) fn has_copy(&self, object: ObjectId) -> bool {
+        !self.copies.is_empty() && self.copies.contains_key(&object)
+    }
+
+    /// Where the copy here was pulled from, unless that was lost.
+    pub(super) fn source_of(&self, object: ObjectId) -> Option<Remote> {
+        self.copies.get(&object).and_then(|copy| copy.from)
+    }
+
+    /// The copy here is none any more.
+    pub(super) fn forget_copy(&mut self, object: ObjectId) {
+        self.copies.swap_remove(&object);
+    }
+}
+
 /// What became of a pull.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Brought {

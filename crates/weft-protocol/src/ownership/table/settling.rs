@@ -99,12 +99,15 @@ impl Ownership {
     /// process from now on: given up when their records go.
     pub fn inherit(&mut self, offsets: Vec<u64>) -> Vec<u64> {
         self.orphans = offsets.into_iter().collect();
-        let mut read: Vec<u64> = self.orphans.intersection(&self.given_blocks).copied().collect();
+        let mut read: Vec<u64> =
+            self.orphans.iter().copied().filter(|block| self.given_blocks.contains_key(block)).collect();
         self.borrowed_from.retain(|_, objects| {
             objects.retain(|object| {
                 let Some(record) = self.records.get_mut(object) else { return false };
                 for location in record.slot.lost_outcomes().filter_map(place) {
-                    if self.orphans.contains(&location.offset) && self.given_blocks.insert(location.offset) {
+                    if self.orphans.contains(&location.offset)
+                        && self.given_blocks.insert(location.offset, *object).is_none()
+                    {
                         read.push(location.offset);
                         self.stale.entry(*object).or_default().blocks.push(*location);
                         record.is_shared = true;
@@ -115,7 +118,7 @@ impl Ownership {
                     return true;
                 }
                 read.push(location.offset);
-                self.given_blocks.insert(location.offset);
+                self.given_blocks.insert(location.offset, *object);
                 record.origin = Origin::Owned(Borrowers::default());
                 record.is_shared = true;
                 self.handed.swap_remove(object);

@@ -17,7 +17,8 @@ impl Service {
             None => moves = self.make_room(bytes, out),
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
-        let answer = Allocated { request, offset, used, capacity, moves: moves.then_some(true) };
+        let trouble = self.spilling.trouble().filter(|_| offset.is_none()).map(str::to_owned);
+        let answer = Allocated { request, offset, used, capacity, moves: moves.then_some(true), trouble };
         out.push(NodeAction::Send(from, Box::new(answer.into())));
     }
 
@@ -40,6 +41,8 @@ impl Service {
                         self.allocate_for(object, bytes, &mut more);
                     }
                     NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
+                    NodeAction::Spill { spilled, block } => self.spill(spilled, block),
+                    NodeAction::DropSpilled(spilled) => self.drop_spilled(spilled),
                     NodeAction::StopFetching { attempt, .. } => self.stop_fetching(attempt),
                     NodeAction::Route { from, to, message } => {
                         self.with_cluster(|cluster| cluster.route(from, to, message));

@@ -6,8 +6,10 @@ use weft_wire::ObjectId;
 use weft_wire::message::state::{MetricKind, Series};
 
 use super::Service;
+use super::spilling::batch;
 use crate::clock::now;
 use crate::node::data::{Data, DataEvent, Moved};
+use crate::node::spiller::OnDisk;
 
 impl Service {
     /// Finds a block for a value of another node.
@@ -24,6 +26,9 @@ impl Service {
     /// Has the bytes of a value brought here.
     pub(super) fn fetch(&mut self, fetching: &Fetching, out: &mut NodeActions) {
         let node = fetching.remote.node;
+        if node == self.options.node {
+            return self.restore(fetching);
+        }
         let end = match (&self.cluster, &mut self.data) {
             (Some(cluster), _) if cluster.is_out_of_reach(node) => StreamEnd::Unreachable,
             (Some(cluster), Some(data)) if cluster.knows(node) => {
@@ -36,6 +41,7 @@ impl Service {
     }
 
     pub(super) fn stop_fetching(&mut self, attempt: u64) {
+        self.stop_restoring(attempt);
         if let Some(data) = &mut self.data {
             let _ = data.stop(attempt);
         }
@@ -91,13 +97,29 @@ impl Service {
             let description = "Those of the received bytes that were copied from memory of the same machine";
             all.push(moved("weft_node_values_copied_bytes", description, copied));
         }
+        if let Some(OnDisk { live, used, written, read }) = self.spilling.on_disk() {
+            all.push(moved("weft_node_spilled_written_bytes", "Bytes of values written to disk", written));
+            all.push(moved("weft_node_spilled_read_bytes", "Bytes of values read back from disk", read));
+            let gauge = |name, description, value| Series {
+                kind: MetricKind::Gauge,
+                ..moved(name, description, value)
+            };
+            all.push(gauge("weft_node_spilled_bytes", "Bytes of values that are on disk", live));
+            all.push(gauge(
+                "weft_node_spill_files_bytes",
+                "Bytes of spill files, with what is dead in them",
+                used,
+            ));
+        }
         all
     }
 
-    /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own. True if any are on their way.
+    /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own, or to
+    /// disk. True if any are on their way.
     pub(super) fn make_room(&mut self, bytes: u64, out: &mut NodeActions) -> bool {
         self.trim_caches(out);
         let arena = &self.arena;
+        let bytes = if bytes <= arena.capacity() { batch(bytes, arena.capacity()) } else { bytes };
         bytes <= arena.capacity() && self.core.relieve(bytes, |block| arena.length(block), out)
     }
 

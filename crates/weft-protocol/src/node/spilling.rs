@@ -1,0 +1,181 @@
+//! Spilling: values of processes here that nobody reads go to disk when there is no room, and come back when they are wanted
+//! (`docs/adr/0040-values-on-disk.md`).
+//!
+//! [`Residency`](crate::objects::Residency) says what is where; here that meets the blocks and who holds them. A spilled value has
+//! a holder as a block has one, so the death of its owner ends it in the same way. The oldest go first; what turns out to be
+//! in use is asked for again last.
+//!
+//! It never asks for values of other nodes' processes ([`super::relief`] does), for what the node keeps for others, or for what
+//! dead processes left behind.
+
+use weft_wire::WorkerId;
+use weft_wire::message::{Pull, Relinquish, Relinquished, Relinquishing, is_spilled};
+
+use super::{NodeAction, NodeActions, NodeCore};
+use crate::objects::{AfterWrite, Fetching, PullAction, StreamEnd};
+use crate::probes::mark;
+use crate::table::Map;
+
+/// How many blocks are asked for at a time.
+const ASK_MAX: usize = 4096;
+
+impl NodeCore {
+    /// There is somewhere to put values for which there is no room.
+    pub fn set_spills(&mut self) {
+        self.spills = true;
+    }
+
+    /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out.
+    pub(super) fn spill_values(
+        &mut self,
+        bytes: u64,
+        length_of: &impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) {
+        let mut left = bytes.saturating_sub(self.residency.bytes_to_come());
+        let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
+        let mut asked = Vec::new();
+        for block in self.holders.oldest() {
+            if left == 0 || asked.len() == ASK_MAX {
+                break;
+            }
+            if self.may_be_asked_for(block) {
+                left = left.saturating_sub(length_of(block));
+                asked.push(block);
+            }
+        }
+        for block in asked {
+            // If it is in use, others go before it the next time.
+            self.holders.renew(block);
+            let is_copy = self.pulls.object_in(block).is_some();
+            let holders = self.holders.of(block).to_vec();
+            let spilled = self.residency.ask(block, &holders, length_of(block), is_copy);
+            for holder in holders {
+                wanted.entry(holder).or_default().push(Relinquishing { offset: block, spilled });
+            }
+        }
+        for (holder, blocks) in wanted {
+            mark!("a node without room asked for blocks");
+            out.push(NodeAction::Send(holder, Box::new(Relinquish { blocks }.into())));
+        }
+    }
+
+    fn may_be_asked_for(&self, block: u64) -> bool {
+        let holders = self.holders.of(block);
+        let are_here = !holders.is_empty() && holders.iter().all(|holder| self.clients.contains_key(holder));
+        let is_one = holders.len() == 1 || self.pulls.object_in(block).is_some();
+        let is_ordinary = !is_spilled(block) && !self.lost.contains(block) && !self.residency.is_busy(block);
+        are_here && is_one && is_ordinary
+    }
+
+    /// Whether room may come: something is being written, or was asked for that was not in use the last time.
+    pub(super) fn is_spilling(&self) -> bool {
+        self.residency.has_hope()
+    }
+
+    pub(super) fn on_relinquished(&mut self, from: WorkerId, answer: &Relinquished, out: &mut NodeActions) {
+        for Relinquishing { offset: block, spilled } in &answer.moved {
+            let Some(value) = spilled else { continue };
+            let is_its = self.holders.of(*block) == [from];
+            if !is_its || !self.residency.on_moved(from, *block, *spilled) {
+                continue;
+            }
+            // The node holds the block until it is written.
+            self.holders.keep(*block);
+            let is_free = self.holders.release(*block, from);
+            debug_assert!(!is_free, "the node keeps it");
+            self.holders.insert(*value, from);
+            out.push(NodeAction::Spill { spilled: *value, block: *block });
+            for (from, pull) in self.residency.take_waiting(*value) {
+                self.on_pull(from, &pull, self.now, out);
+            }
+        }
+        for block in &answer.others {
+            let nowhere = self.residency.on_answered(from, *block);
+            self.refuse_waiting(nowhere, out);
+        }
+    }
+
+    /// A process is gone that may have been asked for blocks.
+    pub(super) fn end_questions_to(&mut self, process: WorkerId, out: &mut NodeActions) {
+        for nowhere in self.residency.on_gone(process) {
+            self.refuse_waiting(Some(nowhere), out);
+        }
+    }
+
+    /// There is no such value: whoever asked for it early asks its owner.
+    fn refuse_waiting(&mut self, nowhere: Option<u64>, out: &mut NodeActions) {
+        let Some(nowhere) = nowhere else { return };
+        let waiting = self.residency.take_waiting(nowhere);
+        let answer =
+            |(to, pull): (WorkerId, Pull)| PullAction::NotThere { to, object: pull.object, tried: None };
+        self.perform(waiting.into_iter().map(answer).collect(), out);
+    }
+
+    /// A client asks for a value that is on disk, or is to be.
+    pub(super) fn on_pull_of_spilled(&mut self, from: WorkerId, pull: &Pull, out: &mut NodeActions) {
+        let (object, location) = (pull.object, pull.remote.location);
+        if let Some(block) = self.residency.block_of(location.offset) {
+            mark!("a value that could not be written was read in its block");
+            let location = weft_wire::message::Location { offset: block, ..location };
+            return self.perform(vec![PullAction::Here { to: from, object, location }], out);
+        }
+        match self.residency.has(location.offset) {
+            Some(true) => {
+                let mut wanted = Vec::new();
+                // Its place is here: nobody is asked from whom to pull.
+                self.pulls.on_pull(from, pull, true, &mut wanted);
+                self.perform(wanted, out);
+            }
+            Some(false) => {
+                let tried = Some(pull.remote);
+                self.perform(vec![PullAction::NotThere { to: from, object, tried }], out);
+            }
+            None => self.residency.wait(from, pull.clone()),
+        }
+    }
+
+    /// There is a block for a value that is on disk: it is read, unless it is gone.
+    pub(super) fn restore(&mut self, fetching: Fetching, out: &mut NodeActions) {
+        if self.residency.has(fetching.remote.location.offset) == Some(true) {
+            mark!("a value was brought back from disk");
+            return out.push(NodeAction::Fetch(fetching));
+        }
+        let mut wanted = Vec::new();
+        self.pulls.on_stream_end(fetching.object, fetching.attempt, StreamEnd::NotThere, &mut wanted);
+        self.perform(wanted, out);
+    }
+
+    /// A value was written, or could not be.
+    pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
+        let after = self.residency.on_written(spilled, is_written);
+        if !is_written {
+            mark!("a value could not be written");
+        }
+        self.after_write(spilled, after, out);
+    }
+
+    /// Nobody needs a spilled value any more.
+    pub(super) fn free_spilled(&mut self, spilled: u64, out: &mut NodeActions) {
+        let after = self.residency.on_freed(spilled);
+        if after == (AfterWrite { frees: None, is_dropped: false }) {
+            mark!("a value was freed while it was written");
+        }
+        self.after_write(spilled, after, out);
+    }
+
+    fn after_write(&mut self, spilled: u64, after: AfterWrite, out: &mut NodeActions) {
+        if after.is_dropped {
+            out.push(NodeAction::DropSpilled(spilled));
+        }
+        if let Some(block) = after.frees {
+            self.let_go(block, out);
+        }
+    }
+
+    /// Values on disk, or on their way there.
+    #[must_use]
+    pub fn spilled(&self) -> usize {
+        self.residency.len()
+    }
+}

@@ -1,0 +1,316 @@
+//! Which values of a node are on disk, and which are on their way there.
+//!
+//! The node wants a block back: its process is *asked*; if nobody reads the value, the process gives the block up, and the value is
+//! *written*; then the block is free, and the value is *on disk* until its owner frees it. A value is known by a number that
+//! is never used again ([`weft_wire::message::SPILLED`]), from the question on. Whoever is told of it before the
+//! process has answered waits for that.
+//!
+//! No state waits for another value: a block that is being written needs no room, and what is brought back takes room only when there
+//! is some. So spilling never waits for spilling.
+//!
+//! Invariants:
+//! - V1: a block is asked for, or written, at most once at a time, and not both.
+//! - V2: a value is on disk, or its block is here: it is never in neither place.
+//!
+//! It moves nothing and holds no block: the node does.
+
+use weft_wire::WorkerId;
+use weft_wire::message::{Pull, SPILLED};
+
+use crate::table::{Map, Set};
+
+/// A block that a process was asked to give up.
+#[derive(Debug)]
+struct Asked {
+    /// Who was asked.
+    of: Vec<WorkerId>,
+    /// Where its value will be; none for a copy.
+    spilled: Option<u64>,
+    bytes: u64,
+    /// It was in use when it was asked for before, and nothing has changed since.
+    is_again: bool,
+}
+
+/// Where a spilled value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spilled {
+    /// In this block, from which it is being written.
+    Writing { block: u64, bytes: u64, is_wanted: bool },
+    /// On disk.
+    Written,
+    /// In this block: it could not be written.
+    Here { block: u64 },
+}
+
+/// What has to be done after a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AfterWrite {
+    /// This block is not needed any more.
+    pub frees: Option<u64>,
+    /// Nor is what was written.
+    pub is_dropped: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Residency {
+    made: u64,
+    asked: Map<u64, Asked>,
+    spilled: Map<u64, Spilled>,
+    writing: Map<u64, u64>,
+    /// Blocks that were in use when they were asked for, since any was given up.
+    refused: Set<u64>,
+    /// Questions for values whose processes have not answered yet.
+    early: Vec<(WorkerId, Pull)>,
+}
+
+impl Residency {
+    /// A block is asked back from these processes. Gives the number of its value, unless it `is_copy`.
+    pub fn ask(&mut self, block: u64, of: &[WorkerId], bytes: u64, is_copy: bool) -> Option<u64> {
+        assert!(!self.is_busy(block), "V1: once at a time");
+        let spilled = (!is_copy).then(|| {
+            self.made += 1;
+            SPILLED + self.made
+        });
+        let is_again = self.refused.contains(&block);
+        self.asked.insert(block, Asked { of: of.to_vec(), spilled, bytes, is_again });
+        spilled
+    }
+
+    /// Whether a block is asked for or written.
+    #[must_use]
+    pub fn is_busy(&self, block: u64) -> bool {
+        self.asked.contains_key(&block) || self.writing.contains_key(&block)
+    }
+
+    /// Whether a block is being written.
+    #[must_use]
+    pub fn is_written_from(&self, block: u64) -> bool {
+        self.writing.contains_key(&block)
+    }
+
+    /// Bytes that may be free soon: asked for, or being written.
+    #[must_use]
+    pub fn bytes_to_come(&self) -> u64 {
+        let asked: u64 = self.asked.values().map(|asked| asked.bytes).sum();
+        let written = self.spilled.values().map(|value| match value {
+            Spilled::Writing { bytes, .. } => *bytes,
+            Spilled::Written | Spilled::Here { .. } => 0,
+        });
+        asked + written.sum::<u64>()
+    }
+
+    /// Whether room may come: something is being written, or is asked for that was not in use the last time.
+    #[must_use]
+    pub fn has_hope(&self) -> bool {
+        !self.writing.is_empty() || self.asked.values().any(|asked| !asked.is_again)
+    }
+
+    /// A block is free: others may be, too.
+    pub fn on_room(&mut self) {
+        self.refused.clear();
+    }
+
+    /// A process gives a block up: its value is to be written. False if it was not asked, or is another one's by now.
+    pub fn on_moved(&mut self, from: WorkerId, block: u64, spilled: Option<u64>) -> bool {
+        let is_answer = |asked: &Asked| asked.spilled == spilled && spilled.is_some() && asked.of == [from];
+        if !self.asked.get(&block).is_some_and(is_answer) {
+            return false;
+        }
+        let asked = self.asked.swap_remove(&block).expect("looked up above");
+        let (Some(spilled), bytes) = (spilled, asked.bytes) else { return false };
+        self.spilled.insert(spilled, Spilled::Writing { block, bytes, is_wanted: true });
+        self.refused.clear();
+        self.writing.insert(block, spilled);
+        true
+    }
+
+    /// A process keeps a block, or gave a copy of its up. Gives the value that will not be anywhere.
+    pub fn on_answered(&mut self, from: WorkerId, block: u64) -> Option<u64> {
+        let asked = self.asked.get_mut(&block)?;
+        asked.of.retain(|process| *process != from);
+        if !asked.of.is_empty() {
+            return None;
+        }
+        self.refused.insert(block);
+        self.asked.swap_remove(&block).and_then(|asked| asked.spilled)
+    }
+
+    /// A process is gone: it does not answer. Gives the values that will not be anywhere.
+    pub fn on_gone(&mut self, process: WorkerId) -> Vec<u64> {
+        self.early.retain(|(from, _)| *from != process);
+        let blocks: Vec<u64> = self.asked.keys().copied().collect();
+        blocks.into_iter().filter_map(|block| self.on_answered(process, block)).collect()
+    }
+
+    /// The block was written, or could not be.
+    pub fn on_written(&mut self, spilled: u64, is_written: bool) -> AfterWrite {
+        let Some(Spilled::Writing { block, is_wanted, .. }) = self.spilled.get(&spilled).copied() else {
+            return AfterWrite { frees: None, is_dropped: true };
+        };
+        self.writing.swap_remove(&block);
+        if !is_wanted {
+            self.spilled.swap_remove(&spilled);
+            return AfterWrite { frees: Some(block), is_dropped: is_written };
+        }
+        let state = if is_written { Spilled::Written } else { Spilled::Here { block } };
+        self.spilled.insert(spilled, state);
+        AfterWrite { frees: is_written.then_some(block), is_dropped: false }
+    }
+
+    /// The value is not needed any more. What to do at once: a value that is being written is dropped after that.
+    pub fn on_freed(&mut self, spilled: u64) -> AfterWrite {
+        match self.spilled.get_mut(&spilled) {
+            Some(Spilled::Writing { is_wanted, .. }) => {
+                *is_wanted = false;
+                AfterWrite { frees: None, is_dropped: false }
+            }
+            Some(Spilled::Written) => {
+                self.spilled.swap_remove(&spilled);
+                AfterWrite { frees: None, is_dropped: true }
+            }
+            Some(Spilled::Here { block }) => {
+                let frees = Some(*block);
+                self.spilled.swap_remove(&spilled);
+                AfterWrite { frees, is_dropped: false }
+            }
+            None => AfterWrite { frees: None, is_dropped: false },
+        }
+    }
+
+    /// Whether the value is, or will be, on disk; `None`: its process has not answered.
+    #[must_use]
+    pub fn has(&self, spilled: u64) -> Option<bool> {
+        if self.spilled.contains_key(&spilled) {
+            return Some(true);
+        }
+        let is_asked = self.asked.values().any(|asked| asked.spilled == Some(spilled));
+        if is_asked { None } else { Some(false) }
+    }
+
+    /// Somebody asks for a value whose process has not answered.
+    pub fn wait(&mut self, from: WorkerId, pull: Pull) {
+        self.early.push((from, pull));
+    }
+
+    /// Those who wait for this answer.
+    pub fn take_waiting(&mut self, spilled: u64) -> Vec<(WorkerId, Pull)> {
+        self.early.extract_if(.., |(_, pull)| pull.remote.location.offset == spilled).collect()
+    }
+
+    /// The block of a value that could not be written.
+    #[must_use]
+    pub fn block_of(&self, spilled: u64) -> Option<u64> {
+        match self.spilled.get(&spilled) {
+            Some(Spilled::Here { block }) => Some(*block),
+            Some(Spilled::Writing { .. } | Spilled::Written) | None => None,
+        }
+    }
+
+    /// Values that are on disk or on their way there.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.spilled.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.spilled.is_empty()
+    }
+
+    /// Asserts the invariants; for tests and the simulator.
+    pub fn check(&self) {
+        let writing = self.spilled.values().filter(|value| matches!(value, Spilled::Writing { .. })).count();
+        assert_eq!(writing, self.writing.len(), "V1: one write per block");
+        for (block, spilled) in &self.writing {
+            assert!(!self.asked.contains_key(block), "V1: not both");
+            let is_there = matches!(self.spilled.get(spilled), Some(Spilled::Writing { block: from, .. }) if from == block);
+            assert!(is_there, "V2: a block is written from for its value");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::message::{Location, Priority, Remote};
+    use weft_wire::{NodeId, TaskId};
+
+    use super::*;
+
+    const OWNER: WorkerId = WorkerId((1 << 24) + 1);
+    const OTHER: WorkerId = WorkerId((1 << 24) + 2);
+
+    fn pull(spilled: u64) -> Pull {
+        let object = TaskId { owner: OWNER, number: 1 }.object(0);
+        let location = Location { offset: spilled, length: 10 };
+        Pull { object, remote: Remote { node: NodeId(1 << 24), location }, priority: Priority::Get }
+    }
+
+    #[test]
+    fn a_value_is_asked_for_written_and_dropped() {
+        let mut all = Residency::default();
+        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        assert_eq!((all.has(spilled), all.bytes_to_come(), all.has_hope()), (None, 10, true));
+        assert!(!all.on_moved(OTHER, 64, Some(spilled)), "it was not asked");
+        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        assert_eq!((all.has(spilled), all.bytes_to_come()), (Some(true), 10));
+        all.check();
+        assert_eq!(all.on_written(spilled, true), AfterWrite { frees: Some(64), is_dropped: false });
+        assert_eq!((all.bytes_to_come(), all.has_hope(), all.len()), (0, false, 1));
+        assert_eq!(all.on_freed(spilled), AfterWrite { frees: None, is_dropped: true });
+        assert_eq!((all.has(spilled), all.is_empty()), (Some(false), true));
+    }
+
+    #[test]
+    fn a_value_that_is_freed_while_it_is_written_is_dropped_afterwards() {
+        let mut all = Residency::default();
+        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        assert_eq!(all.on_freed(spilled), AfterWrite { frees: None, is_dropped: false });
+        assert_eq!(all.on_written(spilled, true), AfterWrite { frees: Some(64), is_dropped: true });
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_written_stays_in_its_block() {
+        let mut all = Residency::default();
+        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        assert_eq!(all.on_written(spilled, false), AfterWrite { frees: None, is_dropped: false });
+        assert_eq!(all.block_of(spilled), Some(64));
+        assert_eq!(all.on_freed(spilled), AfterWrite { frees: Some(64), is_dropped: false });
+    }
+
+    #[test]
+    fn who_asks_early_waits_for_the_answer() {
+        let mut all = Residency::default();
+        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        all.wait(OTHER, pull(spilled));
+        assert_eq!(all.on_answered(OWNER, 64), Some(spilled), "it stays where it is");
+        assert_eq!(all.take_waiting(spilled), [(OTHER, pull(spilled))]);
+        let second = all.ask(128, &[OWNER], 10, false).expect("it is no copy");
+        assert_ne!(second, spilled, "a number is used once");
+        all.wait(OTHER, pull(second));
+        assert_eq!(all.on_gone(OTHER), [], "it needs no answer");
+        assert_eq!(all.take_waiting(second), []);
+        assert_eq!(all.on_gone(OWNER), [second]);
+    }
+
+    #[test]
+    fn there_is_no_hope_while_all_is_in_use() {
+        let mut all = Residency::default();
+        assert_eq!(all.ask(64, &[OWNER, OTHER], 10, true), None, "a copy has no number");
+        assert!(all.has_hope());
+        assert_eq!(all.on_answered(OWNER, 64), None);
+        assert!(all.is_busy(64), "the other one has not answered");
+        assert_eq!(all.on_answered(OTHER, 64), None);
+        all.ask(64, &[OWNER, OTHER], 10, true);
+        assert!(!all.has_hope(), "it was in use just now");
+        all.on_room();
+        assert_eq!((all.on_answered(OWNER, 64), all.on_answered(OTHER, 64)), (None, None));
+        all.on_room();
+        all.ask(64, &[OWNER], 10, true);
+        assert!(all.has_hope(), "something has changed");
+    }
+}

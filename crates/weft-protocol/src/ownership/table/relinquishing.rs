@@ -1,0 +1,99 @@
+//! Giving blocks up when the node is short of memory: values of ours go to disk, copies of values go (Oakes, table 5.1: what is
+//! in use is pinned; a secondary copy may go at any time).
+//!
+//! A block may go when nobody can be reading it, and everybody who will want it asks for its place first: threads of this
+//! process look at the slot while they count as views of it; others were told of the place with a task that they execute, or as
+//! borrowers. So a value stays while a task that takes it is with a worker, while somebody borrows it, and while a view of it
+//! is left. Tasks that wait for their turn keep nothing in memory: they are told the place when they are sent.
+
+use weft_wire::ObjectId;
+use weft_wire::message::{FreeBlocks, Location, Outcome, Relinquishing, Remote};
+
+use super::{Actions, Origin, Ownership, Peer, Record, send};
+use crate::probes::{bug, mark};
+use crate::table::Map;
+
+impl Ownership {
+    /// The objects in those of these blocks that may be given up, as far as this table can say; the others are in use.
+    #[must_use]
+    pub fn movable(&self, blocks: &[Relinquishing]) -> Vec<(Relinquishing, ObjectId)> {
+        let mut copies: Map<u64, ObjectId> = Map::default();
+        if blocks.iter().any(|block| block.spilled.is_none()) {
+            copies = self.remotes.copies().map(|(object, at)| (at.offset, object)).collect();
+        }
+        let object = |block: &Relinquishing| match block.spilled {
+            None => copies.get(&block.offset).copied(),
+            Some(_) => self.given_blocks.get(&block.offset).copied(),
+        };
+        let found = blocks.iter().filter_map(|block| Some((*block, object(block)?)));
+        found.filter(|(block, object)| self.is_movable(*object, block)).collect()
+    }
+
+    fn is_movable(&self, object: ObjectId, block: &Relinquishing) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let is_there =
+            matches!(record.slot.outcome(), Some(Outcome::Stored(at)) if at.offset == block.offset);
+        let is_primary = !self.remotes.has_copy(object);
+        let is_lent = match &record.origin {
+            Origin::Owned(borrowers) => !borrowers.is_empty() && !bug!(SpilledWhileBorrowed),
+            Origin::Borrowed { .. } => false,
+        };
+        is_there
+            && is_primary == block.spilled.is_some()
+            && !is_lent
+            && !record.is_released
+            && !record.is_shared
+            && !record.is_absent
+            && record.waiting.is_none()
+            && !record.slot.is_taken()
+            && !self.lost.contains(&block.offset)
+    }
+
+    /// How many tasks, containers and pins use an object.
+    #[must_use]
+    pub fn uses(&self, object: ObjectId) -> u32 {
+        self.records.get(&object).map_or(0, Record::uses)
+    }
+
+    /// Bytes of those of these values that are in memory, here or at another node.
+    #[must_use]
+    pub fn bytes_in_memory(&self, objects: &[ObjectId]) -> u64 {
+        let outcomes = objects.iter().filter_map(|object| self.records.get(object)?.slot.outcome());
+        let bytes = outcomes.map(|outcome| match outcome {
+            Outcome::Stored(at) => at.length,
+            Outcome::Remote(remote) => remote.location.length,
+            Outcome::Inline(_) | Outcome::Failed(_) => 0,
+        });
+        bytes.sum()
+    }
+
+    /// Gives the block of a [`Self::movable`] object up, unless a thread reads it now. `node`: this one.
+    pub fn give_up(&mut self, object: ObjectId, block: Relinquishing, out: &mut Actions) -> bool {
+        let node = self.me.node();
+        let Some(record) = self.records.get(&object) else { return false };
+        let Some(Outcome::Stored(at)) = record.slot.outcome() else { return false };
+        let at = *at;
+        let place = match block.spilled {
+            Some(spilled) => Remote { node, location: Location { offset: spilled, ..at } },
+            None => match self.remotes.source_of(object) {
+                Some(from) => from,
+                // It was lost where it came from: this copy is all there is.
+                None => return false,
+            },
+        };
+        if !record.slot.move_to(Outcome::Remote(Box::new(place))) {
+            return false;
+        }
+        record.slot.set_elsewhere();
+        if block.spilled.is_some() {
+            mark!("a value went to disk");
+            self.given_blocks.swap_remove(&at.offset);
+            self.end_copies(object, out);
+        } else {
+            mark!("a copy went, and its value stayed");
+            self.remotes.forget_copy(object);
+            send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        }
+        true
+    }
+}

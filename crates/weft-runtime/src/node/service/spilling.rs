@@ -1,0 +1,116 @@
+//! Values on disk, for which there was no room: what the core wants written and read goes to the thread that does it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use weft_protocol::node::NodeActions;
+use weft_protocol::objects::Fetching;
+use weft_store::Mapping;
+
+use super::Service;
+use crate::node::NodeOptions;
+use crate::node::spiller::{OnDisk, SpillEvent, Spiller};
+
+/// At least so many bytes are written at a time (one part in so many of the store, and a number): writing few large pieces is
+/// faster than many small ones.
+const BATCH_PART: u64 = 8;
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Spilling {
+    spiller: Option<Spiller>,
+    /// Why the last value could not be written.
+    trouble: Option<String>,
+}
+
+impl Spilling {
+    /// Nothing, where values go nowhere. Nodes of clusters bring them to other nodes.
+    pub(super) fn open(
+        options: &NodeOptions,
+        mapping: &Arc<Mapping>,
+        wake: &Arc<OwnedFd>,
+    ) -> io::Result<Self> {
+        let Some(spill) = options.spill.as_ref().filter(|_| options.cluster.is_none()) else {
+            return Ok(Self::default());
+        };
+        let spiller = Some(Spiller::start(spill, mapping.clone(), wake.clone())?);
+        Ok(Self { spiller, trouble: None })
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.spiller.is_some()
+    }
+
+    /// Why values cannot be written to disk at the moment.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    pub(super) fn on_disk(&self) -> Option<OnDisk> {
+        self.spiller.as_ref().map(Spiller::on_disk)
+    }
+}
+
+/// How many bytes are asked for when so many are missing in a store of this size.
+pub(super) fn batch(bytes: u64, capacity: u64) -> u64 {
+    bytes.max(BATCH_BYTES.min(capacity / BATCH_PART))
+}
+
+impl Service {
+    pub(super) fn spill(&self, spilled: u64, block: u64) {
+        if let Some(spiller) = &self.spilling.spiller {
+            spiller.write(spilled, block, self.arena.length(block));
+        }
+    }
+
+    pub(super) fn drop_spilled(&self, spilled: u64) {
+        if let Some(spiller) = &self.spilling.spiller {
+            spiller.forget(spilled);
+        }
+    }
+
+    /// Reads a value of this node back.
+    pub(super) fn restore(&mut self, fetching: &Fetching) {
+        if let Some(spiller) = &mut self.spilling.spiller {
+            spiller.read(fetching);
+        }
+    }
+
+    pub(super) fn stop_restoring(&mut self, attempt: u64) {
+        if let Some(spiller) = &mut self.spilling.spiller {
+            spiller.stop(attempt);
+        }
+    }
+
+    /// Takes in what the thread has to say.
+    pub(super) fn attend_spills(&mut self, out: &mut NodeActions) {
+        let Some(spiller) = &mut self.spilling.spiller else { return };
+        for event in spiller.take_events() {
+            match event {
+                SpillEvent::Written { spilled, error } => {
+                    self.core.on_spilled(spilled, error.is_none(), out);
+                    self.note_trouble(error);
+                }
+                SpillEvent::Read { object, attempt, bytes } => {
+                    self.core.on_bytes(object, attempt, bytes, out)
+                }
+                SpillEvent::Lost { object, attempt, end, error } => {
+                    self.warn(&format!(
+                        "a value on disk is lost, and made again where its task is known: {error}"
+                    ));
+                    self.core.on_stream_end(object, attempt, end, out);
+                }
+            }
+        }
+    }
+
+    /// Says once why nothing can be written, until something is.
+    fn note_trouble(&mut self, error: Option<String>) {
+        if let Some(error) = error.as_ref().filter(|_| self.spilling.trouble.is_none()) {
+            self.warn(&format!("values stay in memory because they cannot be written to disk: {error}"));
+        }
+        self.spilling.trouble = error;
+    }
+}

@@ -1,0 +1,223 @@
+"""Values for which there is no room in memory: they go to disk, come back when wanted, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from support import WAIT, is_alive, poll, poll_store_has_room
+
+import weft
+from weft._snapshot import METRICS, Snapshot
+from weft.exceptions import ObjectStoreFullError
+
+MIB = 1 << 20
+STORE_MIB = 64
+VALUE_MIB = 8
+# Five times what there is room for.
+COUNT = 5 * STORE_MIB // VALUE_MIB
+
+
+def value(number):
+    return np.full(VALUE_MIB * MIB // 8, number)
+
+
+def metric(name):
+    session = weft.init(ignore_reinit_error=True)["session_dir"]
+    series = {series["name"]: series["values"] for series in Snapshot(session, METRICS).node["metrics"]}
+    return series[name][0]
+
+
+@pytest.fixture
+def session(nothing_left):
+    context = weft.init(num_cpus=2, object_store_memory=STORE_MIB * MIB)
+    nothing_left.append(context["session_dir"])
+    yield
+    weft.shutdown()
+
+
+@weft.remote
+def make(number):
+    return value(number)
+
+
+@weft.remote
+def first(*arrays):
+    return [int(array[0]) for array in arrays]
+
+
+def test_more_is_put_than_there_is_room_for(session):
+    refs = [weft.put(value(number)) for number in range(COUNT)]
+    for number, ref in enumerate(refs):
+        assert (weft.get(ref) == number).all()
+    assert (weft.get(refs[0]) == 0).all(), "again, from the beginning"
+
+
+def test_tasks_return_and_take_more_than_there_is_room_for(session):
+    made = [make.remote(number) for number in range(COUNT)]
+    pairs = [(number, number * 7 % COUNT) for number in range(COUNT)]
+    sums = [first.remote(made[one], made[other]) for one, other in pairs]
+    assert weft.get(sums, timeout=WAIT) == [list(pair) for pair in pairs]
+
+
+def test_views_keep_their_values_in_memory(session):
+    refs = [weft.put(value(number)) for number in range(COUNT)]
+    held = [weft.get(ref) for ref in refs[:4]]
+    assert all((weft.get(ref) == number).all() for number, ref in enumerate(refs))
+    assert all((array == number).all() for number, array in enumerate(held))
+
+
+def test_a_store_full_of_views_is_an_error_that_can_be_caught(session):
+    arrays = []
+    with pytest.raises(ObjectStoreFullError, match="object_store_memory"):
+        for number in range(COUNT):
+            arrays.append(weft.get(weft.put(value(number))))  # noqa: PERF401  those before the error count
+    assert len(arrays) >= STORE_MIB // VALUE_MIB - 2
+    del arrays
+    ref = weft.put(value(1))
+    assert (weft.get(ref) == 1).all()
+
+
+def test_what_is_dropped_goes_from_disk_too(session):
+    refs = [weft.put(value(number)) for number in range(COUNT)]
+    poll("values are on disk", lambda: metric("weft_node_spilled_bytes") > 0)
+    assert metric("weft_node_spilled_written_bytes") >= (COUNT * VALUE_MIB - STORE_MIB) * MIB
+    del refs
+    poll("nothing is on disk", lambda: metric("weft_node_spill_files_bytes") == 0)
+    poll_store_has_room((STORE_MIB - VALUE_MIB) * MIB)
+
+
+def test_actors_take_values_from_disk(session):
+    @weft.remote
+    class Keeper:
+        def __init__(self, array):
+            self.sum = int(array[0])
+
+        def add(self, array):
+            self.sum += int(array[0])
+            return self.sum
+
+    refs = [weft.put(value(number)) for number in range(COUNT)]
+    keeper = Keeper.remote(refs[1])
+    total = 1
+    for number in (2, 5, 3):
+        total += number
+        assert weft.get(keeper.add.remote(refs[number]), timeout=WAIT) == total
+
+
+def test_references_inside_values_are_followed(session):
+    @weft.remote
+    def look(box):
+        return [int(weft.get(ref)[0]) for ref in box]
+
+    refs = [weft.put(value(number)) for number in range(COUNT)]
+    assert weft.get(look.remote([refs[0], refs[3]]), timeout=WAIT) == [0, 3]
+
+
+def test_generators_write_more_than_there_is_room_for(session):
+    @weft.remote(num_returns="streaming")
+    def stream():
+        for number in range(COUNT):
+            yield value(number)
+
+    items = list(stream.remote())
+    assert [int(weft.get(item)[0]) for item in items] == list(range(COUNT))
+
+
+def test_a_worker_dies_while_its_values_are_on_disk(session):
+    @weft.remote
+    class Owner:
+        def fill(self):
+            self.refs = [weft.put(value(number)) for number in range(COUNT)]
+            return os.getpid()
+
+    owner = Owner.remote()
+    pid = weft.get(owner.fill.remote(), timeout=WAIT)
+    assert metric("weft_node_spill_files_bytes") > 0
+    os.kill(pid, signal.SIGKILL)
+    poll("the process ends", lambda: not is_alive(pid))
+    poll("nothing is on disk", lambda: metric("weft_node_spill_files_bytes") == 0)
+    poll_store_has_room((STORE_MIB - VALUE_MIB) * MIB)
+
+
+def test_spilling_can_be_switched_off(nothing_left):
+    with weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[]) as context:
+        nothing_left.append(context["session_dir"])
+        with pytest.raises(ObjectStoreFullError):
+            _ = [weft.put(value(number)) for number in range(COUNT)]
+
+
+def test_several_directories_take_turns_and_stay_empty(nothing_left, tmp_path):
+    places = [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        place.mkdir()
+    with weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=places) as context:
+        nothing_left.append(context["session_dir"])
+        refs = [weft.put(value(number)) for number in range(COUNT)]
+        assert [int(weft.get(ref)[0]) for ref in refs] == list(range(COUNT))
+        # The files have no name: nothing is left whatever ends the program.
+        assert not [*places[0].iterdir(), *places[1].iterdir()]
+
+
+def test_a_cap_is_kept(nothing_left):
+    cap = 100 * MIB
+    with weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, max_spill_bytes=cap) as context:
+        nothing_left.append(context["session_dir"])
+        refs = []
+        with pytest.raises(ObjectStoreFullError, match="max_spill_bytes"):
+            for number in range(COUNT):
+                refs.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
+        assert metric("weft_node_spill_files_bytes") <= cap
+        # What is on disk can be read as soon as there is room for it.
+        del refs[-2:]
+        assert [int(weft.get(ref)[0]) for ref in refs[:2]] == [0, 1]
+        del refs
+        poll("nothing is on disk", lambda: metric("weft_node_spill_files_bytes") == 0)
+        assert int(weft.get(weft.put(value(7)))[0]) == 7
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 4 MiB."""
+    if os.getuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_is_said_and_loses_nothing(nothing_left, small_disk):
+    with weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[small_disk]) as context:
+        nothing_left.append(context["session_dir"])
+        refs = []
+        with pytest.raises(ObjectStoreFullError, match="has no room"):
+            for number in range(COUNT):
+                refs.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
+        assert [int(weft.get(ref)[0]) for ref in refs] == list(range(len(refs)))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"spill_directories": "/tmp"}, "a list of directories"),
+        ({"spill_directories": [3]}, "no path"),
+        ({"spill_directories": ["/nowhere/at/all"]}, "no directory"),
+        ({"max_spill_bytes": 0}, "must be positive"),
+        ({"max_spill_bytes": "much"}, "max_spill_bytes"),
+    ],
+)
+def test_wrong_settings_are_refused(argument, message):
+    with pytest.raises(ValueError, match=message):
+        weft.init(num_cpus=1, **argument)
+
+
+def test_a_directory_that_cannot_be_written_is_refused():
+    with pytest.raises(OSError, match="spill directory"):
+        weft.init(num_cpus=1, spill_directories=["/proc"])
