@@ -455,12 +455,12 @@ def test_names_that_weft_does_not_have(name):
     assert not hasattr(weft, name)
 
 
-@pytest.mark.api("util.actor_group", "util.integrations", "util.collective", "util.dask", "util.debugger")
+@pytest.mark.api("util.actor_group", "util.integrations", "util.collective", "util.debugger")
 @pytest.mark.parametrize(
     "name",
     [
         *("ActorGroup", "iter"),
-        *("spark", "tpu", "xgboost", "lightgbm", "collective", "dask", "pdb", "rpdb", "tracing"),
+        *("spark", "tpu", "xgboost", "lightgbm", "collective", "pdb", "rpdb", "tracing"),
     ],
 )
 def test_helpers_that_weft_does_not_have(name):

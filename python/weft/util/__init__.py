@@ -52,6 +52,7 @@ _HOMES = {
 _MODULES = (
     "accelerators",
     "annotations",
+    "dask",
     "debug",
     "joblib",
     "multiprocessing",
@@ -67,7 +68,6 @@ _MODULES = (
 _LATER = {
     "ActorGroup": "groups of actors, which Ray has deprecated: keep handles in a list",
     "collective": "collective operations",
-    "dask": "the scheduler for Dask",
     "iter": "parallel iterators, which Ray has deprecated: use generators",
     "lightgbm": "LightGBM on weft",
     "pdb": "a remote debugger",

@@ -1,0 +1,249 @@
+"""A Dask graph as it will be submitted: what is needed of it, in which order, and what belongs together.
+
+Two things happen to a graph here. Aliases vanish. And tasks that only take one item each of another task's result, as
+the second half of a shuffle does, become returns of that task: a consumer then pulls its item and not the whole.
+Nothing is submitted or computed here, and no graph is changed: it may belong to a collection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from dask._task_spec import Alias, DataNode, GraphNode, NestedContainer, Task, TaskRef, convert_legacy_graph
+from dask._task_spec import _execute_subgraph as execute_subgraph
+from dask.order import order
+from dask.utils import ensure_dict
+
+import weft
+
+Key = Hashable
+
+# Items that one task returns at most, beside its end: more of them stay tasks.
+_ITEMS_MAX = 4096
+
+
+class Graph:
+    """What has to be computed for some keys.
+
+    Args:
+        dsk: A graph: a mapping in Dask's present or former form, or an expression.
+        keys: What is wanted.
+        apart: Tasks that must stay tasks, since they have options of their own.
+        splits: Whether takers of items become returns.
+
+    Attributes:
+        nodes: The tasks and data that are needed, without aliases, in the order in which Dask would execute them.
+        names: The keys that each task depends on, as it knows them.
+        takers: By a task that returns items: the tasks that take them.
+        uses: By key: how many tasks use it, and one more if it is wanted.
+
+    Raises:
+        KeyError: A wanted key is not in the graph.
+        ValueError: A task depends on a key that is not in the graph.
+    """
+
+    def __init__(self, dsk: Any, keys: Iterable[Key], apart: Mapping[Key, object], splits: bool) -> None:
+        graph = graph_of(dsk)
+        wanted = list(keys)
+        needed = _needed(graph, wanted)
+        self._aliases = {key: node.target for key, node in needed.items() if isinstance(node, Alias)}
+        places: dict[Any, int] = order(needed)
+        self.nodes: dict[Key, GraphNode] = {
+            key: needed[key] for key in sorted(needed, key=places.__getitem__) if key not in self._aliases
+        }
+        self.names: dict[Key, tuple[Key, ...]] = {key: tuple(node.dependencies) for key, node in self.nodes.items()}
+        users: dict[Key, list[Key]] = {key: [] for key in self.nodes}
+        for key, names in self.names.items():
+            for name in names:
+                users[self.origin(name)].append(key)
+        results = {self.origin(key) for key in wanted}
+        self.takers: dict[Key, list[Key]] = {}
+        if splits:
+            self._split(users, results, apart)
+        self.uses = {key: len(used) + (key in results) for key, used in users.items()}
+
+    def origin(self, key: Key) -> Key:
+        """The key of the task or data behind a key, which may be an alias."""
+        while key in self._aliases:
+            key = self._aliases[key]
+        return key
+
+    def tasks(self) -> list[Key]:
+        """The keys that will be tasks of weft, in order."""
+        taken = {key for takers in self.takers.values() for key in takers}
+        return [key for key, node in self.nodes.items() if not isinstance(node, DataNode) and key not in taken]
+
+    def _split(self, users: dict[Key, list[Key]], results: set[Key], apart: Mapping[Key, object]) -> None:
+        taken: set[Key] = set()
+        for key, node in self.nodes.items():
+            used = users[key]
+            if isinstance(node, DataNode) or key in results or key in taken or not 0 < len(used) <= _ITEMS_MAX:
+                continue
+            indices = [None if user in apart else index_taken(self.nodes[user], key) for user in used]
+            if any(index is None for index in indices):
+                continue
+            if len(used) > 1 and not are_disjoint([index[0] for index in indices if index is not None]):
+                # Together they would be larger than what they are taken from.
+                continue
+            self.takers[key] = list(used)
+            taken.update(used)
+
+
+def graph_of(dsk: Any) -> dict[Key, GraphNode]:
+    """The graph in Dask's present form.
+
+    Args:
+        dsk: A mapping in the present or former form, or an expression.
+    """
+    if not isinstance(dsk, Mapping):
+        dsk = dsk.__dask_graph__()
+    graph: dict[Key, GraphNode] = convert_legacy_graph(ensure_dict(dsk))
+    return graph
+
+
+def _needed(graph: Mapping[Key, GraphNode], keys: list[Key]) -> dict[Key, GraphNode]:
+    needed: dict[Key, GraphNode] = {}
+    for key in keys:
+        if key not in graph:
+            raise KeyError(key)
+    stack = list(keys)
+    while stack:
+        key = stack.pop()
+        if key in needed:
+            continue
+        node = needed[key] = graph[key]
+        for name in node.dependencies:
+            if name not in graph:
+                raise ValueError(f"{key!r} depends on {name!r}, which is not in the graph")
+            if name not in needed:
+                stack.append(name)
+    return needed
+
+
+def _getters() -> frozenset[Any]:
+    found: set[Any] = {operator.getitem, dict.get}
+    try:
+        from dask.array.chunk import getitem
+    except ImportError:
+        # Dask's arrays need NumPy.
+        return frozenset(found)
+    return frozenset({*found, getitem})
+
+
+_GETTERS = _getters()
+
+
+def index_taken(node: GraphNode, key: Key) -> tuple[Any] | None:
+    """The index, in a tuple, if a task does nothing but take one item of the result of another one; else None.
+
+    Args:
+        node: The task.
+        key: The other one's.
+    """
+    if type(node) is not Task or node.kwargs or len(node.args) < 2:
+        return None
+    try:
+        if node.func not in _GETTERS:
+            return None
+    except TypeError:
+        return None
+    source, index, *rest = node.args
+    if not isinstance(source, TaskRef | Alias) or source.key != key or len(node.dependencies) != 1:
+        return None
+    if isinstance(source, Alias) and source.target != key:
+        return None
+    if any(isinstance(arg, GraphNode | TaskRef | weft.ObjectRef) for arg in (index, *rest)):
+        return None
+    return (index,)
+
+
+def are_disjoint(indices: list[Any]) -> bool:
+    """Whether items at these indices certainly have nothing in common: distinct names or numbers, or parts of a grid.
+
+    Args:
+        indices: Of the same container.
+    """
+    if all(isinstance(index, int | str) for index in indices):
+        # Negative numbers may name what others do, too.
+        is_clear = all(isinstance(index, str) or index >= 0 for index in indices)
+        return is_clear and len(set(indices)) == len(indices)
+    if not all(isinstance(index, tuple) and len(index) == len(indices[0]) for index in indices):
+        return False
+    cells = [tuple(_interval(part) for part in index) for index in indices]
+    if any(part is None for cell in cells for part in cell) or len(set(cells)) != len(cells):
+        return False
+    return all(_are_apart({part for part in axis if part is not None}) for axis in zip(*cells, strict=True))
+
+
+def _interval(part: Any) -> tuple[int, int] | None:
+    if isinstance(part, int) and part >= 0:
+        return part, part + 1
+    if isinstance(part, slice) and part.step in (None, 1):
+        begin = 0 if part.start is None else part.start
+        if isinstance(begin, int) and isinstance(part.stop, int) and 0 <= begin <= part.stop:
+            return begin, part.stop
+    return None
+
+
+def _are_apart(intervals: set[tuple[int, int]]) -> bool:
+    ordered = sorted(intervals)
+    return all(one[1] <= other[0] for one, other in itertools.pairwise(ordered))
+
+
+def lifted(node: GraphNode) -> tuple[GraphNode, dict[Key, weft.ObjectRef[Any]]]:
+    """A task with the references in it replaced by keys, and the references by these keys.
+
+    Persisted collections have references where others have data, and Dask's optimizations move data into tasks. Outside
+    of a task's direct arguments the engine would not bring their values.
+
+    Args:
+        node: The task.
+    """
+    found: dict[Key, weft.ObjectRef[Any]] = {}
+    return _lifted(node, found), found
+
+
+def _lifted(node: Any, found: dict[Key, weft.ObjectRef[Any]]) -> Any:
+    if isinstance(node, weft.ObjectRef):
+        return TaskRef(_named(node, found))
+    if isinstance(node, DataNode):
+        return TaskRef(_named(node.value, found)) if isinstance(node.value, weft.ObjectRef) else node
+    if not isinstance(node, Task):
+        return node
+    if node.func is execute_subgraph:
+        return _lifted_subgraph(node, found)
+    args = tuple(_lifted(arg, found) for arg in node.args)
+    kwargs = {name: _lifted(arg, found) for name, arg in node.kwargs.items()}
+    if all(one is other for one, other in zip(args, node.args, strict=True)) and all(
+        kwargs[name] is arg for name, arg in node.kwargs.items()
+    ):
+        return node
+    if isinstance(node, NestedContainer):
+        return type(node)(*args)
+    return Task(node.key, node.func, *args, **kwargs)
+
+
+def _lifted_subgraph(node: Task, found: dict[Key, weft.ObjectRef[Any]]) -> Task:
+    """A task that other tasks were fused into: what is lifted out of these comes in as its dependencies do."""
+    inner, out, names, *values = node.args
+    lifted_here: dict[Key, weft.ObjectRef[Any]] = {}
+    nodes: dict[Key, Any] = {}
+    for key, part in inner.items():
+        new = _lifted(part, lifted_here)
+        # Data that was a reference: an alias of the key that the value comes in by.
+        nodes[key] = Alias(key, new.key) if isinstance(new, TaskRef) else new
+    if not lifted_here:
+        return node
+    found.update(lifted_here)
+    comes = tuple(lifted_here)
+    comers = (TaskRef(key) for key in comes)
+    return Task(node.key, execute_subgraph, nodes, out, (*names, *comes), *values, *comers, **node.kwargs)
+
+
+def _named(ref: weft.ObjectRef[Any], found: dict[Key, weft.ObjectRef[Any]]) -> Key:
+    key = f"weft-{ref.hex()}"
+    found[key] = ref
+    return key
