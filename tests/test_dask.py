@@ -379,6 +379,32 @@ def test_in_a_task_of_dask():
     assert dask.compute(*outer, scheduler=weft_dask_get) == (3, 6, 9, 12)
 
 
+def test_more_dependencies_than_a_call_has_arguments():
+    number = 70_000
+    graph = {("x", n): DataNode(("x", n), n) for n in range(number)}
+    graph["y"] = Task("y", inc, TaskRef(("x", 0)))
+    graph["sum"] = Task("sum", sum, List(*[TaskRef(("x", n)) for n in range(number)], TaskRef("y")))
+    assert weft_dask_get(graph, "sum") == sum(range(number)) + 1
+
+
+def test_local_mode():
+    program = """
+        import os, dask, weft
+        import dask.array as da
+        from weft.util.dask import WeftDaskCallback, weft_dask_get
+
+        weft.init(local_mode=True)
+        assert dask.delayed(os.getpid)().compute(scheduler=weft_dask_get) == os.getpid()
+        x = da.ones((20, 20), chunks=5).persist(scheduler=weft_dask_get)
+        assert (x + x.T).rechunk(4).sum().compute(scheduler=weft_dask_get) == 800
+        try:
+            dask.delayed(lambda: 1 / 0)().compute(scheduler=weft_dask_get)
+        except ZeroDivisionError:
+            print("as elsewhere")
+    """
+    assert run_driver(program).stdout == "as elsewhere\n"
+
+
 def test_in_threads():
     results: dict[int, int] = {}
 

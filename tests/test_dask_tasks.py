@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import itertools
 import string
+import threading
 
 import pytest
+from support import WAIT
 
 import weft
 from weft.util.state import list_tasks
@@ -167,6 +169,24 @@ def test_what_is_computed_inside_is_not_heard(notes):
     with WeftDaskCallback(weft_postsubmit_all=compute):
         weft_dask_get(GRAPH, "y")
     assert weft.get(notes.all.remote()) == [3]
+
+
+def test_threads_do_not_take_callbacks_from_each_other(notes):
+    begun, go = threading.Event(), threading.Event()
+
+    def pause(*_):
+        begun.set()
+        assert go.wait(WAIT)
+
+    with WeftDaskCallback(weft_postsubmit_all=pause):
+        thread = threading.Thread(target=weft_dask_get, args=(GRAPH, "z"))
+        thread.start()
+        assert begun.wait(WAIT)
+        with WeftDaskCallback(weft_finish=lambda result: weft.get(notes.add.remote(result))):
+            go.set()
+            weft_dask_get(GRAPH, "y")
+    thread.join(WAIT)
+    assert weft.get(notes.all.remote()) == [[2]]
 
 
 def test_an_error_in_a_worker_is_the_tasks():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 from dask.callbacks import Callback
@@ -21,6 +22,9 @@ _EVENTS = (
     "weft_postsubmit_all",
     "weft_finish",
 )
+
+
+_is_computing: ContextVar[bool] = ContextVar("is_computing", default=False)
 
 
 class WeftDaskCallback(Callback):  # type: ignore[misc]
@@ -200,14 +204,14 @@ def active_callbacks(given: Sequence[WeftDaskCallback] | None) -> Iterator[Callb
     Args:
         given: Instead of those that are active.
     """
-    if given is not None:
-        yield Callbacks(given)
-        return
-    active, WeftDaskCallback.weft_active = WeftDaskCallback.weft_active, {}
+    # Not by emptying the table of those that are active, as Dask does: other threads compute, too.
+    outermost: Sequence[WeftDaskCallback] = [] if _is_computing.get() else list(WeftDaskCallback.weft_active)
+    active = outermost if given is None else given
+    token = _is_computing.set(True)
     try:
         yield Callbacks(active)
     finally:
-        WeftDaskCallback.weft_active = active
+        _is_computing.reset(token)
 
 
 class Progress:

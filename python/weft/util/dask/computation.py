@@ -17,13 +17,16 @@ import weft
 from weft.util.dask.callbacks import Callbacks, Progress
 from weft.util.dask.flight import Flight
 from weft.util.dask.graph import Graph, lifted
-from weft.util.dask.worker import run, take
+from weft.util.dask.worker import Listed, run, take
 
 # Names of tasks in one computation; beyond them all have the same.
 _NAMES_MAX = 100
 _NAME = "dask"
 # Data of the graph up to this size (bytes or characters) goes with each task that uses it.
 _SMALL = 1024
+
+# Arguments of one task that the engine brings. A task with more of them fetches their values itself.
+_ARGUMENTS_MAX = 10_000
 
 _run = weft.remote(run)
 
@@ -128,6 +131,10 @@ class Computation:
         """References, or data of the graph, for what was asked for."""
         return [self._places[self._graph.origin(key)] for key in keys]
 
+    def clear(self) -> None:
+        """Drops the references to what was computed."""
+        self._places.clear()
+
     def _submit(self, key: Hashable, node: GraphNode) -> None:
         names = self._graph.names[key]
         origins = [self._graph.origin(name) for name in names]
@@ -145,11 +152,9 @@ class Computation:
         takers = self._graph.takers.get(key)
         takers_nodes = None if takers is None else [self._graph.nodes[taker] for taker in takers]
         call = self._calls.of(key, 2 if takers is None else len(takers) + 1)
-        refs = call.remote(
-            (work, (*names, *found), takers_nodes, self._callbacks.hooks),
-            *args,
-            *found.values(),
-        )
+        args += found.values()
+        carried = work, (*names, *found), takers_nodes, self._callbacks.hooks
+        refs = call.remote(carried, *args) if len(args) <= _ARGUMENTS_MAX else call.remote(carried, Listed(args))
         *items, end = refs
         self._flight.add(key, end, {self._makers.get(origin, origin) for origin in origins})
         for place, ref in zip((key,) if takers is None else takers, items, strict=True):

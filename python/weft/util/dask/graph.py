@@ -29,7 +29,7 @@ class Graph:
     """What has to be computed for some keys.
 
     Args:
-        dsk: A graph: a mapping in Dask's present or former form, or an expression.
+        graph: A graph as `graph_of` returns it.
         keys: What is wanted.
         apart: Tasks that must stay tasks, since they have options of their own.
         splits: Whether takers of items become returns.
@@ -45,8 +45,9 @@ class Graph:
         ValueError: A task depends on a key that is not in the graph.
     """
 
-    def __init__(self, dsk: Any, keys: Iterable[Key], apart: Mapping[Key, object], splits: bool) -> None:
-        graph = graph_of(dsk)
+    def __init__(
+        self, graph: Mapping[Key, GraphNode], keys: Iterable[Key], apart: Mapping[Key, object], splits: bool
+    ) -> None:
         wanted = list(keys)
         needed = _needed(graph, wanted)
         self._aliases = {key: node.target for key, node in needed.items() if isinstance(node, Alias)}
@@ -206,6 +207,9 @@ def lifted(node: GraphNode) -> tuple[GraphNode, dict[Key, weft.ObjectRef[Any]]]:
     return _lifted(node, found), found
 
 
+_PARTS = (weft.ObjectRef, GraphNode)
+
+
 def _lifted(node: Any, found: dict[Key, weft.ObjectRef[Any]]) -> Any:
     if isinstance(node, weft.ObjectRef):
         return TaskRef(_named(node, found))
@@ -215,6 +219,9 @@ def _lifted(node: Any, found: dict[Key, weft.ObjectRef[Any]]) -> Any:
         return node
     if node.func is execute_subgraph:
         return _lifted_subgraph(node, found)
+    if not any(isinstance(arg, _PARTS) for arg in (*node.args, *node.kwargs.values())):
+        # Nearly all tasks, in the way of each that is submitted.
+        return node
     args = tuple(_lifted(arg, found) for arg in node.args)
     kwargs = {name: _lifted(arg, found) for name, arg in node.kwargs.items()}
     if all(one is other for one, other in zip(args, node.args, strict=True)) and all(

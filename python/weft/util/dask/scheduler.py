@@ -107,6 +107,8 @@ def weft_dask_get(
             succeeded = True
         except BaseException:
             flight.cancel()
+            # The traceback keeps this frame, and would keep what was computed, too.
+            computation.clear()
             raise
         finally:
             progress.finish(not succeeded)

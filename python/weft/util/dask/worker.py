@@ -1,6 +1,7 @@
 """What runs in workers: one task of a graph with the values it depends on.
 
-Nothing here knows the rest of the graph, and nothing waits: the engine brings the values before the task starts.
+Nothing here knows the rest of the graph, and nothing waits, since the engine brings the values before the task starts;
+except for tasks that need more of them than a call can have arguments.
 """
 
 from __future__ import annotations
@@ -10,12 +11,31 @@ from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
 
+import weft
+
 
 class Hooks(NamedTuple):
     """What callbacks want to hear about in workers; as many of both, None where one does not care."""
 
     before: Sequence[Callable[[Any, tuple[Any, ...]], Any] | None]
     after: Sequence[Callable[[Any, Any, Any], object] | None]
+
+
+class Listed:
+    """Values for a task that needs more of them than a call can have arguments.
+
+    Args:
+        places: References, or values.
+    """
+
+    def __init__(self, places: list[Any]) -> None:
+        self._places = places
+
+    def values(self) -> tuple[Any, ...]:
+        """The values, fetched together."""
+        refs = [place for place in self._places if isinstance(place, weft.ObjectRef)]
+        fetched = iter(weft.get(refs))
+        return tuple(next(fetched) if isinstance(place, weft.ObjectRef) else place for place in self._places)
 
 
 def run(work: tuple[Any, ...], *values: Any) -> tuple[Any, ...]:
@@ -31,6 +51,8 @@ def run(work: tuple[Any, ...], *values: Any) -> tuple[Any, ...]:
         the one who submits, who needs to know that the task is done, and not the result.
     """
     node, names, takers, hooks = work
+    if len(values) == 1 and isinstance(values[0], Listed):
+        values = values[0].values()
     if hooks is not None:
         states = [None if hook is None else hook(node.key, values) for hook in hooks.before]
     result = node(dict(zip(names, values, strict=True)))
@@ -39,9 +61,17 @@ def run(work: tuple[Any, ...], *values: Any) -> tuple[Any, ...]:
             if hook is not None:
                 hook(node.key, result, state)
     if takers is None:
-        return result, sizeof(result)
+        return result, _size_of(result)
     items = take(takers, node.key, result)
-    return (*items, sum(map(sizeof, items)))
+    return (*items, sum(map(_size_of, items)))
+
+
+def _size_of(value: Any) -> int:
+    # It asks objects, and what these raise has nothing to do with the task.
+    try:
+        return int(sizeof(value))
+    except Exception:
+        return 0
 
 
 def take(takers: Sequence[Any], key: Any, result: Any) -> list[Any]:
