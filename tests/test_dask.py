@@ -234,6 +234,15 @@ def test_a_shuffle_in_several_stages(enabled):
     computed_alike(many)
 
 
+def test_data_frames_in_files(enabled, tmp_path):
+    frame = dd.from_pandas(pd.DataFrame({"a": range(1000), "b": [f"row {n}" for n in range(1000)]}), npartitions=4)
+    frame.to_parquet(tmp_path / "table")
+    again = dd.read_parquet(tmp_path / "table", split_row_groups=False)
+    assert again.npartitions == 4
+    pd.testing.assert_frame_equal(again.compute(), frame.compute())
+    assert again.a.sum().compute() == 499_500
+
+
 def divide(a, b):
     return a / b
 
@@ -251,6 +260,18 @@ def test_a_missing_item_is_its_error(enabled):
     producer = dask.delayed(dict)(a=1)
     with pytest.raises(KeyError, match="b"):
         dask.compute(producer["a"], producer["b"])
+
+
+def test_a_task_whose_worker_dies_runs_again(enabled, tmp_path):
+    def die_once():
+        mark = tmp_path / "died"
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"a": 1, "b": 2}
+
+    whole = dask.delayed(die_once)()
+    assert dask.compute(whole["a"], whole["b"]) == (1, 2)
 
 
 def touch_and_sleep(mark, seconds):
