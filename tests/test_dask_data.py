@@ -169,6 +169,22 @@ def test_a_shuffle_has_no_tasks_that_only_take_items():
     assert "dask:split-taskshuffle" not in names
 
 
+def test_chains_of_data_frames_are_one_task_each():
+    before = len(list_tasks(limit=100_000))
+    with enable_dask_on_weft():
+        frame = dd.from_pandas(pd.DataFrame({"a": range(100)}), npartitions=4)
+        chain = frame.set_index("a", divisions=[0, 25, 50, 75, 99]).map_partitions(len)
+        assert sorted(chain.compute()) == [25, 25, 25, 25]
+    # Otherwise there are nine for each partition, and a last one.
+    assert len(list_tasks(limit=100_000)) - before <= 4 * 4 + 1
+
+
+def test_what_users_wrote_as_tasks_stays_so():
+    value = dask.delayed(inc)(dask.delayed(abs)(-1))
+    assert value.compute(scheduler=weft_dask_get) == 2
+    assert {"dask:inc", "dask:abs"} <= names_of_tasks()
+
+
 def test_what_is_wanted_whole_stays_whole():
     graph = parts_graph(3, 10)
     whole, part = weft_dask_get(graph, ["whole", ("part", 1)])

@@ -165,6 +165,7 @@ class Callbacks:
             [function for function in functions if function is not None] for functions in by_event
         )
         pairs = [pair for pair in zip(before, after, strict=True) if pair != (None, None)]
+        self.are_none = not active
         self.hooks = Hooks([one for one, _ in pairs], [other for _, other in pairs]) if pairs else None
 
     def replacement(self, task: Any, key: Any, deps: Mapping[Any, Any]) -> Any:

@@ -181,7 +181,7 @@ class Computation:
             if isinstance(value, weft.ObjectRef):
                 value = weft.get(value)
             nodes = [self._graph.nodes[taker] for taker in takers]
-            self._places.update(zip(takers, take(nodes, key, value), strict=True))
+            self._places.update(zip(takers, take(nodes, value), strict=True))
 
     def _release(self, origins: Sequence[Hashable]) -> None:
         for origin in origins:

@@ -12,7 +12,17 @@ import operator
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from dask._task_spec import Alias, DataNode, GraphNode, NestedContainer, Task, TaskRef, convert_legacy_graph
+from dask._expr import Expr, HLGExpr
+from dask._task_spec import (
+    Alias,
+    DataNode,
+    GraphNode,
+    NestedContainer,
+    Task,
+    TaskRef,
+    convert_legacy_graph,
+    fuse_linear_task_spec,
+)
 from dask._task_spec import _execute_subgraph as execute_subgraph
 from dask.order import order
 from dask.utils import ensure_dict
@@ -83,7 +93,7 @@ class Graph:
             used = users[key]
             if isinstance(node, DataNode) or key in results or key in taken or not 0 < len(used) <= _ITEMS_MAX:
                 continue
-            indices = [None if user in apart else index_taken(self.nodes[user], key) for user in used]
+            indices = [None if user in apart else index_taken(self.nodes[user]) for user in used]
             if any(index is None for index in indices):
                 continue
             if len(used) > 1 and not are_disjoint([index[0] for index in indices if index is not None]):
@@ -103,6 +113,22 @@ def graph_of(dsk: Any) -> dict[Key, GraphNode]:
         dsk = dsk.__dask_graph__()
     graph: dict[Key, GraphNode] = convert_legacy_graph(ensure_dict(dsk))
     return graph
+
+
+def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key]) -> dict[Key, GraphNode]:
+    """The graph of data frames with chains of tasks made one task each, so that what is between them is never stored.
+
+    Dask does so itself for arrays and bags; what users wrote as tasks of their own, it leaves as it is.
+
+    Args:
+        dsk: The graph or expression that was given.
+        graph: It, as `graph_of` returns it.
+        keys: What is wanted.
+    """
+    if not isinstance(dsk, Expr) or any(isinstance(part, HLGExpr) for part in dsk.walk()):
+        return graph
+    chained: dict[Key, GraphNode] = fuse_linear_task_spec(graph, keys=set(keys))
+    return chained
 
 
 def _needed(graph: Mapping[Key, GraphNode], keys: list[Key]) -> dict[Key, GraphNode]:
@@ -137,12 +163,11 @@ def _getters() -> frozenset[Any]:
 _GETTERS = _getters()
 
 
-def index_taken(node: GraphNode, key: Key) -> tuple[Any] | None:
+def index_taken(node: GraphNode) -> tuple[Any] | None:
     """The index, in a tuple, if a task does nothing but take one item of the result of another one; else None.
 
     Args:
         node: The task.
-        key: The other one's.
     """
     if type(node) is not Task or node.kwargs or len(node.args) < 2:
         return None
@@ -152,9 +177,7 @@ def index_taken(node: GraphNode, key: Key) -> tuple[Any] | None:
     except TypeError:
         return None
     source, index, *rest = node.args
-    if not isinstance(source, TaskRef | Alias) or source.key != key or len(node.dependencies) != 1:
-        return None
-    if isinstance(source, Alias) and source.target != key:
+    if not isinstance(source, TaskRef | Alias) or len(node.dependencies) != 1:
         return None
     if any(isinstance(arg, GraphNode | TaskRef | weft.ObjectRef) for arg in (index, *rest)):
         return None

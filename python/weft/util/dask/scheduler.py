@@ -22,7 +22,7 @@ from weft.util.checks import check_at_least
 from weft.util.dask.annotations import default_options, of_fused, options_by_key
 from weft.util.dask.callbacks import Progress, WeftDaskCallback, active_callbacks
 from weft.util.dask.computation import Calls, Computation
-from weft.util.dask.graph import Graph, graph_of
+from weft.util.dask.graph import Graph, fused, graph_of
 
 _SPLITS = "weft.split-tasks"
 
@@ -87,6 +87,8 @@ def weft_dask_get(
         converted = graph_of(dsk)
         options = default_options(weft_remote_args)
         own = of_fused(converted, by_key)
+        if not own and ours.are_none:
+            converted = fused(dsk, converted, wanted)
         graph = Graph(converted, wanted, own, splits=dask.config.get(_SPLITS, True))
         calls = Calls(options, own)
         progress = Progress([tuple(one) for one in theirs if any(one)], converted, graph.tasks())
