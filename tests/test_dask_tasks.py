@@ -289,6 +289,32 @@ def test_options_that_are_wrong():
         delayed.compute(scheduler=weft_dask_get)
 
 
+class Pickled:
+    """Counts how often it is pickled."""
+
+    count = 0
+
+    def __reduce__(self):
+        Pickled.count += 1
+        return int, ("7",)
+
+
+def test_functions_are_pickled_once_for_all_tasks():
+    captured = Pickled()
+    Pickled.count = 0
+
+    def function(number):
+        return number + captured
+
+    graph = {("x", n): Task(("x", n), function, n) for n in range(50)}
+    graph |= {("y", n): Task(("y", n), list, Task(None, map, function, [n])) for n in range(50)}
+    wanted = list(graph)
+    assert weft_dask_get(graph, wanted) == (*range(7, 57), *([n] for n in range(7, 57)))
+    assert Pickled.count <= 2
+    x = da.ones(200, chunks=10)
+    assert x.map_blocks(lambda block: block + captured, dtype=float).sum().compute(scheduler=weft_dask_get) == 1600
+
+
 def test_names_of_tasks():
     graph = {("step", n): Task(("step", n), inc, n) for n in range(3)}
     words = ["kind" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=2)]

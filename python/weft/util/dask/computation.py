@@ -16,7 +16,8 @@ from dask.utils import key_split
 import weft
 from weft.util.dask.callbacks import Callbacks, Progress
 from weft.util.dask.flight import Flight
-from weft.util.dask.graph import Graph, lifted
+from weft.util.dask.graph import Graph
+from weft.util.dask.lifting import Functions, Lifted
 from weft.util.dask.worker import Listed, run, take
 
 # Names of tasks in one computation; beyond them all have the same.
@@ -98,6 +99,7 @@ class Computation:
         self._callbacks = callbacks
         self._progress = progress
         self._flight = flight
+        self._functions = Functions()
         # References, or data of the graph, by key: what is still used.
         self._places: dict[Hashable, Any] = {}
         self._uses = dict(graph.uses)
@@ -148,12 +150,12 @@ class Computation:
                 self._progress.ended([key])
                 return
         args = [self._argument(origin) for origin in origins]
-        work, found = lifted(node)
+        lifted = Lifted(node, self._functions)
         takers = self._graph.takers.get(key)
         takers_nodes = None if takers is None else [self._graph.nodes[taker] for taker in takers]
         call = self._calls.of(key, 2 if takers is None else len(takers) + 1)
-        args += found.values()
-        carried = work, (*names, *found), takers_nodes, self._callbacks.hooks
+        args += lifted.found.values()
+        carried = lifted.node, (*names, *lifted.found), len(names), takers_nodes, self._callbacks.hooks
         refs = call.remote(carried, *args) if len(args) <= _ARGUMENTS_MAX else call.remote(carried, Listed(args))
         *items, end = refs
         self._flight.add(key, end, {self._makers.get(origin, origin) for origin in origins})

@@ -17,13 +17,11 @@ from dask._task_spec import (
     Alias,
     DataNode,
     GraphNode,
-    NestedContainer,
     Task,
     TaskRef,
     convert_legacy_graph,
     fuse_linear_task_spec,
 )
-from dask._task_spec import _execute_subgraph as execute_subgraph
 from dask.order import order
 from dask.utils import ensure_dict
 
@@ -215,65 +213,3 @@ def _interval(part: Any) -> tuple[int, int] | None:
 def _are_apart(intervals: set[tuple[int, int]]) -> bool:
     ordered = sorted(intervals)
     return all(one[1] <= other[0] for one, other in itertools.pairwise(ordered))
-
-
-def lifted(node: GraphNode) -> tuple[GraphNode, dict[Key, weft.ObjectRef[Any]]]:
-    """A task with the references in it replaced by keys, and the references by these keys.
-
-    Persisted collections have references where others have data, and Dask's optimizations move data into tasks. Outside
-    of a task's direct arguments the engine would not bring their values.
-
-    Args:
-        node: The task.
-    """
-    found: dict[Key, weft.ObjectRef[Any]] = {}
-    return _lifted(node, found), found
-
-
-_PARTS = (weft.ObjectRef, GraphNode)
-
-
-def _lifted(node: Any, found: dict[Key, weft.ObjectRef[Any]]) -> Any:
-    if isinstance(node, weft.ObjectRef):
-        return TaskRef(_named(node, found))
-    if isinstance(node, DataNode):
-        return TaskRef(_named(node.value, found)) if isinstance(node.value, weft.ObjectRef) else node
-    if not isinstance(node, Task):
-        return node
-    if node.func is execute_subgraph:
-        return _lifted_subgraph(node, found)
-    if not any(isinstance(arg, _PARTS) for arg in (*node.args, *node.kwargs.values())):
-        # Nearly all tasks, in the way of each that is submitted.
-        return node
-    args = tuple(_lifted(arg, found) for arg in node.args)
-    kwargs = {name: _lifted(arg, found) for name, arg in node.kwargs.items()}
-    if all(one is other for one, other in zip(args, node.args, strict=True)) and all(
-        kwargs[name] is arg for name, arg in node.kwargs.items()
-    ):
-        return node
-    if isinstance(node, NestedContainer):
-        return type(node)(*args)
-    return Task(node.key, node.func, *args, **kwargs)
-
-
-def _lifted_subgraph(node: Task, found: dict[Key, weft.ObjectRef[Any]]) -> Task:
-    """A task that other tasks were fused into: what is lifted out of these comes in as its dependencies do."""
-    inner, out, names, *values = node.args
-    lifted_here: dict[Key, weft.ObjectRef[Any]] = {}
-    nodes: dict[Key, Any] = {}
-    for key, part in inner.items():
-        new = _lifted(part, lifted_here)
-        # Data that was a reference: an alias of the key that the value comes in by.
-        nodes[key] = Alias(key, new.key) if isinstance(new, TaskRef) else new
-    if not lifted_here:
-        return node
-    found.update(lifted_here)
-    comes = tuple(lifted_here)
-    comers = (TaskRef(key) for key in comes)
-    return Task(node.key, execute_subgraph, nodes, out, (*names, *comes), *values, *comers, **node.kwargs)
-
-
-def _named(ref: weft.ObjectRef[Any], found: dict[Key, weft.ObjectRef[Any]]) -> Key:
-    key = f"weft-{ref.hex()}"
-    found[key] = ref
-    return key

@@ -45,19 +45,19 @@ def run(work: tuple[Any, ...], *values: Any) -> tuple[Any, ...]:
     """Executes a task of a graph, with those that are nested in it.
 
     Args:
-        work: The task; the keys it depends on; the tasks that each take one item of its result, or None; the hooks,
-            or None.
+        work: The task; the keys it depends on; how many of them are its own, and not what was taken out of it; the
+            tasks that each take one item of its result, or None; the hooks, or None.
         *values: The values of those keys.
 
     Returns:
         The result, or the items that were taken from it; and at the end how many bytes that is, roughly. It comes to
         the one who submits, who needs to know that the task is done, and not the result.
     """
-    node, names, takers, hooks = work
+    node, names, needs, takers, hooks = work
     if len(values) == 1 and isinstance(values[0], Listed):
         values = values[0].values()
     if hooks is not None:
-        states = [None if hook is None else hook(node.key, values) for hook in hooks.before]
+        states = [None if hook is None else hook(node.key, values[:needs]) for hook in hooks.before]
     result = node(dict(zip(names, values, strict=True)))
     if hooks is not None:
         for hook, state in zip(hooks.after, states, strict=True):
