@@ -33,7 +33,15 @@ def row_of_node(node, name):
 def node(identity, **more):
     empty = {key: [] for key in ("workers", "actors", "demands", "ended", "metrics", "jobs")}
     told = {"node": identity, "name": "n", "pid": 1, "started": 1, "total": {"CPU": 1.0}, "free": {"CPU": 1.0}}
-    told |= {"store_used": 1, "store_capacity": 10, "blocks": 1, "groups": None, "labels": None, "files": None}
+    told |= {
+        "store_used": 1,
+        "store_capacity": 10,
+        "blocks": 1,
+        "groups": None,
+        "labels": None,
+        "files": None,
+        "peaks": None,
+    }
     return empty | told | {"cluster": None} | more
 
 
@@ -50,7 +58,7 @@ def snapshot(monkeypatch):
     record = struct.pack(
         "<4Q6fIBBH", 1, submitted, began + AHEAD, int(AWAY, 16), 0, 0, 0, MILLI, 0, 11 * MILLI, 0, 0, 0, 0
     )
-    label = {"name": "f", "function": "f", "kind": 0, "actor": None, "parent": None}
+    label = {"name": "f", "function": "f", "kind": 0, "actor": None, "parent": None, "code": None}
     events = {"records": record, "labels": [label], "lost": 0}
     running = f"{DRIVER}{2:016x}"
     pending = {"task": running, "label": label, "state": 2, "worker": AWAY, "submitted": submitted, "pushed": 0}

@@ -233,6 +233,11 @@ def _summary(options: argparse.Namespace) -> int:
         states = sorted({one for entry in entries for one in entry["state_counts"]})
         rows = [{"name": name, **entry["state_counts"]} for name, entry in summary["summary"].items()]
         columns = ["name", *states]
+        if options.kind == "tasks":
+            for row in rows:
+                peak = summary["summary"][row["name"]]["peak_memory_bytes"]
+                row["peak_memory"] = "-" if peak is None else text.size(peak)
+            columns.append("peak_memory")
     print(text.table(rows, columns, text.width()) if rows else f"no {options.kind}")
     return 0
 

@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resources", metavar="JSON", help="custom resources: '{\"name\": amount}'")
     parser.add_argument("--labels", metavar="KEY=VALUE,...", help="labels of the node")
     parser.add_argument("--object-store-memory", metavar="BYTES", help="shared memory for objects, as 2g or 500M")
+    parser.add_argument(
+        "--memory-usage-threshold",
+        type=float,
+        metavar="SHARE",
+        help="share of the memory from which on workers are stopped; 0.95, and 0 for never",
+    )
     parser.add_argument("--node-name", metavar="NAME", help="how the node is called; 'head' for the head, else node-*")
     parser.add_argument(
         "--http-port", type=int, metavar="PORT", help="tell autoscalers and monitors of this machine how it is"
@@ -145,6 +151,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "port": options.port,
         "token_file": None if options.token_file is None else os.path.abspath(options.token_file),
         "health_timeout": timeout,
+        "memory": (_resources.memory_threshold(options.memory_usage_threshold), _resources.stated_memory()),
         "http_port": options.http_port,
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 RESERVED = ("CPU", "GPU", "memory", "object_store_memory")
 
 _STORE_SHARE = 0.3
+_MEMORY_THRESHOLD = 0.95
 _STORE_BYTES_MIN = 1 << 20
 
 
@@ -60,6 +61,32 @@ def memory_bytes() -> int:
         except (OSError, ValueError):
             continue
     return total
+
+
+def memory_threshold(asked: float | None) -> float:
+    """From which share of the memory on workers are stopped; 0 or 1 for never.
+
+    Raises:
+        ValueError: What was said, here or in the environment, is no such share.
+    """
+    name = "memory_usage_threshold"
+    value: Any = asked
+    if asked is None:
+        name = "WEFT_MEMORY_USAGE_THRESHOLD"
+        value = os.environ.get(name) or _MEMORY_THRESHOLD
+    try:
+        share = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}; 0 and 1 switch it off")
+    return share
+
+
+def stated_memory() -> int | None:
+    """For tests of the monitor: what all workers of a node may hold together (bytes), whatever the machine has."""
+    stated = os.environ.get("WEFT_TEST_WORKER_MEMORY")
+    return int(stated) if stated else None
 
 
 def store_bytes(asked: int | None) -> int:

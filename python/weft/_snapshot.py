@@ -102,6 +102,11 @@ class Snapshot:
             own = len(self.told) == 1
             self.drivers |= {row["job"]: row for row in told["jobs"] if own or self.node_of(row["job"]) == node}
         self._pids |= {job: row["pid"] for job, row in self.drivers.items()}
+        # The most memory a worker was seen to hold, by the function it ran.
+        self._peaks: dict[int, int] = {}
+        for told in self.told.values():
+            for row in told["peaks"] or ():
+                self._peaks[row["function"]] = max(row["bytes"], self._peaks.get(row["function"], 0))
         # What `weft start` called the node; None for a thread of a program.
         self.name: str | None = self.node["name"]
 
@@ -158,6 +163,10 @@ class Snapshot:
         return {
             row["task"]: (worker, row["since"]) for worker, report in self.reports.items() for row in report["running"]
         }
+
+    def peak(self, label: Row) -> int | None:
+        """The most memory that a worker was seen to hold while it ran such a task (bytes); None if nobody looked."""
+        return self._peaks.get(label["code"]) if label["code"] is not None else None
 
     def executions(self) -> Iterator[tuple[str, Row, Execution]]:
         """Owner, label and record of every execution that has ended, latest first."""

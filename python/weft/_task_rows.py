@@ -150,18 +150,27 @@ def summary_of_tasks(directory: str, timeout: float = 30) -> dict[str, Any]:
     """Tasks by function and state. Executions are counted by number, without a row for each."""
     snapshot = Snapshot(directory, TASKS | EVENTS | ACTORS, ROWS_MAX, EVENTS_MAX, timeout, everywhere=True)
     counts: dict[tuple[str, str], dict[str, int]] = {}
+    peaks: dict[tuple[str, str], int] = {}
     running, actors = snapshot.running(), {row["actor_id"]: row for row in actors_of(snapshot)}
     for owner, report in snapshot.reports.items():
         for pending in report["tasks"]:
             row = _pending(snapshot, owner, pending, running, actors)
-            _count(counts, (row["func_or_class_name"], row["type"]), row["state"])
+            key = (row["func_or_class_name"], row["type"])
+            _count(counts, key, row["state"])
+            _see_peak(peaks, key, snapshot.peak(pending["label"]))
     for _, label, execution in snapshot.executions():
         # An execution that is repeated is the task's former state.
         if not execution.again:
             key = (label["function"], TASK_TYPES[label["kind"]])
             _count(counts, key, "FAILED" if execution.outcome else "FINISHED")
+            _see_peak(peaks, key, snapshot.peak(label))
     summary = {
-        name: {"func_or_class_name": name, "type": kind, "state_counts": states}
+        name: {
+            "func_or_class_name": name,
+            "type": kind,
+            "state_counts": states,
+            "peak_memory_bytes": peaks.get((name, kind)),
+        }
         for (name, kind), states in counts.items()
     }
     totals = dict.fromkeys(TASK_TYPES, 0)
@@ -174,6 +183,11 @@ def summary_of_tasks(directory: str, timeout: float = 30) -> dict[str, Any]:
         "total_actor_scheduled": totals["ACTOR_CREATION_TASK"],
         "events_lost": snapshot.events_lost(),
     }
+
+
+def _see_peak(peaks: dict[tuple[str, str], int], key: tuple[str, str], peak: int | None) -> None:
+    if peak is not None:
+        peaks[key] = max(peak, peaks.get(key, 0))
 
 
 def _count(counts: dict[tuple[str, str], dict[str, int]], key: tuple[str, str], state: str) -> None:

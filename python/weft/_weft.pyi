@@ -249,6 +249,7 @@ def start(
     labels: Sequence[tuple[str, str]],
     spill_directories: Sequence[str],
     max_spill_bytes: int | None,
+    memory: tuple[float, int | None],
 ) -> str: ...
 def connect(
     directory: str,
@@ -293,6 +294,7 @@ def node_main(
     port: int | None,
     token_file: str | None,
     health_timeout: float,
+    memory: tuple[float, int | None],
     token: str | None,
     signals: int,
     ready: int | None,

@@ -35,6 +35,7 @@ _ARGUMENTS = (
     "host",
     "port",
     "health_timeout",
+    "memory_usage_threshold",
 )
 
 
@@ -119,8 +120,8 @@ class Cluster:
         Args:
             wait: Whether to return only when the head lists the node.
             **node_args: num_cpus (1 by default), num_gpus, resources (name to amount), labels (key to value),
-                object_store_memory (bytes; 128 MiB by default), node_name, host, port, and for the head health_timeout
-                (seconds).
+                object_store_memory (bytes; 128 MiB by default), node_name, host, port, memory_usage_threshold, and for
+                the head health_timeout (seconds).
 
         Returns:
             The node.

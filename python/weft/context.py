@@ -128,6 +128,7 @@ def init(
     task_events_bytes: int | None = None,
     lineage_bytes: int | None = None,
     labels: Mapping[str, str] | None = None,
+    memory_usage_threshold: float | None = None,
     record_call_sites: bool | None = None,
     token_file: str | os.PathLike[str] | None = None,
     **ignored: Any,
@@ -167,6 +168,10 @@ def init(
             possibility to compute their results again.
         labels: Labels of this node, key to value, for the option `label_selector`. A key is a name of up to 63 letters,
             digits, "-", "_" and ".", after a DNS name and "/" if you like; a value is such a name.
+        memory_usage_threshold: From which share of the memory of this machine (or of its control group) on the node
+            stops workers, one by one, before the kernel ends a process of its choice; 0.95 by default (environment
+            variable WEFT_MEMORY_USAGE_THRESHOLD), 0 and 1 for never. `docs/memory.md` says which ones, and what
+            becomes of their tasks.
         token_file: Where the token of a cluster is that no node of this machine belongs to: a file of mode 0600. By
             default the environment variable WEFT_TOKEN has the token, or WEFT_TOKEN_FILE says where it is, or it is in
             the cluster directory of this machine.
@@ -210,6 +215,7 @@ def init(
         "spill_directories": spill_directories,
         "max_spill_bytes": max_spill_bytes,
         "labels": labels,
+        "memory_usage_threshold": memory_usage_threshold,
         "local_mode": local_mode or None,
     }
     if token_file is not None and not isinstance(token_file, str | os.PathLike):
@@ -280,6 +286,7 @@ def init(
             own_labels,
             _spilling.directories(spill_directories, base),
             _spilling.max_bytes(max_spill_bytes),
+            (_resources.memory_threshold(memory_usage_threshold), _resources.stated_memory()),
         )
     _forked = False
     node = _weft.identity()[1]

@@ -499,7 +499,7 @@ class OutOfDiskError(WeftError):
 
 
 class OutOfMemoryError(WeftError):
-    """The node ran out of memory, and the task was stopped to save it."""
+    """The node ran out of memory, and the task was stopped to save it. The text has a table of who held how much."""
 
     _default_message = "The node ran out of memory, and the task was stopped."
 

@@ -443,7 +443,8 @@ def summarize_tasks(address: str | None = None, timeout: float = 30) -> dict[str
         timeout: As for `list_tasks`.
 
     Returns:
-        A dictionary with `summary` (function -> type and `state_counts`), `total_tasks`, `total_actor_tasks`,
+        A dictionary with `summary` (function -> type, `state_counts` and `peak_memory_bytes`: the most memory
+        that a worker was seen to hold while it ran one, None if none was seen), `total_tasks`, `total_actor_tasks`,
         `total_actor_scheduled`, and `events_lost` (executions that the records no longer have).
     """
     return _task_rows.summary_of_tasks(_directory(address), timeout)

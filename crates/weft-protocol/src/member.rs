@@ -20,6 +20,7 @@ use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::wire::Misplaced;
 use crate::control::{ToControl, ToNode};
+use crate::node::memory::{Measured, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
 use crate::objects::{Holders, Serves, StreamEnd};
 use crate::scheduling::policy::NodeRow;
@@ -123,6 +124,27 @@ impl Member {
     /// No worker can be started here any more for the job of a driver of another node, and why.
     pub fn on_job_given_up(&mut self, job: WorkerId, why: &str, out: &mut NodeActions) {
         self.node.on_job_given_up(job, why, out);
+    }
+
+    /// See [`NodeCore::is_busy`].
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.node.is_busy()
+    }
+
+    /// See [`NodeCore::on_measured`].
+    pub fn on_measured(&mut self, measured: &[Measured], now: Instant) {
+        self.node.on_measured(measured, now);
+    }
+
+    /// See [`NodeCore::stop_for_memory`].
+    pub fn stop_for_memory(
+        &mut self,
+        usage: &Usage,
+        measured: &[Measured],
+        out: &mut NodeActions,
+    ) -> Option<Stopped> {
+        self.node.stop_for_memory(usage, measured, out)
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.

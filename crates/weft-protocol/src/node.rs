@@ -50,6 +50,7 @@ mod jobs;
 mod leasing;
 mod lending;
 mod local_actors;
+pub mod memory;
 mod places;
 mod pool;
 mod questions;
@@ -214,6 +215,7 @@ pub struct NodeCore {
     /// How soon the next worker of a job may be started after one that ended before it was there.
     paces: Map<WorkerId, Pace>,
     departed: Departed,
+    memory: memory::Watch,
     settling: settling::Settling,
     /// Those who are gone of whom the control service has heard, and who are not being settled yet.
     announced: Vec<WorkerId>,
@@ -274,6 +276,7 @@ impl NodeCore {
             placements: VecDeque::new(),
             paces: Map::default(),
             departed: Departed::default(),
+            memory: memory::Watch::default(),
             settling: settling::Settling::default(),
             announced: Vec::new(),
             ended: Map::default(),
@@ -392,6 +395,7 @@ impl NodeCore {
             what,
             all_begun: None,
             unreachable: None,
+            memory: self.memory.forget(client),
         };
         self.departed.note(&gone);
         let is_known_to_control = left.is_some_and(|client| client.is_known_to_control);

@@ -13,6 +13,7 @@ use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::{ControlAction, ControlActions, ControlCore};
+use crate::node::memory::{Measured, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::objects::{Holders, Serves, StreamEnd};
 use crate::table::Set;
@@ -82,6 +83,27 @@ impl Solo {
     /// A worker could not be forked.
     pub fn on_start_failed(&mut self, worker: WorkerId, error: &str, out: &mut NodeActions) {
         self.node.on_start_failed(worker, error, out);
+    }
+
+    /// See [`NodeCore::is_busy`].
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.node.is_busy()
+    }
+
+    /// See [`NodeCore::on_measured`].
+    pub fn on_measured(&mut self, measured: &[Measured], now: Instant) {
+        self.node.on_measured(measured, now);
+    }
+
+    /// See [`NodeCore::stop_for_memory`].
+    pub fn stop_for_memory(
+        &mut self,
+        usage: &Usage,
+        measured: &[Measured],
+        out: &mut NodeActions,
+    ) -> Option<Stopped> {
+        self.node.stop_for_memory(usage, measured, out)
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.

@@ -37,6 +37,7 @@ mod gone;
 pub(crate) mod groups;
 mod holds;
 mod locality;
+mod memory;
 mod messages;
 mod recovery;
 mod relinquishing;
@@ -227,9 +228,19 @@ impl WorkerCore {
         let state = State::Waiting { missing };
         self.events.counts.submitted += 1;
         let passed = Passed { submitted: self.submitting, ..Passed::default() };
-        let (cancelled, recovers, crashes) = (false, false, 0);
+        let (cancelled, recovers, crashes, memory_ends) = (false, false, 0, 0);
         let awaited = (missing > 0).then(|| spec.clone());
-        self.pendings.insert(Pending { spec, state, retries, cancelled, recovers, crashes, parent, passed });
+        self.pendings.insert(Pending {
+            spec,
+            state,
+            retries,
+            cancelled,
+            recovers,
+            crashes,
+            memory_ends,
+            parent,
+            passed,
+        });
         for object in awaited.iter().flat_map(|spec| &spec.dependencies) {
             self.revive(*object, out);
         }

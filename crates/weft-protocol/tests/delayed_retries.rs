@@ -58,6 +58,7 @@ impl World {
             what: None,
             all_begun: None,
             unreachable: None,
+            memory: None,
         });
     }
 

@@ -140,6 +140,7 @@ fn removal_fails_what_waits_what_runs_and_what_comes() {
         what: None,
         all_begun: None,
         unreachable: None,
+        memory: None,
     };
     process.hear(gone);
     assert_eq!(codes(&tasks), [removed; 3], "and is not tried again");

@@ -238,6 +238,7 @@ fn the_tasks_of_a_dead_caller_end_here() {
             what: None,
             all_begun: None,
             unreachable: None,
+            memory: None,
         },
         20,
     );

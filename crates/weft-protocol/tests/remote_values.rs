@@ -451,6 +451,7 @@ fn a_value_that_was_not_brought_goes_with_its_owner() {
         what: None,
         all_begun: None,
         unreachable: None,
+        memory: None,
     };
     on(&mut core, Peer::Node, gone);
     let Some(Outcome::Failed(failure)) = slot.outcome() else { panic!("it failed: {:?}", slot.outcome()) };
@@ -505,6 +506,7 @@ fn a_copy_stays_when_the_owner_ends() {
         what: None,
         all_begun: None,
         unreachable: None,
+        memory: None,
     };
     on(&mut core, Peer::Node, gone);
     assert_eq!(slot.outcome(), Some(&Outcome::Stored(THE_COPY)));

@@ -93,6 +93,7 @@ impl Process {
                 what: None,
                 all_begun: None,
                 unreachable: None,
+                memory: None,
             },
         );
     }

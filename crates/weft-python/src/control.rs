@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 use weft_runtime::client::{Client, LineReader};
 use weft_runtime::logs::Sink;
 use weft_runtime::node::{HostJob, NodeHandle, NodeOptions, SpillOptions};
+use weft_runtime::node::memory::MemoryOptions;
 use weft_runtime::wire::message::{
     FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName, TemplateSetup,
 };
@@ -46,6 +47,7 @@ pub fn start(
     labels: Vec<(String, String)>,
     spill_directories: Vec<String>,
     max_spill_bytes: Option<u64>,
+    memory: (f64, Option<u64>),
 ) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -78,6 +80,7 @@ pub fn start(
         node: WorkerId(random).node(),
         labels: crate::group::node_labels(labels)?,
         interpreter: None,
+        memory: memory_options(memory),
     };
     let (node, client) = py
         .detach(|| {
@@ -104,6 +107,11 @@ pub fn start(
     };
     session::replace(Some(Arc::new(session)));
     Ok(directory)
+}
+
+/// When workers are stopped to free memory: the share of the memory, and what was stated instead of it.
+pub fn memory_options((threshold, stated): (f64, Option<u64>)) -> MemoryOptions {
+    MemoryOptions { threshold, stated }
 }
 
 pub fn terminal(log_to_driver: bool) -> Option<Box<dyn Sink>> {

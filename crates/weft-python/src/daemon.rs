@@ -9,7 +9,7 @@ use weft_runtime::node::NodeOptions;
 use weft_runtime::node::interpreter::Interpreter;
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::python_version;
+use crate::control::{memory_options, python_version};
 
 /// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
 #[pyfunction]
@@ -31,6 +31,7 @@ pub fn node_main(
     port: Option<u16>,
     token_file: Option<String>,
     health_timeout: f64,
+    memory: (f64, Option<u64>),
     token: Option<String>,
     signals: i32,
     ready: Option<i32>,
@@ -46,6 +47,7 @@ pub fn node_main(
         name: Some(name),
         labels,
         interpreter: Some(Interpreter { executable, code, standard, path, needs_site }),
+        memory: memory_options(memory),
         cluster: None,
         python: python_version(py),
         node: WorkerId(random).node(),

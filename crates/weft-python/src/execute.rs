@@ -98,7 +98,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     let spec = &incoming.push.spec;
     let start = time();
     let _group = Membership::begin(spec);
-    client.mapping().note_started(client.welcome.cell, spec.task);
+    client.mapping().note_task(client.welcome.cell, spec);
     session::set_task(Some(Current {
         task: spec.task,
         name: spec.title.as_ref().unwrap_or(&spec.name).clone(),

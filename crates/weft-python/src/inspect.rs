@@ -9,14 +9,14 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::metrics;
 use weft_runtime::wire::message::state::{
     ActorRow, ClusterRow, DemandRow, EndedRow, Events, FilePart, FileRow, HoldRow, Inspect, JobRow,
-    KnownActorRow, LabelRow, MetricKind, NodeReport, ObjectDetail, ObjectRow, Report, RunningRow, Series,
-    ShapeRow, Stack, TaskRow, WorkerRow,
+    KnownActorRow, LabelRow, MetricKind, NodeReport, ObjectDetail, ObjectRow, PeakRow, Report, RunningRow,
+    Series, ShapeRow, Stack, TaskRow, WorkerRow,
 };
 use weft_runtime::wire::message::{
     AboutNode, BundleRow, Drain, GroupPhase, GroupRow, GroupStrategy, NodeRow, ViewRow,
 };
 use weft_runtime::wire::resources::UNIT;
-use weft_runtime::wire::{Blob, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use weft_runtime::wire::{Blob, FunctionId, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::session;
 
@@ -156,6 +156,12 @@ told_as_hex! {
     ObjectId => |id: ObjectId| format!("{}{:08x}", session::hex(id.task), id.index),
 }
 
+impl Told for FunctionId {
+    fn told<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.told(py)
+    }
+}
+
 impl Told for GroupStrategy {
     fn told<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.name().to_owned().told(py)
@@ -236,7 +242,7 @@ told_as_dict! {
     TaskRow {
         task, label, state, worker, submitted, pushed, missing, resources, attempt, retries, cancelled,
     }
-    LabelRow { name, function, kind, actor, parent }
+    LabelRow { name, function, kind, actor, parent, code }
     RunningRow { task, since, cancelled }
     ObjectRow {
         object, state, size, owned, handles, uses, borrowers, contained, is_actor, dependents, detail,
@@ -250,8 +256,9 @@ told_as_dict! {
     NodeReport {
         node, driver, driver_pid, started, namespace, total, free, store_used, store_capacity, blocks, workers,
         actors, demands, ended, metrics, leases, events_bytes, groups, labels, jobs, name,
-        pid, cluster, files,
+        pid, cluster, files, peaks,
     }
+    PeakRow { function, bytes }
     FileRow { file, bytes, offset, text }
     ClusterRow { cluster, fingerprint, head, is_head, address, lost, nodes, view }
     NodeRow { node, about, state, is_slow }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use weft_runtime::client::Client;
 use weft_runtime::daemon::{GivenToken, of_program};
 use weft_runtime::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
+use weft_runtime::node::memory::MemoryOptions;
 use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
 use weft_runtime::wire::message::{JobConfig, TemplateSetup};
 use weft_runtime::wire::{ResourceSet, WorkerId};
@@ -82,6 +83,7 @@ pub fn join(
         node,
         labels: Vec::new(),
         interpreter: None,
+        memory: MemoryOptions::OFF,
     };
     let handle = py.detach(|| NodeHandle::start(options))?;
     let begun = wait(py, &fate).and_then(|outcome| {

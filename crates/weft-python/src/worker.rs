@@ -212,7 +212,7 @@ pub fn worker_thread(py: Python<'_>) -> PyResult<()> {
 /// Constructs the actor of this process. Gives how its calls are run if not by this thread alone.
 fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<Option<(String, u32)>> {
     let spec = &incoming.push.spec;
-    client.mapping().note_started(client.welcome.cell, spec.task);
+    client.mapping().note_task(client.welcome.cell, spec);
     let current = Current {
         task: spec.task,
         name: spec.name.clone(),
@@ -337,7 +337,7 @@ fn prepare<'py>(
     incoming: Incoming,
 ) -> Option<LoopItem<'py>> {
     let spec = &incoming.push.spec;
-    client.mapping().note_started(client.welcome.cell, spec.task);
+    client.mapping().note_task(client.welcome.cell, spec);
     let name = spec.title.as_ref().unwrap_or(&spec.name).as_str().to_owned();
     let prepared = method(py, actor, spec.name.as_str())
         .and_then(|method| Ok((method, decode_arguments(py, client, &incoming)?)));

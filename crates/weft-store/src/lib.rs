@@ -16,5 +16,5 @@ pub mod spill;
 pub use arena::Arena;
 pub use cache::BlockCache;
 pub use foreign::{ForeignMemory, Whereabouts};
-pub use mapping::{Mapping, MappingError, PrivateCopy};
+pub use mapping::{Begun, Mapping, MappingError, PrivateCopy};
 pub use progress::Progress;

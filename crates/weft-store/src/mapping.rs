@@ -6,7 +6,7 @@
 //! and never after.
 //!
 //! The first bytes are progress cells: one per process, in which it notes the task it began last. After a crash the
-//! node reads there which tasks were not begun. Behind them are lending cells, in which other nodes of this machine read whether
+//! node reads there which tasks were not begun, and while it lives what it runs ([`Begun`]). Behind them are lending cells, in which other nodes of this machine read whether
 //! what they are lent is still as it was ([`crate::ForeignMemory`]).
 
 use std::os::fd::OwnedFd;
@@ -18,12 +18,30 @@ use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use weft_wire::limits::{LENDING_CELLS, PROGRESS_CELLS};
-use weft_wire::{TaskId, WorkerId};
+use weft_wire::message::TaskSpec;
+use weft_wire::{FunctionId, TaskId, WorkerId};
 
-/// Bytes of one progress cell: owner and number of a task.
-const CELL_BYTES: usize = 16;
+/// Bytes of a task's name in a progress cell; the rest of a longer one is left out.
+const CELL_NAME_BYTES: usize = 96;
+/// Words of one progress cell: owner and number of a task, its function, what is to be known of it, and its name.
+const CELL_WORDS: usize = 4 + CELL_NAME_BYTES / 8;
+/// Bytes of one progress cell.
+const CELL_BYTES: usize = CELL_WORDS * 8;
 /// Where the lending cells begin, each of eight bytes.
 pub(crate) const LENDING_AT: usize = PROGRESS_CELLS * CELL_BYTES;
+
+/// What a process says of the task that it began last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    /// The task.
+    pub task: TaskId,
+    /// What it calls; zero for calls of actors.
+    pub function: FunctionId,
+    /// It is executed again if its node stops it because memory ran out.
+    pub is_retriable: bool,
+    /// The beginning of its name.
+    pub name: String,
+}
 
 /// What can go wrong with the shared memory.
 #[derive(Debug, thiserror::Error)]
@@ -237,26 +255,56 @@ impl Mapping {
         (usize::try_from(offset).expect("64-bit"), usize::try_from(length).expect("64-bit"))
     }
 
-    fn cell(&self, cell: u32) -> [&AtomicU64; 2] {
+    fn cell(&self, cell: u32) -> &[AtomicU64; CELL_WORDS] {
         let at = (cell as usize % PROGRESS_CELLS) * CELL_BYTES;
-        // SAFETY: cells lie inside the header, are aligned to 16 bytes, and are only accessed as atomics.
-        unsafe {
-            let pointer = self.start.as_ptr().add(at).cast::<AtomicU64>();
-            [&*pointer, &*pointer.add(1)]
-        }
+        // SAFETY: cells lie inside the header, are aligned to their size, and are only accessed as atomics.
+        unsafe { &*self.start.as_ptr().add(at).cast() }
     }
 
-    /// Notes that a task begins.
-    pub fn note_started(&self, cell: u32, task: TaskId) {
-        let [owner, number] = self.cell(cell);
+    /// Notes that a task begins: a few stores to this process's own lines of memory, and no call of the system.
+    #[inline]
+    pub fn note_task(&self, cell: u32, spec: &TaskSpec) {
+        let [_, _, function, about, name @ ..] = self.cell(cell);
+        let title = spec.title.as_ref().unwrap_or(&spec.name).as_str();
+        let title = &title.as_bytes()[..title.len().min(CELL_NAME_BYTES)];
+        for (word, part) in name.iter().zip(title.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..part.len()].copy_from_slice(part);
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
+        let is_retriable = spec.retries != 0 && spec.spared != Some(true);
+        about.store((title.len() as u64) << 1 | u64::from(is_retriable), Ordering::Relaxed);
+        function.store(spec.function.0, Ordering::Relaxed);
+        self.note_started(cell, spec.task);
+    }
+
+    /// What the process of a cell runs, or ran last; `None` also when it begins another at this moment.
+    #[must_use]
+    pub fn begun(&self, cell: u32) -> Option<Begun> {
+        let task = self.last_started(cell)?;
+        let [_, _, function, about, name @ ..] = self.cell(cell);
+        let (function, about) = (function.load(Ordering::Relaxed), about.load(Ordering::Relaxed));
+        let mut bytes: Vec<u8> =
+            name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+        std::sync::atomic::fence(Ordering::Acquire);
+        if self.last_started(cell) != Some(task) {
+            return None;
+        }
+        bytes.truncate(usize::try_from(about >> 1).unwrap_or(0));
+        let name = String::from_utf8_lossy(&bytes).into_owned();
+        Some(Begun { task, function: FunctionId(function), is_retriable: about & 1 == 1, name })
+    }
+
+    fn note_started(&self, cell: u32, task: TaskId) {
+        let [owner, number, ..] = self.cell(cell);
         owner.store(task.owner.0, Ordering::Relaxed);
         number.store(task.number, Ordering::Release);
     }
 
-    /// The task a process began last, if any; called when the process is gone.
+    /// The task a process began last, if any.
     #[must_use]
     pub fn last_started(&self, cell: u32) -> Option<TaskId> {
-        let [owner, number] = self.cell(cell);
+        let [owner, number, ..] = self.cell(cell);
         let number = number.load(Ordering::Acquire);
         (number != 0).then(|| TaskId { owner: WorkerId(owner.load(Ordering::Relaxed)), number })
     }
@@ -302,6 +350,8 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_wire::message::TaskKind;
+    use weft_wire::{Blob, Name};
 
     #[test]
     fn two_mappings_see_the_same_bytes_and_cells() {
@@ -318,6 +368,28 @@ mod tests {
         assert_eq!(second.last_started(3), Some(task));
         first.clear_cell(3);
         assert_eq!(second.last_started(3), None);
+        assert_eq!(second.begun(3), None);
+    }
+
+    #[test]
+    fn a_cell_says_what_a_process_runs() {
+        let memory = Mapping::create(1 << 20).expect("memory");
+        let task = |number| TaskId { owner: WorkerId(5), number };
+        let spec = |number, name: &str, retries, spared| {
+            let (function, kind) = (FunctionId(9), TaskKind::Creation);
+            let spec = TaskSpec::new(task(number), kind, function, Name::from(name), Blob::default());
+            TaskSpec { retries, spared, ..spec }
+        };
+        let begun = |number, name: &str, is_retriable| {
+            Some(Begun { task: task(number), function: FunctionId(9), is_retriable, name: name.to_owned() })
+        };
+        memory.note_task(3, &spec(6, "a_longer_name", -1, None));
+        assert_eq!(memory.begun(3), begun(6, "a_longer_name", true));
+        memory.note_task(3, &spec(7, "short", 3, Some(true)));
+        assert_eq!(memory.begun(3), begun(7, "short", false));
+        memory.note_task(3, &spec(8, &"n".repeat(200), 0, None));
+        assert_eq!(memory.begun(3), begun(8, &"n".repeat(CELL_NAME_BYTES), false));
+        assert_eq!((memory.begun(2), memory.begun(4)), (None, None), "cells do not overlap");
     }
 
     #[test]

@@ -53,6 +53,16 @@ pub const RETRY_PAUSE_NANOS: u64 = 50_000_000;
 /// The longest such pause (nanoseconds): a task that may be retried for ever costs a process every so often.
 pub const RETRY_PAUSE_NANOS_MAX: u64 = 5_000_000_000;
 
+/// How often a task is executed again after its node stopped it because memory ran out. With the pauses between them that is
+/// most of a minute, in which other work may end.
+pub const MEMORY_RETRIES_MAX: u8 = 15;
+
+/// Into how many parts the memory of a node is divided when the reservation of a task is raised: as many more shapes there can be.
+pub const MEMORY_RESERVATION_STEPS: u64 = 16;
+
+/// Functions of which a node knows how much memory their tasks took.
+pub const MEMORY_PEAKS_MAX: usize = 4096;
+
 /// An idle pooled worker beyond the number of CPUs ends after this time (nanoseconds).
 pub const WORKER_IDLE_NANOS: u64 = 2_000_000_000;
 

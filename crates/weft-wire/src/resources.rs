@@ -116,8 +116,9 @@ impl ResourceSet {
     }
 }
 
-/// Bytes in the largest unit of which there is one.
-fn size(bytes: u64) -> String {
+/// Bytes in the largest unit of which there is one, for people.
+#[must_use]
+pub fn size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
         Some((shift, unit)) => format!("{:.2} {unit}", bytes as f64 / (1u64 << shift) as f64),

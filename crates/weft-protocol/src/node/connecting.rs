@@ -129,6 +129,7 @@ mod tests {
             what: None,
             all_begun: None,
             unreachable: None,
+            memory: None,
         };
         node.departed.note(&gone);
         assert_eq!(connect(&mut node)[0], send(CLIENT, gone), "there is nobody to be dialled");

@@ -20,7 +20,7 @@ impl Departed {
         if self.news.len() == ENDED_MAX {
             self.news.pop_front();
         }
-        self.news.push_back(WorkerGone { last_started: None, ..gone.clone() });
+        self.news.push_back(WorkerGone { last_started: None, memory: None, ..gone.clone() });
     }
 
     /// Whether a process is one of them.
@@ -39,6 +39,7 @@ impl Departed {
             what: None,
             all_begun: None,
             unreachable: None,
+            memory: None,
         })
     }
 }
@@ -72,6 +73,7 @@ mod tests {
                 what,
                 all_begun: None,
                 unreachable: None,
+                memory: None,
             });
         }
         assert_eq!(departed.of(WorkerId(0)).reason, "it had ended before");

@@ -18,6 +18,7 @@ impl NodeCore {
             workers: self.workers.iter().map(|(id, worker)| self.worker_row(*id, worker)).collect(),
             demands: self.demand_rows(),
             leases: self.leases.len() as u64,
+            peaks: Some(self.memory.peaks()).filter(|peaks| !peaks.is_empty()),
             labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
             ..NodeReport::default()
         }

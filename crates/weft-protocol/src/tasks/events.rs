@@ -286,6 +286,7 @@ mod tests {
             cancelled: false,
             recovers: false,
             crashes: 0,
+            memory_ends: 0,
             parent: None,
             passed,
         }

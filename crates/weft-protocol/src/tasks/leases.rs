@@ -131,6 +131,13 @@ impl Leases {
         id
     }
 
+    /// What tasks of a shape hold, and where they run.
+    #[must_use]
+    pub fn described(&self, shape: ShapeId) -> Option<(&ResourceSet, Option<&Strategy>)> {
+        let shape = self.shapes.get(shape.0 as usize)?;
+        Some((&shape.resources, shape.strategy.as_deref()))
+    }
+
     pub(super) fn add_shape(
         &mut self,
         resources: ResourceSet,

@@ -53,6 +53,8 @@ pub struct Pending {
     pub recovers: bool,
     /// Workers that ended while they ran it.
     pub crashes: u8,
+    /// Workers that its node stopped while they ran it, because memory ran out.
+    pub memory_ends: u8,
     /// The task that submitted it, for recursive cancellation.
     pub parent: Option<TaskId>,
     /// When it passed what.

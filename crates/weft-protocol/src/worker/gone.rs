@@ -21,7 +21,7 @@ impl WorkerCore {
         }
         let begun = self.begun_of(&tasks, gone);
         for (at, number) in tasks.iter().enumerate().rev() {
-            self.interrupt(*number, at < begun, &gone.reason, out);
+            self.interrupt(*number, at < begun, gone, out);
         }
         for object in self.ownership.on_worker_gone(worker) {
             let failure = owner_died_failure(object, gone);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weft_wire::message::{
     CreateGroup, Failure, FailureCode, FindGroup, GroupPhase, GroupRow, GroupState, Infeasible, Message,
-    Outcome, RemoveGroup, TaskKind,
+    Outcome, RemoveGroup, TaskKind, WorkerGone,
 };
 use weft_wire::{GroupId, ObjectId, ResourceSet, ShapeId, Strategy};
 
@@ -185,7 +185,13 @@ impl WorkerCore {
     }
 
     /// A task's worker is gone. It fails if its placement group was removed, and its worker with it.
-    pub(super) fn interrupt(&mut self, number: u64, maybe_executed: bool, reason: &str, out: &mut Actions) {
+    pub(super) fn interrupt(
+        &mut self,
+        number: u64,
+        maybe_executed: bool,
+        gone: &WorkerGone,
+        out: &mut Actions,
+    ) {
         let Some(pending) = self.pendings.get(number) else { return };
         if let TaskKind::Task(shape) = pending.spec.kind
             && !pending.cancelled
@@ -193,7 +199,10 @@ impl WorkerCore {
         {
             return self.fail(number, &failure, out);
         }
-        self.after_crash(number, maybe_executed, reason, out);
+        match gone.memory.as_deref() {
+            Some(end) if maybe_executed => self.after_memory_end(number, end, out),
+            _ => self.after_crash(number, maybe_executed, &gone.reason, out),
+        }
     }
 
     /// Fails the tasks that wait for a shape in vain.

@@ -112,7 +112,8 @@ impl WorkerCore {
             TaskKind::Method(actor) => (2, Some(actor), Some(spec.name.as_str().to_owned())),
         };
         let name = title.as_str().to_owned();
-        LabelRow { function: function.unwrap_or_else(|| name.clone()), name, kind, actor, parent }
+        let code = (kind == 0).then_some(spec.function);
+        LabelRow { function: function.unwrap_or_else(|| name.clone()), name, kind, actor, parent, code }
     }
 
     fn describe(&self, label: &Label) -> LabelRow {
@@ -120,7 +121,8 @@ impl WorkerCore {
         let method = label.method.as_ref().map(|method| method.as_str().to_owned());
         let function = method.or_else(|| self.name_of(label.function)).unwrap_or_else(|| name.clone());
         let kind = if label.actor.is_some() { 2 } else { 0 };
-        LabelRow { name, function, kind, actor: label.actor, parent: label.parent }
+        let code = (kind == 0).then_some(label.function);
+        LabelRow { name, function, kind, actor: label.actor, parent: label.parent, code }
     }
 
     fn name_of(&self, function: FunctionId) -> Option<String> {

@@ -6,6 +6,7 @@ mod draining;
 mod groups;
 mod jobs;
 mod learning;
+mod memory;
 mod pool;
 mod records;
 mod spill;

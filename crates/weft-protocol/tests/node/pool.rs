@@ -253,7 +253,15 @@ fn a_dead_worker_gives_everything_back_and_everyone_hears() {
     let mut out = NodeActions::new();
     node.on_gone(worker, "was killed by signal 9", None, &mut out);
     let (reason, what) = ("was killed by signal 9".to_owned(), Some("worker (pid 9)".to_owned()));
-    let gone = WorkerGone { worker, reason, last_started: None, what, all_begun: None, unreachable: None };
+    let gone = WorkerGone {
+        worker,
+        reason,
+        last_started: None,
+        what,
+        all_begun: None,
+        unreachable: None,
+        memory: None,
+    };
     assert_eq!(out, [told(DRIVER, gone.clone())]);
     assert!(node.is_quiet());
     assert_eq!(say(&mut node, DRIVER, Connect { worker }), [told(DRIVER, gone)], "also whoever asks later");

@@ -160,6 +160,7 @@ fn what_an_earlier_process_did_changes_nothing() {
         what: None,
         all_begun: None,
         unreachable: None,
+        memory: None,
     });
     cluster.tell_control(THERE, ToControl::ActorProcessGone { actor, takeover: 0, gone });
     cluster.tell_control(THERE, ToControl::ActorPlaced { actor, takeover: 0, worker: first });

@@ -3,6 +3,7 @@
 //! The loop asks both for the same and does what they want; it does not ask which of the two it has. Nothing is decided here.
 
 use weft_protocol::member::Member;
+use weft_protocol::node::memory::{Measured, Stopped, Usage};
 use weft_protocol::node::{NodeActions, ServedCopy};
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_protocol::solo::Solo;
@@ -106,6 +107,23 @@ impl Engine {
         out: &mut NodeActions,
     ) {
         ask!(self, core => core.on_gone(client, reason, last_started, out));
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        ask!(self, core => core.is_busy())
+    }
+
+    pub(super) fn on_measured(&mut self, measured: &[Measured], now: Instant) {
+        ask!(self, core => core.on_measured(measured, now));
+    }
+
+    pub(super) fn stop_for_memory(
+        &mut self,
+        usage: &Usage,
+        measured: &[Measured],
+        out: &mut NodeActions,
+    ) -> Option<Stopped> {
+        ask!(self, core => core.stop_for_memory(usage, measured, out))
     }
 
     pub(super) fn job_of(&self, process: WorkerId) -> WorkerId {

@@ -10,6 +10,7 @@ pub mod data;
 mod engine;
 mod health;
 pub mod interpreter;
+pub mod memory;
 mod metrics;
 pub mod notes;
 mod rounds;
@@ -60,6 +61,8 @@ pub struct NodeOptions {
     pub labels: Labels,
     /// What runs workers for drivers of other nodes: of a node of its own.
     pub interpreter: Option<interpreter::Interpreter>,
+    /// When workers are stopped to free memory.
+    pub memory: memory::MemoryOptions,
 }
 
 /// The job of a driver that hosts its node.

@@ -37,6 +37,7 @@ mod inspection;
 mod jobs;
 mod lines;
 mod listener;
+mod memory;
 mod peers;
 mod remote_lines;
 mod spilling;
@@ -45,6 +46,7 @@ mod transfers;
 use ending::Ended;
 use jobs::Job;
 use listener::Listener;
+use memory::Monitor;
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
@@ -132,6 +134,7 @@ pub struct Service {
     started: Instant,
     rounds: Rounds,
     metrics: Metrics,
+    memory: Monitor,
     /// Processes that ended: the latest.
     ended_rows: VecDeque<weft_wire::message::state::EndedRow>,
 }
@@ -143,6 +146,7 @@ impl Service {
         wake: Arc<OwnedFd>,
         words: Words,
     ) -> io::Result<Self> {
+        let memory = Monitor::new(options.memory);
         let mapping = Arc::new(Mapping::create(options.store_bytes).map_err(io::Error::other)?);
         let arena = Arena::new(Mapping::header_bytes(), options.store_bytes);
         let logs = Logs::start(&directory.path().join("logs"))?;
@@ -204,6 +208,7 @@ impl Service {
             started: now(),
             rounds: Rounds::default(),
             metrics: Metrics::default(),
+            memory,
             ended_rows: VecDeque::new(),
         };
         if let Some(HostJob { config, sink }) = host {
@@ -227,6 +232,7 @@ impl Service {
             self.attend_data(&mut out);
             self.attend_spills(&mut out);
             self.end_silent_processes(&mut out);
+            self.watch_memory(&mut out);
             self.end_rounds();
             self.listener.attend(&self.epoll, now);
             self.end_jobs();
@@ -259,9 +265,9 @@ impl Service {
         let cluster = self.cluster.as_ref().and_then(Cluster::next_deadline);
         let drained = self.draining.map(|draining| draining.deadline());
         let listener = self.listener.next_deadline();
-        let own =
-            [silent, cluster, self.rounds.deadline(), self.lines_deadline(), leaving, drained, listener];
-        let next = own.into_iter().flatten().chain(core).min()?;
+        let rounds = [self.rounds.deadline(), self.lines_deadline(), self.memory_deadline()];
+        let own = [silent, cluster, leaving, drained, listener].into_iter().chain(rounds);
+        let next = own.flatten().chain(core).min()?;
         Some(next.since(now()))
     }
 

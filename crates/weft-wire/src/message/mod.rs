@@ -56,8 +56,8 @@ pub use place_actor::{
 };
 pub use routed::Routed;
 pub use session::{
-    Connect, Exited, Fork, Forked, Hello, LinkRole, PeerConnected, Refused, Shutdown, Welcome, WorkerGone,
-    role,
+    Connect, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, PeerConnected, Refused, Shutdown, Welcome,
+    WorkerGone, role,
 };
 pub use spilling::{Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
 pub use task::{

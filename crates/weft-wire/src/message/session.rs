@@ -149,6 +149,24 @@ pub struct WorkerGone {
     /// It may live, but there is no way to it from here, and never will be.
     #[n(5)]
     pub unreachable: Option<bool>,
+    /// Its node stopped it because memory ran out.
+    #[n(6)]
+    pub memory: Option<Box<MemoryEnd>>,
+}
+
+/// How it was with the memory of a node when it stopped a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct MemoryEnd {
+    /// For people: how full the memory was, and a table of those that held it.
+    #[n(0)]
+    pub report: String,
+    /// What the worker held (bytes).
+    #[n(1)]
+    pub held: u64,
+    /// The most that a task can reserve there (bytes); zero where memory is no resource.
+    #[n(2)]
+    pub reservable: u64,
 }
 
 /// End now.

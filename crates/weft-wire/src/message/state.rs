@@ -6,7 +6,7 @@
 use minicbor::{Decode, Encode};
 
 use super::GroupRow;
-use crate::{ActorId, Blob, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use crate::{ActorId, Blob, FunctionId, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 /// What a question is about; several may be asked at once.
 pub mod about {
@@ -420,6 +420,9 @@ pub struct LabelRow {
     pub actor: Option<ActorId>,
     #[n(4)]
     pub parent: Option<TaskId>,
+    /// The function of a task, as nodes know it.
+    #[n(5)]
+    pub code: Option<FunctionId>,
 }
 
 /// What happened to tasks that ended; the layout of a record is that of `weft_protocol::tasks::Record`.
@@ -511,6 +514,19 @@ pub struct NodeReport {
     /// Files that were asked for.
     #[n(23)]
     pub files: Option<Vec<FileRow>>,
+    /// The most memory that workers here were seen to hold, by what they ran.
+    #[n(24)]
+    pub peaks: Option<Vec<PeakRow>>,
+}
+
+/// The most memory of its own that a worker was seen to hold while it ran a task of a function.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct PeakRow {
+    #[n(0)]
+    pub function: FunctionId,
+    #[n(1)]
+    pub bytes: u64,
 }
 
 /// A cluster, as one of its nodes knows it.

@@ -90,6 +90,9 @@ pub struct TaskSpec {
     /// over does not let its calls wait: the calls that wait for the value are those that the others wait for.
     #[n(24)]
     pub recovers: Option<bool>,
+    /// It has no retry left for when memory runs out: its node stops others first.
+    #[n(25)]
+    pub spared: Option<bool>,
 }
 
 impl TaskSpec {
@@ -120,6 +123,7 @@ impl TaskSpec {
             strategy: None,
             priority: None,
             recovers: None,
+            spared: None,
         }
     }
 }

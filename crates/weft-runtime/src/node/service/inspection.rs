@@ -220,6 +220,8 @@ impl Service {
         last_started: Option<weft_wire::TaskId>,
         out: &mut NodeActions,
     ) {
+        let stopped = self.memory.reason(worker);
+        let reason = stopped.as_deref().unwrap_or(reason);
         if let Some(row) = self.ended_rows.iter_mut().rev().find(|row| row.worker == worker) {
             reason.clone_into(&mut row.reason);
         }

@@ -2,6 +2,7 @@
 //! are.
 
 use super::*;
+use crate::message::MemoryEnd;
 use crate::{LeaseId, NodeId};
 
 const NODE: NodeId = NodeId(1 << 24);
@@ -40,7 +41,14 @@ fn gone() -> WorkerGone {
         what: Some("w".into()),
         all_begun: Some(true),
         unreachable: None,
+        memory: None,
     }
+}
+
+#[test]
+fn who_was_stopped_for_lack_of_memory_is_understood() {
+    let memory = MemoryEnd { report: "m".into(), held: 3, reservable: 4 };
+    round_trip(WorkerGone { memory: Some(Box::new(memory)), ..gone() }.into());
 }
 
 fn value() -> Return {

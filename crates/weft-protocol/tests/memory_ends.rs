@@ -1,0 +1,188 @@
+//! A task whose worker its node stopped because memory ran out is tried again later, with a larger reservation and a budget
+//! of its own, as long as that can help.
+
+use std::sync::Arc;
+
+use weft_protocol::action::{Action, Actions, Peer};
+use weft_protocol::ownership::Slot;
+use weft_protocol::time::Instant;
+use weft_protocol::worker::WorkerCore;
+use weft_wire::limits::{MEMORY_RETRIES_MAX, RETRY_PAUSE_NANOS};
+use weft_wire::message::{
+    Define, Failure, FailureCode, LeaseGranted, MemoryEnd, Message, Outcome, RequestLease, TaskKind,
+    TaskSpec, WorkerGone,
+};
+use weft_wire::resources::UNIT;
+use weft_wire::{Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
+
+const ME: WorkerId = WorkerId(1);
+const TASK: TaskId = TaskId { owner: ME, number: 1 };
+const GIB: u64 = 1 << 30;
+
+struct World {
+    core: WorkerCore,
+    slot: Arc<Slot>,
+    now: Instant,
+    workers: u64,
+    /// What the core asked for last.
+    asked: Option<RequestLease>,
+    /// Whether what was pushed last says that it has no retry left.
+    spared: Option<bool>,
+}
+
+impl World {
+    fn new(retries: i32) -> Self {
+        Self::of(None, &[], retries)
+    }
+
+    fn of(parent: Option<TaskId>, references: &[ObjectId], retries: i32) -> Self {
+        let mut core = WorkerCore::new(ME);
+        let (function, name, code) = (FunctionId(1), Name::from("f"), Blob::default());
+        core.define(Define { function, name: name.clone(), code, references: vec![], place: None });
+        let shape = core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
+        let spec = TaskSpec::new(TASK, TaskKind::Task(shape), function, name, Blob::default());
+        let slot = Arc::new(Slot::default());
+        slot.acquire();
+        let spec = Arc::new(TaskSpec { retries, references: references.into(), ..spec });
+        let mut out = Actions::new();
+        core.submit(spec, [slot.clone()], parent, &mut out);
+        let mut world = Self { core, slot, now: Instant(0), workers: 100, asked: None, spared: None };
+        world.read(&out);
+        world
+    }
+
+    fn read(&mut self, out: &Actions) {
+        for action in out {
+            match action {
+                Action::Send { to: Peer::Node, message } => {
+                    if let Message::RequestLease(request) = &**message {
+                        self.asked =
+                            Some(request.clone()).filter(|request| request.demand > 0).or(self.asked.take());
+                    }
+                }
+                Action::Push { spec, .. } => self.spared = spec.spared,
+                _ => {}
+            }
+        }
+    }
+
+    fn hear(&mut self, message: impl Into<Message>) {
+        let mut out = Actions::new();
+        self.core.on_message(Peer::Node, message.into(), self.now, &mut out);
+        self.read(&out);
+    }
+
+    fn reserved(&self) -> u64 {
+        self.asked.as_ref().expect("it asked").resources.amount("memory") / UNIT
+    }
+
+    /// Gives the core the worker it asked for, which is stopped while it runs the task.
+    fn stop(&mut self, held: u64, reservable: u64, has_begun: bool) {
+        self.workers += 1;
+        let worker = WorkerId(self.workers);
+        let shape = self.asked.as_ref().expect("it asked").shape;
+        self.hear(LeaseGranted { shape, lease: LeaseId(self.workers), worker, gpus: Vec::new() });
+        let memory = Some(Box::new(MemoryEnd { report: "the table".to_owned(), held, reservable }));
+        let last_started = has_begun.then_some(TASK);
+        self.hear(WorkerGone { worker, last_started, memory, ..WorkerGone::default() });
+    }
+
+    /// Lets the pause pass, and says how long it was.
+    fn pause(&mut self) -> Option<u64> {
+        let next = self.core.on_timer(self.now, &mut Actions::new())?;
+        let pause = next.since(self.now);
+        self.now = next;
+        let mut out = Actions::new();
+        self.core.on_timer(self.now, &mut out);
+        self.read(&out);
+        Some(pause)
+    }
+
+    fn failure(&self) -> Option<&Failure> {
+        match self.slot.outcome()? {
+            Outcome::Failed(failure) => Some(failure),
+            other => panic!("it gave {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_task_that_may_not_be_retried_fails_with_the_table() {
+    let mut world = World::new(0);
+    world.stop(3 * GIB, 16 * GIB, true);
+    let failure = world.failure().expect("it failed");
+    assert_eq!(failure.code, FailureCode::OutOfMemory);
+    for part in ["f()", "3.00 GiB", "max_retries=0", "the table"] {
+        assert!(failure.message.contains(part), "{part}: {}", failure.message);
+    }
+    assert_eq!(world.core.pending_tasks(), 0);
+}
+
+#[test]
+fn each_retry_waits_longer_and_reserves_half_as_much_again() {
+    let mut world = World::new(3);
+    assert_eq!(world.reserved(), 0);
+    for (round, (held, reserved)) in [(2, 3), (4, 6), (6, 9), (1, 9)].into_iter().enumerate() {
+        world.stop(held * GIB, 16 * GIB, true);
+        assert_eq!(world.pause(), Some(RETRY_PAUSE_NANOS << round));
+        assert_eq!(world.reserved(), reserved * GIB, "round {round}");
+    }
+    assert_eq!(world.failure(), None, "more often than max_retries: the budget is another");
+    world.core.check();
+}
+
+#[test]
+fn who_had_reserved_everything_and_is_stopped_nevertheless_fails() {
+    let mut world = World::new(-1);
+    world.stop(12 * GIB, 16 * GIB, true);
+    world.pause();
+    assert_eq!(world.reserved(), 16 * GIB);
+    world.stop(17 * GIB, 16 * GIB, true);
+    let failure = world.failure().expect("it failed");
+    assert_eq!(failure.code, FailureCode::OutOfMemory);
+    assert!(failure.message.contains("all the memory that can be reserved there (16.00 GiB)"), "{failure:?}");
+}
+
+#[test]
+fn the_budget_ends_and_the_node_is_told_before() {
+    let mut world = World::new(-1);
+    for _ in 0..MEMORY_RETRIES_MAX {
+        world.stop(GIB, 0, true);
+        assert_eq!((world.spared, world.failure()), (None, None));
+        world.pause();
+        assert_eq!(world.reserved(), 0, "memory is no resource there");
+    }
+    world.stop(GIB, 0, true);
+    assert_eq!(world.spared, Some(true), "the last one was pushed so");
+    assert_eq!(world.failure().map(|failure| failure.code), Some(FailureCode::OutOfMemory));
+    assert_eq!(world.core.pending_tasks(), 0);
+}
+
+#[test]
+fn a_task_that_had_not_begun_is_pushed_again_at_once_and_unchanged() {
+    let mut world = World::new(0);
+    world.stop(2 * GIB, 16 * GIB, false);
+    assert_eq!(world.pause(), None);
+    assert_eq!((world.failure(), world.reserved()), (None, 0));
+    world.stop(2 * GIB, 16 * GIB, true);
+    assert!(world.failure().is_some());
+}
+
+#[test]
+fn what_others_may_wait_for_while_it_waits_reserves_no_more() {
+    let parent = TaskId { owner: WorkerId(9), number: 1 };
+    for mut world in [World::of(Some(parent), &[], 3), World::of(None, &[parent.object(0)], 3)] {
+        world.stop(2 * GIB, 16 * GIB, true);
+        assert!(world.pause().is_some());
+        assert_eq!((world.reserved(), world.failure()), (0, None));
+    }
+}
+
+#[test]
+fn a_cancelled_task_is_not_retried() {
+    let mut world = World::new(-1);
+    world.workers += 1;
+    world.core.cancel(TASK, false, true, &mut Actions::new());
+    assert_eq!(world.failure().map(|failure| failure.code), Some(FailureCode::Cancelled));
+    assert_eq!(world.pause(), None);
+}

@@ -1,0 +1,299 @@
+"""Worker memory: who is stopped when it runs out, what becomes of the tasks, and who goes on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import poll
+
+import weft
+from weft import exceptions, state
+
+MIB = 1 << 20
+# What all workers may hold together, besides what an interpreter takes.
+LIMIT = 400 * MIB
+
+
+@pytest.fixture
+def limited(monkeypatch):
+    """Sessions in which workers may hold so much together, whatever the machine has."""
+    monkeypatch.setenv("WEFT_TEST_WORKER_MEMORY", str(LIMIT))
+    yield
+    weft.shutdown()
+
+
+def hold(mebibytes: int) -> bytearray:
+    """Takes memory, and writes to every page of it."""
+    held = bytearray(mebibytes * MIB)
+    held[::4096] = b"x" * len(held[::4096])
+    return held
+
+
+@weft.remote(max_retries=0)
+def grow(most: int) -> int:
+    held = []
+    for _ in range(most // 20):
+        held.append(hold(20))
+        time.sleep(0.01)
+    return len(held)
+
+
+@weft.remote
+def stay(mebibytes: int, path: str) -> int:
+    """Holds memory until there is a file."""
+    held = hold(mebibytes)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return len(held)
+
+
+@pytest.mark.api("errors.memory")
+def test_a_task_that_grows_is_stopped_with_a_table_of_sizes(limited):
+    weft.init(num_cpus=1)
+    with pytest.raises(exceptions.OutOfMemoryError) as caught:
+        weft.get(grow.remote(4000), timeout=60)
+    text = str(caught.value)
+    assert "grow() was stopped because memory ran out" in text
+    assert "max_retries=0" in text
+    assert "memory=BYTES" in text
+    assert "memory_usage_threshold" in text
+    [row] = re.findall(r"^\* ([0-9a-f]{16}) +(\d+) +(\d+\.\d\d) MiB +- +task grow, which is not retried$", text, re.M)
+    assert 300 < float(row[2]) < 4000
+    poll("the stopped process is gone", lambda: not os.path.exists(f"/proc/{row[1]}"))
+    # The node and the driver live, and the next task finds its memory.
+    assert weft.get(grow.remote(40), timeout=60) == 2
+
+
+@pytest.mark.api("errors.memory")
+def test_a_retriable_task_succeeds_when_memory_is_there(limited, tmp_path):
+    weft.init(num_cpus=2)
+
+    @weft.remote(max_retries=1)
+    def need(mebibytes: int, log: str) -> int:
+        with open(log, "a") as file:
+            file.write(f"{weft.get_runtime_context().get_assigned_resources().get('memory', 0):.0f}\n")
+        held = hold(mebibytes)
+        time.sleep(0.4)
+        return len(held)
+
+    log = tmp_path / "log"
+    # Two of them do not fit beside each other: one is stopped, and comes back with a reservation.
+    refs = [need.remote(250, str(log)) for _ in range(2)]
+    assert weft.get(refs, timeout=120) == [250 * MIB] * 2
+    reserved = [int(line) for line in log.read_text().split()]
+    assert len(reserved) >= 3
+    assert reserved[:2] == [0, 0]
+    assert all(250 * MIB < amount <= LIMIT for amount in reserved[2:]), reserved
+
+
+@weft.remote(max_retries=0)
+def fill(mebibytes: int, filled: str, end: str) -> bool:
+    """Grows until it holds so much, and then waits for a file."""
+    held = []
+    while held_by(os.getpid()) < mebibytes:
+        held.append(hold(2))
+        time.sleep(0.01)
+    Path(filled).touch()
+    while not os.path.exists(end):
+        time.sleep(0.01)
+    return True
+
+
+def held_by(pid: int) -> float:
+    """What a process holds (MiB)."""
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"RssAnon:\s+(\d+)", file.read()).group(1)) / 1024
+
+
+def test_the_newest_goes_first(limited, tmp_path):
+    weft.init(num_cpus=2)
+    filled, end, never = (str(tmp_path / name) for name in ("filled", "end", "never"))
+    old = fill.remote(195, filled, end)
+    poll("the first one holds its memory", lambda: os.path.exists(filled))
+    # Together they reach the threshold of 380 MiB when this one holds a little less than the other.
+    with pytest.raises(exceptions.OutOfMemoryError, match="which is not retried"):
+        weft.get(fill.remote(300, never, end), timeout=60)
+    Path(end).touch()
+    assert weft.get(old, timeout=60)
+    assert not os.path.exists(never)
+
+
+def test_a_retriable_task_goes_before_a_larger_one_that_is_not_retried_and_actors_go_last(limited, tmp_path):
+    session = weft.init(num_cpus=3)
+    path = str(tmp_path / "go")
+
+    @weft.remote
+    class Keeper:
+        def hold(self, mebibytes: int) -> int:
+            self.held = hold(mebibytes)
+            return os.getpid()
+
+    keeper = Keeper.remote()
+    pid = weft.get(keeper.hold.remote(200), timeout=60)
+    firm = stay.options(max_retries=0, name="firm", memory=200 * MIB).remote(100, path)
+    soft = stay.options(max_retries=3, name="soft").remote(90, path)
+    # The retriable one is the smallest and goes; it is tried again, and again, until there is room.
+    log = Path(session["session_dir"], "logs", "node.log")
+
+    def soft_was_stopped() -> bool:
+        return log.exists() and re.search(r"\* [0-9a-f]{16}.* task soft", log.read_text()) is not None
+
+    poll("the retriable task was stopped", soft_was_stopped)
+    assert not weft.wait([firm], timeout=0)[0]
+    # One more that is not retried: it goes before the actor, and before the one that holds less than it reserved.
+    with pytest.raises(exceptions.OutOfMemoryError):
+        weft.get(grow.options(num_cpus=0).remote(4000), timeout=60)
+    with open(path, "w"):
+        pass
+    assert weft.get(firm, timeout=60) == 100 * MIB
+    assert weft.get(soft, timeout=60) == 90 * MIB
+    assert weft.get(keeper.hold.remote(1), timeout=60) == pid, "the actor was never stopped"
+
+
+@pytest.mark.api("errors.memory")
+def test_an_actor_goes_when_nobody_else_can(limited):
+    weft.init(num_cpus=1)
+
+    @weft.remote
+    class Grower:
+        def __init__(self) -> None:
+            self.held = []
+
+        def grow(self) -> None:
+            while True:
+                self.held.append(hold(20))
+                time.sleep(0.01)
+
+    with pytest.raises(exceptions.ActorDiedError, match=r"it was stopped because memory ran out: it held .* MiB"):
+        weft.get(Grower.remote().grow.remote(), timeout=60)
+    assert weft.get(grow.remote(20), timeout=60) == 1
+
+
+def test_a_task_that_needs_more_than_there_is_ends_although_it_may_be_retried(limited):
+    weft.init(num_cpus=1)
+    with pytest.raises(exceptions.OutOfMemoryError, match=r"it had reserved all the memory that can be reserved there"):
+        weft.get(grow.options(max_retries=-1).remote(4000), timeout=120)
+
+
+def test_shared_memory_is_not_counted_against_workers(limited):
+    numpy = pytest.importorskip("numpy")
+    weft.init(num_cpus=2, object_store_memory=2 * LIMIT)
+
+    @weft.remote(max_retries=0)
+    def read(array) -> float:
+        total = float(array.sum())
+        time.sleep(0.6)
+        return total
+
+    # More than both workers may hold together, mapped by both.
+    ref = weft.put(numpy.ones(450 * MIB // 8))
+    assert weft.get([read.remote(ref), read.remote(ref)], timeout=60) == [450 * MIB / 8] * 2
+
+
+@pytest.mark.parametrize("threshold", [0, 1.0])
+def test_it_can_be_switched_off(limited, threshold):
+    weft.init(num_cpus=1, memory_usage_threshold=threshold)
+    assert weft.get(grow.remote(LIMIT // MIB + 60), timeout=60) == (LIMIT // MIB + 60) // 20
+
+
+def test_the_environment_says_the_threshold_too(limited, monkeypatch):
+    monkeypatch.setenv("WEFT_MEMORY_USAGE_THRESHOLD", "0.25")
+    weft.init(num_cpus=1)
+    with pytest.raises(exceptions.OutOfMemoryError, match=r"workers are stopped from 100\.00 MiB on"):
+        weft.get(grow.remote(4000), timeout=60)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, "95%", True, float("nan")])
+def test_bad_thresholds(wrong):
+    with pytest.raises(ValueError, match=r"memory_usage_threshold must be a number from 0 to 1"):
+        weft.init(memory_usage_threshold=wrong)
+
+
+def test_bad_threshold_in_the_environment(monkeypatch):
+    monkeypatch.setenv("WEFT_MEMORY_USAGE_THRESHOLD", "most")
+    with pytest.raises(ValueError, match="WEFT_MEMORY_USAGE_THRESHOLD must be a number from 0 to 1, not 'most'"):
+        weft.init()
+
+
+def test_peaks_are_in_the_summary_of_tasks(limited):
+    session = weft.init(num_cpus=1)
+
+    @weft.remote
+    def large() -> int:
+        held = hold(120)
+        time.sleep(0.7)
+        return len(held)
+
+    @weft.remote
+    def small() -> None:
+        time.sleep(0.7)
+
+    weft.get([large.remote(), small.remote()], timeout=60)
+    summary = state.summarize_tasks()["summary"]
+    [(name, row)] = [(name, row) for name, row in summary.items() if name.endswith("large")]
+    assert 120 * MIB <= row["peak_memory_bytes"] < 220 * MIB
+    [least] = [row["peak_memory_bytes"] for name, row in summary.items() if name.endswith("small")]
+    assert 0 < least < row["peak_memory_bytes"]
+    command = [sys.executable, "-m", "weft", "summary", "tasks", "--address", session["session_dir"]]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert re.search(r"PEAK_MEMORY\s*$", printed.splitlines()[0])
+    assert any(name in line and "MiB" in line for line in printed.splitlines())
+
+
+def test_nothing_is_left_behind(limited):
+    weft.init(num_cpus=2)
+    before = weft.available_resources()
+    refs = [grow.remote(4000) for _ in range(3)]
+    for ref in refs:
+        with pytest.raises(exceptions.OutOfMemoryError):
+            weft.get(ref, timeout=60)
+    del refs, ref
+    gc.collect()
+    poll("all resources are free", lambda: weft.available_resources() == before)
+    poll("no object is left", lambda: not state.list_objects())
+
+
+def test_what_the_machine_really_has_is_looked_at(capfd):
+    # Any machine is fuller than that: a worker goes as soon as its end frees anything worth having.
+    weft.init(num_cpus=1, memory_usage_threshold=0.0001)
+    try:
+        assert weft.get(grow.remote(20), timeout=60) == 1
+        with pytest.raises(exceptions.OutOfMemoryError, match=r"of (this machine|the control group .*) were in use"):
+            weft.get(grow.remote(_megabytes_of_the_machine()), timeout=120)
+        assert weft.get(grow.remote(20), timeout=60) == 1
+    finally:
+        weft.shutdown()
+    assert capfd.readouterr().err.count("workers hold next to nothing of it") >= 1
+
+
+def _megabytes_of_the_machine() -> int:
+    """A tenth of it: more than is next to nothing, and less than would hurt."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10 // MIB
+
+
+def test_nodes_of_a_cluster_watch_theirs(limited):
+    from weft.cluster_utils import Cluster
+
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as cluster:
+        cluster.add_node(num_cpus=1, resources={"small": 1}, memory_usage_threshold=0.3)
+        cluster.connect()
+        with pytest.raises(exceptions.OutOfMemoryError, match=r"workers are stopped from 120\.00 MiB on"):
+            weft.get(grow.options(resources={"small": 1}).remote(4000), timeout=60)
+        # The same is no trouble on the other node, whose threshold is another.
+        assert weft.get(grow.options(resources={"node:__internal_head__": 0.1}).remote(160), timeout=60) == 8
+        assert len([node for node in weft.nodes() if node["Alive"]]) == 2
+        weft.shutdown()
+
+
+def test_a_bad_threshold_of_weft_start():
+    command = [sys.executable, "-m", "weft", "start", "--head", "--memory-usage-threshold", "95"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "memory_usage_threshold must be a number from 0 to 1, not 95.0" in done.stderr
