@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import TextIO
 
-from weft._notebook import in_cell
+from weft._notebook import in_cell, is_kernel
 from weft._output import BAR_MARK, DEBUG_MARK, harmless
 
 
@@ -40,6 +40,12 @@ def show(is_stderr: bool, text: str) -> None:
 def _write(stream: TextIO, text: str) -> None:
     stream.write(text)
     stream.flush()
+
+
+def runs_event_loop() -> bool:
+    """Whether this thread runs an event loop that a wait would hold up. A cell of a notebook may wait in its loop."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None and not is_kernel()
 
 
 def warn(text: str) -> None:

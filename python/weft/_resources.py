@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
+
+from weft import _weft
 
 # Resources with an argument of their own.
 RESERVED = ("CPU", "GPU", "memory", "object_store_memory")
 
 _STORE_SHARE = 0.3
 _MEMORY_THRESHOLD = 0.95
+# As STORE_BYTES_MIN in the engine; and what a mapping can be.
 _STORE_BYTES_MIN = 1 << 20
+_STORE_BYTES_MAX = 1 << 46
+_PAGE_BYTES = 4096
+
+_log = logging.getLogger("weft")
 
 
 def amount(name: str, value: Any) -> float:
@@ -52,15 +60,8 @@ def totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[st
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of the control group that this process is in (bytes)."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                total = min(total, int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return total
+    """Memory of this machine, or of the smallest control group, of version 1 or 2, that this process is in (bytes)."""
+    return _weft.memory_bytes()
 
 
 def memory_threshold(asked: float | None) -> float:
@@ -89,15 +90,31 @@ def stated_memory() -> int | None:
     return int(stated) if stated else None
 
 
-def store_bytes(asked: int | None) -> int:
-    """Shared memory for objects (bytes): whole pages.
+def store_bytes(asked: Any) -> int:
+    """The limit on a node's shared memory for objects (bytes): whole pages, and no more than was asked for.
+
+    A limit beyond what there is draws a warning: objects beyond the machine's memory get errors then.
 
     Raises:
         ValueError: It is too small, or no number.
     """
+    machine = memory_bytes()
+    usual = max(_STORE_BYTES_MIN, int(machine * _STORE_SHARE) // _PAGE_BYTES * _PAGE_BYTES)
     if asked is None:
-        return int(memory_bytes() * _STORE_SHARE) // 4096 * 4096
-    size = int(amount("object_store_memory", asked))
-    if size < _STORE_BYTES_MIN:
-        raise ValueError(f"object_store_memory must be at least {_STORE_BYTES_MIN} bytes, not {asked!r}")
-    return -(-size // 4096) * 4096
+        return usual
+    if isinstance(asked, bool) or not isinstance(asked, int | float) or not 0 <= asked < _STORE_BYTES_MAX:
+        raise ValueError(
+            f"object_store_memory must be a number of bytes, not {asked!r}; the default is {usual}, 30 % of the memory"
+        )
+    if asked < _STORE_BYTES_MIN:
+        raise ValueError(
+            f"object_store_memory must be at least {_STORE_BYTES_MIN} bytes (1 MiB), not {asked!r}; "
+            f"the default is {usual}, 30 % of the memory"
+        )
+    if asked > machine:
+        _log.warning(
+            "object_store_memory is %d bytes (%.2f GiB), and this machine, or the control group of this process, has "
+            "%d (%.2f GiB). Objects beyond that will be refused. The default is %d (%.2f GiB)",
+            *(part for size in (asked, machine, usual) for part in (size, size / (1 << 30))),
+        )
+    return int(asked) // _PAGE_BYTES * _PAGE_BYTES

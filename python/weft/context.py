@@ -127,6 +127,7 @@ def init(
     cancel_on_interrupt: bool | None = None,
     task_events_bytes: int | None = None,
     lineage_bytes: int | None = None,
+    max_pending_tasks: int | None = None,
     labels: Mapping[str, str] | None = None,
     memory_usage_threshold: float | None = None,
     record_call_sites: bool | None = None,
@@ -145,7 +146,8 @@ def init(
         num_cpus: Logical CPUs; by default those this process may use.
         num_gpus: Logical GPUs; 0 by default.
         resources: Custom resources, name to amount.
-        object_store_memory: Shared memory for objects (bytes); by default 30 % of the machine's.
+        object_store_memory: Limit on the shared memory for objects (bytes), at least 1 MiB; by default 30 % of what the
+            machine has or its control group allows. A limit beyond the machine's memory draws a warning.
         spill_directories: Directories, on disks if possible, for values for which there is no room in the object store;
             they take turns. By default WEFT_TMPDIR or /tmp, or /var/tmp if that one is in memory. An empty list: values
             are not spilled, and a full store is an error. Nodes of clusters do not spill.
@@ -166,6 +168,10 @@ def init(
         lineage_bytes: Memory for descriptions of finished tasks whose results may have to be computed again, per
             process (bytes); 1 GiB by default. When it is used up, those of the oldest tasks go, and with them the
             possibility to compute their results again.
+        max_pending_tasks: Tasks and calls that this program may have submitted before they end; 2,000,000 by default,
+            which take about 1.3 GB. Half of it draws a warning. Beyond, a submission waits until some have ended, or,
+            on the thread of an event loop, raises `PendingCallsLimitExceeded`. It does not wait for ever: when nothing
+            has ended for ten seconds, it goes through with a warning.
         labels: Labels of this node, key to value, for the option `label_selector`. A key is a name of up to 63 letters,
             digits, "-", "_" and ".", after a DNS name and "/" if you like; a value is such a name.
         memory_usage_threshold: From which share of the memory of this machine (or of its control group) on the node
@@ -239,6 +245,7 @@ def init(
     _check_preload(preload)
     template = [] if local_mode else _launch.template_command(preload, record_call_sites)
     events, lineage = _events_bytes(task_events_bytes), _lineage_bytes(lineage_bytes)
+    _weft.limit_pending(_pending_max(max_pending_tasks))
     is_own = target is None
     head = ""
     if isinstance(target, _address.Elsewhere):
@@ -364,6 +371,14 @@ def _lineage_bytes(asked: Any) -> int:
         return _LINEAGE_BYTES
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked < 1 << 63:
         raise ValueError(f"lineage_bytes must be a whole number of bytes, 0 or more, not {asked!r}")
+    return asked
+
+
+def _pending_max(asked: Any) -> int | None:
+    if asked is None:
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked < 1 << 32:
+        raise ValueError(f"max_pending_tasks must be a whole number, 1 or more, not {asked!r}")
     return asked
 
 

@@ -537,7 +537,10 @@ class ActorPlacementGroupRemoved(WeftError):
 
 
 class PendingCallsLimitExceeded(WeftError):
-    """More calls wait for the actor than `max_pending_calls` allows. This call was not executed."""
+    """More calls wait for the actor than `max_pending_calls` allows. This call was not executed.
+
+    Also: a submission on the thread of an event loop, beyond `max_pending_tasks` of `weft.init`. It was not executed.
+    """
 
     _default_message = "More calls wait for this actor than max_pending_calls allows. This call was not executed."
 

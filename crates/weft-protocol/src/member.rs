@@ -97,6 +97,12 @@ impl Member {
         self.node.on_allocated(block, client);
     }
 
+    /// Who holds most of the node's memory: see [`crate::objects::Holders::largest`].
+    #[must_use]
+    pub fn largest_holders(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
+        self.node.largest_holders(most, length)
+    }
+
     /// A client is connected. A worker is idle from now on.
     pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
         self.node.on_connected(client, pid, now);

@@ -328,6 +328,12 @@ impl NodeCore {
         self.holders.insert(block, client);
     }
 
+    /// See [`Holders::largest`].
+    #[must_use]
+    pub fn largest_holders(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
+        self.holders.largest(most, length)
+    }
+
     /// A client is connected. A worker is idle from now on.
     pub fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
         self.clients.insert(client, Client::default());

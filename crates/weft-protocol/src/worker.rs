@@ -174,6 +174,12 @@ impl WorkerCore {
         self.functions.insert(define.function, Arc::new(define));
     }
 
+    /// Functions and classes that are known here.
+    #[must_use]
+    pub fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
     /// A function that was defined here or by a caller.
     #[must_use]
     pub fn function(&self, function: FunctionId) -> Option<Arc<Define>> {
@@ -461,6 +467,12 @@ impl WorkerCore {
     #[must_use]
     pub fn pending_tasks(&self) -> usize {
         self.pendings.len()
+    }
+
+    /// The same without living actors, whose creation counts as a task for as long as they may have to be created again.
+    #[must_use]
+    pub fn pending_submissions(&self) -> usize {
+        self.pendings.len().saturating_sub(self.creations.len())
     }
 
     /// Streaming tasks that have not ended or are not read to their end.

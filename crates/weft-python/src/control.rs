@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use weft_runtime::client::{Client, LineReader};
 use weft_runtime::logs::Sink;
-use weft_runtime::node::{HostJob, NodeHandle, NodeOptions, SpillOptions};
 use weft_runtime::node::memory::MemoryOptions;
+use weft_runtime::node::{HostJob, NodeHandle, NodeOptions, SpillOptions};
 use weft_runtime::wire::message::{
     FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName, TemplateSetup,
 };

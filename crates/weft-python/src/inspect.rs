@@ -275,3 +275,9 @@ told_as_dict! {
     EndedRow { worker, pid, reason, at }
     Series { name, kind, description, tags, boundaries, values }
 }
+
+/// Memory of this machine, or of the smallest control group that this process is in (bytes).
+#[pyfunction]
+pub fn memory_bytes() -> u64 {
+    weft_runtime::machine::Machine::default().total()
+}

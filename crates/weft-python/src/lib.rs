@@ -8,6 +8,7 @@
 
 mod advice;
 mod args;
+mod backlog;
 mod checkpoint;
 mod collect;
 mod control;
@@ -56,6 +57,8 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verbs::cancel_task, module)?)?;
     module.add_function(wrap_pyfunction!(submit::create_actor, module)?)?;
     module.add_function(wrap_pyfunction!(submit::record_call_sites, module)?)?;
+    module.add_function(wrap_pyfunction!(backlog::limit_pending, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::memory_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(control::start, module)?)?;
     module.add_function(wrap_pyfunction!(control::connect, module)?)?;
     module.add_function(wrap_pyfunction!(joining::join, module)?)?;

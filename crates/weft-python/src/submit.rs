@@ -15,6 +15,7 @@ use weft_runtime::wire::message::{Define, FailureCode, Streaming, TaskKind, Task
 use weft_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, Strategy, TaskId};
 
 use crate::args::{Arguments, encode_arguments, explain};
+use crate::backlog;
 use crate::generator::ObjectRefGenerator;
 use crate::group::{self, Placing};
 use crate::object_ref::{ObjectRef, ids, serialising};
@@ -80,7 +81,11 @@ impl Exported {
         let place = self.target.bind(py).getattr("place").and_then(|place| place.extract::<String>());
         let place = place.ok().map(|place| Name::from(place.as_str()));
         let define = Define { function, name: self.name.clone(), code, references: ids(&found), place };
-        client.step(|core, _| core.define(define));
+        let known = client.step(|core, _| {
+            core.define(define);
+            core.functions()
+        });
+        backlog::note_functions(py, known, self.name.as_str());
         *self.sent.lock() = Some((Arc::downgrade(client), function));
         Ok(function)
     }
@@ -277,11 +282,16 @@ fn submit<'py>(
     spec: TaskSpec,
     is_recorded: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
+    backlog::wait_for_room(py, client)?;
     let (task, returns) = (spec.task, spec.returns);
     let parent = session::task_id();
     let spec = Arc::new(spec);
     if spec.stream.is_some_and(|options| !options.dynamic) {
-        client.step(|core, out| core.submit(spec, [Arc::new(Slot::default())], parent, out));
+        let pending = client.step(|core, out| {
+            core.submit(spec, [Arc::new(Slot::default())], parent, out);
+            core.pending_submissions()
+        });
+        backlog::note(py, pending);
         let reader = ObjectRefGenerator::new(task, client.clone()).ok_or_else(session::not_started)?;
         run_if_local(py, client)?;
         return Ok(Bound::new(py, reader)?.into_any());
@@ -289,7 +299,11 @@ fn submit<'py>(
     if returns == 1 {
         let slot = Arc::new(Slot::default());
         let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
-        client.step_submit(is_recorded, |core, out| core.submit(spec, [slot], parent, out));
+        let pending = client.step_submit(is_recorded, |core, out| {
+            core.submit(spec, [slot], parent, out);
+            core.pending_submissions()
+        });
+        backlog::note(py, pending);
         run_if_local(py, client)?;
         return Ok(reference.into_bound(py)?.into_any());
     }
@@ -298,7 +312,11 @@ fn submit<'py>(
         .zip(&slots)
         .map(|(index, slot)| ObjectRef::new(task.object(index), slot.clone(), client.clone()).into_bound(py))
         .collect::<PyResult<Vec<_>>>()?;
-    client.step_submit(is_recorded, |core, out| core.submit(spec, slots, parent, out));
+    let pending = client.step_submit(is_recorded, |core, out| {
+        core.submit(spec, slots, parent, out);
+        core.pending_submissions()
+    });
+    backlog::note(py, pending);
     run_if_local(py, client)?;
     if returns == 0 {
         return Ok(py.None().into_bound(py));

@@ -4,7 +4,7 @@
 //! [`weft_protocol::solo::Solo`] as a thread of the driver or of a process of its own ([`daemon`]), [`template`] is the fork
 //! server's loop, [`logs`] brings what workers print to the driver, [`session`] makes and removes a node's directory, [`tool`]
 //! asks a running node about itself, [`metrics`] collects what user code measures, [`identity`] proves to other machines
-//! who a process is, [`control`] keeps what must survive a cluster's head. There is no Python
+//! who a process is, [`machine`] tells how much memory there is, [`control`] keeps what must survive a cluster's head. There is no Python
 //! here: the bindings plug in through [`client::Hooks`] and [`logs::Sink`].
 
 // `println!` and `eprintln!` panic where nobody can read them, and a thread that panics takes a node or a program with it.
@@ -16,6 +16,7 @@ pub mod control;
 pub mod daemon;
 pub mod identity;
 pub mod logs;
+pub mod machine;
 pub mod metrics;
 pub mod node;
 pub mod session;

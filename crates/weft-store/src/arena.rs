@@ -97,6 +97,17 @@ impl Arena {
         self.blocks.get(&offset).copied().unwrap_or(0)
     }
 
+    /// Length of the gap that begins at this offset; none if there is none.
+    #[must_use]
+    pub fn gap_at(&self, offset: u64) -> u64 {
+        self.gaps.get(&offset).copied().unwrap_or(0)
+    }
+
+    /// Offset and length of each gap, in order.
+    pub fn gaps(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        self.gaps.iter().map(|(offset, length)| (*offset, *length))
+    }
+
     /// Bytes in blocks.
     #[must_use]
     pub fn used(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Where bytes lie: one node's shared-memory objects.
 //!
-//! [`Mapping`] is the memory of a node as one process sees it, [`Arena`] decides which part is whose (in the node
-//! only), [`copy`] moves large values with several threads, [`Progress`] says how much of a value is there that
+//! [`Mapping`] is the memory of a node as one process sees it, [`Arena`] decides which part is whose and [`Room`] that its
+//! pages are there (both in the node only), [`copy`] moves large values with several threads, [`Progress`] says how much of a value is there that
 //! is written part by part, [`ForeignMemory`] reads that of another node on this machine, [`BlockCache`] keeps blocks for reuse while their pages
 //! are warm, [`spill`] has the files for what has no room in memory. This room never sends a message and does not know what an object is.
 
@@ -10,7 +10,9 @@ mod cache;
 pub mod copy;
 mod foreign;
 mod mapping;
+mod pages;
 mod progress;
+mod room;
 pub mod spill;
 
 pub use arena::Arena;
@@ -18,3 +20,4 @@ pub use cache::BlockCache;
 pub use foreign::{ForeignMemory, Whereabouts};
 pub use mapping::{Begun, Mapping, MappingError, PrivateCopy};
 pub use progress::Progress;
+pub use room::{Available, Room};

@@ -20,5 +20,5 @@ pub mod version;
 pub use blob::{Blob, Name};
 pub use id::{ActorId, FunctionId, GroupId, LeaseId, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 pub use message::Message;
-pub use resources::ResourceSet;
+pub use resources::{ResourceSet, size};
 pub use strategy::Strategy;

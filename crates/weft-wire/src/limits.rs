@@ -13,6 +13,10 @@ pub const INLINE_BYTES_DEFAULT: usize = 100 << 10;
 /// Encoded frames waiting for one socket (bytes) before task pushes to it wait in their own queue.
 pub const LINK_BUFFER_BYTES_MAX: usize = 4 << 20;
 
+/// What the node has said to a process of its machine and that has not read (bytes): beyond, it is cut off. One message of any
+/// size fits, and what a process that is stopped for a minute hears meanwhile.
+pub const CLIENT_UNREAD_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX + 16 * LINK_BUFFER_BYTES_MAX;
+
 /// Work (estimated nanoseconds) pushed ahead to one leased worker. Deep enough that a worker never waits for
 /// its next small task, shallow enough that a waiting task is not held up behind others for long.
 pub const LEASE_BACKLOG_NANOS: u64 = 2_000_000;
@@ -79,6 +83,45 @@ pub const SPILL_FILES_MAX: usize = 512;
 
 /// The largest object that is spilled (bytes): the checksums of its chunks fill the buffer that they are read into.
 pub const SPILL_OBJECT_BYTES_MAX: u64 = 1 << 40;
+/// The smallest limit that a node's store may have (bytes).
+pub const STORE_BYTES_MIN: u64 = 1 << 20;
+
+/// What a machine, or a control group, keeps when the store asks it for pages (bytes): processes need memory to go on.
+pub const STORE_SPARE_BYTES: u64 = 64 << 20;
+
+/// Pages of a store that are reserved at a time (bytes), if there are as many: small values share one call.
+pub const STORE_EXTENT_BYTES: u64 = 8 << 20;
+
+/// Pages that an idle store keeps, warm for the next values (bytes).
+pub const STORE_WARM_BYTES: u64 = 256 << 20;
+
+/// Pages beyond those go back to the machine when nothing has needed them for so long (nanoseconds), or twice as long.
+pub const STORE_IDLE_NANOS: u64 = 10_000_000_000;
+
+/// Pages that are given back, or reserved, in one call (bytes): some 20 ms of the node's loop.
+pub const STORE_RELEASE_BYTES: u64 = 64 << 20;
+
+/// Pages that are reserved in one round of the node's loop (bytes), some 100 ms: for more, whoever creates the object asks again.
+pub const STORE_RESERVE_BYTES: u64 = 256 << 20;
+
+/// Processes that an error about a full store names.
+pub const HOLDERS_NAMED_MAX: usize = 5;
+
+/// Bytes of a process's title in such an error.
+pub const HOLDER_TITLE_BYTES_MAX: usize = 80;
+
+/// Tasks and calls that one process may have pending before its submissions wait, unless the session says otherwise. Each
+/// takes about 650 bytes and its arguments.
+pub const PENDING_TASKS_DEFAULT: usize = 2_000_000;
+
+/// How long a submission beyond that waits while nothing at all ends (nanoseconds). Then it goes through, and with it one part
+/// in [`PENDING_STEP`] of the limit, or [`PENDING_STEP`]: what is pending may wait for what this thread will do.
+pub const PENDING_PATIENCE_NANOS: u64 = 10_000_000_000;
+/// See [`PENDING_PATIENCE_NANOS`].
+pub const PENDING_STEP: usize = 16;
+
+const _: () = assert!(STORE_RELEASE_BYTES <= STORE_RESERVE_BYTES && STORE_EXTENT_BYTES < STORE_RESERVE_BYTES);
+const _: () = assert!(STORE_EXTENT_BYTES <= STORE_RELEASE_BYTES && STORE_RELEASE_BYTES <= STORE_WARM_BYTES);
 
 /// Progress cells at the start of the arena: one per worker slot.
 pub const PROGRESS_CELLS: usize = WORKERS_MAX + 96;
@@ -89,6 +132,10 @@ pub const CHECKPOINT_FLUSH_NANOS: u64 = 1_000_000_000;
 
 /// Longest chain of names, messages and the like in error texts (bytes).
 pub const ERROR_TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Functions and classes of one process whose code it keeps, because it may be asked for it at any time: with the next, the
+/// user is told that the program makes ever new ones.
+pub const FUNCTIONS_TOLD: usize = 10_000;
 
 /// Bytes of the names that the events of one process refer to: a share (one in so many) of the events' own bound.
 pub const EVENT_NAMES_SHARE: usize = 8;

@@ -116,7 +116,7 @@ impl ResourceSet {
     }
 }
 
-/// Bytes in the largest unit of which there is one, for people.
+/// Bytes in the largest unit of which there is one, as people read them.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];

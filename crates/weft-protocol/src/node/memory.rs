@@ -24,7 +24,6 @@ use weft_wire::resources::{UNIT, size};
 use weft_wire::{FunctionId, TaskId, WorkerId};
 
 use super::{NodeAction, NodeActions, NodeCore, WorkerState};
-use crate::probes::mark;
 use crate::table::Map;
 use crate::time::Instant;
 
@@ -208,7 +207,6 @@ impl NodeCore {
         let candidates: Vec<Candidate> = known.iter().map(|(_, candidate)| *candidate).collect();
         let chosen = choose(&candidates, usage.total)?;
         let (worker, held) = (known[chosen].0.worker, known[chosen].0.held);
-        mark!("a worker was stopped because memory ran out");
         let report = self.report_memory(usage, &known, chosen);
         let reason = format!(
             "it was stopped because memory ran out: it held {}, and {} of {} of {} were in use",

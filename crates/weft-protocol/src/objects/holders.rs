@@ -146,6 +146,19 @@ impl Holders {
         self.by_holder.iter().flat_map(|(holder, blocks)| blocks.iter().map(|block| (*holder, *block)))
     }
 
+    /// Processes that hold most, at most so many: the bytes and the number of their blocks, of such lengths. What several
+    /// hold counts for each.
+    #[must_use]
+    pub fn largest(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
+        let sum = |(holder, blocks): (&WorkerId, &Set<u64>)| {
+            (*holder, blocks.iter().map(|block| length(*block)).sum::<u64>(), blocks.len() as u64)
+        };
+        let mut all: Vec<_> = self.by_holder.iter().map(sum).filter(|(_, _, blocks)| *blocks > 0).collect();
+        all.sort_by_key(|(holder, bytes, _)| (std::cmp::Reverse(*bytes), *holder));
+        all.truncate(most);
+        all
+    }
+
     /// The node keeps a block with an object in it until [`Self::let_go`], to show it to processes to come.
     pub fn keep_object(&mut self, block: u64, object: ObjectId) {
         if self.blocks.contains_key(&block) {
@@ -402,6 +415,22 @@ mod tests {
         assert!(!holders.give(0, OWNER, READER, &alive));
         assert!(holders.release(0, READER));
         assert!(holders.is_empty());
+    }
+
+    #[test]
+    fn the_largest_holders_come_first() {
+        let mut holders = Holders::default();
+        for block in 0..3 {
+            holders.insert(block, OWNER);
+        }
+        holders.insert(10, READER);
+        holders.share(10, OTHER);
+        let length = |block: u64| if block == 10 { 5000 } else { 1000 };
+        let (first, second) = ((READER, 5000, 1), (OTHER, 5000, 1));
+        assert_eq!(holders.largest(5, length), [first, second, (OWNER, 3000, 3)]);
+        assert_eq!(holders.largest(2, length), [first, second]);
+        assert!(!holders.release(10, READER));
+        assert_eq!(holders.largest(1, length), [second], "who holds nothing is not named");
     }
 
     #[test]

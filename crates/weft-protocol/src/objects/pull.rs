@@ -20,7 +20,7 @@
 
 use weft_wire::limits::{MOVES_PAUSE_NANOS, PULL_ROOM_NANOS};
 use weft_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote};
-use weft_wire::{NodeId, ObjectId, WorkerId};
+use weft_wire::{NodeId, ObjectId, WorkerId, size};
 
 use crate::table::Map;
 use crate::time::Instant;
@@ -549,7 +549,9 @@ impl Open {
 
 fn too_large(bytes: u64, capacity: u64) -> Failure {
     let message = format!(
-        "a value of {bytes} bytes from another node does not fit into the object store of this one, which has {capacity} bytes. Start the node with a larger store: object_store_memory={}",
+        "a value of {} ({bytes} bytes) from another node does not fit into the object store of this one, which has {} ({capacity} bytes). Start the node with a larger store: object_store_memory={}",
+        size(bytes),
+        size(capacity),
         bytes.saturating_mul(2)
     );
     Failure::new(FailureCode::StoreFull, message)
@@ -558,7 +560,8 @@ fn too_large(bytes: u64, capacity: u64) -> Failure {
 fn no_room(bytes: u64) -> Failure {
     let seconds = PULL_ROOM_NANOS / 1_000_000_000;
     let message = format!(
-        "there was no room for a value of {bytes} bytes from another node in the object store of this one, and nothing was freed for {seconds} s. Drop references that are not needed, or start the node with a larger store"
+        "there was no room for a value of {} ({bytes} bytes) from another node in the object store of this one, and nothing was freed for {seconds} s. Drop references that are not needed, or start the node with a larger store",
+        size(bytes)
     );
     Failure::new(FailureCode::StoreFull, message)
 }

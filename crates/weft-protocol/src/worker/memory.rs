@@ -16,7 +16,6 @@ use weft_wire::resources::{UNIT, size};
 use weft_wire::{ResourceSet, ShapeId, Strategy};
 
 use super::{Actions, State, WorkerCore, cancelled_failure};
-use crate::probes::mark;
 use crate::tasks::pause_after;
 
 const MEMORY: &str = "memory";
@@ -55,9 +54,6 @@ impl WorkerCore {
         }
         let may_wait = pending.parent.is_some() || !pending.spec.references.is_empty();
         let raised = if may_wait { shape } else { self.raise(shape, reserved, end) };
-        if raised != shape {
-            mark!("a task was stopped because memory ran out, and reserves more");
-        }
         let pending = self.pendings.get_mut(number).expect("looked up above");
         self.events.on_failed(pending, FailureCode::OutOfMemory as u8 + 1, true, self.now);
         pending.repeat(self.now);

@@ -19,6 +19,7 @@ mod lines;
 mod local;
 mod outbox;
 mod receiving;
+mod refusal;
 mod remote;
 mod shared;
 #[cfg(test)]
@@ -427,15 +428,18 @@ impl Client {
         // when the collectors of all processes have run; that takes a moment.
         let mut pauses = ALLOCATE_PAUSES_MS.into_iter().map(Duration::from_millis);
         let mut patience = now().plus(MOVES_NANOS);
-        let mut used = 0;
+        let (mut used, mut rounds) = (0, 0);
         loop {
-            let ask = |request| Allocate { request, bytes }.into();
+            let ask = |request| Allocate { request, bytes, is_last: None }.into();
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
                 return Err("the session has ended".to_owned());
             };
             if let Some(offset) = answer.offset {
                 self.shared.lock().written.insert(offset);
                 return Ok(Location { offset, length: bytes });
+            }
+            if refusal::goes_on(&answer, &mut rounds) {
+                continue;
             }
             if answer.used != used {
                 // Others got what became free; so it goes on.
@@ -445,14 +449,7 @@ impl Client {
             let moves = answer.moves == Some(true) && now() < patience;
             let pause = if moves { Some(MOVES_PAUSE) } else { pauses.next() };
             let Some(pause) = pause.filter(|_| bytes <= answer.capacity) else {
-                let trouble = answer.trouble.map(|why| format!(" Nothing could be written to disk: {why}."));
-                return Err(format!(
-                    "a value of {bytes} bytes does not fit into the object store: {} of {} bytes are in use. Drop references that are not needed, or start with a larger store: weft.init(object_store_memory={}).{}",
-                    answer.used,
-                    answer.capacity,
-                    (answer.used + 2 * bytes).next_multiple_of(1 << 20),
-                    trouble.unwrap_or_default()
-                ));
+                return self.allocate_at_last(bytes);
             };
             std::thread::sleep(pause);
             self.step(|_, _| ());

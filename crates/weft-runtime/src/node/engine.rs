@@ -91,6 +91,14 @@ impl Engine {
         ask!(self, core => core.on_allocated(block, client));
     }
 
+    pub(super) fn largest_holders(
+        &self,
+        most: usize,
+        length: impl Fn(u64) -> u64,
+    ) -> Vec<(WorkerId, u64, u64)> {
+        ask!(self, core => core.largest_holders(most, length))
+    }
+
     pub(super) fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {
         ask!(self, core => core.on_connected(client, pid, now));
     }

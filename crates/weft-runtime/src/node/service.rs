@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::epoll;
 use weft_protocol::node::NodeActions;
 use weft_protocol::time::Instant;
-use weft_store::{Arena, Mapping};
+use weft_store::{Mapping, Room};
 use weft_wire::limits::PROGRESS_CELLS;
 use weft_wire::message::{Hello, Message, Refused, Welcome, role};
 use weft_wire::strategy::NODE_LABEL;
@@ -25,6 +25,7 @@ use super::rounds::Rounds;
 use super::{HostJob, NodeOptions};
 use crate::clock::{now, timespec};
 use crate::logs::Logs;
+use crate::machine::Machine;
 use crate::session::SessionDirectory;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
@@ -33,6 +34,7 @@ mod effects;
 mod ending;
 mod files;
 mod hearing;
+mod holding;
 mod inspection;
 mod jobs;
 mod lines;
@@ -109,7 +111,7 @@ pub struct Service {
     options: NodeOptions,
     directory: SessionDirectory,
     mapping: Arc<Mapping>,
-    arena: Arena,
+    arena: Room,
     listener: Listener,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
@@ -148,7 +150,8 @@ impl Service {
     ) -> io::Result<Self> {
         let memory = Monitor::new(options.memory);
         let mapping = Arc::new(Mapping::create(options.store_bytes).map_err(io::Error::other)?);
-        let arena = Arena::new(Mapping::header_bytes(), options.store_bytes);
+        let machine = Machine::default();
+        let arena = Room::new(mapping.clone(), options.store_bytes, Box::new(move || machine.available()));
         let logs = Logs::start(&directory.path().join("logs"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, token| {
@@ -241,6 +244,7 @@ impl Service {
             self.perform(&mut out);
             self.pass_lines();
             self.pass_remote_lines();
+            self.arena.attend(now().0);
             self.flush_dirty();
             if let Some(cluster) = &mut self.cluster {
                 cluster.attend(has_acted, || self.core.resources());
@@ -258,14 +262,15 @@ impl Service {
         is_drained || is_outcast || self.words.stopping.load(Ordering::Acquire)
     }
 
-    fn timeout(&self) -> Option<u64> {
+    fn timeout(&mut self) -> Option<u64> {
         let silent = self.ended.values().map(Ended::deadline).min();
         let leaving = (!self.leaving.is_empty()).then(|| now().plus(REAP_NANOS));
         let core = self.core.next_deadline();
         let cluster = self.cluster.as_ref().and_then(Cluster::next_deadline);
         let drained = self.draining.map(|draining| draining.deadline());
         let listener = self.listener.next_deadline();
-        let rounds = [self.rounds.deadline(), self.lines_deadline(), self.memory_deadline()];
+        let pages = self.arena.deadline(now().0).map(Instant);
+        let rounds = [self.rounds.deadline(), self.lines_deadline(), self.memory_deadline(), pages];
         let own = [silent, cluster, leaving, drained, listener].into_iter().chain(rounds);
         let next = own.flatten().chain(core).min()?;
         Some(next.since(now()))
@@ -374,7 +379,7 @@ impl Service {
             return self.on_leaving(token, from, out);
         }
         if let Some(Message::Allocate(ask)) = self.core.on_message(from, message, now(), out) {
-            self.allocate(from, ask.request, ask.bytes, out);
+            self.allocate(from, &ask, out);
         }
     }
 

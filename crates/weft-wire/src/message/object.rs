@@ -3,7 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use super::{Outcome, Remote};
-use crate::{ObjectId, WorkerId};
+use crate::{ObjectId, WorkerId, size};
 
 /// Borrower to owner: tell me the value when there is one.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -95,6 +95,9 @@ pub struct Allocate {
     pub request: u64,
     #[n(1)]
     pub bytes: u64,
+    /// It is the last attempt: a refusal is to say who has the memory.
+    #[n(2)]
+    pub is_last: Option<bool>,
 }
 
 /// The node's answer.
@@ -114,9 +117,52 @@ pub struct Allocated {
     /// Values are on their way to other nodes or to disk, which will make room: worth waiting for.
     #[n(4)]
     pub moves: Option<bool>,
-    /// Why values cannot be written to disk.
+    /// Processes that hold most, if that was asked for.
     #[n(5)]
+    pub holders: Option<Vec<BlockHolder>>,
+    /// Bytes that the machine has left, if it is the machine that has no room.
+    #[n(6)]
+    pub machine_left: Option<u64>,
+    /// There is room, and the node is reserving its pages: worth asking again, at once.
+    #[n(7)]
+    pub is_reserving: Option<bool>,
+    /// Why values cannot be written to disk.
+    #[n(8)]
     pub trouble: Option<String>,
+}
+
+/// What one process holds of a node's shared memory.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct BlockHolder {
+    #[n(0)]
+    pub process: WorkerId,
+    /// Zero if it is at another node.
+    #[n(1)]
+    pub pid: u32,
+    /// What people know it by.
+    #[n(2)]
+    pub title: String,
+    #[n(3)]
+    pub bytes: u64,
+    #[n(4)]
+    pub objects: u64,
+}
+
+impl BlockHolder {
+    /// Who holds most, in words; nothing if nobody does.
+    #[must_use]
+    pub fn list(holders: &[Self]) -> String {
+        let text = |one: &Self| {
+            let pid = if one.pid == 0 { String::new() } else { format!(" (process {})", one.pid) };
+            let objects = if one.objects == 1 { "object" } else { "objects" };
+            format!("{}{pid}: {} in {} {objects}", one.title, size(one.bytes), one.objects)
+        };
+        if holders.is_empty() {
+            return String::new();
+        }
+        format!(". Largest holders: {}", holders.iter().map(text).collect::<Vec<_>>().join("; "))
+    }
 }
 
 /// Blocks that nobody reads any more.

@@ -167,6 +167,34 @@ fn messages_round_trip() {
 }
 
 #[test]
+fn a_refusal_of_a_block_reads_in_both_versions() {
+    let old: &[u8] = &[0x84, 0x04, 0xf6, 0x01, 0x02];
+    let refused = Allocated {
+        request: 4,
+        offset: None,
+        used: 1,
+        capacity: 2,
+        moves: None,
+        holders: None,
+        machine_left: None,
+        is_reserving: None,
+        trouble: None,
+    };
+    assert_eq!(Message::decode(35, old), Ok(refused.clone().into()));
+    let holder =
+        BlockHolder { process: WorkerId(1), pid: 2, title: "worker".into(), bytes: 1 << 20, objects: 3 };
+    assert_eq!(
+        BlockHolder::list(std::slice::from_ref(&holder)),
+        ". Largest holders: worker (process 2): 1.00 MiB in 3 objects"
+    );
+    assert_eq!(BlockHolder::list(&[]), "");
+    let trouble = Some("the disk is full".to_owned());
+    let told = Allocated { holders: Some(vec![holder]), machine_left: Some(5), trouble, ..refused };
+    round_trip(Allocated { is_reserving: Some(true), ..told }.into());
+    round_trip(Allocate { request: 4, bytes: 5, is_last: Some(true) }.into());
+}
+
+#[test]
 fn a_borrowed_push_is_the_same_bytes() {
     let push = Push { spec: Box::new(spec()), dependencies: vec![], gpus: vec![] };
     let (mut owned, mut borrowed) = (Vec::new(), Vec::new());

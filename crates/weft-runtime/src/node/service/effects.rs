@@ -2,23 +2,39 @@
 
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_wire::WorkerId;
-use weft_wire::message::Allocated;
+use weft_wire::message::{Allocate, Allocated};
 
 use super::Service;
 use crate::node::cluster::Cluster;
 
 impl Service {
-    pub(super) fn allocate(&mut self, from: WorkerId, request: u64, bytes: u64, out: &mut NodeActions) {
+    pub(super) fn allocate(&mut self, from: WorkerId, ask: &Allocate, out: &mut NodeActions) {
+        let Allocate { request, bytes, .. } = *ask;
         let offset = self.arena.allocate(bytes);
         let mut moves = false;
         match offset {
             Some(offset) => self.core.on_allocated(offset, from),
+            None if self.arena.is_reserving() => {}
             // Whoever asked asks again.
             None => moves = self.make_room(bytes, out),
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
+        let machine_left = self.arena.shortage();
+        let holders = (ask.is_last == Some(true) && offset.is_none()).then(|| self.largest_holders());
+        let moves = moves.then_some(true);
+        let is_reserving = self.arena.is_reserving().then_some(true);
         let trouble = self.spilling.trouble().filter(|_| offset.is_none()).map(str::to_owned);
-        let answer = Allocated { request, offset, used, capacity, moves: moves.then_some(true), trouble };
+        let answer = Allocated {
+            request,
+            offset,
+            used,
+            capacity,
+            moves,
+            holders,
+            machine_left,
+            is_reserving,
+            trouble,
+        };
         out.push(NodeAction::Send(from, Box::new(answer.into())));
     }
 
@@ -28,7 +44,10 @@ impl Service {
             let mut more = NodeActions::new();
             for action in std::mem::take(out) {
                 match action {
-                    NodeAction::Send(to, message) => self.send(to, &message, Vec::new()),
+                    NodeAction::Send(to, mut message) => {
+                        self.name_holders(&mut message);
+                        self.send(to, &message, Vec::new());
+                    }
                     NodeAction::Introduce(a, b) => self.introduce(a, b),
                     NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
                     NodeAction::KillWorker(worker) => self.kill_worker(worker),

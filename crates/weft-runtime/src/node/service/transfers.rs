@@ -17,7 +17,7 @@ impl Service {
         match self.arena.allocate(bytes) {
             Some(block) => self.core.on_block(object, block, out),
             None => {
-                let moves = self.make_room(bytes, out);
+                let moves = self.arena.is_reserving() || self.make_room(bytes, out);
                 self.core.on_no_block(object, self.arena.capacity(), moves, now(), out);
             }
         }
