@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from support import WAIT, is_alive, poll, poll_store_has_room
 import weft
 from weft._snapshot import METRICS, Snapshot
 from weft.exceptions import ObjectStoreFullError
+from weft.util import as_completed
 
 MIB = 1 << 20
 STORE_MIB = 64
@@ -61,6 +63,27 @@ def test_tasks_return_and_take_more_than_there_is_room_for(session):
     pairs = [(number, number * 7 % COUNT) for number in range(COUNT)]
     sums = [first.remote(made[one], made[other]) for one, other in pairs]
     assert weft.get(sums, timeout=WAIT) == [list(pair) for pair in pairs]
+
+
+def test_wait_counts_what_is_on_disk(session):
+    made = [make.remote(number) for number in range(COUNT)]
+    ready, rest = weft.wait(made, num_returns=COUNT, timeout=WAIT)
+    assert ready == made
+    assert not rest
+    later, rest = weft.wait(made[::-1], num_returns=COUNT, timeout=WAIT)
+    assert (later, rest) == (made[::-1], [])
+    assert [int(weft.get(ref)[0]) for ref in ready] == list(range(COUNT))
+
+
+def test_values_are_awaited_and_come_as_they_complete(session):
+    made = [make.remote(number) for number in range(COUNT)]
+    found = [int(array[0]) for array in as_completed(made)]
+    assert sorted(found) == list(range(COUNT))
+
+    async def one_after_the_other():
+        return [int((await ref)[0]) for ref in made]
+
+    assert asyncio.run(one_after_the_other()) == list(range(COUNT))
 
 
 def test_views_keep_their_values_in_memory(session):

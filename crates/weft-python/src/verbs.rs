@@ -20,7 +20,7 @@ use crate::hooks;
 use crate::object_ref::ObjectRef;
 use crate::session;
 use crate::values::{Access, Source, encode, encode_plain};
-use crate::waiting::{Wanted, deadline, is_ready_at, need, wait_for, wait_for_some};
+use crate::waiting::{Near, Wanted, deadline, need, wait_for, wait_for_some};
 
 /// An exception of the system, by the code that engine and Python share.
 pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
@@ -318,6 +318,7 @@ pub fn wait<'py>(
         )));
     }
     let client = session::client(py)?;
+    let near = Near::of_wait(fetch_local);
     // The GIL is held during a pass, so passes do not mix.
     let pass = PASS.fetch_add(1, Ordering::Relaxed);
     let me = client.me();
@@ -325,7 +326,7 @@ pub fn wait<'py>(
     let mut ready_at = Vec::new();
     for (at, item) in list.iter().enumerate() {
         let Ok(item) = item.cast_exact::<ObjectRef>() else {
-            return wait_mixed(py, list, wanted, timeout, !fetch_local);
+            return wait_mixed(py, list, wanted, timeout, near);
         };
         let this = item.get();
         if !this.slot.mark(pass) {
@@ -337,9 +338,8 @@ pub fn wait<'py>(
         if !Arc::ptr_eq(&this.client, &client) {
             this.check_session()?;
         }
-        let place = this.slot.place();
-        if !is_ready_at(place, !fetch_local) {
-            has_foreign |= this.id.owner() != me || place != Place::Nowhere;
+        if !near.is_ready(&this.slot) {
+            has_foreign |= this.id.owner() != me || this.slot.place() != Place::Nowhere;
         } else if ready_at.len() < wanted {
             ready_at.push(at);
         }
@@ -353,7 +353,7 @@ pub fn wait<'py>(
         let items: Vec<_> =
             list.iter().map(|i| i.cast_into_exact::<ObjectRef>()).collect::<Result<_, _>>()?;
         let open: Vec<Wanted> =
-            items.iter().map(|item| Wanted { stays: !fetch_local, ..Wanted::here(item.get()) }).collect();
+            items.iter().map(|item| Wanted { near, ..Wanted::here(item.get()) }).collect();
         wait_for_some(py, &client, &open, wanted, deadline(timeout)?, has_foreign)?;
         let is_ready = |(at, one): (usize, &Wanted)| one.is_ready().then_some(at);
         ready_at = open.iter().enumerate().filter_map(is_ready).take(wanted).collect();
@@ -379,7 +379,7 @@ fn wait_mixed<'py>(
     list: &Bound<'py, PyList>,
     wanted: usize,
     timeout: Option<f64>,
-    stays: bool,
+    near: Near,
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
     let client = session::client(py)?;
     let mut open = Vec::with_capacity(list.len());
@@ -389,11 +389,11 @@ fn wait_mixed<'py>(
             reader.get().check_session()?;
             // The item is enough; its value is not asked for.
             let id = reader.get().task().reader();
-            (id, Wanted { object: id, slot: reader.get().head_slot(), stays: true })
+            (id, Wanted { object: id, slot: reader.get().head_slot(), near: Near::Anywhere })
         } else {
             let reference = checked(&item)?;
             reference.get().check_session()?;
-            (reference.get().id, Wanted { stays, ..Wanted::here(reference.get()) })
+            (reference.get().id, Wanted { near, ..Wanted::here(reference.get()) })
         };
         if !seen.insert(id) {
             let twice = item.repr()?;

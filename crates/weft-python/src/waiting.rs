@@ -107,31 +107,63 @@ fn waited_as(py: Python<'_>, client: &Client, waited: Waited) -> PyResult<bool> 
 pub struct Wanted {
     pub object: ObjectId,
     pub slot: Arc<Slot>,
-    /// It is enough that the value is somewhere.
-    pub stays: bool,
+    pub near: Near,
+}
+
+/// How near a value has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Near {
+    /// In memory here: it is to be read.
+    Here,
+    /// In the memory of this node, or on its disk: from there it comes when it is read, and all of them may not fit.
+    Node,
+    /// It is enough that it is somewhere.
+    Anywhere,
+}
+
+impl Near {
+    /// What `weft.wait` waits for.
+    #[must_use]
+    pub fn of_wait(fetch_local: bool) -> Self {
+        if fetch_local { Self::Node } else { Self::Anywhere }
+    }
+
+    /// Whether a value need not be brought from where it is.
+    #[must_use]
+    pub fn stays(self, slot: &Slot) -> bool {
+        match self {
+            Self::Here => false,
+            Self::Node => slot.is_on_disk(),
+            Self::Anywhere => true,
+        }
+    }
+
+    /// Whether a call need not wait for it.
+    #[must_use]
+    pub fn is_ready(self, slot: &Slot) -> bool {
+        match slot.place() {
+            Place::Here | Place::OutOfReach => true,
+            Place::Elsewhere | Place::OnItsWay => self.stays(slot),
+            Place::Nowhere => false,
+        }
+    }
 }
 
 impl Wanted {
     /// To be read here.
     #[must_use]
     pub fn here(reference: &ObjectRef) -> Self {
-        Self { object: reference.id, slot: reference.slot.clone(), stays: false }
+        Self { object: reference.id, slot: reference.slot.clone(), near: Near::Here }
     }
 
     /// Whether the call need not wait for it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        is_ready_at(self.slot.place(), self.stays)
+        self.near.is_ready(&self.slot)
     }
-}
 
-/// Whether a call need not wait for a value in this place.
-#[must_use]
-pub fn is_ready_at(place: Place, stays: bool) -> bool {
-    match place {
-        Place::Here | Place::OutOfReach => true,
-        Place::Elsewhere | Place::OnItsWay => stays,
-        Place::Nowhere => false,
+    fn stays(&self) -> bool {
+        self.near.stays(&self.slot)
     }
 }
 
@@ -141,7 +173,7 @@ pub fn need(client: &Arc<Client>, wanted: &[Wanted], priority: Priority) {
     let me = client.me();
     let must_ask = |one: &&Wanted| match one.slot.place() {
         Place::Nowhere => one.object.owner() != me || one.slot.was_lost(),
-        Place::Elsewhere | Place::OutOfReach => !one.stays,
+        Place::Elsewhere | Place::OutOfReach => !one.stays(),
         Place::OnItsWay | Place::Here => false,
     };
     if wanted.iter().any(|one| must_ask(&one)) {
@@ -168,7 +200,7 @@ pub fn wait_for_some(
     mut asks: bool,
 ) -> PyResult<()> {
     // A value that is at another node by what came while this waits: it must be asked for.
-    let is_new = |one: &Wanted| !one.stays && one.slot.place() == Place::Elsewhere;
+    let is_new = |one: &Wanted| one.slot.place() == Place::Elsewhere && !one.stays();
     let is_done = || {
         let mut ready = 0;
         for one in wanted {

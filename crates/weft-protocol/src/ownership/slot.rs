@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
-use weft_wire::message::Outcome;
+use weft_wire::message::{Outcome, is_spilled};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -164,6 +164,12 @@ impl Slot {
             },
             Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_)) => Place::Here,
         }
+    }
+
+    /// Whether the value is on the disk of its node.
+    #[must_use]
+    pub fn is_on_disk(&self) -> bool {
+        matches!(self.outcome(), Some(Outcome::Remote(remote)) if is_spilled(remote.location.offset))
     }
 
     /// The value is elsewhere, and nobody has asked for it (again).
