@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from support import WAIT, is_alive, poll, poll_store_has_room
 
 import weft
 from weft._snapshot import METRICS, Snapshot
-from weft.exceptions import ObjectStoreFullError
+from weft.exceptions import ActorUnavailableError, ObjectStoreFullError
 from weft.util import as_completed
 
 MIB = 1 << 20
@@ -148,6 +149,50 @@ def test_generators_write_more_than_there_is_room_for(session):
 
     items = list(stream.remote())
     assert [int(weft.get(item)[0]) for item in items] == list(range(COUNT))
+
+
+def test_a_detached_actor_restarts_with_an_argument_on_disk(session):
+    @weft.remote(max_restarts=-1)
+    class Keeper:
+        def __init__(self, array):
+            self.first = int(array[0])
+
+        def look(self):
+            return os.getpid(), self.first
+
+    @weft.remote(max_calls=1)
+    def create():
+        ref = weft.put(value(7))
+        others = [weft.put(value(number)) for number in range(COUNT)]
+        keeper = Keeper.options(name="keeper", lifetime="detached").remote(ref)
+        pid, seen = weft.get(keeper.look.remote())
+        del others
+        return os.getpid(), pid, seen
+
+    owner, pid, seen = weft.get(create.remote(), timeout=WAIT)
+    assert seen == 7
+    poll("the owner of the argument ends", lambda: not is_alive(owner))
+    os.kill(pid, signal.SIGKILL)
+    poll("the process ends", lambda: not is_alive(pid))
+    keeper = weft.get_actor("keeper")
+
+    def look():
+        # A call may still be sent to the process that is gone.
+        with contextlib.suppress(ActorUnavailableError):
+            return weft.get(keeper.look.remote(), timeout=WAIT)
+        return None
+
+    assert poll("the actor answers", look)[1] == 7
+    weft.kill(keeper)
+
+
+def test_local_mode_does_not_spill(nothing_left):
+    with weft.init(local_mode=True, object_store_memory=STORE_MIB * MIB) as context:
+        nothing_left.append(context["session_dir"])
+        refs = [weft.put(value(number)) for number in range(3)]
+        assert weft.get(first.remote(*refs), timeout=WAIT) == [0, 1, 2]
+        with pytest.raises(ObjectStoreFullError):
+            _ = [weft.put(value(number)) for number in range(COUNT)]
 
 
 def test_a_worker_dies_while_its_values_are_on_disk(session):

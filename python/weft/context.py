@@ -150,7 +150,7 @@ def init(
             machine has or its control group allows. A limit beyond the machine's memory draws a warning.
         spill_directories: Directories, on disks if possible, for values for which there is no room in the object store;
             they take turns. By default WEFT_TMPDIR or /tmp, or /var/tmp if that one is in memory. An empty list: values
-            are not spilled, and a full store is an error. Nodes of clusters do not spill.
+            are not spilled, and a full store is an error. Nodes of clusters and the local mode do not spill.
         max_spill_bytes: What may be on disk of spilled values (bytes); by default as much as there is room.
         local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
             and `pdb` work. Arguments and results are pickled as otherwise.
@@ -277,6 +277,7 @@ def init(
         store = _resources.store_bytes(object_store_memory)
         totals["object_store_memory"] = float(store)
         base = os.environ.get("WEFT_TMPDIR", "/tmp")  # noqa: S108  the directory below it is made private and checked
+        places = _spilling.directories(spill_directories, base)
         directory = _weft.start(
             list(totals.items()),
             max(1, int(totals.get("CPU", 1))),
@@ -291,7 +292,8 @@ def init(
             events,
             lineage,
             own_labels,
-            _spilling.directories(spill_directories, base),
+            # In local mode nobody looks for a task whose argument has just come back from disk.
+            [] if local_mode else places,
             _spilling.max_bytes(max_spill_bytes),
             (_resources.memory_threshold(memory_usage_threshold), _resources.stated_memory()),
         )

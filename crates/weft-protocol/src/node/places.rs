@@ -4,7 +4,9 @@
 //! is answered from what was said before: who asks for an actor that has been taken over meanwhile would be told of a
 //! process that is gone.
 
-use weft_wire::message::{ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome};
+use weft_wire::message::{
+    ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, is_spilled,
+};
 use weft_wire::{ActorId, ObjectId, WorkerId};
 
 use super::{NodeActions, NodeCore, send};
@@ -138,10 +140,13 @@ impl NodeCore {
     }
 }
 
-/// Blocks with arguments of a constructor, and which.
+/// Blocks with arguments of a constructor, or values on disk here that are, and which.
 fn stored_arguments(create: &CreateActor) -> Vec<(u64, ObjectId)> {
     let block = |dependency: &Dependency| match &dependency.outcome {
         Outcome::Stored(location) => Some((location.offset, dependency.object)),
+        Outcome::Remote(remote) if is_spilled(remote.location.offset) => {
+            Some((remote.location.offset, dependency.object))
+        }
         Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
     };
     create.constructor.dependencies.iter().filter_map(block).collect()

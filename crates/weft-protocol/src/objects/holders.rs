@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_wire::message::{ReadersOf, StillRead};
+use weft_wire::message::{ReadersOf, StillRead, is_spilled};
 use weft_wire::{ObjectId, TaskId, WorkerId};
 
 use super::orphans::Orphans;
@@ -85,7 +85,9 @@ impl Holders {
     /// A block was allocated for `holder`.
     pub fn insert(&mut self, block: u64, holder: WorkerId) {
         self.blocks.insert(block, vec![holder]);
-        self.ages.renew(block);
+        if !is_spilled(block) {
+            self.ages.renew(block);
+        }
         self.given.swap_remove(&block);
         self.objects.swap_remove(&block);
         self.by_holder.entry(holder).or_default().insert(block);
@@ -151,7 +153,8 @@ impl Holders {
     #[must_use]
     pub fn largest(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
         let sum = |(holder, blocks): (&WorkerId, &Set<u64>)| {
-            (*holder, blocks.iter().map(|block| length(*block)).sum::<u64>(), blocks.len() as u64)
+            let here = || blocks.iter().copied().filter(|block| !is_spilled(*block));
+            (*holder, here().map(&length).sum::<u64>(), here().count() as u64)
         };
         let mut all: Vec<_> = self.by_holder.iter().map(sum).filter(|(_, _, blocks)| *blocks > 0).collect();
         all.sort_by_key(|(holder, bytes, _)| (std::cmp::Reverse(*bytes), *holder));

@@ -47,7 +47,7 @@ enum Spilled {
 pub struct AfterWrite {
     /// This block is not needed any more.
     pub frees: Option<u64>,
-    /// Nor is what was written.
+    /// Nor is what was written, or noted as not written.
     pub is_dropped: bool,
 }
 
@@ -93,9 +93,9 @@ impl Residency {
     #[must_use]
     pub fn bytes_to_come(&self) -> u64 {
         let asked: u64 = self.asked.values().map(|asked| asked.bytes).sum();
-        let written = self.spilled.values().map(|value| match value {
-            Spilled::Writing { bytes, .. } => *bytes,
-            Spilled::Written | Spilled::Here { .. } => 0,
+        let written = self.writing.values().map(|spilled| match self.spilled.get(spilled) {
+            Some(Spilled::Writing { bytes, .. }) => *bytes,
+            Some(Spilled::Written | Spilled::Here { .. }) | None => 0,
         });
         asked + written.sum::<u64>()
     }
@@ -151,7 +151,7 @@ impl Residency {
         self.writing.swap_remove(&block);
         if !is_wanted {
             self.spilled.swap_remove(&spilled);
-            return AfterWrite { frees: Some(block), is_dropped: is_written };
+            return AfterWrite { frees: Some(block), is_dropped: true };
         }
         let state = if is_written { Spilled::Written } else { Spilled::Here { block } };
         self.spilled.insert(spilled, state);
@@ -172,7 +172,7 @@ impl Residency {
             Some(Spilled::Here { block }) => {
                 let frees = Some(*block);
                 self.spilled.swap_remove(&spilled);
-                AfterWrite { frees, is_dropped: false }
+                AfterWrite { frees, is_dropped: true }
             }
             None => AfterWrite { frees: None, is_dropped: false },
         }
@@ -279,7 +279,7 @@ mod tests {
         assert!(all.on_moved(OWNER, 64, Some(spilled)));
         assert_eq!(all.on_written(spilled, false), AfterWrite { frees: None, is_dropped: false });
         assert_eq!(all.block_of(spilled), Some(64));
-        assert_eq!(all.on_freed(spilled), AfterWrite { frees: Some(64), is_dropped: false });
+        assert_eq!(all.on_freed(spilled), AfterWrite { frees: Some(64), is_dropped: true });
     }
 
     #[test]

@@ -50,6 +50,16 @@ struct Version {
     next: OnceLock<Box<Version>>,
 }
 
+impl Drop for Version {
+    /// A value that went to disk and back many times has as many versions: not one stack frame for each.
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(mut version) = next {
+            next = version.next.take();
+        }
+    }
+}
+
 /// Somebody looks where the value is, or reads it there.
 #[derive(Debug)]
 pub struct Reading<'a> {
@@ -304,6 +314,19 @@ mod tests {
         assert!(slot.move_to(there()));
         assert_eq!(slot.outcome(), Some(&there()));
         assert!(!Slot::default().move_to(there()), "there is nothing to move");
+    }
+
+    #[test]
+    fn a_value_may_move_any_number_of_times() {
+        let here = || Outcome::Stored(Location { offset: 64, length: 8 });
+        let slot = Slot::with_outcome(here());
+        // Each version is found from the one before it; looking that often takes long.
+        let mut last = &slot.first;
+        for _ in 0..1_000_000 {
+            let next = Version { outcome: OnceLock::from(here()), next: OnceLock::new() };
+            last = last.next.get_or_init(|| Box::new(next));
+        }
+        drop(slot);
     }
 
     #[test]

@@ -292,7 +292,8 @@ impl Ownership {
     }
 
     /// Gives an object of ours up although references to it are left: reading it through them is an error in this
-    /// process. Its memory is free at once if nobody else can read it and no view of it is left, else when they are gone.
+    /// process. Its memory is free at once if nobody else can read it, no view of it is left and none is about to be made, else
+    /// when they are gone.
     pub fn free(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
         let is_ours = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
@@ -306,6 +307,7 @@ impl Ownership {
             && record.uses == 0
             && record.slot.views() == 0
             && !record.is_released
+            && !self.remotes.is_pulling(object)
         {
             record.is_released = true;
             let is_shared = record.is_shared;

@@ -24,7 +24,7 @@ impl Disk {
     /// Whether nothing is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.writing.is_empty() && self.values.is_empty()
+        self.writing.is_empty() && self.values.is_empty() && self.unwritten.is_empty()
     }
 }
 
@@ -72,8 +72,9 @@ impl World {
     }
 
     pub(super) fn drop_spilled(&mut self, at: usize, spilled: u64) {
-        if self.nodes[at].disk.values.remove(&spilled).is_none() {
-            fail("I5", format!("{spilled} is not on the disk of node {at}, and is dropped"));
+        let disk = &mut self.nodes[at].disk;
+        if disk.values.remove(&spilled).or(disk.unwritten.remove(&spilled)).is_none() {
+            fail("I5", format!("node {at} has never tried to write {spilled}, and drops it"));
         }
     }
 }

@@ -64,6 +64,11 @@ impl Remotes {
         self.copies.get(&object).and_then(|copy| copy.from)
     }
 
+    /// Whether it is being brought here.
+    pub(super) fn is_pulling(&self, object: ObjectId) -> bool {
+        !self.pulling.is_empty() && self.pulling.contains_key(&object)
+    }
+
     /// The copy here is none any more.
     pub(super) fn forget_copy(&mut self, object: ObjectId) {
         self.copies.swap_remove(&object);
