@@ -542,7 +542,7 @@ def test_a_wrong_number_of_arguments(call, name):
 
 SMALL_STORE = """
 import gc, time, numpy as np, weft
-weft.init(num_cpus=2, object_store_memory=32 << 20)
+weft.init(num_cpus=2, object_store_memory=32 << 20, spill_directories=[])
 full = weft.exceptions.ObjectStoreFullError
 @weft.remote
 def make(megabytes):
