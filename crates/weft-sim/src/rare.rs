@@ -82,6 +82,7 @@ pub const THEMES: &[Theme] = &[
             "a value could not be written",
             "a value that could not be written was read in its block",
             "a value was freed while it was written",
+            "a block was freed while the node waited to hear whether it could have it",
         ],
     },
     Theme {

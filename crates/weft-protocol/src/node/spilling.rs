@@ -12,7 +12,7 @@ use weft_wire::WorkerId;
 use weft_wire::message::{Pull, Relinquish, Relinquished, Relinquishing, is_spilled};
 
 use super::{NodeAction, NodeActions, NodeCore};
-use crate::objects::{AfterWrite, Fetching, PullAction, StreamEnd};
+use crate::objects::{AfterAnswer, AfterWrite, Fetching, PullAction, StreamEnd};
 use crate::probes::mark;
 use crate::table::Map;
 
@@ -78,6 +78,8 @@ impl NodeCore {
             let Some(value) = spilled else { continue };
             let is_its = self.holders.of(*block) == [from];
             if !is_its || !self.residency.on_moved(from, *block, *spilled) {
+                let after = self.residency.on_answered(from, *block);
+                self.after_answer(after, out);
                 continue;
             }
             // The node holds the block until it is written.
@@ -91,21 +93,26 @@ impl NodeCore {
             }
         }
         for block in &answer.others {
-            let nowhere = self.residency.on_answered(from, *block);
-            self.refuse_waiting(nowhere, out);
+            let after = self.residency.on_answered(from, *block);
+            self.after_answer(after, out);
         }
     }
 
     /// A process is gone that may have been asked for blocks.
     pub(super) fn end_questions_to(&mut self, process: WorkerId, out: &mut NodeActions) {
-        for nowhere in self.residency.on_gone(process) {
-            self.refuse_waiting(Some(nowhere), out);
+        for after in self.residency.on_gone(process) {
+            self.after_answer(after, out);
         }
     }
 
-    /// There is no such value: whoever asked for it early asks its owner.
-    fn refuse_waiting(&mut self, nowhere: Option<u64>, out: &mut NodeActions) {
-        let Some(nowhere) = nowhere else { return };
+    /// What was freed meanwhile is free. Of what stays where it is there is no value on disk: whoever asked for it early asks its
+    /// owner.
+    fn after_answer(&mut self, after: AfterAnswer, out: &mut NodeActions) {
+        if let Some(block) = after.free {
+            mark!("a block was freed while the node waited to hear whether it could have it");
+            self.free_block(block, out);
+        }
+        let Some(nowhere) = after.nowhere else { return };
         let waiting = self.residency.take_waiting(nowhere);
         let answer =
             |(to, pull): (WorkerId, Pull)| PullAction::NotThere { to, object: pull.object, tried: None };

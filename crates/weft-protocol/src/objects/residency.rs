@@ -29,6 +29,17 @@ struct Asked {
     bytes: u64,
     /// It was in use when it was asked for before, and nothing has changed since.
     is_again: bool,
+    /// Nobody holds it any more: it is free as soon as the question is answered.
+    is_free: bool,
+}
+
+/// What has to be done after a question was answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AfterAnswer {
+    /// This value will not be anywhere.
+    pub nowhere: Option<u64>,
+    /// This block is free.
+    pub free: Option<u64>,
 }
 
 /// Where a spilled value is.
@@ -73,7 +84,7 @@ impl Residency {
             SPILLED + self.made
         });
         let is_again = self.refused.contains(&block);
-        self.asked.insert(block, Asked { of: of.to_vec(), spilled, bytes, is_again });
+        self.asked.insert(block, Asked { of: of.to_vec(), spilled, bytes, is_again, is_free: false });
         spilled
     }
 
@@ -81,6 +92,13 @@ impl Residency {
     #[must_use]
     pub fn is_busy(&self, block: u64) -> bool {
         self.asked.contains_key(&block) || self.writing.contains_key(&block)
+    }
+
+    /// Nobody holds a block any more. True if it must wait: its process may take the question for one about the next value there.
+    #[must_use]
+    pub fn delays(&mut self, block: u64) -> bool {
+        let asked = self.asked.get_mut(&block);
+        asked.map(|asked| asked.is_free = true).is_some()
     }
 
     /// Whether a block is being written.
@@ -125,22 +143,26 @@ impl Residency {
         true
     }
 
-    /// A process keeps a block, or gave a copy of its up. Gives the value that will not be anywhere.
-    pub fn on_answered(&mut self, from: WorkerId, block: u64) -> Option<u64> {
-        let asked = self.asked.get_mut(&block)?;
+    /// A process keeps a block, or gave a copy of its up.
+    pub fn on_answered(&mut self, from: WorkerId, block: u64) -> AfterAnswer {
+        let Some(asked) = self.asked.get_mut(&block) else { return AfterAnswer::default() };
         asked.of.retain(|process| *process != from);
         if !asked.of.is_empty() {
-            return None;
+            return AfterAnswer::default();
         }
-        self.refused.insert(block);
-        self.asked.swap_remove(&block).and_then(|asked| asked.spilled)
+        let Some(asked) = self.asked.swap_remove(&block) else { return AfterAnswer::default() };
+        if !asked.is_free {
+            self.refused.insert(block);
+        }
+        AfterAnswer { nowhere: asked.spilled, free: asked.is_free.then_some(block) }
     }
 
-    /// A process is gone: it does not answer. Gives the values that will not be anywhere.
-    pub fn on_gone(&mut self, process: WorkerId) -> Vec<u64> {
+    /// A process is gone: it does not answer.
+    pub fn on_gone(&mut self, process: WorkerId) -> Vec<AfterAnswer> {
         self.early.retain(|(from, _)| *from != process);
-        let blocks: Vec<u64> = self.asked.keys().copied().collect();
-        blocks.into_iter().filter_map(|block| self.on_answered(process, block)).collect()
+        let blocks = self.asked.iter().filter(|(_, asked)| asked.of.contains(&process));
+        let blocks: Vec<u64> = blocks.map(|(block, _)| *block).collect();
+        blocks.into_iter().map(|block| self.on_answered(process, block)).collect()
     }
 
     /// The block was written, or could not be.
@@ -287,14 +309,30 @@ mod tests {
         let mut all = Residency::default();
         let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
         all.wait(OTHER, pull(spilled));
-        assert_eq!(all.on_answered(OWNER, 64), Some(spilled), "it stays where it is");
+        let stays = AfterAnswer { nowhere: Some(spilled), free: None };
+        assert_eq!(all.on_answered(OWNER, 64), stays, "it stays where it is");
         assert_eq!(all.take_waiting(spilled), [(OTHER, pull(spilled))]);
         let second = all.ask(128, &[OWNER], 10, false).expect("it is no copy");
         assert_ne!(second, spilled, "a number is used once");
         all.wait(OTHER, pull(second));
         assert_eq!(all.on_gone(OTHER), [], "it needs no answer");
         assert_eq!(all.take_waiting(second), []);
-        assert_eq!(all.on_gone(OWNER), [second]);
+        assert_eq!(all.on_gone(OWNER), [AfterAnswer { nowhere: Some(second), free: None }]);
+    }
+
+    /// Otherwise its process could take the question for one about the next value in it.
+    #[test]
+    fn a_block_that_is_freed_meanwhile_is_free_after_the_answer() {
+        let mut all = Residency::default();
+        assert!(!all.delays(64), "nobody was asked");
+        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.delays(64));
+        let after = AfterAnswer { nowhere: Some(spilled), free: Some(64) };
+        assert_eq!(all.on_answered(OWNER, 64), after);
+        assert!(!all.is_busy(64) && !all.delays(64));
+        all.ask(64, &[OWNER], 10, false);
+        assert!(all.delays(64));
+        assert!(matches!(all.on_gone(OWNER)[..], [AfterAnswer { free: Some(64), .. }]));
     }
 
     #[test]
@@ -302,13 +340,14 @@ mod tests {
         let mut all = Residency::default();
         assert_eq!(all.ask(64, &[OWNER, OTHER], 10, true), None, "a copy has no number");
         assert!(all.has_hope());
-        assert_eq!(all.on_answered(OWNER, 64), None);
+        assert_eq!(all.on_answered(OWNER, 64), AfterAnswer::default());
         assert!(all.is_busy(64), "the other one has not answered");
-        assert_eq!(all.on_answered(OTHER, 64), None);
+        assert_eq!(all.on_answered(OTHER, 64), AfterAnswer::default());
         all.ask(64, &[OWNER, OTHER], 10, true);
         assert!(!all.has_hope(), "it was in use just now");
         all.on_room();
-        assert_eq!((all.on_answered(OWNER, 64), all.on_answered(OTHER, 64)), (None, None));
+        all.on_answered(OWNER, 64);
+        all.on_answered(OTHER, 64);
         all.on_room();
         all.ask(64, &[OWNER], 10, true);
         assert!(all.has_hope(), "something has changed");
