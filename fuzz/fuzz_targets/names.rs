@@ -28,8 +28,11 @@ fn server_name(text: &str, is_head: bool) {
 fn token(text: &str) {
     match Token::parse(text) {
         Ok(token) => assert!(token.reveal().eq_ignore_ascii_case(text)),
-        // A secret with a typing error is still half a secret.
-        Err(error) => assert!(text.len() < 32 || !error.to_string().contains(text)),
+        // A secret with a typing error is still half a secret: the error is the same whatever the text is.
+        Err(error) => {
+            let other = Token::parse("").expect_err("it is no token");
+            assert_eq!(error.to_string(), other.to_string());
+        }
     }
 }
 
