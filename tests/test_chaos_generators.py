@@ -223,7 +223,16 @@ def test_the_reader_dies_with_large_items_on_their_way(session, tmp_path):
     assert_store_is_empty()
 
 
-def test_items_that_do_not_fit_into_the_store(session):
+@pytest.fixture
+def full_session(nothing_left):
+    """A store that is full when it is full."""
+    context = weft.init(num_cpus=3, object_store_memory=STORE_MIB * MIB, spill_directories=[])
+    nothing_left.append(context["session_dir"])
+    yield
+    weft.shutdown()
+
+
+def test_items_that_do_not_fit_into_the_store(full_session):
     @weft.remote(max_retries=0)
     def too_many():
         while True:

@@ -45,7 +45,7 @@ def totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[st
         if gpus != int(gpus):
             raise ValueError(f"num_gpus must be a whole number, not {num_gpus!r}")
         found["GPU"] = gpus
-    found["memory"] = float(memory_bytes()) * (1 - _STORE_SHARE)
+    found["memory"] = float(stated_memory() or memory_bytes() * (1 - _STORE_SHARE))
     if resources is not None and not isinstance(resources, Mapping):
         raise ValueError(f"resources must be a dict of names and amounts, not {resources!r}")
     for name, value in (resources or {}).items():

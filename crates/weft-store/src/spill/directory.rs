@@ -13,6 +13,10 @@ use super::buffer::Buffers;
 use super::error::{CREATE, SpillError};
 use super::format::BLOCK_BYTES;
 
+/// What stays free on a file system for other programs: one part in so many of it, and no more than so many bytes.
+const KEPT_PART: u64 = 20;
+const KEPT_BYTES_MAX: u64 = 1 << 30;
+
 /// How the names begin that files have for a moment.
 const PREFIX: &str = ".weft-spill-";
 
@@ -93,6 +97,21 @@ impl Directory {
             Ok(()) | Err(Errno::NOENT) => Ok(file),
             Err(source) => Err(source),
         }
+    }
+
+    /// Looks whether so many bytes may be written to a file here: a disk that is full harms every program that uses it.
+    ///
+    /// # Errors
+    /// [`SpillError::NearlyFull`].
+    pub fn check_room(&self, file: &OwnedFd, bytes: u64) -> Result<(), SpillError> {
+        // What does not say how large it is says so when it is full.
+        let Ok(stat) = rustix::fs::fstatvfs(file) else { return Ok(()) };
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let kept = (stat.f_blocks.saturating_mul(stat.f_frsize) / KEPT_PART).min(KEPT_BYTES_MAX);
+        if stat.f_blocks == 0 || free >= kept.saturating_add(bytes) {
+            return Ok(());
+        }
+        Err(SpillError::NearlyFull { directory: self.path.clone(), bytes, free, kept })
     }
 
     /// Where it is.

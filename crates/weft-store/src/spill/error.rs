@@ -23,6 +23,22 @@ pub enum SpillError {
         /// The kernel's word.
         source: Errno,
     },
+    /// What is left on the file system stays free for other programs.
+    #[error(
+        "the spill directory {directory} has no room for {bytes} bytes: of the {free} bytes left there {kept} stay free for other \
+             programs. The object was not spilled. Free some space there, or name directories on larger disks with \
+             spill_directories"
+    )]
+    NearlyFull {
+        /// Where.
+        directory: PathBuf,
+        /// How many bytes were to be written there.
+        bytes: u64,
+        /// What is left (bytes).
+        free: u64,
+        /// What stays free (bytes).
+        kept: u64,
+    },
     /// The bytes on the disk are not those that were written.
     #[error("a spilled object of {} bytes, at byte {} of file {} in the spill directory {directory}, is damaged: {damage}. \
              Expected the bytes that were written. The disk or its driver loses data: look at the kernel's log, or name another disk \

@@ -25,6 +25,14 @@ impl File<'_> {
         !self.directory.is_direct() || memory.is_empty() || is_aligned(memory)
     }
 
+    /// Looks whether so many bytes may be added to it.
+    ///
+    /// # Errors
+    /// [`SpillError::NearlyFull`].
+    pub fn check_room(&self, bytes: u64) -> Result<(), SpillError> {
+        self.directory.check_room(&self.descriptor, bytes)
+    }
+
     /// Writes all of it.
     ///
     /// # Errors

@@ -96,6 +96,8 @@ impl SpillFiles {
         while let Some(first) = rest.first() {
             let file = self.file_to_write(first.place)?;
             let (together, others) = rest.split_at(count_together(&file, rest));
+            let bytes = rest[..together.len().max(1)].iter().map(|object| object.place.disk_bytes()).sum();
+            file.check_room(bytes)?;
             if together.is_empty() {
                 self.write_alone(&file, first)?;
                 rest = &rest[1..];
@@ -185,6 +187,7 @@ impl SpillFiles {
         }
         let source = self.file_to_read(from)?;
         let target = self.file_to_write(to)?;
+        target.check_room(to.disk_bytes())?;
         let header = self.read_header(&source, from, id)?;
         let header_length = header_bytes(from.length);
         self.buffers.with(|buffer| {
