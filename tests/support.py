@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import weft
+from weft._snapshot import METRICS, Snapshot
 
 T = TypeVar("T")
 
@@ -34,16 +35,26 @@ def poll(what: str, condition: Callable[[], T], seconds: float = WAIT) -> T:
     return value
 
 
+def bytes_on_disk() -> float:
+    """What the node of this program has on disk, in spill files and in the file behind its memory (bytes)."""
+    session = weft.init(ignore_reinit_error=True)["session_dir"]
+    found = {series["name"]: series["values"][0] for series in Snapshot(session, METRICS).node["metrics"]}
+    return found.get("weft_node_spilled_bytes", 0) + found.get("weft_node_fallback_bytes", 0)
+
+
 def poll_store_has_room(size: int, seconds: float = 20) -> None:
     """Waits until one value of so many bytes fits into the object store, so that little else can be left in it."""
 
     def has_room() -> bool:
         gc.collect()
         try:
-            weft.put(b"x" * size)
+            value = weft.put(b"x" * size)
         except weft.exceptions.ObjectStoreFullError:
             return False
-        return True
+        # What had to make room for it, or did not find any itself, is on disk.
+        is_in_memory = bytes_on_disk() == 0
+        del value
+        return is_in_memory
 
     poll("the store has room", has_room, seconds)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import shutil
 import sys
+import tempfile
 import threading
 
 import numpy as np
@@ -610,11 +612,11 @@ print("room again")
     assert done.stdout == "room again\n"
 
 
-def test_a_put_far_larger_than_the_machine():
-    """A put larger than the store is refused before a byte is copied."""
-    limit = int(weft.cluster_resources()["object_store_memory"])
+def test_a_put_larger_than_the_disk():
+    """What neither fits into the store nor onto the disk is refused before a byte is copied."""
+    size = int(weft.cluster_resources()["object_store_memory"]) + shutil.disk_usage(tempfile.gettempdir()).total
     # Address space only: nothing is touched.
-    with mmap.mmap(-1, limit + (1 << 20), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as region:
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE) as region:
         array = np.frombuffer(region, dtype=np.uint8)
         with pytest.raises(ObjectStoreFullError, match="object_store_memory"):
             weft.put(array)

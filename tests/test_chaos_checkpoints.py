@@ -87,7 +87,15 @@ def test_large_states_are_restored_writable_and_let_go(session):
     poll_store_has_room(56 * MIB)
 
 
-def test_a_state_that_does_not_fit_leaves_the_checkpoint_before(session, capfd):
+@pytest.fixture
+def session_without_disk(nothing_left):
+    context = weft.init(num_cpus=4, object_store_memory=64 * MIB, spill_directories=[])
+    nothing_left.append(context["session_dir"])
+    yield
+    weft.shutdown()
+
+
+def test_a_state_that_does_not_fit_leaves_the_checkpoint_before(session_without_disk, capfd):
     box = RemoteBox.remote()
     weft.get(box.fill.remote(100_000), timeout=WAIT)
     weft.get(box.fill.remote(16 * MIB), timeout=WAIT)

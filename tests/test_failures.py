@@ -18,7 +18,6 @@ import weft
 from weft.exceptions import (
     ActorDiedError,
     GetTimeoutError,
-    ObjectStoreFullError,
     TaskCancelledError,
     TaskError,
     WorkerCrashedError,
@@ -282,22 +281,6 @@ def test_wrong_number_of_arguments() -> None:
         identity.remote(1, 2)
     with pytest.raises(TypeError, match="Fragile"):
         Fragile.remote(1, 2, 3)
-
-
-def test_put_larger_than_the_store() -> None:
-    size = int(weft.cluster_resources()["object_store_memory"]) + (1 << 20)
-    value = memoryview(bytearray(1)).cast("B")
-    del value
-    import mmap
-
-    # Address space only: the value must be refused before a byte of it is copied.
-    with mmap.mmap(-1, size) as region:
-        import numpy as np
-
-        array = np.frombuffer(region, dtype=np.uint8)
-        with pytest.raises(ObjectStoreFullError, match="object_store_memory"):
-            weft.put(array)
-        del array
 
 
 def test_fork_in_the_driver() -> None:

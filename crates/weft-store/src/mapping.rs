@@ -8,6 +8,9 @@
 //! The first bytes are progress cells: one per process, in which it notes the task it began last. After a crash the
 //! node reads there which tasks were not begun, and while it lives what it runs ([`Begun`]). Behind them are lending cells, in which other nodes of this machine read whether
 //! what they are lent is still as it was ([`crate::ForeignMemory`]).
+//!
+//! Behind the memory there may be a file without a name ([`crate::FallbackFile`]): offsets go on there, so that a value in it is a
+//! value like any other for whoever reads it. No block lies in both.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -16,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use weft_wire::limits::{LENDING_CELLS, PROGRESS_CELLS};
 use weft_wire::message::TaskSpec;
@@ -67,6 +71,14 @@ pub enum MappingError {
 /// See the module.
 #[derive(Debug)]
 pub struct Mapping {
+    memory: Region,
+    /// The file behind it.
+    fallback: Option<Region>,
+}
+
+/// Memory behind one descriptor, mapped twice.
+#[derive(Debug)]
+struct Region {
     /// For creating values, and the cells.
     start: NonNull<u8>,
     /// For reading them: write-protected, so that no reader can change a value for the others.
@@ -109,9 +121,47 @@ impl Drop for PrivateCopy {
 }
 
 // SAFETY: the mapping is plain memory that stays mapped until drop; access rules are those of the module.
-unsafe impl Send for Mapping {}
+unsafe impl Send for Region {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Region {}
+
+impl Region {
+    fn map(descriptor: OwnedFd, total: u64) -> Result<Self, MappingError> {
+        let map = |source| MappingError::Map { bytes: total, source };
+        let length = usize::try_from(total).map_err(|_| map(Errno::NOMEM))?;
+        let map_as = |protection| {
+            let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+            // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
+            let start =
+                unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, &descriptor, 0) }
+                    .map_err(map)?;
+            NonNull::new(start.cast::<u8>()).ok_or_else(|| map(Errno::FAULT))
+        };
+        let start = map_as(ProtFlags::READ | ProtFlags::WRITE)?;
+        let readable = map_as(ProtFlags::READ).inspect_err(|_| {
+            // SAFETY: mapped above, and nobody has seen it.
+            let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), length) };
+        })?;
+        Ok(Self { start, readable, length, descriptor: Mutex::new(Some(Arc::new(descriptor))) })
+    }
+
+    /// From an offset on, which is inside.
+    fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.length);
+        // SAFETY: inside the mapping.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map`, and no slice outlives the `Mapping` that this belongs to.
+        unsafe {
+            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.length);
+            let _ = rustix::mm::munmap(self.readable.as_ptr().cast(), self.length);
+        }
+    }
+}
 
 impl Mapping {
     /// Bytes at the start that hold no objects.
@@ -140,37 +190,35 @@ impl Mapping {
     /// # Errors
     /// [`MappingError`] when the kernel refuses.
     pub fn open(descriptor: OwnedFd, total: u64) -> Result<Self, MappingError> {
-        let map = |source| MappingError::Map { bytes: total, source };
-        let length = usize::try_from(total).map_err(|_| map(rustix::io::Errno::NOMEM))?;
-        let map_as = |protection| {
-            // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
-            let start = unsafe {
-                rustix::mm::mmap(
-                    std::ptr::null_mut(),
-                    length,
-                    protection,
-                    MapFlags::SHARED | MapFlags::NORESERVE,
-                    &descriptor,
-                    0,
-                )
-            }
-            .map_err(map)?;
-            NonNull::new(start.cast()).ok_or_else(|| map(rustix::io::Errno::FAULT))
-        };
-        let start = map_as(ProtFlags::READ | ProtFlags::WRITE)?;
-        let readable = map_as(ProtFlags::READ)?;
-        Ok(Self { start, readable, length, descriptor: Mutex::new(Some(Arc::new(descriptor))) })
+        Ok(Self { memory: Region::map(descriptor, total)?, fallback: None })
+    }
+
+    /// With so many bytes of this file behind the memory.
+    ///
+    /// # Errors
+    /// [`MappingError`] when the kernel refuses.
+    pub fn with_fallback(self, file: OwnedFd, bytes: u64) -> Result<Self, MappingError> {
+        Ok(Self { fallback: Some(Region::map(file, bytes)?), ..self })
     }
 
     /// The descriptor to pass to other processes, until it is closed.
     #[must_use]
     pub fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.descriptor.lock().clone()
+        self.memory.descriptor.lock().clone()
     }
 
-    /// Closes the descriptor; what is mapped stays.
+    /// That of the file behind the memory, if there is one, until it is closed.
+    #[must_use]
+    pub fn fallback_descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.fallback.as_ref()?.descriptor.lock().clone()
+    }
+
+    /// Closes the descriptors; what is mapped stays.
     pub fn close_descriptor(&self) {
-        self.descriptor.lock().take();
+        self.memory.descriptor.lock().take();
+        if let Some(fallback) = &self.fallback {
+            fallback.descriptor.lock().take();
+        }
     }
 
     /// The bytes of a sealed value, for this process to change. Nothing is copied before it is written to.
@@ -181,12 +229,12 @@ impl Mapping {
     /// # Panics
     /// When the range is outside the memory.
     pub fn private_copy(&self, offset: u64, length: u64) -> Result<PrivateCopy, MappingError> {
-        let (offset, length) = self.range(offset, length);
+        let (region, offset, length) = self.range(offset, length);
         let page = rustix::param::page_size();
         let skip = offset % page;
         let mapped = length + skip;
         let map = |source| MappingError::Map { bytes: mapped as u64, source };
-        let descriptor = self.descriptor().ok_or_else(|| map(rustix::io::Errno::BADF))?;
+        let descriptor = region.descriptor.lock().clone().ok_or_else(|| map(Errno::BADF))?;
         // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
         let start = unsafe {
             rustix::mm::mmap(
@@ -199,7 +247,7 @@ impl Mapping {
             )
         }
         .map_err(map)?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| map(rustix::io::Errno::FAULT))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| map(Errno::FAULT))?;
         Ok(PrivateCopy { start, mapped, skip })
     }
 
@@ -209,15 +257,20 @@ impl Mapping {
     /// When the range is outside the memory.
     #[must_use]
     pub fn pointer(&self, offset: u64, length: u64) -> *mut u8 {
-        let (offset, _) = self.range(offset, length);
-        // SAFETY: the range is inside the mapping.
-        unsafe { self.start.as_ptr().add(offset) }
+        let (region, offset, _) = self.range(offset, length);
+        region.at(offset)
     }
 
-    /// Bytes mapped.
+    /// Bytes of memory, without the file behind it.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
-        self.length as u64
+        self.memory.length as u64
+    }
+
+    /// Bytes of the file behind the memory.
+    #[must_use]
+    pub fn fallback_bytes(&self) -> u64 {
+        self.fallback.as_ref().map_or(0, |fallback| fallback.length as u64)
     }
 
     /// The bytes of a sealed value.
@@ -226,9 +279,9 @@ impl Mapping {
     /// When the range is outside the memory: offsets come from the node, so that would be a defect.
     #[must_use]
     pub fn bytes(&self, offset: u64, length: u64) -> &[u8] {
-        let (offset, length) = self.range(offset, length);
+        let (region, offset, length) = self.range(offset, length);
         // SAFETY: the range is inside the mapping, and sealed values are not written any more.
-        unsafe { std::slice::from_raw_parts(self.readable.as_ptr().add(offset), length) }
+        unsafe { std::slice::from_raw_parts(region.readable.as_ptr().add(offset), length) }
     }
 
     /// Memory of a block that this process is creating.
@@ -241,24 +294,31 @@ impl Mapping {
     #[must_use]
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn bytes_mut(&self, offset: u64, length: u64) -> &mut [u8] {
-        let (offset, length) = self.range(offset, length);
+        let (region, offset, length) = self.range(offset, length);
         // SAFETY: inside the mapping; exclusive by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), length) }
+        unsafe { std::slice::from_raw_parts_mut(region.at(offset), length) }
     }
 
-    fn range(&self, offset: u64, length: u64) -> (usize, usize) {
+    /// Where a range is: in which memory, and from which byte of it on.
+    fn range(&self, offset: u64, length: u64) -> (&Region, usize, usize) {
         let end = offset.checked_add(length).expect("block range fits u64");
+        let memory = self.total_bytes();
+        let (region, first) = match &self.fallback {
+            Some(fallback) if offset >= memory => (fallback, memory),
+            _ => (&self.memory, 0),
+        };
         assert!(
-            offset >= Self::header_bytes() && end <= self.length as u64,
+            offset >= Self::header_bytes() && end - first <= region.length as u64,
             "block {offset}+{length} lies outside the shared memory"
         );
-        (usize::try_from(offset).expect("64-bit"), usize::try_from(length).expect("64-bit"))
+        let as_size = |bytes| usize::try_from(bytes).expect("64-bit");
+        (region, as_size(offset - first), as_size(length))
     }
 
     fn cell(&self, cell: u32) -> &[AtomicU64; CELL_WORDS] {
         let at = (cell as usize % PROGRESS_CELLS) * CELL_BYTES;
         // SAFETY: cells lie inside the header, are aligned to their size, and are only accessed as atomics.
-        unsafe { &*self.start.as_ptr().add(at).cast() }
+        unsafe { &*self.memory.at(at).cast() }
     }
 
     /// Notes that a task begins: a few stores to this process's own lines of memory, and no call of the system.
@@ -312,7 +372,7 @@ impl Mapping {
     fn lending_cell(&self, cell: u32) -> &AtomicU64 {
         let at = LENDING_AT + (cell as usize % LENDING_CELLS) * 8;
         // SAFETY: cells lie inside the header, are aligned to 8 bytes, and are only accessed as atomics.
-        unsafe { &*self.start.as_ptr().add(at).cast::<AtomicU64>() }
+        unsafe { &*self.memory.at(at).cast::<AtomicU64>() }
     }
 
     /// Begins to lend under a number that was never used before, not zero: gives the cell that says so, if one is free.
@@ -334,16 +394,6 @@ impl Mapping {
     /// Empties a cell for its next process.
     pub fn clear_cell(&self, cell: u32) {
         self.note_started(cell, TaskId::default());
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `open`, and no slice outlives `self`.
-        unsafe {
-            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.length);
-            let _ = rustix::mm::munmap(self.readable.as_ptr().cast(), self.length);
-        }
     }
 }
 
@@ -405,6 +455,47 @@ mod tests {
         mine[4999] = 1;
         assert!(memory.bytes(offset, 5000).iter().all(|byte| *byte == 7));
         assert_eq!((mine[0], mine[4999]), (7, 1));
+    }
+
+    #[test]
+    fn offsets_go_on_in_the_file_behind_the_memory() {
+        let file = || rustix::fs::memfd_create("file", MemfdFlags::CLOEXEC).expect("memory");
+        let with_file = |memory: Mapping| {
+            let file = file();
+            rustix::fs::ftruncate(&file, 8192).expect("room");
+            memory.with_fallback(file, 8192).expect("mapping")
+        };
+        let memory = with_file(Mapping::create(4096).expect("memory"));
+        assert_eq!((memory.fallback_bytes(), memory.total_bytes()), (8192, Mapping::header_bytes() + 4096));
+        let passed = |descriptor: Option<Arc<OwnedFd>>| descriptor.expect("open").try_clone().expect("one");
+        let other = Mapping::open(passed(memory.descriptor()), memory.total_bytes()).expect("mapping");
+        let other = other.with_fallback(passed(memory.fallback_descriptor()), 8192).expect("mapping");
+        let offset = memory.total_bytes() + 4096;
+        // SAFETY: nobody else knows the blocks.
+        unsafe {
+            memory.bytes_mut(offset, 4096).fill(7);
+            memory.bytes_mut(offset - 8192, 4096).fill(3);
+        }
+        assert!(other.bytes(offset, 4096).iter().all(|byte| *byte == 7));
+        assert!(other.bytes(offset - 8192, 4096).iter().all(|byte| *byte == 3));
+        let copy = other.private_copy(offset, 4096).expect("mapping");
+        // SAFETY: the copy is 4096 bytes long and ours.
+        let mine = unsafe { std::slice::from_raw_parts_mut(copy.pointer(), 4096) };
+        assert_eq!(mine, memory.bytes(offset, 4096));
+        mine.fill(1);
+        assert_eq!(memory.bytes(offset, 1), [7]);
+        memory.close_descriptor();
+        assert!(memory.descriptor().is_none() && memory.fallback_descriptor().is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the shared memory")]
+    fn a_block_does_not_reach_into_the_file_behind() {
+        let memory = Mapping::create(4096).expect("memory");
+        let file = rustix::fs::memfd_create("file", MemfdFlags::CLOEXEC).expect("memory");
+        rustix::fs::ftruncate(&file, 8192).expect("room");
+        let memory = memory.with_fallback(file, 8192).expect("mapping");
+        let _ = memory.bytes(Mapping::header_bytes(), 4097);
     }
 
     #[test]

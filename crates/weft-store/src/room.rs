@@ -10,6 +10,8 @@
 //! [`STORE_IDLE_NANOS`] goes back to the machine, but for [`STORE_WARM_BYTES`], and all of it at once when the machine is short of
 //! memory: a part at a time ([`STORE_RELEASE_BYTES`]), so that the node's loop is not held up.
 //!
+//! Behind the memory there may be a file ([`FallbackFile`]), for what there is no room for; what is in it does not count here.
+//!
 //! Invariant R1: every page of every block is there. It never looks into a block.
 
 use std::sync::Arc;
@@ -21,8 +23,10 @@ use weft_wire::limits::{
     STORE_WARM_BYTES,
 };
 
+use crate::fallback::Fallback;
 use crate::pages::Pages;
-use crate::{Arena, Mapping};
+use crate::spill::SpillError;
+use crate::{Arena, FallbackFile, Mapping};
 
 /// Says how many bytes the machine, or the control group, could still give.
 pub type Available = Box<dyn Fn() -> u64 + Send>;
@@ -39,6 +43,7 @@ pub struct Room {
     ends: Option<u64>,
     shortage: Option<u64>,
     is_reserving: bool,
+    fallback: Option<Fallback>,
 }
 
 impl std::fmt::Debug for Room {
@@ -61,7 +66,15 @@ impl Room {
             ends: None,
             shortage: None,
             is_reserving: false,
+            fallback: None,
         }
+    }
+
+    /// With a file behind the memory, which the mapping has, too.
+    #[must_use]
+    pub fn with_fallback(self, file: Option<FallbackFile>) -> Self {
+        let start = self.mapping.total_bytes();
+        Self { fallback: file.map(|file| Fallback::new(file, start)), ..self }
     }
 
     /// Takes a block with all its pages, or `None` when no gap is large enough, the machine has no memory for it
@@ -82,9 +95,40 @@ impl Room {
         Some(offset)
     }
 
+    /// Takes a block in the file. `None` if there is no file.
+    ///
+    /// # Errors
+    /// Why the disk does not have it.
+    pub fn allocate_in_file(&mut self, bytes: u64) -> Option<Result<u64, SpillError>> {
+        Some(self.fallback.as_mut()?.allocate(bytes))
+    }
+
+    /// Whether a block is in the file: then freeing it makes no room in memory.
+    #[must_use]
+    pub fn is_in_file(&self, offset: u64) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| fallback.has(offset))
+    }
+
+    /// Bytes of blocks in the file.
+    #[must_use]
+    pub fn used_in_file(&self) -> u64 {
+        self.fallback.as_ref().map_or(0, |fallback| fallback.arena().used())
+    }
+
     /// Gives a block back. False when there is none at this offset.
     pub fn free(&mut self, offset: u64) -> bool {
-        self.arena.free(offset)
+        match &mut self.fallback {
+            Some(fallback) if fallback.has(offset) => fallback.free(offset),
+            _ => self.arena.free(offset),
+        }
+    }
+
+    /// Where a block would be.
+    fn arena_of(&self, offset: u64) -> &Arena {
+        match &self.fallback {
+            Some(fallback) if fallback.has(offset) => fallback.arena(),
+            _ => &self.arena,
+        }
     }
 
     /// What the machine had left (bytes) when the last [`Self::allocate`] was refused for that reason.
@@ -102,13 +146,13 @@ impl Room {
     /// See [`Arena::holds`].
     #[must_use]
     pub fn holds(&self, offset: u64, bytes: u64) -> bool {
-        self.arena.holds(offset, bytes)
+        self.arena_of(offset).holds(offset, bytes)
     }
 
     /// See [`Arena::length`].
     #[must_use]
     pub fn length(&self, offset: u64) -> u64 {
-        self.arena.length(offset)
+        self.arena_of(offset).length(offset)
     }
 
     /// See [`Arena::used`].

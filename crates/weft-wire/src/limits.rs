@@ -422,6 +422,12 @@ pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 
 /// Who wants room in a store asks again so long after it was told that values are being brought elsewhere (nanoseconds).
 pub const MOVES_PAUSE_NANOS: u64 = 20_000_000;
+/// How long nothing may become free in a store in which nothing can go anywhere (nanoseconds) before values go to the file behind it:
+/// most tasks are shorter, and memory is faster than a file.
+pub const STUCK_NANOS: u64 = 1_000_000_000;
+/// Between two questions for room by a value that is brought here, while nothing moves (nanoseconds): what was in use may not be any more.
+pub const ROOM_PAUSE_NANOS: u64 = 500_000_000;
+const _: () = assert!(ROOM_PAUSE_NANOS < PULL_ROOM_NANOS && STUCK_NANOS < PULL_ROOM_NANOS);
 
 /// One part in so many of a node's store may be taken by values on their way from other nodes.
 pub const PULL_SHARE: u64 = 4;

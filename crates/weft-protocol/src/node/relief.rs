@@ -14,7 +14,7 @@ use crate::probes::mark;
 use crate::table::Map;
 
 impl NodeCore {
-    /// There is no room for so many bytes. `length_of` gives the bytes of a block. True if values are on their way elsewhere, or to
+    /// There is no room for so many bytes. `length_of` gives the bytes of a block in memory. True if values are on their way elsewhere, or to
     /// disk.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
         if self.spills && !self.is_member {
@@ -29,10 +29,14 @@ impl NodeCore {
         let mut left = bytes;
         let mut by_owner: Map<WorkerId, Vec<u64>> = Map::default();
         for (owner, block) in new.into_iter().chain(again) {
+            let length = length_of(block);
             if left == 0 {
                 break;
             }
-            left = left.saturating_sub(length_of(block));
+            if length == 0 {
+                continue;
+            }
+            left = left.saturating_sub(length);
             self.brought.swap_remove(&(owner, block));
             if self.handed_over.insert((owner, block)) {
                 by_owner.entry(owner).or_default().push(block);

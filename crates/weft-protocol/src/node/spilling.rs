@@ -25,7 +25,8 @@ impl NodeCore {
         self.spills = true;
     }
 
-    /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out.
+    /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out. Blocks without a length are
+    /// not in memory.
     pub(super) fn spill_values(
         &mut self,
         bytes: u64,
@@ -39,8 +40,9 @@ impl NodeCore {
             if left == 0 || asked.len() == ASK_MAX {
                 break;
             }
-            if self.may_be_asked_for(block) {
-                left = left.saturating_sub(length_of(block));
+            let length = length_of(block);
+            if length > 0 && self.may_be_asked_for(block) {
+                left = left.saturating_sub(length);
                 asked.push(block);
             }
         }

@@ -6,9 +6,11 @@ mod lost;
 mod orphans;
 mod pull;
 mod residency;
+mod stuck;
 
 pub use broadcast::{Assigned, ChainAction, ChainLimits, Chains};
 pub use holders::{Holders, Serves};
 pub use lost::Lost;
 pub use pull::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};
 pub use residency::{AfterAnswer, AfterWrite, Residency};
+pub use stuck::Stuck;

@@ -18,7 +18,7 @@
 //!
 //! It never touches memory or sockets: it says what to allocate, fetch and free.
 
-use weft_wire::limits::{MOVES_PAUSE_NANOS, PULL_ROOM_NANOS};
+use weft_wire::limits::{MOVES_PAUSE_NANOS, PULL_ROOM_NANOS, ROOM_PAUSE_NANOS};
 use weft_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote};
 use weft_wire::{NodeId, ObjectId, WorkerId, size};
 
@@ -274,7 +274,8 @@ impl Pulls {
             self.fail(object, &failure, out);
         } else {
             let end = open.refused.get_or_insert(now).plus(PULL_ROOM_NANOS);
-            let again = if moves { end.min(now.plus(MOVES_PAUSE_NANOS)) } else { end };
+            let pause = if moves { MOVES_PAUSE_NANOS } else { ROOM_PAUSE_NANOS };
+            let again = end.min(now.plus(pause));
             open.state = State::Waiting { again: Some(again) };
             self.in_flight -= bytes;
         }

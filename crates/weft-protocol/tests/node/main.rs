@@ -10,6 +10,7 @@ mod memory;
 mod pool;
 mod records;
 mod spill;
+mod spilling;
 mod state;
 mod transfers;
 mod two_nodes;

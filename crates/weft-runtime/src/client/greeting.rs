@@ -51,8 +51,11 @@ impl Client {
         outlet.push(&hello.into());
         outlet.flush(&socket);
         let mut inlet = Inlet::default();
-        let (welcome, descriptor) = read_welcome(&socket, &mut inlet)?;
-        let mapping = Mapping::open(descriptor, welcome.arena_bytes).map_err(io::Error::other)?;
+        let (welcome, memory, file) = read_welcome(&socket, &mut inlet)?;
+        let mut mapping = Mapping::open(memory, welcome.arena_bytes).map_err(io::Error::other)?;
+        if let (Some(file), Some(bytes)) = (file, welcome.fallback_bytes) {
+            mapping = mapping.with_fallback(file, bytes).map_err(io::Error::other)?;
+        }
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
@@ -66,6 +69,7 @@ impl Client {
             actions: Actions::new(),
             answers: FxHashMap::default(),
             cache: BlockCache::new(welcome.arena_bytes),
+            memory_bytes: welcome.arena_bytes,
             written: FxHashSet::default(),
             aftermath: Aftermath::default(),
             deadline: None,
@@ -134,15 +138,16 @@ pub(crate) fn hello(role: u8, worker: WorkerId, python: &str, job: Option<Box<Jo
     }
 }
 
-fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, OwnedFd)> {
+fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, OwnedFd, Option<OwnedFd>)> {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let mut end = false;
     loop {
         if let Some(mut received) = inlet.next_message().map_err(io::Error::other)? {
             return match received.message {
-                Message::Welcome(welcome) => match received.descriptors.pop() {
-                    Some(descriptor) => Ok((welcome, descriptor)),
-                    None => Err(io::Error::other("the node passed no shared memory: too many open files")),
+                Message::Welcome(welcome) => match (received.descriptors.pop(), received.descriptors.pop()) {
+                    (Some(file), Some(memory)) => Ok((welcome, memory, Some(file))),
+                    (Some(memory), None) if welcome.fallback_bytes.is_none() => Ok((welcome, memory, None)),
+                    _ => Err(io::Error::other("the node passed no shared memory: too many open files")),
                 },
                 Message::Refused(refused) => Err(io::Error::other(refused.reason)),
                 Message::Shutdown(shutdown) => {

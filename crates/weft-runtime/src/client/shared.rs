@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     pub(super) actions: Actions,
     pub(super) answers: FxHashMap<u64, Option<Message>>,
     pub(super) cache: BlockCache,
+    /// From here on offsets are in the file behind the memory.
+    pub(super) memory_bytes: u64,
     /// Blocks with values that this process writes or has written and still has.
     pub(super) written: FxHashSet<u64>,
     pub(super) aftermath: Aftermath,
@@ -80,6 +82,10 @@ impl Shared {
     /// Keeps a block that nobody reads for the next value; what is too much goes back to the node.
     pub(super) fn keep_block(&mut self, location: Location) {
         self.written.remove(&location.offset);
+        if location.offset >= self.memory_bytes {
+            // The next value is better off in memory.
+            return self.outbox.free_blocks(vec![location.offset]);
+        }
         let back = self.cache.put(location.offset, weft_store::Arena::rounded(location.length));
         self.outbox.free_blocks(back);
     }

@@ -15,7 +15,7 @@ use weft_wire::message::{Hello, Message, Refused, Welcome, role};
 use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{WorkerId, version};
 
-use self::spilling::Spilling;
+use self::spilling::{Spilling, open_fallback, open_memory};
 use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
 use super::engine::{Engine, Part};
@@ -149,9 +149,11 @@ impl Service {
         words: Words,
     ) -> io::Result<Self> {
         let memory = Monitor::new(options.memory);
-        let mapping = Arc::new(Mapping::create(options.store_bytes).map_err(io::Error::other)?);
+        let fallback = open_fallback(&options)?;
+        let mapping = Arc::new(open_memory(options.store_bytes, fallback.as_ref())?);
         let machine = Machine::default();
-        let arena = Room::new(mapping.clone(), options.store_bytes, Box::new(move || machine.available()));
+        let available = Box::new(move || machine.available());
+        let arena = Room::new(mapping.clone(), options.store_bytes, available).with_fallback(fallback);
         let logs = Logs::start(&directory.path().join("logs"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, token| {
@@ -426,9 +428,11 @@ impl Service {
             namespace,
             events_bytes,
             lineage_bytes,
+            fallback_bytes: Some(self.mapping.fallback_bytes()).filter(|bytes| *bytes > 0),
         };
         let memory = self.mapping.descriptor().expect("open as long as the node");
-        let Ok(descriptor) = memory.try_clone() else {
+        let all = std::iter::once(memory).chain(self.mapping.fallback_descriptor());
+        let Ok(descriptors) = all.map(|one| one.try_clone()).collect::<io::Result<Vec<_>>>() else {
             return self.refuse(token, "this process has too many open descriptors");
         };
         let credentials = self.credentials();
@@ -439,7 +443,7 @@ impl Service {
         connection.is_host = worker == self.driver;
         connection.pid = hello.pid;
         connection.cell = cell;
-        connection.outlet.push_with(&welcome.into(), vec![descriptor]);
+        connection.outlet.push_with(&welcome.into(), descriptors);
         if let Some(credentials) = &credentials {
             connection.outlet.push(credentials);
         }

@@ -64,7 +64,7 @@ pub enum SpillEvent {
 
 #[derive(Debug)]
 enum Command {
-    Write { spilled: u64, block: u64, bytes: u64 },
+    Write { spilled: u64, block: u64, bytes: u64, others: u64 },
     Read { fetching: Fetching, progress: Arc<Progress> },
     Drop { spilled: u64 },
 }
@@ -139,9 +139,9 @@ impl Spiller {
         Ok(Self { shared, mapping, moving: HashMap::new() })
     }
 
-    /// Has a block written.
-    pub fn write(&self, spilled: u64, block: u64, bytes: u64) {
-        self.tell(Command::Write { spilled, block, bytes });
+    /// Has a block written. So many bytes beside the files count towards the most there may be.
+    pub fn write(&self, spilled: u64, block: u64, bytes: u64, others: u64) {
+        self.tell(Command::Write { spilled, block, bytes, others });
     }
 
     /// Has a value read into a block.
@@ -226,7 +226,10 @@ impl Worker {
     fn run(mut self) {
         while let Some(command) = self.next() {
             match command {
-                Command::Write { spilled, block, bytes } => self.write(spilled, block, bytes),
+                Command::Write { spilled, block, bytes, others } => {
+                    self.space.set_others(others);
+                    self.write(spilled, block, bytes);
+                }
                 Command::Read { fetching, progress } => self.read(&fetching, &progress),
                 Command::Drop { spilled } => self.forget(spilled),
             }

@@ -35,7 +35,8 @@ impl Directory {
     ///
     /// # Errors
     /// [`SpillError`] if not even a block can be written there.
-    pub fn open(path: &Path, buffers: &Buffers) -> Result<Self, SpillError> {
+    pub fn open(path: &Path) -> Result<Self, SpillError> {
+        let buffers = &Buffers::default();
         let error = |source| SpillError::of(source, path, "look at what is", 0);
         // Whatever directory the process changes to later.
         let whole = std::path::absolute(path).map_err(|_| error(Errno::NOENT))?;
@@ -80,6 +81,15 @@ impl Directory {
         made.map_err(|source| SpillError::of(source, &self.path, CREATE, 0))
     }
 
+    /// The same for one that is mapped: through the page cache.
+    ///
+    /// # Errors
+    /// [`SpillError`].
+    pub fn create_cached(&self) -> Result<OwnedFd, SpillError> {
+        let made = self.make(self.is_nameless, false);
+        made.map_err(|source| SpillError::of(source, &self.path, CREATE, 0))
+    }
+
     fn make(&self, is_nameless: bool, is_direct: bool) -> Result<OwnedFd, Errno> {
         let mode = Mode::RUSR | Mode::WUSR;
         let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -105,13 +115,16 @@ impl Directory {
     /// [`SpillError::NearlyFull`].
     pub fn check_room(&self, file: &OwnedFd, bytes: u64) -> Result<(), SpillError> {
         // What does not say how large it is says so when it is full.
-        let Ok(stat) = rustix::fs::fstatvfs(file) else { return Ok(()) };
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        let kept = (stat.f_blocks.saturating_mul(stat.f_frsize) / KEPT_PART).min(KEPT_BYTES_MAX);
-        if stat.f_blocks == 0 || free >= kept.saturating_add(bytes) {
+        let Some((free, kept)) = free_and_kept(file) else { return Ok(()) };
+        if free >= kept.saturating_add(bytes) {
             return Ok(());
         }
         Err(SpillError::NearlyFull { directory: self.path.clone(), bytes, free, kept })
+    }
+
+    /// How much may be written to a file here (bytes), if nobody else writes.
+    pub fn room(&self, file: &OwnedFd) -> u64 {
+        free_and_kept(file).map_or(u64::MAX, |(free, kept)| free.saturating_sub(kept))
     }
 
     /// Where it is.
@@ -130,6 +143,13 @@ impl Directory {
         self.is_nameless = false;
         self.is_direct = false;
     }
+}
+
+/// What is left on a file's file system (bytes), and what of it stays free. `None` if it does not say.
+fn free_and_kept(file: &OwnedFd) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstatvfs(file).ok().filter(|stat| stat.f_blocks > 0)?;
+    let all = stat.f_blocks.saturating_mul(stat.f_frsize);
+    Some((stat.f_bavail.saturating_mul(stat.f_frsize), (all / KEPT_PART).min(KEPT_BYTES_MAX)))
 }
 
 /// Removes what was left. Of a living process it can only be a file that it is about to unlink itself.

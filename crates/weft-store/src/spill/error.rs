@@ -158,7 +158,7 @@ pub enum Damage {
 
 impl SpillError {
     /// The error that a system call's is, in this directory.
-    pub(super) fn of(source: Errno, directory: &Path, doing: &'static str, bytes: u64) -> Self {
+    pub(crate) fn of(source: Errno, directory: &Path, doing: &'static str, bytes: u64) -> Self {
         let directory = directory.to_owned();
         match source {
             Errno::NOSPC | Errno::DQUOT => Self::Full { directory, bytes, source },

@@ -66,7 +66,7 @@ impl SpillFiles {
             return Err(SpillError::NoDirectory);
         }
         let buffers = Buffers::default();
-        let directories = directories.iter().map(|path| Directory::open(path, &buffers));
+        let directories = directories.iter().map(|path| Directory::open(path));
         Ok(Self { directories: directories.collect::<Result<_, _>>()?, files: Mutex::default(), buffers })
     }
 

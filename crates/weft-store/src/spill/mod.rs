@@ -40,6 +40,7 @@ mod files;
 mod format;
 mod space;
 
+pub(crate) use directory::Directory;
 pub use error::{Damage, SpillError};
 pub use files::{SpillFiles, SpillObject};
 pub use format::{BLOCK_BYTES, CHUNK_BYTES, SpillHeader, record_bytes};

@@ -100,6 +100,8 @@ pub struct SpillSpace {
     /// The directory whose turn it is.
     turn: usize,
     used: u64,
+    /// What else counts towards `max_spill_bytes`.
+    others: u64,
     live: u64,
     /// The file that is being rewritten.
     rewriting: Option<u64>,
@@ -125,10 +127,16 @@ impl SpillSpace {
             begun: vec![0; limits.directories],
             turn: 0,
             used: 0,
+            others: 0,
             live: 0,
             rewriting: None,
             is_short: false,
         }
+    }
+
+    /// So many bytes beside these files count towards `max_spill_bytes` from now on.
+    pub fn set_others(&mut self, bytes: u64) {
+        self.others = bytes;
     }
 
     /// A place for an object of so many bytes, in the directory whose turn it is. It counts as alive from now on: if it cannot be
@@ -158,9 +166,9 @@ impl SpillSpace {
         }
         let asked = super::record_bytes(length);
         if let Some(max) = self.limits.max_spill_bytes
-            && self.used + asked > max.saturating_sub(kept)
+            && self.used + self.others + asked > max.saturating_sub(kept)
         {
-            return Err(SpillFull { asked, used: self.used, kept, max });
+            return Err(SpillFull { asked, used: self.used + self.others, kept, max });
         }
         let directory = self.turn;
         self.turn = (directory + 1) % self.limits.directories;
@@ -262,7 +270,8 @@ impl SpillSpace {
             return None;
         }
         let part = if self.is_short { 8 } else { 2 };
-        let room = self.limits.max_spill_bytes.map_or(u64::MAX, |max| max - self.used);
+        let room =
+            self.limits.max_spill_bytes.map_or(u64::MAX, |max| max.saturating_sub(self.used + self.others));
         let candidates = self.files.iter().filter(|(number, file)| {
             let dead = file.end - file.live;
             dead >= file.end.div_ceil(part)

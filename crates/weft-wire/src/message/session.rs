@@ -44,7 +44,7 @@ pub struct Hello {
     pub job: Option<Box<JobConfig>>,
 }
 
-/// The node's answer; carries the descriptor of the arena.
+/// The node's answer; carries the descriptor of the arena, and that of the file behind it.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Welcome {
@@ -73,6 +73,9 @@ pub struct Welcome {
     /// Memory for descriptions of tasks whose results may have to be computed again (bytes).
     #[n(8)]
     pub lineage_bytes: Option<u64>,
+    /// Length of the file behind the memory (bytes), whose descriptor follows that of the arena.
+    #[n(9)]
+    pub fallback_bytes: Option<u64>,
 }
 
 /// The node does not want this client.

@@ -168,6 +168,7 @@ impl Node {
             namespace: String::new(),
             events_bytes: None,
             lineage_bytes: None,
+            fallback_bytes: None,
         };
         let memory = self.memory.descriptor().expect("open").try_clone().expect("a descriptor");
         self.say(at, &welcome.into(), vec![memory]);

@@ -444,7 +444,9 @@ impl Talk {
             self.say(&ended.into());
             return None;
         }
-        if piece.at < reached && !*is_unwanted && self.is_read {
+        // The file behind the memory is no neighbour's to read.
+        let is_in_memory = piece.location.offset < self.neighbours.memory_bytes();
+        if piece.at < reached && !*is_unwanted && self.is_read && is_in_memory {
             let number = *number;
             return self.lend(at, number, reached);
         }

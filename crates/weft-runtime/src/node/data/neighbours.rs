@@ -44,6 +44,11 @@ impl Neighbours {
         Self { machine, mapping, open: Mutex::default(), next: AtomicU64::new(1) }
     }
 
+    /// Bytes of this node's memory.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.mapping.total_bytes()
+    }
+
     /// Begins to lend: gives what the other side is told.
     pub(super) fn lend(&self) -> Option<(Lending, MemoryHere)> {
         let machine = self.machine.clone()?;

@@ -10,19 +10,21 @@ use crate::node::cluster::Cluster;
 impl Service {
     pub(super) fn allocate(&mut self, from: WorkerId, ask: &Allocate, out: &mut NodeActions) {
         let Allocate { request, bytes, .. } = *ask;
-        let offset = self.arena.allocate(bytes);
+        let mut offset = self.arena.allocate(bytes);
+        let (machine_left, is_reserving) = (self.arena.shortage(), self.arena.is_reserving());
         let mut moves = false;
-        match offset {
-            Some(offset) => self.core.on_allocated(offset, from),
-            None if self.arena.is_reserving() => {}
+        if offset.is_none() && !is_reserving {
             // Whoever asked asks again.
-            None => moves = self.make_room(bytes, out),
+            moves = self.make_room(bytes, out);
+            offset = self.fall_back(bytes, moves, ask.is_last == Some(true));
+        }
+        if let Some(offset) = offset {
+            self.core.on_allocated(offset, from);
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
-        let machine_left = self.arena.shortage();
         let holders = (ask.is_last == Some(true) && offset.is_none()).then(|| self.largest_holders());
         let moves = moves.then_some(true);
-        let is_reserving = self.arena.is_reserving().then_some(true);
+        let is_reserving = is_reserving.then_some(true);
         let trouble = self.spilling.trouble().filter(|_| offset.is_none()).map(str::to_owned);
         let answer = Allocated {
             request,
@@ -52,7 +54,9 @@ impl Service {
                     NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
                     NodeAction::KillWorker(worker) => self.kill_worker(worker),
                     NodeAction::FreeBlock(offset) => {
-                        self.arena.free(offset);
+                        if self.arena.free(offset) && !self.arena.is_in_file(offset) {
+                            self.spilling.on_memory_freed();
+                        }
                     }
                     NodeAction::Warn(text) => self.warn(&text),
                     NodeAction::Control(word) => self.with_cluster(|cluster| cluster.tell(word)),

@@ -24,6 +24,7 @@ impl Service {
             namespace: String::new(),
             events_bytes: None,
             lineage_bytes: None,
+            fallback_bytes: None,
         };
         let Some(connection) = self.connections.get_mut(&token) else { return };
         connection.is_greeted = true;

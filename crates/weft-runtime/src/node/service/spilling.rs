@@ -5,12 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use weft_protocol::node::NodeActions;
-use weft_protocol::objects::Fetching;
-use weft_store::Mapping;
+use weft_protocol::objects::{Fetching, Stuck};
+use weft_store::spill::SpillFull;
+use weft_store::{FallbackFile, Mapping};
 
 use super::Service;
+use crate::clock::now;
 use crate::node::NodeOptions;
-use crate::node::spiller::{OnDisk, SpillEvent, Spiller};
+use crate::node::spiller::{OnDisk, SpillEvent, SpillOptions, Spiller};
 
 /// At least so many bytes are written at a time (one part in so many of the store, and a number): writing few large pieces is
 /// faster than many small ones.
@@ -23,6 +25,7 @@ pub(super) struct Spilling {
     spiller: Option<Spiller>,
     /// Why the last value could not be written.
     trouble: Option<String>,
+    stuck: Stuck,
 }
 
 impl Spilling {
@@ -32,11 +35,9 @@ impl Spilling {
         mapping: &Arc<Mapping>,
         wake: &Arc<OwnedFd>,
     ) -> io::Result<Self> {
-        let Some(spill) = options.spill.as_ref().filter(|_| options.cluster.is_none()) else {
-            return Ok(Self::default());
-        };
+        let Some(spill) = spills_to(options) else { return Ok(Self::default()) };
         let spiller = Some(Spiller::start(spill, mapping.clone(), wake.clone())?);
-        Ok(Self { spiller, trouble: None })
+        Ok(Self { spiller, ..Self::default() })
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -48,9 +49,33 @@ impl Spilling {
         self.trouble.as_deref()
     }
 
+    /// Some memory is free again.
+    pub(super) fn on_memory_freed(&mut self) {
+        self.stuck.on_freed();
+    }
+
     pub(super) fn on_disk(&self) -> Option<OnDisk> {
         self.spiller.as_ref().map(Spiller::on_disk)
     }
+}
+
+/// Where values go. Nodes of clusters bring them to other nodes.
+fn spills_to(options: &NodeOptions) -> Option<&SpillOptions> {
+    options.spill.as_ref().filter(|_| options.cluster.is_none())
+}
+
+/// The file behind the memory, where values go to disk.
+pub(super) fn open_fallback(options: &NodeOptions) -> io::Result<Option<FallbackFile>> {
+    let Some(SpillOptions { directories, max_bytes }) = spills_to(options) else { return Ok(None) };
+    let Some(first) = directories.first() else { return Ok(None) };
+    FallbackFile::create(first, *max_bytes).map_err(io::Error::other)
+}
+
+/// The memory of a node, with the file behind it.
+pub(super) fn open_memory(bytes: u64, fallback: Option<&FallbackFile>) -> io::Result<Mapping> {
+    let memory = Mapping::create(bytes).map_err(io::Error::other)?;
+    let Some(file) = fallback else { return Ok(memory) };
+    memory.with_fallback(file.descriptor().try_clone()?, file.bytes()).map_err(io::Error::other)
 }
 
 /// How many bytes are asked for when so many are missing in a store of this size.
@@ -61,8 +86,33 @@ pub(super) fn batch(bytes: u64, capacity: u64) -> u64 {
 impl Service {
     pub(super) fn spill(&self, spilled: u64, block: u64) {
         if let Some(spiller) = &self.spilling.spiller {
-            spiller.write(spilled, block, self.arena.length(block));
+            spiller.write(spilled, block, self.arena.length(block), self.arena.used_in_file());
         }
+    }
+
+    /// A block in the file behind the memory, where there is one: for what is larger than the store, for whoever asks the last time, and
+    /// when nothing has become free for a while. `moves`: something is on its way out.
+    pub(super) fn fall_back(&mut self, bytes: u64, moves: bool, is_last: bool) -> Option<u64> {
+        let is_stuck = self.spilling.stuck.on_no_room(moves, now());
+        if bytes <= self.arena.capacity() && !is_stuck && !is_last {
+            return None;
+        }
+        let refused = match self.is_beyond_cap(bytes) {
+            Some(full) => full.to_string(),
+            None => match self.arena.allocate_in_file(bytes)? {
+                Ok(block) => return Some(block),
+                Err(error) => error.to_string(),
+            },
+        };
+        self.note_trouble(Some(refused));
+        None
+    }
+
+    /// Why the file may not take so many bytes more beside what is in spill files.
+    fn is_beyond_cap(&self, bytes: u64) -> Option<SpillFull> {
+        let max = self.options.spill.as_ref()?.max_bytes?;
+        let used = self.spilling.on_disk().unwrap_or_default().used + self.arena.used_in_file();
+        (used.saturating_add(bytes) > max).then_some(SpillFull { asked: bytes, used, kept: 0, max })
     }
 
     pub(super) fn drop_spilled(&self, spilled: u64) {

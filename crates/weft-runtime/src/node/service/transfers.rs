@@ -18,6 +18,9 @@ impl Service {
             Some(block) => self.core.on_block(object, block, out),
             None => {
                 let moves = self.arena.is_reserving() || self.make_room(bytes, out);
+                if let Some(block) = self.fall_back(bytes, moves, false) {
+                    return self.core.on_block(object, block, out);
+                }
                 self.core.on_no_block(object, self.arena.capacity(), moves, now(), out);
             }
         }
@@ -105,6 +108,8 @@ impl Service {
                 ..moved(name, description, value)
             };
             all.push(gauge("weft_node_spilled_bytes", "Bytes of values that are on disk", live));
+            let description = "Bytes of values in the file behind the memory";
+            all.push(gauge("weft_node_fallback_bytes", description, self.arena.used_in_file()));
             all.push(gauge(
                 "weft_node_spill_files_bytes",
                 "Bytes of spill files, with what is dead in them",
@@ -120,7 +125,12 @@ impl Service {
         self.trim_caches(out);
         let arena = &self.arena;
         let bytes = if bytes <= arena.capacity() { batch(bytes, arena.capacity()) } else { bytes };
-        bytes <= arena.capacity() && self.core.relieve(bytes, |block| arena.length(block), out)
+        bytes <= arena.capacity()
+            && self.core.relieve(
+                bytes,
+                |block| if arena.is_in_file(block) { 0 } else { arena.length(block) },
+                out,
+            )
     }
 
     fn trim_caches(&self, out: &mut NodeActions) {
