@@ -612,11 +612,15 @@ print("room again")
     assert done.stdout == "room again\n"
 
 
+# MAP_NORESERVE, which the module has from Python 3.13 on.
+NO_RESERVE = 0x4000
+
+
 def test_a_put_larger_than_the_disk():
     """What neither fits into the store nor onto the disk is refused before a byte is copied."""
     size = int(weft.cluster_resources()["object_store_memory"]) + shutil.disk_usage(tempfile.gettempdir()).total
     # Address space only: nothing is touched.
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE) as region:
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE) as region:
         array = np.frombuffer(region, dtype=np.uint8)
         with pytest.raises(ObjectStoreFullError, match="object_store_memory"):
             weft.put(array)
