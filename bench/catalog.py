@@ -25,6 +25,8 @@ class Metric:
     lower: bool = False
 
 
+# How many partitions the table has that is sorted in a tenth of the memory.
+SORT_PARTITIONS = (50, 100, 500)
 METRICS = (
     Metric("get_small", "get of a small value", "/s", 1),
     Metric("put_small", "put of a small value", "/s", 2),
@@ -140,6 +142,29 @@ METRICS = (
     Metric("cast_16_64_mb", "64 MB to 16 hosts, 250 Mbit/s", "x", lower=True),
     Metric("cast_late", "64 MB to 8 hosts one by one, from the last on", "x", lower=True),
     Metric("cast_killed", "64 MB to 8 hosts, lost when a sender is killed", "x", lower=True),
+    Metric("broadcast_sum", "1 GB to 100 tasks that sum it", "x", lower=True),
+    Metric("broadcast_sum_s", "1 GB to 100 tasks that sum it", "s", lower=True),
+    Metric("broadcast_items", "1 GB to 100 tasks that take 10,000 items", "x", lower=True),
+    Metric("broadcast_items_s", "1 GB to 100 tasks that take 10,000 items", "s", lower=True),
+    Metric("sort_memory", "sort of 1 GB, store of 4 GB", "s", lower=True),
+    *(
+        metric
+        for number in SORT_PARTITIONS
+        for metric in (
+            Metric(f"sort_{number}", f"sort of 10 GB, {number} partitions", "s", lower=True),
+            Metric(f"sort_{number}_peak", f"its memory, {number} partitions", "GB", lower=True),
+            Metric(f"sort_{number}_heaps", f"its heaps, {number} partitions", "GB", lower=True),
+            Metric(
+                f"sort_{number}_store", f"its shared memory, {number} partitions", "GB", lower=True
+            ),
+        )
+    ),
+    Metric("sort_spread", "sort of 10 GB, slowest to fastest", "x", lower=True),
+    Metric("spill_write", "values put that go to disk", "GB/s"),
+    Metric("spill_read", "values that come from disk", "GB/s"),
+    Metric("small_rate", "small objects created and dropped", "/s"),
+    Metric("small_growth", "memory after 10,000,000 of them", "MB", lower=True),
+    Metric("small_bytes", "1,000,000 held, memory beside the value", "B", lower=True),
     Metric("ping_pong", "Pipe ping-pong, placed freely", "/s"),
     Metric("ping_pong_one_core", "Pipe ping-pong, both on one core", "/s"),
     Metric("ping_pong_two_cores", "Pipe ping-pong, on two cores", "/s"),
@@ -150,10 +175,16 @@ METRICS = (
     Metric("memcpy_transfer", "memcpy in turns with values from another node, one thread", "GB/s"),
     Metric("goodput_500", "raw TCP stream between shaped hosts, 500 Mbit/s", "MB/s"),
     Metric("goodput_250", "raw TCP stream between shaped hosts, 250 Mbit/s", "MB/s"),
+    Metric("bare_sum_s", "100 sums of 1 GB, two bare processes", "s", lower=True),
+    Metric("bare_items_s", "100 times 10,000 items of 1 GB, two bare processes", "s", lower=True),
+    Metric("dd_write", "dd, direct, written in turns with values", "GB/s"),
+    Metric("dd_read", "dd, direct, read in turns with values", "GB/s"),
 )
 BY_KEY = {metric.key: metric for metric in METRICS}
 LIMIT_KEYS = tuple(
-    m.key for m in METRICS if m.key.startswith(("ping_pong", "tcp_ping_pong", "memcpy", "goodput"))
+    m.key
+    for m in METRICS
+    if m.key.startswith(("ping_pong", "tcp_ping_pong", "memcpy", "goodput", "bare_", "dd_"))
 )
 CORE_KEYS = tuple(
     m.key
@@ -217,6 +248,24 @@ _HOSTS_KEYS = {
     "hosts_killed": ("cast_killed",),
 }
 HOSTS_PROBES = tuple(_HOSTS_KEYS)
+# Probes on memory, and what they report. `sort_spread` is of three of them.
+_MEMORY_KEYS = {
+    "broadcast": tuple(m.key for m in METRICS if m.key.startswith("broadcast_")),
+    "sort_memory": ("sort_memory",),
+    **{
+        f"sort_spill_{number}": (
+            f"sort_{number}",
+            f"sort_{number}_peak",
+            f"sort_{number}_heaps",
+            f"sort_{number}_store",
+        )
+        for number in SORT_PARTITIONS
+    },
+    "spill": ("spill_write", "spill_read"),
+    "small_objects": ("small_rate", "small_growth", "small_bytes"),
+}
+MEMORY_PROBES = tuple(_MEMORY_KEYS)
+MEMORY_KEYS = (*(key for keys in _MEMORY_KEYS.values() for key in keys), "sort_spread")
 HOSTS_KEYS = tuple(key for keys in _HOSTS_KEYS.values() for key in keys)
 IDLE_KEYS = ("idle_mib", "idle_others_mib", "idle_driver_mib", "idle_threads", "idle_cpu")
 # What each probe of probes.py reports.
@@ -234,6 +283,7 @@ PROBE_KEYS = {
     "iterations": ("iterate_independent", "iterate_chained", "iterate_growth"),
     **_CLUSTER_KEYS,
     **_HOSTS_KEYS,
+    **_MEMORY_KEYS,
 }
 TITLES = {
     "weft": "weft",
@@ -241,6 +291,10 @@ TITLES = {
     "pool": "Pool",
     "executor": "Executor",
     "dask": "Dask",
+    "dask_threads": "Dask, threads",
+    "dask_processes": "Dask, processes",
+    "dask_tasks": "Dask, shuffle of tasks",
+    "dask_best": "best of Dask",
     "loky": "loky",
     "openmpi": "OpenMPI, tuned",
     "openmpi_default": "OpenMPI, default",
@@ -258,6 +312,8 @@ REFERENCES = {
     ("weft", "tasks_async"): "row 10",
     ("limits", "tcp_ping_pong"): "TCP ping-pong",
     ("limits", "memcpy_transfer"): "memcpy, 1 thread",
+    ("limits", "dd_write"): "dd",
+    ("limits", "dd_read"): "dd",
     ("weft", "tasks_one_node"): "one node",
     ("weft", "nested_one_node"): "one node",
     ("weft", "per_cpu_1_drivers"): "1 driver",
@@ -372,6 +428,24 @@ GOALS = (
     *(_bound(f"cast_16_{size}_mb", 1.10) for size in (32, 64)),
     _bound("cast_late", 1.15),
     _bound("cast_killed", 0.15),
+    _bound("broadcast_sum", 1.15),
+    _bound("broadcast_items", 1.15),
+    *(
+        goal
+        for peer in ("dask_threads", "dask_processes", "dask", "ray")
+        for goal in _versus(peer, 1, "sort_memory")
+    ),
+    *_versus("dask_best", 2, *(f"sort_{number}" for number in SORT_PARTITIONS)),
+    _bound("sort_spread", 1.3),
+    # The limit holds to the byte; a hundredth is for shared memory that is not the store.
+    *(_bound(f"sort_{number}_store", 1.01) for number in SORT_PARTITIONS),
+    # The limit, and for each of two workers an interpreter with pandas and five of the largest
+    # partitions (200 MB), of which sorting takes several at the same time.
+    *(_bound(f"sort_{number}_peak", 3.5) for number in SORT_PARTITIONS),
+    _share("spill_write", 0.8, "dd_write"),
+    _share("spill_read", 0.8, "dd_read"),
+    _bound("small_growth", 2),
+    _bound("small_bytes", 300),
 )
 
 

@@ -4,6 +4,7 @@
     make bench ARGS=--quick                          everything shortened, about 4 minutes
     python bench/micro.py --only task --peers weft,pool --repeat 5
     python bench/micro.py --only "node,delegation,head,transfer" --peers weft,ray
+    python bench/micro.py --only "broadcast,sort_,spill_,small_" --peers weft,ray,dask --repeat 1
 
 Each round gives every peer a fresh process and the machine to itself, one peer after the other; a
 number is the median over the windows of all rounds. Synchronous rows depend on where the kernel
@@ -28,6 +29,7 @@ import environment
 import measure
 import plan_cluster
 import plan_hosts
+import plan_memory
 import plan_recovery
 import report
 from catalog import METRICS, RAY_FULL_ONLY, selected
@@ -85,7 +87,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     return options
 
 
-def _probes(runner: Runner, peers: list[str], quick: bool) -> None:
+def _probes(runner: Runner, peers: list[str], quick: bool, is_named: bool) -> None:
     """Measure once what needs a process of its own."""
     starts = STARTS_QUICK if quick else STARTS_FULL
     for _ in range(starts):
@@ -101,6 +103,7 @@ def _probes(runner: Runner, peers: list[str], quick: bool) -> None:
     plan_recovery.measure_all(runner, peers, quick)
     plan_cluster.measure_all(runner, peers, quick)
     plan_hosts.measure_all(runner, peers, quick)
+    plan_memory.measure_all(runner, peers, quick, is_named)
     if "ray" in peers:
         reasons = dict(TOO_SLOW)
         if quick:
@@ -115,7 +118,9 @@ def _probes(runner: Runner, peers: list[str], quick: bool) -> None:
                 runner.results.skip("ray", key, reason)
 
 
-def _rounds(runner: Runner, peers: list[str], rounds: int, quick: bool, begin: float) -> None:
+def _rounds(
+    runner: Runner, peers: list[str], rounds: int, quick: bool, is_named: bool, begin: float
+) -> None:
     """Visit the peers in turn.
 
     A visit that would pass the time budget is left out, and the table says so.
@@ -136,7 +141,7 @@ def _rounds(runner: Runner, peers: list[str], rounds: int, quick: bool, begin: f
             print(
                 "==> fresh processes: starts, actors, a million tasks, idle, clusters", flush=True
             )
-            _probes(runner, peers, quick)
+            _probes(runner, peers, quick, is_named)
     for peer, count in left_out.items():
         runner.results.notes.append(
             f"{peer}: {count} of {rounds} rounds left out to keep the time limit"
@@ -193,7 +198,7 @@ def main(given: list[str] | None = None) -> int:
         runner = Runner(python, Path(scratch), logs, pace, wanted, results, unwanted)
         rounds = options.repeat or (1 if options.quick else ROUNDS_FULL)
         try:
-            _rounds(runner, options.peers, rounds, options.quick, begin)
+            _rounds(runner, options.peers, rounds, options.quick, bool(options.only), begin)
         except KeyboardInterrupt:
             results.notes.append("interrupted: what was measured so far")
     results.seconds = time.monotonic() - begin

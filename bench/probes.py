@@ -18,7 +18,7 @@ from typing import Any
 
 import bodies
 import peers
-from catalog import CLUSTER_PROBES, HOSTS_PROBES
+from catalog import CLUSTER_PROBES, HOSTS_PROBES, MEMORY_PROBES
 
 MIB = 1 << 20
 Tell = Callable[..., None]
@@ -160,6 +160,10 @@ def main() -> None:
         import rows_hosts
 
         rows_hosts.run(probe, name, argument, tell)
+    elif probe in MEMORY_PROBES:
+        import rows_memory
+
+        rows_memory.run(probe, name, workers, argument, tell)
     elif probe in CLUSTER_PROBES:
         api = importlib.import_module(name)
         tell(event="started", version=api.__version__)

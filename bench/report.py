@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalog import BY_KEY, HOSTS_KEYS, LIMIT_KEYS, METRICS, TITLES, Metric
+from catalog import BY_KEY, HOSTS_KEYS, LIMIT_KEYS, MEMORY_KEYS, METRICS, TITLES, Metric
 from results import ratio, value
 
 Document = dict[str, Any]
@@ -13,6 +13,16 @@ HOSTS_COLUMNS = ("weft", "openmpi", "openmpi_default", "gloo", "dask", "ray")
 PLACEMENT = (
     "Processes are placed by the kernel (nothing is pinned) unless a row says otherwise. "
     "GB are 10^9 bytes. Rates count items: tasks, calls, puts; batches where the row says so."
+)
+MEMORY_COLUMNS = ("weft", "dask_threads", "dask_processes", "dask", "dask_tasks", "ray")
+MEMORY = (
+    "Broadcasts are multiples of the time that as many bare processes take in loops, in turns "
+    "with them; the array is with the system before. Sorts are `set_index` of a data frame with "
+    "one column of random numbers, which tasks make (twice: Dask looks for divisions first) and "
+    "tasks look at; all rows were found in order. Everything is as it comes, but for the size of "
+    "weft's and Ray's store, and for the memory of a worker of Dask distributed: its share of that "
+    "store, half of the store for its heap, and 200 MB. Dask's threads may take 10 GB. Memory is "
+    "the peak of what all processes of the system hold together."
 )
 _PART = "## Rows of a run of their own"
 HOSTS = (
@@ -90,6 +100,17 @@ def _hosts_rows(document: Document) -> list[list[str]]:
     return rows
 
 
+def _memory_rows(document: Document) -> list[list[str]]:
+    rows = []
+    for key in MEMORY_KEYS:
+        metric = BY_KEY[key]
+        cells = [_cell(document, peer, metric) for peer in MEMORY_COLUMNS]
+        if any(cell not in ("", "skipped") for cell in cells):
+            verdicts = "; ".join(_judged(goal) for goal in _goals(document, key))
+            rows.append([f"{metric.title}, {metric.unit}", *cells, verdicts])
+    return rows
+
+
 def _hosts_lines(document: Document) -> list[str]:
     """What each row on shaped hosts was measured under."""
     lines = []
@@ -112,7 +133,7 @@ def _goals(document: Document, key: str) -> list[dict[str, Any]]:
 def _table_rows(document: Document) -> list[list[str]]:
     rows = []
     for metric in METRICS:
-        if metric.key in LIMIT_KEYS or metric.key in HOSTS_KEYS:
+        if metric.key in (*LIMIT_KEYS, *HOSTS_KEYS, *MEMORY_KEYS):
             continue
         cells = [_cell(document, peer, metric) for peer in COLUMNS]
         if not any(cells):
@@ -132,6 +153,7 @@ def _table_rows(document: Document) -> list[list[str]]:
 
 
 HEADER = ["#", "row", *(TITLES[peer] for peer in COLUMNS), "+-", "x Ray", "x Pool", "goal"]
+MEMORY_HEADER = ["row", *(TITLES[peer] for peer in MEMORY_COLUMNS), "goal"]
 HOSTS_HEADER = ["row", *(TITLES[peer] for peer in HOSTS_COLUMNS), "weft from to", "goal"]
 # Text stands left, numbers stand right.
 LEFT = {"row", "goal"}
@@ -162,6 +184,9 @@ def render_terminal(document: Document) -> str:
     on_hosts = _hosts_rows(document)
     if on_hosts:
         lines += ["", *_aligned(HOSTS_HEADER, on_hosts), *_hosts_lines(document)]
+    on_memory = _memory_rows(document)
+    if on_memory:
+        lines += ["", *_aligned(MEMORY_HEADER, on_memory)]
     lines += ["", *_limit_lines(document)]
     for peer, failures in document["failures"].items():
         for key, reason in failures.items():
@@ -220,6 +245,13 @@ def _hosts_section(document: Document) -> list[str]:
     ]
 
 
+def _memory_section(document: Document) -> list[str]:
+    rows = _memory_rows(document)
+    if not rows:
+        return []
+    return ["", "## Memory", "", MEMORY, "", *_markdown(MEMORY_HEADER, rows)]
+
+
 def with_part(page: str, document: Document, command: str) -> str:
     """bench/RESULTS.md with the rows of a run of their own behind those of the last whole run.
 
@@ -266,6 +298,7 @@ def render_results_md(document: Document, picture: str = "results.png", misses: 
         "",
         *_markdown(HEADER, _table_rows(document)),
         *_hosts_section(document),
+        *_memory_section(document),
         "",
         "## Raw limits in the same run",
         "",

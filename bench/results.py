@@ -77,6 +77,12 @@ class Results:
         return document
 
 
+def median_of(results: Results, peer: str, key: str) -> float | None:
+    """The median of a row so far, if it was measured."""
+    samples = results.samples.get(peer, {}).get(key)
+    return measure.median(samples) if samples else None
+
+
 def value(document: dict[str, Any], peer: str, key: str) -> float | None:
     """The median of a row, if it was measured."""
     row = document["rows"].get(peer, {}).get(key)

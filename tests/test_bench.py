@@ -16,7 +16,7 @@ def run(code):
 
 def test_rows_probes_plans_and_goals_fit_together():
     run("""
-        import catalog, hosts_systems, plan_cluster, plan_hosts, probes
+        import catalog, hosts_systems, memory_systems, plan_cluster, plan_hosts, plan_memory, probes
         import rows_cluster, rows_cluster_failure, rows_hosts, rows_recovery
 
         known = {"idle", *probes.PROBES, *rows_recovery.PROBES}
@@ -24,7 +24,15 @@ def test_rows_probes_plans_and_goals_fit_together():
         assert set(of_clusters) == set(catalog.CLUSTER_PROBES) == set(plan_cluster._WEFT)
         of_hosts = {name: tuple(probe.keys.values()) for name, probe in rows_hosts.PROBES.items()}
         assert {name: catalog.PROBE_KEYS[name] for name in catalog.HOSTS_PROBES} == of_hosts
-        assert {*known, *of_clusters, *of_hosts} == set(catalog.PROBE_KEYS)
+        of_memory = set(plan_memory._SIZES)
+        assert of_memory == set(catalog.MEMORY_PROBES)
+        assert {*known, *of_clusters, *of_hosts, *of_memory} == set(catalog.PROBE_KEYS)
+        weighed = [system for systems in plan_memory.SYSTEMS.values() for system in systems]
+        assert set(weighed) == set(memory_systems.SYSTEMS) == set(plan_memory._PROBES) <= set(catalog.TITLES)
+        for name in of_memory - set(plan_memory._ALONE):
+            for system in weighed:
+                # Whatever a system does not run has a reason.
+                assert plan_memory._left_out(name, system, False, True) != "", (name, system)
         systems = {system for systems in plan_hosts.SYSTEMS.values() for system in systems}
         assert systems == set(hosts_systems.SYSTEMS) <= set(catalog.TITLES)
         # Whatever a system does not run has a reason.
@@ -38,6 +46,95 @@ def test_rows_probes_plans_and_goals_fit_together():
             assert goal.key in catalog.BY_KEY and (not goal.reference or goal.reference in catalog.BY_KEY), goal
         assert catalog.selected("node_killed, head_new") == {"node_killed", "head_new_actor"}
     """)
+
+
+def test_rows_on_memory_in_short(tmp_path):
+    run_driver(
+        """
+        import bodies_memory, rows_memory
+
+        found = {}
+        def tell(event, key="", samples=(), **_):
+            if event == "row":
+                found[key] = samples
+
+        rows_memory.broadcast("weft", 2, 4, tell)
+        rows_memory.sort_memory("weft", 2, 16, tell)
+        # What two tasks read and write at a time must fit; Dask's partitions differ by a factor of four.
+        rows_memory.SPILL_FACTOR = 1.2
+        rows_memory.sort_spill("weft", 2, 60, 30, tell)
+        rows_memory.small_objects(2, 2_000_000, tell)
+        assert {"broadcast_sum", "broadcast_items", "bare_sum_s", "sort_memory", "sort_30"} <= set(found), found
+        assert 0 < found["sort_30_store"][0] <= 0.051, "the store is larger than its limit"
+        assert found["sort_30_peak"][0] >= found["sort_30_heaps"][0] > 0
+        assert found["small_bytes"][0] > 0
+        """,
+        env=os.environ | {"BENCH_API": "weft", "BENCH_RUN": tmp_path.name, "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
+        cwd=BENCH,
+    )
+
+
+def test_values_are_written_and_read_in_turns_with_dd(tmp_path):
+    run_driver(
+        """
+        import rows_memory
+
+        rows_memory.SPILL_STORE, rows_memory.SPILL_VALUE = 32_000_000, 4_000_000
+        found = {}
+        rows_memory.spill(2, 64, lambda event, key="", samples=(), **_: found.update({key: samples}))
+        assert all(len(found[key]) == rows_memory.SPILL_TURNS for key in ("dd_write", "dd_read"))
+        assert all(rate > 0 for key in ("spill_write", "spill_read") for rate in found[key])
+        """,
+        env=os.environ | {"BENCH_API": "weft", "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
+        cwd=BENCH,
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_that_is_not_sorted_is_noticed():
+    run("""
+        import bodies_memory
+        import pandas as pd
+
+        def judged(*parts):
+            return pd.concat([bodies_memory.judged(pd.DataFrame(index=part)) for part in parts])
+
+        def refused(*parts, rows=4):
+            try:
+                bodies_memory.verify(judged(*parts), rows)
+            except AssertionError:
+                return True
+            return False
+
+        assert not refused([1.0, 2.0], [], [2.0, 3.0])
+        assert refused([1.0, 2.0], [1.5, 3.0])
+        assert refused([2.0, 1.0], [2.0, 3.0])
+        assert refused([1.0, 2.0], [2.0], rows=4)
+    """)
+
+
+def test_the_heaviest_moment_is_seen(tmp_path):
+    run_driver(
+        """
+        import mmap, os, time
+        from heaviest import EVERY_S, Heaviest
+
+        size = 50_000_000
+        with Heaviest() as heaviest:
+            block = bytearray(os.urandom(1)) * size
+            shared = os.memfd_create("bench")
+            os.ftruncate(shared, 10 * size)
+            os.pwrite(shared, block, 0)
+            time.sleep(4 * EVERY_S)
+            del block
+        # What is not written takes no memory.
+        assert size <= heaviest.shared < 2 * size, heaviest.shared
+        assert heaviest.private >= size
+        assert heaviest.total >= heaviest.shared + size
+        """,
+        env=os.environ | {"BENCH_RUN": tmp_path.name},
+        cwd=BENCH,
+    )
 
 
 def test_what_is_no_comparison_is_not_shown_as_one():

@@ -179,6 +179,21 @@ def test_chains_of_data_frames_are_one_task_each():
     assert len(list_tasks(limit=100_000)) - before <= 4 * 4 + 1
 
 
+def test_what_reads_one_partition_twice_is_one_task():
+    before = len(list_tasks(limit=100_000))
+    with enable_dask_on_weft():
+        frame = dd.from_pandas(pd.DataFrame({"a": range(100)}), npartitions=4)
+        twice = frame.assign(b=frame.a * 2, c=frame.a + 1)
+        # What was fused bears another name than the one that is asked for.
+        kept = twice.persist()
+        assert len(refs_of(kept)) == 4
+        assert kept.c.sum().compute() == 5050
+        assert dask.compute(twice.b.sum(), twice.c.sum()) == (9900, 5050)
+        assert list(twice[twice.a > 97].compute().b) == [196, 198]
+    # It takes 28; 64 when chains alone are fused. What two results share is made once.
+    assert len(list_tasks(limit=100_000)) - before <= 32
+
+
 def test_what_users_wrote_as_tasks_stays_so():
     value = dask.delayed(inc)(dask.delayed(abs)(-1))
     assert value.compute(scheduler=weft_dask_get) == 2

@@ -22,6 +22,7 @@ from dask._task_spec import (
     convert_legacy_graph,
     fuse_linear_task_spec,
 )
+from dask.core import flatten
 from dask.order import order
 from dask.utils import ensure_dict
 
@@ -114,9 +115,11 @@ def graph_of(dsk: Any) -> dict[Key, GraphNode]:
 
 
 def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key]) -> dict[Key, GraphNode]:
-    """The graph of data frames with chains of tasks made one task each, so that what is between them is never stored.
+    """The graph of data frames with one task for what makes one partition, so that nothing between is stored.
 
-    Dask does so itself for arrays and bags; what users wrote as tasks of their own, it leaves as it is.
+    Dask does so itself for arrays and bags; what users wrote as tasks of their own, it leaves as it is. Operations that
+    work partition by partition are fused first, also where two of them read the same partition, as in a shuffle; then
+    the chains that remain.
 
     Args:
         dsk: The graph or expression that was given.
@@ -125,8 +128,28 @@ def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key]) -> dict[Ke
     """
     if not isinstance(dsk, Expr) or any(isinstance(part, HLGExpr) for part in dsk.walk()):
         return graph
-    chained: dict[Key, GraphNode] = fuse_linear_task_spec(graph, keys=set(keys))
+    wanted = set(keys)
+    chained: dict[Key, GraphNode] = fuse_linear_task_spec(_fused_blockwise(dsk, graph, wanted), keys=wanted)
     return chained
+
+
+def _fused_blockwise(dsk: Expr, graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
+    try:
+        from dask.dataframe.dask_expr._expr import optimize_blockwise_fusion
+    except ImportError:
+        # Without pandas there are no data frames.
+        return graph
+    named = list(flatten(dsk.__dask_keys__()))
+    if not wanted <= set(named):
+        return graph
+    # All collections of one computation together: what two of them share stays a task, and is computed once.
+    expression = optimize_blockwise_fusion(dsk)
+    found = graph_of(expression)
+    # What was fused has another name. Who asked knows the former one.
+    for key, other in zip(named, flatten(expression.__dask_keys__()), strict=True):
+        if key != other:
+            found[key] = Alias(key, other)
+    return found
 
 
 def _needed(graph: Mapping[Key, GraphNode], keys: list[Key]) -> dict[Key, GraphNode]:
