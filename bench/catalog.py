@@ -162,9 +162,9 @@ METRICS = (
     Metric("sort_spread", "sort of 10 GB, slowest to fastest", "x", lower=True),
     Metric("spill_write", "values put that go to disk", "GB/s"),
     Metric("spill_read", "values that come from disk", "GB/s"),
-    Metric("small_rate", "small objects created and dropped", "/s"),
-    Metric("small_growth", "memory after 10,000,000 of them", "MB", lower=True),
-    Metric("small_bytes", "1,000,000 held, memory beside the value", "B", lower=True),
+    Metric("objects_rate", "small objects created and dropped", "/s"),
+    Metric("objects_growth", "memory after 10,000,000 of them", "MB", lower=True),
+    Metric("objects_bytes", "1,000,000 held, memory beside the value", "B", lower=True),
     Metric("ping_pong", "Pipe ping-pong, placed freely", "/s"),
     Metric("ping_pong_one_core", "Pipe ping-pong, both on one core", "/s"),
     Metric("ping_pong_two_cores", "Pipe ping-pong, on two cores", "/s"),
@@ -262,7 +262,7 @@ _MEMORY_KEYS = {
         for number in SORT_PARTITIONS
     },
     "spill": ("spill_write", "spill_read"),
-    "small_objects": ("small_rate", "small_growth", "small_bytes"),
+    "small_objects": ("objects_rate", "objects_growth", "objects_bytes"),
 }
 MEMORY_PROBES = tuple(_MEMORY_KEYS)
 MEMORY_KEYS = (*(key for keys in _MEMORY_KEYS.values() for key in keys), "sort_spread")
@@ -444,8 +444,8 @@ GOALS = (
     *(_bound(f"sort_{number}_peak", 3.5) for number in SORT_PARTITIONS),
     _share("spill_write", 0.8, "dd_write"),
     _share("spill_read", 0.8, "dd_read"),
-    _bound("small_growth", 2),
-    _bound("small_bytes", 300),
+    _bound("objects_growth", 2),
+    _bound("objects_bytes", 300),
 )
 
 

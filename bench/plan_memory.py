@@ -1,7 +1,7 @@
 """Which probes on memory a run makes, on which systems, how large, and what is left out and why.
 
 The runner reads this; `rows_memory.py` has the probes. The large ones take a quarter of an hour, so
-that they only run when rows are named: `--only sort,broadcast,spill,small`.
+that they only run when rows are named: `--only sort_,broadcast,spill_,objects_`.
 """
 
 from __future__ import annotations

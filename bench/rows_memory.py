@@ -250,9 +250,9 @@ def small_objects(workers: int, count: int, tell: Tell) -> None:
         held = [weft.put(value) for _ in range(count // 10)]
         each = (weight() - dropped) / len(held) - SMALL_BYTES
         assert weft.get(held[-1]) == value, "a small value came back with other bytes"
-    tell(event="row", key="small_rate", samples=[count / seconds])
-    tell(event="row", key="small_growth", samples=[(dropped - before) / MB])
-    tell(event="row", key="small_bytes", samples=[each])
+    tell(event="row", key="objects_rate", samples=[count / seconds])
+    tell(event="row", key="objects_growth", samples=[(dropped - before) / MB])
+    tell(event="row", key="objects_bytes", samples=[each])
 
 
 def run(name: str, peer: str, workers: int, argument: int, tell: Tell) -> None:

@@ -67,7 +67,7 @@ def test_rows_on_memory_in_short(tmp_path):
         assert {"broadcast_sum", "broadcast_items", "bare_sum_s", "sort_memory", "sort_30"} <= set(found), found
         assert 0 < found["sort_30_store"][0] <= 0.051, "the store is larger than its limit"
         assert found["sort_30_peak"][0] >= found["sort_30_heaps"][0] > 0
-        assert found["small_bytes"][0] > 0
+        assert found["objects_bytes"][0] > 0
         """,
         env=os.environ | {"BENCH_API": "weft", "BENCH_RUN": tmp_path.name, "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
         cwd=BENCH,

@@ -1,0 +1,148 @@
+"""What put and get cost beside a former revision: instructions by callgrind, and times in turns.
+
+    python bench/before.py [--revision d2f95a3] [--turns 5]
+
+Builds the extension of both revisions the same way (profile `fast`; the former one in a work tree
+below bench/scratch, which stays for the next time): that takes minutes, and Rust and valgrind.
+Instructions are those of the driver, per call: the difference between a long loop and a short one.
+They do not depend on what else the machine does; times do, and are medians of runs in turns.
+
+The exit code is 1 if a call takes more than 3 % more instructions than before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import environment
+
+# The last one without spilling.
+REVISION = "d2f95a3"
+MORE_MAX = 1.03
+SCRATCH = environment.BENCH / "scratch"
+# For each kind of call: how many the short and the long loop have under callgrind, and when timed.
+CALLS = {
+    "put_small": (2_000, 10_000, 500_000),
+    "get_small": (2_000, 10_000, 500_000),
+    "put_1_mb": (200, 1_000, 5_000),
+    "get_1_mb": (2_000, 10_000, 200_000),
+}
+# What runs in a process of its own, with one of the two revisions on its path.
+BODY = """
+import sys, time
+import numpy as np
+import weft
+
+kind, count = sys.argv[1], int(sys.argv[2])
+value = 0 if kind.endswith("small") else np.ones(1_000_000 // 8)
+weft.init(num_cpus=1, object_store_memory=256_000_000)
+ref = weft.put(value)
+call = (lambda: weft.put(value)) if kind.startswith("put") else (lambda: weft.get(ref))
+for _ in range(500):
+    call()
+begin = time.perf_counter()
+for _ in range(count):
+    call()
+print(count / (time.perf_counter() - begin))
+weft.shutdown()
+"""
+
+
+def _run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    found = subprocess.run(
+        command, cwd=cwd, env=env, timeout=3600, capture_output=True, text=True, check=False
+    )
+    if found.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))} failed in {cwd}:\n{found.stderr[-2000:]}")
+    return found.stdout + found.stderr
+
+
+def build(revision: str) -> dict[str, Path]:
+    """Build both; where Python finds each."""
+    former = SCRATCH / revision
+    if not former.exists():
+        SCRATCH.mkdir(exist_ok=True)
+        _run("git", "worktree", "prune", cwd=environment.REPOSITORY)
+        _run("git", "worktree", "add", "--detach", former, revision, cwd=environment.REPOSITORY)
+    paths = {}
+    for name, top in (("before", former), ("now", environment.REPOSITORY)):
+        print(f"==> building {name}, in {top}", flush=True)
+        env = {**os.environ, "PYO3_PYTHON": sys.executable}
+        _run(
+            "cargo", "build", "--quiet", "--profile", "fast", "-p", "weft-python", cwd=top, env=env
+        )
+        # A copy of the package, so that no extension that is in use is replaced.
+        package = SCRATCH / f"package-{name}"
+        shutil.rmtree(package, ignore_errors=True)
+        shutil.copytree(
+            top / "python", package, ignore=shutil.ignore_patterns("_weft.*.so", "__pycache__")
+        )
+        extension = f"_weft{sysconfig.get_config_var('EXT_SUFFIX')}"
+        shutil.copyfile(top / "target" / "fast" / "libweft_python.so", package / "weft" / extension)
+        paths[name] = package
+    return paths
+
+
+def _command(path: Path, kind: str, count: int, *before: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(path), "PYTHONHASHSEED": "0"}
+    return _run(*before, sys.executable, "-c", BODY, kind, str(count), cwd=SCRATCH, env=env)
+
+
+def instructions(path: Path, kind: str) -> float:
+    """Of the driver, per call."""
+    short, long, _ = CALLS[kind]
+    tool = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+    counted = []
+    for count in (short, long):
+        found = re.search(r"Collected : (\d+)", _command(path, kind, count, *tool))
+        if found is None:
+            raise SystemExit(f"callgrind did not say what it counted for {kind}")
+        counted.append(int(found[1]))
+    return (counted[1] - counted[0]) / (long - short)
+
+
+def main() -> int:
+    """Compare; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="bench/before.py", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--revision", default=REVISION, help="default: %(default)s")
+    parser.add_argument(
+        "--turns", type=int, default=5, help="timed runs of each; default: %(default)s"
+    )
+    options = parser.parse_args()
+    paths = build(options.revision)
+    print(f"{'':10} {'instructions per call':>32} {'calls per second':>32}")
+    print(
+        f"{'':10} {'before':>10} {'now':>10} {'ratio':>10} {'before':>10} {'now':>10} {'ratio':>10}"
+    )
+    worst = 0.0
+    for kind, (_, _, count) in CALLS.items():
+        old, new = (instructions(paths[name], kind) for name in ("before", "now"))
+        rates: dict[str, list[float]] = {"before": [], "now": []}
+        for _ in range(options.turns):
+            for name, path in paths.items():
+                rates[name].append(float(_command(path, kind, count).splitlines()[0]))
+        slow, fast = (statistics.median(rates[name]) for name in ("before", "now"))
+        print(
+            f"{kind:10} {old:10,.0f} {new:10,.0f} {new / old:9.3f}x"
+            f" {slow:10,.0f} {fast:10,.0f} {fast / slow:9.3f}x",
+            flush=True,
+        )
+        worst = max(worst, new / old)
+    is_met = worst <= MORE_MAX
+    verdict = "met" if is_met else "MISSED"
+    print(f"goal <= {MORE_MAX:g} x the instructions: {verdict} {worst:.3f} x")
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
