@@ -20,7 +20,7 @@ SYSTEMS = {
 _SIZES = {
     "broadcast": (1000, 100, 240),
     "sort_memory": (1000, 100, 240),
-    **{f"sort_spill_{number}": (10_000, 500, 420) for number in SORT_PARTITIONS},
+    **{f"sort_spill_{number}": (10_000, 500, 300) for number in SORT_PARTITIONS},
     "spill": (4000, 1500, 240),
     "small_objects": (10_000_000, 200_000, 240),
 }
@@ -28,7 +28,7 @@ _SORTS = tuple(name for name in _SIZES if name.startswith("sort_"))
 _PROBES = {
     "weft": tuple(_SIZES),
     "ray": ("broadcast", "sort_memory", "sort_spill_100"),
-    "dask_threads": ("broadcast", *_SORTS),
+    "dask_threads": ("broadcast", "sort_memory", "sort_spill_100"),
     "dask_processes": ("broadcast", "sort_memory"),
     "dask": ("broadcast", *_SORTS),
     "dask_tasks": ("sort_memory", "sort_spill_100"),
@@ -37,6 +37,7 @@ _TIME = "its time with 100 partitions says enough"
 _WEFT_ALONE = "a figure of weft, or of weft and the machine"
 _NOT = {
     "ray": {"sort_spill_50": _TIME, "sort_spill_500": _TIME},
+    "dask_threads": {"sort_spill_50": _TIME, "sort_spill_500": _TIME},
     "dask_processes": dict.fromkeys(_SORTS[1:], "values go through the driver, which has no limit"),
     "dask_tasks": {
         "broadcast": "there is no shuffle in it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from catalog import BY_KEY, HOSTS_KEYS, LIMIT_KEYS, MEMORY_KEYS, METRICS, TITLES, Metric
@@ -25,6 +26,7 @@ MEMORY = (
     "the peak of what all processes of the system hold together."
 )
 _PART = "## Rows of a run of their own"
+_MEMORY_PART = "## Memory in a run of its own"
 HOSTS = (
     "Hosts are network namespaces, joined by a switch; each sends and receives at the rate of the "
     "row (tbf, burst 512 KB, queue 2 MB). Figures are multiples of the time that a raw TCP stream "
@@ -260,10 +262,13 @@ def with_part(page: str, document: Document, command: str) -> str:
         document: What a run of some rows wrote as JSON.
         command: How that run was started.
     """
-    whole, _, _ = page.partition(_PART)
+    measured = {key for rows in document["rows"].values() for key in rows}
+    heading = _MEMORY_PART if measured <= {*MEMORY_KEYS, *LIMIT_KEYS} else _PART
+    sections = re.split(r"\n(?=## )", page.rstrip())
+    kept = [section.rstrip() for section in sections if not section.startswith(heading)]
     own = render_results_md(document, picture="")
     body = own.partition("\n")[2].replace("\n## ", "\n### ")
-    return f"{whole.rstrip()}\n\n{_PART}\n\n`{command}`\n{body}"
+    return "\n\n".join([*kept, f"{heading}\n\n`{command}`\n{body}"])
 
 
 def render_results_md(document: Document, picture: str = "results.png", misses: str = "") -> str:

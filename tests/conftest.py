@@ -28,8 +28,11 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_protocol() -> Iterator[None]:
-    faulthandler.dump_traceback_later(_WATCHDOG_SECONDS, exit=True, file=_stderr)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    marker = item.get_closest_marker("timeout")
+    # Tests that run for as long as they are told say so.
+    own = marker.args[0] + 60 if marker is not None and marker.args else 0
+    faulthandler.dump_traceback_later(max(_WATCHDOG_SECONDS, own), exit=True, file=_stderr)
     try:
         return (yield)
     finally:

@@ -176,6 +176,11 @@ def test_rows_of_a_run_of_their_own_stand_behind_those_of_a_whole_run():
         assert page.startswith("# Results\\n\\nWhole.\\n\\n## Rows of a run of their own\\n\\n`the second command`\\n")
         assert page.count("a node added and listed") == 1 and "first" not in page
         assert "\\n### Rows\\n" in page and "results.png" not in page
+        memory = Results(machine)
+        memory.add("weft", "sort_memory", [5.0])
+        for _ in range(2):
+            page = report.with_part(page, memory.as_json(), "the third command")
+        assert page.count("## Memory in a run of its own") == page.count("`the second command`") == 1
     """)
 
 
