@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-THREADS_BYTES_MAX = 10_000_000_000
+# What Dask's own schedulers may take: they know no limit of memory, and others need some, too.
+PROCESS_BYTES_MAX = 10_000_000_000
 # Runs the body on the array so often, and gives all results.
 Cast = Callable[[Callable[[Any], float], int], list[float]]
 
@@ -101,17 +102,15 @@ def _dask_local(scheduler: str, workers: int) -> System:
 
 @contextlib.contextmanager
 def dask_threads(workers: int, _store: int) -> Iterator[System]:
-    """Dask's threads in the driver. They know no limit of memory; shuffles go through files.
-
-    A limit on the process ends them before they take the machine's.
-    """
-    resource.setrlimit(resource.RLIMIT_DATA, (THREADS_BYTES_MAX, THREADS_BYTES_MAX))
+    """Dask's threads in the driver; shuffles go through files."""
+    _bound_process()
     yield _dask_local("threads", workers)
 
 
 @contextlib.contextmanager
 def dask_processes(workers: int, _store: int) -> Iterator[System]:
     """Dask's pool of processes, to which every task carries its arguments."""
+    _bound_process()
     yield _dask_local("processes", workers)
 
 
@@ -153,6 +152,11 @@ def dask(workers: int, store: int) -> contextlib.AbstractContextManager[System]:
 def dask_tasks(workers: int, store: int) -> contextlib.AbstractContextManager[System]:
     """Dask distributed with the shuffle that is made of tasks, as on weft and Ray."""
     return _distributed(workers, store, {"dataframe.shuffle.method": "tasks"})
+
+
+def _bound_process() -> None:
+    """No more memory for this process, and no more for each that it starts."""
+    resource.setrlimit(resource.RLIMIT_DATA, (PROCESS_BYTES_MAX, PROCESS_BYTES_MAX))
 
 
 def _scratch() -> str:

@@ -22,7 +22,8 @@ MEMORY = (
     "one column of random numbers, which tasks make (twice: Dask looks for divisions first) and "
     "tasks look at; all rows were found in order. Everything is as it comes, but for the size of "
     "weft's and Ray's store, and for the memory of a worker of Dask distributed: its share of that "
-    "store, half of the store for its heap, and 200 MB. Dask's threads may take 10 GB. Memory is "
+    "store, half of the store for its heap, and 200 MB. Dask's threads, and each of its "
+    "processes, may take 10 GB; its processes have two tasks instead of 100. Memory is "
     "the peak of what all processes of the system hold together."
 )
 _PART = "## Rows of a run of their own"

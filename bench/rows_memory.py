@@ -25,8 +25,8 @@ from bodies_memory import MB
 Tell = Callable[..., None]
 
 CAST_TASKS = 100
-# Where each task carries the array through a pipe, as a multiple of the bare time it is the same.
-CAST_TASKS_FEW = 10
+# Where each task carries the array through a pipe, all of them at the same time.
+CAST_TASKS_FEW = 2
 CAST_TURNS = 3
 # How often larger than the store the table is that is sorted on disk, and the other way round.
 SPILL_FACTOR = 10.0
