@@ -144,8 +144,10 @@ METRICS = (
     Metric("cast_killed", "64 MB to 8 hosts, lost when a sender is killed", "x", lower=True),
     Metric("broadcast_sum", "1 GB to 100 tasks that sum it", "x", lower=True),
     Metric("broadcast_sum_s", "1 GB to 100 tasks that sum it", "s", lower=True),
+    Metric("broadcast_sum_cpu", "processor time of that", "x", lower=True),
     Metric("broadcast_items", "1 GB to 100 tasks that take 10,000 items", "x", lower=True),
     Metric("broadcast_items_s", "1 GB to 100 tasks that take 10,000 items", "s", lower=True),
+    Metric("broadcast_items_cpu", "processor time of that", "x", lower=True),
     Metric("sort_memory", "sort of 1 GB, store of 4 GB", "s", lower=True),
     *(
         metric

@@ -46,6 +46,17 @@ def _cpu_seconds(pid: int) -> float:
     return nanoseconds / 1e9
 
 
+def cpu_seconds(pids: list[int]) -> float:
+    """Processor time of the processes that are still there."""
+    total = 0.0
+    for pid in pids:
+        try:
+            total += _cpu_seconds(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return total
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Some processes at one moment."""

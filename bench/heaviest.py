@@ -18,7 +18,7 @@ from pathlib import Path
 
 import footprint
 
-EVERY_S = 0.3
+EVERY_S = 1.0
 # Where shared memory of the systems lies: memfds, and files of /dev/shm.
 _SHARED = ("/memfd:", "/dev/shm/")
 

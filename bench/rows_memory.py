@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import bodies_memory
+import footprint
 import memory_systems
 from bodies_memory import MB
 
@@ -87,12 +88,13 @@ def broadcast(peer: str, workers: int, megabytes: int, tell: Tell) -> None:
         for name, body in bodies_memory.BODIES.items():
             # They take turns, so that both meet the same machine; the first turn warms up.
             pairs = [_turn(bare, cast, name, body, count, expected) for _ in range(1 + CAST_TURNS)]
-            ratio = statistics.median(seconds / alone for seconds, alone in pairs[1:])
-            tell(event="row", key=f"broadcast_{name}", samples=[ratio])
-            seconds = [found for found, _ in pairs[1:]]
+            seconds, alone, cpu, cpu_alone = (list(one) for one in zip(*pairs[1:], strict=True))
+            ratios = [one / other for one, other in zip(seconds, alone, strict=True)]
+            tell(event="row", key=f"broadcast_{name}", samples=[statistics.median(ratios)])
             tell(event="row", key=f"broadcast_{name}_s", samples=seconds)
+            ratios = [one / other for one, other in zip(cpu, cpu_alone, strict=True)]
+            tell(event="row", key=f"broadcast_{name}_cpu", samples=[statistics.median(ratios)])
             if peer == "weft":
-                alone = [found for _, found in pairs[1:]]
                 tell(event="row", peer="limits", key=f"bare_{name}_s", samples=alone)
     bare.close()
 
@@ -104,16 +106,24 @@ def _turn(
     body: Callable[[Any], float],
     count: int,
     expected: float,
-) -> tuple[float, float]:
-    """Seconds of the system and of the bare loops."""
+) -> tuple[float, float, float, float]:
+    """Seconds of the system and of the bare loops, and processor time of both.
+
+    Other work on the machine lengthens the first two, and not in the same way.
+    """
+    marker = os.environ["BENCH_RUN"]
+    before = footprint.cpu_seconds(footprint.marked(marker))
     begin = time.perf_counter()
     found = cast(body, count)
-    middle = time.perf_counter()
+    seconds = time.perf_counter() - begin
+    between = footprint.cpu_seconds(footprint.marked(marker))
+    begin = time.perf_counter()
     bare.run(name, count)
-    end = time.perf_counter()
+    alone = time.perf_counter() - begin
+    after = footprint.cpu_seconds(footprint.marked(marker))
     assert len(found) == count, "results are missing"
     assert name != "sum" or set(found) == {expected}, "a sum is wrong"
-    return middle - begin, end - middle
+    return seconds, alone, between - before, after - between
 
 
 def _sort(settings: dict[str, Any], size: int, partitions: int) -> float:
@@ -228,12 +238,11 @@ def small_objects(workers: int, count: int, tell: Tell) -> None:
     """
     import heaviest
     import weft
-    from footprint import marked
 
     def weight() -> int:
         # What the node is still told settles.
         time.sleep(1)
-        return heaviest.weigh(marked(os.environ["BENCH_RUN"]))[0]
+        return heaviest.weigh(footprint.marked(os.environ["BENCH_RUN"]))[0]
 
     value = bytes(SMALL_BYTES)
 
