@@ -20,9 +20,9 @@ from dask._task_spec import (
     Task,
     TaskRef,
     convert_legacy_graph,
-    fuse_linear_task_spec,
 )
 from dask.core import flatten
+from dask.optimization import default_fused_keys_renamer
 from dask.order import order
 from dask.utils import ensure_dict
 
@@ -129,8 +129,44 @@ def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key]) -> dict[Ke
     if not isinstance(dsk, Expr) or any(isinstance(part, HLGExpr) for part in dsk.walk()):
         return graph
     wanted = set(keys)
-    chained: dict[Key, GraphNode] = fuse_linear_task_spec(_fused_blockwise(dsk, graph, wanted), keys=wanted)
-    return chained
+    return _fused_chains(_fused_blockwise(dsk, graph, wanted), wanted)
+
+
+def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
+    """The graph with each chain made one task: nodes that have one user each, which needs nothing else.
+
+    Dask's own function leaves a node alone when it first comes to it from a node that is not of its chain, such as one
+    that takes an item of its result: partitions would be stored, only to be taken apart by another task of a shuffle.
+    """
+    users: dict[Key, list[Key]] = {}
+    for key, node in graph.items():
+        for name in node.dependencies:
+            users.setdefault(name, []).append(key)
+    following: dict[Key, Key] = {}
+    for key, node in graph.items():
+        used = users.get(key, [])
+        if len(used) != 1 or key in wanted or node.block_fusion:
+            continue
+        (user,) = used
+        if len(graph[user].dependencies) == 1 and not graph[user].block_fusion:
+            following[key] = user
+    inner = set(following.values())
+    found: dict[Key, GraphNode] = {}
+    for key, node in graph.items():
+        if key in inner:
+            continue
+        chain, last = [node], key
+        while last in following:
+            last = following[last]
+            chain.append(graph[last])
+        if len(chain) == 1:
+            found[key] = node
+            continue
+        name = default_fused_keys_renamer([one.key for one in chain])
+        found[name] = Task.fuse(*chain, key=name)
+        if name != last:
+            found[last] = Alias(last, name)
+    return found
 
 
 def _fused_blockwise(dsk: Expr, graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
