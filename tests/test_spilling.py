@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import subprocess
 
@@ -64,6 +65,26 @@ def test_tasks_return_and_take_more_than_there_is_room_for(session):
     pairs = [(number, number * 7 % COUNT) for number in range(COUNT)]
     sums = [first.remote(made[one], made[other]) for one, other in pairs]
     assert weft.get(sums, timeout=WAIT) == [list(pair) for pair in pairs]
+
+
+def test_arguments_of_two_tasks_at_a_time_fit_only_one_after_the_other(session):
+    # Not quite a third of the store each. Some are in memory when their task is sent, and the others are on disk.
+    refs = [weft.put(np.full(20 * MIB // 8, number)) for number in range(9)]
+    draw = random.Random(7)
+    takes = [[0, 1, 8], [2, 3, 7], *(draw.sample(range(len(refs)), 3) for _ in range(30))]
+    sums = [first.remote(*(refs[number] for number in numbers)) for numbers in takes]
+    assert weft.get(sums, timeout=WAIT) == takes
+
+
+def test_a_task_waits_for_room_that_a_reader_leaves_without_a_word(session):
+    refs = [weft.put(value(number)) for number in range(COUNT)]
+    held = [weft.get(ref) for ref in refs[: STORE_MIB // VALUE_MIB - 2]]
+    waiting = first.remote(*refs[-4:])
+    ready, _ = weft.wait([waiting], timeout=2)
+    assert not ready, "there is no room while the arrays are held"
+    # Nothing is freed by this: the values stay where they are until somebody asks for them.
+    del held
+    assert weft.get(waiting, timeout=WAIT / 2) == list(range(COUNT - 4, COUNT))
 
 
 def test_wait_counts_what_is_on_disk(session):
@@ -303,6 +324,26 @@ def test_a_full_disk_is_said_and_loses_nothing(nothing_left, small_disk):
         with pytest.raises(ObjectStoreFullError, match="has no room"):
             for number in range(COUNT):
                 refs.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
+        assert [int(weft.get(ref)[0]) for ref in refs] == list(range(len(refs)))
+
+
+def test_a_disk_that_has_room_again_is_used_again(nothing_left, small_disk):
+    with weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[small_disk]) as context:
+        nothing_left.append(context["session_dir"])
+        refs = []
+        with pytest.raises(ObjectStoreFullError, match="has no room"):
+            for number in range(COUNT):
+                refs.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
+        subprocess.run(["mount", "-o", f"remount,size={4 * STORE_MIB}m", small_disk], check=True)
+
+        def put():
+            with contextlib.suppress(ObjectStoreFullError):
+                return weft.put(value(len(refs)))
+            return None
+
+        # What could not be written is tried again, after a while.
+        while len(refs) < 2 * STORE_MIB // VALUE_MIB:
+            refs.append(poll("there is room on disk", put))
         assert [int(weft.get(ref)[0]) for ref in refs] == list(range(len(refs)))
 
 

@@ -526,6 +526,43 @@ impl Execution {
         Vec::from(back)
     }
 
+    /// Takes out every queued task that may run elsewhere and waits for an argument to be brought here.
+    pub fn return_unbrought(&mut self) -> Vec<Incoming> {
+        let waits = |incoming: &Incoming| {
+            matches!(incoming.push.spec.kind, TaskKind::Task(_)) && !incoming.elsewhere().is_empty()
+        };
+        let (back, stay): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(waits);
+        self.queue = stay;
+        self.forget_taken(&back);
+        Vec::from(back)
+    }
+
+    /// How often calls that have not begun take these objects.
+    #[must_use]
+    pub fn uses_by_queued(&self, objects: &Set<ObjectId>) -> Map<ObjectId, u32> {
+        let mut counts: Map<ObjectId, u32> = Map::default();
+        for incoming in self.queue.iter().chain(&self.held) {
+            for (dependency, met) in incoming.push.dependencies.iter().zip(&incoming.dependencies) {
+                if met.stored.is_some() && objects.contains(&dependency.object) {
+                    *counts.entry(dependency.object).or_default() += 1;
+                }
+            }
+        }
+        counts
+    }
+
+    /// The copy of a value was given up: calls that have not begun wait until it is brought here again from there.
+    pub fn on_copy_left(&mut self, object: ObjectId, from: &Outcome) {
+        for incoming in self.queue.iter_mut().chain(&mut self.held) {
+            for dependency in &mut incoming.push.dependencies {
+                if dependency.object == object && matches!(dependency.outcome, Outcome::Stored(_)) {
+                    dependency.outcome = from.clone();
+                }
+            }
+        }
+    }
+
     fn forget_taken(&mut self, gone: &VecDeque<Incoming>) {
         for incoming in gone.iter().filter(|incoming| incoming.push.spec.stream.is_some()) {
             self.taken.swap_remove(&incoming.push.spec.task);

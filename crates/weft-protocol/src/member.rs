@@ -386,6 +386,16 @@ impl Member {
         self.node.relieve(bytes, length_of, out)
     }
 
+    /// See [`NodeCore::give_way`].
+    pub fn give_way(
+        &mut self,
+        object: Option<ObjectId>,
+        length_of: impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) -> bool {
+        self.node.give_way(object, length_of, out)
+    }
+
     /// So many bytes of an object that is pulled are here.
     pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
         self.node.on_bytes(object, attempt, bytes, out);

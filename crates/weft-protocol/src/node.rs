@@ -64,6 +64,7 @@ mod spilling;
 mod transfers;
 mod unable;
 pub mod watches;
+mod yielding;
 
 pub(crate) use bundles::unschedulable;
 pub use directions::ServedCopy;
@@ -230,6 +231,7 @@ pub struct NodeCore {
     pulls: Pulls,
     home_pulls: home_pulls::HomePulls,
     residency: Residency,
+    yielding: yielding::Yielding,
     /// There is somewhere to put values for which there is no room.
     spills: bool,
     /// Clients that must be told what is lost.
@@ -287,6 +289,7 @@ impl NodeCore {
             pulls: Pulls::default(),
             home_pulls: home_pulls::HomePulls::default(),
             residency: Residency::default(),
+            yielding: yielding::Yielding::default(),
             spills: false,
             newcomers: Vec::new(),
             turn: 0,
@@ -560,6 +563,7 @@ impl NodeCore {
 
     /// The last part of [`Self::settle`], after [`Self::assign_workers`]: starts workers and ends them.
     pub(crate) fn adjust_pool(&mut self, now: Instant, out: &mut NodeActions) {
+        self.now = now;
         self.give_pulls_up(now, out);
         if self.is_draining {
             self.take_back_leases(out);

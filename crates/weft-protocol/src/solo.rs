@@ -223,6 +223,21 @@ impl Solo {
         self.node.relieve(bytes, length_of, out)
     }
 
+    /// There may soon be no room: values of so many bytes go to disk, but for those that turned out to be in use.
+    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
+        self.node.spill_ahead(bytes, length_of, out);
+    }
+
+    /// See [`NodeCore::give_way`].
+    pub fn give_way(
+        &mut self,
+        object: Option<ObjectId>,
+        length_of: impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) -> bool {
+        self.node.give_way(object, length_of, out)
+    }
+
     /// A value was written to disk, or could not be.
     pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
         self.node.on_spilled(spilled, is_written, out);

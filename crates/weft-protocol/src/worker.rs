@@ -244,6 +244,7 @@ impl WorkerCore {
             recovers,
             crashes,
             memory_ends,
+            gave_way: 0,
             parent,
             passed,
         });

@@ -181,7 +181,7 @@ fn a_worker_that_waits_gives_its_queue_back_and_says_so_once() {
     (0..2).for_each(|_| worker.core.set_blocked(true, &mut worker.out));
     let back = |from, numbers: &[u64]| {
         let tasks = numbers.iter().map(|number| TaskId { owner: from, number: *number }).collect();
-        (Peer::Worker(from), Message::from(Returned { tasks }))
+        (Peer::Worker(from), Message::from(Returned { tasks, lacks_room: None }))
     };
     let blocked = (Peer::Node, Message::from(Blocked {}));
     assert_eq!(worker.said(), [blocked, back(CALLER, &[2, 4]), back(OTHER, &[3])]);

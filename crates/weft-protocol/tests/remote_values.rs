@@ -13,6 +13,8 @@ use weft_wire::message::{
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
+#[path = "remote_values/gave_way.rs"]
+mod gave_way;
 #[path = "remote_values/lost_copies.rs"]
 mod lost_copies;
 #[path = "remote_values/missing.rs"]

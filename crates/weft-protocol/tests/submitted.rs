@@ -7,6 +7,7 @@ use weft_protocol::actors::ActorPlace;
 use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
+use weft_wire::limits::RETRY_PAUSE_NANOS;
 use weft_wire::message::state::{Inspect, KnownActorRow, Report, about, hold};
 use weft_wire::message::{
     ActorDead, ActorRestarting, ActorStarted, AddBorrow, BlocksLost, CancelTask, Define, Failure,
@@ -277,11 +278,30 @@ fn what_a_worker_gives_back_is_pushed_again_in_order() {
     (2..=5).for_each(|number| process.submit(task(number)));
     process.pushed();
     process.core.cancel(id(4), false, false, &mut process.out);
-    process.hear(Peer::Worker(WORKER), Returned { tasks: vec![id(3), id(4), id(5)] });
+    process.hear(Peer::Worker(WORKER), Returned { tasks: vec![id(3), id(4), id(5)], lacks_room: None });
     assert_eq!(process.code(4), Some(FailureCode::Cancelled));
     assert_eq!(process.pushed(), [0; 0], "the worker is busy");
     process.reply(2, value(), false);
     assert_eq!(process.pushed(), [3, 5]);
+}
+
+#[test]
+fn a_task_that_came_back_for_want_of_room_waits_and_others_go_on() {
+    let mut process = Process::new();
+    (1..=2).for_each(|number| process.submit(task(number)));
+    process.lease();
+    assert_eq!(process.pushed(), [1]);
+    process.hear(Peer::Worker(WORKER), Returned { tasks: vec![id(1)], lacks_room: Some(true) });
+    assert_eq!(process.pushed(), [2], "the worker is free");
+    process.reply(2, value(), false);
+    assert_eq!(process.pushed(), [0; 0], "it waits");
+    let due = Instant(10).plus(RETRY_PAUSE_NANOS);
+    process.core.on_timer(Instant(due.0 - 1), &mut process.out);
+    assert_eq!(process.pushed(), [0; 0]);
+    process.core.on_timer(due, &mut process.out);
+    assert_eq!(process.pushed(), [1]);
+    process.reply(1, value(), false);
+    assert!(process.report().tasks.is_empty(), "it has ended");
 }
 
 #[test]

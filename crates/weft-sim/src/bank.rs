@@ -70,6 +70,11 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "a value goes to disk while a worker that was told where it is reads it",
     ),
     (Bug::SpilledWhileBorrowed, "ray#16025", "a value goes to disk while a borrower believes it in memory"),
+    (
+        Bug::RestoreNotTriedAgain,
+        "ray#14660",
+        "what found no room is asked for again only when something is freed",
+    ),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.

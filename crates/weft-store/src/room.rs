@@ -109,6 +109,12 @@ impl Room {
         self.fallback.as_ref().is_some_and(|fallback| fallback.has(offset))
     }
 
+    /// The bytes that a block has in memory: none, if it is in the file.
+    #[must_use]
+    pub fn length_in_memory(&self, offset: u64) -> u64 {
+        if self.is_in_file(offset) { 0 } else { self.length(offset) }
+    }
+
     /// Bytes of blocks in the file.
     #[must_use]
     pub fn used_in_file(&self) -> u64 {

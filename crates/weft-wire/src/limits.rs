@@ -416,18 +416,28 @@ const _: () = assert!(FIND_NODES_NANOS <= FIND_NODES_NANOS_MAX);
 const _: () = assert!(CREATION_PIECES_MAX as usize * 2 <= STORE_BATCH_MAX);
 const _: () = assert!(STORE_GROUP_MAX <= STORE_QUEUE_MAX);
 const _: () = assert!(STORE_VALUE_BYTES_MAX < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(MOVES_PAUSE_NANOS < PULL_AGAIN_NANOS && 32 * PULL_AGAIN_NANOS < PULL_ROOM_NANOS);
+const _: () = assert!(SPILL_RETRY_NANOS <= SPILL_RETRY_NANOS_MAX);
 
 /// A value of another node that finds no room in the store is given up when nothing was freed for so long (nanoseconds).
 pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 
 /// Who wants room in a store asks again so long after it was told that values are being brought elsewhere (nanoseconds).
 pub const MOVES_PAUSE_NANOS: u64 = 20_000_000;
+
+/// ... and so long after it was told that there is none, although nothing was freed: a reader may have ended (nanoseconds).
+pub const PULL_AGAIN_NANOS: u64 = 500_000_000;
+
 /// How long nothing may become free in a store in which nothing can go anywhere (nanoseconds) before values go to the file behind it:
 /// most tasks are shorter, and memory is faster than a file.
 pub const STUCK_NANOS: u64 = 1_000_000_000;
-/// Between two questions for room by a value that is brought here, while nothing moves (nanoseconds): what was in use may not be any more.
-pub const ROOM_PAUSE_NANOS: u64 = 500_000_000;
-const _: () = assert!(ROOM_PAUSE_NANOS < PULL_ROOM_NANOS && STUCK_NANOS < PULL_ROOM_NANOS);
+const _: () = assert!(STUCK_NANOS < PULL_ROOM_NANOS);
+
+/// What could not be written to disk is tried again after so long at first (nanoseconds).
+pub const SPILL_RETRY_NANOS: u64 = 1_000_000_000;
+
+/// ... and at last.
+pub const SPILL_RETRY_NANOS_MAX: u64 = 30_000_000_000;
 
 /// One part in so many of a node's store may be taken by values on their way from other nodes.
 pub const PULL_SHARE: u64 = 4;

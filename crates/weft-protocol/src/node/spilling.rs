@@ -25,6 +25,13 @@ impl NodeCore {
         self.spills = true;
     }
 
+    /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not asked for again, and what
+    /// could not be written is not tried again.
+    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
+        let left = bytes.saturating_sub(self.residency.bytes_to_come());
+        self.ask_for_blocks(left, true, &length_of, out);
+    }
+
     /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out. Blocks without a length are
     /// not in memory.
     pub(super) fn spill_values(
@@ -34,11 +41,30 @@ impl NodeCore {
         out: &mut NodeActions,
     ) {
         let mut left = bytes.saturating_sub(self.residency.bytes_to_come());
+        left = left.saturating_sub(self.write_again(left, length_of, out));
+        self.ask_for_blocks(left, false, length_of, out);
+    }
+
+    fn ask_for_blocks(
+        &mut self,
+        bytes: u64,
+        is_ahead: bool,
+        length_of: &impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) {
+        let (mut left, mut passed_over) = (bytes, 0);
         let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
         let mut asked = Vec::new();
         for block in self.holders.oldest() {
             if left == 0 || asked.len() == ASK_MAX {
                 break;
+            }
+            if is_ahead && self.residency.is_refused(block) {
+                passed_over += 1;
+                if passed_over == ASK_MAX {
+                    break;
+                }
+                continue;
             }
             let length = length_of(block);
             if length > 0 && self.may_be_asked_for(block) {
@@ -49,7 +75,7 @@ impl NodeCore {
         for block in asked {
             // If it is in use, others go before it the next time.
             self.holders.renew(block);
-            let is_copy = self.pulls.object_in(block).is_some();
+            let is_copy = self.is_copy(block);
             let holders = self.holders.of(block).to_vec();
             let spilled = self.residency.ask(block, &holders, length_of(block), is_copy);
             for holder in holders {
@@ -58,16 +84,34 @@ impl NodeCore {
         }
         for (holder, blocks) in wanted {
             mark!("a node without room asked for blocks");
-            out.push(NodeAction::Send(holder, Box::new(Relinquish { blocks }.into())));
+            out.push(NodeAction::Send(holder, Box::new(Relinquish { blocks, gives_way: None }.into())));
         }
+    }
+
+    /// Values that could not be written before are tried again, if it is time. Gives how many bytes they have.
+    fn write_again(&mut self, bytes: u64, length_of: &impl Fn(u64) -> u64, out: &mut NodeActions) -> u64 {
+        let is_read = |block| !self.holders.of(block).is_empty();
+        let again = self.residency.retry(bytes, self.now, is_read);
+        if !again.is_empty() {
+            mark!("a value that could not be written was tried again");
+        }
+        let sum = again.iter().map(|(_, block)| length_of(*block)).sum();
+        out.extend(again.into_iter().map(|(spilled, block)| NodeAction::Spill { spilled, block }));
+        sum
     }
 
     fn may_be_asked_for(&self, block: u64) -> bool {
         let holders = self.holders.of(block);
         let are_here = !holders.is_empty() && holders.iter().all(|holder| self.clients.contains_key(holder));
-        let is_one = holders.len() == 1 || self.pulls.object_in(block).is_some();
+        let is_one = holders.len() == 1 || self.is_copy(block);
         let is_ordinary = !is_spilled(block) && !self.lost.contains(block) && !self.residency.is_busy(block);
-        are_here && is_one && is_ordinary
+        are_here && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
+    }
+
+    /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there itself because it could
+    /// not be written.
+    fn is_copy(&self, block: u64) -> bool {
+        self.pulls.object_in(block).is_some() || self.residency.is_unwritten(block)
     }
 
     /// Whether room may come: something is being written, or was asked for that was not in use the last time.
@@ -98,10 +142,12 @@ impl NodeCore {
             let after = self.residency.on_answered(from, *block);
             self.after_answer(after, out);
         }
+        self.end_yielding(from);
     }
 
     /// A process is gone that may have been asked for blocks.
     pub(super) fn end_questions_to(&mut self, process: WorkerId, out: &mut NodeActions) {
+        self.end_yielding(process);
         for after in self.residency.on_gone(process) {
             self.after_answer(after, out);
         }
@@ -157,7 +203,7 @@ impl NodeCore {
 
     /// A value was written, or could not be.
     pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
-        let after = self.residency.on_written(spilled, is_written);
+        let after = self.residency.on_written(spilled, is_written, self.now);
         if !is_written {
             mark!("a value could not be written");
         }

@@ -2,7 +2,7 @@
 //!
 //! One pull per object, whoever asks for it: it waits for room, gets a block, and moves, through a stream that the shell
 //! opens and that begins where the last one broke off. Pulls are admitted by priority (gets before waits before arguments of
-//! tasks), then by age, up to a budget of bytes.
+//! tasks), then by age, up to a budget of bytes: `admission.rs`.
 //!
 //! The bytes come from the block that the first asker named. Where owners are asked ([`Pulls::ask_owners`]), they come from
 //! whom the owner names, and from another one when the owner says so: `directed.rs`. An owner that pulls for itself asks nobody.
@@ -18,13 +18,14 @@
 //!
 //! It never touches memory or sockets: it says what to allocate, fetch and free.
 
-use weft_wire::limits::{MOVES_PAUSE_NANOS, PULL_ROOM_NANOS, ROOM_PAUSE_NANOS};
-use weft_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote};
+use weft_wire::limits::PULL_ROOM_NANOS;
+use weft_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote, is_spilled};
 use weft_wire::{NodeId, ObjectId, WorkerId, size};
 
 use crate::table::Map;
 use crate::time::Instant;
 
+mod admission;
 mod directed;
 
 pub use directed::CopyAt;
@@ -148,16 +149,25 @@ enum State {
     Moving { block: u64, at: u64, attempt: u64 },
 }
 
+/// Who waits for a value, and since when.
+#[derive(Debug)]
+struct Asker {
+    process: WorkerId,
+    priority: Priority,
+    age: u64,
+}
+
 #[derive(Debug)]
 struct Open {
     remote: Remote,
-    askers: Vec<WorkerId>,
+    askers: Vec<Asker>,
     /// The highest of the askers'.
     priority: Priority,
     age: u64,
     state: State,
     /// When room was refused first since anything was freed.
     refused: Option<Instant>,
+    overtaking: admission::Overtaking,
     /// Unless the bytes come from the block that was named.
     directed: Option<directed::Directed>,
 }
@@ -217,19 +227,21 @@ impl Pulls {
             return out.push(PullAction::Here { to: from, object, location: copy.location });
         }
         self.made += 1;
+        let age = self.made;
         let is_directed = self.asks_owners && !is_owner_gone && from != object.owner();
         let open = self.open.entry(object).or_insert_with(|| Open {
             remote,
             askers: Vec::new(),
             priority,
-            age: self.made,
+            age,
             state: State::Waiting { again: None },
             refused: None,
+            overtaking: admission::Overtaking::default(),
             directed: is_directed.then(directed::Directed::default),
         });
         open.priority = open.priority.min(priority);
-        if !open.askers.contains(&from) {
-            open.askers.push(from);
+        if open.askers.iter().all(|asker| asker.process != from) {
+            open.askers.push(Asker { process: from, priority, age });
         }
         self.admit(out);
     }
@@ -246,49 +258,13 @@ impl Pulls {
             self.close(object);
             return self.admit(out);
         }
+        open.overtaking = admission::Overtaking::default();
         if let Some(directed) = &mut open.directed {
             open.state = State::Asking { block, at: 0 };
-            return out.extend([PullAction::Hold(block), directed.ask(object)]);
-        }
-        open.state = State::Moving { block, at: 0, attempt };
-        out.push(open.fetch(object, None));
-    }
-
-    /// There is no room for an object now in a store of so many bytes. `moves`: values are being brought elsewhere to make
-    /// some, so it is asked for again soon. They may turn out to be read here; then others are asked for.
-    pub fn on_no_block(
-        &mut self,
-        object: ObjectId,
-        capacity: u64,
-        moves: bool,
-        now: Instant,
-        out: &mut Vec<PullAction>,
-    ) {
-        let Some(open) = self.open.get_mut(&object).filter(|open| matches!(open.state, State::Allocating))
-        else {
-            return;
-        };
-        let bytes = open.remote.location.length;
-        if bytes > capacity || open.askers.is_empty() {
-            let failure = too_large(bytes, capacity);
-            self.fail(object, &failure, out);
+            out.extend([PullAction::Hold(block), directed.ask(object)]);
         } else {
-            let end = open.refused.get_or_insert(now).plus(PULL_ROOM_NANOS);
-            let pause = if moves { MOVES_PAUSE_NANOS } else { ROOM_PAUSE_NANOS };
-            let again = end.min(now.plus(pause));
-            open.state = State::Waiting { again: Some(again) };
-            self.in_flight -= bytes;
-        }
-        // Whoever is next may be smaller, but must not overtake for ever: it has its turn when there is room.
-    }
-
-    /// Blocks were freed: those that found no room try again.
-    pub fn on_room(&mut self, out: &mut Vec<PullAction>) {
-        for open in self.open.values_mut() {
-            if let State::Waiting { again } = &mut open.state {
-                *again = None;
-                open.refused = None;
-            }
+            open.state = State::Moving { block, at: 0, attempt };
+            out.push(open.fetch(object, None));
         }
         self.admit(out);
     }
@@ -384,7 +360,8 @@ impl Pulls {
                 State::Waiting { .. } => self.give_up(object, tried, out),
                 State::Allocating => {
                     let askers = std::mem::take(&mut self.open[&object].askers);
-                    out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object, tried }));
+                    let not_there = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried };
+                    out.extend(askers.into_iter().map(not_there));
                 }
                 State::Moving { block, attempt, .. } => {
                     out.push(PullAction::Stop { object, attempt });
@@ -402,7 +379,7 @@ impl Pulls {
         let mut unwanted = Vec::new();
         for (object, open) in &mut self.open {
             let before = open.askers.len();
-            open.askers.retain(|asker| *asker != client);
+            open.askers.retain(|asker| asker.process != client);
             if before > 0 && open.askers.is_empty() && !matches!(open.state, State::Allocating) {
                 unwanted.push(*object);
             }
@@ -441,34 +418,6 @@ impl Pulls {
         self.objects.get(&block).copied()
     }
 
-    /// When a pull that found no room is to be looked at.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let again = self.open.values().filter_map(|open| match open.state {
-            State::Waiting { again } => again,
-            State::Allocating | State::Asking { .. } | State::Moving { .. } => None,
-        });
-        again.min()
-    }
-
-    /// Gives up what has waited too long for room: nothing was freed for as long. What waits for values to go elsewhere asks again.
-    pub fn on_timer(&mut self, now: Instant, out: &mut Vec<PullAction>) {
-        let mut late = Vec::new();
-        for (object, open) in &mut self.open {
-            let State::Waiting { again } = &mut open.state else { continue };
-            if again.take_if(|again| *again <= now).is_some()
-                && open.refused.is_some_and(|since| since.plus(PULL_ROOM_NANOS) <= now)
-            {
-                late.push(*object);
-            }
-        }
-        for object in late {
-            let failure = no_room(self.open[&object].remote.location.length);
-            self.fail(object, &failure, out);
-        }
-        self.admit(out);
-    }
-
     /// Pulls that have not ended.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -491,34 +440,13 @@ impl Pulls {
         assert_eq!(self.here.len(), self.objects.len(), "P1: a block per copy");
     }
 
-    /// Has those go on whose turn it is: in order, and none past one that waits for room.
-    fn admit(&mut self, out: &mut Vec<PullAction>) {
-        loop {
-            let waiting = self.open.iter_mut().filter_map(|(object, open)| match open.state {
-                State::Waiting { again } => Some((open.priority, open.age, *object, again, open)),
-                State::Allocating | State::Asking { .. } | State::Moving { .. } => None,
-            });
-            let Some((.., object, None, open)) = waiting.min_by_key(|(priority, age, ..)| (*priority, *age))
-            else {
-                return;
-            };
-            let bytes = open.remote.location.length;
-            if self.in_flight > 0 && self.in_flight.saturating_add(bytes) > self.budget {
-                return;
-            }
-            self.in_flight += bytes;
-            open.state = State::Allocating;
-            out.push(PullAction::Allocate { object, bytes });
-        }
-    }
-
     /// Ends a pull without an answer. Gives who is to be answered.
     fn close(&mut self, object: ObjectId) -> Vec<WorkerId> {
         let Some(open) = self.open.swap_remove(&object) else { return Vec::new() };
         if !matches!(open.state, State::Waiting { .. }) {
             self.in_flight -= open.remote.location.length;
         }
-        open.askers
+        open.askers.into_iter().map(|asker| asker.process).collect()
     }
 
     fn give_up(&mut self, object: ObjectId, tried: Option<Remote>, out: &mut Vec<PullAction>) {
@@ -548,21 +476,29 @@ impl Open {
     }
 }
 
-fn too_large(bytes: u64, capacity: u64) -> Failure {
+/// Where a value comes from, for people.
+fn origin(remote: &Remote) -> &'static str {
+    if is_spilled(remote.location.offset) { "from disk" } else { "from another node" }
+}
+
+fn too_large(remote: &Remote, capacity: u64) -> Failure {
+    let bytes = remote.location.length;
     let message = format!(
-        "a value of {} ({bytes} bytes) from another node does not fit into the object store of this one, which has {} ({capacity} bytes). Start the node with a larger store: object_store_memory={}",
+        "a value of {} ({bytes} bytes) {} does not fit into the object store of this node, which has {} ({capacity} bytes). Start the node with a larger store: object_store_memory={}",
         size(bytes),
+        origin(remote),
         size(capacity),
         bytes.saturating_mul(2)
     );
     Failure::new(FailureCode::StoreFull, message)
 }
 
-fn no_room(bytes: u64) -> Failure {
-    let seconds = PULL_ROOM_NANOS / 1_000_000_000;
+fn no_room(remote: &Remote) -> Failure {
+    let (bytes, seconds) = (remote.location.length, PULL_ROOM_NANOS / 1_000_000_000);
     let message = format!(
-        "there was no room for a value of {} ({bytes} bytes) from another node in the object store of this one, and nothing was freed for {seconds} s. Drop references that are not needed, or start the node with a larger store",
-        size(bytes)
+        "there was no room for a value of {} ({bytes} bytes) {} in the object store of this node: all that is there is in use, and nothing was freed for {seconds} s. Drop references and arrays that are not needed, or start the node with a larger store",
+        size(bytes),
+        origin(remote)
     );
     Failure::new(FailureCode::StoreFull, message)
 }

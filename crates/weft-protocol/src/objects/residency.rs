@@ -12,12 +12,17 @@
 //! - V1: a block is asked for, or written, at most once at a time, and not both.
 //! - V2: a value is on disk, or its block is here: it is never in neither place.
 //!
+//! What could not be written is tried again when there is need, after a pause that doubles: a disk may have room later, and one
+//! that is broken should not be asked all the time.
+//!
 //! It moves nothing and holds no block: the node does.
 
 use weft_wire::WorkerId;
+use weft_wire::limits::{SPILL_RETRY_NANOS, SPILL_RETRY_NANOS_MAX};
 use weft_wire::message::{Pull, SPILLED};
 
 use crate::table::{Map, Set};
+use crate::time::Instant;
 
 /// A block that a process was asked to give up.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ enum Spilled {
     /// On disk.
     Written,
     /// In this block: it could not be written.
-    Here { block: u64 },
+    Here { block: u64, bytes: u64 },
 }
 
 /// What has to be done after a write.
@@ -73,6 +78,10 @@ pub struct Residency {
     refused: Set<u64>,
     /// Questions for values whose processes have not answered yet.
     early: Vec<(WorkerId, Pull)>,
+    /// Blocks whose values could not be written, and those.
+    unwritten: Map<u64, u64>,
+    /// When these may be tried again, and how long after the failure before that is.
+    retry: Option<(Instant, u64)>,
 }
 
 impl Residency {
@@ -105,6 +114,50 @@ impl Residency {
     #[must_use]
     pub fn is_written_from(&self, block: u64) -> bool {
         self.writing.contains_key(&block)
+    }
+
+    /// Whether a block was in use when it was asked for, and nothing has changed since.
+    #[must_use]
+    pub fn is_refused(&self, block: u64) -> bool {
+        self.refused.contains(&block)
+    }
+
+    /// Whether the value in a block could not be written, and may not be tried again yet.
+    #[must_use]
+    pub fn is_stuck(&self, block: u64, now: Instant) -> bool {
+        self.unwritten.contains_key(&block) && self.retry.is_some_and(|(due, _)| now < due)
+    }
+
+    /// Whether the value in a block could not be written: whoever holds the block reads it there.
+    #[must_use]
+    pub fn is_unwritten(&self, block: u64) -> bool {
+        self.unwritten.contains_key(&block)
+    }
+
+    /// Has values of so many bytes written that could not be before, if it is time: each, and its block. Not those that somebody
+    /// reads in their blocks.
+    pub fn retry(&mut self, bytes: u64, now: Instant, is_read: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
+        let mut left = bytes;
+        let mut again: Vec<(u64, u64, u64)> = Vec::new();
+        if self.unwritten.is_empty() || self.retry.is_some_and(|(due, _)| now < due) {
+            return Vec::new();
+        }
+        for (block, spilled) in &self.unwritten {
+            let Some(Spilled::Here { bytes, .. }) = self.spilled.get(spilled) else { continue };
+            if left == 0 {
+                break;
+            }
+            if !is_read(*block) && !self.asked.contains_key(block) {
+                left = left.saturating_sub(*bytes);
+                again.push((*spilled, *block, *bytes));
+            }
+        }
+        for (spilled, block, bytes) in &again {
+            self.unwritten.swap_remove(block);
+            self.writing.insert(*block, *spilled);
+            self.spilled.insert(*spilled, Spilled::Writing { block: *block, bytes: *bytes, is_wanted: true });
+        }
+        again.into_iter().map(|(spilled, block, _)| (spilled, block)).collect()
     }
 
     /// Bytes that may be free soon: asked for, or being written.
@@ -166,18 +219,33 @@ impl Residency {
     }
 
     /// The block was written, or could not be.
-    pub fn on_written(&mut self, spilled: u64, is_written: bool) -> AfterWrite {
-        let Some(Spilled::Writing { block, is_wanted, .. }) = self.spilled.get(&spilled).copied() else {
+    pub fn on_written(&mut self, spilled: u64, is_written: bool, now: Instant) -> AfterWrite {
+        let Some(Spilled::Writing { block, bytes, is_wanted }) = self.spilled.get(&spilled).copied() else {
             return AfterWrite { frees: None, is_dropped: true };
         };
         self.writing.swap_remove(&block);
+        self.note_write(is_written, now);
         if !is_wanted {
             self.spilled.swap_remove(&spilled);
             return AfterWrite { frees: Some(block), is_dropped: true };
         }
-        let state = if is_written { Spilled::Written } else { Spilled::Here { block } };
+        let state = if is_written { Spilled::Written } else { Spilled::Here { block, bytes } };
         self.spilled.insert(spilled, state);
+        if !is_written {
+            self.unwritten.insert(block, spilled);
+        }
         AfterWrite { frees: is_written.then_some(block), is_dropped: false }
+    }
+
+    /// The pause doubles with each failure after it; those that were on their way with it count as the same.
+    fn note_write(&mut self, is_written: bool, now: Instant) {
+        let pause = match self.retry {
+            _ if is_written => return self.retry = None,
+            Some((due, _)) if now < due => return,
+            Some((_, pause)) => (pause * 2).min(SPILL_RETRY_NANOS_MAX),
+            None => SPILL_RETRY_NANOS,
+        };
+        self.retry = Some((now.plus(pause), pause));
     }
 
     /// The value is not needed any more. What to do at once: a value that is being written is dropped after that.
@@ -191,8 +259,9 @@ impl Residency {
                 self.spilled.swap_remove(&spilled);
                 AfterWrite { frees: None, is_dropped: true }
             }
-            Some(Spilled::Here { block }) => {
+            Some(Spilled::Here { block, .. }) => {
                 let frees = Some(*block);
+                self.unwritten.swap_remove(block);
                 self.spilled.swap_remove(&spilled);
                 AfterWrite { frees, is_dropped: true }
             }
@@ -224,7 +293,7 @@ impl Residency {
     #[must_use]
     pub fn block_of(&self, spilled: u64) -> Option<u64> {
         match self.spilled.get(&spilled) {
-            Some(Spilled::Here { block }) => Some(*block),
+            Some(Spilled::Here { block, .. }) => Some(*block),
             Some(Spilled::Writing { .. } | Spilled::Written) | None => None,
         }
     }
@@ -245,6 +314,8 @@ impl Residency {
     pub fn check(&self) {
         let writing = self.spilled.values().filter(|value| matches!(value, Spilled::Writing { .. })).count();
         assert_eq!(writing, self.writing.len(), "V1: one write per block");
+        let here = self.spilled.values().filter(|value| matches!(value, Spilled::Here { .. })).count();
+        assert_eq!(here, self.unwritten.len(), "V2: each that could not be written is known by its block");
         for (block, spilled) in &self.writing {
             assert!(!self.asked.contains_key(block), "V1: not both");
             let is_there = matches!(self.spilled.get(spilled), Some(Spilled::Writing { block: from, .. }) if from == block);
@@ -262,6 +333,7 @@ mod tests {
 
     const OWNER: WorkerId = WorkerId((1 << 24) + 1);
     const OTHER: WorkerId = WorkerId((1 << 24) + 2);
+    const NOW: Instant = Instant(5);
 
     fn pull(spilled: u64) -> Pull {
         let object = TaskId { owner: OWNER, number: 1 }.object(0);
@@ -278,7 +350,7 @@ mod tests {
         assert!(all.on_moved(OWNER, 64, Some(spilled)));
         assert_eq!((all.has(spilled), all.bytes_to_come()), (Some(true), 10));
         all.check();
-        assert_eq!(all.on_written(spilled, true), AfterWrite { frees: Some(64), is_dropped: false });
+        assert_eq!(all.on_written(spilled, true, NOW), AfterWrite { frees: Some(64), is_dropped: false });
         assert_eq!((all.bytes_to_come(), all.has_hope(), all.len()), (0, false, 1));
         assert_eq!(all.on_freed(spilled), AfterWrite { frees: None, is_dropped: true });
         assert_eq!((all.has(spilled), all.is_empty()), (Some(false), true));
@@ -290,7 +362,7 @@ mod tests {
         let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
         assert!(all.on_moved(OWNER, 64, Some(spilled)));
         assert_eq!(all.on_freed(spilled), AfterWrite { frees: None, is_dropped: false });
-        assert_eq!(all.on_written(spilled, true), AfterWrite { frees: Some(64), is_dropped: true });
+        assert_eq!(all.on_written(spilled, true, NOW), AfterWrite { frees: Some(64), is_dropped: true });
         assert!(all.is_empty());
     }
 
@@ -299,9 +371,54 @@ mod tests {
         let mut all = Residency::default();
         let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
         assert!(all.on_moved(OWNER, 64, Some(spilled)));
-        assert_eq!(all.on_written(spilled, false), AfterWrite { frees: None, is_dropped: false });
+        assert_eq!(all.on_written(spilled, false, NOW), AfterWrite { frees: None, is_dropped: false });
         assert_eq!(all.block_of(spilled), Some(64));
         assert_eq!(all.on_freed(spilled), AfterWrite { frees: Some(64), is_dropped: true });
+    }
+
+    /// A value of 10 bytes that could not be written, in block 64.
+    fn unwritten() -> (Residency, u64) {
+        let mut all = Residency::default();
+        let spilled = all.ask(64, &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, 64, Some(spilled)));
+        all.on_written(spilled, false, NOW);
+        (all, spilled)
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again_after_a_pause_that_doubles() {
+        let (mut all, spilled) = unwritten();
+        let (mut now, mut pause) = (NOW, SPILL_RETRY_NANOS);
+        for _ in 0..10 {
+            let early = Instant(now.0 + pause - 1);
+            assert!(all.is_unwritten(64) && all.is_stuck(64, early));
+            assert_eq!(all.retry(10, early, |_| false), []);
+            now = now.plus(pause);
+            assert!(!all.is_stuck(64, now));
+            assert_eq!(all.retry(0, now, |_| false), [], "nobody needs room");
+            assert_eq!(all.retry(10, now, |block| block == 64), [], "it is read there");
+            assert_eq!(all.retry(10, now, |_| false), [(spilled, 64)]);
+            assert_eq!((all.block_of(spilled), all.bytes_to_come(), all.has_hope()), (None, 10, true));
+            all.check();
+            assert_eq!(all.on_written(spilled, false, now), AfterWrite { frees: None, is_dropped: false });
+            pause = (2 * pause).min(SPILL_RETRY_NANOS_MAX);
+        }
+        assert_eq!(pause, SPILL_RETRY_NANOS_MAX);
+        let now = now.plus(pause);
+        assert_eq!(all.retry(10, now, |_| false), [(spilled, 64)]);
+        let frees = AfterWrite { frees: Some(64), is_dropped: false };
+        assert_eq!(all.on_written(spilled, true, now), frees);
+        assert!(!all.is_unwritten(64));
+        all.check();
+    }
+
+    #[test]
+    fn writes_that_fail_together_are_one_failure() {
+        let (mut all, _) = unwritten();
+        let second = all.ask(128, &[OWNER], 10, false).expect("it is no copy");
+        assert!(all.on_moved(OWNER, 128, Some(second)));
+        all.on_written(second, false, Instant(NOW.0 + 1));
+        assert_eq!(all.retry(20, NOW.plus(SPILL_RETRY_NANOS), |_| false).len(), 2);
     }
 
     #[test]

@@ -287,6 +287,7 @@ mod tests {
             recovers: false,
             crashes: 0,
             memory_ends: 0,
+            gave_way: 0,
             parent: None,
             passed,
         }

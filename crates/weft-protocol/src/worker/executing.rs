@@ -230,6 +230,11 @@ impl WorkerCore {
     }
 
     pub(super) fn give_back(&mut self, tasks: Vec<Incoming>, out: &mut Actions) {
+        self.give_back_as(tasks, None, out);
+    }
+
+    /// `lacks_room`: see [`Returned`].
+    pub(super) fn give_back_as(&mut self, tasks: Vec<Incoming>, lacks_room: Option<bool>, out: &mut Actions) {
         let mut by_caller: Vec<(Peer, Vec<TaskId>)> = Vec::new();
         for incoming in &tasks {
             let task = incoming.push.spec.task;
@@ -244,7 +249,7 @@ impl WorkerCore {
             }
         }
         for (from, tasks) in by_caller {
-            send(out, from, Returned { tasks });
+            send(out, from, Returned { tasks, lacks_room });
         }
     }
 

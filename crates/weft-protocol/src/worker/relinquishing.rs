@@ -3,24 +3,33 @@
 //! [`Ownership::movable`]: crate::ownership::Ownership::movable
 
 use weft_wire::ObjectId;
-use weft_wire::message::{Relinquish, Relinquished, Relinquishing};
+use weft_wire::message::{Relinquish, Relinquished, Relinquishing, TaskKind};
 
-use super::{Actions, Peer, WorkerCore, send, uses};
-use crate::probes::bug;
+use super::{Actions, Peer, Pending, WorkerCore, send, uses};
+use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 use crate::tasks::State;
 
 impl WorkerCore {
     /// The node is short of memory.
     pub(super) fn on_relinquish(&mut self, wanted: &Relinquish, out: &mut Actions) {
+        let gives_way = wanted.gives_way == Some(true);
+        if gives_way {
+            self.return_unbrought(out);
+        }
         let mut moved: Vec<Relinquishing> = Vec::new();
         let movable = self.ownership.movable(&wanted.blocks);
         let waiting = self.uses_by_waiting(&movable);
+        let queued = if gives_way { self.uses_by_queued(&movable) } else { Map::default() };
         for (block, object) in movable {
+            let count = |uses: &Map<ObjectId, u32>| uses.get(&object).copied().unwrap_or(0);
             // Whatever else uses it may have been told where it is.
-            let is_unused = self.ownership.uses(object) == waiting.get(&object).copied().unwrap_or(0);
+            let is_unused = self.ownership.uses(object) == count(&waiting) + count(&queued);
             if (is_unused || bug!(SpilledWhilePushed)) && self.ownership.give_up(object, block, out) {
                 moved.extend(block.spilled.map(|_| block));
+                if count(&queued) > 0 {
+                    self.bring_again(object, out);
+                }
             }
         }
         let has_moved: Set<u64> = moved.iter().map(|block| block.offset).collect();
@@ -29,23 +38,45 @@ impl WorkerCore {
         send(out, Peer::Node, Relinquished { moved, others });
     }
 
-    /// How often tasks that wait for their turn use these objects: they are told where the values are when they are sent.
-    fn uses_by_waiting(&self, movable: &[(Relinquishing, ObjectId)]) -> Map<ObjectId, u32> {
-        let is_used = |(_, object): &&(Relinquishing, ObjectId)| self.ownership.uses(*object) > 0;
-        let mut counts: Map<ObjectId, u32> =
-            movable.iter().filter(is_used).map(|(_, object)| (*object, 0)).collect();
-        if counts.is_empty() {
-            return counts;
+    /// Tasks that wait here for arguments, for which there is no room, go back to their callers: those need not keep the other
+    /// arguments in memory until the tasks come again.
+    fn return_unbrought(&mut self, out: &mut Actions) {
+        let back = self.execution.return_unbrought();
+        if !back.is_empty() {
+            mark!("a task that waited for its arguments gave way to an older one");
+            self.give_back_as(back, Some(true), out);
         }
+    }
+
+    /// How often calls use these copies that have not begun: those may wait for them once more. Calls cannot go back, because they
+    /// keep their order.
+    fn uses_by_queued(&self, movable: &[(Relinquishing, ObjectId)]) -> Map<ObjectId, u32> {
+        let is_copy = |(block, object): &&(Relinquishing, ObjectId)| {
+            block.spilled.is_none() && *object != object.task.state()
+        };
+        let copies: Set<ObjectId> = movable.iter().filter(is_copy).map(|(_, object)| *object).collect();
+        if copies.is_empty() { Map::default() } else { self.execution.uses_by_queued(&copies) }
+    }
+
+    /// A copy that calls here take was given up: it comes again, after those for which it was.
+    fn bring_again(&mut self, object: ObjectId, out: &mut Actions) {
+        let Some(from) = self.ownership.outcome(object) else { return };
+        self.execution.on_copy_left(object, &from);
+        self.bring_arguments(vec![object], out);
+    }
+
+    /// How often tasks that wait for their turn use these objects: they are told where the values are when they are sent.
+    fn uses_by_waiting(&mut self, movable: &[(Relinquishing, ObjectId)]) -> Map<ObjectId, u32> {
         let waits =
             |state: &State| matches!(state, State::Waiting { .. } | State::Queued | State::Delayed { .. });
-        let waiting = self.pendings.iter().filter(|pending| waits(&pending.state));
         // The node is told of the arguments of a constructor when it is submitted.
-        let waiting = waiting.filter(|pending| pending.spec.kind != weft_wire::message::TaskKind::Creation);
-        for object in waiting.flat_map(|pending| uses(&pending.spec)) {
-            if let Some(count) = counts.get_mut(&object) {
-                *count += 1;
-            }
+        let waits = |pending: &&Pending| waits(&pending.state) && pending.spec.kind != TaskKind::Creation;
+        let mut counts = Map::default();
+        for (_, object) in movable.iter().filter(|(_, object)| self.ownership.uses(*object) > 0) {
+            let waiting = self.pendings.users_of(*object).filter(waits);
+            let times = |pending: &Pending| uses(&pending.spec).filter(|used| used == object).count();
+            let count: usize = waiting.map(times).sum();
+            counts.insert(*object, u32::try_from(count).unwrap_or(u32::MAX));
         }
         counts
     }

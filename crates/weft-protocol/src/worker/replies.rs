@@ -5,13 +5,16 @@ use weft_wire::{FunctionId, WorkerId};
 
 use super::{Action, Actions, Pending, State, WorkerCore, cancelled_failure};
 use crate::probes::mark;
-use crate::tasks::Replied;
+use crate::tasks::{Replied, pause_after};
 use crate::time::Instant;
 
 /// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
 pub(super) const TINY_NANOS: u64 = 2_000;
 /// So many of them are worth a word.
 pub(super) const TINY_TASKS: u32 = 500_000;
+
+/// After so many times the pause of a task that lacks room does not get longer: it is less than a second.
+const GAVE_WAY_MAX: u8 = 5;
 
 impl WorkerCore {
     pub(super) fn on_reply(&mut self, worker: WorkerId, reply: Reply, now: Instant, out: &mut Actions) {
@@ -120,6 +123,14 @@ impl WorkerCore {
             if pending.cancelled {
                 mark!("a cancelled task came back unexecuted");
                 self.fail(task.number, &cancelled_failure(*task), out);
+                continue;
+            }
+            if returned.lacks_room == Some(true) {
+                // Others get their arguments meanwhile. It may happen to it often, if it is not the oldest.
+                pending.gave_way = pending.gave_way.saturating_add(1).min(GAVE_WAY_MAX);
+                let until = self.now.plus(pause_after(u32::from(pending.gave_way) + 1));
+                pending.state = State::Delayed { until };
+                self.delays.insert(until, task.number);
                 continue;
             }
             pending.state = State::Queued;

@@ -3,6 +3,7 @@
 mod actors;
 mod blocks;
 mod draining;
+mod giving_way;
 mod groups;
 mod jobs;
 mod learning;

@@ -3,7 +3,7 @@
 use weft_protocol::control::ToNode;
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
 use weft_protocol::objects::{Serves, StreamEnd};
-use weft_wire::limits::{PULL_ROOM_NANOS, ROOM_PAUSE_NANOS};
+use weft_wire::limits::{PULL_AGAIN_NANOS, PULL_ROOM_NANOS};
 use weft_wire::message::{
     BlocksLost, CopyGone, CopyMade, Dependency, DropCopy, FailureCode, FreeAt, FreeBlocks, GiveBlock,
     GivenBlocks, Locate, Located, Location, LostAt, Message, NodeGone, Outcome, Priority, Pull, Pulled,
@@ -137,15 +137,12 @@ fn without_room_a_pull_is_tried_again_when_blocks_are_free_and_given_up_in_the_e
     let allocate = NodeAction::AllocateFor { object: object(), bytes: LENGTH };
     assert_eq!(say(&mut node, second, free(128)), [NodeAction::FreeBlock(128), allocate]);
     on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, NOW, out));
-    let again = NOW.plus(ROOM_PAUSE_NANOS);
-    assert_eq!(node.next_deadline(), Some(again), "a reader may end without a word");
+    assert_eq!(node.next_deadline(), Some(NOW.plus(PULL_AGAIN_NANOS)), "a reader may end without a word");
+    let deadline = NOW.plus(PULL_ROOM_NANOS);
     let mut out = NodeActions::new();
-    node.settle(again, &mut out);
-    assert_eq!(out, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }]);
-    let late = NOW.plus(PULL_ROOM_NANOS);
-    on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, late, out));
-    let mut out = NodeActions::new();
-    node.settle(late, &mut out);
+    node.settle(deadline, &mut out);
+    assert_eq!(out, [NodeAction::AllocateFor { object: object(), bytes: LENGTH }], "the last time");
+    let out = on(&mut node, |node, out| node.on_no_block(object(), 10_000, false, deadline, out));
     let [NodeAction::Send(to, message)] = &out[..] else { panic!("{out:?}") };
     let Message::Pulled(Pulled { failure: Some(failure), .. }) = &**message else { panic!("{out:?}") };
     assert_eq!((*to, failure.code), (first, FailureCode::StoreFull));

@@ -154,7 +154,7 @@ fn tasks_go_back_to_their_callers_when_arguments_are_lost_with_a_node() {
         gpus: Vec::new(),
     };
     on(&mut core, Peer::Worker(FAR), push(FAR, 2));
-    let back = to(FAR, Returned { tasks: vec![task(FAR, 2)] });
+    let back = to(FAR, Returned { tasks: vec![task(FAR, 2)], lacks_room: None });
     assert!(on(&mut core, Peer::Node, gone(ELSEWHERE.node)).contains(&back), "everybody hears of that");
     // A caller that owns the argument hears of it with the question for the value.
     let again = on(&mut core, Peer::Worker(FAR), push(FAR, 2));

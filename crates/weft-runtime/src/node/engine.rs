@@ -218,6 +218,23 @@ impl Engine {
         }
     }
 
+    /// Nodes of clusters bring values elsewhere, and only when they have to.
+    pub(super) fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
+        match self {
+            Self::Alone(solo) => solo.spill_ahead(bytes, length_of, out),
+            Self::Member(_) => {}
+        }
+    }
+
+    pub(super) fn give_way(
+        &mut self,
+        object: Option<ObjectId>,
+        length_of: impl Fn(u64) -> u64,
+        out: &mut NodeActions,
+    ) -> bool {
+        ask!(self, core => core.give_way(object, length_of, out))
+    }
+
     pub(super) fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut NodeActions) {
         ask!(self, core => core.on_bytes(object, attempt, bytes, out));
     }

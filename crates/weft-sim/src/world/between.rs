@@ -17,6 +17,9 @@ const DIAL_NANOS: usize = 2_000_000;
 /// How long bytes of a value are on their way at most (nanoseconds).
 const FETCH_NANOS: usize = 5_000_000;
 
+/// How often a node has no room, where that is among the faults.
+const FULL_OF_EIGHT: u64 = 5;
+
 /// Bytes on their way from another node.
 pub(super) struct Fetch {
     number: u64,
@@ -76,10 +79,19 @@ impl World {
         self.list_node(to);
     }
 
-    /// A block for a value that comes from elsewhere.
+    /// A block for a value that comes from elsewhere. There may be none at the moment, although there is none less the next time.
     pub(super) fn allocate_for(&mut self, at: usize, object: ObjectId) {
+        let is_full =
+            self.has_faults() && self.plan.breaks(Fault::Full) && self.random.chance(FULL_OF_EIGHT, 8);
+        let now = self.now();
         let SimNode { core, blocks, out, .. } = &mut self.nodes[at];
-        core.on_block(object, blocks.allocate(), out);
+        if is_full {
+            hit("there was no room for a value that was to be brought");
+            let moves = core.relieve(1, out) || core.give_way(object, out);
+            core.on_no_block(object, moves, now, out);
+        } else {
+            core.on_block(object, blocks.allocate(), out);
+        }
         self.list_node_at(at);
     }
 

@@ -65,8 +65,16 @@ impl Core {
         either!(self, core => core.on_stream_end(object, attempt, end, out));
     }
 
-    pub(super) fn relieve(&mut self, blocks: u64, out: &mut NodeActions) {
-        either!(self, core => core.relieve(blocks, |_| 1, out));
+    pub(super) fn relieve(&mut self, blocks: u64, out: &mut NodeActions) -> bool {
+        either!(self, core => core.relieve(blocks, |_| 1, out))
+    }
+
+    pub(super) fn give_way(&mut self, object: ObjectId, out: &mut NodeActions) -> bool {
+        either!(self, core => core.give_way(Some(object), |_| 1, out))
+    }
+
+    pub(super) fn on_no_block(&mut self, object: ObjectId, moves: bool, now: Instant, out: &mut NodeActions) {
+        either!(self, core => core.on_no_block(object, u64::MAX, moves, now, out));
     }
 
     /// Values on disk, or on their way there.

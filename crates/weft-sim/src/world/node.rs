@@ -114,8 +114,9 @@ impl World {
         // Carrying them out may have led to more.
         out.append(&mut node.out);
         node.out = out;
-        if node.wakes_at == 0
-            && let Some(due) = node.core.next_deadline()
+        // What is due sooner than what it was to wake for does not wait for that; then it wakes once too often.
+        if let Some(due) = node.core.next_deadline()
+            && (node.wakes_at == 0 || due.0 < node.wakes_at)
         {
             node.wakes_at = due.0;
             self.wake_in(due.since(now) + 1, Wake::Node(at));

@@ -49,7 +49,10 @@ impl SimNode {
 impl World {
     pub(super) fn spill(&mut self, at: usize, spilled: u64, block: u64) {
         self.trace.say(|| format!("node {at} writes block {block} as {spilled}"));
-        self.nodes[at].disk.writing.insert(spilled, block);
+        let disk = &mut self.nodes[at].disk;
+        // It may be tried again.
+        disk.unwritten.remove(&spilled);
+        disk.writing.insert(spilled, block);
         let nanos = 1 + self.random.below(WRITE_NANOS) as u64;
         self.wake_in(nanos, Wake::Written(at, spilled));
     }

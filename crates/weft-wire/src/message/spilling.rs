@@ -34,6 +34,10 @@ pub struct Relinquish {
     /// They are answered all at once, by [`Relinquished`].
     #[n(0)]
     pub blocks: Vec<Relinquishing>,
+    /// Others go first: what waits here for arguments gives up those that it has. Tasks go back to their callers
+    /// ([`Returned`](super::Returned)), copies that calls wait with go.
+    #[n(1)]
+    pub gives_way: Option<bool>,
 }
 
 /// The answer.

@@ -423,6 +423,9 @@ pub struct ItemsTaken {
 pub struct Returned {
     #[n(0)]
     pub tasks: Vec<TaskId>,
+    /// They waited for arguments, for which there is no room: to be sent again after a pause, in which the others may go.
+    #[n(1)]
+    pub lacks_room: Option<bool>,
 }
 
 /// A function or class, once per connection and before its first push.

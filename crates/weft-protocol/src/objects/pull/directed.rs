@@ -8,7 +8,7 @@
 use weft_wire::message::Located;
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
-use super::{Copy, Open, PullAction, Pulls, State};
+use super::{Asker, Copy, Open, PullAction, Pulls, State};
 
 /// What the owner has said.
 #[derive(Debug, Default)]
@@ -208,7 +208,8 @@ impl Pulls {
             .collect();
         for object in hit {
             let askers = std::mem::take(&mut self.open[&object].askers);
-            out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object, tried: None }));
+            let not_there = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried: None };
+            out.extend(askers.into_iter().map(not_there));
             if !matches!(self.open[&object].state, State::Allocating) {
                 self.cancel(object, out);
             }

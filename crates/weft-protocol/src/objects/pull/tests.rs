@@ -6,11 +6,11 @@ use weft_wire::message::Located;
 use super::*;
 
 const OWNER: WorkerId = WorkerId((1 << 24) + 1);
-const A: WorkerId = WorkerId((2 << 24) + 1);
-const B: WorkerId = WorkerId((2 << 24) + 2);
+pub(super) const A: WorkerId = WorkerId((2 << 24) + 1);
+pub(super) const B: WorkerId = WorkerId((2 << 24) + 2);
 const THERE: NodeId = NodeId(1 << 24);
 
-fn object(number: u64) -> ObjectId {
+pub(super) fn object(number: u64) -> ObjectId {
     TaskId { owner: OWNER, number }.object(0)
 }
 
@@ -18,11 +18,11 @@ fn remote(number: u64, length: u64) -> Remote {
     Remote { node: THERE, location: Location { offset: number * 4096, length } }
 }
 
-fn pull(number: u64, length: u64, priority: Priority) -> Pull {
+pub(super) fn pull(number: u64, length: u64, priority: Priority) -> Pull {
     Pull { object: object(number), remote: remote(number, length), priority }
 }
 
-fn allocate(number: u64, bytes: u64) -> PullAction {
+pub(super) fn allocate(number: u64, bytes: u64) -> PullAction {
     PullAction::Allocate { object: object(number), bytes }
 }
 
@@ -31,12 +31,12 @@ fn fetch(number: u64, length: u64, at: u64, attempt: u64) -> PullAction {
     PullAction::Fetch(Fetching { object, remote, at, block: number, attempt, generation: None, after: None })
 }
 
-fn here(to: WorkerId, number: u64, length: u64) -> PullAction {
+pub(super) fn here(to: WorkerId, number: u64, length: u64) -> PullAction {
     PullAction::Here { to, object: object(number), location: Location { offset: number, length } }
 }
 
 /// What an event makes the machine do.
-fn on(pulls: &mut Pulls, event: impl FnOnce(&mut Pulls, &mut Vec<PullAction>)) -> Vec<PullAction> {
+pub(super) fn on(pulls: &mut Pulls, event: impl FnOnce(&mut Pulls, &mut Vec<PullAction>)) -> Vec<PullAction> {
     let mut out = Vec::new();
     event(pulls, &mut out);
     pulls.check();
@@ -44,7 +44,7 @@ fn on(pulls: &mut Pulls, event: impl FnOnce(&mut Pulls, &mut Vec<PullAction>)) -
 }
 
 /// Object 1, of 100 bytes, is asked for by A and moves. The number of its stream.
-fn moving(pulls: &mut Pulls) -> u64 {
+pub(super) fn moving(pulls: &mut Pulls) -> u64 {
     let asked = on(pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Argument), false, out));
     assert_eq!(asked, [allocate(1, 100)]);
     let fetched = on(pulls, |pulls, out| pulls.on_block(object(1), 1, out));
@@ -207,52 +207,6 @@ fn a_value_larger_than_the_budget_moves_alone() {
     assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(2, 10, Priority::Get), false, out)), []);
     let done = on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
     assert_eq!(done, [here(A, 1, 100), allocate(2, 10)]);
-}
-
-#[test]
-fn without_room_a_pull_waits_for_what_is_freed_and_not_for_ever() {
-    let mut pulls = Pulls::default();
-    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
-    let refused = on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, false, Instant(5), out));
-    assert_eq!(refused, []);
-    // Nobody overtakes.
-    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(2, 10, Priority::Get), false, out)), []);
-    assert_eq!(on(&mut pulls, Pulls::on_room), [allocate(1, 100), allocate(2, 10)]);
-    on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, false, Instant(7), out));
-    let deadline = Instant(7).plus(PULL_ROOM_NANOS);
-    let mut now = Instant(7);
-    while now < deadline {
-        assert_eq!(pulls.next_deadline(), Some(now.plus(ROOM_PAUSE_NANOS).min(deadline)));
-        assert_eq!(on(&mut pulls, |pulls, out| pulls.on_timer(now, out)), []);
-        now = pulls.next_deadline().expect("it waits");
-        if now < deadline {
-            let again = on(&mut pulls, |pulls, out| pulls.on_timer(now, out));
-            assert_eq!(again, [allocate(1, 100)], "what was in use may not be any more");
-            on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, false, now, out));
-        }
-    }
-    let late = on(&mut pulls, |pulls, out| pulls.on_timer(deadline, out));
-    let [PullAction::Failed { to: A, failure, .. }] = &late[..] else { panic!("it is given up: {late:?}") };
-    assert_eq!(failure.code, FailureCode::StoreFull);
-}
-
-#[test]
-fn while_values_go_elsewhere_room_is_asked_for_again_and_again_and_not_for_ever() {
-    let mut pulls = Pulls::default();
-    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
-    let mut now = Instant(5);
-    let end = now.plus(PULL_ROOM_NANOS);
-    while now < end {
-        on(&mut pulls, |pulls, out| pulls.on_no_block(object(1), 1000, true, now, out));
-        let next = now.plus(MOVES_PAUSE_NANOS).min(end);
-        assert_eq!(pulls.next_deadline(), Some(next));
-        now = next;
-        if now < end {
-            assert_eq!(on(&mut pulls, |pulls, out| pulls.on_timer(now, out)), [allocate(1, 100)]);
-        }
-    }
-    let late = on(&mut pulls, |pulls, out| pulls.on_timer(end, out));
-    assert!(matches!(late[..], [PullAction::Failed { to: A, .. }]), "{late:?}");
 }
 
 #[test]

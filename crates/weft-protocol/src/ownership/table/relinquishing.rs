@@ -55,6 +55,12 @@ impl Ownership {
         self.records.get(&object).map_or(0, Record::uses)
     }
 
+    /// The latest that is known of an object.
+    #[must_use]
+    pub fn outcome(&self, object: ObjectId) -> Option<Outcome> {
+        self.records.get(&object)?.slot.outcome().cloned()
+    }
+
     /// Bytes of those of these values that are in memory, here or at another node.
     #[must_use]
     pub fn bytes_in_memory(&self, objects: &[ObjectId]) -> u64 {

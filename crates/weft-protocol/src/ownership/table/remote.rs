@@ -124,6 +124,8 @@ impl Ownership {
     /// A value that was elsewhere can be read here from now on.
     pub fn note_here(&mut self, object: ObjectId, at: Location, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
+        // Who finds it elsewhere again, later, has it brought again.
+        record.slot.set_elsewhere();
         record.slot.supersede(Outcome::Stored(at));
         if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
             record.waiting = None;

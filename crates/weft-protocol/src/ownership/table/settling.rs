@@ -104,7 +104,10 @@ impl Ownership {
         self.borrowed_from.retain(|_, objects| {
             objects.retain(|object| {
                 let Some(record) = self.records.get_mut(object) else { return false };
-                for location in record.slot.lost_outcomes().filter_map(place) {
+                // Who reads where the value was before it was lost has a view of it, or is a task that is about to. Otherwise the
+                // value may have left that block long ago, and another one may be there.
+                let is_read = record.slot.views() > 0 || record.uses() > 0;
+                for location in record.slot.lost_outcomes().filter_map(place).filter(|_| is_read) {
                     if self.orphans.contains(&location.offset)
                         && self.given_blocks.insert(location.offset, *object).is_none()
                     {

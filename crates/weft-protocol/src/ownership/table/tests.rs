@@ -1,7 +1,7 @@
 //! Exact actions of the ownership table, and that nothing is left over.
 
-use weft_wire::Blob;
 use weft_wire::message::{Fetch, Held, Location, Message, RemoveBorrow, Settled};
+use weft_wire::{Blob, NodeId};
 
 use super::*;
 
@@ -299,4 +299,28 @@ fn an_inherited_block_goes_back_to_the_node_and_is_not_reused() {
     send(&mut expected, Peer::Node, FreeBlocks { offsets: vec![64] });
     assert_eq!(out, expected);
     assert!(table.is_empty());
+}
+
+#[test]
+fn a_block_that_a_value_left_long_ago_is_not_inherited() {
+    // Another value may be there: what its owner dies with is not what this process has a reference to.
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(FRIEND, 1);
+    let slot = table.received(id);
+    slot.acquire();
+    table.resolve(id, Outcome::Stored(Location { offset: 64, length: 10 }), &[], &mut out);
+    let there = Remote { node: NodeId(1 << 24), location: Location { offset: 4096, length: 10 } };
+    let reading = slot.read();
+    assert!(!slot.move_to(Outcome::Remote(Box::new(there))), "it is read there");
+    slot.supersede(Outcome::Remote(Box::new(there)));
+    table.on_worker_gone(FRIEND);
+    assert_eq!(table.inherit(vec![64]), [64], "somebody still reads it there");
+    drop(reading);
+    let id = object(THIRD, 2);
+    let other = table.received(id);
+    other.acquire();
+    table.resolve(id, Outcome::Stored(Location { offset: 128, length: 10 }), &[], &mut out);
+    assert!(other.move_to(Outcome::Remote(Box::new(there))));
+    table.on_worker_gone(THIRD);
+    assert_eq!(table.inherit(vec![128]), [0; 0]);
 }

@@ -15,11 +15,12 @@ impl Service {
         let mut moves = false;
         if offset.is_none() && !is_reserving {
             // Whoever asked asks again.
-            moves = self.make_room(bytes, out);
+            moves = self.make_room(bytes, None, out);
             offset = self.fall_back(bytes, moves, ask.is_last == Some(true));
         }
         if let Some(offset) = offset {
             self.core.on_allocated(offset, from);
+            self.spill_ahead(out);
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
         let holders = (ask.is_last == Some(true) && offset.is_none()).then(|| self.largest_holders());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use weft_protocol::node::NodeActions;
 use weft_protocol::objects::{Fetching, Stuck};
+use weft_protocol::time::Instant;
 use weft_store::spill::SpillFull;
 use weft_store::{FallbackFile, Mapping};
 
@@ -19,10 +20,21 @@ use crate::node::spiller::{OnDisk, SpillEvent, SpillOptions, Spiller};
 const BATCH_PART: u64 = 8;
 const BATCH_BYTES: u64 = 64 << 20;
 
+/// When the store has been full, values go to disk from this part of it on (percent), until it is full to the other. A program
+/// that goes on making values then seldom waits for the disk.
+const HIGH_PERCENT: u64 = 80;
+const LOW_PERCENT: u64 = 60;
+
+/// It is taken to become full again for so long (nanoseconds). A program that has ended its work with many values does not write
+/// those that fit.
+const PRESSURE_NANOS: u64 = 10_000_000_000;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Spilling {
     spiller: Option<Spiller>,
+    /// There was no room for something, this long ago at most.
+    pressed_until: Option<Instant>,
     /// Why the last value could not be written.
     trouble: Option<String>,
     stuck: Stuck,
@@ -42,6 +54,15 @@ impl Spilling {
 
     pub(super) fn is_on(&self) -> bool {
         self.spiller.is_some()
+    }
+
+    /// There was no room for something.
+    pub(super) fn note_pressure(&mut self, now: Instant) {
+        self.pressed_until = Some(now.plus(PRESSURE_NANOS));
+    }
+
+    fn is_pressed(&self, now: Instant) -> bool {
+        self.is_on() && self.pressed_until.is_some_and(|until| now < until)
     }
 
     /// Why values cannot be written to disk at the moment.
@@ -83,7 +104,23 @@ pub(super) fn batch(bytes: u64, capacity: u64) -> u64 {
     bytes.max(BATCH_BYTES.min(capacity / BATCH_PART))
 }
 
+fn part(capacity: u64, percent: u64) -> u64 {
+    capacity / 100 * percent
+}
+
 impl Service {
+    /// A value was made: if the store is nearly full, and was full not long ago, others go to disk before there is no room for the
+    /// next. As long as all values fit, nothing is written.
+    pub(super) fn spill_ahead(&mut self, out: &mut NodeActions) {
+        let (used, capacity) = (self.arena.used(), self.arena.capacity());
+        if used <= part(capacity, HIGH_PERCENT) || !self.spilling.is_pressed(now()) {
+            return;
+        }
+        let arena = &self.arena;
+        let bytes = used - part(capacity, LOW_PERCENT);
+        self.core.spill_ahead(bytes, |block| arena.length_in_memory(block), out);
+    }
+
     pub(super) fn spill(&self, spilled: u64, block: u64) {
         if let Some(spiller) = &self.spilling.spiller {
             spiller.write(spilled, block, self.arena.length(block), self.arena.used_in_file());

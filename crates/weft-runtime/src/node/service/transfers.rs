@@ -17,7 +17,7 @@ impl Service {
         match self.arena.allocate(bytes) {
             Some(block) => self.core.on_block(object, block, out),
             None => {
-                let moves = self.arena.is_reserving() || self.make_room(bytes, out);
+                let moves = self.arena.is_reserving() || self.make_room(bytes, Some(object), out);
                 if let Some(block) = self.fall_back(bytes, moves, false) {
                     return self.core.on_block(object, block, out);
                 }
@@ -120,17 +120,18 @@ impl Service {
     }
 
     /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own, or to
-    /// disk. True if any are on their way.
-    pub(super) fn make_room(&mut self, bytes: u64, out: &mut NodeActions) -> bool {
+    /// disk. When all that is there is in use, tasks that wait for arguments give way: to whoever waits for `object`, or to one
+    /// that makes a value (none). True if room is on its way.
+    pub(super) fn make_room(&mut self, bytes: u64, object: Option<ObjectId>, out: &mut NodeActions) -> bool {
         self.trim_caches(out);
+        if bytes > self.arena.capacity() {
+            return false;
+        }
+        self.spilling.note_pressure(now());
         let arena = &self.arena;
-        let bytes = if bytes <= arena.capacity() { batch(bytes, arena.capacity()) } else { bytes };
-        bytes <= arena.capacity()
-            && self.core.relieve(
-                bytes,
-                |block| if arena.is_in_file(block) { 0 } else { arena.length(block) },
-                out,
-            )
+        let length_of = |block| arena.length_in_memory(block);
+        self.core.relieve(batch(bytes, arena.capacity()), length_of, out)
+            || self.core.give_way(object, length_of, out)
     }
 
     fn trim_caches(&self, out: &mut NodeActions) {
