@@ -243,6 +243,16 @@ impl Solo {
         self.node.on_spilled(spilled, is_written, out);
     }
 
+    /// See [`NodeCore::on_spilling_ended`].
+    pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
+        self.node.on_spilling_ended(out);
+    }
+
+    /// See [`NodeCore::on_room`].
+    pub fn on_room(&mut self, out: &mut NodeActions) {
+        self.node.on_room(out);
+    }
+
     /// A stream of bytes ended before all were here.
     pub fn on_stream_end(&mut self, object: ObjectId, attempt: u64, end: StreamEnd, out: &mut NodeActions) {
         self.node.on_stream_end(object, attempt, end, out);

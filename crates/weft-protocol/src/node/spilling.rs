@@ -210,6 +210,14 @@ impl NodeCore {
         self.after_write(spilled, after, out);
     }
 
+    /// Nothing can be written or read back any more: what was on disk is lost, and what was to be written stays where it is.
+    pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
+        self.spills = false;
+        for (spilled, after) in self.residency.on_ended(self.now) {
+            self.after_write(spilled, after, out);
+        }
+    }
+
     /// Nobody needs a spilled value any more.
     pub(super) fn free_spilled(&mut self, spilled: u64, out: &mut NodeActions) {
         let after = self.residency.on_freed(spilled);

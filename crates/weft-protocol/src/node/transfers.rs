@@ -103,9 +103,16 @@ impl NodeCore {
 
     /// A block is free: it holds no copy, and there may be room for one that waits.
     pub(super) fn on_block_freed(&mut self, block: u64, out: &mut NodeActions) {
-        self.residency.on_room();
         if !self.pulls.is_empty() {
             self.pulls.on_freed(block);
+        }
+        self.on_room(out);
+    }
+
+    /// There may be room for what waits for some: also when a block is free later than this core had it freed, because the disk was at it.
+    pub fn on_room(&mut self, out: &mut NodeActions) {
+        self.residency.on_room();
+        if !self.pulls.is_empty() {
             let mut wanted = Vec::new();
             self.pulls.on_room(&mut wanted);
             self.perform(wanted, out);

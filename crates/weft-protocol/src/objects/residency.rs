@@ -248,6 +248,14 @@ impl Residency {
         self.retry = Some((now.plus(pause), pause));
     }
 
+    /// The disk is gone for good: what was on it is nowhere, and what is being written stays in its block. What has to be done after the
+    /// writes that have failed by that.
+    pub fn on_ended(&mut self, now: Instant) -> Vec<(u64, AfterWrite)> {
+        self.spilled.retain(|_, value| !matches!(value, Spilled::Written));
+        let writing: Vec<u64> = self.writing.values().copied().collect();
+        writing.into_iter().map(|spilled| (spilled, self.on_written(spilled, false, now))).collect()
+    }
+
     /// The value is not needed any more. What to do at once: a value that is being written is dropped after that.
     pub fn on_freed(&mut self, spilled: u64) -> AfterWrite {
         match self.spilled.get_mut(&spilled) {
@@ -419,6 +427,33 @@ mod tests {
         assert!(all.on_moved(OWNER, 128, Some(second)));
         all.on_written(second, false, Instant(NOW.0 + 1));
         assert_eq!(all.retry(20, NOW.plus(SPILL_RETRY_NANOS), |_| false).len(), 2);
+    }
+
+    #[test]
+    fn when_the_disk_is_gone_nothing_is_there_but_what_is_in_memory() {
+        let mut all = Residency::default();
+        let mut begin = |block| {
+            let spilled = all.ask(block, &[OWNER], 10, false).expect("it is no copy");
+            assert!(all.on_moved(OWNER, block, Some(spilled)));
+            spilled
+        };
+        let (written, writing, unwanted) = (begin(64), begin(128), begin(192));
+        let asked = all.ask(256, &[OWNER], 10, false).expect("it is no copy");
+        all.on_written(written, true, NOW);
+        all.on_freed(unwanted);
+        let kept = AfterWrite { frees: None, is_dropped: false };
+        let freed = AfterWrite { frees: Some(192), is_dropped: true };
+        assert_eq!(all.on_ended(NOW), [(unwanted, freed), (writing, kept)]);
+        assert_eq!((all.has(written), all.has(writing)), (Some(false), Some(true)));
+        assert_eq!(all.block_of(writing), Some(128));
+        all.check();
+        // Who answers only now has its value in its block, too.
+        assert!(all.on_moved(OWNER, 256, Some(asked)));
+        assert_eq!(all.on_written(asked, false, NOW), kept);
+        assert_eq!(all.on_freed(written), kept, "there is nothing to drop");
+        all.on_freed(writing);
+        all.on_freed(asked);
+        assert!(all.is_empty());
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod state;
 mod transfers;
 mod two_nodes;
 mod unable;
+mod values_on_disk;
 mod watches;
 
 use weft_protocol::node::{NodeAction, NodeActions};

@@ -205,6 +205,20 @@ impl Engine {
         }
     }
 
+    /// Nothing can be written or read back any more.
+    pub(super) fn on_spilling_ended(&mut self, out: &mut NodeActions) {
+        if let Self::Alone(solo) = self {
+            solo.on_spilling_ended(out);
+        }
+    }
+
+    /// A block is free that the disk was still at when the core had it freed.
+    pub(super) fn on_room(&mut self, out: &mut NodeActions) {
+        if let Self::Alone(solo) = self {
+            solo.on_room(out);
+        }
+    }
+
     /// See [`Member::relieve`] and [`Solo::relieve`].
     pub(super) fn relieve(
         &mut self,

@@ -5,21 +5,31 @@
 //! is asked for is done in that order, so that a value is read behind its writing. What could not be written is read from
 //! its block, which the node keeps then. Files that are mostly dead are rewritten when nothing else is to do.
 //!
-//! It never decides what is written, never writes to a block after [`Spiller::stop`], and holds up nobody: a disk that does not
-//! answer holds up this thread alone, also at the end of the session.
+//! It never decides what is written, never writes to a block that it does not know to be its own, and holds up nobody: a disk that does
+//! not answer holds up this thread alone. Who stops a reading does not wait: where the disk is at it, the block is given back later
+//! ([`SpillEvent::LetGo`]). The end of the session waits for a disk that does something, and not for one that hangs. If the
+//! thread panics, the node hears of it ([`SpillEvent::Ended`]).
 
+mod disk;
+mod reading;
+
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use weft_protocol::objects::{Fetching, StreamEnd};
-use weft_store::spill::{SpillError, SpillFiles, SpillFull, SpillLimits, SpillPlace, SpillSpace};
-use weft_store::{Mapping, Progress};
+use weft_store::Mapping;
+use weft_store::spill::{SpillFiles, SpillFull, SpillLimits, SpillPlace, SpillPulse, SpillSpace};
 use weft_wire::ObjectId;
+
+use self::disk::Disk;
+use self::reading::Reading;
 
 /// Where values go for which there is no room.
 #[derive(Debug, Clone)]
@@ -60,12 +70,21 @@ pub enum SpillEvent {
         /// Why.
         error: String,
     },
+    /// Nothing is written to this block any more, of which [`Spiller::stop`] said that something is.
+    LetGo {
+        /// The block.
+        block: u64,
+    },
+    /// The thread has panicked, and nothing that was on disk can be had: the last event.
+    Ended {
+        /// What it said.
+        reason: String,
+    },
 }
 
-#[derive(Debug)]
 enum Command {
     Write { spilled: u64, block: u64, bytes: u64, others: u64 },
-    Read { fetching: Fetching, progress: Arc<Progress> },
+    Read { fetching: Fetching, reading: Arc<Reading> },
     Drop { spilled: u64 },
 }
 
@@ -101,11 +120,18 @@ struct List {
 pub struct Spiller {
     shared: Arc<Shared>,
     mapping: Arc<Mapping>,
-    moving: HashMap<u64, Arc<Progress>>,
+    pulse: Arc<SpillPulse>,
+    /// What is read, by attempt.
+    moving: HashMap<u64, Arc<Reading>>,
+    /// Readings that were stopped within a piece.
+    stopped: HashMap<u64, Arc<Reading>>,
 }
 
-/// How long the end of the session waits for the disk.
-const END_WAIT: Duration = Duration::from_secs(2);
+/// A disk that has not answered for so long hangs: the end of the session does not wait for it.
+const STALL: Duration = Duration::from_secs(5);
+/// How long the end of the session waits for a disk that does answer. Giving many large files back takes time, and the end of the process
+/// would wait for that as well.
+const END_WAIT: Duration = Duration::from_secs(60);
 
 impl Spiller {
     /// Looks at the directories and starts the thread.
@@ -114,6 +140,16 @@ impl Spiller {
     /// When one of the directories cannot be used, or there can be no thread.
     pub fn start(options: &SpillOptions, mapping: Arc<Mapping>, node_wake: Arc<OwnedFd>) -> io::Result<Self> {
         let files = SpillFiles::open(&options.directories).map_err(io::Error::other)?;
+        Self::start_with(Box::new(files), options, mapping, node_wake)
+    }
+
+    fn start_with(
+        disk: Box<dyn Disk>,
+        options: &SpillOptions,
+        mapping: Arc<Mapping>,
+        node_wake: Arc<OwnedFd>,
+    ) -> io::Result<Self> {
+        let pulse = disk.pulse();
         let limits = SpillLimits {
             max_spill_bytes: options.max_bytes,
             directories: options.directories.len(),
@@ -129,14 +165,14 @@ impl Spiller {
         let worker = Worker {
             shared: shared.clone(),
             mapping: mapping.clone(),
-            files,
+            disk,
             space: SpillSpace::new(limits),
             values: HashMap::new(),
             by_place: BTreeMap::new(),
             directories: options.directories.len(),
         };
         std::thread::Builder::new().name("weft-spill".into()).spawn(move || worker.run())?;
-        Ok(Self { shared, mapping, moving: HashMap::new() })
+        Ok(Self { shared, mapping, pulse, moving: HashMap::new(), stopped: HashMap::new() })
     }
 
     /// Has a block written. So many bytes beside the files count towards the most there may be.
@@ -147,16 +183,22 @@ impl Spiller {
     /// Has a value read into a block.
     pub fn read(&mut self, fetching: &Fetching) {
         let length = fetching.remote.location.length;
-        let progress = Arc::new(Progress::new(self.mapping.clone(), fetching.block, length, 0));
-        self.moving.insert(fetching.attempt, progress.clone());
-        self.tell(Command::Read { fetching: *fetching, progress });
+        let reading = Reading::new(self.mapping.clone(), fetching.object, fetching.block, length);
+        let reading = Arc::new(reading);
+        self.moving.insert(fetching.attempt, reading.clone());
+        self.tell(Command::Read { fetching: *fetching, reading });
     }
 
-    /// Ends a reading. When this returns, nothing is written to its block any more.
-    pub fn stop(&mut self, attempt: u64) {
-        if let Some(progress) = self.moving.remove(&attempt) {
-            progress.close();
+    /// Ends a reading. The block to which the disk still writes at the moment, if it does: it must stay as it is until
+    /// [`SpillEvent::LetGo`].
+    pub fn stop(&mut self, attempt: u64) -> Option<u64> {
+        let reading = self.moving.remove(&attempt)?;
+        if !reading.stop() {
+            return None;
         }
+        let block = reading.block;
+        self.stopped.insert(attempt, reading);
+        Some(block)
     }
 
     /// A value is not needed any more.
@@ -166,13 +208,28 @@ impl Spiller {
 
     /// What has happened.
     pub fn take_events(&mut self) -> Vec<SpillEvent> {
-        let mut events = std::mem::take(&mut *self.shared.events.lock());
-        events.retain(|event| match event {
-            SpillEvent::Written { .. } => true,
-            SpillEvent::Read { attempt, .. } | SpillEvent::Lost { attempt, .. } => {
-                self.moving.remove(attempt).is_some()
+        let mut events = Vec::new();
+        for event in std::mem::take(&mut *self.shared.events.lock()) {
+            match event {
+                SpillEvent::Read { attempt, .. } | SpillEvent::Lost { attempt, .. } => {
+                    if self.moving.remove(&attempt).is_some() {
+                        events.push(event);
+                    } else if let Some(reading) = self.stopped.remove(&attempt) {
+                        events.push(SpillEvent::LetGo { block: reading.block });
+                    }
+                }
+                SpillEvent::Ended { reason } => {
+                    for (attempt, reading) in self.moving.drain() {
+                        let (object, end) = (reading.object, StreamEnd::NotThere);
+                        events.push(SpillEvent::Lost { object, attempt, end, error: reason.clone() });
+                    }
+                    let stopped = self.stopped.drain();
+                    events.extend(stopped.map(|(_, reading)| SpillEvent::LetGo { block: reading.block }));
+                    events.push(SpillEvent::Ended { reason });
+                }
+                SpillEvent::Written { .. } | SpillEvent::LetGo { .. } => events.push(event),
             }
-        });
+        }
         events
     }
 
@@ -188,15 +245,37 @@ impl Spiller {
     }
 }
 
-impl Drop for Spiller {
-    fn drop(&mut self) {
-        self.moving.values().for_each(|progress| progress.close());
+impl Spiller {
+    /// Ends the thread, and waits for that as long as the disk does something. False if it hangs: the thread then ends when the disk
+    /// answers, or with the process, and until then keeps its files.
+    pub fn end(&mut self) -> bool {
+        self.end_within(STALL, END_WAIT)
+    }
+
+    fn end_within(&mut self, stall: Duration, longest: Duration) -> bool {
+        for reading in self.moving.values() {
+            reading.stop();
+        }
+        self.pulse.end();
         let mut list = self.shared.list.lock();
         list.is_ending = true;
         list.commands.clear();
         self.shared.news.notify_all();
-        // A disk that hangs keeps its thread, and the files go with the process.
-        let _ = self.shared.news.wait_while_for(&mut list, |list| !list.has_ended, END_WAIT);
+        let begin = Instant::now();
+        while !list.has_ended && begin.elapsed() < longest {
+            let beats = self.pulse.beats();
+            let waited = self.shared.news.wait_while_for(&mut list, |list| !list.has_ended, stall);
+            if waited.timed_out() && self.pulse.beats() == beats {
+                break;
+            }
+        }
+        list.has_ended
+    }
+}
+
+impl Drop for Spiller {
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
 
@@ -215,7 +294,7 @@ enum Where {
 struct Worker {
     shared: Arc<Shared>,
     mapping: Arc<Mapping>,
-    files: SpillFiles,
+    disk: Box<dyn Disk>,
     space: SpillSpace,
     values: HashMap<u64, Where>,
     by_place: BTreeMap<SpillPlace, u64>,
@@ -224,22 +303,31 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
+        let Self { shared, disk, mapping, .. } = self;
+        // The memory of the session does not wait for the disk.
+        drop(mapping);
+        if let Err(panic) = served {
+            say(&shared, SpillEvent::Ended { reason: words_of(&*panic) });
+        }
+        // The descriptors go before the session is over.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(disk)));
+        shared.list.lock().has_ended = true;
+        shared.news.notify_all();
+    }
+
+    fn serve(&mut self) {
         while let Some(command) = self.next() {
             match command {
                 Command::Write { spilled, block, bytes, others } => {
                     self.space.set_others(others);
                     self.write(spilled, block, bytes);
                 }
-                Command::Read { fetching, progress } => self.read(&fetching, &progress),
+                Command::Read { fetching, reading } => self.read(&fetching, &reading),
                 Command::Drop { spilled } => self.forget(spilled),
             }
             self.report();
         }
-        let shared = self.shared.clone();
-        // The descriptors go before the session is over.
-        drop(self);
-        shared.list.lock().has_ended = true;
-        shared.news.notify_all();
     }
 
     /// The next thing to do; rewrites files while there is none. `None` at the end.
@@ -288,12 +376,12 @@ impl Worker {
                     Err(full) => return Err(full.to_string()),
                 },
             };
-            match self.files.write(place, &id_of(spilled), self.mapping.bytes(block, bytes)) {
+            match self.disk.write(place, &id_of(spilled), self.mapping.bytes(block, bytes)) {
                 Ok(()) => return Ok(place),
                 Err(error) => {
                     why = error.to_string();
                     if let Some(file) = self.space.failed(place) {
-                        self.files.delete(file);
+                        self.disk.delete(file);
                     }
                 }
             }
@@ -313,21 +401,21 @@ impl Worker {
         Err(last)
     }
 
-    fn read(&mut self, fetching: &Fetching, progress: &Progress) {
+    fn read(&mut self, fetching: &Fetching, reading: &Reading) {
         let Fetching { object, attempt, remote, .. } = *fetching;
         let (spilled, length) = (remote.location.offset, remote.location.length);
         let result = match self.values.get(&spilled) {
             None => Err("it is not on disk any more".to_owned()),
             Some(Where::Block { block, bytes }) if length <= *bytes => {
                 let from = self.mapping.bytes(*block, length);
-                let _ = progress.write(0, from);
+                let _ = reading.piece(0, length, |into| into.copy_from_slice(from));
                 Ok(())
             }
             Some(Where::Block { .. }) => Err("it is shorter than it should be".to_owned()),
-            Some(Where::Disk(place)) => self.read_pieces(*place, spilled, length, progress),
+            Some(Where::Disk(place)) => self.read_pieces(*place, spilled, length, reading),
         };
+        // Of a reading that was stopped nobody hears more than that it is over.
         self.say(match result {
-            // A reading that was stopped ends in nothing that anybody hears.
             Ok(()) => SpillEvent::Read { object, attempt, bytes: length },
             Err(error) => SpillEvent::Lost { object, attempt, end: StreamEnd::NotThere, error },
         });
@@ -338,23 +426,17 @@ impl Worker {
         place: SpillPlace,
         spilled: u64,
         length: u64,
-        progress: &Progress,
+        reading: &Reading,
     ) -> Result<(), String> {
         let mut at = 0;
         while at < length {
             let piece = READ_BYTES.min(length - at);
-            let mut error: Option<SpillError> = None;
-            let is_written = progress.write_with(at, piece, |into| {
-                error = self.files.read(place, &id_of(spilled), at, into).err();
-                error.is_none()
-            });
-            if let Some(error) = error {
-                return Err(error.to_string());
+            let read = reading.piece(at, piece, |into| self.disk.read(place, &id_of(spilled), at, into));
+            match read {
+                Some(Ok(())) => at += piece,
+                Some(Err(error)) => return Err(error.to_string()),
+                None => return Ok(()),
             }
-            if !is_written {
-                return Ok(());
-            }
-            at += piece;
         }
         self.shared.on_disk.lock().read += length;
         Ok(())
@@ -369,7 +451,7 @@ impl Worker {
 
     fn release(&mut self, place: SpillPlace) {
         if let Some(file) = self.space.release(place) {
-            self.files.delete(file);
+            self.disk.delete(file);
         }
     }
 
@@ -379,7 +461,7 @@ impl Worker {
         for old in rewrite.alive {
             let Some(spilled) = self.by_place.get(&old).copied() else { continue };
             let moved = self.space.place_moved(old).map_err(|_| None).and_then(|new| {
-                match self.files.copy(old, new, &id_of(spilled)) {
+                match self.disk.copy(old, new, &id_of(spilled)) {
                     Ok(()) => Ok(new),
                     Err(_) => Err(Some(new)),
                 }
@@ -393,7 +475,7 @@ impl Worker {
                 }
                 Err(failed) => {
                     if let Some(file) = failed.and_then(|new| self.space.failed(new)) {
-                        self.files.delete(file);
+                        self.disk.delete(file);
                     }
                     self.space.give_up(rewrite.file);
                     return false;
@@ -410,12 +492,23 @@ impl Worker {
     }
 
     fn say(&self, event: SpillEvent) {
-        self.shared.events.lock().push(event);
-        let _ = rustix::io::write(&*self.shared.node_wake, &1u64.to_ne_bytes());
+        say(&self.shared, event);
     }
 }
 
-/// Read at a time (bytes): who stops a reading waits for so much.
+fn say(shared: &Shared, event: SpillEvent) {
+    shared.events.lock().push(event);
+    let _ = rustix::io::write(&*shared.node_wake, &1u64.to_ne_bytes());
+}
+
+/// What a panic says.
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "it gives no reason".to_owned())
+}
+
+/// Read at a time (bytes): who stops a reading has so much read in vain.
 const READ_BYTES: u64 = 8 << 20;
 
 /// What stands in the file for a value.
@@ -424,3 +517,6 @@ fn id_of(spilled: u64) -> [u8; 20] {
     id[..8].copy_from_slice(&spilled.to_le_bytes());
     id
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,6 +115,9 @@ pub enum SpillError {
         /// The kernel's word.
         source: Errno,
     },
+    /// The session ends, so that nobody wants it.
+    #[error("nothing is spilled or read back any more: the session ends")]
+    Ending,
     /// There has to be one directory at least.
     #[error("no spill directory was named. Expected one at least in spill_directories")]
     NoDirectory,

@@ -10,13 +10,14 @@ use rustix::io::Errno;
 use super::buffer::is_aligned;
 use super::directory::Directory;
 use super::format::BLOCK_BYTES;
-use super::{Damage, SpillError, SpillPlace};
+use super::{Damage, SpillError, SpillPlace, SpillPulse};
 
 /// A file with the directory that it is in.
 #[derive(Debug)]
 pub struct File<'a> {
     pub descriptor: Arc<OwnedFd>,
     pub directory: &'a Directory,
+    pub pulse: &'a SpillPulse,
 }
 
 impl File<'_> {
@@ -49,7 +50,10 @@ impl File<'_> {
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let end = offset + bytes;
         while offset < end {
-            match rustix::io::pwritev(&self.descriptor, pieces, offset) {
+            self.pulse.check()?;
+            let answer = rustix::io::pwritev(&self.descriptor, pieces, offset);
+            self.pulse.beat();
+            match answer {
                 // A kernel that writes nothing and says nothing would be asked for ever.
                 Ok(0) => return Err(self.error(Errno::IO, "write a file", bytes)),
                 Ok(count) => {
@@ -70,7 +74,10 @@ impl File<'_> {
     pub fn read(&self, into: &mut [u8], offset: u64) -> Result<usize, SpillError> {
         let mut read = 0;
         while read < into.len() {
-            match rustix::io::pread(&self.descriptor, &mut into[read..], offset + read as u64) {
+            self.pulse.check()?;
+            let answer = rustix::io::pread(&self.descriptor, &mut into[read..], offset + read as u64);
+            self.pulse.beat();
+            match answer {
                 Ok(0) => break,
                 Ok(count) => read += count,
                 Err(Errno::INTR) => continue,
@@ -107,8 +114,9 @@ impl File<'_> {
         }
         if is_written {
             // Pages that are not on the disk yet are not given back.
-            rustix::fs::fdatasync(&self.descriptor)
-                .map_err(|source| self.error(source, "write a file", bytes))?;
+            let answer = rustix::fs::fdatasync(&self.descriptor);
+            self.pulse.beat();
+            answer.map_err(|source| self.error(source, "write a file", bytes))?;
         }
         // Advice: a file system that does not take it keeps its pages.
         let _ =

@@ -17,7 +17,7 @@ use super::buffer::{Buffers, PIECE_BYTES};
 use super::directory::Directory;
 use super::file::File;
 use super::format::{BLOCK_BYTES, CHUNK_BYTES, SpillHeader, checksums, header_bytes};
-use super::{SpillError, SpillPlace};
+use super::{SpillError, SpillPlace, SpillPulse};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -54,6 +54,7 @@ pub struct SpillFiles {
     directories: Vec<Directory>,
     files: Mutex<BTreeMap<u64, Slot>>,
     buffers: Buffers,
+    pulse: Arc<SpillPulse>,
 }
 
 impl SpillFiles {
@@ -67,7 +68,14 @@ impl SpillFiles {
         }
         let buffers = Buffers::default();
         let directories = directories.iter().map(|path| Directory::open(path));
-        Ok(Self { directories: directories.collect::<Result<_, _>>()?, files: Mutex::default(), buffers })
+        let directories = directories.collect::<Result<_, _>>()?;
+        Ok(Self { directories, files: Mutex::default(), buffers, pulse: Arc::default() })
+    }
+
+    /// For those who wait for a thread that uses these files: whether the disk answers, and the word that it need not do more.
+    #[must_use]
+    pub fn pulse(&self) -> Arc<SpillPulse> {
+        self.pulse.clone()
     }
 
     /// Writes an object to its place.
@@ -235,17 +243,17 @@ impl SpillFiles {
         // Two threads that write the first objects of a file make it once.
         let mut slot = slot.lock();
         if let Some(descriptor) = &*slot {
-            return Ok(File { descriptor: descriptor.clone(), directory });
+            return Ok(File { descriptor: descriptor.clone(), directory, pulse: &self.pulse });
         }
         let descriptor = Arc::new(directory.create()?);
         *slot = Some(descriptor.clone());
-        Ok(File { descriptor, directory })
+        Ok(File { descriptor, directory, pulse: &self.pulse })
     }
 
     fn file_to_read(&self, place: SpillPlace) -> Result<File<'_>, SpillError> {
         let slot = self.files.lock().get(&place.file).cloned();
         let descriptor = slot.and_then(|slot| slot.lock().clone()).ok_or(SpillError::NoFile { place })?;
-        Ok(File { descriptor, directory: self.directory_of(place.file) })
+        Ok(File { descriptor, directory: self.directory_of(place.file), pulse: &self.pulse })
     }
 
     /// Writes bytes of an object, as they lie in memory where that is possible.
@@ -376,6 +384,16 @@ impl SpillFiles {
         let first = (begin / CHUNK_BYTES) as usize;
         header.verify(first, object).map_err(|damage| file.damaged(place, damage))?;
         Ok(object)
+    }
+}
+
+impl Drop for SpillFiles {
+    /// Giving the room of many large files back takes its time: each counts as an answer of the disk.
+    fn drop(&mut self) {
+        while let Some((_, slot)) = self.files.get_mut().pop_first() {
+            drop(slot);
+            self.pulse.beat();
+        }
     }
 }
 

@@ -38,12 +38,14 @@ mod error;
 mod file;
 mod files;
 mod format;
+mod pulse;
 mod space;
 
 pub(crate) use directory::Directory;
 pub use error::{Damage, SpillError};
 pub use files::{SpillFiles, SpillObject};
 pub use format::{BLOCK_BYTES, CHUNK_BYTES, SpillHeader, record_bytes};
+pub use pulse::SpillPulse;
 pub use space::{SpillFull, SpillLimits, SpillRewrite, SpillSpace};
 
 /// Where a spilled object is.

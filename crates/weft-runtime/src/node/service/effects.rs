@@ -54,18 +54,14 @@ impl Service {
                     NodeAction::Introduce(a, b) => self.introduce(a, b),
                     NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
                     NodeAction::KillWorker(worker) => self.kill_worker(worker),
-                    NodeAction::FreeBlock(offset) => {
-                        if self.arena.free(offset) && !self.arena.is_in_file(offset) {
-                            self.spilling.on_memory_freed();
-                        }
-                    }
+                    NodeAction::FreeBlock(offset) => self.free(offset),
                     NodeAction::Warn(text) => self.warn(&text),
                     NodeAction::Control(word) => self.with_cluster(|cluster| cluster.tell(word)),
                     NodeAction::AllocateFor { object, bytes } => {
                         self.allocate_for(object, bytes, &mut more);
                     }
                     NodeAction::Fetch(fetching) => self.fetch(&fetching, &mut more),
-                    NodeAction::Spill { spilled, block } => self.spill(spilled, block),
+                    NodeAction::Spill { spilled, block } => self.spill(spilled, block, &mut more),
                     NodeAction::DropSpilled(spilled) => self.drop_spilled(spilled),
                     NodeAction::StopFetching { attempt, .. } => self.stop_fetching(attempt),
                     NodeAction::Route { from, to, message } => {

@@ -204,6 +204,9 @@ impl Service {
         }
         self.connections.retain(|_, connection| connection.role == Role::Reader);
         self.stop_templates();
+        if let Some(text) = self.spilling.close() {
+            self.warn(&text);
+        }
         self.logs.close();
         self.pass_lines();
         self.flush_dirty();

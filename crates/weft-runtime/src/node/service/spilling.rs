@@ -1,7 +1,9 @@
 //! Values on disk, for which there was no room: what the core wants written and read goes to the thread that does it.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use weft_protocol::node::NodeActions;
@@ -38,6 +40,11 @@ pub(super) struct Spilling {
     /// Why the last value could not be written.
     trouble: Option<String>,
     stuck: Stuck,
+    /// The same, after its thread has ended by itself.
+    former: Option<Spiller>,
+    directories: Vec<PathBuf>,
+    /// Blocks to which the disk still writes although nobody wants that any more; and whether they are free after that.
+    held: HashMap<u64, bool>,
 }
 
 impl Spilling {
@@ -49,7 +56,7 @@ impl Spilling {
     ) -> io::Result<Self> {
         let Some(spill) = spills_to(options) else { return Ok(Self::default()) };
         let spiller = Some(Spiller::start(spill, mapping.clone(), wake.clone())?);
-        Ok(Self { spiller, ..Self::default() })
+        Ok(Self { spiller, directories: spill.directories.clone(), ..Self::default() })
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -70,9 +77,17 @@ impl Spilling {
         self.trouble.as_deref()
     }
 
-    /// Some memory is free again.
-    pub(super) fn on_memory_freed(&mut self) {
-        self.stuck.on_freed();
+    /// Gives the files back. What to say of a disk that does not answer.
+    pub(super) fn close(&mut self) -> Option<String> {
+        let spiller = self.spiller.as_mut().or(self.former.as_mut())?;
+        let hangs = !spiller.end();
+        hangs.then(|| {
+            format!(
+                "the disk with the spill directories {:?} does not answer, so that the session ends without it: its files, and the \
+                 thread that is at them, go when it answers, or with this process",
+                self.directories
+            )
+        })
     }
 
     pub(super) fn on_disk(&self) -> Option<OnDisk> {
@@ -121,9 +136,13 @@ impl Service {
         self.core.spill_ahead(bytes, |block| arena.length_in_memory(block), out);
     }
 
-    pub(super) fn spill(&self, spilled: u64, block: u64) {
-        if let Some(spiller) = &self.spilling.spiller {
-            spiller.write(spilled, block, self.arena.length(block), self.arena.used_in_file());
+    pub(super) fn spill(&mut self, spilled: u64, block: u64, out: &mut NodeActions) {
+        match &self.spilling.spiller {
+            Some(spiller) => {
+                spiller.write(spilled, block, self.arena.length(block), self.arena.used_in_file())
+            }
+            // It has ended since the value's process was asked.
+            None => self.core.on_spilled(spilled, false, out),
         }
     }
 
@@ -166,8 +185,23 @@ impl Service {
     }
 
     pub(super) fn stop_restoring(&mut self, attempt: u64) {
-        if let Some(spiller) = &mut self.spilling.spiller {
-            spiller.stop(attempt);
+        let spiller = self.spilling.spiller.as_mut();
+        if let Some(block) = spiller.and_then(|spiller| spiller.stop(attempt)) {
+            self.spilling.held.insert(block, false);
+        }
+    }
+
+    /// A block is not needed any more; if the disk still writes to it, it is free when that is over.
+    pub(super) fn free(&mut self, block: u64) {
+        match self.spilling.held.get_mut(&block) {
+            Some(is_free) => *is_free = true,
+            None => self.free_now(block),
+        }
+    }
+
+    fn free_now(&mut self, block: u64) {
+        if self.arena.free(block) && !self.arena.is_in_file(block) {
+            self.spilling.stuck.on_freed();
         }
     }
 
@@ -189,8 +223,27 @@ impl Service {
                     ));
                     self.core.on_stream_end(object, attempt, end, out);
                 }
+                SpillEvent::LetGo { block } => {
+                    if self.spilling.held.remove(&block) == Some(true) {
+                        self.free_now(block);
+                        self.core.on_room(out);
+                    }
+                }
+                SpillEvent::Ended { reason } => self.end_spilling(&reason, out),
             }
         }
+    }
+
+    /// The thread has panicked: what was on disk is lost, and what else there is stays in memory.
+    fn end_spilling(&mut self, reason: &str, out: &mut NodeActions) {
+        self.warn(&format!(
+            "the thread that writes values to disk has ended by a defect of weft, and what was on disk is lost, and made again where \
+             its task is known. From now on values stay in memory. Please report it with this reason: {reason}"
+        ));
+        self.spilling.former = self.spilling.spiller.take();
+        let trouble = "the thread that writes values to disk has ended by a defect of weft; end the session and begin a new one";
+        self.spilling.trouble = Some(trouble.to_owned());
+        self.core.on_spilling_ended(out);
     }
 
     /// Says once why nothing can be written, until something is.

@@ -340,6 +340,34 @@ fn what_is_not_of_the_object_is_refused() {
     });
 }
 
+/// Who waits for it sees that the disk answers, also while files are given back; and a large object is not written to its end.
+#[test]
+fn after_the_end_of_the_session_no_more_is_written_or_read() {
+    both_ways("ending", |files| {
+        let object = bytes(17 * CHUNK, 1);
+        let at = place(0, object.len());
+        files.write(at, &ID, &object).expect("room");
+        let pulse = files.pulse();
+        assert!(pulse.beats() >= 5, "a piece of 4 MiB at a time");
+        pulse.end();
+        let beats = pulse.beats();
+        let next = SpillPlace { file: 1, ..at };
+        assert_eq!(files.write(next, &ID, &object), Err(SpillError::Ending));
+        assert_eq!(files.read(at, &ID, 0, &mut [0; 10]), Err(SpillError::Ending));
+        assert_eq!(files.copy(at, next, &ID), Err(SpillError::Ending));
+        assert_eq!(pulse.beats(), beats, "the disk was not asked");
+    });
+    let here = Here::new("beats");
+    let files = here.files(false);
+    for file in 0..5 {
+        files.write(SpillPlace { file, ..place(0, 10) }, &ID, &[1; 10]).expect("room");
+    }
+    let pulse = files.pulse();
+    let beats = pulse.beats();
+    drop(files);
+    assert_eq!(pulse.beats(), beats + 5);
+}
+
 #[test]
 fn threads_write_and_read_one_file_at_once() {
     both_ways("threads", |files| {

@@ -1,0 +1,77 @@
+//! Values on disk, and a disk that is gone.
+
+use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::solo::Solo;
+use weft_wire::message::{
+    FreeAt, Location, Message, Priority, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote,
+};
+use weft_wire::{NodeId, TaskId};
+
+use super::{DRIVER, node, say, told};
+
+const BYTES: u64 = 10;
+
+/// The driver gives up each of these blocks. Gives the numbers of their values.
+fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<u64> {
+    let mut out = NodeActions::new();
+    assert!(node.relieve(BYTES * blocks.len() as u64, |_| BYTES, &mut out));
+    let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
+    let Message::Relinquish(Relinquish { blocks: asked, .. }) = &**message else { panic!("{message:?}") };
+    assert_eq!(asked.iter().map(|one| one.offset).collect::<Vec<_>>(), blocks);
+    let numbers: Vec<u64> = asked.iter().map(|one| one.spilled.expect("no copy")).collect();
+    let answer = Relinquished { moved: asked.clone(), others: Vec::new() };
+    let writes = numbers.iter().zip(blocks).map(|(spilled, block)| (*spilled, *block));
+    let writes: Vec<_> = writes.map(|(spilled, block)| NodeAction::Spill { spilled, block }).collect();
+    assert_eq!(say(node, DRIVER, answer), writes);
+    numbers
+}
+
+#[test]
+fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
+    let mut node = node(1.0);
+    node.set_spills();
+    for block in [64, 128, 192] {
+        node.on_allocated(block, DRIVER);
+    }
+    let numbers = give_up(&mut node, &[64, 128]);
+    let (written, writing) = (numbers[0], numbers[1]);
+    let mut out = NodeActions::new();
+    node.on_spilled(written, true, &mut out);
+    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    // The last block is asked for, and not answered.
+    out.clear();
+    assert!(node.relieve(3 * BYTES, |_| BYTES, &mut out));
+    let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
+    let Message::Relinquish(Relinquish { blocks: late, .. }) = &**message else { panic!("{message:?}") };
+    let late: Vec<Relinquishing> = late.clone();
+
+    out.clear();
+    node.on_spilling_ended(&mut out);
+    assert_eq!(out, []);
+    assert!(!node.relieve(BYTES, |_| BYTES, &mut out), "there is nowhere to put values");
+    assert_eq!(out, []);
+
+    let pull = |number: u64, spilled: u64| {
+        let object = TaskId { owner: DRIVER, number }.object(0);
+        let location = Location { offset: spilled, length: BYTES };
+        Pull { object, remote: Remote { node: NodeId(0), location }, priority: Priority::Get }
+    };
+    let lost = pull(1, written);
+    let answer = Pulled { object: lost.object, location: None, failure: None, tried: Some(lost.remote) };
+    assert_eq!(say(&mut node, DRIVER, lost), [told(DRIVER, answer)]);
+    let kept = pull(2, writing);
+    let location = Some(Location { offset: 128, length: BYTES });
+    let answer = Pulled { object: kept.object, location, failure: None, tried: None };
+    assert_eq!(say(&mut node, DRIVER, kept), [told(DRIVER, answer)]);
+
+    // What is answered only now is to be written nowhere, and stays in its block as well.
+    let spilled = late[0].spilled.expect("no copy");
+    let answer = Relinquished { moved: late, others: Vec::new() };
+    assert_eq!(say(&mut node, DRIVER, answer), [NodeAction::Spill { spilled, block: 192 }]);
+    out.clear();
+    node.on_spilled(spilled, false, &mut out);
+    assert_eq!(out, []);
+    let free = |offsets: Vec<u64>| FreeAt { node: NodeId(0), offsets };
+    let gone = say(&mut node, DRIVER, free(vec![written, spilled]));
+    assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(192)]);
+}
