@@ -225,7 +225,7 @@ def test_an_object_that_an_idle_worker_forgot(program):
 @pytest.mark.api("cli.memory")
 def test_memory_has_totals(program):
     text = command("memory", base=program.base, columns="400").stdout
-    assert text.splitlines()[2].startswith(program.ids["lent"])
+    assert text.splitlines()[5].startswith(program.ids["lent"])
     assert "CALL_SITE" in text
     assert "outside of any task" in text
     told = program_json(program, "memory")
@@ -239,7 +239,7 @@ def test_memory_has_totals(program):
 @pytest.mark.parametrize("group", ["owner", "site", "reason"])
 def test_memory_by_group(program, group):
     text = command("memory", "--group-by", group, base=program.base).stdout
-    assert text.splitlines()[1].split() == [group.upper(), "OBJECTS", "BYTES"]
+    assert text.splitlines()[4].split() == [group.upper(), "OBJECTS", "BYTES"]
 
 
 def test_the_largest_objects(program):

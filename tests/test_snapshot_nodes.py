@@ -41,6 +41,7 @@ def node(identity, **more):
         "labels": None,
         "files": None,
         "peaks": None,
+        "memory": None,
     }
     return empty | told | {"cluster": None} | more
 

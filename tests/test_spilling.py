@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from support import WAIT, is_alive, poll, poll_store_has_room
 
 import weft
 from weft._snapshot import METRICS, Snapshot
-from weft.exceptions import ActorUnavailableError, ObjectStoreFullError
+from weft.exceptions import ActorUnavailableError, GetTimeoutError, ObjectStoreFullError, OutOfDiskError
 from weft.util import as_completed
 
 MIB = 1 << 20
@@ -46,6 +47,11 @@ def session(nothing_left):
 @weft.remote
 def make(number):
     return value(number)
+
+
+@weft.remote(max_retries=0)
+def sleeps():
+    threading.Event().wait()
 
 
 @weft.remote
@@ -95,6 +101,20 @@ def test_wait_counts_what_is_on_disk(session):
     later, rest = weft.wait(made[::-1], num_returns=COUNT, timeout=WAIT)
     assert (later, rest) == (made[::-1], [])
     assert [int(weft.get(ref)[0]) for ref in ready] == list(range(COUNT))
+
+
+def test_what_is_ready_on_disk_is_got_without_a_timeout(session):
+    made = [make.remote(number) for number in range(COUNT)]
+    assert weft.wait(made, num_returns=COUNT, timeout=WAIT)[1] == []
+    assert [int(weft.get(ref, timeout=0)[0]) for ref in made] == list(range(COUNT))
+    pair = weft.get([made[0], made[1]], timeout=0)
+    assert [int(array[0]) for array in pair] == [0, 1]
+    assert int(asyncio.run(weft.aio.get(made[5], timeout=0))[0]) == 5
+    # One that is not ready is not waited for, whatever lies on disk.
+    gone = sleeps.remote()
+    with pytest.raises(GetTimeoutError, match="of 2 objects were not ready"):
+        weft.get([made[2], gone], timeout=0)
+    weft.cancel(gone, force=True)
 
 
 def test_values_are_awaited_and_come_as_they_complete(session):
@@ -286,15 +306,20 @@ def test_several_directories_take_turns_and_stay_empty(nothing_left, tmp_path):
         assert not [*places[0].iterdir(), *places[1].iterdir()]
 
 
+@pytest.mark.api("errors.memory")
 def test_a_cap_is_kept(nothing_left):
     cap = 100 * MIB
     with weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, max_spill_bytes=cap) as context:
         nothing_left.append(context["session_dir"])
         refs = []
-        with pytest.raises(ObjectStoreFullError, match="max_spill_bytes"):
+        with pytest.raises(OutOfDiskError, match="max_spill_bytes"):
             for number in range(COUNT):
                 refs.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
         assert metric("weft_node_spill_files_bytes") <= cap
+        # What is larger than the store would not fit if the disk were empty.
+        with pytest.raises(ObjectStoreFullError) as raised:
+            weft.put(np.zeros(2 * STORE_MIB * MIB, "u1"))
+        assert not isinstance(raised.value, OutOfDiskError)
         # What is on disk can be read as soon as there is room for it.
         del refs[-2:]
         assert [int(weft.get(ref)[0]) for ref in refs[:2]] == [0, 1]
@@ -321,7 +346,7 @@ def test_a_full_disk_is_said_and_loses_nothing(nothing_left, small_disk):
     with weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[small_disk]) as context:
         nothing_left.append(context["session_dir"])
         refs = []
-        with pytest.raises(ObjectStoreFullError, match="has no room"):
+        with pytest.raises(OutOfDiskError, match="has no room"):
             for number in range(COUNT):
                 refs.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
         assert [int(weft.get(ref)[0]) for ref in refs] == list(range(len(refs)))

@@ -257,13 +257,16 @@ def _memory(options: argparse.Namespace) -> int:
     keys = ("store_used", "store_capacity", "blocks")
     node = {key: sum(told[key] for told in snapshot.told.values()) for key in keys}
     if options.json:
+        node["nodes"] = [_store(told) for told in snapshot.told.values()]
         totals = {f"by_{by}": found for by, found in groups.items()}
         told = [told for row in objects[: options.top] for told in known.by_id[row["object_id"]]]
         _print_json({"objects": told} | node | totals)
         return 0
+    stores = [text.store_row(_store(told)) for told in snapshot.told.values()]
     used, capacity = text.size(node["store_used"]), text.size(node["store_capacity"])
     nodes = f" of {len(snapshot.told)} nodes" if len(snapshot.told) > 1 else ""
     print(f"shared memory{nodes}: {used} of {capacity} in {node['blocks']} blocks")
+    print(text.table(stores, list(stores[0]), text.width()), end="\n\n")
     if not objects:
         print("no objects")
         return 0
@@ -281,6 +284,15 @@ def _memory(options: argparse.Namespace) -> int:
     if len(objects) > options.top:
         print(f"weft: the largest {options.top} of {len(objects)} objects; --top shows more", file=sys.stderr)
     return 0
+
+
+def _store(told: Row) -> Row:
+    """What a node's object store is used for (bytes), and how many values of it are on disk."""
+    # Nodes of the version before do not say it.
+    row: Row = told["memory"] or {}
+    keys = ("pinned", "cached", "incoming", "outgoing", "spilled", "spill_files", "spilled_values", "fallback")
+    first: Row = {"node": told["name"] or told["node"], "capacity": told["store_capacity"], "used": told["store_used"]}
+    return first | {key: row.get(key) for key in keys}
 
 
 def _has_site(row: Row) -> bool:

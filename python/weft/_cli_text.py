@@ -142,6 +142,23 @@ def with_duration(row: Row) -> Row:
     return row | {"duration": f"{end - start:.1f} ms" if start and end else None}
 
 
+def store_row(row: Row) -> Row:
+    """An object store in a table: bytes for people."""
+    shown = {key: value if key == "node" or value is None else size(value) for key, value in row.items()}
+    in_flight = [row[key] for key in ("incoming", "outgoing") if row[key] is not None]
+    return {
+        "node": shown["node"],
+        "used": shown["used"],
+        "pinned": shown["pinned"],
+        "cached": shown["cached"],
+        "in_flight": size(sum(in_flight)) if in_flight else None,
+        "on_disk": shown["spilled"],
+        "values_on_disk": row["spilled_values"],
+        "files": shown["spill_files"],
+        "fallback": shown["fallback"],
+    }
+
+
 def memory_row(rows: Sequence[Row], place: Callable[[str], str]) -> Row:
     """One object in a table: what all processes say of it, its owner first. `place` is put behind ids of processes."""
     first = rows[0]

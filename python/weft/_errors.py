@@ -33,6 +33,7 @@ from weft.exceptions import (
     ObjectReconstructionFailedLineageEvictedError,
     ObjectRefStreamEndOfStreamError,
     ObjectStoreFullError,
+    OutOfDiskError,
     OutOfMemoryError,
     OwnerDiedError,
     PeerUnreachableError,
@@ -247,6 +248,7 @@ _SYSTEM_ERRORS: dict[int, Callable[[str], BaseException]] = {
     22: TaskPlacementGroupRemoved,
     23: ActorPlacementGroupRemoved,
     24: lambda message: PeerUnreachableError(message=message),
+    25: OutOfDiskError,
 }
 
 

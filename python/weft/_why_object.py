@@ -45,7 +45,8 @@ class WhyObject:
         if row["is_actor_handle"]:
             what = f"the handle of actor {row['object_id'][:32]}"
         else:
-            where = {"message": " in messages", "shared memory": " in shared memory"}.get(row["location"], "")
+            places = {"message": " in messages", "shared memory": " in shared memory", "on disk": " on disk"}
+            where = places.get(row["location"], "")
             state = {"PENDING": "no value", "FAILED": "an error"}.get(row["task_status"])
             what = f"object {row['object_id']} ({state or size(row['object_size']) + where})"
         made = f", made by {row['created_by']}" if row["created_by"] and not row["is_actor_handle"] else ""

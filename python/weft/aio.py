@@ -21,6 +21,9 @@ T = TypeVar("T")
 # Longer waits (seconds) overflow the clocks of some event loops.
 _TIMEOUT_MAX = 1e8
 
+# How long values that are on disk may take when the timeout of a `get` is over (seconds): as in the engine.
+_FROM_DISK_SECONDS = 10.0
+
 
 @overload
 async def get(refs: _weft.ObjectRef[T], *, timeout: float | None = None) -> T: ...
@@ -33,7 +36,8 @@ async def get(refs: Any, *, timeout: float | None = None) -> Any:
 
     Args:
         refs: One reference, or a list or tuple of them.
-        timeout: Seconds to wait at most; 0 or less looks without waiting; None waits for ever.
+        timeout: Seconds to wait at most; 0 or less looks without waiting; None waits for ever. What is
+            on disk is ready, and is read within 10 s even if the time is up.
 
     Returns:
         The value of the reference; for several, the list of their values in their order.
@@ -50,11 +54,10 @@ async def get(refs: Any, *, timeout: float | None = None) -> Any:
     """
     listed = dict.fromkeys([refs] if isinstance(refs, _weft.ObjectRef) else _listed(refs, "get"))
     seconds = _seconds(timeout)
-    arrivals = Arrivals(listed)
-    try:
-        in_time = await _all_came(arrivals, len(listed), seconds)
-    finally:
-        arrivals.close()
+    in_time = await _come(listed, seconds)
+    if not in_time and all(map(_weft.is_at_node, listed)):
+        # What is on disk is ready: it only has to be read.
+        in_time = await _come(listed, _FROM_DISK_SECONDS)
     if not in_time:
         raise _too_late(sum(not _weft.is_ready(ref) for ref in listed), len(listed), seconds)
     return _weft.get(refs)
@@ -180,6 +183,15 @@ def _value(ref: _weft.ObjectRef[Any], return_exceptions: bool) -> Any:
         if not return_exceptions:
             raise
         return error
+
+
+async def _come(refs: dict[_weft.ObjectRef[Any], None], seconds: float | None) -> bool:
+    """Waits for all of them. False when the time is up before."""
+    arrivals = Arrivals(refs)
+    try:
+        return await _all_came(arrivals, len(refs), seconds)
+    finally:
+        arrivals.close()
 
 
 async def _all_came(arrivals: Arrivals, count: int, seconds: float | None) -> bool:

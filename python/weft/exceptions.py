@@ -492,10 +492,13 @@ class ObjectStoreFullError(WeftError):
     _default_message = "The object store has no room for the value."
 
 
-class OutOfDiskError(WeftError):
-    """The disk has no room for values that do not fit into memory."""
+class OutOfDiskError(ObjectStoreFullError):
+    """The object store has no room for the value, and nothing that is in it can be written to disk: the text says why.
 
-    _default_message = "The disk has no room for the value."
+    It is an `ObjectStoreFullError`, so programs that catch that catch this one, too.
+    """
+
+    _default_message = "The object store has no room for the value, and the disk takes nothing more."
 
 
 class OutOfMemoryError(WeftError):

@@ -16,8 +16,9 @@ def get_object_locations(refs: Sequence[_weft.ObjectRef[Any]], timeout_ms: int =
         timeout_ms: How long to wait for objects that are not there yet (milliseconds); -1 as long as it takes.
 
     Returns:
-        For each reference `node_ids` (the nodes that have the value), `object_size` (bytes, or None) and `did_spill`.
-        An object that travels in messages, is not there, or has failed lies on no node.
+        For each reference `node_ids` (the nodes that have the value), `object_size` (bytes, or None) and `did_spill`
+        (the value is on the disk of its node, whether or not there is a copy in memory, too). An object that travels in
+        messages, is not there, or has failed lies on no node.
 
     Raises:
         TypeError: `refs` holds something else.
@@ -39,6 +40,6 @@ def get_local_object_locations(refs: Sequence[_weft.ObjectRef[Any]]) -> dict[Any
     node = _weft.identity()[1]
     found = {}
     for ref in refs:
-        size, is_stored = _weft.object_size(ref) or (None, False)
-        found[ref] = {"node_ids": [node] if is_stored else [], "object_size": size, "did_spill": False}
+        size, is_stored, did_spill = _weft.object_size(ref) or (None, False, False)
+        found[ref] = {"node_ids": [node] if is_stored else [], "object_size": size, "did_spill": did_spill}
     return found

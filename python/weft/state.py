@@ -156,7 +156,8 @@ class ObjectState(StateRecord):
     """An object, as one process knows it: its owner, or one that borrows it. Bytes of the value are `object_size`.
 
     Attributes:
-        location: "message" (small, travels in messages), "shared memory", or None while there is no value.
+        location: "message" (small, travels in messages), "shared memory", "on disk" (there was no room in memory, and
+            nobody has had it brought back), or None while there is no value.
         reference_type: Why it is kept there, in short: ACTOR_HANDLE, LOCAL_REFERENCE, USED_BY_TASK_OR_OBJECT and
             BORROWED_BY_OTHERS, joined by "+".
         process: What the process is: driver, worker, or the actor that lives in it.

@@ -11,7 +11,7 @@
 //! Work of jobs whose driver is on another node waits until the control service has said what that job needs
 //! ([`guests`]).
 
-use weft_wire::message::state::NodeReport;
+use weft_wire::message::state::{MemoryRow, NodeReport};
 use weft_wire::message::{
     self, ActorsHere, Candidates, Job, JobConfig, JobState, Message, ResourceView, ShapeDemand,
 };
@@ -101,6 +101,12 @@ impl Member {
     #[must_use]
     pub fn largest_holders(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
         self.node.largest_holders(most, length)
+    }
+
+    /// See [`NodeCore::memory_use`].
+    #[must_use]
+    pub fn memory_use(&self, length_of: impl Fn(u64) -> u64) -> MemoryRow {
+        self.node.memory_use(length_of)
     }
 
     /// A client is connected. A worker is idle from now on.

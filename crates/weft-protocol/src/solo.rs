@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use weft_wire::message::state::NodeReport;
+use weft_wire::message::state::{MemoryRow, NodeReport};
 use weft_wire::message::{Message, ShapeDemand};
 use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
@@ -73,6 +73,12 @@ impl Solo {
     #[must_use]
     pub fn largest_holders(&self, most: usize, length: impl Fn(u64) -> u64) -> Vec<(WorkerId, u64, u64)> {
         self.node.largest_holders(most, length)
+    }
+
+    /// See [`NodeCore::memory_use`].
+    #[must_use]
+    pub fn memory_use(&self, length_of: impl Fn(u64) -> u64) -> MemoryRow {
+        self.node.memory_use(length_of)
     }
 
     /// A client is connected. A worker is idle from now on.

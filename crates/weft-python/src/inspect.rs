@@ -9,8 +9,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use weft_runtime::metrics;
 use weft_runtime::wire::message::state::{
     ActorRow, ClusterRow, DemandRow, EndedRow, Events, FilePart, FileRow, HoldRow, Inspect, JobRow,
-    KnownActorRow, LabelRow, MetricKind, NodeReport, ObjectDetail, ObjectRow, PeakRow, Report, RunningRow,
-    Series, ShapeRow, Stack, TaskRow, WorkerRow,
+    KnownActorRow, LabelRow, MemoryRow, MetricKind, NodeReport, ObjectDetail, ObjectRow, PeakRow, Report,
+    RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
 };
 use weft_runtime::wire::message::{
     AboutNode, BundleRow, Drain, GroupPhase, GroupRow, GroupStrategy, NodeRow, ViewRow,
@@ -256,9 +256,10 @@ told_as_dict! {
     NodeReport {
         node, driver, driver_pid, started, namespace, total, free, store_used, store_capacity, blocks, workers,
         actors, demands, ended, metrics, leases, events_bytes, groups, labels, jobs, name,
-        pid, cluster, files, peaks,
+        pid, cluster, files, peaks, memory,
     }
     PeakRow { function, bytes }
+    MemoryRow { pinned, cached, incoming, outgoing, spilled, spilled_values, spill_files, fallback }
     FileRow { file, bytes, offset, text }
     ClusterRow { cluster, fingerprint, head, is_head, address, lost, nodes, view }
     NodeRow { node, about, state, is_slow }

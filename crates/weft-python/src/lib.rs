@@ -53,6 +53,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::wait, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::is_ready, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::is_at_node, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::watch, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::cancel_task, module)?)?;
     module.add_function(wrap_pyfunction!(submit::create_actor, module)?)?;

@@ -16,11 +16,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
-use weft_runtime::client::Client;
+use weft_runtime::client::{Client, NoRoom};
 use weft_runtime::protocol::execution::Met;
 use weft_runtime::protocol::ownership::Slot;
 use weft_runtime::store::PrivateCopy;
-use weft_runtime::wire::message::{Location, Outcome};
+use weft_runtime::wire::message::{FailureCode, Location, Outcome};
 use weft_runtime::wire::value::{
     BUFFER_ALIGNMENT, BYTES_HEAD, FORMAT_BYTES, FORMAT_PICKLE5, FORMAT_PLAIN, PickleParts, pickle_head_bytes,
 };
@@ -304,8 +304,8 @@ impl Encoded {
         if size as u64 <= client.welcome.inline_bytes {
             return Ok(Outcome::Inline(Blob::from(self.into_bytes(py))));
         }
-        let location = detached(py, || client.allocate(size as u64))
-            .map_err(|message| not_stored(py, client, &message))?;
+        let location =
+            detached(py, || client.allocate(size as u64)).map_err(|why| not_stored(py, client, &why))?;
         // SAFETY: the block was just allocated for us and nobody else knows it.
         let to = unsafe { client.mapping().bytes_mut(location.offset, location.length) };
         self.write(py, to);
@@ -313,10 +313,13 @@ impl Encoded {
     }
 }
 
-fn not_stored(py: Python<'_>, client: &Client, message: &str) -> PyErr {
+fn not_stored(py: Python<'_>, client: &Client, why: &NoRoom) -> PyErr {
     match client.end_reason() {
         Some(reason) => crate::session::lost(py, reason),
-        None => crate::verbs::system_error(py, 8, message),
+        None => {
+            let code = if why.is_for_disk { FailureCode::OutOfDisk } else { FailureCode::StoreFull };
+            crate::verbs::system_error(py, code as u8, &why.text)
+        }
     }
 }
 

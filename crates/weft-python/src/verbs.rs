@@ -216,6 +216,9 @@ fn references<'py>(refs: &Bound<'py, PyAny>, verb: &str) -> PyResult<Vec<Bound<'
         .collect()
 }
 
+/// How long values that are on disk may take when the timeout of a `get` is over (nanoseconds).
+const FROM_DISK_NANOS: u64 = 10_000_000_000;
+
 fn wait_all(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -224,6 +227,8 @@ fn wait_all(
 ) -> PyResult<()> {
     let wanted: Vec<Wanted> = refs.iter().map(|reference| Wanted::here(reference.get())).collect();
     let end = deadline(timeout)?;
+    let mut end = end;
+    let mut is_late = false;
     let mut next = 0;
     loop {
         need(client, &wanted, Priority::Get);
@@ -238,9 +243,15 @@ fn wait_all(
         if next == wanted.len() {
             return Ok(());
         }
-        if !has_come {
+        if has_come {
+            continue;
+        }
+        // What is on disk is ready, as `wait` has it: it only has to be read.
+        if is_late || !wanted.iter().all(|one| Near::Node.is_ready(&one.slot)) {
             break;
         }
+        is_late = true;
+        end = Some(time().plus(FROM_DISK_NANOS));
     }
     let open = wanted.iter().filter(|one| !one.is_ready()).count();
     Err(system_error(
@@ -471,13 +482,16 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
     Ok(count)
 }
 
-/// The size of an object (bytes) and whether it lies in shared memory; `None` when it is not there or has failed.
+/// The size of an object (bytes), whether it lies in an object store, and whether it is on the disk of its node, as far as this process
+/// knows; `None` when it is not there or has failed.
 #[pyfunction]
-pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool)> {
-    match reference.get().slot.outcome()? {
-        Outcome::Inline(blob) => Some((blob.as_slice().len() as u64, false)),
-        Outcome::Stored(at) => Some((at.length, true)),
-        Outcome::Remote(remote) => Some((remote.location.length, true)),
+pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool, bool)> {
+    let this = reference.get();
+    let has_spilled = || this.client.step(|core, _| core.ownership().has_spilled(this.id));
+    match this.slot.outcome()? {
+        Outcome::Inline(blob) => Some((blob.as_slice().len() as u64, false, false)),
+        Outcome::Stored(at) => Some((at.length, true, has_spilled())),
+        Outcome::Remote(remote) => Some((remote.location.length, true, has_spilled())),
         Outcome::Failed(_) => None,
     }
 }
@@ -486,6 +500,12 @@ pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool)> {
 #[pyfunction]
 pub fn is_ready(reference: &Bound<'_, ObjectRef>) -> bool {
     matches!(reference.get().slot.place(), Place::Here | Place::OutOfReach)
+}
+
+/// Whether the outcome of a reference is there, or on the disk of this node, from where it comes when it is wanted.
+#[pyfunction]
+pub fn is_at_node(reference: &Bound<'_, ObjectRef>) -> bool {
+    Near::Node.is_ready(&reference.get().slot)
 }
 
 /// Calls `weft._aio.deliver([token, ...])` once the outcome is there and can be read; false if it can already.

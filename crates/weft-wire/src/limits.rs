@@ -431,7 +431,9 @@ pub const PULL_AGAIN_NANOS: u64 = 500_000_000;
 /// How long nothing may become free in a store in which nothing can go anywhere (nanoseconds) before values go to the file behind it:
 /// most tasks are shorter, and memory is faster than a file.
 pub const STUCK_NANOS: u64 = 1_000_000_000;
-const _: () = assert!(STUCK_NANOS < PULL_ROOM_NANOS);
+/// The same while values are on their way elsewhere: a disk may be slow.
+pub const STUCK_MOVING_NANOS: u64 = 10_000_000_000;
+const _: () = assert!(STUCK_NANOS < STUCK_MOVING_NANOS && STUCK_MOVING_NANOS < PULL_ROOM_NANOS);
 
 /// What could not be written to disk is tried again after so long at first (nanoseconds).
 pub const SPILL_RETRY_NANOS: u64 = 1_000_000_000;

@@ -1,11 +1,13 @@
 //! What a node tells about itself when a tool asks: workers, resources and what waits for them.
 
 use weft_wire::message::ShapeDemand;
-use weft_wire::message::state::{DemandRow, NodeReport, WorkerRow};
+use weft_wire::message::is_spilled;
+use weft_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};
 use weft_wire::{ResourceSet, WorkerId};
 
 use super::bundles::Place;
 use super::{NodeCore, Worker, WorkerState};
+use crate::table::Set;
 
 impl NodeCore {
     /// What the core knows; the control service adds actors, the shell the store, processes and metrics.
@@ -14,7 +16,7 @@ impl NodeCore {
         NodeReport {
             total: self.resources.total().clone(),
             free: self.resources.free().clone(),
-            blocks: self.holders.len() as u64,
+            blocks: self.holders.all().filter(|block| !is_spilled(*block)).count() as u64,
             workers: self.workers.iter().map(|(id, worker)| self.worker_row(*id, worker)).collect(),
             demands: self.demand_rows(),
             leases: self.leases.len() as u64,
@@ -22,6 +24,25 @@ impl NodeCore {
             labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
             ..NodeReport::default()
         }
+    }
+
+    /// What the blocks are for; `length_of` gives the bytes of one. What is on disk the shell knows.
+    #[must_use]
+    pub fn memory_use(&self, length_of: impl Fn(u64) -> u64) -> MemoryRow {
+        let mut row = MemoryRow::default();
+        let arriving: Set<u64> = self.pulls.arriving().collect();
+        row.incoming = arriving.iter().map(|block| length_of(*block)).sum();
+        for block in self.holders.all().filter(|block| !is_spilled(*block) && !arriving.contains(block)) {
+            let bytes = length_of(block);
+            if self.residency.is_written_from(block) {
+                row.outgoing += bytes;
+            } else if self.pulls.object_in(block).is_some() {
+                row.cached += bytes;
+            } else {
+                row.pinned += bytes;
+            }
+        }
+        row
     }
 
     /// What is free now, and what waits, by shape.

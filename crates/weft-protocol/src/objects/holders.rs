@@ -371,6 +371,11 @@ impl Holders {
         }
     }
 
+    /// Blocks that processes hold, or the node keeps, and numbers of values on disk.
+    pub fn all(&self) -> impl Iterator<Item = u64> {
+        self.blocks.keys().copied()
+    }
+
     /// Blocks held.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -418,6 +418,14 @@ impl Pulls {
         self.objects.get(&block).copied()
     }
 
+    /// Blocks of values that are not here yet.
+    pub fn arriving(&self) -> impl Iterator<Item = u64> {
+        self.open.values().filter_map(|open| match open.state {
+            State::Moving { block, .. } | State::Asking { block, .. } => Some(block),
+            State::Waiting { .. } | State::Allocating => None,
+        })
+    }
+
     /// Pulls that have not ended.
     #[must_use]
     pub fn len(&self) -> usize {

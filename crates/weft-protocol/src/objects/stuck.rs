@@ -5,25 +5,23 @@
 //!
 //! It never looks at the clock, and decides nothing about values that can go to disk: those go first.
 
-use weft_wire::limits::STUCK_NANOS;
+use weft_wire::limits::{STUCK_MOVING_NANOS, STUCK_NANOS};
 
 use crate::time::Instant;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Stuck {
-    /// Since when nothing has become free, and nothing was on its way out.
+    /// When room was refused first since something became free.
     since: Option<Instant>,
 }
 
 impl Stuck {
-    /// There was no room for a value: whether the store is stuck. `moves`: something is on its way out.
+    /// There was no room for a value: whether the store is stuck. `moves`: something is on its way out, which is waited for
+    /// longer, and not for ever.
     pub fn on_no_room(&mut self, moves: bool, now: Instant) -> bool {
-        if moves {
-            self.since = None;
-            return false;
-        }
-        now.since(*self.since.get_or_insert(now)) >= STUCK_NANOS
+        let limit = if moves { STUCK_MOVING_NANOS } else { STUCK_NANOS };
+        now.since(*self.since.get_or_insert(now)) >= limit
     }
 
     /// Some memory is free again.
@@ -49,12 +47,12 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_waited_for() {
+    fn what_moves_is_waited_for_and_not_for_ever() {
         let mut stuck = Stuck::default();
         let at = |nanos| Instant(7).plus(nanos);
-        assert!(!stuck.on_no_room(false, at(0)));
-        assert!(!stuck.on_no_room(true, at(STUCK_NANOS)));
-        assert!(!stuck.on_no_room(false, at(STUCK_NANOS + 1)), "it begins again");
-        assert!(stuck.on_no_room(false, at(2 * STUCK_NANOS + 1)));
+        assert!(!stuck.on_no_room(true, at(0)));
+        assert!(!stuck.on_no_room(true, at(STUCK_MOVING_NANOS - 1)));
+        assert!(stuck.on_no_room(false, at(STUCK_NANOS)), "it does not move any more");
+        assert!(stuck.on_no_room(true, at(STUCK_MOVING_NANOS)));
     }
 }

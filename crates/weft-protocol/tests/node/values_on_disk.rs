@@ -2,6 +2,7 @@
 
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::solo::Solo;
+use weft_wire::message::state::MemoryRow;
 use weft_wire::message::{
     FreeAt, Location, Message, Priority, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote,
 };
@@ -74,4 +75,35 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     let free = |offsets: Vec<u64>| FreeAt { node: NodeId(0), offsets };
     let gone = say(&mut node, DRIVER, free(vec![written, spilled]));
     assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(192)]);
+}
+
+#[test]
+fn a_node_says_what_its_memory_is_used_for() {
+    let mut node = node(1.0);
+    node.set_spills();
+    for block in [64, 128, 192] {
+        node.on_allocated(block, DRIVER);
+    }
+    let row = |node: &Solo| node.memory_use(|_| BYTES);
+    assert_eq!(row(&node), MemoryRow { pinned: 30, ..MemoryRow::default() });
+    let numbers = give_up(&mut node, &[64, 128]);
+    assert_eq!(row(&node), MemoryRow { pinned: 10, outgoing: 20, ..MemoryRow::default() });
+    let mut out = NodeActions::new();
+    node.on_spilled(numbers[0], true, &mut out);
+    // What could not be written stays in its block.
+    node.on_spilled(numbers[1], false, &mut out);
+    assert_eq!(row(&node), MemoryRow { pinned: 20, ..MemoryRow::default() });
+    assert_eq!(node.report().blocks, 2, "a number of a value on disk is no block");
+
+    let object = TaskId { owner: DRIVER, number: 1 }.object(0);
+    let remote = Remote { node: NodeId(0), location: Location { offset: numbers[0], length: BYTES } };
+    let out = say(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get });
+    assert_eq!(out, [NodeAction::AllocateFor { object, bytes: BYTES }]);
+    let mut out = NodeActions::new();
+    node.on_block(object, 256, &mut out);
+    let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
+    assert_eq!(row(&node), MemoryRow { pinned: 20, incoming: 10, ..MemoryRow::default() });
+    out.clear();
+    node.on_bytes(object, fetching.attempt, BYTES, &mut out);
+    assert_eq!(row(&node), MemoryRow { pinned: 20, cached: 10, ..MemoryRow::default() });
 }

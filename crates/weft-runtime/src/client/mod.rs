@@ -51,6 +51,7 @@ pub(crate) use greeting::hello;
 pub use lead::Waited;
 pub use lines::LineReader;
 pub(crate) use outbox::Outbox;
+pub use refusal::NoRoom;
 
 /// What the bindings do for the shell. Called without a lock held and without the GIL.
 pub trait Hooks: Send + Sync {
@@ -417,8 +418,8 @@ impl Client {
     /// GIL.
     ///
     /// # Errors
-    /// A sentence on how full the store is.
-    pub fn allocate(&self, bytes: u64) -> Result<Location, String> {
+    /// [`NoRoom`], which says how full the store is.
+    pub fn allocate(&self, bytes: u64) -> Result<Location, NoRoom> {
         // What was dropped just now may be the very block this value fits into.
         self.step(|_, _| ());
         if let Some(offset) = self.shared.lock().take_kept_block(bytes) {
@@ -432,7 +433,7 @@ impl Client {
         loop {
             let ask = |request| Allocate { request, bytes, is_last: None }.into();
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
-                return Err("the session has ended".to_owned());
+                return Err(NoRoom::session_ended());
             };
             if let Some(offset) = answer.offset {
                 self.shared.lock().written.insert(offset);

@@ -9,7 +9,7 @@ use weft_protocol::objects::{Serves, StreamEnd};
 use weft_protocol::solo::Solo;
 use weft_protocol::table::Set;
 use weft_protocol::time::Instant;
-use weft_wire::message::state::NodeReport;
+use weft_wire::message::state::{MemoryRow, NodeReport};
 use weft_wire::message::{Message, ShapeDemand};
 use weft_wire::strategy::Labels;
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
@@ -97,6 +97,10 @@ impl Engine {
         length: impl Fn(u64) -> u64,
     ) -> Vec<(WorkerId, u64, u64)> {
         ask!(self, core => core.largest_holders(most, length))
+    }
+
+    pub(super) fn memory_use(&self, length_of: impl Fn(u64) -> u64) -> MemoryRow {
+        ask!(self, core => core.memory_use(length_of))
     }
 
     pub(super) fn on_connected(&mut self, client: WorkerId, pid: u32, now: Instant) {

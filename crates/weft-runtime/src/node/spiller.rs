@@ -91,10 +91,12 @@ enum Command {
 /// Bytes on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OnDisk {
-    /// Of values that are needed.
+    /// Of values that are needed, with their headers.
     pub live: u64,
     /// In files, with what is dead in them.
     pub used: u64,
+    /// How many values are on disk.
+    pub values: u64,
     /// Written since the beginning.
     pub written: u64,
     /// Read since the beginning.
@@ -488,6 +490,7 @@ impl Worker {
     fn report(&self) {
         let mut on_disk = self.shared.on_disk.lock();
         on_disk.live = self.space.live();
+        on_disk.values = self.by_place.len() as u64;
         on_disk.used = self.space.used();
     }
 

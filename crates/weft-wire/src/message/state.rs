@@ -264,7 +264,7 @@ pub struct RunningRow {
 pub struct ObjectRow {
     #[n(0)]
     pub object: ObjectId,
-    /// 0: no value yet, 1: in messages, 2: in shared memory, 3: failed.
+    /// 0: no value yet, 1: in messages, 2: in shared memory, 3: failed, 4: on disk, without a copy in memory that this process knows of.
     #[n(1)]
     pub state: u8,
     /// Bytes of the value.
@@ -517,6 +517,39 @@ pub struct NodeReport {
     /// The most memory that workers here were seen to hold, by what they ran.
     #[n(24)]
     pub peaks: Option<Vec<PeakRow>>,
+    /// What the object store is used for.
+    #[n(25)]
+    pub memory: Option<MemoryRow>,
+}
+
+/// What the bytes of an object store are, and those that are on disk for want of room in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct MemoryRow {
+    /// Values that are in memory only, with what processes keep for the next ones.
+    #[n(0)]
+    pub pinned: u64,
+    /// Copies of values that are also elsewhere: at other nodes, or on disk.
+    #[n(1)]
+    pub cached: u64,
+    /// Room for values that are being brought here, from other nodes or from disk.
+    #[n(2)]
+    pub incoming: u64,
+    /// Values that are being written to disk.
+    #[n(3)]
+    pub outgoing: u64,
+    /// Values on disk.
+    #[n(4)]
+    pub spilled: u64,
+    /// How many these are.
+    #[n(5)]
+    pub spilled_values: u64,
+    /// Bytes of their files, with what is dead in them.
+    #[n(6)]
+    pub spill_files: u64,
+    /// Values in the file behind the memory.
+    #[n(7)]
+    pub fallback: u64,
 }
 
 /// The most memory of its own that a worker was seen to hold while it ran a task of a function.

@@ -318,6 +318,9 @@ pub enum FailureCode {
     /// The object is there, but no connection can be made to the process that owns it.
     #[n(24)]
     PeerUnreachable,
+    /// Like [`Self::StoreFull`], because nothing more can be written to disk.
+    #[n(25)]
+    OutOfDisk,
 }
 
 /// The value of one dependency.

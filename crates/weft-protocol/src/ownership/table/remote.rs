@@ -10,7 +10,7 @@
 //! All of it is empty as long as there is one node.
 
 use weft_wire::message::{
-    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Priority, Pull, Remote,
+    Failure, FreeAt, FreeBlocks, HandedOver, Location, Outcome, Priority, Pull, Remote, is_spilled,
 };
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
@@ -87,6 +87,14 @@ pub enum Brought {
 }
 
 impl Ownership {
+    /// Whether the value of an object is on the disk of its node, with a copy in memory or without.
+    #[must_use]
+    pub fn has_spilled(&self, object: ObjectId) -> bool {
+        let is_without = || self.records.get(&object).is_some_and(|record| record.slot.is_on_disk());
+        let source = self.remotes.source_of(object);
+        source.is_some_and(|source| is_spilled(source.location.offset)) || is_without()
+    }
+
     /// Has the value of an object brought into the memory of this node, if it is elsewhere. True if it is on its way.
     pub fn bring(&mut self, object: ObjectId, priority: Priority, out: &mut Actions) -> bool {
         let Some(record) = self.records.get(&object) else { return false };

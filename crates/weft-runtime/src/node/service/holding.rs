@@ -19,12 +19,16 @@ impl Service {
         holders.into_iter().map(row).collect()
     }
 
-    /// Adds them to the word that a value of another node finds no room here.
+    /// Adds them to the word that a value of another node, or of the disk, finds no room here; and why nothing goes to disk.
     pub(super) fn name_holders(&self, message: &mut Message) {
         if let Message::Pulled(pulled) = message
             && let Some(failure) = &mut pulled.failure
             && failure.code == FailureCode::StoreFull
         {
+            if let Some(trouble) = self.spilling.trouble() {
+                failure.code = FailureCode::OutOfDisk;
+                failure.message.push_str(&format!(". Nothing could be written to disk: {trouble}"));
+            }
             failure.message.push_str(&BlockHolder::list(&self.largest_holders()));
         }
     }

@@ -199,6 +199,7 @@ impl Service {
             pid: Some(std::process::id()),
             cluster: self.cluster.as_ref().map(Cluster::report),
             files: (round.about & about::FILES != 0).then(files),
+            memory: Some(self.memory_row()),
             ..self.core.report()
         }
     }

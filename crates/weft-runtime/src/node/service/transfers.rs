@@ -3,7 +3,7 @@
 use weft_protocol::node::{NodeAction, NodeActions, ServedCopy};
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_wire::ObjectId;
-use weft_wire::message::state::{MetricKind, Series};
+use weft_wire::message::state::{MemoryRow, MetricKind, Series};
 
 use super::Service;
 use super::spilling::batch;
@@ -100,23 +100,46 @@ impl Service {
             let description = "Those of the received bytes that were copied from memory of the same machine";
             all.push(moved("weft_node_values_copied_bytes", description, copied));
         }
-        if let Some(OnDisk { live, used, written, read }) = self.spilling.on_disk() {
+        if let Some(OnDisk { written, read, .. }) = self.spilling.on_disk() {
             all.push(moved("weft_node_spilled_written_bytes", "Bytes of values written to disk", written));
             all.push(moved("weft_node_spilled_read_bytes", "Bytes of values read back from disk", read));
-            let gauge = |name, description, value| Series {
-                kind: MetricKind::Gauge,
-                ..moved(name, description, value)
-            };
-            all.push(gauge("weft_node_spilled_bytes", "Bytes of values that are on disk", live));
-            let description = "Bytes of values in the file behind the memory";
-            all.push(gauge("weft_node_fallback_bytes", description, self.arena.used_in_file()));
-            all.push(gauge(
+        }
+        let gauge =
+            |name, description, value| Series { kind: MetricKind::Gauge, ..moved(name, description, value) };
+        let memory = self.memory_row();
+        for (name, description, value) in [
+            ("weft_node_pinned_bytes", "Bytes of values that are in memory only", memory.pinned),
+            ("weft_node_cached_bytes", "Bytes of copies of values that are also elsewhere", memory.cached),
+            (
+                "weft_node_incoming_bytes",
+                "Bytes of memory for values that are being brought",
+                memory.incoming,
+            ),
+            ("weft_node_outgoing_bytes", "Bytes of values that are being written to disk", memory.outgoing),
+            ("weft_node_spilled_bytes", "Bytes of values that are on disk", memory.spilled),
+            ("weft_node_spilled_values", "Values that are on disk", memory.spilled_values),
+            (
                 "weft_node_spill_files_bytes",
                 "Bytes of spill files, with what is dead in them",
-                used,
-            ));
+                memory.spill_files,
+            ),
+            ("weft_node_fallback_bytes", "Bytes of values in the file behind the memory", memory.fallback),
+        ] {
+            all.push(gauge(name, description, value));
         }
         all
+    }
+
+    /// What the object store is used for, and the disk.
+    pub(super) fn memory_row(&self) -> MemoryRow {
+        let on_disk = self.spilling.on_disk().unwrap_or_default();
+        MemoryRow {
+            spilled: on_disk.live,
+            spilled_values: on_disk.values,
+            spill_files: on_disk.used,
+            fallback: self.arena.used_in_file(),
+            ..self.core.memory_use(|block| self.arena.length_in_memory(block))
+        }
     }
 
     /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own, or to
