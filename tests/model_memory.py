@@ -256,12 +256,12 @@ def in_threads(functions):
 
 
 def spill_files_of(pids, directory):
-    """Descriptors of processes that are open on files below a directory."""
+    """Files below a directory that processes have open and that take room there."""
     found = []
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(FileNotFoundError):
-                    if os.readlink(entry).startswith(str(directory)):
+                    if os.readlink(entry).startswith(str(directory)) and entry.stat().st_blocks > 0:
                         found.append((pid, os.readlink(entry)))
     return found

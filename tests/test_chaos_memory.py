@@ -61,24 +61,20 @@ def disk(short_dir):
     made.close()
 
 
+@pytest.fixture
+def store(nothing_left, disk):
+    with weft.init(num_cpus=CPUS, object_store_memory=STORE_MIB * MIB, spill_directories=[disk.directory]) as context:
+        nothing_left.append(context["session_dir"])
+        yield context
+
+
 @pytest.mark.parametrize(
     "faults",
-    [
-        pytest.param({"kill": 1}, id="kills"),
-        pytest.param(
-            {"kill": 4, "full": 1, "removed": 1},
-            marks=pytest.mark.skipif(
-                "WEFT_CHAOS_SECONDS" not in os.environ,
-                reason="unwritten values stay (open, docs/verification.md): `make chaos` runs it",
-            ),
-            id="kills-and-a-bad-disk",
-        ),
-    ],
+    [{"kill": 1}, {"kill": 4, "full": 1, "removed": 1}],
+    ids=["kills", "kills-and-a-bad-disk"],
 )
-def test_nothing_is_lost_and_nothing_is_left(nothing_left, disk, faults):
-    context = weft.init(num_cpus=CPUS, object_store_memory=STORE_MIB * MIB, spill_directories=[disk.directory])
-    session = context["session_dir"]
-    nothing_left.append(session)
+def test_nothing_is_lost_and_nothing_is_left(store, disk, faults):
+    session = store["session_dir"]
     weft.get([weft.remote(content).remote(n, 64) for n in range(2 * CPUS)], timeout=WAIT)
     before = Footprint.now()
     models = [Model(SEED * 100 + number, disk) for number in range(THREADS)]
@@ -106,4 +102,3 @@ def test_nothing_is_lost_and_nothing_is_left(nothing_left, disk, faults):
     poll_store_has_room((STORE_MIB - 2) * MIB)
     # Workers that took the place of others have a socket and pipes each.
     poll("descriptors as before", lambda: len(descriptors_of(os.getpid())) <= len(before.descriptors) + 6 * CPUS)
-    weft.shutdown()
