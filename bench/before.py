@@ -43,7 +43,11 @@ import weft
 
 kind, count = sys.argv[1], int(sys.argv[2])
 value = 0 if kind.endswith("small") else np.ones(1_000_000 // 8)
-weft.init(num_cpus=1, object_store_memory=256_000_000)
+settings = {"num_cpus": 1, "object_store_memory": 256_000_000}
+if "spill_directories" in weft.init.__doc__:
+    # valgrind cannot map the address space for memory in a file behind the store.
+    settings["spill_directories"] = []
+weft.init(**settings)
 ref = weft.put(value)
 call = (lambda: weft.put(value)) if kind.startswith("put") else (lambda: weft.get(ref))
 for _ in range(500):
