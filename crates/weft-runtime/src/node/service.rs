@@ -149,8 +149,8 @@ impl Service {
         words: Words,
     ) -> io::Result<Self> {
         let memory = Monitor::new(options.memory);
-        let fallback = open_fallback(&options)?;
-        let mapping = Arc::new(open_memory(options.store_bytes, fallback.as_ref())?);
+        let (mapping, fallback) = open_memory(options.store_bytes, open_fallback(&options)?)?;
+        let mapping = Arc::new(mapping);
         let machine = Machine::default();
         let available = Box::new(move || machine.available());
         let arena = Room::new(mapping.clone(), options.store_bytes, available).with_fallback(fallback);

@@ -107,11 +107,18 @@ pub(super) fn open_fallback(options: &NodeOptions) -> io::Result<Option<Fallback
     FallbackFile::create(first, *max_bytes).map_err(io::Error::other)
 }
 
-/// The memory of a node, with the file behind it.
-pub(super) fn open_memory(bytes: u64, fallback: Option<&FallbackFile>) -> io::Result<Mapping> {
+/// The memory of a node, with the file behind it if that can be mapped.
+pub(super) fn open_memory(
+    bytes: u64,
+    fallback: Option<FallbackFile>,
+) -> io::Result<(Mapping, Option<FallbackFile>)> {
     let memory = Mapping::create(bytes).map_err(io::Error::other)?;
-    let Some(file) = fallback else { return Ok(memory) };
-    memory.with_fallback(file.descriptor().try_clone()?, file.bytes()).map_err(io::Error::other)
+    let Some(file) = fallback else { return Ok((memory, None)) };
+    match memory.with_fallback(file.descriptor().try_clone()?, file.bytes()) {
+        Ok(memory) => Ok((memory, Some(file))),
+        // Address space is bounded here (ulimit -v, or a tool that simulates the machine): values go to disk all the same.
+        Err(_) => Ok((Mapping::create(bytes).map_err(io::Error::other)?, None)),
+    }
 }
 
 /// How many bytes are asked for when so many are missing in a store of this size.
