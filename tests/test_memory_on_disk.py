@@ -81,10 +81,10 @@ def test_a_value_that_is_read_again_is_a_copy(session, refs):
 
 def test_the_table_shows_the_disk(session, refs):
     lines = command_in(session, "memory").splitlines()
-    columns = ["NODE", "USED", "PINNED", "CACHED", "IN_FLIGHT", "ON_DISK", "VALUES_ON_DISK", "FILES"]
+    columns = ["NODE", "USED", "PINNED", "CACHED", "IN_FLIGHT", "ON_DISK", "VALUES_ON_DISK", "FILES", "FALLBACK"]
     assert lines[1].split() == columns
     spilled = node_of(session)["spilled_values"]
-    assert lines[2].split()[-3:-2] == [str(spilled)]
+    assert lines[2].split()[-5:-4] == [str(spilled)]
     rows = [line for line in lines if " on disk " in line]
     assert rows
     assert all("driver" in line for line in rows)

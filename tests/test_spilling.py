@@ -86,7 +86,8 @@ def test_a_task_waits_for_room_that_a_reader_leaves_without_a_word(session):
     refs = [weft.put(value(number)) for number in range(COUNT)]
     held = [weft.get(ref) for ref in refs[: STORE_MIB // VALUE_MIB - 2]]
     waiting = first.remote(*refs[-4:])
-    ready, _ = weft.wait([waiting], timeout=2)
+    # After a second without room its arguments would go to the file behind the memory.
+    ready, _ = weft.wait([waiting], timeout=0.3)
     assert not ready, "there is no room while the arrays are held"
     # Nothing is freed by this: the values stay where they are until somebody asks for them.
     del held
@@ -316,10 +317,9 @@ def test_a_cap_is_kept(nothing_left):
             for number in range(COUNT):
                 refs.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
         assert metric("weft_node_spill_files_bytes") <= cap
-        # What is larger than the store would not fit if the disk were empty.
-        with pytest.raises(ObjectStoreFullError) as raised:
+        # What is larger than the store goes to disk, too.
+        with pytest.raises(OutOfDiskError, match="max_spill_bytes"):
             weft.put(np.zeros(2 * STORE_MIB * MIB, "u1"))
-        assert not isinstance(raised.value, OutOfDiskError)
         # What is on disk can be read as soon as there is room for it.
         del refs[-2:]
         assert [int(weft.get(ref)[0]) for ref in refs[:2]] == [0, 1]

@@ -132,7 +132,10 @@ mod tests {
         let NoRoom { text, is_for_disk } = refusal(4 << 20, &troubled(None));
         assert!(is_for_disk);
         assert!(!refusal(4 << 20, &answer(None)).is_for_disk);
-        assert!(!refusal(9 << 20, &troubled(None)).is_for_disk, "it is larger than the store");
+        assert!(
+            refusal(9 << 20, &troubled(None)).is_for_disk,
+            "what is larger than the store goes to disk, too"
+        );
         assert!(!refusal(4 << 20, &troubled(Some(0))).is_for_disk, "the machine has no memory");
         assert!(
             text.contains("Nothing could be written to disk: the disk is full. Largest holders"),
