@@ -1,4 +1,4 @@
-"""Tasks that return more than their node has room for: the values go to where their owners are."""
+"""Tasks that return more than their node has room for, and no disk: the values go to where their owners are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUE = 8 * MIB
 def cluster():
     """A head with room, where this program is, and a small node with all the work."""
     with Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 512 * MIB}) as made:
-        made.add_node(num_cpus=2, object_store_memory=SMALL_STORE)
+        made.add_node(num_cpus=2, object_store_memory=SMALL_STORE, spill_directories=[])
         made.wait_for_nodes()
         with made.connect():
             yield made

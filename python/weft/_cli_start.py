@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any, NamedTuple
 
-from weft import _resources
+from weft import _resources, _spilling
 from weft._daemon import READY, command
 from weft._membership import cluster_directory, membership
 
@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resources", metavar="JSON", help="custom resources: '{\"name\": amount}'")
     parser.add_argument("--labels", metavar="KEY=VALUE,...", help="labels of the node")
     parser.add_argument("--object-store-memory", metavar="BYTES", help="shared memory for objects, as 2g or 500M")
+    parser.add_argument(
+        "--spill-directory",
+        metavar="DIR",
+        action="append",
+        help="where values go for which there is no room, in turns if it is given several times; '' for nowhere",
+    )
+    parser.add_argument("--max-spill-bytes", metavar="BYTES", help="what may be on disk of them, as 20g; no limit")
     parser.add_argument(
         "--memory-usage-threshold",
         type=float,
@@ -135,11 +142,12 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     if not options.head:
         totals.pop("node:__internal_head__", None)
     totals["object_store_memory"] = float(store)
+    base = os.path.abspath(options.base or os.environ.get("WEFT_TMPDIR", "/tmp"))  # noqa: S108  private
     return {
         "resources": list(totals.items()),
         "pool_size": max(1, int(totals["CPU"])),
         "store_bytes": store,
-        "base_directory": os.path.abspath(options.base or os.environ.get("WEFT_TMPDIR", "/tmp")),  # noqa: S108  private
+        "base_directory": base,
         "name": _name(options.node_name, options.head),
         "labels": labels(options.labels),
         "is_head": options.head,
@@ -152,8 +160,21 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "token_file": None if options.token_file is None else os.path.abspath(options.token_file),
         "health_timeout": timeout,
         "memory": (_resources.memory_threshold(options.memory_usage_threshold), _resources.stated_memory()),
+        "spill": _spill(options.spill_directory, options.max_spill_bytes, base),
         "http_port": options.http_port,
     }
+
+
+def _spill(asked: list[str] | None, most: str | None, base: str) -> tuple[list[str], int | None]:
+    places = asked if asked is None else [place for place in asked if place]
+    try:
+        found = _spilling.directories(places, base)
+    except ValueError as error:
+        raise ValueError(str(error).replace("spill_directories", "--spill-directory")) from None
+    size = _bytes("--max-spill-bytes", most)
+    if size == 0:
+        raise ValueError("--max-spill-bytes must be positive; --spill-directory='' switches spilling off")
+    return found, size
 
 
 def _check_address(address: str) -> None:

@@ -280,6 +280,7 @@ def join(
     random: int,
     events_bytes: int,
     lineage_bytes: int,
+    spill: tuple[Sequence[str], int | None],
 ) -> tuple[str, str, str]: ...
 def node_main(
     resources: Sequence[tuple[str, float]],
@@ -298,6 +299,7 @@ def node_main(
     token_file: str | None,
     health_timeout: float,
     memory: tuple[float, int | None],
+    spill: tuple[Sequence[str], int | None],
     token: str | None,
     signals: int,
     ready: int | None,

@@ -31,6 +31,8 @@ _ARGUMENTS = (
     "resources",
     "labels",
     "object_store_memory",
+    "spill_directories",
+    "max_spill_bytes",
     "node_name",
     "host",
     "port",
@@ -120,8 +122,8 @@ class Cluster:
         Args:
             wait: Whether to return only when the head lists the node.
             **node_args: num_cpus (1 by default), num_gpus, resources (name to amount), labels (key to value),
-                object_store_memory (bytes; 128 MiB by default), node_name, host, port, memory_usage_threshold, and for
-                the head health_timeout (seconds).
+                object_store_memory (bytes; 128 MiB by default), spill_directories and max_spill_bytes (as for
+                `weft.init`), node_name, host, port, memory_usage_threshold, and for the head health_timeout (seconds).
 
         Returns:
             The node.
@@ -164,6 +166,11 @@ class Cluster:
             options.resources = json.dumps(dict(options.resources))
         if options.labels is not None and not isinstance(options.labels, str):
             options.labels = ",".join(f"{key}={value}" for key, value in options.labels.items())
+        places = given.get("spill_directories")
+        if places is not None:
+            options.spill_directory = [os.fspath(place) for place in places]
+        if options.max_spill_bytes is not None:
+            options.max_spill_bytes = str(options.max_spill_bytes)
         options.base = self._base
         return options
 

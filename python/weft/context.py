@@ -140,9 +140,9 @@ def init(
         address: Which node to use. "local": one of its own, in this process. "auto": what WEFT_ADDRESS says, else the
             one that `weft start` started on this machine. A path: the node with this directory. HOST:PORT: the cluster
             whose head listens there, through a node of this machine that belongs to it, or, if there is none, directly;
-            then nothing runs in this process, and `object_store_memory` is what it may hold of values. None: what
-            WEFT_ADDRESS says, else one of its own. Arguments that describe a node (`num_cpus` to `object_store_memory`,
-            `local_mode`) are only allowed for one of its own.
+            then nothing runs in this process, and `object_store_memory`, `spill_directories` and `max_spill_bytes` say
+            what it may hold of values. None: what WEFT_ADDRESS says, else one of its own. Arguments that describe a
+            node (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed for one of its own.
         num_cpus: Logical CPUs; by default those this process may use.
         num_gpus: Logical GPUs; 0 by default.
         resources: Custom resources, name to amount.
@@ -150,7 +150,7 @@ def init(
             machine has or its control group allows. A limit beyond the machine's memory draws a warning.
         spill_directories: Directories, on disks if possible, for values for which there is no room in the object store;
             they take turns. By default WEFT_TMPDIR or /tmp, or /var/tmp if that one is in memory. An empty list: values
-            are not spilled, and a full store is an error. Nodes of clusters and the local mode do not spill.
+            are not spilled, and a full store is an error. In local mode nothing is spilled.
         max_spill_bytes: What may be on disk of spilled values (bytes); by default as much as there is room.
         local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
             and `pdb` work. Arguments and results are pickled as otherwise.
@@ -248,6 +248,10 @@ def init(
     _weft.limit_pending(_pending_max(max_pending_tasks))
     is_own = target is None
     head = ""
+    base = os.environ.get("WEFT_TMPDIR", "/tmp")  # noqa: S108  the directory below it is made private and checked
+    spill: tuple[list[str], int | None] = [], None
+    if is_own or isinstance(target, _address.Elsewhere):
+        spill = _spilling.directories(spill_directories, base), _spilling.max_bytes(max_spill_bytes)
     if isinstance(target, _address.Elsewhere):
         token, path = _address.token(None if token_file is None else os.fspath(token_file))
         directory, head, fingerprint = _weft.join(
@@ -257,7 +261,7 @@ def init(
             f"driver-{secrets.token_hex(4)}",
             _resources.store_bytes(object_store_memory),
             int(inline),
-            os.environ.get("WEFT_TMPDIR", "/tmp"),  # noqa: S108  the directory below it is made private and checked
+            base,
             _launch.template_setup(preload, record_call_sites),
             os.getcwd(),
             name,
@@ -265,6 +269,7 @@ def init(
             secrets.randbits(63) | 1 << 40,
             events,
             lineage,
+            spill,
         )
         with open(os.path.join(directory, "cluster"), "x") as file:
             file.write(f"head {head}\nfingerprint {fingerprint}\n")
@@ -276,8 +281,6 @@ def init(
         totals = _resources.totals(num_cpus, num_gpus, resources)
         store = _resources.store_bytes(object_store_memory)
         totals["object_store_memory"] = float(store)
-        base = os.environ.get("WEFT_TMPDIR", "/tmp")  # noqa: S108  the directory below it is made private and checked
-        places = _spilling.directories(spill_directories, base)
         directory = _weft.start(
             list(totals.items()),
             max(1, int(totals.get("CPU", 1))),
@@ -293,8 +296,8 @@ def init(
             lineage,
             own_labels,
             # In local mode nobody looks for a task whose argument has just come back from disk.
-            [] if local_mode else places,
-            _spilling.max_bytes(max_spill_bytes),
+            [] if local_mode else spill[0],
+            spill[1],
             (_resources.memory_threshold(memory_usage_threshold), _resources.stated_memory()),
         )
     _forked = False
@@ -336,7 +339,8 @@ def _check_for_connection(node_arguments: Mapping[str, Any]) -> None:
 
 
 def _check_for_joining(node_arguments: Mapping[str, Any]) -> None:
-    given = [name for name, value in node_arguments.items() if value is not None and name != "object_store_memory"]
+    may_have = {"object_store_memory", "spill_directories", "max_spill_bytes"}
+    given = [name for name, value in node_arguments.items() if value is not None and name not in may_have]
     if given:
         raise ValueError(
             f"{given[0]}: no node of this machine belongs to the cluster at the address, and nothing runs in a program "

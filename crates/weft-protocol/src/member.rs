@@ -21,7 +21,7 @@ use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 use crate::control::wire::Misplaced;
 use crate::control::{ToControl, ToNode};
 use crate::node::memory::{Measured, Stopped, Usage};
-use crate::node::{NodeAction, NodeActions, NodeCore, ServedCopy};
+use crate::node::{NodeAction, NodeActions, NodeCore, ServedCopy, ServedSpill};
 use crate::objects::{Holders, Serves, StreamEnd};
 use crate::scheduling::policy::NodeRow;
 use crate::table::{Map, Set};
@@ -386,8 +386,8 @@ impl Member {
         self.node.on_no_block(object, capacity, moves, now, out);
     }
 
-    /// There is no room for so many bytes: values of others are brought to where their owners are. `length_of` gives the bytes
-    /// of a block. True if any are on their way.
+    /// There is no room for so many bytes: values go to disk, or, where there is none, those of others to where their owners are.
+    /// `length_of` gives the bytes of a block. True if any are on their way.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
         self.node.relieve(bytes, length_of, out)
     }
@@ -400,6 +400,36 @@ impl Member {
         out: &mut NodeActions,
     ) -> bool {
         self.node.give_way(object, length_of, out)
+    }
+
+    /// There is somewhere to put values for which there is no room.
+    pub fn set_spills(&mut self) {
+        self.node.set_spills();
+    }
+
+    /// A value was written to disk, or could not be.
+    pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
+        self.node.on_spilled(spilled, is_written, out);
+    }
+
+    /// There may soon be no room: values of so many bytes go to disk, but for those that turned out to be in use.
+    pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
+        self.node.spill_ahead(bytes, length_of, out);
+    }
+
+    /// See [`NodeCore::on_spilling_ended`].
+    pub fn on_spilling_ended(&mut self, out: &mut NodeActions) {
+        self.node.on_spilling_ended(out);
+    }
+
+    /// See [`NodeCore::on_room`].
+    pub fn on_room(&mut self, out: &mut NodeActions) {
+        self.node.on_room(out);
+    }
+
+    /// A spilled value is about to be read for another node. [`Self::end_serving`], if it is read in a block.
+    pub fn begin_serving_spilled(&mut self, spilled: u64, object: ObjectId) -> ServedSpill {
+        self.node.begin_serving_spilled(spilled, object)
     }
 
     /// So many bytes of an object that is pulled are here.

@@ -68,6 +68,7 @@ mod yielding;
 
 pub(crate) use bundles::unschedulable;
 pub use directions::ServedCopy;
+pub use spilling::ServedSpill;
 pub(crate) use unable::unstartable;
 
 /// An effect the node asks for. Messages to one client stay in order.
@@ -471,6 +472,9 @@ impl NodeCore {
             Message::Query(query) => self.on_query(from, query, out),
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
             Message::Pull(pull) => self.on_pull(from, &pull, now, out),
+            Message::Relinquished(answer) if answer.node.is_some() => {
+                self.on_relinquished_here(from, answer, out);
+            }
             Message::Relinquished(answer) => self.on_relinquished(from, &answer, out),
             Message::FreeAt(free) => self.on_free_at(from, free, out),
             Message::Located(Located { object, node, .. }) | Message::DropCopy(DropCopy { object, node })

@@ -68,10 +68,7 @@ pub fn start(
         resources: total.clone(),
         pool_size,
         store_bytes,
-        spill: (!spill_directories.is_empty()).then(|| SpillOptions {
-            directories: spill_directories.into_iter().map(Into::into).collect(),
-            max_bytes: max_spill_bytes,
-        }),
+        spill: spill_options((spill_directories, max_spill_bytes)),
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: None,
@@ -107,6 +104,12 @@ pub fn start(
     };
     session::replace(Some(Arc::new(session)));
     Ok(directory)
+}
+
+/// Where values go for which there is no room: directories, none of them for nowhere, and a limit (bytes).
+pub fn spill_options((directories, max_bytes): (Vec<String>, Option<u64>)) -> Option<SpillOptions> {
+    let directories: Vec<_> = directories.into_iter().map(Into::into).collect();
+    (!directories.is_empty()).then_some(SpillOptions { directories, max_bytes })
 }
 
 /// When workers are stopped to free memory: the share of the memory, and what was stated instead of it.

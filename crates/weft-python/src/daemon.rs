@@ -9,7 +9,7 @@ use weft_runtime::node::NodeOptions;
 use weft_runtime::node::interpreter::Interpreter;
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{memory_options, python_version};
+use crate::control::{memory_options, python_version, spill_options};
 
 /// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
 #[pyfunction]
@@ -32,6 +32,7 @@ pub fn node_main(
     token_file: Option<String>,
     health_timeout: f64,
     memory: (f64, Option<u64>),
+    spill: (Vec<String>, Option<u64>),
     token: Option<String>,
     signals: i32,
     ready: Option<i32>,
@@ -41,7 +42,7 @@ pub fn node_main(
         resources: ResourceSet::from_amounts(resources),
         pool_size,
         store_bytes,
-        spill: None,
+        spill: spill_options(spill),
         base_directory: base_directory.into(),
         host: None,
         name: Some(name),

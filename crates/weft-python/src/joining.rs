@@ -14,7 +14,7 @@ use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
 use weft_runtime::wire::message::{JobConfig, TemplateSetup};
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{python_version, terminal};
+use crate::control::{python_version, spill_options, terminal};
 use crate::daemon::shares_memory;
 use crate::hooks::PythonHooks;
 use crate::session::{self, Session};
@@ -44,6 +44,7 @@ pub fn join(
     random: u64,
     events_bytes: u64,
     lineage_bytes: u64,
+    spill: (Vec<String>, Option<u64>),
 ) -> PyResult<(String, String, String)> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -74,7 +75,7 @@ pub fn join(
         resources: ResourceSet::default(),
         pool_size: 0,
         store_bytes,
-        spill: None,
+        spill: spill_options(spill),
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: Some(name),

@@ -12,12 +12,12 @@ impl NodeCore {
         if is_spilled(block) {
             return self.free_spilled(block, out);
         }
+        if self.keeps_for_others(block, out) {
+            return;
+        }
         if self.residency.delays(block) {
             // Nobody is given the copy that was there.
             return self.pulls.on_freed(block);
-        }
-        if self.keeps_for_others(block, out) {
-            return;
         }
         if !self.lost.contains(block) {
             out.push(NodeAction::FreeBlock(block));

@@ -145,6 +145,7 @@ impl NodeCore {
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
         self.watch_again(node, out);
         self.ask_owners_again(node, out);
+        self.ask_for_blocks_again(node, out);
         self.forget_lender(node);
         let guests = self.askers.keys().copied().filter(|id| id.node() == node);
         for guest in guests.collect::<Vec<_>>() {

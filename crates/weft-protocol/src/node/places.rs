@@ -7,7 +7,7 @@
 use weft_wire::message::{
     ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, is_spilled,
 };
-use weft_wire::{ActorId, ObjectId, WorkerId};
+use weft_wire::{ActorId, NodeId, ObjectId, WorkerId};
 
 use super::{NodeActions, NodeCore, send};
 use crate::table::{Map, Set};
@@ -59,11 +59,12 @@ impl NodeCore {
     /// A process creates an actor, and hears of it from now on.
     pub(super) fn on_create_actor(&mut self, from: WorkerId, mut create: CreateActor, out: &mut NodeActions) {
         create.job = Some(self.job_of(from));
+        let here = self.id();
         let place = self.places.actors.entry(create.actor).or_default();
         place.subscribers.insert(from);
         if create.detached == Some(true) {
             // Its creator may end before its process, or the next one, has read the arguments.
-            for (block, object) in stored_arguments(&create) {
+            for (block, object) in stored_arguments(&create, here) {
                 self.holders.keep_object(block, object);
                 place.kept.push(block);
             }
@@ -141,10 +142,11 @@ impl NodeCore {
 }
 
 /// Blocks with arguments of a constructor, or values on disk here that are, and which.
-fn stored_arguments(create: &CreateActor) -> Vec<(u64, ObjectId)> {
+fn stored_arguments(create: &CreateActor, here: NodeId) -> Vec<(u64, ObjectId)> {
     let block = |dependency: &Dependency| match &dependency.outcome {
         Outcome::Stored(location) => Some((location.offset, dependency.object)),
-        Outcome::Remote(remote) if is_spilled(remote.location.offset) => {
+        // Other nodes use the same numbers.
+        Outcome::Remote(remote) if remote.node == here && is_spilled(remote.location.offset) => {
             Some((remote.location.offset, dependency.object))
         }
         Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,

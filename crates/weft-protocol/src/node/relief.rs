@@ -1,10 +1,12 @@
-//! Relief of a store that is full: values that were made here for owners at other nodes go to where those are.
+//! Relief of a store that is full: values go to disk, or, where there is none, those that were made here for owners at other
+//! nodes go to where those are.
 //!
 //! So tasks that run here may return more than this node has room for (Oakes' last chapter asks for that). The way is that of a node
 //! that leaves ([`super::draining`]); the owner gives a block back as soon as nobody but itself can have the value. What the
 //! owner could not have, or what is still read, it is asked for again with the next attempt to find room.
 //!
-//! It never moves what a process here holds, and decides nothing about values whose owners are here: they are not told to others.
+//! Without a disk it never moves what a process here holds, and decides nothing about values whose owners are here: they are not
+//! told to others.
 
 use weft_wire::WorkerId;
 
@@ -17,7 +19,7 @@ impl NodeCore {
     /// There is no room for so many bytes. `length_of` gives the bytes of a block in memory. True if values are on their way elsewhere, or to
     /// disk.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
-        if self.spills && !self.is_member {
+        if self.spills {
             self.spill_values(bytes, &length_of, out);
             return self.is_spilling();
         }

@@ -2,10 +2,10 @@
 //!
 //! | kind | from | to |
 //! |---|---|---|
-//! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Sever`, `Inspected` | a process of that node | this node |
+//! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Relinquished`, `Sever`, `Inspected` | a process of that node | this node |
 //! | `Located`, `DropCopy` | the owner of the object | this node |
 //! | `Locate`, `CopyMade`, `CopyGone`, `SenderFailed` | that node | the owner of the object |
-//! | `GivenBlocks`, `LostAt`, `HandOver` | that node | a process here; one that is gone needs no word of what it held |
+//! | `GivenBlocks`, `LostAt`, `HandOver`, `Relinquish` | that node | a process here; one that is gone needs no word of what it held |
 //! | `Watch`, `LoseBlocks`, leases, lines of jobs, questions about state | that node | this node |
 //!
 //! For anything else the link is cut: whoever says it is not a node of this cluster, or is broken. That a node speaks for
@@ -67,6 +67,14 @@ impl NodeCore {
                 return Err(Misplaced("it answers for blocks of another node"));
             }
             Message::HandedOver(_) => ((Party::Process, Party::Node), Ok(())),
+            Message::Relinquished(answer) if answer.node != Some(self.id()) => {
+                return Err(Misplaced("it gives up blocks of another node"));
+            }
+            Message::Relinquished(_) => ((Party::Process, Party::Node), Ok(())),
+            Message::Relinquish(wanted) if wanted.node != Some(link) => {
+                return Err(Misplaced("it asks for blocks of another node"));
+            }
+            Message::Relinquish(_) => ((Party::Node, Party::Process), Ok(())),
             Message::GivenBlocks(_) => ((Party::Node, Party::Process), Ok(())),
             Message::LostAt(lost) if lost.node != link => {
                 return Err(Misplaced("it says of another node's blocks that they are lost"));
@@ -121,6 +129,7 @@ impl NodeCore {
         match message {
             Message::FreeBlocks(free) => self.on_free_blocks(from, &free, out),
             Message::HandedOver(done) => self.on_handed_over(from, &done),
+            Message::Relinquished(answer) => self.on_relinquished(from, &answer, out),
             Message::UnknownBlocks(unknown) => self.on_unknown_blocks(from, unknown, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),
             Message::LeaseAt(ask) => self.on_lease_at(ask, out),
@@ -134,6 +143,7 @@ impl NodeCore {
             message @ (Message::GivenBlocks(_)
             | Message::LostAt(_)
             | Message::HandOver(_)
+            | Message::Relinquish(_)
             | Message::Locate(_)
             | Message::CopyMade(_)
             | Message::CopyGone(_)
@@ -151,8 +161,8 @@ impl NodeCore {
 #[cfg(test)]
 mod tests {
     use weft_wire::message::{
-        CopyGone, CopyMade, DropCopy, FreeBlocks, GivenBlocks, LeaseAt, Locate, Located, LostAt,
-        ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown, UnknownBlocks, Watch, WorkerGone,
+        CopyGone, CopyMade, DropCopy, FreeBlocks, GivenBlocks, LeaseAt, Locate, Located, LostAt, Relinquish,
+        Relinquished, ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown, UnknownBlocks, Watch, WorkerGone,
     };
     use weft_wire::{LeaseId, ResourceSet, ShapeId, TaskId};
 
@@ -201,7 +211,9 @@ mod tests {
             Located { object: of(owner), node, sender, generation, attempt, is_copy }.into()
         };
         let (object, attempt) = (of(LOCAL), 1);
-        let may: [(WorkerId, WorkerId, Message); 14] = [
+        let relinquish = |node| Relinquish { blocks: Vec::new(), gives_way: None, node };
+        let relinquished = |node| Relinquished { moved: Vec::new(), others: Vec::new(), node };
+        let may: [(WorkerId, WorkerId, Message); 16] = [
             (there, LOCAL, locate(LOCAL)),
             (there, LOCAL, CopyMade { object, node: THERE, attempt }.into()),
             (there, LOCAL, CopyGone { object, node: THERE }.into()),
@@ -211,13 +223,19 @@ mod tests {
             (FAR, here, freed()),
             (FAR, here, unknown()),
             (there, LOCAL, given()),
+            (there, LOCAL, relinquish(Some(THERE)).into()),
+            (FAR, here, relinquished(Some(HERE)).into()),
             (there, LOCAL, lost(THERE).into()),
             (there, here, Watch { worker: LOCAL }.into()),
             (FAR, here, Sever { worker: LOCAL, class: None }.into()),
             (there, here, ask(FAR).into()),
             (there, here, returned()),
         ];
-        let may_not: [(WorkerId, WorkerId, Message); 15] = [
+        let may_not: [(WorkerId, WorkerId, Message); 19] = [
+            (there, LOCAL, relinquish(None).into()),
+            (there, LOCAL, relinquish(Some(HERE)).into()),
+            (FAR, here, relinquished(None).into()),
+            (there, here, relinquished(Some(HERE)).into()),
             (there, LOCAL, locate(FAR)),
             (FAR, LOCAL, locate(LOCAL)),
             (FAR, here, located(LOCAL, HERE)),

@@ -366,6 +366,7 @@ impl NodeCore {
         self.departed.note(gone);
         self.tell_all(&gone.clone().into(), out);
         self.end_directions_of(worker, out);
+        self.end_questions_to(worker, out);
         self.orphan_blocks_of(worker, out);
     }
 

@@ -1,23 +1,39 @@
-//! Spilling: values of processes here that nobody reads go to disk when there is no room, and come back when they are wanted
+//! Spilling: values that nobody reads go to disk when there is no room, and come back when they are wanted
 //! (`docs/adr/0040-values-on-disk.md`).
 //!
 //! [`Residency`](crate::objects::Residency) says what is where; here that meets the blocks and who holds them. A spilled value has
 //! a holder as a block has one, so the death of its owner ends it in the same way. The oldest go first; what turns out to be
 //! in use is asked for again last.
 //!
-//! It never asks for values of other nodes' processes ([`super::relief`] does), for what the node keeps for others, or for what
-//! dead processes left behind.
+//! Owners at other nodes are asked like those here (`docs/adr/0042-spilling-in-clusters.md`): a value that was made here for
+//! them goes to the disk of this node. Other nodes read it there, and it need not come back for that.
+//!
+//! It never asks for what the node keeps for others, or for what dead processes left behind.
 
-use weft_wire::WorkerId;
 use weft_wire::message::{Pull, Relinquish, Relinquished, Relinquishing, is_spilled};
+use weft_wire::{NodeId, ObjectId, WorkerId};
 
+use super::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
-use crate::objects::{AfterAnswer, AfterWrite, Fetching, PullAction, StreamEnd};
+use crate::objects::{AfterAnswer, AfterWrite, Fetching, PullAction, Serves, SpillSource, StreamEnd};
 use crate::probes::mark;
 use crate::table::Map;
 
 /// How many blocks are asked for at a time.
 const ASK_MAX: usize = 4096;
+
+/// Where a spilled value is read for another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServedSpill {
+    /// In this block, which stays as it is until [`NodeCore::end_serving`].
+    Here(u64),
+    /// On disk: what is wanted is read from there.
+    Disk,
+    /// Ask again.
+    NotYet,
+    /// It is not there.
+    No,
+}
 
 impl NodeCore {
     /// There is somewhere to put values for which there is no room.
@@ -28,8 +44,11 @@ impl NodeCore {
     /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not asked for again, and what
     /// could not be written is not tried again.
     pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
-        let left = bytes.saturating_sub(self.residency.bytes_to_come());
-        self.ask_for_blocks(left, true, &length_of, out);
+        // Values are brought to other nodes only when that has to be.
+        if self.spills {
+            let to_come = self.residency.bytes_to_come() + self.pulls.leaving_bytes();
+            self.ask_for_blocks(bytes.saturating_sub(to_come), true, &length_of, out);
+        }
     }
 
     /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out. Blocks without a length are
@@ -40,7 +59,7 @@ impl NodeCore {
         length_of: &impl Fn(u64) -> u64,
         out: &mut NodeActions,
     ) {
-        let mut left = bytes.saturating_sub(self.residency.bytes_to_come());
+        let mut left = bytes.saturating_sub(self.residency.bytes_to_come() + self.pulls.leaving_bytes());
         left = left.saturating_sub(self.write_again(left, length_of, out));
         self.ask_for_blocks(left, false, length_of, out);
     }
@@ -84,7 +103,29 @@ impl NodeCore {
         }
         for (holder, blocks) in wanted {
             mark!("a node without room asked for blocks");
-            out.push(NodeAction::Send(holder, Box::new(Relinquish { blocks, gives_way: None }.into())));
+            self.ask_holder(holder, blocks, out);
+        }
+    }
+
+    fn ask_holder(&self, holder: WorkerId, blocks: Vec<Relinquishing>, out: &mut NodeActions) {
+        if !self.is_elsewhere(holder) {
+            let question = Relinquish { blocks, gives_way: None, node: None };
+            return out.push(NodeAction::Send(holder, Box::new(question.into())));
+        }
+        mark!("a node without room asked owners at other nodes for blocks");
+        let message = Box::new(Relinquish { blocks, gives_way: None, node: Some(self.id()) }.into());
+        out.push(NodeAction::Route { from: address(self.id()), to: holder, message });
+    }
+
+    /// The session with a node has ended: what its processes were asked, or have answered, may not have arrived. They are asked
+    /// again, and say again what they have given up.
+    pub(super) fn ask_for_blocks_again(&self, node: NodeId, out: &mut NodeActions) {
+        let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
+        for (holder, block) in self.residency.open_questions(node) {
+            wanted.entry(holder).or_default().push(block);
+        }
+        for (holder, blocks) in wanted {
+            self.ask_holder(holder, blocks, out);
         }
     }
 
@@ -102,10 +143,14 @@ impl NodeCore {
 
     fn may_be_asked_for(&self, block: u64) -> bool {
         let holders = self.holders.of(block);
-        let are_here = !holders.is_empty() && holders.iter().all(|holder| self.clients.contains_key(holder));
+        let may_answer = |holder: &WorkerId| {
+            let is_process = *holder != address(holder.node());
+            self.clients.contains_key(holder) || (self.is_elsewhere(*holder) && is_process)
+        };
+        let may_be_asked = !holders.is_empty() && holders.iter().all(may_answer);
         let is_one = holders.len() == 1 || self.is_copy(block);
         let is_ordinary = !is_spilled(block) && !self.lost.contains(block) && !self.residency.is_busy(block);
-        are_here && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
+        may_be_asked && is_one && is_ordinary && !self.residency.is_stuck(block, self.now)
     }
 
     /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there itself because it could
@@ -114,15 +159,17 @@ impl NodeCore {
         self.pulls.object_in(block).is_some() || self.residency.is_unwritten(block)
     }
 
-    /// Whether room may come: something is being written, or was asked for that was not in use the last time.
+    /// Whether room may come: something is being written, was asked for that was not in use the last time, or goes as soon as no
+    /// other node pulls it from here.
     pub(super) fn is_spilling(&self) -> bool {
-        self.residency.has_hope()
+        self.residency.has_hope() || self.pulls.leaving_bytes() > 0
     }
 
     pub(super) fn on_relinquished(&mut self, from: WorkerId, answer: &Relinquished, out: &mut NodeActions) {
         for Relinquishing { offset: block, spilled } in &answer.moved {
             let Some(value) = spilled else { continue };
-            let is_its = self.holders.of(*block) == [from];
+            // Others hold it who asked this node for it meanwhile: it is free when they are done, too.
+            let is_its = self.holders.of(*block).contains(&from);
             if !is_its || !self.residency.on_moved(from, *block, *spilled) {
                 let after = self.residency.on_answered(from, *block);
                 self.after_answer(after, out);
@@ -143,6 +190,12 @@ impl NodeCore {
             self.after_answer(after, out);
         }
         self.end_yielding(from);
+    }
+
+    /// A process here has answered the question of another node.
+    pub(super) fn on_relinquished_here(&self, from: WorkerId, answer: Relinquished, out: &mut NodeActions) {
+        let Some(node) = answer.node.filter(|node| *node != self.id()) else { return };
+        out.push(NodeAction::Route { from, to: address(node), message: Box::new(answer.into()) });
     }
 
     /// A process is gone that may have been asked for blocks.
@@ -187,6 +240,24 @@ impl NodeCore {
                 self.perform(vec![PullAction::NotThere { to: from, object, tried }], out);
             }
             None => self.residency.wait(from, pull.clone()),
+        }
+    }
+
+    /// A value that is on disk, or on its way there, is about to be read for another node.
+    pub fn begin_serving_spilled(&mut self, spilled: u64, object: ObjectId) -> ServedSpill {
+        match (self.residency.source_of(spilled), self.residency.has(spilled)) {
+            (None, None) => ServedSpill::NotYet,
+            (Some(_), _) if self.holders.serves(spilled, object) != Serves::Yes => ServedSpill::No,
+            (Some(SpillSource::Disk), _) => {
+                mark!("a value was read from disk for another node");
+                ServedSpill::Disk
+            }
+            (Some(SpillSource::Block(block)), _) => {
+                mark!("a value on its way to disk was read in its block for another node");
+                self.holders.keep(block);
+                ServedSpill::Here(block)
+            }
+            (None, Some(_)) => ServedSpill::No,
         }
     }
 

@@ -312,6 +312,13 @@ impl Chains {
         self.objects.get(&object).is_some_and(|broadcast| broadcast.copies.values().any(Holding::is_complete))
     }
 
+    /// Whether a node pulls it, or waits to be told from whom.
+    #[must_use]
+    pub fn is_pulled(&self, object: ObjectId) -> bool {
+        let is_incomplete = |broadcast: &Broadcast| broadcast.copies.values().any(|copy| !copy.is_complete());
+        self.objects.get(&object).is_some_and(is_incomplete)
+    }
+
     /// From whom a node was told to pull.
     #[must_use]
     pub fn sender_of(&self, object: ObjectId, receiver: NodeId) -> Option<NodeId> {

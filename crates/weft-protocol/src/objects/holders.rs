@@ -223,6 +223,10 @@ impl Holders {
         if !self.given_on.is_empty() {
             self.given_on.retain(|(given, _), _| *given != block);
         }
+        if !self.early.is_empty() {
+            // Who was to give it is gone: nothing of that comes any more.
+            self.early.retain(|(freed, _)| *freed != block);
+        }
     }
 
     /// A holder frees a block. True if nobody holds it now.
@@ -414,6 +418,19 @@ mod tests {
             }
         }
         free
+    }
+
+    /// Found by the simulator: the next value in that block was free while its owner held it.
+    #[test]
+    fn what_was_freed_before_it_was_given_is_forgotten_with_the_block() {
+        let mut holders = Holders::default();
+        holders.insert(0, OWNER);
+        assert!(holders.on_gone(OWNER).is_empty(), "somebody may read it");
+        assert!(!holders.release(0, OTHER), "it was told of the value, and its giver is gone");
+        assert_eq!(ask(&mut holders, &[OTHER]), [0]);
+        holders.insert(0, READER);
+        assert!(!holders.give(0, READER, OTHER, &alive), "another value");
+        assert_eq!(holders.of(0), [OTHER]);
     }
 
     #[test]

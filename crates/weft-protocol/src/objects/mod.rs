@@ -12,5 +12,5 @@ pub use broadcast::{Assigned, ChainAction, ChainLimits, Chains};
 pub use holders::{Holders, Serves};
 pub use lost::Lost;
 pub use pull::{CopyAt, Fetching, PullAction, Pulls, StreamEnd};
-pub use residency::{AfterAnswer, AfterWrite, Residency};
+pub use residency::{AfterAnswer, AfterWrite, Residency, SpillSource};
 pub use stuck::Stuck;

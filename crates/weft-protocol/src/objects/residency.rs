@@ -17,9 +17,9 @@
 //!
 //! It moves nothing and holds no block: the node does.
 
-use weft_wire::WorkerId;
 use weft_wire::limits::{SPILL_RETRY_NANOS, SPILL_RETRY_NANOS_MAX};
-use weft_wire::message::{Pull, SPILLED};
+use weft_wire::message::{Pull, Relinquishing, SPILLED};
+use weft_wire::{NodeId, WorkerId};
 
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -56,6 +56,15 @@ enum Spilled {
     Written,
     /// In this block: it could not be written.
     Here { block: u64, bytes: u64 },
+}
+
+/// Where the bytes of a spilled value are read for another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpillSource {
+    /// In this block, from which it is being written, or could not be.
+    Block(u64),
+    /// On disk.
+    Disk,
 }
 
 /// What has to be done after a write.
@@ -95,6 +104,16 @@ impl Residency {
         let is_again = self.refused.contains(&block);
         self.asked.insert(block, Asked { of: of.to_vec(), spilled, bytes, is_again, is_free: false });
         spilled
+    }
+
+    /// What processes of another node have been asked and have not answered, in that order.
+    pub fn open_questions(&self, node: NodeId) -> impl Iterator<Item = (WorkerId, Relinquishing)> {
+        let of_it = move |(block, asked): (&u64, &Asked)| {
+            let question = Relinquishing { offset: *block, spilled: asked.spilled };
+            let of = asked.of.iter().copied().find(|of| of.node() == node);
+            of.map(|of| (of, question))
+        };
+        self.asked.iter().filter_map(of_it)
     }
 
     /// Whether a block is asked for or written.
@@ -303,6 +322,15 @@ impl Residency {
         match self.spilled.get(&spilled) {
             Some(Spilled::Here { block, .. }) => Some(*block),
             Some(Spilled::Writing { .. } | Spilled::Written) | None => None,
+        }
+    }
+
+    /// Where a value is read; `None`: it is none, or its process has not answered.
+    #[must_use]
+    pub fn source_of(&self, spilled: u64) -> Option<SpillSource> {
+        match self.spilled.get(&spilled)? {
+            Spilled::Writing { block, .. } | Spilled::Here { block, .. } => Some(SpillSource::Block(*block)),
+            Spilled::Written => Some(SpillSource::Disk),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Blocks that the node wants back: which values nobody reads at the moment ([`Ownership::movable`] says what that means).
+//! Blocks that a node wants back, this process's own or another one: which values nobody reads at the moment
+//! ([`Ownership::movable`] says what that means).
 //!
 //! [`Ownership::movable`]: crate::ownership::Ownership::movable
 
@@ -11,31 +12,39 @@ use crate::table::{Map, Set};
 use crate::tasks::State;
 
 impl WorkerCore {
-    /// The node is short of memory.
+    /// A node is short of memory.
     pub(super) fn on_relinquish(&mut self, wanted: &Relinquish, out: &mut Actions) {
         let gives_way = wanted.gives_way == Some(true);
         if gives_way {
             self.return_unbrought(out);
         }
-        let mut moved: Vec<Relinquishing> = Vec::new();
-        let movable = self.ownership.movable(&wanted.blocks);
+        let elsewhere = wanted.node.filter(|node| *node != self.me.node());
+        let (mut moved, movable) = match elsewhere {
+            None => (Vec::new(), self.ownership.movable(&wanted.blocks)),
+            Some(node) => self.ownership.movable_at(node, &wanted.blocks),
+        };
         let waiting = self.uses_by_waiting(&movable);
         let queued = if gives_way { self.uses_by_queued(&movable) } else { Map::default() };
         for (block, object) in movable {
             let count = |uses: &Map<ObjectId, u32>| uses.get(&object).copied().unwrap_or(0);
             // Whatever else uses it may have been told where it is.
             let is_unused = self.ownership.uses(object) == count(&waiting) + count(&queued);
-            if (is_unused || bug!(SpilledWhilePushed)) && self.ownership.give_up(object, block, out) {
-                moved.extend(block.spilled.map(|_| block));
-                if count(&queued) > 0 {
-                    self.bring_again(object, out);
-                }
+            if !is_unused && !bug!(SpilledWhilePushed) {
+                continue;
+            }
+            let is_given_up = match elsewhere {
+                None => self.ownership.give_up(object, block, out),
+                Some(node) => self.ownership.give_up_at(node, object, block, out),
+            };
+            moved.extend(block.spilled.filter(|_| is_given_up).map(|_| block));
+            if is_given_up && count(&queued) > 0 {
+                self.bring_again(object, out);
             }
         }
         let has_moved: Set<u64> = moved.iter().map(|block| block.offset).collect();
         let offsets = wanted.blocks.iter().map(|block| block.offset);
         let others = offsets.filter(|offset| !has_moved.contains(offset)).collect();
-        send(out, Peer::Node, Relinquished { moved, others });
+        send(out, Peer::Node, Relinquished { moved, others, node: wanted.node });
     }
 
     /// Tasks that wait here for arguments, for which there is no room, go back to their callers: those need not keep the other

@@ -22,9 +22,11 @@ fn ask_for(node: &mut Solo, block: u64) -> u64 {
     let mut out = NodeActions::new();
     assert!(node.relieve(LENGTH, |_| LENGTH, &mut out));
     let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
-    let Message::Relinquish(Relinquish { blocks, gives_way: None }) = &**message else { panic!("{out:?}") };
+    let Message::Relinquish(Relinquish { blocks, gives_way: None, .. }) = &**message else {
+        panic!("{out:?}")
+    };
     let [moved @ Relinquishing { spilled: Some(spilled), .. }] = blocks[..] else { panic!("{blocks:?}") };
-    let written = say(node, DRIVER, Relinquished { moved: vec![moved], others: Vec::new() });
+    let written = say(node, DRIVER, Relinquished { moved: vec![moved], others: Vec::new(), node: None });
     assert_eq!(written, [NodeAction::Spill { spilled, block }]);
     spilled
 }
@@ -63,7 +65,7 @@ fn give_way(node: &mut Solo, number: u64) -> (bool, NodeActions) {
 
 fn asked(worker: WorkerId, blocks: &[u64]) -> NodeAction {
     let blocks = blocks.iter().map(|offset| Relinquishing { offset: *offset, spilled: None }).collect();
-    told(worker, Relinquish { blocks, gives_way: Some(true) })
+    told(worker, Relinquish { blocks, gives_way: Some(true), node: None })
 }
 
 /// Each of two workers has one of two arguments, and waits for the other one: objects 2 and 4.
@@ -91,7 +93,7 @@ fn the_younger_one_gives_way_once_and_what_it_frees_goes_to_the_older_one() {
     assert_eq!(give_way(&mut node, 2), (true, vec![asked(SECOND, &[576])]));
     assert_eq!(give_way(&mut node, 2), (true, vec![]), "it was asked");
     assert_eq!(say(&mut node, SECOND, FreeBlocks { offsets: vec![576] }), [], "its answer comes first");
-    let done = say(&mut node, SECOND, Relinquished { moved: Vec::new(), others: vec![576] });
+    let done = say(&mut node, SECOND, Relinquished { moved: Vec::new(), others: vec![576], node: None });
     assert_eq!(done, [NodeAction::FreeBlock(576), allocate(2)]);
 }
 
@@ -103,7 +105,7 @@ fn one_after_the_other_gives_way_and_then_nobody_is_left() {
     for (worker, block) in [(SECOND, 576), (FIRST, 512)] {
         assert!(node.give_way(None, |_| LENGTH, &mut out));
         assert_eq!(std::mem::take(&mut out), [asked(worker, &[block])]);
-        say(&mut node, worker, Relinquished { moved: Vec::new(), others: vec![block] });
+        say(&mut node, worker, Relinquished { moved: Vec::new(), others: vec![block], node: None });
     }
     assert!(!node.give_way(None, |_| LENGTH, &mut out));
     assert_eq!(out, []);
@@ -143,7 +145,7 @@ fn ahead_of_need_what_is_in_use_is_asked_for_once() {
     };
     assert_eq!(ahead(&mut node).len(), 1);
     assert_eq!(ahead(&mut node), [], "it was asked for");
-    say(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64] });
+    say(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
     assert_eq!(ahead(&mut node), [], "it is in use");
     node.on_allocated(128, DRIVER);
     let out = ahead(&mut node);

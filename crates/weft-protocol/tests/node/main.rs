@@ -2,6 +2,7 @@
 
 mod actors;
 mod blocks;
+mod cluster_spilling;
 mod draining;
 mod giving_way;
 mod groups;

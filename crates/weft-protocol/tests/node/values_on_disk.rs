@@ -20,7 +20,7 @@ fn give_up(node: &mut Solo, blocks: &[u64]) -> Vec<u64> {
     let Message::Relinquish(Relinquish { blocks: asked, .. }) = &**message else { panic!("{message:?}") };
     assert_eq!(asked.iter().map(|one| one.offset).collect::<Vec<_>>(), blocks);
     let numbers: Vec<u64> = asked.iter().map(|one| one.spilled.expect("no copy")).collect();
-    let answer = Relinquished { moved: asked.clone(), others: Vec::new() };
+    let answer = Relinquished { moved: asked.clone(), others: Vec::new(), node: None };
     let writes = numbers.iter().zip(blocks).map(|(spilled, block)| (*spilled, *block));
     let writes: Vec<_> = writes.map(|(spilled, block)| NodeAction::Spill { spilled, block }).collect();
     assert_eq!(say(node, DRIVER, answer), writes);
@@ -67,7 +67,7 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
 
     // What is answered only now is to be written nowhere, and stays in its block as well.
     let spilled = late[0].spilled.expect("no copy");
-    let answer = Relinquished { moved: late, others: Vec::new() };
+    let answer = Relinquished { moved: late, others: Vec::new(), node: None };
     assert_eq!(say(&mut node, DRIVER, answer), [NodeAction::Spill { spilled, block: 192 }]);
     out.clear();
     node.on_spilled(spilled, false, &mut out);

@@ -25,11 +25,11 @@ fn push_two(number: u64, kind: TaskKind) -> Push {
 
 fn give_way(core: &mut WorkerCore, blocks: &[u64]) -> Actions {
     let blocks = blocks.iter().map(|offset| Relinquishing { offset: *offset, spilled: None }).collect();
-    on(core, Peer::Node, Relinquish { blocks, gives_way: Some(true) })
+    on(core, Peer::Node, Relinquish { blocks, gives_way: Some(true), node: None })
 }
 
 fn kept(blocks: &[u64]) -> Action {
-    to_node(Relinquished { moved: Vec::new(), others: blocks.to_vec() })
+    to_node(Relinquished { moved: Vec::new(), others: blocks.to_vec(), node: None })
 }
 
 #[test]

@@ -507,6 +507,8 @@ fn given_with(message: &Message, mut give: impl FnMut(u64)) {
     match message {
         Message::FreeBlocks(free) => free.offsets.iter().copied().for_each(give),
         Message::GiveBlock(block) => give(block.offset),
+        // Those of another node were never this process's.
+        Message::Relinquished(answer) if answer.node.is_some() => {}
         Message::Relinquished(answer) => answer.moved.iter().for_each(|block| give(block.offset)),
         Message::Checkpoint(Checkpoint { state: Return { outcome: Outcome::Stored(at), .. }, .. }) => {
             give(at.offset);

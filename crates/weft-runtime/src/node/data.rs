@@ -5,7 +5,8 @@
 //! over several connections at once. Connections are made when they are needed and end when they are not. Whoever wants
 //! values dials; a node that cannot be dialled is asked to come and be asked for them.
 //!
-//! A value may be sent on while it is still arriving, as far as its mark has come.
+//! A value may be sent on while it is still arriving, as far as its mark has come. What is on disk is sent from buffers that
+//! somebody else reads it into ([`super::send_buffers`]).
 //!
 //! The node's loop and this thread tell each other what to do through two short lists. Neither waits for the other, and no
 //! lock is held while a socket is used. What is moved was admitted by the node (`weft_protocol::objects::Pulls`), what is
@@ -22,6 +23,7 @@ mod reader;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use weft_wire::message::Location;
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use super::notes::Notes;
+use super::send_buffers::SendBuffer;
 use crate::identity::Identity;
 
 pub use reader::{Fault, Part, Reader};
@@ -122,6 +125,8 @@ pub enum DataEvent {
         location: Location,
         /// A copy of this generation is meant, wherever it is: [`Data::answer_copy`].
         generation: Option<u64>,
+        /// The part of it that is still to be sent.
+        part: Range<u64>,
     },
     /// What was allowed is over: the block need not be kept for that any more.
     Served {
@@ -148,6 +153,7 @@ enum Command {
     Fetch { fetching: Fetching, progress: Arc<Progress>, address: Option<SocketAddr> },
     Stop { attempt: u64 },
     Answer { ticket: Ticket, block: u64, serves: Serves, progress: Option<Arc<Progress>> },
+    Send { ticket: Ticket, buffer: SendBuffer },
     Admit { socket: OwnedFd, address: SocketAddr, what: ForData },
     Offer { node: NodeId, address: SocketAddr },
 }
@@ -250,6 +256,11 @@ impl Data {
         let serves = Serves::Yes;
         self.tell(Command::Answer { ticket, block, serves, progress });
         true
+    }
+
+    /// What another node asks for is in this buffer.
+    pub fn send(&self, ticket: Ticket, buffer: SendBuffer) {
+        self.tell(Command::Send { ticket, buffer });
     }
 
     /// Somebody came from there, for values of this node or with some. Nothing has been read from the socket.

@@ -4,7 +4,7 @@
 
 use weft_protocol::member::Member;
 use weft_protocol::node::memory::{Measured, Stopped, Usage};
-use weft_protocol::node::{NodeActions, ServedCopy};
+use weft_protocol::node::{NodeActions, ServedCopy, ServedSpill};
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_protocol::solo::Solo;
 use weft_protocol::table::Set;
@@ -196,31 +196,31 @@ impl Engine {
         ask!(self, core => core.on_no_block(object, capacity, moves, now, out));
     }
 
-    /// There is somewhere to put values for which there is no room. Nodes of clusters do not spill.
+    /// There is somewhere to put values for which there is no room.
     pub(super) fn set_spills(&mut self) {
-        if let Self::Alone(solo) = self {
-            solo.set_spills();
-        }
+        ask!(self, core => core.set_spills());
     }
 
     pub(super) fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
-        if let Self::Alone(solo) = self {
-            solo.on_spilled(spilled, is_written, out);
+        ask!(self, core => core.on_spilled(spilled, is_written, out));
+    }
+
+    /// Only nodes of a cluster are asked for values on disk.
+    pub(super) fn begin_serving_spilled(&mut self, spilled: u64, object: ObjectId) -> ServedSpill {
+        match self {
+            Engine::Alone(_) => ServedSpill::No,
+            Engine::Member(core) => core.begin_serving_spilled(spilled, object),
         }
     }
 
     /// Nothing can be written or read back any more.
     pub(super) fn on_spilling_ended(&mut self, out: &mut NodeActions) {
-        if let Self::Alone(solo) = self {
-            solo.on_spilling_ended(out);
-        }
+        ask!(self, core => core.on_spilling_ended(out));
     }
 
     /// A block is free that the disk was still at when the core had it freed.
     pub(super) fn on_room(&mut self, out: &mut NodeActions) {
-        if let Self::Alone(solo) = self {
-            solo.on_room(out);
-        }
+        ask!(self, core => core.on_room(out));
     }
 
     /// See [`Member::relieve`] and [`Solo::relieve`].
@@ -236,12 +236,8 @@ impl Engine {
         }
     }
 
-    /// Nodes of clusters bring values elsewhere, and only when they have to.
     pub(super) fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
-        match self {
-            Self::Alone(solo) => solo.spill_ahead(bytes, length_of, out),
-            Self::Member(_) => {}
-        }
+        ask!(self, core => core.spill_ahead(bytes, length_of, out));
     }
 
     pub(super) fn give_way(

@@ -14,6 +14,7 @@ pub mod memory;
 mod metrics;
 pub mod notes;
 mod rounds;
+mod send_buffers;
 mod service;
 mod spiller;
 mod template;

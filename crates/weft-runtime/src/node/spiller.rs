@@ -1,9 +1,13 @@
-//! The thread that writes values to disk for which there is no room, and reads them back.
+//! The thread that writes values to disk for which there is no room, and reads them back, into shared memory or for other nodes.
 //!
 //! The node's loop and this thread tell each other what to do through two short lists, as with the thread for values of other nodes
 //! ([`super::data`]). The node says what is written and when it is not needed any more, and keeps a block until it is written. What
 //! is asked for is done in that order, so that a value is read behind its writing. What could not be written is read from
 //! its block, which the node keeps then. Files that are mostly dead are rewritten when nothing else is to do.
+//!
+//! What other nodes want is read into buffers, of which there are few ([`super::send_buffers`]). Without a free one it waits, and
+//! nothing else does: so writing never waits for other nodes. With one it takes turns with all the rest: so a node that writes all
+//! the time is read nevertheless.
 //!
 //! It never decides what is written, never writes to a block that it does not know to be its own, and holds up nobody: a disk that does
 //! not answer holds up this thread alone. Who stops a reading does not wait: where the disk is at it, the block is given back later
@@ -16,6 +20,7 @@ mod reading;
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -30,6 +35,8 @@ use weft_wire::ObjectId;
 
 use self::disk::Disk;
 use self::reading::Reading;
+use super::data::Ticket;
+use super::send_buffers::{SendBuffer, SendBuffers};
 
 /// Where values go for which there is no room.
 #[derive(Debug, Clone)]
@@ -41,7 +48,8 @@ pub struct SpillOptions {
 }
 
 /// What the thread tells the node.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub enum SpillEvent {
     /// A value was written, or why not.
     Written {
@@ -80,11 +88,32 @@ pub enum SpillEvent {
         /// What it said.
         reason: String,
     },
+    /// What another node wants.
+    Part {
+        /// Its question.
+        ticket: Ticket,
+        /// The value.
+        spilled: u64,
+        /// The bytes; or why they cannot be read, if they are still needed.
+        read: Result<SendBuffer, Option<String>>,
+    },
+}
+
+/// What another node wants of a value.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Its question.
+    pub ticket: Ticket,
+    /// The value.
+    pub spilled: u64,
+    /// Its bytes from there to there.
+    pub part: Range<u64>,
 }
 
 enum Command {
     Write { spilled: u64, block: u64, bytes: u64, others: u64 },
     Read { fetching: Fetching, reading: Arc<Reading> },
+    Send { wanted: Wanted, buffer: SendBuffer },
     Drop { spilled: u64 },
 }
 
@@ -114,6 +143,10 @@ struct Shared {
 #[derive(Default)]
 struct List {
     commands: VecDeque<Command>,
+    /// What other nodes want, in order: at most what they may ask for at a time over their connections.
+    wanted: VecDeque<Wanted>,
+    /// Their turn comes before that of the commands.
+    is_turn_of_wanted: bool,
     is_ending: bool,
     has_ended: bool,
 }
@@ -164,6 +197,14 @@ impl Spiller {
             on_disk: Mutex::default(),
             node_wake,
         });
+        let waits_for_room = Arc::downgrade(&shared);
+        let buffers = SendBuffers::new(move || {
+            if let Some(shared) = waits_for_room.upgrade() {
+                // Under the lock, or the thread could miss it on its way to sleep.
+                let _list = shared.list.lock();
+                shared.news.notify_all();
+            }
+        });
         let worker = Worker {
             shared: shared.clone(),
             mapping: mapping.clone(),
@@ -172,6 +213,7 @@ impl Spiller {
             values: HashMap::new(),
             by_place: BTreeMap::new(),
             directories: options.directories.len(),
+            buffers,
         };
         std::thread::Builder::new().name("weft-spill".into()).spawn(move || worker.run())?;
         Ok(Self { shared, mapping, pulse, moving: HashMap::new(), stopped: HashMap::new() })
@@ -189,6 +231,12 @@ impl Spiller {
         let reading = Arc::new(reading);
         self.moving.insert(fetching.attempt, reading.clone());
         self.tell(Command::Read { fetching: *fetching, reading });
+    }
+
+    /// Has a part of a value read for another node.
+    pub fn read_for(&self, wanted: Wanted) {
+        self.shared.list.lock().wanted.push_back(wanted);
+        self.shared.news.notify_all();
     }
 
     /// Ends a reading. The block to which the disk still writes at the moment, if it does: it must stay as it is until
@@ -229,7 +277,9 @@ impl Spiller {
                     events.extend(stopped.map(|(_, reading)| SpillEvent::LetGo { block: reading.block }));
                     events.push(SpillEvent::Ended { reason });
                 }
-                SpillEvent::Written { .. } | SpillEvent::LetGo { .. } => events.push(event),
+                SpillEvent::Written { .. } | SpillEvent::LetGo { .. } | SpillEvent::Part { .. } => {
+                    events.push(event)
+                }
             }
         }
         events
@@ -262,6 +312,7 @@ impl Spiller {
         let mut list = self.shared.list.lock();
         list.is_ending = true;
         list.commands.clear();
+        list.wanted.clear();
         self.shared.news.notify_all();
         let begin = Instant::now();
         while !list.has_ended && begin.elapsed() < longest {
@@ -301,6 +352,7 @@ struct Worker {
     values: HashMap<u64, Where>,
     by_place: BTreeMap<SpillPlace, u64>,
     directories: usize,
+    buffers: Arc<SendBuffers>,
 }
 
 impl Worker {
@@ -310,7 +362,11 @@ impl Worker {
         // The memory of the session does not wait for the disk.
         drop(mapping);
         if let Err(panic) = served {
-            say(&shared, SpillEvent::Ended { reason: words_of(&*panic) });
+            let reason = words_of(&*panic);
+            for Wanted { ticket, spilled, .. } in std::mem::take(&mut shared.list.lock().wanted) {
+                say(&shared, SpillEvent::Part { ticket, spilled, read: Err(Some(reason.clone())) });
+            }
+            say(&shared, SpillEvent::Ended { reason });
         }
         // The descriptors go before the session is over.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(disk)));
@@ -326,6 +382,7 @@ impl Worker {
                     self.write(spilled, block, bytes);
                 }
                 Command::Read { fetching, reading } => self.read(&fetching, &reading),
+                Command::Send { wanted, buffer } => self.read_part(wanted, buffer),
                 Command::Drop { spilled } => self.forget(spilled),
             }
             self.report();
@@ -339,7 +396,16 @@ impl Worker {
             if list.is_ending {
                 return None;
             }
+            if list.is_turn_of_wanted
+                && let Some(command) = self.next_wanted(&mut list)
+            {
+                return Some(command);
+            }
             if let Some(command) = list.commands.pop_front() {
+                list.is_turn_of_wanted = true;
+                return Some(command);
+            }
+            if let Some(command) = self.next_wanted(&mut list) {
                 return Some(command);
             }
             drop(list);
@@ -347,10 +413,23 @@ impl Worker {
                 continue;
             }
             let mut list = self.shared.list.lock();
+            if let Some(command) = self.next_wanted(&mut list) {
+                return Some(command);
+            }
             if list.commands.is_empty() && !list.is_ending {
                 self.shared.news.wait(&mut list);
             }
         }
+    }
+
+    /// What another node wants, if there is a buffer for it. It may overtake what the node has said: the value was written before
+    /// anybody was sent here.
+    fn next_wanted(&self, list: &mut List) -> Option<Command> {
+        let part = &list.wanted.front()?.part;
+        let buffer = self.buffers.take(part.start, part.end - part.start)?;
+        let wanted = list.wanted.pop_front()?;
+        list.is_turn_of_wanted = false;
+        Some(Command::Send { wanted, buffer })
     }
 
     fn write(&mut self, spilled: u64, block: u64, bytes: u64) {
@@ -442,6 +521,22 @@ impl Worker {
         }
         self.shared.on_disk.lock().read += length;
         Ok(())
+    }
+
+    fn read_part(&self, wanted: Wanted, mut buffer: SendBuffer) {
+        let Wanted { ticket, spilled, part } = wanted;
+        let read = match self.values.get(&spilled) {
+            Some(Where::Disk(place)) => {
+                let read = self.disk.read(*place, &id_of(spilled), part.start, buffer.bytes_mut());
+                read.map_err(|error| Some(error.to_string()))
+            }
+            // Nobody needs it any more.
+            Some(Where::Block { .. }) | None => Err(None),
+        };
+        if read.is_ok() {
+            self.shared.on_disk.lock().read += part.end - part.start;
+        }
+        self.say(SpillEvent::Part { ticket, spilled, read: read.map(|()| buffer) });
     }
 
     fn forget(&mut self, spilled: u64) {

@@ -1,9 +1,9 @@
 //! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that are fetched.
 
-use weft_protocol::node::ServedCopy;
+use weft_protocol::node::{ServedCopy, ServedSpill};
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_protocol::probes::hit;
-use weft_wire::message::{Message, PeerConnected, Routed};
+use weft_wire::message::{Message, PeerConnected, Routed, is_spilled};
 use weft_wire::{ObjectId, WorkerId};
 
 use super::processes::{id_of, node_at, number_of, number_of_node};
@@ -26,8 +26,8 @@ pub(super) struct Fetch {
     fetching: Fetching,
     /// What they are, once the other node has sent them.
     bytes: Option<u64>,
-    /// The block there that they are read from.
-    served: u64,
+    /// The block there that they are read from, which is kept meanwhile; none if they are on disk.
+    served: Option<u64>,
     is_stopped: bool,
 }
 
@@ -104,8 +104,7 @@ impl World {
         let node = &mut self.nodes[at];
         node.fetches_made += 1;
         let number = node.fetches_made;
-        let served = fetching.remote.location.offset;
-        node.fetches.push(Fetch { number, fetching, bytes: None, served, is_stopped: false });
+        node.fetches.push(Fetch { number, fetching, bytes: None, served: None, is_stopped: false });
         self.go_on_fetching(at, number);
     }
 
@@ -142,6 +141,9 @@ impl World {
         if there == at {
             return self.read_from_disk(at, fetch);
         }
+        if is_spilled(remote.location.offset) && fetch.fetching.generation.is_none() {
+            return self.serve_spilled(at, there, fetch);
+        }
         let SimNode { core, blocks, out, .. } = &mut self.nodes[there];
         let (block, serves) = match fetch.fetching.generation {
             None => {
@@ -175,15 +177,42 @@ impl World {
                 hit("a value was asked for before its block was given away");
                 None
             }
-            Serves::No => {
-                let SimNode { core, out, .. } = &mut self.nodes[at];
-                core.member().on_stream_end(object, attempt, StreamEnd::NotThere, out);
-                return self.list_node_at(at);
-            }
+            Serves::No => return self.find_nothing(at, object, attempt),
         };
+        self.send_back(at, fetch, bytes, Some(block));
+    }
+
+    /// Another node has a value on disk, or on its way there.
+    fn serve_spilled(&mut self, at: usize, there: usize, fetch: Fetch) {
+        let Fetching { object, attempt, remote, .. } = fetch.fetching;
+        let spilled = remote.location.offset;
+        let node = &mut self.nodes[there];
+        match node.core.member().begin_serving_spilled(spilled, object) {
+            ServedSpill::Here(block) => match node.blocks.read(block) {
+                Some(bytes) => self.send_back(at, fetch, Some(bytes), Some(block)),
+                None => fail("I5", format!("{block} of {object:?} is served, and is free")),
+            },
+            ServedSpill::Disk => match node.value_on_disk(spilled) {
+                Found::Value(bytes) => self.send_back(at, fetch, Some(bytes), None),
+                Found::NotYet | Found::Nothing => {
+                    fail("I5", format!("{object:?} is said to be on disk as {spilled}, and is not"))
+                }
+            },
+            ServedSpill::NotYet => self.send_back(at, fetch, None, None),
+            ServedSpill::No => self.find_nothing(at, object, attempt),
+        }
+    }
+
+    fn send_back(&mut self, at: usize, fetch: Fetch, bytes: Option<u64>, served: Option<u64>) {
         let number = fetch.number;
-        self.nodes[at].fetches.push(Fetch { bytes, served: block, ..fetch });
+        self.nodes[at].fetches.push(Fetch { bytes, served, ..fetch });
         self.go_on_fetching(at, number);
+    }
+
+    fn find_nothing(&mut self, at: usize, object: ObjectId, attempt: u64) {
+        let SimNode { core, out, .. } = &mut self.nodes[at];
+        core.on_stream_end(object, attempt, StreamEnd::NotThere, out);
+        self.list_node_at(at);
     }
 
     /// A value comes back to the memory of its own node.
@@ -194,11 +223,7 @@ impl World {
             Found::Value(bytes) => self.nodes[at].fetches.push(Fetch { bytes: Some(bytes), ..fetch }),
             // It is read behind what is being written.
             Found::NotYet => self.nodes[at].fetches.push(fetch),
-            Found::Nothing => {
-                let SimNode { core, out, .. } = &mut self.nodes[at];
-                core.on_stream_end(object, attempt, StreamEnd::NotThere, out);
-                return self.list_node_at(at);
-            }
+            Found::Nothing => return self.find_nothing(at, object, attempt),
         }
         self.go_on_fetching(at, number);
     }
@@ -206,9 +231,9 @@ impl World {
     fn take_bytes(&mut self, at: usize, fetch: &Fetch, bytes: u64) {
         let Fetching { object, attempt, remote, block, .. } = fetch.fetching;
         let there = node_at(number_of_node(remote.node));
-        if there != at {
+        if let Some(block) = fetch.served.filter(|_| there != at) {
             let SimNode { core, out, .. } = &mut self.nodes[there];
-            core.member().end_serving(fetch.served, out);
+            core.member().end_serving(block, out);
             self.list_node_at(there);
         }
         if fetch.is_stopped {

@@ -82,7 +82,7 @@ impl World {
                     }) => {
                         self.process_mut(number).written.remove(&at.offset);
                     }
-                    Message::Relinquished(answer) => {
+                    Message::Relinquished(answer) if answer.node.is_none() => {
                         let written = &mut self.process_mut(number).written;
                         answer.moved.iter().for_each(|block| _ = written.remove(&block.offset));
                     }

@@ -27,24 +27,25 @@ macro_rules! either {
 }
 
 impl Core {
-    /// A node with these resources, alone or not.
-    pub(super) fn new(total: ResourceSet, first_worker: u64, pool: usize, is_alone: bool) -> Self {
-        if is_alone {
-            let mut alone = Solo::new(total, first_worker, pool);
-            alone.set_spills();
-            return Self::Alone(Box::new(alone));
+    /// A node with these resources, alone or not, with a disk or not.
+    pub(super) fn new(
+        total: ResourceSet,
+        first_worker: u64,
+        pool: usize,
+        is_alone: bool,
+        spills: bool,
+    ) -> Self {
+        let mut core = if is_alone {
+            Self::Alone(Box::new(Solo::new(total, first_worker, pool)))
+        } else {
+            let mut member = Member::new(total, first_worker, pool);
+            member.ask_owners();
+            Self::Member(Box::new(member))
+        };
+        if spills {
+            either!(&mut core, core => core.set_spills());
         }
-        let mut member = Member::new(total, first_worker, pool);
-        member.ask_owners();
-        Self::Member(Box::new(member))
-    }
-
-    /// The core of the only node.
-    pub(super) fn alone(&mut self) -> &mut Solo {
-        match self {
-            Self::Alone(solo) => solo,
-            Self::Member(_) => unreachable!("there are several nodes"),
-        }
+        core
     }
 
     pub(super) fn on_block(&mut self, object: ObjectId, block: u64, out: &mut NodeActions) {
@@ -75,6 +76,10 @@ impl Core {
 
     pub(super) fn on_no_block(&mut self, object: ObjectId, moves: bool, now: Instant, out: &mut NodeActions) {
         either!(self, core => core.on_no_block(object, u64::MAX, moves, now, out));
+    }
+
+    pub(super) fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
+        either!(self, core => core.on_spilled(spilled, is_written, out));
     }
 
     /// Values on disk, or on their way there.

@@ -11,6 +11,7 @@ use super::processes::{id_of, node_at, node_number, number_of};
 use super::spilling::Disk;
 use super::{Blocks, Core, Item, Next, Wake, World};
 use crate::plan::{Fault, Plan};
+use crate::random::Random;
 
 /// A node of the world.
 pub struct SimNode {
@@ -35,6 +36,12 @@ pub struct SimNode {
     wakes_at: u64,
 }
 
+/// A node that is alone has a disk, of several most have. Said by the seed alone: what else a seed means stays as it is.
+fn spills(at: usize, plan: &Plan) -> bool {
+    let mut random = Random::new(plan.seed ^ 0x5eed_0000_0000_0004 ^ at as u64);
+    plan.nodes == 1 || random.chance(3, 4)
+}
+
 impl SimNode {
     /// One of the nodes.
     pub(super) fn new(at: usize, plan: &Plan) -> Self {
@@ -42,7 +49,7 @@ impl SimNode {
         let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
         Self {
             number,
-            core: Core::new(cpus, id_of(number).0, plan.pool, plan.nodes == 1),
+            core: Core::new(cpus, id_of(number).0, plan.pool, plan.nodes == 1, spills(at, plan)),
             blocks: Blocks::default(),
             disk: Disk::default(),
             out: NodeActions::new(),

@@ -70,7 +70,7 @@ impl World {
         } else {
             disk.values.insert(spilled, value);
         }
-        core.alone().on_spilled(spilled, !is_full, out);
+        core.on_spilled(spilled, !is_full, out);
         self.list_node_at(at);
     }
 

@@ -5,6 +5,8 @@
 
 use minicbor::{Decode, Encode};
 
+use crate::NodeId;
+
 /// Offsets from here on are not in shared memory: each stands for one spilled value, and is never used again.
 pub const SPILLED: u64 = 1 << 63;
 
@@ -38,6 +40,9 @@ pub struct Relinquish {
     /// ([`Returned`](super::Returned)), copies that calls wait with go.
     #[n(1)]
     pub gives_way: Option<bool>,
+    /// Whose blocks they are; `None`: those of the process's own node.
+    #[n(2)]
+    pub node: Option<NodeId>,
 }
 
 /// The answer.
@@ -50,4 +55,7 @@ pub struct Relinquished {
     /// The others: they stay, because they may be read, or were copies and have been freed.
     #[n(1)]
     pub others: Vec<u64>,
+    /// As in the question.
+    #[n(2)]
+    pub node: Option<NodeId>,
 }

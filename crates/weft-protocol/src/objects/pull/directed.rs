@@ -231,6 +231,13 @@ impl Pulls {
         true
     }
 
+    /// Bytes of copies that go as soon as their owners say that nobody pulls from them.
+    #[must_use]
+    pub fn leaving_bytes(&self) -> u64 {
+        let leaves = |copy: &&Copy| copy.directed.as_ref().is_some_and(|directed| directed.is_leaving);
+        self.here.values().filter(leaves).map(|copy| copy.location.length).sum()
+    }
+
     /// Where the copy of a generation is, which has so many bytes, for a node that was sent here.
     #[must_use]
     pub fn copy_at(&self, object: ObjectId, generation: u64, length: u64) -> CopyAt {

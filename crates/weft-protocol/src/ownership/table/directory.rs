@@ -121,6 +121,11 @@ impl Ownership {
         self.say(said, out);
     }
 
+    /// Whether a node is in the middle of a pull of a value of ours, as far as it was told from whom.
+    pub(super) fn is_pulled(&self, object: ObjectId) -> bool {
+        !self.directory.chains.is_empty() && self.directory.chains.is_pulled(object)
+    }
+
     /// Says what the chains want said, and sees to values of which no complete copy can be reached. Gives those that are lost.
     fn direct(&mut self, said: Vec<ChainAction>, out: &mut Actions) -> Vec<ObjectId> {
         let mut lost = Vec::new();

@@ -5,9 +5,12 @@
 //! process look at the slot while they count as views of it; others were told of the place with a task that they execute, or as
 //! borrowers. So a value stays while a task that takes it is with a worker, while somebody borrows it, and while a view of it
 //! is left. Tasks that wait for their turn keep nothing in memory: they are told the place when they are sent.
+//!
+//! It is the same with what was made at other nodes, which ask, too. There no thread of this process can be reading. Who is in the
+//! middle of a pull from there learns that the value is not there any more, and asks for it where it is.
 
-use weft_wire::ObjectId;
 use weft_wire::message::{FreeBlocks, Location, Outcome, Relinquishing, Remote};
+use weft_wire::{NodeId, ObjectId};
 
 use super::{Actions, Origin, Ownership, Peer, Record, send};
 use crate::probes::{bug, mark};
@@ -47,6 +50,74 @@ impl Ownership {
             && record.waiting.is_none()
             && !record.slot.is_taken()
             && !self.lost.contains(&block.offset)
+            && !self.is_pulled(object)
+    }
+
+    /// The same for blocks of another node: first those that were given up before, of which that node has not heard.
+    #[must_use]
+    pub fn movable_at(
+        &self,
+        node: NodeId,
+        blocks: &[Relinquishing],
+    ) -> (Vec<Relinquishing>, Vec<(Relinquishing, ObjectId)>) {
+        let wanted: Map<u64, Relinquishing> = blocks.iter().map(|block| (block.offset, *block)).collect();
+        let numbered = blocks.iter().filter_map(|block| Some((block.spilled?, *block)));
+        let numbered: Map<u64, Relinquishing> = numbered.collect();
+        let (mut moved, mut movable) = (Vec::new(), Vec::new());
+        for (object, record) in self.records.iter().filter(|(object, _)| object.owner() == self.me) {
+            let place = match record.slot.outcome() {
+                Some(Outcome::Remote(at)) => Some(**at),
+                Some(Outcome::Stored(_)) => self.remotes.source_of(*object),
+                Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => None,
+            };
+            let Some(place) = place.filter(|place| place.node == node) else { continue };
+            if let Some(block) = numbered.get(&place.location.offset) {
+                moved.push(*block);
+            } else if let Some(block) = wanted.get(&place.location.offset)
+                && self.is_movable_at(*object, record, &place)
+            {
+                movable.push((*block, *object));
+            }
+        }
+        (moved, movable)
+    }
+
+    fn is_movable_at(&self, object: ObjectId, record: &Record, place: &Remote) -> bool {
+        let is_lent = !matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
+        let is_lent = is_lent && !bug!(SpilledWhileBorrowed);
+        !is_lent
+            && !record.is_released
+            && !record.is_absent
+            && !self.remotes.is_leaving(object)
+            && !self.is_lost_at(place)
+            && !self.is_pulled(object)
+    }
+
+    /// Gives the block of a [`Self::movable_at`] object at another node up. Its copy here, if there is one, stays.
+    pub fn give_up_at(
+        &mut self,
+        node: NodeId,
+        object: ObjectId,
+        block: Relinquishing,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let Some(spilled) = block.spilled else { return false };
+        let to = |at: Location| Remote { node, location: Location { offset: spilled, ..at } };
+        match record.slot.outcome() {
+            Some(Outcome::Remote(at)) => {
+                let place = to(at.location);
+                record.slot.supersede(Outcome::Remote(Box::new(place)));
+            }
+            Some(Outcome::Stored(at)) => {
+                let place = to(*at);
+                self.remotes.move_source(object, place);
+            }
+            Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => return false,
+        }
+        mark!("a value went to the disk of another node");
+        self.end_copies(object, out);
+        true
     }
 
     /// How many tasks, containers and pins use an object.

@@ -64,6 +64,19 @@ impl Remotes {
         self.copies.get(&object).and_then(|copy| copy.from)
     }
 
+    /// Where the copy here was pulled from has another place now.
+    pub(super) fn move_source(&mut self, object: ObjectId, to: Remote) {
+        if let Some(copy) = self.copies.get_mut(&object) {
+            copy.from = Some(to);
+        }
+    }
+
+    /// Whether the value is to be here and nowhere else, as soon as that can be.
+    pub(super) fn is_leaving(&self, object: ObjectId) -> bool {
+        let replaces = self.copies.get(&object).is_some_and(|copy| copy.replaces);
+        replaces || self.handed.contains_key(&object)
+    }
+
     /// Whether it is being brought here.
     pub(super) fn is_pulling(&self, object: ObjectId) -> bool {
         !self.pulling.is_empty() && self.pulling.contains_key(&object)

@@ -24,6 +24,7 @@ use crate::clock::{now, timespec};
 use crate::identity::{Destination, Identity};
 use crate::node::accept::turn_away;
 use crate::node::notes::Notes;
+use crate::node::send_buffers::SendBuffer;
 use crate::transport::TlsStream;
 use crate::transport::dial::{dial, outcome};
 
@@ -137,6 +138,7 @@ impl Carrier {
             Command::Answer { ticket, block, serves, progress } => {
                 self.on_answer(ticket, block, serves, progress);
             }
+            Command::Send { ticket, buffer } => self.on_buffer(ticket, buffer),
             Command::Admit { socket, address, what } => self.admit(socket, address, what),
             Command::Offer { node, address } => self.offer(node, address),
         }
@@ -423,6 +425,14 @@ impl Carrier {
         self.flush(ticket.line);
     }
 
+    /// What the node has read from disk goes; it is dropped if nobody is there any more.
+    fn on_buffer(&mut self, ticket: Ticket, buffer: SendBuffer) {
+        if let Some(served) = self.line(ticket.line).and_then(|line| line.served_mut(ticket.number)) {
+            served.begin_from(buffer);
+            self.flush(ticket.line);
+        }
+    }
+
     fn flush(&mut self, token: u64) {
         let mut news = Vec::new();
         let mapping = self.parts.mapping.clone();
@@ -475,8 +485,7 @@ impl Carrier {
             let _ = line.flush(&self.parts.mapping, now(), &mut news);
             line.stream.end();
             self.note_sent(token, news);
-            let given = line.served().filter(|served| served.permit == Permit::Given);
-            let blocks = given.map(|served| served.piece.location.offset);
+            let blocks = line.served().filter_map(|served| served.block());
             self.events.extend(blocks.map(|block| DataEvent::Served { block }));
             if node.is_none() && came && line.stream.peer().is_none() {
                 self.events.push(DataEvent::Stranger(address.ip()));
@@ -601,6 +610,6 @@ impl Carrier {
 
 /// The question to the node about a piece.
 fn asked(token: u64, number: u64, piece: &Piece) -> DataEvent {
-    let Piece { object, location, generation, .. } = *piece;
-    DataEvent::Asked { ticket: Ticket { line: token, number }, object, location, generation }
+    let Piece { object, location, generation, at, end, .. } = *piece;
+    DataEvent::Asked { ticket: Ticket { line: token, number }, object, location, generation, part: at..end }
 }

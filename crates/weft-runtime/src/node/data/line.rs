@@ -3,7 +3,8 @@
 //! dialled which asks, unless the other one cannot dial and had it dialled for that.
 //!
 //! Nothing is held of a value: bytes go from the encryption to the block they are for, and from a block to the encryption.
-//! An asker on the same machine is lent them instead, and says when it has copied them.
+//! An asker on the same machine is lent them instead, and says when it has copied them. What is on disk comes in buffers, which
+//! are dropped when they are sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -25,6 +26,7 @@ use weft_wire::{NodeId, ObjectId};
 use super::Moved;
 use super::neighbours::{Lending, Neighbours, Reading};
 use super::reader::{Fault, Part, Reader};
+use crate::node::send_buffers::SendBuffer;
 use crate::transport::TlsStream;
 
 /// Bytes read or written before others have their turn.
@@ -70,6 +72,8 @@ pub(super) struct Served {
     lent: Option<u64>,
     /// How far the value is here that it is of, if it is not all here.
     source: Option<Arc<Progress>>,
+    /// What is sent, if it is not in a block.
+    buffer: Option<SendBuffer>,
 }
 
 impl Served {
@@ -77,6 +81,18 @@ impl Served {
     pub(super) fn begin(&mut self, block: u64, source: Option<Arc<Progress>>) {
         self.piece.location.offset = block;
         self.source = source;
+    }
+
+    /// It is sent from a buffer: the node keeps no block for it.
+    pub(super) fn begin_from(&mut self, buffer: SendBuffer) {
+        self.buffer = Some(buffer);
+        self.permit = Permit::Given;
+    }
+
+    /// The block that the node keeps for it.
+    pub(super) fn block(&self) -> Option<u64> {
+        let is_kept = self.permit == Permit::Given && self.buffer.is_none();
+        is_kept.then_some(self.piece.location.offset)
     }
 
     /// How far the piece may be sent, and whether that will stay so. Its bytes may be here before those in front of it: a value
@@ -386,7 +402,10 @@ impl Line {
         };
         let piece = &mut served.piece;
         let length = u64::from(head.length);
-        let bytes = mapping.bytes(piece.location.offset + head.at, length);
+        let bytes = match &served.buffer {
+            Some(buffer) => buffer.part(head.at, length),
+            None => mapping.bytes(piece.location.offset + head.at, length),
+        };
         let head_bytes = head.to_bytes();
         let parts = [
             IoSlice::new(&head_bytes[(*until).min(CHUNK_HEAD_BYTES)..]),
@@ -437,15 +456,16 @@ impl Talk {
     fn step(&mut self, at: usize, now: Instant, news: &mut Vec<News>) -> Option<Sending> {
         let served = &mut self.served[at];
         let (reached, _) = served.reached();
-        let Served { number, piece, permit, is_unwanted, .. } = served;
+        let block = served.block();
+        let Served { number, piece, permit, is_unwanted, buffer, .. } = served;
         if let Permit::Refused(reason) = *permit {
             let ended = FetchEnded { object: piece.object, attempt: piece.attempt, reason };
             self.served.remove(at);
             self.say(&ended.into());
             return None;
         }
-        // The file behind the memory is no neighbour's to read.
-        let is_in_memory = piece.location.offset < self.neighbours.memory_bytes();
+        // The other side reads shared memory: neither what was read from disk nor the file behind the memory.
+        let is_in_memory = buffer.is_none() && piece.location.offset < self.neighbours.memory_bytes();
         if piece.at < reached && !*is_unwanted && self.is_read && is_in_memory {
             let number = *number;
             return self.lend(at, number, reached);
@@ -454,10 +474,11 @@ impl Talk {
             return Some(Sending { head: next_chunk(piece, reached), until: 0, number: *number });
         }
         // All that may be sent from this block is.
-        news.push(News::Served { block: piece.location.offset });
+        news.extend(block.map(|block| News::Served { block }));
         if piece.at == piece.end {
             self.served.remove(at);
         } else if *is_unwanted {
+            *buffer = None;
             *permit = Permit::Refused(FetchEnd::Unwanted);
         } else {
             // The stream to the block has ended, and another one may go on with it.
@@ -651,6 +672,7 @@ impl Talk {
             is_unwanted: false,
             lent: None,
             source,
+            buffer: None,
         });
         news.push(News::Wanted { number, piece });
         Ok(())

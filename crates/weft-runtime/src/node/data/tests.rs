@@ -3,6 +3,7 @@
 mod failures;
 mod neighbours;
 mod speed;
+mod spilled;
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags};
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_store::Mapping;
-use weft_wire::message::{Location, Remote};
+use weft_wire::message::{Location, Remote, is_spilled};
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
 use super::*;
@@ -67,6 +68,8 @@ struct Node {
     guests: ForData,
     /// How often a node was to be asked to come.
     asked_for: HashMap<NodeId, usize>,
+    /// Values on disk.
+    disk: spilled::Disk,
 }
 
 impl Node {
@@ -109,6 +112,7 @@ impl Node {
             ends: HashMap::new(),
             guests: ForData::Asks,
             asked_for: HashMap::new(),
+            disk: spilled::Disk::default(),
         }
     }
 
@@ -208,7 +212,12 @@ impl Node {
                     self.holds_first = false;
                     self.held = Some((ticket, location.offset));
                 }
-                DataEvent::Asked { ticket, object, location, generation: None } => {
+                DataEvent::Asked { ticket, location, generation: None, part, .. }
+                    if is_spilled(location.offset) =>
+                {
+                    self.disk.want(ticket, location.offset, part);
+                }
+                DataEvent::Asked { ticket, object, location, generation: None, .. } => {
                     let is_there = self.objects.get(&location.offset) == Some(&object);
                     let serves = match (is_there, self.puts_off) {
                         (true, 1..) => Serves::NotYet,
@@ -231,6 +240,7 @@ impl Node {
                 DataEvent::Stranger(_) => {}
             }
         }
+        self.disk.serve(data);
     }
 
     /// Answers whoever was held.

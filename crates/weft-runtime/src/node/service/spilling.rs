@@ -2,20 +2,25 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weft_protocol::node::NodeActions;
-use weft_protocol::objects::{Fetching, Stuck};
+use weft_protocol::node::{NodeActions, ServedSpill};
+use weft_protocol::objects::{Fetching, Serves, Stuck};
 use weft_protocol::time::Instant;
 use weft_store::spill::SpillFull;
 use weft_store::{FallbackFile, Mapping};
+use weft_wire::ObjectId;
+use weft_wire::limits::LENT_BYTES;
+use weft_wire::message::Location;
 
 use super::Service;
 use crate::clock::now;
 use crate::node::NodeOptions;
-use crate::node::spiller::{OnDisk, SpillEvent, SpillOptions, Spiller};
+use crate::node::data::Ticket;
+use crate::node::spiller::{OnDisk, SpillEvent, SpillOptions, Spiller, Wanted};
 
 /// At least so many bytes are written at a time (one part in so many of the store, and a number): writing few large pieces is
 /// faster than many small ones.
@@ -48,13 +53,13 @@ pub(super) struct Spilling {
 }
 
 impl Spilling {
-    /// Nothing, where values go nowhere. Nodes of clusters bring them to other nodes.
+    /// Nothing, where values go nowhere: nodes of clusters bring them to other nodes then.
     pub(super) fn open(
         options: &NodeOptions,
         mapping: &Arc<Mapping>,
         wake: &Arc<OwnedFd>,
     ) -> io::Result<Self> {
-        let Some(spill) = spills_to(options) else { return Ok(Self::default()) };
+        let Some(spill) = &options.spill else { return Ok(Self::default()) };
         let spiller = Some(Spiller::start(spill, mapping.clone(), wake.clone())?);
         Ok(Self { spiller, directories: spill.directories.clone(), ..Self::default() })
     }
@@ -95,14 +100,9 @@ impl Spilling {
     }
 }
 
-/// Where values go. Nodes of clusters bring them to other nodes.
-fn spills_to(options: &NodeOptions) -> Option<&SpillOptions> {
-    options.spill.as_ref().filter(|_| options.cluster.is_none())
-}
-
 /// The file behind the memory, where values go to disk.
 pub(super) fn open_fallback(options: &NodeOptions) -> io::Result<Option<FallbackFile>> {
-    let Some(SpillOptions { directories, max_bytes }) = spills_to(options) else { return Ok(None) };
+    let Some(SpillOptions { directories, max_bytes }) = &options.spill else { return Ok(None) };
     let Some(first) = directories.first() else { return Ok(None) };
     FallbackFile::create(first, *max_bytes).map_err(io::Error::other)
 }
@@ -212,6 +212,33 @@ impl Service {
         }
     }
 
+    /// Another node asks for a part of a value that is on disk, or on its way there.
+    pub(super) fn serve_spilled(&mut self, ticket: Ticket, object: ObjectId, at: Location, part: Range<u64>) {
+        let Some(data) = &self.data else { return };
+        let spilled = at.offset;
+        match self.core.begin_serving_spilled(spilled, object) {
+            // Bytes of another value may stand behind it.
+            ServedSpill::Here(block) if !self.arena.holds(block, at.length) => {
+                data.answer(ticket, spilled, Serves::No);
+                let mut out = NodeActions::new();
+                self.core.end_serving(block, &mut out);
+                debug_assert!(out.is_empty(), "it is kept for its value");
+            }
+            ServedSpill::Here(block) => data.answer(ticket, block, Serves::Yes),
+            // Nobody asks for more at a time who keeps to the protocol.
+            ServedSpill::Disk if part.end - part.start > LENT_BYTES => {
+                data.answer(ticket, spilled, Serves::No);
+            }
+            ServedSpill::Disk => {
+                if let Some(spiller) = &self.spilling.spiller {
+                    spiller.read_for(Wanted { ticket, spilled, part });
+                }
+            }
+            ServedSpill::NotYet => data.answer(ticket, spilled, Serves::NotYet),
+            ServedSpill::No => data.answer(ticket, spilled, Serves::No),
+        }
+    }
+
     /// Takes in what the thread has to say.
     pub(super) fn attend_spills(&mut self, out: &mut NodeActions) {
         let Some(spiller) = &mut self.spilling.spiller else { return };
@@ -223,6 +250,21 @@ impl Service {
                 }
                 SpillEvent::Read { object, attempt, bytes } => {
                     self.core.on_bytes(object, attempt, bytes, out)
+                }
+                SpillEvent::Part { ticket, read: Ok(buffer), .. } => {
+                    if let Some(data) = &self.data {
+                        data.send(ticket, buffer);
+                    }
+                }
+                SpillEvent::Part { ticket, spilled, read: Err(error) } => {
+                    if let Some(error) = error {
+                        self.warn(&format!(
+                            "a value on disk is lost, and made again where its task is known: {error}"
+                        ));
+                    }
+                    if let Some(data) = &self.data {
+                        data.answer(ticket, spilled, Serves::No);
+                    }
                 }
                 SpillEvent::Lost { object, attempt, end, error } => {
                     self.warn(&format!(

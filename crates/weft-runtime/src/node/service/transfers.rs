@@ -3,6 +3,7 @@
 use weft_protocol::node::{NodeAction, NodeActions, ServedCopy};
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
 use weft_wire::ObjectId;
+use weft_wire::message::is_spilled;
 use weft_wire::message::state::{MemoryRow, MetricKind, Series};
 
 use super::Service;
@@ -53,13 +54,14 @@ impl Service {
     /// Takes in what the thread for values has to say, and gives it what it waits for.
     pub(super) fn attend_data(&mut self, out: &mut NodeActions) {
         let (Some(data), Some(cluster)) = (&mut self.data, &mut self.cluster) else { return };
+        let mut on_disk = Vec::new();
         for event in data.take_events() {
             match event {
                 DataEvent::Bytes { object, attempt, bytes } => {
                     self.core.on_bytes(object, attempt, bytes, out);
                 }
                 DataEvent::End { object, attempt, end } => self.core.on_stream_end(object, attempt, end, out),
-                DataEvent::Asked { ticket, object, location, generation: Some(generation) } => {
+                DataEvent::Asked { ticket, object, location, generation: Some(generation), .. } => {
                     let served = self.core.begin_serving_copy(object, generation, location.length);
                     let (block, stream) = match served {
                         ServedCopy::Here(block) => (block, None),
@@ -78,7 +80,12 @@ impl Service {
                         data.answer(ticket, location.offset, Serves::NotYet);
                     }
                 }
-                DataEvent::Asked { ticket, object, location, generation: None } => {
+                DataEvent::Asked { ticket, object, location, generation: None, part }
+                    if is_spilled(location.offset) =>
+                {
+                    on_disk.push((ticket, object, location, part));
+                }
+                DataEvent::Asked { ticket, object, location, generation: None, .. } => {
                     let block = location.offset;
                     let is_within = self.arena.holds(block, location.length);
                     let serves = if is_within { self.core.begin_serving(block, object) } else { Serves::No };
@@ -88,6 +95,9 @@ impl Service {
                 DataEvent::Stranger(address) => cluster.on_stranger(address),
                 DataEvent::AskFor(node) => cluster.ask_for_values(node),
             }
+        }
+        for (ticket, object, location, part) in on_disk {
+            self.serve_spilled(ticket, object, location, part);
         }
     }
 
