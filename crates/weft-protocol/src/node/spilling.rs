@@ -175,6 +175,9 @@ impl NodeCore {
                 self.after_answer(after, out);
                 continue;
             }
+            if let Some(object) = self.holders.object_in(*block) {
+                self.residency.note_moved(object, *value);
+            }
             // The node holds the block until it is written.
             self.holders.keep(*block);
             let is_free = self.holders.release(*block, from);

@@ -168,7 +168,12 @@ impl NodeCore {
     /// Whether a block may be read for another node that asks for an object in it.
     #[must_use]
     pub fn serves(&self, block: u64, object: ObjectId) -> Serves {
-        if self.lost.contains(block) { Serves::No } else { self.holders.serves(block, object) }
+        match self.holders.serves(block, object) {
+            _ if self.lost.contains(block) => Serves::No,
+            // Another value is there by now, of which nobody has to say more: who asks would wait for ever.
+            Serves::NotYet if self.residency.has_moved(object) => Serves::No,
+            serves => serves,
+        }
     }
 
     /// A block is about to be read for another node: if it may be, it stays as it is until [`Self::end_serving`].

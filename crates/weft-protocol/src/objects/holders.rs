@@ -319,6 +319,12 @@ impl Holders {
         }
     }
 
+    /// The object of an owner elsewhere that is in a block, if its giver has said so.
+    #[must_use]
+    pub fn object_in(&self, block: u64) -> Option<ObjectId> {
+        self.objects.get(&block).copied()
+    }
+
     /// Whether an object is in a block, as far as is known. The owner of an object that it holds itself has never said
     /// which one is where; it keeps the block for as long as anybody asks, and so do those that read it after its end.
     #[must_use]

@@ -19,7 +19,7 @@
 
 use weft_wire::limits::{SPILL_RETRY_NANOS, SPILL_RETRY_NANOS_MAX};
 use weft_wire::message::{Pull, Relinquishing, SPILLED};
-use weft_wire::{NodeId, WorkerId};
+use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -91,9 +91,25 @@ pub struct Residency {
     unwritten: Map<u64, u64>,
     /// When these may be tried again, and how long after the failure before that is.
     retry: Option<(Instant, u64)>,
+    /// Objects of owners elsewhere that have left their blocks, and by which numbers they are known.
+    moved: Map<ObjectId, u64>,
+    /// The same the other way round.
+    objects: Map<u64, ObjectId>,
 }
 
 impl Residency {
+    /// An object has left its block for good, as this value. Others may still ask for it there, where another one may be by then.
+    pub fn note_moved(&mut self, object: ObjectId, spilled: u64) {
+        self.moved.insert(object, spilled);
+        self.objects.insert(spilled, object);
+    }
+
+    /// Whether an object has left its block, and is still needed.
+    #[must_use]
+    pub fn has_moved(&self, object: ObjectId) -> bool {
+        self.moved.contains_key(&object)
+    }
+
     /// A block is asked back from these processes. Gives the number of its value, unless it `is_copy`.
     pub fn ask(&mut self, block: u64, of: &[WorkerId], bytes: u64, is_copy: bool) -> Option<u64> {
         assert!(!self.is_busy(block), "V1: once at a time");
@@ -277,6 +293,11 @@ impl Residency {
 
     /// The value is not needed any more. What to do at once: a value that is being written is dropped after that.
     pub fn on_freed(&mut self, spilled: u64) -> AfterWrite {
+        if let Some(object) = self.objects.swap_remove(&spilled)
+            && self.moved.get(&object) == Some(&spilled)
+        {
+            self.moved.swap_remove(&object);
+        }
         match self.spilled.get_mut(&spilled) {
             Some(Spilled::Writing { is_wanted, .. }) => {
                 *is_wanted = false;

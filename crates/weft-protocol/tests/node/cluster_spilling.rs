@@ -98,6 +98,22 @@ fn a_value_of_an_owner_elsewhere_goes_to_disk_and_is_read_there() {
     assert_eq!(node.spilled(), 0);
 }
 
+/// Else who was sent to the block before would be told "not yet" for as long as the next value is there.
+#[test]
+fn what_has_moved_is_not_waited_for_where_it_was() {
+    let (mut node, giver) = node();
+    assert!(relieve(&mut node, 100).0);
+    hear(&mut node, moved(64, FIRST));
+    let mut out = NodeActions::new();
+    node.on_spilled(FIRST, true, &mut out);
+    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    node.on_allocated(64, giver);
+    assert_eq!(node.begin_serving(64, object(1)), Serves::No);
+    assert_eq!(node.begin_serving(64, object(2)), Serves::NotYet, "its giver may say so");
+    hear(&mut node, FreeBlocks { offsets: vec![FIRST] });
+    assert_eq!(node.begin_serving(64, object(1)), Serves::NotYet, "nothing is kept of what is gone");
+}
+
 #[test]
 fn what_is_in_use_stays_and_is_asked_for_again_without_hope() {
     let (mut node, _) = node();
