@@ -285,6 +285,9 @@ impl NodeCore {
             // What was spilled.
             return self.on_free_blocks(from, &FreeBlocks { offsets: free.offsets }, out);
         }
+        let mut wanted = Vec::new();
+        self.pulls.on_given_up(from, free.node, &free.offsets, &mut wanted);
+        self.perform(wanted, out);
         let message = Box::new(FreeBlocks { offsets: free.offsets }.into());
         out.push(NodeAction::Route { from, to: address(free.node), message });
     }

@@ -392,6 +392,35 @@ impl Pulls {
         self.admit(out);
     }
 
+    /// An owner gives these blocks of another node up: what is pulled from there for itself, or because others heard of the place, does
+    /// not come any more. Without this a pull would ask for ever where another value is by then.
+    pub fn on_given_up(&mut self, owner: WorkerId, node: NodeId, blocks: &[u64], out: &mut Vec<PullAction>) {
+        let is_there =
+            |open: &Open| open.remote.node == node && blocks.contains(&open.remote.location.offset);
+        let is_hit = |object: &ObjectId, open: &Open| {
+            object.owner() == owner && open.directed.is_none() && is_there(open)
+        };
+        let hit = self.open.iter().filter(|(object, open)| is_hit(object, open)).map(|(object, _)| *object);
+        for object in hit.collect::<Vec<_>>() {
+            let open = &mut self.open[&object];
+            let tried = Some(open.remote);
+            match open.state {
+                // The shell finds nobody who asks when it has a block.
+                State::Allocating => {
+                    let askers = std::mem::take(&mut open.askers);
+                    let gone = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried };
+                    out.extend(askers.into_iter().map(gone));
+                }
+                State::Moving { block, attempt, .. } => {
+                    out.push(PullAction::Stop { object, attempt });
+                    out.push(PullAction::Free(block));
+                    self.give_up(object, tried, out);
+                }
+                State::Waiting { .. } | State::Asking { .. } => self.give_up(object, tried, out),
+            }
+        }
+    }
+
     /// Ends a pull that nobody waits for.
     fn cancel(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
         match self.open[&object].state {
