@@ -65,4 +65,10 @@ impl SpillPlace {
     pub fn disk_bytes(&self) -> u64 {
         record_bytes(self.length)
     }
+
+    /// What its header takes of that (bytes).
+    #[must_use]
+    pub fn header_bytes(&self) -> u64 {
+        format::header_bytes(self.length)
+    }
 }

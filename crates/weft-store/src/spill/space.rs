@@ -254,6 +254,11 @@ impl SpillSpace {
         self.release(place)
     }
 
+    /// What is placed next begins other files: the open ones are written whole.
+    pub fn close_open(&mut self) {
+        self.open.fill(None);
+    }
+
     fn close(&mut self, file: u64) {
         let directory = self.directory(file);
         if self.open[directory] == Some(file) {
