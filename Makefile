@@ -120,7 +120,7 @@ do-demo: do-build $(STAMPS)/pins-demo
 	@echo "==> evolution strategies on a real simulator (examples/evolution_strategies.py)"
 	@$(PY) examples/evolution_strategies.py $(ARGS)
 
-do-test: do-build $(STAMPS)/pins-test $(STAMPS)/pins-demo
+do-test: do-build $(STAMPS)/pins-test $(STAMPS)/pins-demo $(STAMPS)/pins-object_store
 	@CARGO="$(CARGO)" tools/test.sh "$(PY)" $(ARGS)
 
 do-bench: do-build

@@ -12,13 +12,21 @@ ARROWS: dict[str, frozenset[str]] = {
     "weft-wire": frozenset(),
     "weft-protocol": frozenset({"weft-wire"}),
     "weft-store": frozenset({"weft-wire"}),
-    "weft-runtime": frozenset({"weft-protocol", "weft-store", "weft-wire"}),
+    "weft-object-store": frozenset({"weft-store", "weft-wire"}),
+    "weft-runtime": frozenset({"weft-object-store", "weft-protocol", "weft-store", "weft-wire"}),
     "weft-python": frozenset({"weft-runtime"}),
     "weft-sim": frozenset({"weft-protocol", "weft-store", "weft-wire"}),
 }
 # Libraries that one crate alone may name: the interpreter at the doorway, the encoding in the schema crate, the
-# database in the shell.
-ONLY_IN = {"pyo3": "weft-python", "minicbor": "weft-wire", "redb": "weft-runtime"}
+# database in the shell, and clients of object stores with their executor in a crate of their own.
+ONLY_IN = {
+    "pyo3": "weft-python",
+    "minicbor": "weft-wire",
+    "redb": "weft-runtime",
+    "object_store": "weft-object-store",
+    "reqwest": "weft-object-store",
+    "tokio": "weft-object-store",
+}
 
 # What clippy.toml of weft-protocol must forbid. Of each topic at least the named items.
 WALLS: dict[str, frozenset[str]] = {

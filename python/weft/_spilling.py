@@ -13,7 +13,7 @@ _ELSEWHERE = "/var/tmp"  # noqa: S108  files there have no name, so nobody else 
 
 
 def directories(asked: Sequence[str | os.PathLike[str]] | None, base: str) -> list[str]:
-    """The directories for spilled values.
+    """The directories for spilled values, or the URL of an object store.
 
     Args:
         asked: What the user says; an empty sequence: nowhere. None: the directory for sessions, or /var/tmp if that one
@@ -21,25 +21,43 @@ def directories(asked: Sequence[str | os.PathLike[str]] | None, base: str) -> li
         base: The directory for sessions.
 
     Returns:
-        Absolute paths.
+        Absolute paths. Or a URL, and a directory for what cannot be in an object store, if there is one on a disk.
 
     Raises:
-        ValueError: It is no sequence of paths, or one of them is no directory.
+        ValueError: It is no sequence of paths, one of them is no directory, or a URL is wrong or not alone.
     """
     if asked is None:
-        places = [Path(place) for place in (base, _ELSEWHERE)]
-        return [str(place.resolve()) for place in places if place.is_dir() and not _is_in_memory(place)][:1]
+        return _on_disk(base)
     if isinstance(asked, str | bytes | os.PathLike) or not isinstance(asked, Sequence):
         raise ValueError(f"spill_directories must be a list of directories, not {asked!r}")
     paths = []
     for path in asked:
         if not isinstance(path, str | os.PathLike):
             raise ValueError(f"spill_directories must be a list of directories, and {path!r} is no path")
+        if isinstance(path, str) and "://" in path:
+            _check_url(path, len(asked))
+            return [path, *_on_disk(base)]
         place = Path(path).resolve()
         if not place.is_dir():
             raise ValueError(f"spill_directories: {place} is no directory; create it, or name another one")
         paths.append(str(place))
     return paths
+
+
+def _check_url(url: str, count: int) -> None:
+    from weft import _weft
+
+    _weft.check_store_url(url)
+    if count > 1:
+        raise ValueError(
+            f"spill_directories: {url} is an object store and stands with {count - 1} more; "
+            "name it alone, or directories"
+        )
+
+
+def _on_disk(base: str) -> list[str]:
+    places = [Path(place) for place in (base, _ELSEWHERE)]
+    return [str(place.resolve()) for place in places if place.is_dir() and not _is_in_memory(place)][:1]
 
 
 def max_bytes(asked: int | None) -> int | None:

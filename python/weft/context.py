@@ -149,8 +149,10 @@ def init(
         object_store_memory: Limit on the shared memory for objects (bytes), at least 1 MiB; by default 30 % of what the
             machine has or its control group allows. A limit beyond the machine's memory draws a warning.
         spill_directories: Directories, on disks if possible, for values for which there is no room in the object store;
-            they take turns. By default WEFT_TMPDIR or /tmp, or /var/tmp if that one is in memory. An empty list: values
-            are not spilled, and a full store is an error. In local mode nothing is spilled.
+            they take turns. By default WEFT_TMPDIR or /tmp, or /var/tmp if that one is in memory. Or one URL in a list:
+            an object store (`["s3://bucket/prefix"]`, gs:// and az:// as well), with the credentials of the
+            environment. An empty list: values are not spilled, and a full store is an error. In local mode nothing is
+            spilled.
         max_spill_bytes: What may be on disk of spilled values (bytes); by default as much as there is room.
         local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
             and `pdb` work. Arguments and results are pickled as otherwise.
@@ -191,7 +193,9 @@ def init(
         ValueError: An argument has a wrong value, or does not exist.
         ConnectionError: No node is at the address, or it refuses this program, or the cluster does; with the reason
             that `weft start` would give.
-        OSError: The node cannot start.
+        OSError: The node cannot start. Of an object store in `spill_directories` it is a `PermissionError` if that
+            refuses the credentials, a `FileNotFoundError` if it has no such bucket, and a `ConnectionError` if it does
+            not answer.
     """
     global _session, _forked
     _check_arguments(ignored)

@@ -298,17 +298,20 @@ impl SpillObjects {
         arriving.end().map_err(damaged)
     }
 
-    /// Writes a file of values that are in others, each checked on its way. Both places are good afterwards.
+    /// Writes files of values that are in others, each checked on its way. Both places are good afterwards.
     ///
     /// # Errors
     /// As [`Self::write`].
     pub fn copy(&self, values: &[(SpillPlace, SpillPlace, [u8; OBJECT_ID_BYTES])]) -> Result<(), StoreError> {
-        let read = values.iter().map(|(from, to, id)| {
-            let mut bytes = vec![0; from.length as usize];
-            self.read(*from, 0, &mut bytes)?;
-            Ok((*to, *id, Bytes::from(bytes)))
-        });
-        self.write_file(read.collect::<Result<_, _>>()?)
+        for file in values.chunk_by(|(_, one, _), (_, next, _)| one.file == next.file) {
+            let read = file.iter().map(|(from, to, id)| {
+                let mut bytes = vec![0; from.length as usize];
+                self.read(*from, 0, &mut bytes)?;
+                Ok((*to, *id, Bytes::from(bytes)))
+            });
+            self.write_file(read.collect::<Result<_, _>>()?)?;
+        }
+        Ok(())
     }
 
     /// The file is not needed any more. Its objects are deleted when there is time. One that nothing was written to is passed over.

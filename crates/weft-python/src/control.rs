@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 use weft_runtime::client::{Client, LineReader};
 use weft_runtime::logs::Sink;
 use weft_runtime::node::memory::MemoryOptions;
-use weft_runtime::node::{HostJob, NodeHandle, NodeOptions, SpillOptions};
+use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
 use weft_runtime::wire::message::{
     FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName, TemplateSetup,
 };
@@ -22,6 +22,7 @@ use weft_runtime::wire::{Blob, ResourceSet, TaskId, WorkerId};
 use crate::hooks::{PythonHooks, Terminal};
 use crate::object_ref::ObjectRef;
 use crate::session::{self, Session};
+use crate::spilling;
 
 /// How long the end of a driver waits for the next lines of its workers, and for all of them: the node gives up earlier.
 const NEXT_LINES: Duration = Duration::from_secs(3);
@@ -68,7 +69,7 @@ pub fn start(
         resources: total.clone(),
         pool_size,
         store_bytes,
-        spill: spill_options((spill_directories, max_spill_bytes)),
+        spill: spilling::options((spill_directories, max_spill_bytes)),
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: None,
@@ -87,9 +88,11 @@ pub fn start(
             Ok::<_, std::io::Error>((node, client))
         })
         .map_err(|error| {
-            PyOSError::new_err(format!(
-                "weft cannot start in {place} (set WEFT_TMPDIR to another directory): {error}"
-            ))
+            spilling::store_error(&error).unwrap_or_else(|| {
+                PyOSError::new_err(format!(
+                    "weft cannot start in {place} (set WEFT_TMPDIR to another directory): {error}"
+                ))
+            })
         })?;
     if local_mode {
         client.enter_local_mode(total);
@@ -104,12 +107,6 @@ pub fn start(
     };
     session::replace(Some(Arc::new(session)));
     Ok(directory)
-}
-
-/// Where values go for which there is no room: directories, none of them for nowhere, and a limit (bytes).
-pub fn spill_options((directories, max_bytes): (Vec<String>, Option<u64>)) -> Option<SpillOptions> {
-    let directories: Vec<_> = directories.into_iter().map(Into::into).collect();
-    (!directories.is_empty()).then_some(SpillOptions { directories, max_bytes })
 }
 
 /// When workers are stopped to free memory: the share of the memory, and what was stated instead of it.

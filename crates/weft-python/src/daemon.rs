@@ -9,7 +9,8 @@ use weft_runtime::node::NodeOptions;
 use weft_runtime::node::interpreter::Interpreter;
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{memory_options, python_version, spill_options};
+use crate::control::{memory_options, python_version};
+use crate::spilling;
 
 /// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
 #[pyfunction]
@@ -42,7 +43,7 @@ pub fn node_main(
         resources: ResourceSet::from_amounts(resources),
         pool_size,
         store_bytes,
-        spill: spill_options(spill),
+        spill: spilling::options(spill),
         base_directory: base_directory.into(),
         host: None,
         name: Some(name),

@@ -14,10 +14,11 @@ use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
 use weft_runtime::wire::message::{JobConfig, TemplateSetup};
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{python_version, spill_options, terminal};
+use crate::control::{python_version, terminal};
 use crate::daemon::shares_memory;
 use crate::hooks::PythonHooks;
 use crate::session::{self, Session};
+use crate::spilling;
 
 /// How long joining may take in all: each address of the head is given its time, and this is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,7 +76,7 @@ pub fn join(
         resources: ResourceSet::default(),
         pool_size: 0,
         store_bytes,
-        spill: spill_options(spill),
+        spill: spilling::options(spill),
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: Some(name),
@@ -86,7 +87,9 @@ pub fn join(
         interpreter: None,
         memory: MemoryOptions::OFF,
     };
-    let handle = py.detach(|| NodeHandle::start(options))?;
+    let handle = py
+        .detach(|| NodeHandle::start(options))
+        .map_err(|error| spilling::store_error(&error).unwrap_or_else(|| error.into()))?;
     let begun = wait(py, &fate).and_then(|outcome| {
         let joined = outcome.map_err(|error| refused(&error))?;
         let client = py.detach(|| connect(&handle, &python)).map_err(|error| refused(&error))?;

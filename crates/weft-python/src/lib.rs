@@ -22,6 +22,7 @@ mod joining;
 mod local;
 mod object_ref;
 mod session;
+mod spilling;
 mod submit;
 mod values;
 mod verbs;
@@ -65,6 +66,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(joining::join, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::node_main, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::read_token, module)?)?;
+    module.add_function(wrap_pyfunction!(spilling::check_store_url, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;
     module.add_function(wrap_pyfunction!(control::is_running, module)?)?;
     module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;

@@ -32,6 +32,8 @@ use weft_wire::message::JobConfig;
 use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ResourceSet};
 
+pub use weft_object_store::{StoreError, StoreUrl};
+
 pub use self::spiller::SpillOptions;
 use crate::logs::Sink;
 use crate::session::{Kind, SessionDirectory};

@@ -16,6 +16,7 @@
 
 mod disk;
 mod reading;
+mod writing;
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -28,13 +29,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use weft_object_store::{SpillObjects, StoreUrl};
 use weft_protocol::objects::{Fetching, StreamEnd};
 use weft_store::Mapping;
-use weft_store::spill::{SpillFiles, SpillFull, SpillLimits, SpillPlace, SpillPulse, SpillSpace};
+use weft_store::spill::{SpillFiles, SpillLimits, SpillPlace, SpillPulse, SpillSpace};
 use weft_wire::ObjectId;
 
 use self::disk::Disk;
 use self::reading::Reading;
+use self::writing::Writing;
 use super::data::Ticket;
 use super::send_buffers::{SendBuffer, SendBuffers};
 
@@ -43,8 +46,21 @@ use super::send_buffers::{SendBuffer, SendBuffers};
 pub struct SpillOptions {
     /// The directories, which take turns.
     pub directories: Vec<PathBuf>,
+    /// The URL of an object store. Then nothing is in the directories but the file behind the memory, in the first of them if there is one.
+    pub store: Option<String>,
     /// What may be on the disk (bytes).
     pub max_bytes: Option<u64>,
+}
+
+impl SpillOptions {
+    /// Where values go, for those who read of it.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match &self.store {
+            Some(url) => format!("the object store {url}"),
+            None => format!("the disk with the spill directories {:?}", self.directories),
+        }
+    }
 }
 
 /// What the thread tells the node.
@@ -149,6 +165,8 @@ struct List {
     is_turn_of_wanted: bool,
     is_ending: bool,
     has_ended: bool,
+    /// What to say of what could not be removed.
+    left: Option<String>,
 }
 
 /// See the module.
@@ -169,27 +187,34 @@ const STALL: Duration = Duration::from_secs(5);
 const END_WAIT: Duration = Duration::from_secs(60);
 
 impl Spiller {
-    /// Looks at the directories and starts the thread.
+    /// Looks at the directories, or at the object store, and starts the thread.
     ///
     /// # Errors
-    /// When one of the directories cannot be used, or there can be no thread.
+    /// When one of the directories or the store cannot be used, or there can be no thread.
     pub fn start(options: &SpillOptions, mapping: Arc<Mapping>, node_wake: Arc<OwnedFd>) -> io::Result<Self> {
-        let files = SpillFiles::open(&options.directories).map_err(io::Error::other)?;
-        Self::start_with(Box::new(files), options, mapping, node_wake)
+        let mut limits = SpillLimits { max_spill_bytes: options.max_bytes, ..SpillLimits::default() };
+        let disk: Box<dyn Disk> = match &options.store {
+            Some(url) => {
+                limits.fuse_bytes = weft_object_store::BATCH_BYTES;
+                limits.files_max = weft_object_store::FILES_MAX;
+                let url = StoreUrl::parse(url).map_err(io::Error::other)?;
+                Box::new(SpillObjects::open(&url).map_err(io::Error::other)?)
+            }
+            None => {
+                limits.directories = options.directories.len();
+                Box::new(SpillFiles::open(&options.directories).map_err(io::Error::other)?)
+            }
+        };
+        Self::start_with(disk, limits, mapping, node_wake)
     }
 
     fn start_with(
         disk: Box<dyn Disk>,
-        options: &SpillOptions,
+        limits: SpillLimits,
         mapping: Arc<Mapping>,
         node_wake: Arc<OwnedFd>,
     ) -> io::Result<Self> {
         let pulse = disk.pulse();
-        let limits = SpillLimits {
-            max_spill_bytes: options.max_bytes,
-            directories: options.directories.len(),
-            ..SpillLimits::default()
-        };
         let shared = Arc::new(Shared {
             list: Mutex::default(),
             news: Condvar::new(),
@@ -212,7 +237,7 @@ impl Spiller {
             space: SpillSpace::new(limits),
             values: HashMap::new(),
             by_place: BTreeMap::new(),
-            directories: options.directories.len(),
+            directories: limits.directories,
             buffers,
         };
         std::thread::Builder::new().name("weft-spill".into()).spawn(move || worker.run())?;
@@ -304,6 +329,12 @@ impl Spiller {
         self.end_within(STALL, END_WAIT)
     }
 
+    /// After its end: what to say of what is left where values went.
+    #[must_use]
+    pub fn left(&self) -> Option<String> {
+        self.shared.list.lock().left.clone()
+    }
+
     fn end_within(&mut self, stall: Duration, longest: Duration) -> bool {
         for reading in self.moving.values() {
             reading.stop();
@@ -369,8 +400,11 @@ impl Worker {
             say(&shared, SpillEvent::Ended { reason });
         }
         // The descriptors go before the session is over.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(disk)));
-        shared.list.lock().has_ended = true;
+        let left = catch_unwind(AssertUnwindSafe(move || disk.close()));
+        let mut list = shared.list.lock();
+        list.left = left.unwrap_or_default();
+        list.has_ended = true;
+        drop(list);
         shared.news.notify_all();
     }
 
@@ -379,12 +413,14 @@ impl Worker {
             match command {
                 Command::Write { spilled, block, bytes, others } => {
                     self.space.set_others(others);
-                    self.write(spilled, block, bytes);
+                    let batch = self.gather(Writing { spilled, block, bytes });
+                    self.write(batch);
                 }
                 Command::Read { fetching, reading } => self.read(&fetching, &reading),
                 Command::Send { wanted, buffer } => self.read_part(wanted, buffer),
                 Command::Drop { spilled } => self.forget(spilled),
             }
+            let _ = self.disk.tend(false);
             self.report();
         }
     }
@@ -412,12 +448,17 @@ impl Worker {
             if self.rewrite_one() {
                 continue;
             }
+            let again = self.disk.tend(true);
+            self.report();
             let mut list = self.shared.list.lock();
             if let Some(command) = self.next_wanted(&mut list) {
                 return Some(command);
             }
             if list.commands.is_empty() && !list.is_ending {
-                self.shared.news.wait(&mut list);
+                match again {
+                    Some(pause) => drop(self.shared.news.wait_for(&mut list, pause)),
+                    None => self.shared.news.wait(&mut list),
+                }
             }
         }
     }
@@ -430,56 +471,6 @@ impl Worker {
         let wanted = list.wanted.pop_front()?;
         list.is_turn_of_wanted = false;
         Some(Command::Send { wanted, buffer })
-    }
-
-    fn write(&mut self, spilled: u64, block: u64, bytes: u64) {
-        let written = self.place_and_write(spilled, block, bytes);
-        let (value, error) = match written {
-            Ok(place) => {
-                self.by_place.insert(place, spilled);
-                self.shared.on_disk.lock().written += bytes;
-                (Where::Disk(place), None)
-            }
-            Err(error) => (Where::Block { block, bytes }, Some(error)),
-        };
-        self.values.insert(spilled, value);
-        self.say(SpillEvent::Written { spilled, error });
-    }
-
-    fn place_and_write(&mut self, spilled: u64, block: u64, bytes: u64) -> Result<SpillPlace, String> {
-        // Each failure makes the next attempt go to the next directory.
-        let mut why = String::new();
-        for _ in 0..self.directories {
-            let place = match self.space.place(bytes) {
-                Ok(place) => place,
-                Err(full) => match self.make_room_on_disk(bytes, full) {
-                    Ok(place) => place,
-                    Err(full) => return Err(full.to_string()),
-                },
-            };
-            match self.disk.write(place, &id_of(spilled), self.mapping.bytes(block, bytes)) {
-                Ok(()) => return Ok(place),
-                Err(error) => {
-                    why = error.to_string();
-                    if let Some(file) = self.space.failed(place) {
-                        self.disk.delete(file);
-                    }
-                }
-            }
-        }
-        Err(why)
-    }
-
-    /// Rewrites files until there is room, or nothing is to be had.
-    fn make_room_on_disk(&mut self, bytes: u64, full: SpillFull) -> Result<SpillPlace, SpillFull> {
-        let mut last = full;
-        while self.rewrite_one() {
-            match self.space.place(bytes) {
-                Ok(place) => return Ok(place),
-                Err(full) => last = full,
-            }
-        }
-        Err(last)
     }
 
     fn read(&mut self, fetching: &Fetching, reading: &Reading) {
@@ -511,7 +502,7 @@ impl Worker {
     ) -> Result<(), String> {
         let mut at = 0;
         while at < length {
-            let piece = READ_BYTES.min(length - at);
+            let piece = self.disk.piece_bytes().min(length - at);
             let read = reading.piece(at, piece, |into| self.disk.read(place, &id_of(spilled), at, into));
             match read {
                 Some(Ok(())) => at += piece,
@@ -552,36 +543,6 @@ impl Worker {
         }
     }
 
-    /// Moves what is alive in a file that is mostly dead. False if there is none.
-    fn rewrite_one(&mut self) -> bool {
-        let Some(rewrite) = self.space.to_rewrite() else { return false };
-        for old in rewrite.alive {
-            let Some(spilled) = self.by_place.get(&old).copied() else { continue };
-            let moved = self.space.place_moved(old).map_err(|_| None).and_then(|new| {
-                match self.disk.copy(old, new, &id_of(spilled)) {
-                    Ok(()) => Ok(new),
-                    Err(_) => Err(Some(new)),
-                }
-            });
-            match moved {
-                Ok(new) => {
-                    self.by_place.remove(&old);
-                    self.by_place.insert(new, spilled);
-                    self.values.insert(spilled, Where::Disk(new));
-                    self.release(old);
-                }
-                Err(failed) => {
-                    if let Some(file) = failed.and_then(|new| self.space.failed(new)) {
-                        self.disk.delete(file);
-                    }
-                    self.space.give_up(rewrite.file);
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
     fn report(&self) {
         let mut on_disk = self.shared.on_disk.lock();
         on_disk.live = self.space.live();
@@ -605,9 +566,6 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "it gives no reason".to_owned())
 }
-
-/// Read at a time (bytes): who stops a reading has so much read in vain.
-const READ_BYTES: u64 = 8 << 20;
 
 /// What stands in the file for a value.
 fn id_of(spilled: u64) -> [u8; 20] {

@@ -139,7 +139,7 @@ fn strangers_are_refused_with_a_reason_and_closed() {
         // Closed, without a byte for who has proved nothing.
         let mut answer = Vec::new();
         let _ = visitor.read_to_end(&mut answer);
-        assert_eq!(answer, []);
+        assert!(answer.is_empty(), "{answer:?}");
     }
 }
 

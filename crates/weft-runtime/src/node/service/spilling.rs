@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use weft_protocol::node::{NodeActions, ServedSpill};
@@ -47,7 +46,8 @@ pub(super) struct Spilling {
     stuck: Stuck,
     /// The same, after its thread has ended by itself.
     former: Option<Spiller>,
-    directories: Vec<PathBuf>,
+    /// Where values go, for those who read of it.
+    place: String,
     /// Blocks to which the disk still writes although nobody wants that any more; and whether they are free after that.
     held: HashMap<u64, bool>,
 }
@@ -61,7 +61,7 @@ impl Spilling {
     ) -> io::Result<Self> {
         let Some(spill) = &options.spill else { return Ok(Self::default()) };
         let spiller = Some(Spiller::start(spill, mapping.clone(), wake.clone())?);
-        Ok(Self { spiller, directories: spill.directories.clone(), ..Self::default() })
+        Ok(Self { spiller, place: spill.place(), ..Self::default() })
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -82,17 +82,17 @@ impl Spilling {
         self.trouble.as_deref()
     }
 
-    /// Gives the files back. What to say of a disk that does not answer.
+    /// Gives the files back. What to say of a disk that does not answer, or of what is left.
     pub(super) fn close(&mut self) -> Option<String> {
         let spiller = self.spiller.as_mut().or(self.former.as_mut())?;
-        let hangs = !spiller.end();
-        hangs.then(|| {
-            format!(
-                "the disk with the spill directories {:?} does not answer, so that the session ends without it: its files, and the \
-                 thread that is at them, go when it answers, or with this process",
-                self.directories
-            )
-        })
+        if spiller.end() {
+            return spiller.left();
+        }
+        Some(format!(
+            "{} does not answer, so that the session ends without it: what is there, and the thread that is at it, go when it answers, or \
+             with this process",
+            self.place
+        ))
     }
 
     pub(super) fn on_disk(&self) -> Option<OnDisk> {
@@ -102,7 +102,7 @@ impl Spilling {
 
 /// The file behind the memory, where values go to disk.
 pub(super) fn open_fallback(options: &NodeOptions) -> io::Result<Option<FallbackFile>> {
-    let Some(SpillOptions { directories, max_bytes }) = &options.spill else { return Ok(None) };
+    let Some(SpillOptions { directories, max_bytes, .. }) = &options.spill else { return Ok(None) };
     let Some(first) = directories.first() else { return Ok(None) };
     FallbackFile::create(first, *max_bytes).map_err(io::Error::other)
 }

@@ -4,11 +4,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use weft_protocol::objects::Fetching;
-use weft_store::spill::{SpillError, SpillPulse};
+use weft_store::spill::SpillPulse;
 use weft_wire::message::{Location, Remote, SPILLED};
 use weft_wire::{NodeId, TaskId, WorkerId};
 
-use super::disk::Id;
+use super::disk::{DiskError, Id, Move, READ_BYTES, SpillValue};
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -44,19 +44,20 @@ impl Puppet {
 }
 
 impl Disk for Puppet {
-    fn write(&self, _: SpillPlace, _: &Id, bytes: &[u8]) -> Result<(), SpillError> {
+    fn write(&self, values: &[SpillValue]) -> Result<(), DiskError> {
         self.step("write");
-        *self.value.lock() = bytes.to_vec();
+        let [SpillValue { place, mapping, block, .. }] = values else { panic!("files are added to") };
+        *self.value.lock() = mapping.bytes(*block, place.length).to_vec();
         Ok(())
     }
 
-    fn read(&self, _: SpillPlace, _: &Id, from: u64, into: &mut [u8]) -> Result<(), SpillError> {
+    fn read(&self, _: SpillPlace, _: &Id, from: u64, into: &mut [u8]) -> Result<(), DiskError> {
         self.step("read");
         into.copy_from_slice(&self.value.lock()[from as usize..][..into.len()]);
         Ok(())
     }
 
-    fn copy(&self, _: SpillPlace, _: SpillPlace, _: &Id) -> Result<(), SpillError> {
+    fn copy(&self, _: &[Move]) -> Result<(), DiskError> {
         unreachable!("nothing is rewritten");
     }
 
@@ -94,8 +95,8 @@ impl Stage {
         let (asked, is_asked) = channel();
         let (turns, turn) = channel();
         let puppet = Puppet { asked, turns: turn, pulse: Arc::default(), value: Mutex::default() };
-        let options = SpillOptions { directories: vec!["/".into()], max_bytes: None };
-        let spiller = Spiller::start_with(Box::new(puppet), &options, mapping.clone(), wake.clone());
+        let limits = SpillLimits::default();
+        let spiller = Spiller::start_with(Box::new(puppet), limits, mapping.clone(), wake.clone());
         let stage = Self { spiller: spiller.expect("a thread"), mapping, wake, asked: is_asked, turns };
         // SAFETY: nobody else uses this memory.
         unsafe { stage.mapping.bytes_mut(Self::source(), LENGTH) }.fill(7);
