@@ -322,6 +322,14 @@ def test_an_endpoint_without_encryption_has_to_be_allowed(server, monkeypatch):
     refused(ValueError, "Set AWS_ALLOW_HTTP=true")
 
 
+def test_no_credentials_at_all_is_said(server, monkeypatch):
+    use(monkeypatch, server.url)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    refused(ConnectionError, "AWS_ACCESS_KEY_ID is not set")
+
+
 def test_half_of_the_credentials_is_said(server, monkeypatch):
     use(monkeypatch, server.url)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")

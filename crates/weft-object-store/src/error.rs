@@ -66,7 +66,10 @@ pub enum StoreError {
         reason: String,
     },
     /// Another answer than the one that was expected.
-    #[error("cannot {doing} in the object store {url}: {reason}. It is tried again when there is need")]
+    #[error(
+        "cannot {doing} in the object store {url}: {reason}. Expected an answer as S3, Google Cloud Storage and Azure give it. Look at the \
+             server, and at its log"
+    )]
     Failed {
         /// Which.
         url: String,

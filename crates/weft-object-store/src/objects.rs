@@ -35,7 +35,7 @@ pub const BATCH_BYTES: u64 = 32 << 20;
 /// Read at a time (bytes): enough for several requests.
 pub const PIECE_BYTES: u64 = 32 << 20;
 
-/// Files of a session. None of them costs more than a line in a table.
+/// Files of a session, by which their size does not have to grow: none of them costs more than a line in a table.
 pub const FILES_MAX: usize = 1 << 20;
 
 /// Objects on their way there at a time.
@@ -129,7 +129,13 @@ impl SpillObjects {
     /// # Errors
     /// [`StoreError`], within seconds.
     pub fn open(url: &StoreUrl) -> Result<Self, StoreError> {
-        Self::begin(url.connect()?, url.as_str(), url.prefix(), Identity::own())
+        let begun = Self::begin(url.connect()?, url.as_str(), url.prefix(), Identity::own());
+        begun.map_err(|error| match (error, url.note()) {
+            (StoreError::Unreachable { url, reason }, Some(note)) => {
+                StoreError::Unreachable { url, reason: format!("{reason} ({note})") }
+            }
+            (error, _) => error,
+        })
     }
 
     fn begin(
@@ -389,6 +395,10 @@ impl SpillObjects {
     async fn reap(&self, other: &Path) -> Result<bool, StoreError> {
         let marker = session::marker(other);
         let (identity, renewed) = match self.store.get(&marker).await {
+            // Whatever that is, it is no marker.
+            Ok(found) if found.meta.size > session::MARKER_BYTES_MAX => {
+                (None, Some(found.meta.last_modified.timestamp()))
+            }
             Ok(found) => {
                 let renewed = found.meta.last_modified.timestamp();
                 let text = found.bytes().await.map_err(|error| self.error(READ, &error))?;

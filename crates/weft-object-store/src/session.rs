@@ -24,6 +24,9 @@ pub const RENEW: Duration = Duration::from_secs(600);
 pub const STALE: Duration = Duration::from_secs(24 * 3600);
 const _: () = assert!(RENEW.as_secs() * 100 < STALE.as_secs());
 
+/// No marker is longer (bytes).
+pub const MARKER_BYTES_MAX: u64 = 4096;
+
 /// What all sessions lie below, below the prefix that the user names.
 const COMMON: &str = "weft-spill";
 const MARKER: &str = "session";

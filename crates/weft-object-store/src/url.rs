@@ -95,6 +95,13 @@ impl StoreUrl {
         &self.text
     }
 
+    /// What else may be the reason when nobody answers.
+    pub(crate) fn note(&self) -> Option<&'static str> {
+        let is_role = self.kind == Kind::S3
+            && AmazonS3Builder::from_env().get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_none();
+        is_role.then_some("AWS_ACCESS_KEY_ID is not set, so a role of this machine was asked for first")
+    }
+
     pub(crate) fn prefix(&self) -> &Path {
         &self.prefix
     }

@@ -202,6 +202,10 @@ fn of_a_session_without_a_process_here_the_age_decides() {
     next.began += session::STALE.as_secs() as i64 - 5;
     assert_eq!(next.requests.run(SMALL_LIMIT, next.reap(&other)), Ok(false));
     assert_eq!(stage.keys().len(), 3);
+    // What is there in place of the marker says nothing.
+    stage.put(&session::marker(&other), vec![b'x'; 1 << 16].leak());
+    assert_eq!(next.requests.run(SMALL_LIMIT, next.reap(&other)), Ok(false));
+    assert_eq!(stage.keys().len(), 3);
     next.began += 10;
     assert_eq!(next.requests.run(SMALL_LIMIT, next.reap(&other)), Ok(false));
     assert_eq!(stage.keys().len(), 1, "the marker of the one that looks");

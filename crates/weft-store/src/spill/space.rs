@@ -254,7 +254,8 @@ impl SpillSpace {
         self.release(place)
     }
 
-    /// What is placed next begins other files: the open ones are written whole.
+    /// What is placed next begins other files, for those who write files whole. They have no descriptors, so the bound on the number of files
+    /// (P3) does not hold for them.
     pub fn close_open(&mut self) {
         self.open.fill(None);
     }

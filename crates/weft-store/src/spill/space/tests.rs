@@ -88,6 +88,18 @@ fn the_open_file_is_not_rewritten() {
 }
 
 #[test]
+fn files_that_are_closed_are_not_added_to_and_can_be_rewritten() {
+    let mut space = space(MIB, None, 1, 512);
+    let [a, b] = [0; 2].map(|_| space.place(100).expect("no limit"));
+    space.close_open();
+    let c = space.place(100).expect("no limit");
+    assert_eq!([(a.file, a.offset), (b.file, b.offset), (c.file, c.offset)], [(0, 0), (0, 8192), (1, 0)]);
+    assert_eq!(space.release(a), None);
+    assert_eq!(space.to_rewrite(), Some(SpillRewrite { file: 0, alive: vec![b] }));
+    assert_eq!(space.release(b), Some(0));
+}
+
+#[test]
 fn the_cap_is_kept_and_said() {
     let mut space = space(MIB, Some(16 * MIB), 1, 512);
     let mut count = 0u64;
