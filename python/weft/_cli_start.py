@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--spill-directory",
         metavar="DIR",
         action="append",
-        help="where values go for which there is no room, in turns if it is given several times; '' for nowhere",
+        help="where values go for which there is no room, in turns if it is given several times; '' for nowhere; "
+        "s3://BUCKET/PREFIX for an object store",
     )
     parser.add_argument("--max-spill-bytes", metavar="BYTES", help="what may be on disk of them, as 20g; no limit")
     parser.add_argument(
