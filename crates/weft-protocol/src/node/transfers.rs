@@ -171,7 +171,7 @@ impl NodeCore {
         match self.holders.serves(block, object) {
             _ if self.lost.contains(block) => Serves::No,
             // Another value is there by now, of which nobody has to say more: who asks would wait for ever.
-            Serves::NotYet if self.residency.has_moved(object) => Serves::No,
+            Serves::NotYet if self.residency.has_moved(object, block) => Serves::No,
             serves => serves,
         }
     }

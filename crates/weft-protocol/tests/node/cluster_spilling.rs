@@ -3,8 +3,8 @@
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
 use weft_protocol::objects::Serves;
 use weft_wire::message::{
-    AboutNode, FreeBlocks, GiveBlock, Location, Message, NodeRow, Priority, Pull, Relinquish, Relinquished,
-    Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
+    AboutNode, FreeBlocks, GiveBlock, HandOver, Location, Message, NodeRow, Priority, Pull, Relinquish,
+    Relinquished, Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
 };
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -176,4 +176,29 @@ fn a_block_that_somebody_else_holds_by_then_is_free_when_both_are_done() {
     assert_eq!(node.on_message(giver, free.into(), NOW, &mut out), None);
     assert_eq!(out, [NodeAction::FreeBlock(64)]);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Disk);
+}
+
+/// Else it would wait for a disk that is full, although there may be room where its owner is.
+#[test]
+fn what_no_disk_takes_is_brought_to_where_its_owner_is() {
+    let (mut node, giver) = node();
+    give(&mut node, giver, 128, 2);
+    assert!(relieve(&mut node, 200).0);
+    hear(&mut node, moved(64, FIRST));
+    hear(&mut node, moved(128, FIRST + 1));
+    let mut out = NodeActions::new();
+    node.on_spilled(FIRST, true, &mut out);
+    assert_eq!(relieve(&mut node, 100), (true, vec![]), "the other one is still on its way");
+    node.on_spilled(FIRST + 1, false, &mut out);
+    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    let hand = Box::new(HandOver { node: HERE, offsets: vec![FIRST + 1] }.into());
+    let hand = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: hand };
+    assert_eq!(relieve(&mut node, 1_000), (true, vec![hand]), "what is on disk takes no room");
+    assert_eq!(relieve(&mut node, 1_000), (true, vec![]), "it is on its way");
+    // The owner pulls it, and gives it back.
+    assert_eq!(node.begin_serving_spilled(FIRST + 1, object(2)), ServedSpill::Here(128));
+    let mut out = hear(&mut node, FreeBlocks { offsets: vec![FIRST + 1] });
+    node.end_serving(128, &mut out);
+    assert_eq!(out, [NodeAction::DropSpilled(FIRST + 1), NodeAction::FreeBlock(128)]);
+    assert_eq!(relieve(&mut node, 1_000), (false, vec![]));
 }
