@@ -3,8 +3,8 @@
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
 use weft_protocol::objects::Serves;
 use weft_wire::message::{
-    AboutNode, FreeBlocks, GiveBlock, HandOver, Location, Message, NodeRow, Priority, Pull, Relinquish,
-    Relinquished, Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
+    AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Priority, Pull,
+    Relinquish, Relinquished, Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
 };
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -112,6 +112,25 @@ fn what_has_moved_is_not_waited_for_where_it_was() {
     assert_eq!(node.begin_serving(64, object(2)), Serves::NotYet, "its giver may say so");
     hear(&mut node, FreeBlocks { offsets: vec![FIRST] });
     assert_eq!(node.begin_serving(64, object(1)), Serves::NotYet, "nothing is kept of what is gone");
+}
+
+/// Found by the simulator: an actor that began anew asked for an argument of a process that was long gone, where somebody else's value
+/// was, and went on asking as long as that was there.
+#[test]
+fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
+    let (mut node, giver) = node();
+    node.on_allocated(128, giver);
+    assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "its giver may say so");
+    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let mut out = NodeActions::new();
+    node.on_control(weft_protocol::control::ToNode::Gone(Box::new(gone)), &mut out);
+    assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "the word may be on its way");
+    let answer = HeldFrom { gone: FAR, held: Vec::new() };
+    assert_eq!(node.on_message(giver, answer.into(), NOW, &mut out), None);
+    assert_eq!(node.begin_serving(128, object(2)), Serves::No);
+    assert_eq!(node.begin_serving(64, object(1)), Serves::Yes, "somebody may read what it left");
+    let own = TaskId { owner: giver, number: 1 }.object(0);
+    assert_eq!(node.begin_serving(128, own), Serves::Yes);
 }
 
 #[test]
