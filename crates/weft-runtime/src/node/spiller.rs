@@ -214,6 +214,7 @@ impl Spiller {
             by_place: BTreeMap::new(),
             directories: options.directories.len(),
             buffers,
+            to_move: VecDeque::new(),
         };
         std::thread::Builder::new().name("weft-spill".into()).spawn(move || worker.run())?;
         Ok(Self { shared, mapping, pulse, moving: HashMap::new(), stopped: HashMap::new() })
@@ -353,6 +354,8 @@ struct Worker {
     by_place: BTreeMap<SpillPlace, u64>,
     directories: usize,
     buffers: Arc<SendBuffers>,
+    /// What is still to move out of the file that is being rewritten.
+    to_move: VecDeque<SpillPlace>,
 }
 
 impl Worker {
@@ -391,6 +394,7 @@ impl Worker {
 
     /// The next thing to do; rewrites files while there is none. `None` at the end.
     fn next(&mut self) -> Option<Command> {
+        let mut is_idle = false;
         loop {
             let mut list = self.shared.list.lock();
             if list.is_ending {
@@ -409,15 +413,21 @@ impl Worker {
                 return Some(command);
             }
             drop(list);
-            if self.rewrite_one() {
+            if self.rewrite_one(is_idle) {
                 continue;
             }
             let mut list = self.shared.list.lock();
             if let Some(command) = self.next_wanted(&mut list) {
                 return Some(command);
             }
-            if list.commands.is_empty() && !list.is_ending {
+            if !list.commands.is_empty() || list.is_ending {
+                continue;
+            }
+            if self.space.has_to_rewrite() && !is_idle {
+                is_idle = self.shared.news.wait_for(&mut list, IDLE).timed_out();
+            } else {
                 self.shared.news.wait(&mut list);
+                is_idle = false;
             }
         }
     }
@@ -473,7 +483,7 @@ impl Worker {
     /// Rewrites files until there is room, or nothing is to be had.
     fn make_room_on_disk(&mut self, bytes: u64, full: SpillFull) -> Result<SpillPlace, SpillFull> {
         let mut last = full;
-        while self.rewrite_one() {
+        while self.rewrite_one(false) {
             match self.space.place(bytes) {
                 Ok(place) => return Ok(place),
                 Err(full) => last = full,
@@ -552,34 +562,38 @@ impl Worker {
         }
     }
 
-    /// Moves what is alive in a file that is mostly dead. False if there is none.
-    fn rewrite_one(&mut self) -> bool {
-        let Some(rewrite) = self.space.to_rewrite() else { return false };
-        for old in rewrite.alive {
-            let Some(spilled) = self.by_place.get(&old).copied() else { continue };
-            let moved = self.space.place_moved(old).map_err(|_| None).and_then(|new| {
-                match self.disk.copy(old, new, &id_of(spilled)) {
-                    Ok(()) => Ok(new),
-                    Err(_) => Err(Some(new)),
+    /// Moves one value out of a file that is mostly dead, so that nobody waits for the whole of it. False if there is none.
+    fn rewrite_one(&mut self, is_idle: bool) -> bool {
+        if self.to_move.is_empty() {
+            let Some(rewrite) = self.space.to_rewrite(is_idle) else { return false };
+            self.to_move = rewrite.alive.into();
+        }
+        // What is not needed any more has gone meanwhile.
+        let Some(old) = self.to_move.pop_front() else { return true };
+        let Some(spilled) = self.by_place.get(&old).copied() else { return true };
+        let moved = self.space.place_moved(old).map_err(|_| None).and_then(|new| {
+            match self.disk.copy(old, new, &id_of(spilled)) {
+                Ok(()) => Ok(new),
+                Err(_) => Err(Some(new)),
+            }
+        });
+        match moved {
+            Ok(new) => {
+                self.by_place.remove(&old);
+                self.by_place.insert(new, spilled);
+                self.values.insert(spilled, Where::Disk(new));
+                self.release(old);
+                true
+            }
+            Err(failed) => {
+                if let Some(file) = failed.and_then(|new| self.space.failed(new)) {
+                    self.disk.delete(file);
                 }
-            });
-            match moved {
-                Ok(new) => {
-                    self.by_place.remove(&old);
-                    self.by_place.insert(new, spilled);
-                    self.values.insert(spilled, Where::Disk(new));
-                    self.release(old);
-                }
-                Err(failed) => {
-                    if let Some(file) = failed.and_then(|new| self.space.failed(new)) {
-                        self.disk.delete(file);
-                    }
-                    self.space.give_up(rewrite.file);
-                    return false;
-                }
+                self.to_move.clear();
+                self.space.give_up(old.file);
+                false
             }
         }
-        true
     }
 
     fn report(&self) {
@@ -606,8 +620,11 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "it gives no reason".to_owned())
 }
 
+/// After so long without work the thread does what can wait.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// Read at a time (bytes): who stops a reading has so much read in vain.
-const READ_BYTES: u64 = 8 << 20;
+const READ_BYTES: u64 = 32 << 20;
 
 /// What stands in the file for a value.
 fn id_of(spilled: u64) -> [u8; 20] {
