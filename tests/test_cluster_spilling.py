@@ -177,6 +177,18 @@ def test_values_on_the_disk_of_a_node_that_leaves_go_to_their_owner():
         read_all(refs)
 
 
+def test_what_the_disk_of_a_node_does_not_take_goes_to_where_its_owner_is():
+    large = {"num_cpus": 0, "object_store_memory": 512 * MIB}
+    with Cluster(initialize_head=True, head_node_args=large) as cluster:
+        node = add(cluster, max_spill_bytes=4 * VALUE)
+        cluster.connect()
+        refs = made(max_retries=0)
+        # What is on disk needs no room, and stays there.
+        assert 0 < metric(node, "spilled_bytes") <= 4 * VALUE
+        assert metric(node, "values_sent_bytes") >= COUNT * VALUE - SMALL_STORE - 4 * VALUE
+        read_all(refs)
+
+
 def test_a_value_on_disk_is_broadcast(cluster):
     nodes = [add(cluster, resources={f"n{number}": 100}) for number in range(4)]
     cluster.connect()

@@ -16,7 +16,7 @@ from support import WAIT, is_alive, poll, poll_store_has_room
 
 import weft
 from weft._snapshot import METRICS, Snapshot
-from weft.exceptions import ActorUnavailableError, GetTimeoutError, ObjectStoreFullError, OutOfDiskError
+from weft.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, ObjectStoreFullError, OutOfDiskError
 from weft.util import as_completed
 
 MIB = 1 << 20
@@ -286,6 +286,48 @@ def test_a_worker_dies_while_its_values_are_on_disk(session):
     poll("the process ends", lambda: not is_alive(pid))
     poll("nothing is on disk", lambda: metric("weft_node_spill_files_bytes") == 0)
     poll_store_has_room((STORE_MIB - VALUE_MIB) * MIB)
+
+
+@weft.remote
+class Maker:
+    """Holds values of its own."""
+
+    def __init__(self):
+        self.held = []
+
+    def pid(self):
+        return os.getpid()
+
+    def hold(self, megabytes):
+        self.held.append(weft.put(np.zeros(megabytes * MIB, dtype=np.uint8)))
+        return len(self.held)
+
+
+def test_who_waits_for_room_and_dies_keeps_none(session):
+    holder, waiter = Maker.remote(), Maker.remote()
+    pid, victim = weft.get([holder.pid.remote(), waiter.pid.remote()])
+    assert weft.get(holder.hold.remote(40)) == 1
+    # Room has to come from a process that does not answer.
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        waiting = waiter.hold.remote(40)
+        assert weft.wait([waiting], timeout=0.5)[0] == []
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(ActorDiedError):
+            weft.get(waiting, timeout=WAIT)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert weft.get(holder.hold.remote(40), timeout=WAIT) == 2
+    weft.kill(holder)
+    poll_store_has_room((STORE_MIB - VALUE_MIB) * MIB)
+
+
+def test_several_wait_for_room_and_all_get_it(session):
+    makers = [Maker.options(num_cpus=0).remote() for _ in range(6)]
+    weft.get([maker.pid.remote() for maker in makers])
+    # Each of them fills most of the store again and again, and what the others hold has to go first.
+    done = [maker.hold.remote(megabytes) for megabytes in (30, 8, 50, 8) for maker in makers]
+    assert weft.get(done, timeout=WAIT) == [turn for turn in (1, 2, 3, 4) for _ in makers]
 
 
 def test_spilling_can_be_switched_off(nothing_left):

@@ -211,7 +211,7 @@ def test_a_refusal_names_the_largest_holders(store: None) -> None:
 
 def test_a_value_of_another_node_names_the_holders_here() -> None:
     with Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 64 * MIB}) as cluster:
-        cluster.add_node(num_cpus=1, object_store_memory=4 * MIB)
+        cluster.add_node(num_cpus=1, object_store_memory=4 * MIB, spill_directories=[])
         cluster.connect()
 
         @weft.remote(num_cpus=1)

@@ -150,8 +150,8 @@ impl Hooks for PythonHooks {
         crate::local::end_actor_soon(actor, in_order);
     }
 
-    fn on_memory_pressure(&self) {
-        crate::collect::collect_soon();
+    fn on_memory_pressure(&self, is_full: bool) {
+        crate::collect::collect_soon(is_full);
     }
 
     fn on_end(&self, _reason: &str) {

@@ -8,7 +8,7 @@ use crate::runner::{Orders, run_many};
 use crate::violation::Violation;
 
 /// Seeds within which each must be found.
-pub const SEEDS_MAX: u64 = 1000;
+pub const SEEDS_MAX: u64 = 2000;
 
 /// Where each defect was seen, and what it is here.
 pub const MODELS: &[(Bug, &str, &str)] = &[

@@ -1,8 +1,14 @@
 //! Copying large values: with several threads, because one core does not fill the memory bus and page faults of
 //! fresh memory cost more than the copy (measured: 6.7 GB/s with one thread and warm pages, 9 to 12 with two).
 
+use std::sync::LazyLock;
+
 /// Values below this size (bytes) are copied by one thread: starting another costs about 30 us.
 const PARALLEL_BYTES: usize = 8 << 20;
+
+/// Threads that copy: to find out takes the reading of several files.
+static THREADS: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from).min(4));
 
 /// Copies `from` to the start of `to` with as many threads as help.
 ///
@@ -10,11 +16,10 @@ const PARALLEL_BYTES: usize = 8 << 20;
 /// When `to` is shorter than `from`.
 pub fn copy(to: &mut [u8], from: &[u8]) {
     let to = &mut to[..from.len()];
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
-    if from.len() < PARALLEL_BYTES || threads == 1 {
-        to.copy_from_slice(from);
-        return;
+    if from.len() < PARALLEL_BYTES {
+        return to.copy_from_slice(from);
     }
+    let threads = *THREADS;
     let part = from.len().div_ceil(threads).next_multiple_of(4096);
     std::thread::scope(|scope| {
         let mut parts = to.chunks_mut(part).zip(from.chunks(part));

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rustix::fs::{Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 use weft_wire::limits::LENDING_CELLS;
 
 use crate::mapping::LENDING_AT;
-use crate::{Mapping, copy};
+use crate::{Mapping, copy, huge};
 
 /// How the memory of a node is found by others of its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,12 +80,7 @@ impl ForeignMemory {
             return Err(Errno::STALE);
         }
         let length = usize::try_from(at.bytes).map_err(|_| Errno::NOMEM)?;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
-        let start = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, flags, &descriptor, 0)
-        }?;
-        let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+        let start = huge::map(&descriptor, length, ProtFlags::READ)?;
         Ok(Self { start, length })
     }
 

@@ -10,6 +10,7 @@ mod cache;
 pub mod copy;
 mod fallback;
 mod foreign;
+mod huge;
 mod mapping;
 mod pages;
 mod progress;

@@ -25,6 +25,8 @@ use weft_wire::limits::{LENDING_CELLS, PROGRESS_CELLS};
 use weft_wire::message::TaskSpec;
 use weft_wire::{FunctionId, TaskId, WorkerId};
 
+use crate::huge;
+
 /// Bytes of a task's name in a progress cell; the rest of a longer one is left out.
 const CELL_NAME_BYTES: usize = 96;
 /// Words of one progress cell: owner and number of a task, its function, what is to be known of it, and its name.
@@ -129,16 +131,8 @@ impl Region {
     fn map(descriptor: OwnedFd, total: u64) -> Result<Self, MappingError> {
         let map = |source| MappingError::Map { bytes: total, source };
         let length = usize::try_from(total).map_err(|_| map(Errno::NOMEM))?;
-        let map_as = |protection| {
-            let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-            // SAFETY: a fresh mapping at an address the kernel chooses touches no memory of ours.
-            let start =
-                unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, &descriptor, 0) }
-                    .map_err(map)?;
-            NonNull::new(start.cast::<u8>()).ok_or_else(|| map(Errno::FAULT))
-        };
-        let start = map_as(ProtFlags::READ | ProtFlags::WRITE)?;
-        let readable = map_as(ProtFlags::READ).inspect_err(|_| {
+        let start = huge::map(&descriptor, length, ProtFlags::READ | ProtFlags::WRITE).map_err(map)?;
+        let readable = huge::map(&descriptor, length, ProtFlags::READ).map_err(map).inspect_err(|_| {
             // SAFETY: mapped above, and nobody has seen it.
             let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), length) };
         })?;
@@ -259,6 +253,19 @@ impl Mapping {
     pub fn pointer(&self, offset: u64, length: u64) -> *mut u8 {
         let (region, offset, _) = self.range(offset, length);
         region.at(offset)
+    }
+
+    /// Asks for huge pages for a range. Something of each of them has to be there.
+    ///
+    /// # Errors
+    /// The kernel's word: it has none, or gives none to shared memory.
+    ///
+    /// # Panics
+    /// When the range is outside the memory.
+    pub fn collapse(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        let (region, offset, length) = self.range(offset, length);
+        // SAFETY: the range is inside the mapping.
+        unsafe { huge::collapse(region.at(offset), length) }
     }
 
     /// Bytes of memory, without the file behind it.

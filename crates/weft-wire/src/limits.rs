@@ -422,7 +422,10 @@ const _: () = assert!(SPILL_RETRY_NANOS <= SPILL_RETRY_NANOS_MAX);
 /// A value of another node that finds no room in the store is given up when nothing was freed for so long (nanoseconds).
 pub const PULL_ROOM_NANOS: u64 = 30_000_000_000;
 
-/// Who wants room in a store asks again so long after it was told that values are being brought elsewhere (nanoseconds).
+/// Who creates a value for which room is on its way has the node's answer after so long at the latest (nanoseconds).
+pub const CREATION_WAIT_NANOS: u64 = 100_000_000;
+
+/// What is to be brought here, and has no room, is tried again so long after it was told that values are being brought elsewhere (nanoseconds).
 pub const MOVES_PAUSE_NANOS: u64 = 20_000_000;
 
 /// ... and so long after it was told that there is none, although nothing was freed: a reader may have ended (nanoseconds).

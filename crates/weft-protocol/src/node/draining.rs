@@ -97,6 +97,18 @@ impl NodeCore {
         }
     }
 
+    /// An owner is gone, and has nothing brought to where it was.
+    pub(super) fn end_hand_overs_to(&mut self, gone: WorkerId) {
+        self.handed_over.retain(|(owner, _)| *owner != gone);
+        self.brought.retain(|(owner, _)| *owner != gone);
+    }
+
+    /// The session with a node has ended: what its processes were asked to have brought there, or have answered, may not have
+    /// arrived. With the next need they are asked again.
+    pub(super) fn hand_over_again(&mut self, node: NodeId) {
+        self.handed_over.retain(|(owner, _)| owner.node() != node);
+    }
+
     /// A process has given a block back, which may hold another value of its soon.
     #[inline]
     pub(super) fn note_left(&mut self, owner: WorkerId, block: u64) {

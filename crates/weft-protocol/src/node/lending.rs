@@ -146,6 +146,7 @@ impl NodeCore {
         self.watch_again(node, out);
         self.ask_owners_again(node, out);
         self.ask_for_blocks_again(node, out);
+        self.hand_over_again(node);
         self.forget_lender(node);
         let guests = self.askers.keys().copied().filter(|id| id.node() == node);
         for guest in guests.collect::<Vec<_>>() {

@@ -1,5 +1,5 @@
-//! Relief of a store that is full: values go to disk, or, where there is none, those that were made here for owners at other
-//! nodes go to where those are.
+//! Relief of a store that is full: values go to disk, or, where there is none or it takes nothing, those that were made here for
+//! owners at other nodes go to where those are.
 //!
 //! So tasks that run here may return more than this node has room for (Oakes' last chapter asks for that). The way is that of a node
 //! that leaves ([`super::draining`]); the owner gives a block back as soon as nobody but itself can have the value. What the
@@ -9,6 +9,7 @@
 //! told to others.
 
 use weft_wire::WorkerId;
+use weft_wire::message::is_spilled;
 
 use super::draining::ask_to_bring;
 use super::{NodeActions, NodeCore};
@@ -21,7 +22,9 @@ impl NodeCore {
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
         if self.spills {
             self.spill_values(bytes, &length_of, out);
-            return self.is_spilling();
+            if self.is_spilling() || !self.residency.has_unwritten() {
+                return self.is_spilling() || !self.handed_over.is_empty();
+            }
         }
         if !self.is_member || self.is_draining {
             return !self.handed_over.is_empty();
@@ -31,7 +34,7 @@ impl NodeCore {
         let mut left = bytes;
         let mut by_owner: Map<WorkerId, Vec<u64>> = Map::default();
         for (owner, block) in new.into_iter().chain(again) {
-            let length = length_of(block);
+            let length = self.block_to_gain(block).map_or(0, &length_of);
             if left == 0 {
                 break;
             }
@@ -52,7 +55,13 @@ impl NodeCore {
         !self.handed_over.is_empty()
     }
 
-    /// Blocks that nobody holds but a process of a node that stays.
+    /// The block that is free when an owner has brought home what it holds here. With a disk that is only what could not be written:
+    /// anything else is in use, or may be written yet.
+    fn block_to_gain(&self, held: u64) -> Option<u64> {
+        if is_spilled(held) { self.residency.block_of(held) } else { Some(held).filter(|_| !self.spills) }
+    }
+
+    /// What nobody holds but a process of a node that stays.
     fn movable(&self) -> impl Iterator<Item = (WorkerId, u64)> {
         self.values_to_move().filter(|(_, block)| self.holders.of(*block).len() == 1)
     }

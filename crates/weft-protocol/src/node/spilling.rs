@@ -176,7 +176,7 @@ impl NodeCore {
                 continue;
             }
             if let Some(object) = self.holders.object_in(*block) {
-                self.residency.note_moved(object, *value);
+                self.residency.note_moved(object, *block, *value);
             }
             // The node holds the block until it is written.
             self.holders.keep(*block);

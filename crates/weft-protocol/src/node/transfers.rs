@@ -171,9 +171,20 @@ impl NodeCore {
         match self.holders.serves(block, object) {
             _ if self.lost.contains(block) => Serves::No,
             // Another value is there by now, of which nobody has to say more: who asks would wait for ever.
-            Serves::NotYet if self.residency.has_moved(object) => Serves::No,
+            Serves::NotYet if self.residency.has_moved(object, block) || self.has_ended(object.owner()) => {
+                Serves::No
+            }
             serves => serves,
         }
+    }
+
+    /// Whether a process is gone, and those here have said all that they had to say before they heard of that: nobody gives it a block
+    /// any more.
+    fn has_ended(&self, owner: WorkerId) -> bool {
+        if owner.node() != self.id() {
+            return self.settling.has_answered(owner);
+        }
+        !self.clients.contains_key(&owner) && !self.settling.is_open(owner)
     }
 
     /// A block is about to be read for another node: if it may be, it stays as it is until [`Self::end_serving`].

@@ -239,6 +239,11 @@ impl Pulls {
             overtaking: admission::Overtaking::default(),
             directed: is_directed.then(directed::Directed::default),
         });
+        let is_free = matches!(open.state, State::Allocating) && open.askers.is_empty();
+        if is_free && open.remote.location.length == remote.location.length {
+            // Those who asked before had their answers: their place may be another value's by now.
+            open.remote = remote;
+        }
         open.priority = open.priority.min(priority);
         if open.askers.iter().all(|asker| asker.process != from) {
             open.askers.push(Asker { process: from, priority, age });

@@ -91,23 +91,23 @@ pub struct Residency {
     unwritten: Map<u64, u64>,
     /// When these may be tried again, and how long after the failure before that is.
     retry: Option<(Instant, u64)>,
-    /// Objects of owners elsewhere that have left their blocks, and by which numbers they are known.
-    moved: Map<ObjectId, u64>,
+    /// Objects of owners elsewhere that have left their blocks: those, and by which numbers they are known.
+    moved: Map<ObjectId, (u64, u64)>,
     /// The same the other way round.
     objects: Map<u64, ObjectId>,
 }
 
 impl Residency {
     /// An object has left its block for good, as this value. Others may still ask for it there, where another one may be by then.
-    pub fn note_moved(&mut self, object: ObjectId, spilled: u64) {
-        self.moved.insert(object, spilled);
+    pub fn note_moved(&mut self, object: ObjectId, block: u64, spilled: u64) {
+        self.moved.insert(object, (block, spilled));
         self.objects.insert(spilled, object);
     }
 
-    /// Whether an object has left its block, and is still needed.
+    /// Whether an object has left this block, and is still needed. One that was made again may be about to be given in another one.
     #[must_use]
-    pub fn has_moved(&self, object: ObjectId) -> bool {
-        self.moved.contains_key(&object)
+    pub fn has_moved(&self, object: ObjectId, block: u64) -> bool {
+        self.moved.get(&object).is_some_and(|(left, _)| *left == block)
     }
 
     /// A block is asked back from these processes. Gives the number of its value, unless it `is_copy`.
@@ -167,6 +167,12 @@ impl Residency {
     #[must_use]
     pub fn is_unwritten(&self, block: u64) -> bool {
         self.unwritten.contains_key(&block)
+    }
+
+    /// Whether there are values that could not be written.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
     }
 
     /// Has values of so many bytes written that could not be before, if it is time: each, and its block. Not those that somebody
@@ -294,7 +300,7 @@ impl Residency {
     /// The value is not needed any more. What to do at once: a value that is being written is dropped after that.
     pub fn on_freed(&mut self, spilled: u64) -> AfterWrite {
         if let Some(object) = self.objects.swap_remove(&spilled)
-            && self.moved.get(&object) == Some(&spilled)
+            && self.moved.get(&object).is_some_and(|(_, number)| *number == spilled)
         {
             self.moved.swap_remove(&object);
         }
@@ -411,6 +417,21 @@ mod tests {
         assert_eq!((all.bytes_to_come(), all.has_hope(), all.len()), (0, false, 1));
         assert_eq!(all.on_freed(spilled), AfterWrite { frees: None, is_dropped: true });
         assert_eq!((all.has(spilled), all.is_empty()), (Some(false), true));
+    }
+
+    #[test]
+    fn an_object_has_left_its_block_until_the_value_on_disk_is_freed() {
+        let object = |number| TaskId { owner: OWNER, number }.object(0);
+        let mut all = Residency::default();
+        all.note_moved(object(1), 64, SPILLED + 1);
+        assert!(all.has_moved(object(1), 64) && !all.has_moved(object(2), 64));
+        assert!(!all.has_moved(object(1), 128), "it may be there again: it may have been lost and made anew");
+        all.note_moved(object(1), 128, SPILLED + 2);
+        all.on_freed(SPILLED + 1);
+        assert!(all.has_moved(object(1), 128), "that was the one before");
+        all.on_freed(SPILLED + 2);
+        assert!(!all.has_moved(object(1), 128));
+        assert!(all.moved.is_empty() && all.objects.is_empty());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use weft_protocol::node::{NodeAction, NodeActions, NodeCore, ServedSpill};
 use weft_protocol::objects::Serves;
 use weft_wire::message::{
-    AboutNode, FreeBlocks, GiveBlock, Location, Message, NodeRow, Priority, Pull, Relinquish, Relinquished,
-    Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
+    AboutNode, FreeBlocks, GiveBlock, HandOver, HeldFrom, Location, Message, NodeRow, Priority, Pull,
+    Relinquish, Relinquished, Relinquishing, Remote, SPILLED, WorkerGone, kind, node_state,
 };
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -114,6 +114,25 @@ fn what_has_moved_is_not_waited_for_where_it_was() {
     assert_eq!(node.begin_serving(64, object(1)), Serves::NotYet, "nothing is kept of what is gone");
 }
 
+/// Found by the simulator: an actor that began anew asked for an argument of a process that was long gone, where somebody else's value
+/// was, and went on asking as long as that was there.
+#[test]
+fn the_value_of_an_owner_whose_end_is_settled_is_not_waited_for() {
+    let (mut node, giver) = node();
+    node.on_allocated(128, giver);
+    assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "its giver may say so");
+    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let mut out = NodeActions::new();
+    node.on_control(weft_protocol::control::ToNode::Gone(Box::new(gone)), &mut out);
+    assert_eq!(node.begin_serving(128, object(2)), Serves::NotYet, "the word may be on its way");
+    let answer = HeldFrom { gone: FAR, held: Vec::new() };
+    assert_eq!(node.on_message(giver, answer.into(), NOW, &mut out), None);
+    assert_eq!(node.begin_serving(128, object(2)), Serves::No);
+    assert_eq!(node.begin_serving(64, object(1)), Serves::Yes, "somebody may read what it left");
+    let own = TaskId { owner: giver, number: 1 }.object(0);
+    assert_eq!(node.begin_serving(128, own), Serves::Yes);
+}
+
 #[test]
 fn what_is_in_use_stays_and_is_asked_for_again_without_hope() {
     let (mut node, _) = node();
@@ -176,4 +195,29 @@ fn a_block_that_somebody_else_holds_by_then_is_free_when_both_are_done() {
     assert_eq!(node.on_message(giver, free.into(), NOW, &mut out), None);
     assert_eq!(out, [NodeAction::FreeBlock(64)]);
     assert_eq!(node.begin_serving_spilled(FIRST, object(1)), ServedSpill::Disk);
+}
+
+/// Else it would wait for a disk that is full, although there may be room where its owner is.
+#[test]
+fn what_no_disk_takes_is_brought_to_where_its_owner_is() {
+    let (mut node, giver) = node();
+    give(&mut node, giver, 128, 2);
+    assert!(relieve(&mut node, 200).0);
+    hear(&mut node, moved(64, FIRST));
+    hear(&mut node, moved(128, FIRST + 1));
+    let mut out = NodeActions::new();
+    node.on_spilled(FIRST, true, &mut out);
+    assert_eq!(relieve(&mut node, 100), (true, vec![]), "the other one is still on its way");
+    node.on_spilled(FIRST + 1, false, &mut out);
+    assert_eq!(out, [NodeAction::FreeBlock(64)]);
+    let hand = Box::new(HandOver { node: HERE, offsets: vec![FIRST + 1] }.into());
+    let hand = NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message: hand };
+    assert_eq!(relieve(&mut node, 1_000), (true, vec![hand]), "what is on disk takes no room");
+    assert_eq!(relieve(&mut node, 1_000), (true, vec![]), "it is on its way");
+    // The owner pulls it, and gives it back.
+    assert_eq!(node.begin_serving_spilled(FIRST + 1, object(2)), ServedSpill::Here(128));
+    let mut out = hear(&mut node, FreeBlocks { offsets: vec![FIRST + 1] });
+    node.end_serving(128, &mut out);
+    assert_eq!(out, [NodeAction::DropSpilled(FIRST + 1), NodeAction::FreeBlock(128)]);
+    assert_eq!(relieve(&mut node, 1_000), (false, vec![]));
 }

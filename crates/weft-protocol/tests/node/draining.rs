@@ -112,6 +112,19 @@ fn a_node_without_room_hands_values_over_that_it_can_do_without() {
     assert_eq!(handed_over(&settle(&mut node)), [hand(64)]);
 }
 
+/// Else it would wait for room that nobody makes.
+#[test]
+fn an_owner_is_asked_again_when_it_may_not_have_heard_and_not_waited_for_when_it_is_gone() {
+    let (mut node, _) = node();
+    let hand = (FAR, HandOver { node: HERE, offsets: vec![64] }.into());
+    assert_eq!(relieve(&mut node, 100), (true, vec![hand.clone()]));
+    node.on_link_ended(THERE, &mut NodeActions::new());
+    assert_eq!(relieve(&mut node, 100), (true, vec![hand]));
+    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    node.on_control(ToNode::Gone(Box::new(gone)), &mut NodeActions::new());
+    assert_eq!(relieve(&mut node, 100), (false, vec![]));
+}
+
 #[test]
 fn a_node_without_room_keeps_what_is_held_here_and_what_nobody_can_have() {
     let (mut node, giver) = node();

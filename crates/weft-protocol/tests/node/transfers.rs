@@ -99,6 +99,24 @@ fn a_pull_ends_with_who_asked() {
     assert!(node.holders().is_empty());
 }
 
+/// Found by the simulator: it would go on asking until the next value in that block is gone, too.
+#[test]
+fn a_pull_ends_when_its_owner_gives_the_value_up() {
+    let (mut node, owner, _) = node();
+    let object = TaskId { owner, number: 1 }.object(0);
+    say(&mut node, owner, Pull { object, ..pull() });
+    let fetched = on(&mut node, |node, out| node.on_block(object, 64, out));
+    let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
+    let freed = say(&mut node, owner, FreeAt { node: THERE, offsets: vec![4096] });
+    let not_there = Pulled { object, location: None, failure: None, tried: Some(pull().remote) };
+    let stop = NodeAction::StopFetching { object, attempt: fetching.attempt };
+    assert_eq!(freed[..3], [stop, NodeAction::FreeBlock(64), told(owner, not_there)]);
+    assert!(
+        freed[3..].iter().any(|action| matches!(action, NodeAction::Route { to, .. } if to.0 == THERE.0))
+    );
+    assert!(node.holders().is_empty());
+}
+
 #[test]
 fn what_is_not_there_is_said() {
     let (mut node, first, _) = node();

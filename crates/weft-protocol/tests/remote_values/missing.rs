@@ -1,6 +1,6 @@
 //! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to the owner.
 
-use weft_wire::message::{AddBorrow, Fetch, NodeGone, Returned};
+use weft_wire::message::{AddBorrow, Fetch, NodeGone, Returned, SPILLED};
 
 use super::*;
 
@@ -191,4 +191,37 @@ fn where_one_value_is_missing_another_one_may_be() {
     core.ownership_mut().need(second, &mut Actions::new());
     on(&mut core, Peer::Worker(FAR), value(second, remote()));
     assert_eq!(slot.outcome(), Some(&remote()), "the block was used again");
+}
+
+/// A value on the disk of this node, of an owner that ends while it is being read.
+fn on_disk_without_owner() -> (WorkerCore, ObjectId, Arc<Slot>, Remote) {
+    let place = Remote { node: HERE, location: Location { offset: SPILLED + 1, ..THE_COPY } };
+    let mut core = WorkerCore::new(ME);
+    let object = task(NEIGHBOUR, 1).object(0);
+    let slot = core.ownership_mut().received(object);
+    slot.acquire();
+    core.ownership_mut().need(object, &mut Actions::new());
+    on(&mut core, Peer::Worker(NEIGHBOUR), value(object, Outcome::Remote(Box::new(place))));
+    bring(&mut core, object);
+    on(&mut core, Peer::Node, WorkerGone { worker: NEIGHBOUR, ..WorkerGone::default() });
+    (core, object, slot, place)
+}
+
+/// A detached actor that began anew heard of the end of its creator before its argument was read from disk, and did not begin.
+#[test]
+fn what_the_node_keeps_on_its_disk_outlives_its_owner() {
+    let (mut core, object, slot, _) = on_disk_without_owner();
+    pulled(&mut core, object);
+    assert_eq!(slot.outcome(), Some(&Outcome::Stored(THE_COPY)));
+}
+
+#[test]
+fn what_is_on_disk_no_more_is_gone_with_its_owner() {
+    let (mut core, object, slot, place) = on_disk_without_owner();
+    let not_there = Pulled { object, location: None, failure: None, tried: Some(place) };
+    assert_eq!(on(&mut core, Peer::Node, not_there), [to(NEIGHBOUR, fetch(object, Some(place)))]);
+    // Who asks one that is gone hears that again.
+    on(&mut core, Peer::Node, WorkerGone { worker: NEIGHBOUR, ..WorkerGone::default() });
+    let Some(Outcome::Failed(failure)) = slot.outcome() else { panic!("it failed: {:?}", slot.outcome()) };
+    assert_eq!(failure.code, FailureCode::OwnerDied);
 }

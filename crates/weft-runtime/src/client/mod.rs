@@ -37,7 +37,6 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_store::Mapping;
-use weft_wire::limits::MOVES_PAUSE_NANOS;
 use weft_wire::message::{Allocate, Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome};
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -67,8 +66,8 @@ pub trait Hooks: Send + Sync {
     fn on_end(&self, reason: &str);
     /// In local mode: an actor of this process has ended, in order or not.
     fn on_actor_end(&self, actor: TaskId, in_order: bool);
-    /// The object store is short of room: let go of what is held without need.
-    fn on_memory_pressure(&self);
+    /// The object store is short of room: let go of what is held without need. `is_full`: no room is on its way otherwise.
+    fn on_memory_pressure(&self, is_full: bool);
 }
 
 /// See the module.
@@ -117,7 +116,6 @@ const ALLOCATE_PAUSES_MS: [u64; 9] = [1, 5, 20, 50, 100, 200, 300, 400, 500];
 
 /// How long, and between attempts, while values are brought to other nodes to make room (nanoseconds).
 const MOVES_NANOS: u64 = 30_000_000_000;
-const MOVES_PAUSE: Duration = Duration::from_nanos(MOVES_PAUSE_NANOS);
 
 /// How long a driver tries to say that it leaves (nanoseconds).
 const LEAVE_NANOS: u64 = 100_000_000;
@@ -343,8 +341,8 @@ impl Client {
         for (actor, in_order) in aftermath.ended_actors {
             hooks.on_actor_end(actor, in_order);
         }
-        if aftermath.memory_pressure {
-            hooks.on_memory_pressure();
+        if let Some(is_full) = aftermath.memory_pressure {
+            hooks.on_memory_pressure(is_full);
         }
         if let Some(reason) = aftermath.end {
             hooks.on_end(&reason);
@@ -448,7 +446,8 @@ impl Client {
                 patience = now().plus(MOVES_NANOS);
             }
             let moves = answer.moves == Some(true) && now() < patience;
-            let pause = if moves { Some(MOVES_PAUSE) } else { pauses.next() };
+            // Where room is on its way the node has waited for it.
+            let pause = if moves { Some(Duration::ZERO) } else { pauses.next() };
             let Some(pause) = pause.filter(|_| bytes <= answer.capacity) else {
                 return self.allocate_at_last(bytes);
             };

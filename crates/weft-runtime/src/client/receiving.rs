@@ -159,10 +159,11 @@ impl Client {
                 return shared.outbox.remotes.set_credentials(credentials.clone());
             }
             Message::Inspect(question) => return self.inspect(shared, question),
-            Message::TrimBlocks(_) => {
+            Message::TrimBlocks(trim) => {
                 let back = shared.cache.clear();
                 shared.outbox.free_blocks(back);
-                shared.aftermath.memory_pressure = true;
+                let is_full = Some(trim.moves != Some(true));
+                shared.aftermath.memory_pressure = shared.aftermath.memory_pressure.max(is_full);
                 return;
             }
             Message::Shutdown(shutdown) => {

@@ -22,7 +22,7 @@ pub(crate) struct Aftermath {
     pub(super) interrupts: Vec<(TaskId, bool)>,
     pub(super) warnings: Vec<String>,
     pub(super) ended_actors: Vec<(TaskId, bool)>,
-    pub(super) memory_pressure: bool,
+    pub(super) memory_pressure: Option<bool>,
     pub(super) end: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Aftermath {
             && self.interrupts.is_empty()
             && self.warnings.is_empty()
             && self.ended_actors.is_empty()
-            && !self.memory_pressure
+            && self.memory_pressure.is_none()
             && self.end.is_none()
     }
 }

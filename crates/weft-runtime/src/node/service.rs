@@ -15,6 +15,7 @@ use weft_wire::message::{Hello, Message, Refused, Welcome, role};
 use weft_wire::strategy::NODE_LABEL;
 use weft_wire::{WorkerId, version};
 
+use self::creations::Creations;
 use self::spilling::{Spilling, open_fallback, open_memory};
 use super::cluster::{Cluster, Itself};
 use super::data::{Data, DataOptions, Tuning};
@@ -29,6 +30,7 @@ use crate::machine::Machine;
 use crate::session::SessionDirectory;
 use crate::transport::{Inlet, Outlet, ReadResult};
 
+mod creations;
 mod draining;
 mod effects;
 mod ending;
@@ -133,6 +135,8 @@ pub struct Service {
     data: Option<Data>,
     /// What writes values to disk for which there is no room.
     spilling: Spilling,
+    /// Who waits for room.
+    creations: Creations,
     started: Instant,
     rounds: Rounds,
     metrics: Metrics,
@@ -210,6 +214,7 @@ impl Service {
             ended: BTreeMap::new(),
             logs,
             dirty: Vec::new(),
+            creations: Creations::default(),
             started: now(),
             rounds: Rounds::default(),
             metrics: Metrics::default(),
@@ -244,6 +249,9 @@ impl Service {
             self.reap_templates();
             self.core.settle(now(), &mut out);
             self.perform(&mut out);
+            if self.attend_creations(&mut out) {
+                self.perform(&mut out);
+            }
             self.pass_lines();
             self.pass_remote_lines();
             self.arena.attend(now().0);
@@ -273,7 +281,8 @@ impl Service {
         let listener = self.listener.next_deadline();
         let pages = self.arena.deadline(now().0).map(Instant);
         let rounds = [self.rounds.deadline(), self.lines_deadline(), self.memory_deadline(), pages];
-        let own = [silent, cluster, leaving, drained, listener].into_iter().chain(rounds);
+        let creations = self.creations.deadline();
+        let own = [silent, cluster, leaving, drained, listener, creations].into_iter().chain(rounds);
         let next = own.flatten().chain(core).min()?;
         Some(next.since(now()))
     }

@@ -239,6 +239,7 @@ impl Spiller {
             by_place: BTreeMap::new(),
             directories: limits.directories,
             buffers,
+            to_move: VecDeque::new(),
         };
         std::thread::Builder::new().name("weft-spill".into()).spawn(move || worker.run())?;
         Ok(Self { shared, mapping, pulse, moving: HashMap::new(), stopped: HashMap::new() })
@@ -384,6 +385,8 @@ struct Worker {
     by_place: BTreeMap<SpillPlace, u64>,
     directories: usize,
     buffers: Arc<SendBuffers>,
+    /// What is still to move out of the file that is being rewritten.
+    to_move: VecDeque<SpillPlace>,
 }
 
 impl Worker {
@@ -427,6 +430,7 @@ impl Worker {
 
     /// The next thing to do; rewrites files while there is none. `None` at the end.
     fn next(&mut self) -> Option<Command> {
+        let mut is_idle = false;
         loop {
             let mut list = self.shared.list.lock();
             if list.is_ending {
@@ -445,7 +449,7 @@ impl Worker {
                 return Some(command);
             }
             drop(list);
-            if self.rewrite_one() {
+            if self.rewrite_one(is_idle) {
                 continue;
             }
             let again = self.disk.tend(true);
@@ -454,11 +458,17 @@ impl Worker {
             if let Some(command) = self.next_wanted(&mut list) {
                 return Some(command);
             }
-            if list.commands.is_empty() && !list.is_ending {
-                match again {
-                    Some(pause) => drop(self.shared.news.wait_for(&mut list, pause)),
-                    None => self.shared.news.wait(&mut list),
-                }
+            if !list.commands.is_empty() || list.is_ending {
+                continue;
+            }
+            if self.space.has_to_rewrite() && !is_idle {
+                is_idle = self.shared.news.wait_for(&mut list, IDLE).timed_out();
+                continue;
+            }
+            is_idle = false;
+            match again {
+                Some(pause) => drop(self.shared.news.wait_for(&mut list, pause)),
+                None => self.shared.news.wait(&mut list),
             }
         }
     }
@@ -566,6 +576,9 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "it gives no reason".to_owned())
 }
+
+/// After so long without work the thread does what can wait.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// What stands in the file for a value.
 fn id_of(spilled: u64) -> [u8; 20] {

@@ -4,19 +4,13 @@
 use weft_protocol::probes::hit;
 use weft_wire::message::Message;
 
-use super::{Answer, Item, World, is_node, node_of};
+use super::{Answer, Item, World, node_of};
 
 impl World {
-    /// A process answers a death.
+    /// A process answers a death. What it had said to its node leaves first, as ever: with a value that overtakes the word of whose block
+    /// it is in, the block would be free when the process is killed.
     pub(super) fn answer_in_time(&mut self, number: u32, message: Box<Message>) {
-        for channel in self.take_dirty(number) {
-            if is_node(self.channels.get(channel).to) {
-                self.process_mut(number).dirty.push(channel);
-            } else {
-                self.channels.get_mut(channel).is_dirty = false;
-                self.flush_channel(channel);
-            }
-        }
+        self.flush(number);
         let others: Vec<u32> = self.process(number).lines.iter().copied().collect();
         let far = others.into_iter().filter(|other| node_of(*other) != node_of(number));
         let owed = far.map(|other| (other, None)).collect();

@@ -186,7 +186,7 @@ impl World {
 
     pub(super) fn trim(&mut self) {
         for number in self.processes.numbers() {
-            self.send_from_node(number, Item::Message(Box::new(TrimBlocks {}.into())));
+            self.send_from_node(number, Item::Message(Box::new(TrimBlocks { moves: None }.into())));
         }
     }
 

@@ -22,6 +22,9 @@ use super::SpillPlace;
 /// A file may take one part in so many of `files_max` of all that is spilled: with 512 files at most, a 64th.
 const GROWN_PART: u64 = 8;
 
+/// What may be dead on a busy disk (bytes), beside as much as is alive: moving values costs those who wait for theirs.
+const DEAD_BYTES: u64 = 1 << 30;
+
 /// With `max_spill_bytes` a file takes at most one part in so many of it, that what is kept free for rewriting is small.
 const CAPPED_PART: u64 = 32;
 
@@ -105,7 +108,7 @@ pub struct SpillSpace {
     live: u64,
     /// The file that is being rewritten.
     rewriting: Option<u64>,
-    /// Whether an object was refused since one was last placed: then files are rewritten that are not mostly dead.
+    /// Whether an object was refused, or could not be written, since one was last placed: then files are rewritten that are not mostly dead.
     is_short: bool,
 }
 
@@ -251,6 +254,8 @@ impl SpillSpace {
         if self.has_spare_file() {
             self.close(place.file);
         }
+        // Perhaps the disk is full.
+        self.is_short = true;
         self.release(place)
     }
 
@@ -268,10 +273,28 @@ impl SpillSpace {
     }
 
     /// The file from which most is to be had by rewriting it: closed, and half of it dead; less if there was no room for the object that
-    /// was placed last. Nothing while another one is being rewritten, which is the case until all of it has been released or it
-    /// is given up.
+    /// was placed last. While there is other work (not `is_idle`), only if more is dead on the disk than alive, and than a GiB. Nothing while
+    /// another one is being rewritten, which is the case until all of it has been released or it is given up.
     #[must_use]
-    pub fn to_rewrite(&mut self) -> Option<SpillRewrite> {
+    pub fn to_rewrite(&mut self, is_idle: bool) -> Option<SpillRewrite> {
+        let is_due = is_idle || self.is_short || self.used - self.live > self.live.max(DEAD_BYTES);
+        if !is_due {
+            return None;
+        }
+        let number = self.most_dead()?;
+        self.rewriting = Some(number);
+        let alive = self.files[&number].objects.iter();
+        let alive = alive.map(|(&offset, &length)| SpillPlace { file: number, offset, length }).collect();
+        Some(SpillRewrite { file: number, alive })
+    }
+
+    /// Whether there would be something to rewrite if there were no other work.
+    #[must_use]
+    pub fn has_to_rewrite(&self) -> bool {
+        self.most_dead().is_some()
+    }
+
+    fn most_dead(&self) -> Option<u64> {
         if self.rewriting.is_some() {
             return None;
         }
@@ -285,11 +308,7 @@ impl SpillSpace {
                 && file.given_up_at != Some(file.live)
                 && self.open[self.directory(**number)] != Some(**number)
         });
-        let (&number, file) = candidates.max_by_key(|(_, file)| file.end - file.live)?;
-        self.rewriting = Some(number);
-        let alive = file.objects.iter();
-        let alive = alive.map(|(&offset, &length)| SpillPlace { file: number, offset, length }).collect();
-        Some(SpillRewrite { file: number, alive })
+        candidates.max_by_key(|(_, file)| file.end - file.live).map(|(number, _)| *number)
     }
 
     /// The file is not rewritten after all: nothing could be written, or read. What has moved has moved. It is offered again when

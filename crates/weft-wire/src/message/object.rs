@@ -190,7 +190,11 @@ pub struct GiveBlock {
 /// Node to clients: memory is short, give back blocks you keep for reuse.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
-pub struct TrimBlocks {}
+pub struct TrimBlocks {
+    /// Room is on its way in any case.
+    #[n(0)]
+    pub moves: Option<bool>,
+}
 
 /// Node to clients: who owned these blocks is gone; which of them do you read?
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]

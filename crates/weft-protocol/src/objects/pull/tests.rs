@@ -187,6 +187,60 @@ fn a_node_that_is_gone_ends_its_streams() {
 }
 
 #[test]
+fn what_an_owner_gives_up_is_not_pulled_from_there_any_more() {
+    let mut pulls = Pulls::new(200);
+    let attempt = moving(&mut pulls);
+    on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(1, 100, Priority::Get), false, out));
+    for number in [2, 3] {
+        on(&mut pulls, |pulls, out| pulls.on_pull(B, &pull(number, 100, Priority::Argument), false, out));
+    }
+    let place = |number| remote(number, 100).location.offset;
+    let all = [place(1), place(2), place(3)];
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_given_up(A, THERE, &all, out)), [], "not its value");
+    let elsewhere = NodeId(9 << 24);
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, elsewhere, &all, out)), []);
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place(4)], out)), []);
+    let not_there = |to, number| {
+        let tried = Some(remote(number, 100));
+        PullAction::NotThere { to, object: object(number), tried }
+    };
+    // One that waits for its turn, one for which there is no block yet, and one that moves.
+    let end = on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place(3)], out));
+    assert_eq!(end, [not_there(B, 3)]);
+    let end = on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place(2)], out));
+    assert_eq!(end, [not_there(B, 2)]);
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_block(object(2), 2, out)), [PullAction::Free(2)]);
+    let end = on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place(1)], out));
+    let stop = PullAction::Stop { object: object(1), attempt };
+    assert_eq!(end, [stop, PullAction::Free(1), not_there(A, 1), not_there(B, 1)]);
+    assert!(pulls.is_empty());
+}
+
+/// Found by reading: the block that was looked for went to a stream from where the value had been before.
+#[test]
+fn who_asks_after_that_is_brought_the_value_from_where_it_is_then() {
+    let mut pulls = Pulls::default();
+    on(&mut pulls, |pulls, out| pulls.on_pull(A, &pull(1, 100, Priority::Get), false, out));
+    let before = remote(1, 100).location.offset;
+    on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[before], out));
+    let again = Pull { remote: remote(7, 100), ..pull(1, 100, Priority::Get) };
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_pull(B, &again, false, out)), []);
+    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(object(1), 1, out));
+    let [PullAction::Fetch(Fetching { remote: from, .. })] = fetched[..] else { panic!("{fetched:?}") };
+    assert_eq!(from, remote(7, 100));
+}
+
+#[test]
+fn an_owner_that_says_from_whom_to_pull_ends_that_itself() {
+    let mut pulls = Pulls::default();
+    let attempt = directed(&mut pulls, false);
+    let place = remote(1, 100).location.offset;
+    assert_eq!(on(&mut pulls, |pulls, out| pulls.on_given_up(OWNER, THERE, &[place], out)), []);
+    let done = on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
+    assert!(done.contains(&here(A, 1, 100)), "{done:?}");
+}
+
+#[test]
 fn gets_go_before_arguments_within_the_budget() {
     let mut pulls = Pulls::new(250);
     let attempt = moving(&mut pulls);

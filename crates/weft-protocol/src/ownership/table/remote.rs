@@ -472,13 +472,16 @@ impl Ownership {
         }
     }
 
-    /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it stays.
+    /// The owner of a borrowed value is gone before it was brought here: the value goes with it. False if it stays. What is on the disk
+    /// of this node may be kept there for processes to come, and who is one of them has its answer from the node.
     pub(super) fn lose_with_owner(&mut self, object: ObjectId) -> bool {
+        let here = self.me.node();
         let Some(record) = self.records.get_mut(&object) else { return false };
-        let goes = matches!(
-            (&record.origin, record.slot.outcome()),
-            (Origin::Borrowed { .. }, Some(Outcome::Remote(_)))
-        );
+        let is_kept = |at: &Remote| at.node == here && is_spilled(at.location.offset);
+        let goes = match (&record.origin, record.slot.outcome()) {
+            (Origin::Borrowed { .. }, Some(Outcome::Remote(at))) => !is_kept(at),
+            _ => false,
+        };
         if goes {
             record.slot.lose();
             let contained = std::mem::take(&mut record.contained);

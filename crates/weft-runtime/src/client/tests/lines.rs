@@ -40,7 +40,7 @@ impl Hooks for Quiet {
     }
     fn on_end(&self, _: &str) {}
     fn on_actor_end(&self, _: TaskId, _: bool) {}
-    fn on_memory_pressure(&self) {}
+    fn on_memory_pressure(&self, _is_full: bool) {}
 }
 
 /// What a test tells the node, and what the node tells it.

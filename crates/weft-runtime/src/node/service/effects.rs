@@ -5,18 +5,36 @@ use weft_wire::WorkerId;
 use weft_wire::message::{Allocate, Allocated};
 
 use super::Service;
+use crate::clock::now;
 use crate::node::cluster::Cluster;
 
 impl Service {
+    /// Somebody creates a value.
     pub(super) fn allocate(&mut self, from: WorkerId, ask: &Allocate, out: &mut NodeActions) {
+        let is_last = ask.is_last == Some(true);
+        if (self.creations.is_busy() && !is_last) || !self.try_to_allocate(from, ask, is_last, out) {
+            self.creations.push(from, ask.clone(), now());
+        }
+    }
+
+    /// Answers with a block, or that there is none. False, and no answer, if room is on its way and the answer has time.
+    pub(super) fn try_to_allocate(
+        &mut self,
+        from: WorkerId,
+        ask: &Allocate,
+        is_over: bool,
+        out: &mut NodeActions,
+    ) -> bool {
         let Allocate { request, bytes, .. } = *ask;
         let mut offset = self.arena.allocate(bytes);
         let (machine_left, is_reserving) = (self.arena.shortage(), self.arena.is_reserving());
         let mut moves = false;
         if offset.is_none() && !is_reserving {
-            // Whoever asked asks again.
             moves = self.make_room(bytes, None, out);
             offset = self.fall_back(bytes, moves, ask.is_last == Some(true));
+        }
+        if offset.is_none() && moves && !is_over {
+            return false;
         }
         if let Some(offset) = offset {
             self.core.on_allocated(offset, from);
@@ -39,6 +57,7 @@ impl Service {
             trouble,
         };
         out.push(NodeAction::Send(from, Box::new(answer.into())));
+        true
     }
 
     pub(super) fn perform(&mut self, out: &mut NodeActions) {

@@ -209,6 +209,7 @@ impl Service {
     fn free_now(&mut self, block: u64) {
         if self.arena.free(block) && !self.arena.is_in_file(block) {
             self.spilling.stuck.on_freed();
+            self.creations.on_freed();
         }
     }
 

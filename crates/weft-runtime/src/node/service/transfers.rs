@@ -156,21 +156,23 @@ impl Service {
     /// disk. When all that is there is in use, tasks that wait for arguments give way: to whoever waits for `object`, or to one
     /// that makes a value (none). True if room is on its way.
     pub(super) fn make_room(&mut self, bytes: u64, object: Option<ObjectId>, out: &mut NodeActions) -> bool {
-        self.trim_caches(out);
         if bytes > self.arena.capacity() {
+            self.trim_caches(false, out);
             return false;
         }
         self.spilling.note_pressure(now());
         let arena = &self.arena;
         let length_of = |block| arena.length_in_memory(block);
-        self.core.relieve(batch(bytes, arena.capacity()), length_of, out)
-            || self.core.give_way(object, length_of, out)
+        let moves = self.core.relieve(batch(bytes, arena.capacity()), length_of, out)
+            || self.core.give_way(object, length_of, out);
+        self.trim_caches(moves, out);
+        moves
     }
 
-    fn trim_caches(&self, out: &mut NodeActions) {
+    fn trim_caches(&self, moves: bool, out: &mut NodeActions) {
         for (worker, token) in &self.tokens {
             if self.connections.get(token).is_some_and(|c| c.is_greeted) {
-                let trim = weft_wire::message::TrimBlocks {};
+                let trim = weft_wire::message::TrimBlocks { moves: Some(moves) };
                 out.push(NodeAction::Send(*worker, Box::new(trim.into())));
             }
         }

@@ -16,7 +16,7 @@ pub type Id = [u8; 20];
 pub type Move = (SpillPlace, SpillPlace, Id);
 
 /// Read from a disk at a time (bytes): who stops a reading has so much read in vain.
-pub const READ_BYTES: u64 = 8 << 20;
+pub const READ_BYTES: u64 = 32 << 20;
 
 /// Why something cannot be written, or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

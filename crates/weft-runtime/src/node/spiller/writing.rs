@@ -107,7 +107,7 @@ impl Worker {
     /// Rewrites files until there is room, or nothing is to be had.
     fn make_room_on_disk(&mut self, bytes: u64, full: SpillFull) -> Result<SpillPlace, SpillFull> {
         let mut last = full;
-        while self.rewrite_one() {
+        while self.rewrite_one(false) {
             match self.space.place(bytes) {
                 Ok(place) => return Ok(place),
                 Err(full) => last = full,
@@ -116,15 +116,21 @@ impl Worker {
         Err(last)
     }
 
-    /// Moves what is alive in a file that is mostly dead. False if there is none.
-    pub(super) fn rewrite_one(&mut self) -> bool {
-        let Some(rewrite) = self.space.to_rewrite() else { return false };
+    /// Moves one value out of a file that is mostly dead, so that nobody waits for the whole of it; all of them where files are written
+    /// whole. False if there is none.
+    pub(super) fn rewrite_one(&mut self, is_idle: bool) -> bool {
+        if self.to_move.is_empty() {
+            let Some(rewrite) = self.space.to_rewrite(is_idle) else { return false };
+            self.to_move = rewrite.alive.into();
+        }
         // What is being placed, and what moves, are different files where files are written whole.
         self.end_file();
-        let together = if self.disk.batch_bytes() > 0 { rewrite.alive.len().max(1) } else { 1 };
-        let has_moved = rewrite.alive.chunks(together).all(|values| self.move_values(values));
-        if !has_moved {
-            self.space.give_up(rewrite.file);
+        let count = if self.disk.batch_bytes() > 0 { self.to_move.len() } else { self.to_move.len().min(1) };
+        let values: Vec<_> = self.to_move.drain(..count).collect();
+        let has_moved = self.move_values(&values);
+        if let Some(first) = values.first().filter(|_| !has_moved) {
+            self.to_move.clear();
+            self.space.give_up(first.file);
         }
         self.end_file();
         has_moved

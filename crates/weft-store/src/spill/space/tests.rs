@@ -50,16 +50,20 @@ fn what_is_mostly_dead_is_rewritten() {
     let places: Vec<_> = (0..7).map(|_| space.place(250 << 10).expect("no limit")).collect();
     assert_eq!(places[4].file, 1);
     assert_eq!(space.release(places[0]), None);
-    assert_eq!(space.to_rewrite(), None, "a quarter is dead");
+    assert_eq!(space.to_rewrite(true), None, "a quarter is dead");
     assert_eq!(space.release(places[2]), None);
-    let rewrite = space.to_rewrite().expect("half of it is dead");
+    let rewrite = space.to_rewrite(true).expect("half of it is dead");
     assert_eq!(rewrite, SpillRewrite { file: 0, alive: vec![places[1], places[3]] });
-    assert_eq!(space.to_rewrite(), None, "one at a time");
+    assert_eq!(space.to_rewrite(true), None, "one at a time");
     let moved = space.place_moved(places[1]).expect("no limit");
     assert_eq!((moved.file, moved.length), (1, places[1].length));
     assert_eq!(space.release(places[1]), None);
     space.give_up(0);
-    assert_eq!(space.to_rewrite().map(|rewrite| rewrite.file), None, "given up, and nothing has died since");
+    assert_eq!(
+        space.to_rewrite(true).map(|rewrite| rewrite.file),
+        None,
+        "given up, and nothing has died since"
+    );
     assert_eq!(space.release(places[3]), Some(0));
 }
 
@@ -70,11 +74,38 @@ fn one_that_was_given_up_is_offered_again_when_more_is_dead() {
     for place in &places[..2] {
         assert_eq!(space.release(*place), None);
     }
-    assert!(space.to_rewrite().is_some());
+    assert!(space.to_rewrite(true).is_some());
     space.give_up(0);
-    assert_eq!(space.to_rewrite(), None);
+    assert_eq!(space.to_rewrite(true), None);
     assert_eq!(space.release(places[2]), None);
-    assert_eq!(space.to_rewrite().expect("less is alive").alive, [places[3]]);
+    assert_eq!(space.to_rewrite(true).expect("less is alive").alive, [places[3]]);
+}
+
+#[test]
+fn a_busy_disk_keeps_what_is_dead_until_it_is_more_than_what_lives() {
+    let mut space = space(256 * MIB, None, 1, 512);
+    // Eight files of four.
+    let places: Vec<_> = (0..32).map(|_| space.place(60 * MIB).expect("no limit")).collect();
+    let mut release = |number: usize| {
+        for four in places.chunks(4) {
+            assert_eq!(space.release(four[number]), None);
+        }
+        (space.to_rewrite(false).is_some(), space.has_to_rewrite())
+    };
+    assert_eq!(release(0), (false, false), "a quarter is dead");
+    assert_eq!(release(1), (false, true), "as much is alive");
+    assert_eq!(release(2), (true, false), "more than a GiB is dead, and less is alive");
+}
+
+#[test]
+fn what_could_not_be_written_has_files_rewritten_at_once() {
+    let mut space = space(MIB, None, 1, 512);
+    let places: Vec<_> = (0..6).map(|_| space.place(250 << 10).expect("no limit")).collect();
+    assert_eq!((space.release(places[0]), space.release(places[1])), (None, None));
+    assert_eq!(space.to_rewrite(false), None);
+    let failed = space.place(MIB).expect("no limit");
+    let _ = space.failed(failed);
+    assert_eq!(space.to_rewrite(false).expect("the disk may be full").file, 0);
 }
 
 #[test]
@@ -84,7 +115,7 @@ fn the_open_file_is_not_rewritten() {
     for place in &places[..3] {
         assert_eq!(space.release(*place), None);
     }
-    assert_eq!(space.to_rewrite(), None);
+    assert_eq!(space.to_rewrite(true), None);
 }
 
 #[test]
@@ -95,7 +126,7 @@ fn files_that_are_closed_are_not_added_to_and_can_be_rewritten() {
     let c = space.place(100).expect("no limit");
     assert_eq!([(a.file, a.offset), (b.file, b.offset), (c.file, c.offset)], [(0, 0), (0, 8192), (1, 0)]);
     assert_eq!(space.release(a), None);
-    assert_eq!(space.to_rewrite(), Some(SpillRewrite { file: 0, alive: vec![b] }));
+    assert_eq!(space.to_rewrite(true), Some(SpillRewrite { file: 0, alive: vec![b] }));
     assert_eq!(space.release(b), Some(0));
 }
 
@@ -127,7 +158,7 @@ fn short_of_room_a_file_is_rewritten_that_is_less_than_half_dead() {
     }
     assert_eq!(space.release(places[0]), None);
     // One in five is dead.
-    let rewrite = space.to_rewrite().expect("the last object had no room");
+    let rewrite = space.to_rewrite(true).expect("the last object had no room");
     for old in rewrite.alive {
         space.place_moved(old).expect("that is what is kept free");
         let _ = space.release(old);
@@ -135,7 +166,7 @@ fn short_of_room_a_file_is_rewritten_that_is_less_than_half_dead() {
     assert_eq!(space.live(), space.used());
     space.place(100).expect("room was made");
     assert_eq!(space.release(places[5]), None);
-    assert_eq!(space.to_rewrite(), None, "nobody is short of room now");
+    assert_eq!(space.to_rewrite(true), None, "nobody is short of room now");
 }
 
 #[test]
@@ -266,7 +297,7 @@ proptest! {
 /// Rewrites files until none is offered; gives each up after so many objects.
 fn rewrite_all(space: &mut SpillSpace, model: &mut Model, until: usize) {
     let mut rounds = 0;
-    while let Some(rewrite) = space.to_rewrite() {
+    while let Some(rewrite) = space.to_rewrite(true) {
         let dead = space.used() - space.live();
         assert!(!rewrite.alive.is_empty());
         let mut is_done = true;
