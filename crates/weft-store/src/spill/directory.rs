@@ -109,17 +109,20 @@ impl Directory {
         }
     }
 
-    /// Looks whether so many bytes may be written to a file here: a disk that is full harms every program that uses it.
+    /// Looks whether so many bytes may be written to a file here: a disk that is full harms every program that uses it. How many more may be
+    /// (bytes).
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].
-    pub fn check_room(&self, file: &OwnedFd, bytes: u64) -> Result<(), SpillError> {
+    pub fn check_room(&self, file: &OwnedFd, bytes: u64) -> Result<u64, SpillError> {
         // What does not say how large it is says so when it is full.
-        let Some((free, kept)) = free_and_kept(file) else { return Ok(()) };
-        if free >= kept.saturating_add(bytes) {
-            return Ok(());
-        }
-        Err(SpillError::NearlyFull { directory: self.path.clone(), bytes, free, kept })
+        let Some((free, kept)) = free_and_kept(file) else { return Ok(u64::MAX) };
+        free.checked_sub(kept.saturating_add(bytes)).ok_or_else(|| SpillError::NearlyFull {
+            directory: self.path.clone(),
+            bytes,
+            free,
+            kept,
+        })
     }
 
     /// How much may be written to a file here (bytes), if nobody else writes.

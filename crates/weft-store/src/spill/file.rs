@@ -30,7 +30,7 @@ impl File<'_> {
     ///
     /// # Errors
     /// [`SpillError::NearlyFull`].
-    pub fn check_room(&self, bytes: u64) -> Result<(), SpillError> {
+    pub fn check_room(&self, bytes: u64) -> Result<u64, SpillError> {
         self.directory.check_room(&self.descriptor, bytes)
     }
 

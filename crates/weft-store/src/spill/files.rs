@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use weft_wire::id::OBJECT_ID_BYTES;
@@ -55,6 +56,8 @@ pub struct SpillFiles {
     files: Mutex<BTreeMap<u64, Slot>>,
     buffers: Buffers,
     pulse: Arc<SpillPulse>,
+    /// What was left to write when somebody last looked (bytes).
+    room: AtomicU64,
 }
 
 impl SpillFiles {
@@ -69,13 +72,31 @@ impl SpillFiles {
         let buffers = Buffers::default();
         let directories = directories.iter().map(|path| Directory::open(path));
         let directories = directories.collect::<Result<_, _>>()?;
-        Ok(Self { directories, files: Mutex::default(), buffers, pulse: Arc::default() })
+        Ok(Self {
+            directories,
+            files: Mutex::default(),
+            buffers,
+            pulse: Arc::default(),
+            room: AtomicU64::new(u64::MAX),
+        })
     }
 
     /// For those who wait for a thread that uses these files: whether the disk answers, and the word that it need not do more.
     #[must_use]
     pub fn pulse(&self) -> Arc<SpillPulse> {
         self.pulse.clone()
+    }
+
+    /// How much more could be written (bytes) to the directory that was last written to, when it was.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.room.load(Ordering::Relaxed)
+    }
+
+    fn check_room(&self, file: &File<'_>, bytes: u64) -> Result<(), SpillError> {
+        let room = file.check_room(bytes);
+        self.room.store(*room.as_ref().unwrap_or(&0), Ordering::Relaxed);
+        room.map(drop)
     }
 
     /// Writes an object to its place.
@@ -105,7 +126,7 @@ impl SpillFiles {
             let file = self.file_to_write(first.place)?;
             let (together, others) = rest.split_at(count_together(&file, rest));
             let bytes = rest[..together.len().max(1)].iter().map(|object| object.place.disk_bytes()).sum();
-            file.check_room(bytes)?;
+            self.check_room(&file, bytes)?;
             if together.is_empty() {
                 self.write_alone(&file, first)?;
                 rest = &rest[1..];
@@ -195,7 +216,7 @@ impl SpillFiles {
         }
         let source = self.file_to_read(from)?;
         let target = self.file_to_write(to)?;
-        target.check_room(to.disk_bytes())?;
+        self.check_room(&target, to.disk_bytes())?;
         let header = self.read_header(&source, from, id)?;
         let header_length = header_bytes(from.length);
         self.buffers.with(|buffer| {

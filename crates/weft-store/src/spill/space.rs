@@ -105,6 +105,8 @@ pub struct SpillSpace {
     used: u64,
     /// What else counts towards `max_spill_bytes`.
     others: u64,
+    /// What the disks have room for (bytes).
+    disk_room: u64,
     live: u64,
     /// The file that is being rewritten.
     rewriting: Option<u64>,
@@ -131,6 +133,7 @@ impl SpillSpace {
             turn: 0,
             used: 0,
             others: 0,
+            disk_room: u64::MAX,
             live: 0,
             rewriting: None,
             is_short: false,
@@ -140,6 +143,11 @@ impl SpillSpace {
     /// So many bytes beside these files count towards `max_spill_bytes` from now on.
     pub fn set_others(&mut self, bytes: u64) {
         self.others = bytes;
+    }
+
+    /// So many bytes could be written when somebody last looked.
+    pub fn set_disk_room(&mut self, bytes: u64) {
+        self.disk_room = bytes;
     }
 
     /// A place for an object of so many bytes, in the directory whose turn it is. It counts as alive from now on: if it cannot be
@@ -273,11 +281,13 @@ impl SpillSpace {
     }
 
     /// The file from which most is to be had by rewriting it: closed, and half of it dead; less if there was no room for the object that
-    /// was placed last. While there is other work (not `is_idle`), only if more is dead on the disk than alive, and than a GiB. Nothing while
-    /// another one is being rewritten, which is the case until all of it has been released or it is given up.
+    /// was placed last. While there is other work (not `is_idle`), only if more is dead on the disk than alive, and than a GiB; or than there
+    /// is room for, since what fills the disk is to make way before it is full. Nothing while another one is being rewritten, which is the
+    /// case until all of it has been released or it is given up.
     #[must_use]
     pub fn to_rewrite(&mut self, is_idle: bool) -> Option<SpillRewrite> {
-        let is_due = is_idle || self.is_short || self.used - self.live > self.live.max(DEAD_BYTES);
+        let borne = self.live.max(DEAD_BYTES).min(self.disk_room).min(self.room());
+        let is_due = is_idle || self.is_short || self.used - self.live > borne;
         if !is_due {
             return None;
         }
@@ -299,8 +309,7 @@ impl SpillSpace {
             return None;
         }
         let part = if self.is_short { 8 } else { 2 };
-        let room =
-            self.limits.max_spill_bytes.map_or(u64::MAX, |max| max.saturating_sub(self.used + self.others));
+        let room = self.room();
         let candidates = self.files.iter().filter(|(number, file)| {
             let dead = file.end - file.live;
             dead >= file.end.div_ceil(part)
@@ -309,6 +318,11 @@ impl SpillSpace {
                 && self.open[self.directory(**number)] != Some(**number)
         });
         candidates.max_by_key(|(_, file)| file.end - file.live).map(|(number, _)| *number)
+    }
+
+    /// What `max_spill_bytes` leaves (bytes).
+    fn room(&self) -> u64 {
+        self.limits.max_spill_bytes.map_or(u64::MAX, |max| max.saturating_sub(self.used + self.others))
     }
 
     /// The file is not rewritten after all: nothing could be written, or read. What has moved has moved. It is offered again when

@@ -37,6 +37,11 @@ pub trait Disk: Send {
         0
     }
 
+    /// How much more could be written (bytes) when something last was.
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+
     /// How much is read at a time (bytes).
     fn piece_bytes(&self) -> u64 {
         READ_BYTES
@@ -80,6 +85,10 @@ pub trait Disk: Send {
 }
 
 impl Disk for SpillFiles {
+    fn room(&self) -> u64 {
+        Self::room(self)
+    }
+
     fn write(&self, values: &[SpillValue]) -> Result<(), DiskError> {
         let objects = values.iter().map(|value| {
             let SpillValue { place, id, mapping, block } = value;

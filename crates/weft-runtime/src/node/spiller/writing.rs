@@ -120,6 +120,7 @@ impl Worker {
     /// whole. False if there is none.
     pub(super) fn rewrite_one(&mut self, is_idle: bool) -> bool {
         if self.to_move.is_empty() {
+            self.space.set_disk_room(self.disk.room());
             let Some(rewrite) = self.space.to_rewrite(is_idle) else { return false };
             self.to_move = rewrite.alive.into();
         }

@@ -98,6 +98,29 @@ fn a_busy_disk_keeps_what_is_dead_until_it_is_more_than_what_lives() {
 }
 
 #[test]
+fn a_disk_with_less_room_than_is_dead_has_files_rewritten() {
+    for max_spill_bytes in [None, Some(8 * MIB)] {
+        let mut space = space(MIB, max_spill_bytes, 1, 512);
+        let places: Vec<_> = (0..80).map(|_| space.place(50 << 10).expect("there is room")).collect();
+        for (_, place) in places.iter().enumerate().filter(|(number, _)| number % 2 == 0) {
+            let _ = space.release(*place);
+        }
+        assert!(space.has_to_rewrite());
+        let dead = space.used() - space.live();
+        if max_spill_bytes.is_none() {
+            space.set_disk_room(dead);
+        }
+        assert_eq!(space.to_rewrite(false), None, "{dead} bytes are dead, there is room for more");
+        if max_spill_bytes.is_none() {
+            space.set_disk_room(dead - 1);
+        } else {
+            space.set_others(8 * MIB - space.used() - dead + 1);
+        }
+        assert!(space.to_rewrite(false).is_some());
+    }
+}
+
+#[test]
 fn what_could_not_be_written_has_files_rewritten_at_once() {
     let mut space = space(MIB, None, 1, 512);
     let places: Vec<_> = (0..6).map(|_| space.place(250 << 10).expect("no limit")).collect();
