@@ -82,6 +82,19 @@ def test_arguments_of_two_tasks_at_a_time_fit_only_one_after_the_other(session):
     assert weft.get(sums, timeout=WAIT) == takes
 
 
+def test_no_more_tasks_run_at_a_time_than_there_is_room_for_their_arguments(nothing_left):
+    # Of eight workers one or two have room. Those that were sent too many give back what they have.
+    with weft.init(num_cpus=8, object_store_memory=STORE_MIB * MIB) as context:
+        nothing_left.append(context["session_dir"])
+        refs = [weft.put(np.full(20 * MIB // 8, number)) for number in range(9)]
+        draw = random.Random(8)
+        takes = [draw.sample(range(len(refs)), 3) for _ in range(30)]
+        sums = [first.remote(*(refs[number] for number in numbers)) for numbers in takes]
+        small = [first.remote(weft.put(value(number))) for number in range(8)]
+        assert weft.get(small, timeout=WAIT) == [[number] for number in range(8)]
+        assert weft.get(sums, timeout=WAIT) == takes
+
+
 def test_a_task_waits_for_room_that_a_reader_leaves_without_a_word(session):
     refs = [weft.put(value(number)) for number in range(COUNT)]
     held = [weft.get(ref) for ref in refs[: STORE_MIB // VALUE_MIB - 2]]

@@ -72,7 +72,7 @@ mod bugs {
         CallBeforeConstructor, RestartUncounted, FetcherForgotten,
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
         AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed,
-        RestoreNotTriedAgain,
+        RestoreNotTriedAgain, HeldBackForGood,
     }
 
     thread_local! {

@@ -29,6 +29,7 @@ use crate::tasks::{Delays, Leases, Passed, Pending, Pendings, State, Streams, Ta
 use crate::time::Instant;
 
 mod actors;
+mod admitting;
 mod cancelling;
 mod checkpointing;
 mod congestion;
@@ -90,6 +91,7 @@ pub struct WorkerCore {
     /// of any length.
     unblocked: VecDeque<u64>,
     delays: Delays,
+    admitting: admitting::Admitting,
     events: TaskEvents,
     /// The time as far as events brought it.
     now: Instant,
@@ -129,6 +131,7 @@ impl WorkerCore {
             pins: 1,
             unblocked: VecDeque::new(),
             delays: Delays::default(),
+            admitting: admitting::Admitting::default(),
             events: TaskEvents::default(),
             now: Instant::default(),
             submitting: Instant::default(),
@@ -336,8 +339,12 @@ impl WorkerCore {
         }
         while let Some(front) = self.leases.front(shape) {
             let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
-            let bytes = self.ownership.bytes_in_memory(&spec.dependencies);
-            let Some(to) = self.leases.next_push(shape, spec.function, bytes) else { break };
+            let (function, bytes) = (spec.function, self.ownership.bytes_in_memory(&spec.dependencies));
+            if !self.may_send(front, bytes) {
+                // Nor are leases asked for, which others could use.
+                return;
+            }
+            let Some(to) = self.leases.next_push(shape, function, bytes) else { break };
             self.push(to.task, to.worker, to.gpus, to.estimate, out);
         }
         self.ask_for_leases(shape, out);
@@ -450,11 +457,15 @@ impl WorkerCore {
         self.forget_dropped_actors();
         self.now = now;
         self.retry_delayed(out);
+        self.send_held_back(out);
         for shape in self.leases.late(now) {
             self.dispatch(shape, out);
         }
         let leases = self.leases.return_leases(now, out);
-        [leases, self.delays.next(), self.leases.next_steal()].into_iter().flatten().min()
+        [leases, self.delays.next(), self.leases.next_steal(), self.admitting.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// When a task that waits for the node of its arguments may go elsewhere. Sooner than [`Self::on_timer`] said if the

@@ -305,6 +305,37 @@ fn a_task_that_came_back_for_want_of_room_waits_and_others_go_on() {
 }
 
 #[test]
+fn as_many_bytes_of_arguments_are_out_as_there_was_room_for() {
+    let mut process = Process::new();
+    let slot = |length| {
+        let stored = Outcome::Stored(Location { offset: length, length });
+        let slot = Arc::new(Slot::with_outcome(stored));
+        slot.acquire();
+        slot
+    };
+    for number in 1..=4 {
+        // The third has the argument of the first.
+        let argument = id(if number == 3 { 11 } else { 10 + number }).object(0);
+        if number != 3 {
+            process.core.ownership_mut().own(argument, slot((1 << 20) + number * 4096));
+        }
+        process.submit(TaskSpec { dependencies: vec![argument].into(), ..task(number) });
+    }
+    process.lease();
+    process.hear(
+        Peer::Node,
+        LeaseGranted { shape: ShapeId(0), lease: LeaseId(2), worker: THIRD, gpus: Vec::new() },
+    );
+    assert_eq!(process.pushed(), [1, 2]);
+    process.hear(Peer::Worker(THIRD), Returned { tasks: vec![id(2)], lacks_room: Some(true) });
+    assert_eq!(process.pushed(), [3], "its argument is out already");
+    process.reply(1, value(), false);
+    assert_eq!(process.pushed(), [0; 0], "there is no room for the fourth beside that");
+    process.hear(Peer::Worker(THIRD), reply(3, value(), false));
+    assert_eq!(process.pushed(), [4], "the only one always goes");
+}
+
+#[test]
 fn a_cancelled_task_ends_where_it_is() {
     let mut process = Process::new();
     (1..=2).for_each(|number| process.submit(task(number)));

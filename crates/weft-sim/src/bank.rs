@@ -75,6 +75,11 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "ray#14660",
         "what found no room is asked for again only when something is freed",
     ),
+    (
+        Bug::HeldBackForGood,
+        "own",
+        "a task held back beside others that lacked room is not looked at again when they wait for it",
+    ),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.

@@ -86,6 +86,7 @@ pub const THEMES: &[Theme] = &[
             "a pull overtook one that found no room",
             "a task had to give way to an older one",
             "a task that waited for its arguments gave way to an older one",
+            "a task was held back because others lacked room for their arguments",
             "a value was freed while it was written",
             "a block was freed while the node waited to hear whether it could have it",
         ],

@@ -300,6 +300,11 @@ impl Leases {
         self.home_mut(shape).leases.iter_mut().find(|lease| lease.worker == worker)
     }
 
+    /// The tasks that are with workers.
+    pub fn in_flight(&self) -> impl Iterator<Item = u64> {
+        self.shapes.iter().flat_map(|shape| &shape.leases).flat_map(|lease| lease.in_flight.iter().copied())
+    }
+
     /// The line to a worker takes no more tasks for now, or does again.
     pub fn set_held(&mut self, worker: WorkerId, held: bool) {
         let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);

@@ -43,7 +43,11 @@ impl WorkerCore {
         let lanes = self.leases.lanes_of(shape);
         for id in &lanes {
             while let Some(front) = self.leases.front_in(*id, self.now) {
-                let function = self.pendings.get(front).expect("L1: queued tasks are pending").spec.function;
+                let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
+                let (function, bytes) = (spec.function, self.ownership.bytes_in_memory(&spec.dependencies));
+                if !self.may_send(front, bytes) {
+                    return true;
+                }
                 let Some(to) = self.leases.next_push_in(*id, function, self.now) else { break };
                 self.push(to.task, to.worker, to.gpus, to.estimate, out);
             }

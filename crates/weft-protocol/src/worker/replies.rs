@@ -138,6 +138,9 @@ impl WorkerCore {
                 self.requeue(shape, task.number);
             }
         }
+        if returned.lacks_room == Some(true) {
+            self.note_lack();
+        }
         for shape in self.leases.shape_ids() {
             self.dispatch(shape, out);
         }
