@@ -29,7 +29,8 @@ class Cycle:
 
 @pytest.fixture
 def session(nothing_left):
-    context = weft.init(num_cpus=3, object_store_memory=STORE_MIB * MIB)
+    # Nothing but the collector makes room.
+    context = weft.init(num_cpus=3, object_store_memory=STORE_MIB * MIB, spill_directories=[])
     nothing_left.append(context["session_dir"])
     # The collector must not run by itself: few objects hold much memory.
     thresholds = gc.get_threshold()

@@ -462,17 +462,15 @@ impl WorkerCore {
             self.dispatch(shape, out);
         }
         let leases = self.leases.return_leases(now, out);
-        [leases, self.delays.next(), self.leases.next_steal(), self.admitting.next()]
-            .into_iter()
-            .flatten()
-            .min()
+        [leases, self.delays.next(), self.next_steal(), self.admitting.next()].into_iter().flatten().min()
     }
 
     /// When a task that waits for the node of its arguments may go elsewhere. Sooner than [`Self::on_timer`] said if the
     /// task has been submitted since.
     #[must_use]
     pub fn next_steal(&self) -> Option<Instant> {
-        self.leases.next_steal()
+        // What is held back goes nowhere, and is looked at at a time of its own.
+        self.leases.next_steal().filter(|_| self.admitting.next().is_none())
     }
 
     /// Tasks submitted and not ended.

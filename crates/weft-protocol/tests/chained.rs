@@ -64,6 +64,8 @@ struct Seen {
     still_arriving: u32,
     switched: u32,
     kept_for_others: u32,
+    cached: u32,
+    evicted: u32,
     /// Streams from where the owner's last word said, which found nothing there.
     refused: u32,
     answered: u32,
@@ -132,6 +134,7 @@ impl World {
             10 if self.kills && !is_ending && self.below(60) == 0 => self.kill(at),
             10 if self.cuts && !is_ending && self.below(60) == 0 => self.end_session(at),
             11 if self.kills && !is_ending && self.below(400) == 0 => self.kill_first(),
+            11 if self.below(4) == 0 => self.evict(at),
             _ => {}
         }
     }
@@ -164,7 +167,16 @@ impl World {
         }
     }
 
+    /// There is no room for anything that nobody needs.
+    fn evict(&mut self, at: NodeId) {
+        let (this, mut out) = (self.nodes.get_mut(&at).expect("it lives"), Vec::new());
+        assert_eq!(this.pulls.evict(1, &mut out), 0, "its owner is asked first");
+        self.seen.evicted += u32::from(!out.is_empty());
+        self.perform(at, out);
+    }
+
     fn release(&mut self, at: NodeId, block: u64, who: WorkerId) {
+        let may_cache = self.below(2) == 0;
         let this = self.nodes.get_mut(&at).expect("it lives");
         let holders = this.holders.get_mut(&block).expect("held before");
         assert!(holders.remove(&who), "{who:?} holds {block}");
@@ -172,9 +184,11 @@ impl World {
             return;
         }
         this.holders.remove(&block);
-        let mut out = Vec::new();
-        if this.pulls.keeps(block, &mut out) {
-            self.seen.kept_for_others += 1;
+        let (before, mut out) = (this.pulls.cached_bytes(), Vec::new());
+        if this.pulls.keeps(block, may_cache, &mut out) {
+            let is_cached = this.pulls.cached_bytes() > before;
+            self.seen.cached += u32::from(is_cached);
+            self.seen.kept_for_others += u32::from(!is_cached);
             return self.perform(at, out);
         }
         this.blocks.remove(&block).expect("freed once");
@@ -318,6 +332,10 @@ impl World {
     fn tell_owner(&mut self, message: Message) {
         let mut out = Actions::new();
         assert_eq!(self.core.on_message(Peer::Node, message, NOW, &mut out), None);
+        self.pass_on(out);
+    }
+
+    fn pass_on(&mut self, out: Actions) {
         for action in out {
             let Action::Send { to: Peer::Node, message } = action else { continue };
             let (Message::Located(Located { node, .. }) | Message::DropCopy(DropCopy { node, .. })) =
@@ -378,18 +396,24 @@ impl World {
     fn is_quiet(&self) -> bool {
         self.nodes.values().all(|node| {
             let is_silent = node.to_owner.is_empty() && node.from_owner.is_empty() && !node.allocating;
-            is_silent && node.asking.is_empty() && node.streams.is_empty() && node.holders.is_empty()
+            let is_held = node.holders.len() as u64 * LENGTH > node.pulls.cached_bytes();
+            is_silent && node.asking.is_empty() && node.streams.is_empty() && !is_held
         })
     }
 
-    /// Nobody wants it: nothing is left anywhere.
+    /// Nobody wants it: when the value goes, nothing is left anywhere.
     fn end(&mut self) {
-        for node in self.nodes.values() {
-            assert!(node.pulls.is_empty() && node.blocks.is_empty(), "a copy is left: {:?}", node.blocks);
-        }
         let mut out = Actions::new();
         if self.slot.release() {
             self.core.ownership_mut().on_handle_dropped(object(), &mut out);
+        }
+        self.pass_on(out);
+        for at in self.nodes.keys().copied().collect::<Vec<_>>() {
+            while !self.nodes[&at].from_owner.is_empty() {
+                self.hear_owner(at);
+            }
+            let node = &self.nodes[&at];
+            assert!(node.pulls.is_empty() && node.blocks.is_empty(), "a copy is left: {:?}", node.blocks);
         }
         assert!(self.core.ownership().is_empty());
         self.core.ownership().check_directory();
@@ -404,6 +428,8 @@ fn run(seeds: std::ops::Range<u64>, kills: bool, cuts: bool) -> Seen {
         all.still_arriving += seen.still_arriving;
         all.switched += seen.switched;
         all.kept_for_others += seen.kept_for_others;
+        all.cached += seen.cached;
+        all.evicted += seen.evicted;
         all.refused += seen.refused;
         all.answered += seen.answered;
         all.not_there += seen.not_there;
@@ -415,6 +441,7 @@ fn run(seeds: std::ops::Range<u64>, kills: bool, cuts: bool) -> Seen {
 fn a_copy_stays_for_those_who_pull_from_it() {
     let seen = run(0..1200, false, false);
     assert!(seen.still_arriving > 100 && seen.kept_for_others > 100 && seen.answered > 300, "{seen:?}");
+    assert!(seen.cached > 100 && seen.evicted > 50, "{seen:?}");
     assert_eq!((seen.refused, seen.not_there), (0, 0), "whoever is sent somewhere finds what it is sent for");
 }
 

@@ -357,6 +357,20 @@ fn a_cancelled_task_ends_where_it_is() {
 }
 
 #[test]
+fn who_executes_its_own_task_passes_its_cancellation_on_once() {
+    let mut process = Process::new();
+    process.submit(task(1));
+    process.lease();
+    process.out.clear();
+    let cancel = CancelTask { task: id(1), force: false, recursive: false };
+    process.hear(Peer::Worker(THIRD), cancel.clone());
+    assert_eq!(process.said(), [(Peer::Worker(WORKER), cancel.clone().into())], "a borrower asks for it");
+    process.out.clear();
+    process.hear(Peer::Worker(ME), cancel);
+    assert_eq!(process.said(), [], "it has ended here, or has not come yet");
+}
+
+#[test]
 fn references_that_a_worker_goes_on_holding_are_registered_with_their_owners() {
     let mut process = Process::new();
     let mine = id(7).object(0);

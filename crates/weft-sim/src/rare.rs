@@ -87,6 +87,8 @@ pub const THEMES: &[Theme] = &[
             "a task had to give way to an older one",
             "a task that waited for its arguments gave way to an older one",
             "a task was held back because others lacked room for their arguments",
+            "a copy that nobody needed stayed",
+            "a copy that nobody needed went for want of room",
             "a value was freed while it was written",
             "a block was freed while the node waited to hear whether it could have it",
         ],

@@ -129,13 +129,15 @@ impl NodeCore {
         }
     }
 
-    /// Whether a block that nobody here holds stays because others may be pulling the copy in it.
+    /// Whether a block that nobody here holds stays, because others may be pulling the copy in it, or because it may be needed again. What
+    /// this node has just asked for is to go.
     pub(super) fn keeps_for_others(&mut self, block: u64, out: &mut NodeActions) -> bool {
         if self.pulls.is_empty() {
             return false;
         }
         let mut wanted = Vec::new();
-        let keeps = !self.lost.contains(block) && self.pulls.keeps(block, &mut wanted);
+        let may_cache = !self.is_draining && !self.residency.is_busy(block);
+        let keeps = !self.lost.contains(block) && self.pulls.keeps(block, may_cache, &mut wanted);
         self.perform(wanted, out);
         keeps
     }

@@ -20,21 +20,27 @@ impl NodeCore {
     /// There is no room for so many bytes. `length_of` gives the bytes of a block in memory. True if values are on their way elsewhere, or to
     /// disk.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
+        let free = self.evict_copies(bytes, out);
+        self.relieve_more(bytes.saturating_sub(free), &length_of, out) || free > 0
+    }
+
+    fn relieve_more(&mut self, bytes: u64, length_of: &impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
         if self.spills {
-            self.spill_values(bytes, &length_of, out);
+            self.spill_values(bytes, length_of, out);
             if self.is_spilling() || !self.residency.has_unwritten() {
                 return self.is_spilling() || !self.handed_over.is_empty();
             }
         }
+        let is_leaving = self.pulls.leaving_bytes() > 0;
         if !self.is_member || self.is_draining {
-            return !self.handed_over.is_empty();
+            return is_leaving || !self.handed_over.is_empty();
         }
         // First those of which the owner has not said yet that it has them, or cannot have them.
         let (again, new): (Vec<_>, Vec<_>) = self.movable().partition(|value| self.brought.contains(value));
-        let mut left = bytes;
+        let mut left = bytes.saturating_sub(self.pulls.leaving_bytes());
         let mut by_owner: Map<WorkerId, Vec<u64>> = Map::default();
         for (owner, block) in new.into_iter().chain(again) {
-            let length = self.block_to_gain(block).map_or(0, &length_of);
+            let length = self.block_to_gain(block).map_or(0, length_of);
             if left == 0 {
                 break;
             }
@@ -52,7 +58,7 @@ impl NodeCore {
             mark!("a node without room had values brought elsewhere");
             ask_to_bring(node, owner, &blocks, out);
         }
-        !self.handed_over.is_empty()
+        is_leaving || !self.handed_over.is_empty()
     }
 
     /// The block that is free when an owner has brought home what it holds here. With a disk that is only what could not be written:

@@ -44,11 +44,21 @@ impl NodeCore {
     /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not asked for again, and what
     /// could not be written is not tried again.
     pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
+        let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
         // Values are brought to other nodes only when that has to be.
         if self.spills {
             let to_come = self.residency.bytes_to_come() + self.pulls.leaving_bytes();
             self.ask_for_blocks(bytes.saturating_sub(to_come), true, &length_of, out);
         }
+    }
+
+    /// There is no room for so many bytes: copies that nobody needs go. Gives how many bytes are free at once.
+    pub(super) fn evict_copies(&mut self, bytes: u64, out: &mut NodeActions) -> u64 {
+        let mut wanted = Vec::new();
+        let more = bytes.saturating_sub(self.pulls.leaving_bytes());
+        let free = self.pulls.evict(more, &mut wanted);
+        self.perform(wanted, out);
+        free
     }
 
     /// There is no room for so many bytes: asks for blocks of as many, beside those that are on their way out. Blocks without a length are
@@ -234,8 +244,7 @@ impl NodeCore {
         match self.residency.has(location.offset) {
             Some(true) => {
                 let mut wanted = Vec::new();
-                // Its place is here: nobody is asked from whom to pull.
-                self.pulls.on_pull(from, pull, true, &mut wanted);
+                self.pulls.on_pull_from_disk(from, pull, &mut wanted);
                 self.perform(wanted, out);
             }
             Some(false) => {
@@ -294,6 +303,9 @@ impl NodeCore {
 
     /// Nobody needs a spilled value any more.
     pub(super) fn free_spilled(&mut self, spilled: u64, out: &mut NodeActions) {
+        let mut wanted = Vec::new();
+        self.pulls.on_unspilled(spilled, &mut wanted);
+        self.perform(wanted, out);
         let after = self.residency.on_freed(spilled);
         if after == (AfterWrite { frees: None, is_dropped: false }) {
             mark!("a value was freed while it was written");

@@ -15,8 +15,11 @@
 //! - P5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, or from a copy of the
 //!   same generation, because a value that was computed again may have other bytes.
 //! - P6: a copy that its owner counts on stays until the owner lets go of it.
+//! - P7: copies that nobody needs stay as long as there is room: `caching.rs`.
 //!
 //! It never touches memory or sockets: it says what to allocate, fetch and free.
+
+use std::collections::BTreeMap;
 
 use weft_wire::limits::PULL_ROOM_NANOS;
 use weft_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote, is_spilled};
@@ -26,6 +29,7 @@ use crate::table::Map;
 use crate::time::Instant;
 
 mod admission;
+mod caching;
 mod directed;
 
 pub use directed::CopyAt;
@@ -170,6 +174,8 @@ struct Open {
     overtaking: admission::Overtaking,
     /// Unless the bytes come from the block that was named.
     directed: Option<directed::Directed>,
+    /// It comes from this node's disk.
+    is_restored: bool,
 }
 
 /// A copy that was pulled.
@@ -177,6 +183,10 @@ struct Open {
 struct Copy {
     location: Location,
     directed: Option<directed::Directed>,
+    /// Where its value is on this node's disk, if it came from there and is there still.
+    restored: Option<u64>,
+    /// Since when nobody needs it, as a number that grows.
+    cached: Option<u64>,
 }
 
 /// See the module.
@@ -190,6 +200,10 @@ pub struct Pulls {
     here: Map<ObjectId, Copy>,
     /// The same, by block.
     objects: Map<u64, ObjectId>,
+    /// Copies that nobody needs, by the time since when.
+    cached: BTreeMap<u64, ObjectId>,
+    /// Copies of values that are on this node's disk.
+    restored: Map<u64, ObjectId>,
     made: u64,
     asks_owners: bool,
 }
@@ -210,6 +224,8 @@ impl Pulls {
             open: Map::default(),
             here: Map::default(),
             objects: Map::default(),
+            cached: BTreeMap::new(),
+            restored: Map::default(),
             made: 0,
             asks_owners: false,
         }
@@ -222,13 +238,32 @@ impl Pulls {
 
     /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone is not asked.
     pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
+        let is_directed = self.asks_owners && !is_owner_gone && from != pull.object.owner();
+        self.ask_for(from, pull, is_directed, false, out);
+    }
+
+    /// A client asks for a value that is on this node's disk. Nobody else is asked for it.
+    pub fn on_pull_from_disk(&mut self, from: WorkerId, pull: &Pull, out: &mut Vec<PullAction>) {
+        self.ask_for(from, pull, false, true, out);
+    }
+
+    fn ask_for(
+        &mut self,
+        from: WorkerId,
+        pull: &Pull,
+        is_directed: bool,
+        is_restored: bool,
+        out: &mut Vec<PullAction>,
+    ) {
         let Pull { object, remote, priority } = *pull;
         if let Some(copy) = self.here.get(&object) {
-            return out.push(PullAction::Here { to: from, object, location: copy.location });
+            let location = copy.location;
+            out.push(PullAction::Here { to: from, object, location });
+            // Who asked holds it by now.
+            return out.extend(self.uncache(object).then_some(PullAction::Release(location.offset)));
         }
         self.made += 1;
         let age = self.made;
-        let is_directed = self.asks_owners && !is_owner_gone && from != object.owner();
         let open = self.open.entry(object).or_insert_with(|| Open {
             remote,
             askers: Vec::new(),
@@ -238,6 +273,7 @@ impl Pulls {
             refused: None,
             overtaking: admission::Overtaking::default(),
             directed: is_directed.then(directed::Directed::default),
+            is_restored,
         });
         let is_free = matches!(open.state, State::Allocating) && open.askers.is_empty();
         if is_free && open.remote.location.length == remote.location.length {
@@ -276,8 +312,13 @@ impl Pulls {
 
     /// So many bytes of an object are in its block.
     pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut Vec<PullAction>) {
-        let Some(Open { remote, state: State::Moving { block, at, attempt: current }, directed, .. }) =
-            self.open.get_mut(&object)
+        let Some(Open {
+            remote,
+            state: State::Moving { block, at, attempt: current },
+            directed,
+            is_restored,
+            ..
+        }) = self.open.get_mut(&object)
         else {
             return;
         };
@@ -291,13 +332,15 @@ impl Pulls {
         }
         let location = Location { offset: *block, length };
         let mut directed = directed.take();
+        let restored = is_restored.then_some(remote.location.offset);
         let askers = self.close(object);
         let mut is_held = false;
         if let Some(directed) = &mut directed {
             out.extend(directed.made(object));
             is_held = !directed.stays(!askers.is_empty());
         }
-        self.here.insert(object, Copy { location, directed });
+        self.here.insert(object, Copy { location, directed, restored, cached: None });
+        self.restored.extend(restored.map(|spilled| (spilled, object)));
         self.objects.insert(location.offset, object);
         // Those who ask hold it before this node lets go of it.
         out.extend(askers.into_iter().map(|to| PullAction::Here { to, object, location }));
@@ -442,6 +485,8 @@ impl Pulls {
     /// A block is free: if a copy was in it, it is not here any more.
     pub fn on_freed(&mut self, block: u64) {
         if let Some(object) = self.objects.swap_remove(&block) {
+            self.forget_source(object);
+            self.uncache(object);
             self.here.swap_remove(&object);
         }
     }
@@ -480,6 +525,7 @@ impl Pulls {
         assert!(self.in_flight <= self.budget || lengths.len() == 1, "P2: within the budget, or alone");
         assert!(self.open.keys().all(|object| !self.here.contains_key(object)), "P1: a copy is here");
         assert_eq!(self.here.len(), self.objects.len(), "P1: a block per copy");
+        self.check_cached();
     }
 
     /// Ends a pull without an answer. Gives who is to be answered.

@@ -281,7 +281,7 @@ impl WorkerCore {
         self.answer(task, running, failed_returns(failure), Ran::default(), false, out);
     }
 
-    pub(super) fn on_cancel(&mut self, cancel: &CancelTask, out: &mut Actions) {
+    pub(super) fn on_cancel(&mut self, from: WorkerId, cancel: &CancelTask, out: &mut Actions) {
         let task = cancel.task;
         match self.execution.cancel(task) {
             (Cancelled::Queued, Some(incoming)) => self.refuse(incoming, &cancelled_failure(task), out),
@@ -293,7 +293,8 @@ impl WorkerCore {
                 }
                 out.push(Action::Interrupt { task, force: cancel.force });
             }
-            (Cancelled::Unknown, _) if task.owner == self.me => {
+            // What this process says to itself, because it executes the task, too, is not said again.
+            (Cancelled::Unknown, _) if task.owner == self.me && from != self.me => {
                 self.cancel_own(task.number, cancel.force, cancel.recursive, out);
             }
             (Cancelled::Queued | Cancelled::Unknown, _) => {}

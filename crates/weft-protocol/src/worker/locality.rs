@@ -41,12 +41,14 @@ impl WorkerCore {
     /// Serves a shape and its lanes. False if it has none.
     pub(super) fn dispatch_lanes(&mut self, shape: ShapeId, out: &mut Actions) -> bool {
         let lanes = self.leases.lanes_of(shape);
+        let mut held_back = Vec::new();
         for id in &lanes {
             while let Some(front) = self.leases.front_in(*id, self.now) {
                 let spec = &self.pendings.get(front).expect("L1: queued tasks are pending").spec;
                 let (function, bytes) = (spec.function, self.ownership.bytes_in_memory(&spec.dependencies));
                 if !self.may_send(front, bytes) {
-                    return true;
+                    held_back.push(*id);
+                    break;
                 }
                 let Some(to) = self.leases.next_push_in(*id, function, self.now) else { break };
                 self.push(to.task, to.worker, to.gpus, to.estimate, out);
@@ -54,7 +56,9 @@ impl WorkerCore {
         }
         for id in &lanes {
             self.leases.note_waiting(*id, self.now);
-            self.ask_for_leases(*id, out);
+            if !held_back.contains(id) {
+                self.ask_for_leases(*id, out);
+            }
         }
         !lanes.is_empty()
     }

@@ -28,7 +28,7 @@ impl WorkerCore {
                 self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
             }
             (Message::Define(define), _) => self.define(define),
-            (Message::CancelTask(cancel), Peer::Worker(_)) => self.on_cancel(&cancel, out),
+            (Message::CancelTask(cancel), Peer::Worker(from)) => self.on_cancel(from, &cancel, out),
             (Message::Fetch(fetch), Peer::Worker(worker)) => self.on_fetch(&fetch, worker, out),
             (Message::Value(value), Peer::Worker(worker)) => {
                 self.ownership.receive(&value.contained, worker);

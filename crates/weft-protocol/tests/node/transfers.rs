@@ -407,7 +407,10 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(64));
     on(&mut node, |node, out| node.end_serving(64, out));
     on(&mut node, |node, out| node.end_serving(64, out));
-    assert_eq!(say(&mut node, first, free(64)), [to_owner(CopyGone { object, node: HERE })]);
+    assert_eq!(say(&mut node, first, free(64)), [], "there is room for it");
+    let moves = |node: &mut NodeCore, out: &mut NodeActions| assert!(node.relieve(1, |_| LENGTH, out));
+    assert_eq!(on(&mut node, moves), [to_owner(CopyGone { object, node: HERE })]);
+    assert_eq!(on(&mut node, moves), [], "it is about to go");
     assert_eq!(node.begin_serving_copy(object, 5, LENGTH), ServedCopy::Here(64), "somebody may be sent here");
     let dropped = routed(&mut node, FAR, DropCopy { object, node: HERE });
     assert_eq!(dropped, [], "it is being read");
@@ -415,8 +418,8 @@ fn a_copy_is_made_as_its_owner_says_and_goes_when_the_owner_lets_it() {
     assert!(node.holders().is_empty());
 }
 
-#[test]
-fn a_copy_that_is_lost_while_it_is_to_go_is_kept_for_nobody() {
+/// A node with a copy in block 64 that its owner knows of, and that the first process has let go of.
+fn with_copy() -> (NodeCore, WorkerId, WorkerId) {
     let (mut node, first, second) = node();
     node.join_cluster();
     node.ask_owners();
@@ -429,10 +432,53 @@ fn a_copy_that_is_lost_while_it_is_to_go_is_kept_for_nobody() {
     let [NodeAction::Fetch(fetching)] = &fetched[..] else { panic!("{fetched:?}") };
     let attempt = fetching.attempt;
     on(&mut node, |node, out| node.on_bytes(object, attempt, LENGTH, out));
-    assert_eq!(say(&mut node, first, free(64)), [to_owner(CopyGone { object, node: HERE })]);
+    assert_eq!(say(&mut node, first, free(64)), []);
+    (node, first, second)
+}
+
+/// What a process hears whose value is in block 64.
+fn found(process: WorkerId) -> NodeAction {
     let location = Some(Location { offset: 64, length: LENGTH });
-    let again = say(&mut node, second, pull());
-    assert_eq!(again, [told(second, Pulled { object, location, failure: None, tried: None })]);
+    told(process, Pulled { object: object(), location, failure: None, tried: None })
+}
+
+#[test]
+fn a_copy_that_nobody_needs_is_found_again_and_goes_with_its_value() {
+    let (mut node, first, second) = with_copy();
+    assert_eq!(say(&mut node, second, pull()), [found(second)], "nothing is asked of anybody");
+    assert_eq!(say(&mut node, first, pull()), [found(first)]);
+    assert_eq!(say(&mut node, second, free(64)), []);
+    assert_eq!(say(&mut node, first, free(64)), []);
+    let dropped = routed(&mut node, FAR, DropCopy { object: object(), node: HERE });
+    assert_eq!(dropped, [NodeAction::FreeBlock(64)]);
+    assert!(node.holders().is_empty());
+}
+
+#[test]
+fn a_copy_that_nobody_needs_goes_when_its_owner_is_gone_or_may_have_said_so() {
+    let (mut node, ..) = with_copy();
+    let gone = WorkerGone { worker: FAR, ..WorkerGone::default() };
+    let ended = on(&mut node, |node, out| node.on_control(ToNode::Gone(Box::new(gone)), out));
+    assert!(ended.contains(&NodeAction::FreeBlock(64)), "{ended:?}");
+    assert!(node.holders().is_empty());
+
+    let (mut node, first, _) = with_copy();
+    let again = on(&mut node, |node, out| node.on_link_ended(THERE, out));
+    assert!(again.contains(&to_owner(CopyGone { object: object(), node: HERE })), "{again:?}");
+    // In use meanwhile: what the owner answers is not the end of that.
+    assert_eq!(say(&mut node, first, pull()), [found(first)]);
+    assert_eq!(routed(&mut node, FAR, DropCopy { object: object(), node: HERE }), []);
+    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(64)]);
+    assert!(node.holders().is_empty());
+}
+
+#[test]
+fn a_copy_that_is_lost_while_it_is_to_go_is_kept_for_nobody() {
+    let (mut node, _, second) = with_copy();
+    let object = object();
+    let asked = on(&mut node, |node, out| assert!(node.relieve(1, |_| LENGTH, out)));
+    assert_eq!(asked, [to_owner(CopyGone { object, node: HERE })]);
+    assert_eq!(say(&mut node, second, pull()), [found(second)]);
     on(&mut node, |node, out| node.lose_blocks(&[64], out));
     assert_eq!(routed(&mut node, FAR, DropCopy { object, node: HERE }), []);
     say(&mut node, second, free(64));

@@ -4,11 +4,12 @@ use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::solo::Solo;
 use weft_wire::message::state::MemoryRow;
 use weft_wire::message::{
-    FreeAt, Location, Message, Priority, Pull, Pulled, Relinquish, Relinquished, Relinquishing, Remote,
+    FreeAt, FreeBlocks, Location, Message, Priority, Pull, Pulled, Relinquish, Relinquished, Relinquishing,
+    Remote,
 };
 use weft_wire::{NodeId, TaskId};
 
-use super::{DRIVER, node, say, told};
+use super::{DRIVER, NOW, OTHER, node, say, told};
 
 const BYTES: u64 = 10;
 
@@ -106,4 +107,65 @@ fn a_node_says_what_its_memory_is_used_for() {
     out.clear();
     node.on_bytes(object, fetching.attempt, BYTES, &mut out);
     assert_eq!(row(&node), MemoryRow { pinned: 20, cached: 10, ..MemoryRow::default() });
+}
+
+#[test]
+fn a_copy_from_disk_is_found_again_and_goes_first_and_with_its_value() {
+    let mut node = node(1.0);
+    node.set_spills();
+    node.on_connected(OTHER, 3, NOW);
+    node.on_allocated(64, DRIVER);
+    let spilled = give_up(&mut node, &[64])[0];
+    node.on_spilled(spilled, true, &mut NodeActions::new());
+    let object = TaskId { owner: DRIVER, number: 1 }.object(0);
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    let pull = Pull { object, remote, priority: Priority::Argument };
+    let bring = |node: &mut Solo, block| {
+        say(node, OTHER, pull.clone());
+        let mut out = NodeActions::new();
+        node.on_block(object, block, &mut out);
+        let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
+        out.clear();
+        node.on_bytes(object, fetching.attempt, BYTES, &mut out);
+        let location = Some(Location { offset: block, length: BYTES });
+        let here = Pulled { object, location, failure: None, tried: None };
+        assert_eq!(out, [told(OTHER, here.clone())]);
+        assert_eq!(say(node, OTHER, FreeBlocks { offsets: vec![block] }), [], "there is room for it");
+        here
+    };
+    let here = bring(&mut node, 128);
+    assert_eq!(say(&mut node, OTHER, pull.clone()), [told(OTHER, here)], "nothing is read");
+    say(&mut node, OTHER, FreeBlocks { offsets: vec![128] });
+    // A value that would have to be written stays.
+    node.on_allocated(192, DRIVER);
+    let mut out = NodeActions::new();
+    assert!(node.relieve(BYTES, |_| BYTES, &mut out));
+    assert_eq!(out, [NodeAction::FreeBlock(128)]);
+
+    bring(&mut node, 256);
+    let freed = say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled] });
+    assert_eq!(freed, [NodeAction::FreeBlock(256), NodeAction::DropSpilled(spilled)]);
+}
+
+#[test]
+fn a_copy_whose_value_goes_while_it_comes_from_disk_goes_with_who_asked_for_it() {
+    let mut node = node(1.0);
+    node.set_spills();
+    node.on_connected(OTHER, 3, NOW);
+    node.on_allocated(64, DRIVER);
+    let spilled = give_up(&mut node, &[64])[0];
+    node.on_spilled(spilled, true, &mut NodeActions::new());
+    let object = TaskId { owner: DRIVER, number: 1 }.object(0);
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    say(&mut node, OTHER, Pull { object, remote, priority: Priority::Argument });
+    let mut out = NodeActions::new();
+    node.on_block(object, 128, &mut out);
+    let [NodeAction::Fetch(fetching)] = out[..] else { panic!("{out:?}") };
+    say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled] });
+    node.on_bytes(object, fetching.attempt, BYTES, &mut out);
+    assert_eq!(
+        say(&mut node, OTHER, FreeBlocks { offsets: vec![128] }),
+        [NodeAction::FreeBlock(128)],
+        "nobody would say when it may go"
+    );
 }

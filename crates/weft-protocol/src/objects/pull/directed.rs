@@ -22,6 +22,8 @@ pub(super) struct Directed {
     is_copy: bool,
     /// The owner was asked whether the copy may go.
     is_leaving: bool,
+    /// What the owner has said since may not have arrived, for instance that it does not know the copy any more.
+    is_doubtful: bool,
     /// The owner has no room for another copy in its table: the bytes come from the place that it named, or not at all.
     is_alone: bool,
 }
@@ -36,6 +38,17 @@ impl Directed {
     /// Whether others may be sent here.
     fn is_counted_on(&self) -> bool {
         self.attempt > 0 || self.is_asked
+    }
+
+    /// Whether the owner knows of the copy, and will say when the value goes.
+    pub(super) fn is_known(&self) -> bool {
+        self.attempt > 0 && !self.is_asked && !self.is_leaving && !self.is_doubtful
+    }
+
+    /// The owner is asked whether the copy may go.
+    pub(super) fn leave(&mut self, object: ObjectId) -> PullAction {
+        self.is_leaving = true;
+        PullAction::Leave(object)
     }
 
     /// Whether the bytes come from somebody who pulled them.
@@ -136,9 +149,11 @@ impl Pulls {
 
     /// The owner says that nobody counts on the copy here.
     pub fn on_drop(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
-        if let Some(Copy { location, directed: Some(directed) }) = self.here.get_mut(&object) {
+        let is_directed = self.here.get(&object).is_some_and(|copy| copy.directed.is_some());
+        let was_cached = is_directed && self.uncache(object);
+        if let Some(Copy { location, directed: Some(directed), .. }) = self.here.get_mut(&object) {
             directed.attempt = 0;
-            if std::mem::take(&mut directed.is_leaving) {
+            if std::mem::take(&mut directed.is_leaving) || was_cached {
                 out.push(PullAction::Release(location.offset));
             }
             return;
@@ -162,8 +177,18 @@ impl Pulls {
     /// take what they know already for nothing new.
     pub fn on_words_lost(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
         let is_there = |object: &ObjectId| object.owner().node() == node;
+        // It may have been said that the value is gone.
+        let cached: Vec<ObjectId> = self.cached.values().filter(|object| is_there(object)).copied().collect();
+        for object in cached {
+            let directed = self.here.get_mut(&object).and_then(|copy| copy.directed.as_mut());
+            if let Some(directed) = directed {
+                directed.is_leaving = true;
+                self.uncache(object);
+            }
+        }
         for (object, copy) in self.here.iter_mut().filter(|(object, _)| is_there(object)) {
             let Some(directed) = &mut copy.directed else { continue };
+            directed.is_doubtful = true;
             out.extend(directed.made(*object));
             // A question that was not answered before all came is taken back.
             let is_open = std::mem::take(&mut directed.is_asked) && directed.attempt == 0;
@@ -195,7 +220,10 @@ impl Pulls {
 
     fn end_owners(&mut self, is_hit: impl Fn(&ObjectId) -> bool, out: &mut Vec<PullAction>) {
         for (_, copy) in self.here.iter_mut().filter(|(object, _)| is_hit(object)) {
-            if copy.directed.take().is_some_and(|directed| directed.is_leaving) {
+            let Some(directed) = copy.directed.take() else { continue };
+            let age = copy.cached.take();
+            age.map(|age| self.cached.remove(&age));
+            if directed.is_leaving || age.is_some() {
                 out.push(PullAction::Release(copy.location.offset));
             }
         }
@@ -217,10 +245,13 @@ impl Pulls {
         self.admit(out);
     }
 
-    /// Nobody here holds a block any more. If the owner counts on the copy in it, this node is to hold it until it does not:
-    /// true, and the owner is asked.
-    pub fn keeps(&mut self, block: u64, out: &mut Vec<PullAction>) -> bool {
+    /// Nobody here holds a block any more. If the copy in it may be needed again, or its owner counts on it, this node is to hold it until
+    /// that is over: true, and in the latter case the owner is asked.
+    pub fn keeps(&mut self, block: u64, may_cache: bool, out: &mut Vec<PullAction>) -> bool {
         let Some(object) = self.objects.get(&block).copied() else { return false };
+        if may_cache && self.cache(object, out) {
+            return true;
+        }
         let Some(Copy { directed: Some(directed), .. }) = self.here.get_mut(&object) else { return false };
         if !directed.is_counted_on() || std::mem::replace(&mut directed.is_leaving, true) {
             return false;
@@ -244,7 +275,7 @@ impl Pulls {
         let is_of_it = |directed: &Option<Directed>, bytes: u64| {
             bytes == length && directed.as_ref().is_some_and(|directed| directed.generation == generation)
         };
-        if let Some(Copy { location, directed }) = self.here.get(&object) {
+        if let Some(Copy { location, directed, .. }) = self.here.get(&object) {
             let is_it = is_of_it(directed, location.length);
             return if is_it { CopyAt::Here(location.offset) } else { CopyAt::No };
         }
@@ -281,7 +312,7 @@ impl Pulls {
         }
         match directed {
             Some(directed) if directed.generation == generation && attempt > directed.attempt => {
-                directed.attempt = attempt;
+                (directed.attempt, directed.is_doubtful) = (attempt, false);
                 out.push(PullAction::Made { object, attempt });
             }
             Some(directed) if directed.generation == generation => {}
