@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from clusters import cluster_of
+from support import poll
 
 import weft
 
@@ -92,3 +93,20 @@ def test_copies_are_free_when_the_value_is_not_needed_any_more(cluster):
         ref = weft.put(content(seed))
         weft.get([digest.options(**at(number)).remote(ref) for number in range(NODES)], timeout=120)
         del ref
+
+
+def test_a_copy_stays_for_the_next_task_and_goes_with_its_value(cluster):
+    weft.get(digest.options(**at(0)).remote(b""))
+    node = cluster.worker_nodes[0]
+    before = metrics(node)
+    value = content(3)
+    ref = weft.put(value)
+    expected = hashlib.sha256(value).hexdigest()
+    for _ in range(4):
+        assert weft.get(digest.options(**at(0)).remote(ref), timeout=120) == expected
+    after = metrics(node)
+    name = "weft_node_values_received_bytes"
+    assert BYTES <= after[name] - before[name] < BYTES + 1024, "it was brought once"
+    assert after["weft_node_cached_bytes"] >= before["weft_node_cached_bytes"] + BYTES
+    del ref
+    poll("the copy is gone", lambda: metrics(node)["weft_node_cached_bytes"] < BYTES)

@@ -127,13 +127,15 @@ struct Holding {
     latest: u64,
     /// How many pull from it.
     receivers: u32,
+    /// Whether any has: who comes later is sent to one that has not, so that all take turns.
+    has_served: bool,
     /// Its node does not need it: it goes with its last receiver, and gets no new one.
     leaves: bool,
 }
 
 impl Holding {
     fn new(state: State) -> Self {
-        Self { state, first: 0, latest: 0, receivers: 0, leaves: false }
+        Self { state, first: 0, latest: 0, receivers: 0, has_served: false, leaves: false }
     }
 
     fn is_complete(&self) -> bool {
@@ -418,6 +420,7 @@ impl Chains {
         self.numbers += 1;
         let copies = &mut self.objects[&object].copies;
         copies[&sender].receivers += 1;
+        copies[&sender].has_served = true;
         let copy = &mut copies[&receiver];
         copy.state = State::From(sender);
         copy.latest = self.numbers;
@@ -449,7 +452,8 @@ impl Broadcast {
         true
     }
 
-    /// The copy nearest to a complete one that can take a receiver; among equals the one with the fewest, then the oldest.
+    /// The copy nearest to a complete one that can take a receiver; among equals the one with the fewest, then one that has served nobody yet,
+    /// then the oldest.
     ///
     /// One that the receiver could not reach is tried again only if it could reach no complete copy at all: it fails again or
     /// it does not, and the wait ends either way.
@@ -461,8 +465,9 @@ impl Broadcast {
             let may_be_tried = is_reached(**node) || (reaches_none && copy.is_complete());
             may_be_tried && !copy.leaves && copy.receivers < self.receivers_max(copy, limits)
         });
-        let fed = free.filter_map(|(node, copy)| Some((self.distance(*node)?, copy.receivers, *node)));
-        fed.min_by_key(|(distance, receivers, _)| (*distance, *receivers)).map(|(.., node)| node)
+        let rank = |node, copy: &Holding| Some((self.distance(node)?, copy.receivers, copy.has_served));
+        let fed = free.filter_map(|(node, copy)| Some((rank(*node, copy)?, *node)));
+        fed.min_by_key(|(rank, _)| *rank).map(|(_, node)| node)
     }
 
     /// The first of those that wait for whom there is a sender.
