@@ -297,3 +297,16 @@ def test_a_bad_threshold_of_weft_start():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "memory_usage_threshold must be a number from 0 to 1, not 95.0" in done.stderr
+
+
+def test_the_kernel_would_end_workers_first():
+    def score():
+        return int(Path("/proc/self/oom_score_adj").read_text())
+
+    weft.init(num_cpus=1)
+    try:
+        before = score()
+        assert weft.get(weft.remote(score).remote(), timeout=60) == 1000
+        assert score() == before < 1000, "the driver and its node are as they were"
+    finally:
+        weft.shutdown()

@@ -5,12 +5,16 @@ It has one thread and starts none; nothing that breaks under fork is initialised
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import shutil
 import signal
 import sys
+
+# The most there is (proc(5)).
+_FIRST_TO_GO = b"1000"
 
 
 def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
@@ -23,6 +27,12 @@ def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    # Should memory run out faster than the node looks, the kernel ends the largest of the workers,
+    # which inherit this, and neither the driver nor the node.
+    with contextlib.suppress(OSError):
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(score, _FIRST_TO_GO)
+        os.close(score)
     # What every worker uses, so that none of them has to import it.
     import cloudpickle  # noqa: F401
 
