@@ -418,14 +418,16 @@ impl WorkerCore {
     }
 
     fn resolve(&mut self, object: ObjectId, outcome: Outcome, contained: &[ObjectId], out: &mut Actions) {
-        if self.ownership.is_lost(&outcome) || self.ownership.is_missing(object, &outcome) {
-            if object.owner() != self.me {
-                self.ownership.discard(object, &outcome, contained, out);
-                return self.ownership.ask_again(object, &outcome, out);
-            }
-            self.lost_on_arrival.push(object);
+        let is_lost = self.ownership.is_lost(&outcome) || self.ownership.is_missing(object, &outcome);
+        if is_lost && object.owner() != self.me {
+            self.ownership.discard(object, &outcome, contained, out);
+            return self.ownership.ask_again(object, &outcome, out);
         }
         let resolved = self.ownership.resolve(object, outcome, contained, out);
+        // One that has a value already, of an earlier execution, keeps it.
+        if is_lost && self.ownership.has_lost_value(object) {
+            self.lost_on_arrival.push(object);
+        }
         for number in resolved.dependents {
             if let Some(Pending { state: State::Waiting { missing }, .. }) = self.pendings.get_mut(number) {
                 *missing -= 1;

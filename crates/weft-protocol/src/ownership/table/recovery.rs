@@ -101,6 +101,13 @@ impl Ownership {
         self.need(object, out);
     }
 
+    /// Whether an object has a value that is lost.
+    #[must_use]
+    pub fn has_lost_value(&self, object: ObjectId) -> bool {
+        let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
+        outcome.is_some_and(|outcome| self.is_lost(outcome) || self.is_missing(object, outcome))
+    }
+
     /// Whether an object of ours has no value and none is being computed.
     #[must_use]
     pub fn is_absent(&self, object: ObjectId) -> bool {
