@@ -59,8 +59,9 @@ struct Node {
     guests_seen: usize,
     /// How often somebody is told to come again first.
     puts_off: u32,
-    /// Whether the first one who asks for something gets no answer; and who that is, and for which block.
-    holds_first: bool,
+    /// Whether the first one who asks for the beginning of a value gets no answer; and who that is, and for which block.
+    /// Which of several connections is the first to ask depends on the handshakes.
+    holds_beginning: bool,
     held: Option<(Ticket, u64)>,
     bytes: HashMap<u64, u64>,
     ends: HashMap<u64, StreamEnd>,
@@ -106,7 +107,7 @@ impl Node {
             asked_copies: 0,
             guests_seen: 0,
             puts_off: 0,
-            holds_first: false,
+            holds_beginning: false,
             held: None,
             bytes: HashMap::new(),
             ends: HashMap::new(),
@@ -208,8 +209,10 @@ impl Node {
                         data.answer(ticket, *block, Serves::NotYet);
                     }
                 }
-                DataEvent::Asked { ticket, location, generation: None, .. } if self.holds_first => {
-                    self.holds_first = false;
+                DataEvent::Asked { ticket, location, generation: None, part, .. }
+                    if self.holds_beginning && part.start == 0 =>
+                {
+                    self.holds_beginning = false;
                     self.held = Some((ticket, location.offset));
                 }
                 DataEvent::Asked { ticket, location, generation: None, part, .. }
@@ -465,7 +468,7 @@ fn what_came_before_its_turn_is_sent_on_before_its_turn() {
     let (mut a, mut b, mut c) = (Node::new(A, 48 * MIB), Node::new(B, 48 * MIB), Node::new(C, 48 * MIB));
     let value = a.put(1, length);
     // The beginning of the value does not come to B, and its other connections bring what is behind it.
-    a.holds_first = true;
+    a.holds_beginning = true;
     b.passes_on(value, 1);
     b.fetch(value, 1, 0, a.address());
     c.fetch_copy(value, 7, &b);
