@@ -113,7 +113,7 @@ fn an_argument_that_is_held_on_is_named_once_and_returned_when_it_goes() {
     assert_eq!(worker.core.ownership().len(), 1);
     assert!(slot.release());
     worker.core.on_handles_dropped(&[kept], &mut worker.out);
-    let done = RemoveBorrow { object: kept, count: 1, giver: None };
+    let done = RemoveBorrow { object: kept, count: 1, giver: None, was_said: None };
     assert_eq!(worker.said(), [(Peer::Worker(CALLER), done.into())]);
     assert!(worker.core.ownership().is_empty());
 }
@@ -162,7 +162,7 @@ fn what_a_task_keeps_is_held_on_although_others_were_lent_the_same() {
     worker.said();
     slot.release();
     worker.core.on_handles_dropped(&[theirs], &mut worker.out);
-    let done = RemoveBorrow { object: theirs, count: 1, giver: None };
+    let done = RemoveBorrow { object: theirs, count: 1, giver: Some(CALLER), was_said: Some(true) };
     assert_eq!(worker.said(), [(Peer::Worker(OTHER), done.into())]);
     assert!(worker.core.ownership().is_empty());
 }

@@ -50,7 +50,7 @@ fn stored(table: &mut Ownership, number: u64) -> (ObjectId, Arc<Slot>) {
 }
 
 fn remove(object: ObjectId) -> RemoveBorrow {
-    RemoveBorrow { object, count: 1, giver: None }
+    RemoveBorrow { object, count: 1, giver: None, was_said: None }
 }
 
 fn row(table: &Ownership, object: ObjectId) -> ObjectRow {
@@ -185,7 +185,7 @@ fn an_argument_is_kept_beyond_its_task_by_handles_and_other_uses() {
     assert_eq!(out, [], "the handle is left");
     slot.release();
     table.on_handle_dropped(id, &mut out);
-    let remove = |giver| send(FRIEND, RemoveBorrow { object: id, count: 1, giver });
+    let remove = |giver| send(FRIEND, RemoveBorrow { object: id, count: 1, giver, was_said: None });
     assert_eq!(out, [remove(None), remove(Some(THIRD))]);
     table.begin_loan(id);
     table.add_use(id);

@@ -199,7 +199,10 @@ fn a_value_that_is_read_where_it_was_made_stays_there_until_that_ends() {
     assert_eq!(pulled(&mut core, object), [handed_over()]);
     core.ownership_mut().end_use(object, &mut Actions::new());
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()]);
-    assert_eq!(on(&mut core, Peer::Worker(FAR), RemoveBorrow { object, count: 1, giver: None }), []);
+    assert_eq!(
+        on(&mut core, Peer::Worker(FAR), RemoveBorrow { object, count: 1, giver: None, was_said: None }),
+        []
+    );
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [left_there(), handed_over()]);
     assert_eq!(on(&mut core, Peer::Node, hand_over()), [handed_over()], "once");
 }
@@ -426,7 +429,7 @@ fn a_borrower_holds_its_copy_itself_and_never_lends_it() {
     assert_eq!(core.ownership().outcome_for(object, Some(NEIGHBOUR)), Some(remote()));
     let mut freed = drop_last(&mut core, object, &slot);
     assert_eq!(freed.remove(0), to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }));
-    let returned = weft_wire::message::RemoveBorrow { object, count: 1, giver: None };
+    let returned = weft_wire::message::RemoveBorrow { object, count: 1, giver: None, was_said: None };
     assert_eq!(freed, [to(FAR, returned)], "the other place is its owner's");
 }
 

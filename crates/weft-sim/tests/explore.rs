@@ -74,6 +74,14 @@ fn a_death_that_is_settled_alone_frees_what_is_read() {
 }
 
 #[test]
+fn a_return_that_is_set_off_against_what_was_handed_since_frees_what_is_read() {
+    let config = SettleNodes { sets_off: true, ..settle_nodes::given_back() };
+    let found = settle_nodes::search(&config, None, STATES_MAX);
+    let (text, _) = found.violation.expect("the death is not settled yet");
+    assert!(text.starts_with("I5"), "{text}");
+}
+
+#[test]
 fn an_answer_that_overtakes_what_was_said_before_it_frees_what_is_read() {
     let config = SettleNodes { answers_early: true, ..settle_nodes::small()[0].clone() };
     let found = settle_nodes::search(&config, None, STATES_MAX);

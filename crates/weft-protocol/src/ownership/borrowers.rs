@@ -6,6 +6,9 @@
 //!
 //! Registrations and returns may arrive in any order: a count may be negative for a moment, while the process that handed
 //! the reference on is still a borrower itself.
+//!
+//! What a borrower said that it holds of a dead process, and returns before that death is settled here, is set aside until
+//! then: counted at once, it would be set off against what the borrower was handed since.
 
 use weft_wire::WorkerId;
 
@@ -16,6 +19,8 @@ struct Borrow {
     /// `None`: ourselves, the borrower, or somebody whose death is settled.
     giver: Option<WorkerId>,
     count: i32,
+    /// Returns that wait for the death of the giver to be settled: not borrowed.
+    is_set_aside: bool,
 }
 
 /// See the module. Few: a list is smaller than a map and as fast.
@@ -27,9 +32,9 @@ pub struct Borrowers {
 impl Borrowers {
     /// Counts registrations, or returns (negative). Gives the count after.
     pub fn change(&mut self, who: WorkerId, giver: Option<WorkerId>, change: i32) -> i32 {
-        let Some(at) = self.borrows.iter().position(|borrow| borrow.who == who && borrow.giver == giver)
-        else {
-            self.borrows.push(Borrow { who, giver, count: change });
+        let is_same = |borrow: &Borrow| borrow.who == who && borrow.giver == giver && !borrow.is_set_aside;
+        let Some(at) = self.borrows.iter().position(is_same) else {
+            self.borrows.push(Borrow { who, giver, count: change, is_set_aside: false });
             return change;
         };
         self.borrows[at].count += change;
@@ -40,9 +45,20 @@ impl Borrowers {
         count
     }
 
-    /// What a process borrowed, and what it registered, counts no more.
+    /// What a process has returned of what it said that it holds of a dead one counts when that death is settled.
+    pub fn set_aside(&mut self, who: WorkerId, giver: WorkerId, count: i32) {
+        self.borrows.push(Borrow { who, giver: Some(giver), count, is_set_aside: true });
+    }
+
+    /// The death of a process is settled, and what others said that they hold of it counts: what it borrowed, and what it
+    /// registered, counts no more, and what was set aside does.
     pub fn end(&mut self, gone: WorkerId) {
-        self.borrows.retain(|borrow| borrow.who != gone && borrow.giver != Some(gone));
+        let ended = |borrow: &mut Borrow| borrow.who == gone || borrow.giver == Some(gone);
+        for borrow in self.borrows.extract_if(.., ended).collect::<Vec<_>>() {
+            if borrow.is_set_aside && borrow.who != gone {
+                self.change(borrow.who, None, -borrow.count);
+            }
+        }
     }
 
     /// Whether a process borrows, or registered a borrower.
@@ -54,19 +70,20 @@ impl Borrowers {
     /// Whether nobody borrows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.borrows.is_empty()
+        self.borrows.iter().all(|borrow| borrow.is_set_aside)
     }
 
     /// Whether another process registered a borrower.
     #[must_use]
     pub fn is_handed_on(&self) -> bool {
-        self.borrows.iter().any(|borrow| borrow.giver.is_some())
+        self.borrows.iter().any(|borrow| borrow.giver.is_some() && !borrow.is_set_aside)
     }
 
     /// The borrowers, each once.
     #[must_use]
     pub fn list(&self) -> Vec<WorkerId> {
-        let mut list: Vec<WorkerId> = self.borrows.iter().map(|borrow| borrow.who).collect();
+        let counted = self.borrows.iter().filter(|borrow| !borrow.is_set_aside);
+        let mut list: Vec<WorkerId> = counted.map(|borrow| borrow.who).collect();
         list.sort_unstable();
         list.dedup();
         list
@@ -86,6 +103,31 @@ mod tests {
         assert_eq!(borrowers.change(A, Some(B), -1), -1);
         assert_eq!(borrowers.change(A, Some(B), 1), 0);
         assert!(borrowers.is_empty());
+    }
+
+    #[test]
+    fn what_was_set_aside_counts_when_the_death_of_its_giver_is_settled() {
+        let mut borrowers = Borrowers::default();
+        // B handed it to A and died; A said that it holds it, returned it, and was handed it again.
+        borrowers.change(A, Some(B), 1);
+        borrowers.set_aside(A, B, 1);
+        assert_eq!(borrowers.change(A, None, 1), 1);
+        // What A said.
+        borrowers.change(A, None, 1);
+        borrowers.end(B);
+        assert_eq!(borrowers.list(), [A]);
+        assert_eq!(borrowers.change(A, None, -1), 0);
+        assert!(borrowers.is_empty());
+    }
+
+    #[test]
+    fn nobody_borrows_what_is_only_set_aside() {
+        let mut borrowers = Borrowers::default();
+        borrowers.set_aside(A, B, 1);
+        assert!(borrowers.is_empty() && borrowers.list().is_empty() && !borrowers.is_handed_on());
+        assert!(borrowers.names(A) && borrowers.names(B));
+        borrowers.end(A);
+        assert!(!borrowers.names(B));
     }
 
     #[test]

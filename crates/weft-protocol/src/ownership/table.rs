@@ -128,6 +128,8 @@ pub struct Ownership {
     borrowed_by: Map<WorkerId, Set<ObjectId>>,
     /// How often we were handed borrowed objects by others than their owners.
     handed: Map<ObjectId, Vec<(WorkerId, u32)>>,
+    /// What was said of borrowed objects to be held of processes that are gone: part of what was received.
+    said_of: Map<ObjectId, Vec<(WorkerId, u32)>>,
     /// Objects of gone owners are found through this.
     borrowed_from: Map<WorkerId, Set<ObjectId>>,
     /// Processes that are gone, the latest last: a third process may register one of them for a reference that it was
@@ -176,6 +178,7 @@ impl Ownership {
             records: Map::default(),
             borrowed_by: Map::default(),
             handed: Map::default(),
+            said_of: Map::default(),
             borrowed_from: Map::default(),
             gone: Set::default(),
             unsettled: Set::default(),

@@ -24,6 +24,8 @@ use super::world::Violation;
 mod ends;
 
 const OWNER: u8 = 0;
+const LENT: u8 = 1;
+const LENDER: u8 = 2;
 const PROCESSES: usize = 4;
 const NAMES: [&str; PROCESSES] = ["the owner", "X", "Q", "W"];
 const NODES: usize = 3;
@@ -45,8 +47,13 @@ pub struct SettleNodes {
     pub keepers: Vec<u8>,
     /// Nodes that end with all their processes.
     pub dying_nodes: Vec<u8>,
+    /// Q borrows the object at the start and has lent it to X, which gives it back with its reply. When Q has dropped both,
+    /// the owner hands it to Q again.
+    pub gives_back: bool,
     /// The defect that a process answers while what it said before is still on its way.
     pub answers_early: bool,
+    /// The defect that what is returned before a death is settled is set off against what was handed on since.
+    pub sets_off: bool,
 }
 
 /// What one end says to another.
@@ -56,8 +63,8 @@ enum Word {
     Reference,
     /// To the owner: that process borrows it, too.
     AddBorrow(u8),
-    /// To the owner: so many references are given back that this one had handed on.
-    RemoveBorrow(u32, Option<u8>),
+    /// To the owner: so many references are given back that this one had handed on, and whether that was said to be held of it.
+    RemoveBorrow(u32, Option<u8>, bool),
     /// To its node, or from node to node: tell me of the end of that process.
     Watch(u8),
     /// To its node: what is held of a dead one.
@@ -84,6 +91,8 @@ struct Process {
     /// References that certainly count, and those that somebody else registered.
     received: u32,
     handed: BTreeMap<u8, u32>,
+    /// Those that were said to be held of dead ones.
+    said: BTreeMap<u8, u32>,
     gone: Vec<u8>,
     /// What it holds of dead ones: said when what it said before to other processes has been received.
     answers: Vec<(u8, u32)>,
@@ -110,6 +119,7 @@ pub struct State {
     borrowers: Borrowers,
     unsettled: Vec<u8>,
     watched: Vec<u8>,
+    has_handed_again: bool,
     is_freed: bool,
 }
 
@@ -117,11 +127,20 @@ pub struct State {
 #[derive(Debug, Clone, Copy)]
 pub enum Move {
     HandOn(u8),
+    /// The owner, to Q.
+    HandAgain,
     Drop(u8),
     Read(u8, u8),
     /// A process is killed. So many words in each of its channels to the others and to its node have left it.
     Kill(u8, [u8; PROCESSES + 1]),
     KillNode(u8),
+}
+
+impl Process {
+    /// Whether the one that it has lent the object to has given it back.
+    fn has_back(&self) -> bool {
+        self.handed.contains_key(&LENT) || self.said.contains_key(&LENT)
+    }
 }
 
 fn node_id(node: u8) -> NodeId {
@@ -181,6 +200,15 @@ impl Model for SettleNodes {
     fn first(&self) -> State {
         let mut processes: [Process; PROCESSES] = Default::default();
         (processes[0].has, processes[0].had) = (true, true);
+        let mut borrowers = Borrowers::default();
+        if self.gives_back {
+            let [owner, lent, lender, _] = &mut processes;
+            (lent.has, lent.had) = (true, true);
+            (lender.has, lender.had, lender.received) = (true, true, 1);
+            // Nobody hands it to anybody else.
+            (owner.has_handed_on, lender.has_handed_on) = (true, true);
+            borrowers.change(self.id(LENDER), None, 1);
+        }
         let mut nodes: [Node; NODES] = Default::default();
         for (process, node) in (0u8..).zip(self.nodes) {
             nodes[usize::from(node)].clients.push(process);
@@ -191,9 +219,10 @@ impl Model for SettleNodes {
             control: Control::default(),
             known_gone: Vec::new(),
             channels: BTreeMap::new(),
-            borrowers: Borrowers::default(),
+            borrowers,
             unsettled: Vec::new(),
             watched: Vec::new(),
+            has_handed_again: false,
             is_freed: false,
         }
     }
@@ -208,12 +237,16 @@ impl Model for SettleNodes {
             }
             // One that hands it on does so first: the others are the cases without the next process.
             let is_done = process.has_handed_on || usize::from(index) + 1 == PROCESSES;
-            if process.has && is_done && !self.keepers.contains(&index) {
+            let is_lent = self.gives_back && index == LENDER && !process.has_back();
+            if process.has && is_done && !is_lent && !self.keepers.contains(&index) {
                 moves.push((Move::Drop(index), false));
             }
             if self.victims.contains(&index) {
                 self.kills(state, index, moves);
             }
+        }
+        if self.gives_back && state.can_hand_again() {
+            moves.push((Move::HandAgain, false));
         }
         for node in self.dying_nodes.iter().filter(|node| !state.nodes[usize::from(**node)].is_dead) {
             moves.push((Move::KillNode(*node), true));
@@ -231,6 +264,7 @@ impl Model for SettleNodes {
         let mut next = state.clone();
         match taken {
             Move::HandOn(process) => next.hand_on(self, process),
+            Move::HandAgain => next.hand_again(self),
             Move::Drop(process) => next.drop_reference(self, process),
             Move::Kill(process, left) => next.kill(self, process, left),
             Move::KillNode(node) => next.kill_node(self, node),
@@ -284,6 +318,7 @@ impl Model for SettleNodes {
         };
         match taken {
             Move::HandOn(process) => format!("{} hands the object on", name(process)),
+            Move::HandAgain => format!("{} hands the object to {}", name(OWNER), name(LENDER)),
             Move::Drop(process) => format!("{} drops its reference", name(process)),
             Move::Kill(process, left) => {
                 format!("FAULT: {} is killed; words that had left it: {left:?}", name(process))
@@ -341,7 +376,16 @@ pub fn small() -> Vec<SettleNodes> {
                 &[1],
             )
         },
+        given_back(),
     ]
+}
+
+/// What a process held of a dead one it has dropped, and it has the object again from its owner.
+#[must_use]
+pub fn given_back() -> SettleNodes {
+    let about =
+        "one gives back what it was lent and dies; its lender drops it and is handed it again; 3 nodes";
+    SettleNodes { gives_back: true, ..config("settle-given-back", about, [0, 0, 1, 2], &[1]) }
 }
 
 /// Two processes that hand an object on die at once, and the third one keeps it: the case in which no death can be settled
@@ -371,7 +415,17 @@ pub fn all() -> Vec<SettleNodes> {
 
 fn config(name: &'static str, about: &'static str, nodes: [u8; PROCESSES], victims: &[u8]) -> SettleNodes {
     let (keepers, dying_nodes) = (Vec::new(), Vec::new());
-    SettleNodes { name, about, nodes, victims: victims.to_vec(), keepers, dying_nodes, answers_early: false }
+    SettleNodes {
+        name,
+        about,
+        nodes,
+        victims: victims.to_vec(),
+        keepers,
+        dying_nodes,
+        gives_back: false,
+        answers_early: false,
+        sets_off: false,
+    }
 }
 
 /// Searches one of them.

@@ -48,9 +48,13 @@ pub struct RemoveBorrow {
     pub object: ObjectId,
     #[n(1)]
     pub count: u32,
-    /// Who registered the sender; `None`: the owner or the sender itself, or it was settled since ([`Settled`]).
+    /// Who registered the sender; `None`: the owner or the sender itself.
     #[n(2)]
     pub giver: Option<WorkerId>,
+    /// The giver is gone, and the sender had said by then that it holds these ([`HeldFrom`]): they count once that is
+    /// settled, whether or not the giver had registered the sender.
+    #[n(3)]
+    pub was_said: Option<bool>,
 }
 
 /// Client to node: what the sender still holds of all that a process that is gone handed or lent it. Whether the owners

@@ -159,12 +159,30 @@ impl Ownership {
 
     /// A borrower is done with what a process had handed to it.
     pub fn on_remove_borrow(&mut self, from: WorkerId, remove: &RemoveBorrow, out: &mut Actions) {
-        let RemoveBorrow { object, count, giver } = *remove;
-        if giver.is_some_and(|giver| self.is_settled(giver)) {
-            mark!("a reference was returned whose giver's death had been settled");
-            return;
+        let RemoveBorrow { object, count, giver, was_said } = *remove;
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let was_said = was_said == Some(true);
+        match giver {
+            Some(giver) if self.is_settled(giver) && !was_said => {
+                mark!("a reference was returned whose giver's death had been settled");
+            }
+            Some(giver) if was_said && !self.is_settled(giver) => {
+                mark!("what was held of a dead process was returned before its death was settled");
+                self.set_aside(object, from, giver, count);
+            }
+            Some(_) if was_said => self.change_borrow(object, from, None, -count, out),
+            giver => self.change_borrow(object, from, giver, -count, out),
         }
-        self.change_borrow(object, from, giver, -i32::try_from(count).unwrap_or(i32::MAX), out);
+    }
+
+    fn set_aside(&mut self, object: ObjectId, borrower: WorkerId, giver: WorkerId, count: i32) {
+        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
+            return;
+        };
+        borrowers.set_aside(borrower, giver, count);
+        for process in [borrower, giver] {
+            self.borrowed_by.entry(process).or_default().insert(object);
+        }
     }
 
     /// Whether everybody has been heard on a process that is gone.
@@ -219,15 +237,24 @@ impl Ownership {
 
     /// Tells the owner that this process has no use for an object any more.
     pub(super) fn return_borrows(&mut self, object: ObjectId, received: u32, out: &mut Actions) {
-        if received > 0 {
-            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count: received, giver: None });
+        let mut tell = |count, giver, was_said| {
+            let remove = RemoveBorrow { object, count, giver, was_said };
+            send(out, Peer::Worker(object.owner()), remove);
+        };
+        let said = if self.said_of.is_empty() { None } else { self.said_of.swap_remove(&object) };
+        let said = said.unwrap_or_default();
+        let others = received - said.iter().map(|(_, count)| count).sum::<u32>();
+        if others > 0 {
+            tell(others, None, None);
+        }
+        for (giver, count) in said {
+            tell(count, Some(giver), Some(true));
         }
         if self.handed.is_empty() {
             return;
         }
         for (giver, count) in self.handed.swap_remove(&object).unwrap_or_default() {
-            let giver = Some(giver);
-            send(out, Peer::Worker(object.owner()), RemoveBorrow { object, count, giver });
+            tell(count, Some(giver), None);
         }
     }
 }

@@ -18,8 +18,14 @@ impl Ownership {
     pub(super) fn note_gone(&mut self, process: WorkerId) -> bool {
         let is_news = self.gone.insert(process);
         self.watched.swap_remove(&process);
-        if self.gone.len() > WORKERS_MAX {
-            self.gone.shift_remove_index(0);
+        if self.gone.len() > WORKERS_MAX
+            && let Some(forgotten) = self.gone.shift_remove_index(0)
+        {
+            // Owners have forgotten it, too, and would wait for news of it.
+            self.said_of.retain(|_, givers| {
+                givers.retain(|(giver, _)| *giver != forgotten);
+                !givers.is_empty()
+            });
         }
         is_news
     }
@@ -52,6 +58,9 @@ impl Ownership {
             *received += held.count;
             !self.gone.contains(&held.object.owner())
         });
+        for held in &held {
+            self.said_of.entry(held.object).or_default().push((giver, held.count));
+        }
         if !held.is_empty() {
             mark!("a process held references of a dead one");
         }
@@ -125,6 +134,7 @@ impl Ownership {
                 record.origin = Origin::Owned(Borrowers::default());
                 record.is_shared = true;
                 self.handed.swap_remove(object);
+                self.said_of.swap_remove(object);
                 false
             });
             !objects.is_empty()

@@ -55,7 +55,12 @@ fn a_dropped_pending_object_goes_when_its_outcome_comes() {
 }
 
 fn remove(object: ObjectId, count: u32, giver: Option<WorkerId>) -> RemoveBorrow {
-    RemoveBorrow { object, count, giver }
+    RemoveBorrow { object, count, giver, was_said: None }
+}
+
+/// A return of what was said to be held of a dead process.
+fn remove_said(object: ObjectId, count: u32, giver: WorkerId) -> RemoveBorrow {
+    RemoveBorrow { was_said: Some(true), ..remove(object, count, Some(giver)) }
 }
 
 fn settled(gone: WorkerId, held: &[Held]) -> Settled {
@@ -113,9 +118,53 @@ fn what_a_dead_process_handed_on_counts_although_its_word_is_lost() {
     drop_handle(&mut table, id, &slot, &mut out);
     table.on_worker_gone(FRIEND);
     // THIRD was handed it twice and says so; it returns both before that is heard.
-    table.on_remove_borrow(THIRD, &remove(id, 2, None), &mut out);
+    table.on_remove_borrow(THIRD, &remove_said(id, 2, FRIEND), &mut out);
     table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 2 }]), &mut out);
     assert!(table.is_empty());
+}
+
+#[test]
+fn what_is_returned_before_a_death_is_settled_is_not_set_off_against_what_is_handed_since() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    // FRIEND handed it to THIRD and died; its word is lost. THIRD has said so and returned it.
+    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
+    table.on_add_borrow(id, THIRD, ME, &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert_eq!(table.record(id).expect("THIRD has it").borrowers(), [THIRD]);
+    table.on_worker_gone(FRIEND);
+    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1 }]), &mut out);
+    assert_eq!(table.record(id).expect("THIRD has it").borrowers(), [THIRD]);
+    table.on_remove_borrow(THIRD, &remove(id, 1, None), &mut out);
+    assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty));
+}
+
+#[test]
+fn what_was_said_and_is_returned_after_a_death_is_settled_counts_at_once() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_worker_gone(FRIEND);
+    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1 }]), &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert_eq!(table.len(), 1);
+    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_borrower_that_dies_too_leaves_nothing_set_aside() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
+    table.on_worker_gone(FRIEND);
+    table.on_worker_gone(THIRD);
+    table.on_settled(&Settled { gone: vec![FRIEND, THIRD], held: Vec::new() }, &mut out);
+    assert_eq!(table.record(id).expect("it has a handle").borrowers(), []);
+    drop_handle(&mut table, id, &slot, &mut out);
+    assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty));
 }
 
 #[test]
@@ -168,7 +217,9 @@ fn a_borrower_returns_what_each_giver_handed_to_it() {
     assert_eq!(table.held_from(late, &[id]), held, "what is lent and handed over counts once");
     drop_handle(&mut table, id, &slot, &mut out);
     let mut expected = Actions::new();
-    send(&mut expected, Peer::Worker(FRIEND), remove(id, 3, None));
+    send(&mut expected, Peer::Worker(FRIEND), remove(id, 1, None));
+    send(&mut expected, Peer::Worker(FRIEND), remove_said(id, 1, THIRD));
+    send(&mut expected, Peer::Worker(FRIEND), remove_said(id, 1, late));
     send(&mut expected, Peer::Worker(FRIEND), remove(id, 2, Some(given)));
     assert_eq!(out, expected);
     assert!(table.is_empty());
@@ -207,7 +258,12 @@ fn a_borrowed_object_is_fetched_once_and_returned_once() {
     drop_handle(&mut table, id, &slot, &mut out);
     let done = Action::Send {
         to: Peer::Worker(FRIEND),
-        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: id, count: 1, giver: None })),
+        message: Box::new(Message::RemoveBorrow(RemoveBorrow {
+            object: id,
+            count: 1,
+            giver: None,
+            was_said: None,
+        })),
     };
     assert_eq!(out, vec![done]);
     assert!(table.is_empty());
@@ -224,7 +280,12 @@ fn contained_references_live_as_long_as_the_value() {
     drop_handle(&mut table, outer, &slot, &mut out);
     let done = Action::Send {
         to: Peer::Worker(FRIEND),
-        message: Box::new(Message::RemoveBorrow(RemoveBorrow { object: inner, count: 1, giver: None })),
+        message: Box::new(Message::RemoveBorrow(RemoveBorrow {
+            object: inner,
+            count: 1,
+            giver: None,
+            was_said: None,
+        })),
     };
     assert_eq!(out, vec![done]);
     assert!(table.is_empty());

@@ -6,8 +6,8 @@ use weft_wire::message::HeldFrom;
 use weft_wire::{NodeId, WorkerId};
 
 use super::{
-    CONTROL, NODES, Node, OWNER, PROCESSES, Process, SettleNodes, State, Word, as_end, is_process, node_id,
-    node_of,
+    CONTROL, LENDER, NODES, Node, OWNER, PROCESSES, Process, SettleNodes, State, Word, as_end, is_process,
+    node_id, node_of,
 };
 use crate::explore::world::Violation;
 
@@ -61,6 +61,21 @@ impl State {
             self.tell(model, from, OWNER, Word::AddBorrow(to));
         }
         self.tell(model, from, to, Word::Reference);
+        if model.gives_back {
+            self.process(from).has = false;
+        }
+    }
+
+    pub(super) fn can_hand_again(&self) -> bool {
+        let [owner, lender] = [OWNER, LENDER].map(|process| &self.processes[usize::from(process)]);
+        let is_done = lender.had && !lender.has && !lender.is_dead;
+        is_done && owner.has && !self.has_handed_again && !owner.gone.contains(&LENDER)
+    }
+
+    pub(super) fn hand_again(&mut self, model: &SettleNodes) {
+        self.has_handed_again = true;
+        self.change_borrow(model, LENDER, None, 1);
+        self.tell(model, OWNER, LENDER, Word::Reference);
     }
 
     pub(super) fn drop_reference(&mut self, model: &SettleNodes, who: u8) {
@@ -68,11 +83,16 @@ impl State {
         process.has = false;
         let received = std::mem::take(&mut process.received);
         let handed = std::mem::take(&mut process.handed);
+        let said = std::mem::take(&mut process.said);
         if received > 0 {
-            self.tell(model, who, OWNER, Word::RemoveBorrow(received, None));
+            self.tell(model, who, OWNER, Word::RemoveBorrow(received, None, false));
+        }
+        for (giver, count) in said {
+            let giver = (!model.sets_off).then_some(giver);
+            self.tell(model, who, OWNER, Word::RemoveBorrow(count, giver, !model.sets_off));
         }
         for (giver, count) in handed {
-            self.tell(model, who, OWNER, Word::RemoveBorrow(count, Some(giver)));
+            self.tell(model, who, OWNER, Word::RemoveBorrow(count, Some(giver), false));
         }
         self.free_if_unused();
     }
@@ -128,9 +148,15 @@ impl State {
                     self.change_borrow(model, borrower, giver, 1);
                 }
             }
-            Word::RemoveBorrow(count, giver) => {
-                if !giver.is_some_and(|giver| self.is_settled(giver)) {
-                    self.change_borrow(model, from, giver, -i32::try_from(count).expect("few"));
+            Word::RemoveBorrow(count, giver, was_said) => {
+                let count = i32::try_from(count).expect("few");
+                match giver {
+                    Some(giver) if self.is_settled(giver) && !was_said => {}
+                    Some(giver) if was_said && !self.is_settled(giver) => {
+                        self.borrowers.set_aside(model.id(from), model.id(giver), count);
+                    }
+                    Some(_) if was_said => self.change_borrow(model, from, None, -count),
+                    giver => self.change_borrow(model, from, giver, -count),
                 }
             }
             Word::Gone(gone) => self.on_told(model, to, gone),
@@ -148,8 +174,10 @@ impl State {
         process.gone.push(gone);
         process.gone.sort_unstable();
         let count = process.handed.remove(&gone).unwrap_or(0);
-        process.received += count;
         let count = if process.gone.contains(&OWNER) { 0 } else { count };
+        if count > 0 {
+            process.said.insert(gone, count);
+        }
         if to == OWNER {
             self.unsettled.push(gone);
             self.unsettled.sort_unstable();
