@@ -5,25 +5,26 @@
 //! every process of the session collects once, on a thread of its own: finalizers are code of the user, which may wait
 //! for the engine, and the thread that heard of the shortage reads for everyone who waits.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
+use weft_runtime::client::Collections;
 
 use crate::session::Inside;
 
-/// Time between two collections (milliseconds): a full one of a large program takes about as long.
-const PAUSE_MS: u64 = 200;
-/// While room is made otherwise: so many times what the last one took, beside that. Nobody but the collector runs while it does.
-const PAUSE_TIMES: u64 = 20;
-
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
-/// When the next one may begin, in milliseconds since [`START`].
-static NEXT: AtomicU64 = AtomicU64::new(0);
-/// The same, while room is made otherwise.
-static NEXT_RELIEVED: AtomicU64 = AtomicU64::new(0);
+/// When the next one is due, in milliseconds since [`START`].
+static COLLECTIONS: Mutex<Collections> = Mutex::new(Collections::new());
+
+thread_local! {
+    /// On the thread that collects: whether a reference or a view went meanwhile.
+    static HAS_LET_GO: Cell<bool> = const { Cell::new(false) };
+}
 
 fn millis() -> u64 {
     u64::try_from(START.elapsed().as_millis()).unwrap_or(u64::MAX)
@@ -33,20 +34,25 @@ fn millis() -> u64 {
 ///
 /// `is_full`: no room is made otherwise.
 pub fn collect_soon(is_full: bool) {
-    let next = if is_full { &NEXT } else { &NEXT_RELIEVED };
-    if millis() < next.load(Ordering::Acquire) || IS_RUNNING.swap(true, Ordering::AcqRel) {
+    if !COLLECTIONS.lock().is_due(millis(), is_full) || IS_RUNNING.swap(true, Ordering::AcqRel) {
         return;
     }
     let work = || {
         let begin = millis();
         Python::try_attach(collect);
-        let end = millis();
-        NEXT.store(end + PAUSE_MS, Ordering::Release);
-        NEXT_RELIEVED.store(end + PAUSE_MS + PAUSE_TIMES * (end - begin), Ordering::Release);
+        COLLECTIONS.lock().on_end(begin, millis(), HAS_LET_GO.get());
         IS_RUNNING.store(false, Ordering::Release);
     };
     if std::thread::Builder::new().name("weft-gc".into()).spawn(work).is_err() {
         IS_RUNNING.store(false, Ordering::Release);
+    }
+}
+
+/// A reference or a view goes: in a cycle, if this is the thread that collects.
+#[inline]
+pub fn note_let_go() {
+    if IS_RUNNING.load(Ordering::Relaxed) {
+        HAS_LET_GO.set(true);
     }
 }
 

@@ -113,6 +113,7 @@ impl ObjectRefGenerator {
 impl Drop for ObjectRefGenerator {
     fn drop(&mut self) {
         self.end();
+        crate::collect::note_let_go();
     }
 }
 

@@ -94,6 +94,7 @@ impl ObjectRef {
 impl Drop for ObjectRef {
     fn drop(&mut self) {
         self.client.drop_handle(self.id, &self.slot);
+        crate::collect::note_let_go();
     }
 }
 

@@ -11,6 +11,7 @@
 //! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that queue's.
 
 mod background;
+mod collections;
 mod greeting;
 mod holding;
 mod inspect;
@@ -46,6 +47,7 @@ use self::receiving::Lead;
 use self::shared::{Aftermath, Shared};
 use crate::clock::now;
 
+pub use collections::Collections;
 pub(crate) use greeting::hello;
 pub use lead::Waited;
 pub use lines::LineReader;
