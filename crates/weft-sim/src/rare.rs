@@ -46,6 +46,7 @@ pub const THEMES: &[Theme] = &[
             "a reference that was lent was handed on",
             "a reference was returned whose giver's death had been settled",
             "several borrowers waited for one value",
+            "what is held of a dead process was said later, for a line that was not there yet",
             "what was held of a dead process was returned before its death was settled",
         ],
     },

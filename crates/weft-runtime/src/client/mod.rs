@@ -257,8 +257,7 @@ impl Client {
                 }
                 Action::Send { to: Peer::Node, message } if matches!(*message, Message::HeldFrom(_)) => {
                     // Whoever is told of a reference must hear it before the death of its giver is settled.
-                    shared.outbox.flush();
-                    shared.outbox.remotes.say_behind(*message);
+                    shared.outbox.say_behind(*message);
                 }
                 Action::Send { to: Peer::Worker(to), mut message } if to.node() != self.me.node() => {
                     message.globalise(self.me.node());

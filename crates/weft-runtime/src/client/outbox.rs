@@ -5,6 +5,7 @@
 //! passed and another comes, or when the background thread looks, within a millisecond. Batches form from what has
 //! queued up, never by waiting for more.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -41,7 +42,16 @@ pub(crate) struct Outbox {
     pub(super) remotes: Remotes,
     here: NodeId,
     dirty: Vec<Peer>,
+    /// Words to the node that wait for others, in order.
+    behind: VecDeque<Behind>,
     last_flush: Instant,
+}
+
+/// A word to the node that must not be heard before what was said to these processes of this node: so many bytes of that have
+/// not left yet.
+struct Behind {
+    message: Message,
+    owed: Vec<(WorkerId, usize)>,
 }
 
 impl Outbox {
@@ -54,6 +64,7 @@ impl Outbox {
             node: Line::new(super::NODE_TOKEN, Some(node)),
             workers: FxHashMap::default(),
             dirty: Vec::new(),
+            behind: VecDeque::new(),
             last_flush: Instant(0),
         }
     }
@@ -115,6 +126,39 @@ impl Outbox {
     /// The worker is gone: nothing is sent to it any more.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
+        self.pay(worker, usize::MAX);
+    }
+
+    /// Says something to the node as soon as everything that was said to others so far has left, and has arrived where they are
+    /// at other nodes. What has left for a process of this node is read before anything that the node says after it.
+    pub(super) fn say_behind(&mut self, message: Message) {
+        self.flush();
+        let waiting = self.workers.iter().map(|(worker, line)| (*worker, line.outlet.waiting()));
+        let owed = waiting.filter(|(_, bytes)| *bytes > 0).collect();
+        self.behind.push_back(Behind { message, owed });
+        self.let_go();
+    }
+
+    /// So many bytes have left for a process of this node, or never will.
+    fn pay(&mut self, worker: WorkerId, bytes: usize) {
+        if self.behind.is_empty() {
+            return;
+        }
+        for (_, left) in self.behind.iter_mut().flat_map(|one| &mut one.owed).filter(|(to, _)| *to == worker)
+        {
+            *left = left.saturating_sub(bytes);
+        }
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
+        while let Some(first) = self.behind.front()
+            && first.owed.iter().all(|(_, left)| *left == 0)
+        {
+            let message = self.behind.pop_front().expect("it is there").message;
+            self.remotes.say_behind(message);
+        }
+        self.take_from_remotes();
     }
 
     /// Whether messages wait, and whether they should leave now; `time` is the time, if it is known.
@@ -172,10 +216,8 @@ impl Outbox {
                 self.flush_peer(peer);
             }
             self.last_flush = now();
-            if self.remotes.wants_something() {
-                self.take_from_remotes();
-                self.flush_node();
-            }
+            self.take_from_remotes();
+            self.flush_node();
         }
         self.last_flush
     }
@@ -202,6 +244,7 @@ impl Outbox {
             self.remotes.after_read(token, time);
         } else if self.flush_node() {
             self.flush_peer(Peer::Worker(WorkerId(token)));
+            self.flush_node();
         } else if let Some(line) = self.workers.get_mut(&WorkerId(token)) {
             // Its turn comes with the node's.
             line.set_full(false, self.epoll.as_ref());
@@ -231,9 +274,14 @@ impl Outbox {
         };
         line.is_dirty = false;
         let Some(socket) = &line.socket else { return };
+        let before = line.outlet.waiting();
         // A peer that is gone is announced by the node; what waits for it is dropped then.
         let is_full = line.outlet.flush(&**socket) == Flush::Full;
         line.set_full(is_full, self.epoll.as_ref());
+        let left = before - line.outlet.waiting();
+        if let Peer::Worker(worker) = peer {
+            self.pay(worker, left);
+        }
     }
 }
 
@@ -261,7 +309,7 @@ impl Line {
 mod tests {
     use super::*;
     use crate::transport::{Inlet, pair};
-    use weft_wire::message::GiveBlock;
+    use weft_wire::message::{GiveBlock, HeldFrom};
 
     const ME: WorkerId = WorkerId(5);
     const RECEIVER: WorkerId = WorkerId(7);
@@ -308,5 +356,51 @@ mod tests {
             assert!(more > 0, "{heard} of {blocks}");
             heard += more;
         }
+    }
+
+    /// Everybody is told that a death is settled when all have answered.
+    #[test]
+    fn the_node_hears_what_is_held_when_all_else_has_left() {
+        let (node, node_end) = pair().expect("sockets");
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"));
+        let mut outbox = Outbox::new(epoll, Arc::new(node), ME, "3.11");
+        let mut at_node = Inlet::default();
+        let answer = |number| Message::from(HeldFrom { gone: WorkerId(number), held: Vec::new() });
+        let other = WorkerId(8);
+        // Neither is connected yet; and one takes more than a socket does.
+        let words = 400_000;
+        for offset in 0..words as u64 {
+            outbox.push(Peer::Worker(RECEIVER), &GiveBlock { offset, owner: RECEIVER, object: None }.into());
+        }
+        outbox.push(Peer::Worker(other), &Connect { worker: other }.into());
+        outbox.say_behind(answer(1));
+        outbox.push(Peer::Worker(other), &Connect { worker: other }.into());
+        outbox.say_behind(answer(2));
+        let connects = [RECEIVER, other].map(|worker| Connect { worker }.into());
+        assert_eq!(messages(&mut at_node, &node_end), connects);
+        outbox.forget(other);
+        let (worker, worker_end) = pair().expect("sockets");
+        outbox.connected(RECEIVER, Arc::new(worker));
+        outbox.flush();
+        let (mut at_worker, mut heard) = (Inlet::default(), 0);
+        while heard < words {
+            assert_eq!(messages(&mut at_node, &node_end), []);
+            // What had left before it was read here, or is in the socket.
+            heard += messages(&mut at_worker, &worker_end).len();
+            outbox.on_writable(RECEIVER.0, Instant(0));
+            if outbox.behind.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(messages(&mut at_node, &node_end), [answer(1), answer(2)]);
+        while heard < words {
+            let more = messages(&mut at_worker, &worker_end).len();
+            assert!(more > 0, "{heard} of {words}: it had not left");
+            heard += more;
+        }
+        // Nobody is waited for: at once.
+        outbox.say_behind(answer(3));
+        outbox.flush();
+        assert_eq!(messages(&mut at_node, &node_end), [answer(3)]);
     }
 }

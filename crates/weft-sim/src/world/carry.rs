@@ -92,7 +92,7 @@ impl World {
                     }
                     _ => {}
                 }
-                if matches!(*message, Message::HeldFrom(_)) && self.head.is_some() {
+                if matches!(*message, Message::HeldFrom(_)) {
                     return self.answer_in_time(number, message);
                 }
                 self.send(number, node_of(number), Item::Message(message));

@@ -172,6 +172,7 @@ impl World {
         self.channels.get_mut(from).is_open = true;
         self.list(from);
         self.look_at_session_of(number, peer);
+        self.answer_what_may_go(number);
         self.touch(number);
     }
 }

@@ -8,12 +8,12 @@ use super::{Answer, Item, World, node_of};
 
 impl World {
     /// A process answers a death. What it had said to its node leaves first, as ever: with a value that overtakes the word of whose block
-    /// it is in, the block would be free when the process is killed.
+    /// it is in, the block would be free when the process is killed. On one node all buffers leave together.
     pub(super) fn answer_in_time(&mut self, number: u32, message: Box<Message>) {
-        self.flush(number);
-        let others: Vec<u32> = self.process(number).lines.iter().copied().collect();
-        let far = others.into_iter().filter(|other| node_of(*other) != node_of(number));
-        let owed = far.map(|other| (other, None)).collect();
+        if self.head.is_some() {
+            self.flush(number);
+        }
+        let owed = self.process(number).lines.iter().map(|other| (*other, None)).collect();
         self.process_mut(number).held_back.push(Answer { owed, message });
         self.answer_what_may_go(number);
     }
@@ -30,7 +30,11 @@ impl World {
                 // It may lie in a buffer, and nothing else may be left to do.
                 self.touch(number);
             } else {
-                hit("what is held of a dead process was said later, for a line to another node");
+                hit(if answer.owed.iter().any(|(other, _)| node_of(*other) != node_of(number)) {
+                    "what is held of a dead process was said later, for a line to another node"
+                } else {
+                    "what is held of a dead process was said later, for a line that was not there yet"
+                });
                 self.process_mut(number).held_back.push(answer);
             }
         }
@@ -43,9 +47,13 @@ impl World {
         if position.is_none() {
             let channel = self.channels.number(number, other);
             let channel = self.channels.get(channel);
-            // What was said is in the session as soon as there is a line.
+            // What was said leaves, or is in the session, as soon as there is a line.
             if !channel.is_connected && !channel.queue.is_empty() {
                 return false;
+            }
+            if node_of(other) == node_of(number) {
+                // It is read before anything that the node says later.
+                return true;
             }
             *position = Some(self.position(number, other));
         }
