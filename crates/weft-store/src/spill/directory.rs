@@ -117,6 +117,20 @@ impl Directory {
     pub fn check_room(&self, file: &OwnedFd, bytes: u64) -> Result<u64, SpillError> {
         // What does not say how large it is says so when it is full.
         let Some((free, kept)) = free_and_kept(file) else { return Ok(u64::MAX) };
+        self.check_left(free, kept, bytes)
+    }
+
+    /// The same for what another file is rewritten to. It may take half of what stays free, for as long as both are there: otherwise a
+    /// disk that is full of what is dead would stay so.
+    ///
+    /// # Errors
+    /// [`SpillError::NearlyFull`].
+    pub fn check_room_to_move(&self, file: &OwnedFd, bytes: u64) -> Result<(), SpillError> {
+        let Some((free, kept)) = free_and_kept(file) else { return Ok(()) };
+        self.check_left(free, kept / 2, bytes).map(drop)
+    }
+
+    fn check_left(&self, free: u64, kept: u64, bytes: u64) -> Result<u64, SpillError> {
         free.checked_sub(kept.saturating_add(bytes)).ok_or_else(|| SpillError::NearlyFull {
             directory: self.path.clone(),
             bytes,

@@ -34,6 +34,14 @@ impl File<'_> {
         self.directory.check_room(&self.descriptor, bytes)
     }
 
+    /// The same for what another file is rewritten to, which gives more back than that takes.
+    ///
+    /// # Errors
+    /// [`SpillError::NearlyFull`].
+    pub fn check_room_to_move(&self, bytes: u64) -> Result<(), SpillError> {
+        self.directory.check_room_to_move(&self.descriptor, bytes)
+    }
+
     /// Writes all of it.
     ///
     /// # Errors

@@ -216,7 +216,7 @@ impl SpillFiles {
         }
         let source = self.file_to_read(from)?;
         let target = self.file_to_write(to)?;
-        self.check_room(&target, to.disk_bytes())?;
+        target.check_room_to_move(to.disk_bytes())?;
         let header = self.read_header(&source, from, id)?;
         let header_length = header_bytes(from.length);
         self.buffers.with(|buffer| {

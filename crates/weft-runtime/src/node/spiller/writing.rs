@@ -9,6 +9,10 @@ use weft_store::spill::{SpillFull, SpillPlace, record_bytes};
 use super::disk::{Move, SpillValue};
 use super::{Command, SpillEvent, Where, Worker, id_of};
 
+/// How many values are moved for each one that is written while a disk is short of room. Files that are rewritten are half dead at least, so
+/// more is given back than is written.
+const MOVED_PER_WRITE: usize = 2;
+
 /// A value to be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Writing {
@@ -38,11 +42,18 @@ impl Worker {
 
     pub(super) fn write(&mut self, mut batch: Vec<Writing>) {
         let mut why = String::new();
-        // Each failure makes the next attempt go to the next directory.
-        for _ in 0..self.directories {
-            batch = self.try_to_write(batch, &mut why);
-            if batch.is_empty() {
-                return;
+        loop {
+            // Each failure makes the next attempt go to the next directory.
+            for _ in 0..self.directories {
+                batch = self.try_to_write(batch, &mut why);
+                if batch.is_empty() {
+                    return;
+                }
+            }
+            let bytes = batch.iter().map(|value| record_bytes(value.bytes)).sum();
+            // A disk that is full of what is dead is not full.
+            if self.disk.room() >= bytes || !self.rewrite_a_file() {
+                break;
             }
         }
         for value in batch {
@@ -135,6 +146,26 @@ impl Worker {
         }
         self.end_file();
         has_moved
+    }
+
+    /// After something was written: goes on rewriting although there is other work, before the disk is so full of what is dead that there
+    /// is no room for rewriting, either.
+    pub(super) fn keep_room(&mut self) {
+        for _ in 0..MOVED_PER_WRITE {
+            if self.disk.room() >= self.space.dead() || !self.rewrite_one(false) {
+                break;
+            }
+        }
+    }
+
+    /// The same for all of a file, which is gone then.
+    fn rewrite_a_file(&mut self) -> bool {
+        while self.rewrite_one(false) {
+            if self.to_move.is_empty() {
+                return true;
+            }
+        }
+        false
     }
 
     fn move_values(&mut self, values: &[SpillPlace]) -> bool {

@@ -1,5 +1,7 @@
 //! Values that wait at the same time share a file where files are written whole.
 
+mod full;
+
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
