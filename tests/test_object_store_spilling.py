@@ -263,7 +263,8 @@ def test_the_end_does_not_wait_for_a_store_that_hangs(server, nothing_left, pref
     # This process is there, so they are taken for those of a living session until it is not.
     code = f"import weft; weft.init(num_cpus=1, spill_directories=['s3://{prefix}']); import time; time.sleep(0.5)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=WAIT)
-    assert set(objects_below(server, prefix)) == set(left)
+    # What was on its way while the store hung may come only now.
+    assert set(left) <= set(objects_below(server, prefix))
 
 
 def test_objects_that_others_delete_are_values_that_are_lost(server, session, prefix):

@@ -418,7 +418,6 @@ impl Worker {
                     self.space.set_others(others);
                     let batch = self.gather(Writing { spilled, block, bytes });
                     self.write(batch);
-                    self.keep_room();
                 }
                 Command::Read { fetching, reading } => self.read(&fetching, &reading),
                 Command::Send { wanted, buffer } => self.read_part(wanted, buffer),

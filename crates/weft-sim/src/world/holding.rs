@@ -30,11 +30,11 @@ impl World {
                 // It may lie in a buffer, and nothing else may be left to do.
                 self.touch(number);
             } else {
-                hit(if answer.owed.iter().any(|(other, _)| node_of(*other) != node_of(number)) {
-                    "what is held of a dead process was said later, for a line to another node"
+                if answer.owed.iter().any(|(other, _)| node_of(*other) != node_of(number)) {
+                    hit("what is held of a dead process was said later, for a line to another node");
                 } else {
-                    "what is held of a dead process was said later, for a line that was not there yet"
-                });
+                    hit("what is held of a dead process was said later, for a line that was not there yet");
+                }
                 self.process_mut(number).held_back.push(answer);
             }
         }

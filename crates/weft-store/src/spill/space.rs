@@ -228,7 +228,9 @@ impl SpillSpace {
 
     fn fuse_bytes(&self) -> u64 {
         let capped = self.limits.max_spill_bytes.map_or(u64::MAX, |max| max / CAPPED_PART);
-        self.limits.fuse_bytes.min(capped)
+        // On a small disk there has to be room for what is alive in a file that is rewritten, too.
+        let disk = self.disk_room.saturating_add(self.used) / CAPPED_PART;
+        self.limits.fuse_bytes.min(capped).min(disk)
     }
 
     /// What is kept free of `max_spill_bytes`: what can be alive in a file that is rewritten.

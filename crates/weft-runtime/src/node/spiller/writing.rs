@@ -9,10 +9,6 @@ use weft_store::spill::{SpillFull, SpillPlace, record_bytes};
 use super::disk::{Move, SpillValue};
 use super::{Command, SpillEvent, Where, Worker, id_of};
 
-/// How many values are moved for each one that is written while a disk is short of room. Files that are rewritten are half dead at least, so
-/// more is given back than is written.
-const MOVED_PER_WRITE: usize = 2;
-
 /// A value to be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Writing {
@@ -42,6 +38,7 @@ impl Worker {
 
     pub(super) fn write(&mut self, mut batch: Vec<Writing>) {
         let mut why = String::new();
+        self.space.set_disk_room(self.disk.room());
         loop {
             // Each failure makes the next attempt go to the next directory.
             for _ in 0..self.directories {
@@ -146,16 +143,6 @@ impl Worker {
         }
         self.end_file();
         has_moved
-    }
-
-    /// After something was written: goes on rewriting although there is other work, before the disk is so full of what is dead that there
-    /// is no room for rewriting, either.
-    pub(super) fn keep_room(&mut self) {
-        for _ in 0..MOVED_PER_WRITE {
-            if self.disk.room() >= self.space.dead() || !self.rewrite_one(false) {
-                break;
-            }
-        }
     }
 
     /// The same for all of a file, which is gone then.

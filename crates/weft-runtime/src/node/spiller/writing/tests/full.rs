@@ -7,13 +7,10 @@ use weft_store::spill::{SpillError, SpillLimits, SpillPulse};
 use super::*;
 
 const VALUE: u64 = 100_000;
-const PER_FILE: u64 = 4;
-const FILES: u64 = 2;
-/// In values.
-const ALIVE_FOR: u64 = FILES * PER_FILE;
 
-/// Has room for so many files, and for one value more while one is rewritten. The first write waits for a word.
+/// Has room for so many values, and for one more while a file is rewritten. The first write waits for a word.
 struct Small {
+    count: u64,
     places: Mutex<Vec<SpillPlace>>,
     room: Mutex<u64>,
     begins: Mutex<Option<Receiver<()>>>,
@@ -28,9 +25,9 @@ impl Small {
     }
 
     fn take(&self, places: &[SpillPlace], kept: u64) -> Result<(), DiskError> {
-        let all = FILES * PER_FILE * record_bytes(VALUE) + kept;
+        let all = self.count * record_bytes(VALUE) + kept;
         let bytes = places.iter().map(|place| record_bytes(place.length)).sum::<u64>();
-        let left = all - self.used();
+        let left = all.saturating_sub(self.used());
         *self.room.lock() = left.saturating_sub(bytes);
         if bytes > left {
             return Err(
@@ -71,22 +68,22 @@ impl Disk for Small {
     }
 }
 
-fn stage() -> (Stage, Sender<()>) {
+fn stage(count: u64, per_file: u64) -> (Stage, Sender<()>) {
     let mapping = Arc::new(Mapping::create(16 * MIB).expect("memory"));
     let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let wake = Arc::new(wake.expect("a descriptor"));
     let ((begin, begins), (_, asked), (turns, _)) = (channel(), channel(), channel());
     let begins = Mutex::new(Some(begins));
     let (places, room) = (Mutex::default(), Mutex::new(u64::MAX));
-    let disk = Small { places, room, begins, pulse: Arc::default() };
-    let limits = SpillLimits { fuse_bytes: PER_FILE * record_bytes(VALUE), ..SpillLimits::default() };
+    let disk = Small { count, places, room, begins, pulse: Arc::default() };
+    let limits = SpillLimits { fuse_bytes: per_file * record_bytes(VALUE), ..SpillLimits::default() };
     let spiller = Spiller::start_with(Box::new(disk), limits, mapping, wake.clone()).expect("a thread");
     (Stage { spiller, wake, asked, turns }, begin)
 }
 
 #[test]
 fn what_is_dead_makes_way_for_what_is_to_be_written() {
-    let (mut stage, begin) = stage();
+    let (mut stage, begin) = stage(8, 4);
     // All of it waits at the same time, so that there is no moment for rewriting.
     stage.write(0..8, VALUE);
     [0, 1, 2, 4, 5, 6].into_iter().for_each(|number| stage.spiller.forget(SPILLED + number));
@@ -98,7 +95,7 @@ fn what_is_dead_makes_way_for_what_is_to_be_written() {
 
 #[test]
 fn a_disk_that_is_full_of_what_is_alive_is_full() {
-    let (mut stage, begin) = stage();
+    let (mut stage, begin) = stage(8, 4);
     stage.write(0..9, VALUE);
     begin.send(()).expect("it waits");
     assert_eq!(stage.written(9), (0..9).map(|number| (number, number < 8)).collect::<Vec<_>>());
@@ -110,13 +107,14 @@ fn a_disk_that_is_full_of_what_is_alive_is_full() {
 }
 
 #[test]
-fn files_are_rewritten_before_there_is_no_room_for_that() {
-    let (mut stage, begin) = stage();
-    const COUNT: u64 = 200;
+fn files_are_small_enough_to_be_rewritten_on_a_small_disk() {
+    const COUNT: u64 = 400;
+    /// In values, of which every fourth one stays: three eighths of the disk.
+    const ALIVE_FOR: u64 = 96;
+    let (mut stage, begin) = stage(64, 16);
     for number in 0..COUNT {
         stage.write(number..number + 1, VALUE);
-        // One of two stays for so long that nothing more than a half of the disk is alive.
-        if number % 2 == 1 {
+        if number % 4 != 0 {
             stage.spiller.forget(SPILLED + number);
         } else if number >= ALIVE_FOR {
             stage.spiller.forget(SPILLED + number - ALIVE_FOR);
