@@ -150,12 +150,6 @@ impl SpillSpace {
         self.disk_room = bytes;
     }
 
-    /// What is dead in files (bytes).
-    #[must_use]
-    pub fn dead(&self) -> u64 {
-        self.used - self.live
-    }
-
     /// A place for an object of so many bytes, in the directory whose turn it is. It counts as alive from now on: if it cannot be
     /// written, say so with [`Self::failed`].
     ///
@@ -295,7 +289,7 @@ impl SpillSpace {
     #[must_use]
     pub fn to_rewrite(&mut self, is_idle: bool) -> Option<SpillRewrite> {
         let borne = self.live.max(DEAD_BYTES).min(self.disk_room).min(self.room());
-        let is_due = is_idle || self.is_short || self.dead() > borne;
+        let is_due = is_idle || self.is_short || self.used - self.live > borne;
         if !is_due {
             return None;
         }

@@ -38,7 +38,6 @@ impl Worker {
 
     pub(super) fn write(&mut self, mut batch: Vec<Writing>) {
         let mut why = String::new();
-        self.space.set_disk_room(self.disk.room());
         loop {
             // Each failure makes the next attempt go to the next directory.
             for _ in 0..self.directories {
@@ -73,7 +72,9 @@ impl Worker {
                 let (mapping, id) = (self.mapping.clone(), id_of(value.spilled));
                 SpillValue { place: *place, id, mapping, block: value.block }
             });
-            match self.disk.write(&values.collect::<Vec<_>>()) {
+            let written = self.disk.write(&values.collect::<Vec<_>>());
+            self.space.set_disk_room(self.disk.room());
+            match written {
                 Ok(()) => together.iter().for_each(|(value, place)| self.note_written(*value, *place)),
                 Err(error) => {
                     *why = error.to_string();
@@ -128,7 +129,6 @@ impl Worker {
     /// whole. False if there is none.
     pub(super) fn rewrite_one(&mut self, is_idle: bool) -> bool {
         if self.to_move.is_empty() {
-            self.space.set_disk_room(self.disk.room());
             let Some(rewrite) = self.space.to_rewrite(is_idle) else { return false };
             self.to_move = rewrite.alive.into();
         }

@@ -104,15 +104,19 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let mapping = Arc::new(Mapping::create(16 * MIB).expect("memory"));
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = Arc::new(wake.expect("a descriptor"));
         let (asked, is_asked) = channel();
         let (turns, turn) = channel();
         let store = Store { asked, turns: turn, values: Mutex::default(), pulse: Arc::default() };
-        let limits = SpillLimits { fuse_bytes: BATCH, ..SpillLimits::default() };
-        let spiller = Spiller::start_with(Box::new(store), limits, mapping, wake.clone());
-        Self { spiller: spiller.expect("a thread"), wake, asked: is_asked, turns }
+        Self::of(Box::new(store), BATCH, is_asked, turns)
+    }
+
+    fn of(disk: Box<dyn Disk>, fuse_bytes: u64, asked: Receiver<String>, turns: Sender<bool>) -> Self {
+        let mapping = Arc::new(Mapping::create(16 * MIB).expect("memory"));
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = Arc::new(wake.expect("a descriptor"));
+        let limits = SpillLimits { fuse_bytes, ..SpillLimits::default() };
+        let spiller = Spiller::start_with(disk, limits, mapping, wake.clone()).expect("a thread");
+        Self { spiller, wake, asked, turns }
     }
 
     fn write(&self, numbers: std::ops::Range<u64>, bytes: u64) {

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use weft_store::spill::{SpillError, SpillLimits, SpillPulse};
+use weft_store::spill::{SpillError, SpillPulse};
 
 use super::*;
 
@@ -69,16 +69,11 @@ impl Disk for Small {
 }
 
 fn stage(count: u64, per_file: u64) -> (Stage, Sender<()>) {
-    let mapping = Arc::new(Mapping::create(16 * MIB).expect("memory"));
-    let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-    let wake = Arc::new(wake.expect("a descriptor"));
     let ((begin, begins), (_, asked), (turns, _)) = (channel(), channel(), channel());
     let begins = Mutex::new(Some(begins));
     let (places, room) = (Mutex::default(), Mutex::new(u64::MAX));
     let disk = Small { count, places, room, begins, pulse: Arc::default() };
-    let limits = SpillLimits { fuse_bytes: per_file * record_bytes(VALUE), ..SpillLimits::default() };
-    let spiller = Spiller::start_with(Box::new(disk), limits, mapping, wake.clone()).expect("a thread");
-    (Stage { spiller, wake, asked, turns }, begin)
+    (Stage::of(Box::new(disk), per_file * record_bytes(VALUE), asked, turns), begin)
 }
 
 #[test]
