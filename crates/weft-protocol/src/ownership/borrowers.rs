@@ -23,6 +23,30 @@ struct Borrow {
     is_set_aside: bool,
 }
 
+/// What a return of references counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Return {
+    /// Nothing: it was on its way while the death of the giver was settled.
+    Nothing,
+    /// What the borrower said that it holds of this process, whose death is not settled yet.
+    Later(WorkerId),
+    /// What this one registered, or nobody in particular.
+    Now(Option<WorkerId>),
+}
+
+impl Return {
+    /// Of what `giver` registered. `was_said`: the borrower had said by then that it holds it of that one, which is gone.
+    #[must_use]
+    pub fn of(giver: Option<WorkerId>, was_said: bool, is_settled: impl Fn(WorkerId) -> bool) -> Self {
+        match giver {
+            Some(giver) if was_said && !is_settled(giver) => Self::Later(giver),
+            Some(_) if was_said => Self::Now(None),
+            Some(giver) if is_settled(giver) => Self::Nothing,
+            giver => Self::Now(giver),
+        }
+    }
+}
+
 /// See the module. Few: a list is smaller than a map and as fast.
 #[derive(Debug, Default, Clone, Hash)]
 pub struct Borrowers {

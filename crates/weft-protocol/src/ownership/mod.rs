@@ -5,7 +5,7 @@ mod lineage;
 mod slot;
 mod table;
 
-pub use borrowers::Borrowers;
+pub use borrowers::{Borrowers, Return};
 pub use lineage::{Finished, Lineage};
 pub use slot::{Place, Reading, Slot};
 pub use table::{Brought, Made, Origin, Ownership, Record};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_wire::message::{AddBorrow, RemoveBorrow, Watch};
 use weft_wire::{ObjectId, WorkerId};
 
+use super::super::borrowers::Return;
 use super::{Actions, Origin, Ownership, Peer, Record, Slot, send};
 use crate::probes::{bug, mark};
 
@@ -161,17 +162,13 @@ impl Ownership {
     pub fn on_remove_borrow(&mut self, from: WorkerId, remove: &RemoveBorrow, out: &mut Actions) {
         let RemoveBorrow { object, count, giver, was_said } = *remove;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let was_said = was_said == Some(true);
-        match giver {
-            Some(giver) if self.is_settled(giver) && !was_said => {
-                mark!("a reference was returned whose giver's death had been settled");
-            }
-            Some(giver) if was_said && !self.is_settled(giver) => {
+        match Return::of(giver, was_said == Some(true), |giver| self.is_settled(giver)) {
+            Return::Nothing => mark!("a reference was returned whose giver's death had been settled"),
+            Return::Later(giver) => {
                 mark!("what was held of a dead process was returned before its death was settled");
                 self.set_aside(object, from, giver, count);
             }
-            Some(_) if was_said => self.change_borrow(object, from, None, -count, out),
-            giver => self.change_borrow(object, from, giver, -count, out),
+            Return::Now(giver) => self.change_borrow(object, from, giver, -count, out),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use weft_protocol::control::settling::Saying;
 use weft_protocol::node::settling::Step;
+use weft_protocol::ownership::Return;
 use weft_wire::message::HeldFrom;
 use weft_wire::{NodeId, WorkerId};
 
@@ -150,13 +151,14 @@ impl State {
             }
             Word::RemoveBorrow(count, giver, was_said) => {
                 let count = i32::try_from(count).expect("few");
-                match giver {
-                    Some(giver) if self.is_settled(giver) && !was_said => {}
-                    Some(giver) if was_said && !self.is_settled(giver) => {
-                        self.borrowers.set_aside(model.id(from), model.id(giver), count);
+                let giver = giver.map(|giver| model.id(giver));
+                match Return::of(giver, was_said, |giver| self.is_settled(model.end(giver))) {
+                    Return::Nothing => {}
+                    Return::Later(giver) => self.borrowers.set_aside(model.id(from), giver, count),
+                    Return::Now(giver) => {
+                        let giver = giver.map(|giver| model.end(giver));
+                        self.change_borrow(model, from, giver, -count);
                     }
-                    Some(_) if was_said => self.change_borrow(model, from, None, -count),
-                    giver => self.change_borrow(model, from, giver, -count),
                 }
             }
             Word::Gone(gone) => self.on_told(model, to, gone),
