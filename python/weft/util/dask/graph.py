@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dask._expr import Expr, HLGExpr
@@ -27,11 +27,14 @@ from dask.order import order
 from dask.utils import ensure_dict
 
 import weft
+from weft.util.dask.shuffle import one_stage_shuffles
 
 Key = Hashable
 
 # Items that one task returns at most, beside its end: more of them stay tasks.
 _ITEMS_MAX = 4096
+# Users of a result that follow each other at most.
+_SIBLINGS_MAX = 8
 
 
 class Graph:
@@ -61,14 +64,13 @@ class Graph:
         needed = _needed(graph, wanted)
         self._aliases = {key: node.target for key, node in needed.items() if isinstance(node, Alias)}
         places: dict[Any, int] = order(needed)
-        self.nodes: dict[Key, GraphNode] = {
-            key: needed[key] for key in sorted(needed, key=places.__getitem__) if key not in self._aliases
-        }
-        self.names: dict[Key, tuple[Key, ...]] = {key: tuple(node.dependencies) for key, node in self.nodes.items()}
-        users: dict[Key, list[Key]] = {key: [] for key in self.nodes}
+        ordered = [key for key in sorted(needed, key=places.__getitem__) if key not in self._aliases]
+        self.names: dict[Key, tuple[Key, ...]] = {key: tuple(needed[key].dependencies) for key in ordered}
+        users: dict[Key, list[Key]] = {key: [] for key in ordered}
         for key, names in self.names.items():
             for name in names:
                 users[self.origin(name)].append(key)
+        self.nodes: dict[Key, GraphNode] = {key: needed[key] for key in self._with_siblings(ordered, users)}
         results = {self.origin(key) for key in wanted}
         self.takers: dict[Key, list[Key]] = {}
         if splits:
@@ -86,6 +88,27 @@ class Graph:
         taken = {key for takers in self.takers.values() for key in takers}
         return [key for key, node in self.nodes.items() if not isinstance(node, DataNode) and key not in taken]
 
+    def _with_siblings(self, ordered: list[Key], users: dict[Key, list[Key]]) -> Iterator[Key]:
+        """The keys in order, but those that need nothing but one result, the same one, follow each other.
+
+        Dask's order goes for one end of the graph after the other. Where the least, the largest and a sketch of each
+        partition are computed, it makes all partitions for the first, and keeps them for the second and the third: all
+        the data is written to disk and read twice.
+        """
+        done: set[Key] = set()
+        for key in ordered:
+            if key in done:
+                continue
+            yield key
+            names = self.names[key]
+            if len(names) != 1:
+                continue
+            siblings = users[self.origin(names[0])]
+            if len(siblings) > _SIBLINGS_MAX or any(len(self.names[sibling]) != 1 for sibling in siblings):
+                continue
+            done.update(siblings)
+            yield from (sibling for sibling in siblings if sibling != key)
+
     def _split(self, users: dict[Key, list[Key]], results: set[Key], apart: Mapping[Key, object]) -> None:
         taken: set[Key] = set()
         for key, node in self.nodes.items():
@@ -102,19 +125,21 @@ class Graph:
             taken.update(used)
 
 
-def graph_of(dsk: Any) -> dict[Key, GraphNode]:
+def graph_of(dsk: Any, splits: bool = False) -> dict[Key, GraphNode]:
     """The graph in Dask's present form.
 
     Args:
         dsk: A mapping in the present or former form, or an expression.
+        splits: Whether takers of items will become returns, so that shuffles have one stage.
     """
-    if not isinstance(dsk, Mapping):
-        dsk = dsk.__dask_graph__()
-    graph: dict[Key, GraphNode] = convert_legacy_graph(ensure_dict(dsk))
+    layers = ensure_dict(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
+    if splits and isinstance(dsk, Expr):
+        layers = {**layers, **one_stage_shuffles(dsk)}
+    graph: dict[Key, GraphNode] = convert_legacy_graph(layers)
     return graph
 
 
-def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key]) -> dict[Key, GraphNode]:
+def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key], splits: bool = False) -> dict[Key, GraphNode]:
     """The graph of data frames with one task for what makes one partition, so that nothing between is stored.
 
     Dask does so itself for arrays and bags; what users wrote as tasks of their own, it leaves as it is. Operations that
@@ -125,11 +150,13 @@ def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key]) -> dict[Ke
         dsk: The graph or expression that was given.
         graph: It, as `graph_of` returns it.
         keys: What is wanted.
+        splits: As for `graph_of`.
     """
     if not isinstance(dsk, Expr) or any(isinstance(part, HLGExpr) for part in dsk.walk()):
         return graph
     wanted = set(keys)
-    return _fused_chains(_fused_blockwise(dsk, graph, wanted), wanted)
+    # What is not needed would keep what is from having one user.
+    return _fused_chains(_needed(_fused_blockwise(dsk, graph, wanted, splits), list(wanted)), wanted)
 
 
 def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
@@ -169,7 +196,7 @@ def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, Gr
     return found
 
 
-def _fused_blockwise(dsk: Expr, graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
+def _fused_blockwise(dsk: Expr, graph: dict[Key, GraphNode], wanted: set[Key], splits: bool) -> dict[Key, GraphNode]:
     try:
         from dask.dataframe.dask_expr._expr import optimize_blockwise_fusion
     except ImportError:
@@ -180,7 +207,7 @@ def _fused_blockwise(dsk: Expr, graph: dict[Key, GraphNode], wanted: set[Key]) -
         return graph
     # All collections of one computation together: what two of them share stays a task, and is computed once.
     expression = optimize_blockwise_fusion(dsk)
-    found = graph_of(expression)
+    found = graph_of(expression, splits)
     # What was fused has another name. Who asked knows the former one.
     for key, other in zip(named, flatten(expression.__dask_keys__()), strict=True):
         if key != other:

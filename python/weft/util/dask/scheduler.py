@@ -84,12 +84,13 @@ def weft_dask_get(
     wanted: list[Hashable] = list(dict.fromkeys(flatten(keys))) if isinstance(keys, list) else [keys]
     with active_callbacks(weft_callbacks) as ours, local_callbacks(callbacks) as theirs:
         by_key = options_by_key(dsk)
-        converted = graph_of(dsk)
+        splits = dask.config.get(_SPLITS, True)
+        converted = graph_of(dsk, splits)
         options = default_options(weft_remote_args)
         own = of_fused(converted, by_key)
         if not own and ours.are_none:
-            converted = fused(dsk, converted, wanted)
-        graph = Graph(converted, wanted, own, splits=dask.config.get(_SPLITS, True))
+            converted = fused(dsk, converted, wanted, splits)
+        graph = Graph(converted, wanted, own, splits=splits)
         calls = Calls(options, own)
         progress = Progress([tuple(one) for one in theirs if any(one)], converted, graph.tasks())
         flight = calls.flight(num_workers)
