@@ -14,10 +14,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use weft_wire::limits::CALL_VALUES_BYTES_MAX;
 use weft_wire::message::{
-    ActorReady, CancelTask, Define, Dependency, Failure, Outcome, Push, Reply, Return, Returned, TaskKind,
-    TaskSpec,
+    ActorReady, CancelTask, Define, Dependency, Failure, FailureCode, Outcome, Push, Reply, Return, Returned,
+    TaskKind, TaskSpec,
 };
+use weft_wire::resources::size;
 use weft_wire::{ActorId, FunctionId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
 use crate::action::{Action, Actions, Peer, send};
@@ -316,20 +318,26 @@ impl WorkerCore {
         self.settle_lineage(out);
     }
 
-    /// What an argument of a task has failed with, and whether any is in the memory of another node.
+    /// What speaks against a task, such as what an argument of it has failed with, and whether any is in the memory of another
+    /// node.
     fn look_at_arguments(&self, spec: &TaskSpec) -> (Option<Failure>, bool) {
         let mut is_elsewhere = false;
+        let mut inline = 0;
         let failure = spec.dependencies.iter().find_map(|object| {
             match self.ownership.record(*object)?.slot.outcome()? {
                 Outcome::Failed(failure) => Some((**failure).clone()),
-                Outcome::Inline(_) | Outcome::Stored(_) => None,
+                Outcome::Inline(bytes) => {
+                    inline += bytes.len() as u64;
+                    None
+                }
+                Outcome::Stored(_) => None,
                 Outcome::Remote(_) => {
                     is_elsewhere = true;
                     None
                 }
             }
         });
-        (failure, is_elsewhere)
+        (failure.or_else(|| (inline > CALL_VALUES_BYTES_MAX).then(|| too_large(spec, inline))), is_elsewhere)
     }
 
     /// Pushes queued tasks of a shape to leases with room, and tells the node what is missing.
@@ -535,4 +543,20 @@ fn uses(spec: &TaskSpec) -> impl Iterator<Item = ObjectId> + '_ {
 
 fn hex(task: TaskId) -> String {
     format!("{:016x}{:016x}", task.owner.0, task.number)
+}
+
+/// Why a task is refused whose arguments no message holds.
+fn too_large(spec: &TaskSpec, inline: u64) -> Failure {
+    let code = match spec.kind {
+        TaskKind::Creation => FailureCode::ActorUnschedulable,
+        TaskKind::Task(_) | TaskKind::Method(_) => FailureCode::TaskUnschedulable,
+    };
+    let message = format!(
+        "{}() cannot be sent: small values among its arguments have {} together. They travel inside one message, which holds \
+         {} of them. Put them together into fewer values: larger ones lie in shared memory",
+        spec.name.as_str(),
+        size(inline),
+        size(CALL_VALUES_BYTES_MAX)
+    );
+    Failure::new(code, message)
 }

@@ -305,6 +305,26 @@ fn a_task_that_came_back_for_want_of_room_waits_and_others_go_on() {
 }
 
 #[test]
+fn a_task_whose_message_nobody_could_read_is_refused() {
+    let mut process = Process::new();
+    // As many small values as have 100 MiB would take long to make.
+    let bytes = Blob::from(&vec![0; 100 << 20][..]);
+    let arguments: Vec<ObjectId> = (11..14).map(|number| id(number).object(0)).collect();
+    for argument in &arguments {
+        let slot = Arc::new(Slot::with_outcome(Outcome::Inline(bytes.clone())));
+        slot.acquire();
+        process.core.ownership_mut().own(*argument, slot);
+    }
+    process.submit(TaskSpec { dependencies: arguments.clone().into(), ..task(1) });
+    let failure = process.failure(1).expect("it has failed");
+    assert_eq!(failure.code, FailureCode::TaskUnschedulable);
+    assert!(failure.message.contains("300") && failure.message.contains("256"), "{}", failure.message);
+    process.submit(TaskSpec { dependencies: arguments[1..].into(), ..task(2) });
+    process.lease();
+    assert_eq!(process.pushed(), [2]);
+}
+
+#[test]
 fn as_many_bytes_of_arguments_are_out_as_there_was_room_for() {
     let mut process = Process::new();
     let slot = |length| {

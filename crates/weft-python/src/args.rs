@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use weft_runtime::client::Client;
 use weft_runtime::protocol::execution::Incoming;
 use weft_runtime::wire::message::Outcome;
-use weft_runtime::wire::{Blob, ObjectId};
+use weft_runtime::wire::{Blob, ObjectId, limits};
 
 use crate::object_ref::{ObjectRef, ids, serialising};
 use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain};
@@ -32,6 +32,8 @@ struct Writer<'a> {
     dependencies: Vec<ObjectId>,
     references: Vec<Py<ObjectRef>>,
     handles: Vec<Py<ObjectRef>>,
+    /// Bytes of values that may still travel inside the message.
+    rest: u64,
 }
 
 /// Encodes the arguments of a call.
@@ -50,6 +52,7 @@ pub fn encode_arguments(
         dependencies: Vec::new(),
         references: Vec::new(),
         handles: Vec::new(),
+        rest: limits::CALL_INLINE_BYTES_MAX,
     };
     let too_many = |_| pyo3::exceptions::PyTypeError::new_err("a call takes at most 65535 arguments");
     writer.out.extend_from_slice(&u16::try_from(args.len()).map_err(too_many)?.to_le_bytes());
@@ -85,7 +88,8 @@ impl Writer<'_> {
         }
         let start = self.out.len();
         self.out.extend_from_slice(&[0; 5]);
-        if encode_plain(value, &mut self.out) {
+        let most = self.rest.max(limits::SMALL_INLINE_BYTES);
+        if encode_plain(value, &mut self.out) && (self.out.len() - start - 5) as u64 <= most {
             self.end_value(start);
             return Ok(());
         }
@@ -94,19 +98,20 @@ impl Writer<'_> {
         let before = self.references.len();
         let encoded =
             encode(value, &mut self.references).map_err(|error| explain(py, value, &error, &what()))?;
-        if encoded.size() as u64 <= self.client.welcome.inline_bytes {
+        if encoded.size() as u64 <= self.client.welcome.inline_bytes.min(most) {
             self.out.extend_from_slice(&[0; 5]);
             self.out.extend_from_slice(&encoded.into_bytes(py));
             self.end_value(start);
             return Ok(());
         }
         let inner = self.references.split_off(before);
-        let reference = put_encoded(py, self.client, encoded, inner)?;
+        let reference = put_encoded(py, self.client, encoded, inner, 0)?;
         self.dependency(Py::new(py, reference)?)
     }
 
     fn end_value(&mut self, start: usize) {
         let length = u32::try_from(self.out.len() - start - 5).expect("inline values are small");
+        self.rest = self.rest.saturating_sub(u64::from(length));
         self.out[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
     }
 
@@ -137,14 +142,15 @@ pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &s
     }
 }
 
-/// Stores an encoded value as an object of ours.
+/// Stores an encoded value as an object of ours: in shared memory from more than `most` bytes on, or earlier.
 pub fn put_encoded(
     py: Python<'_>,
     client: &Arc<Client>,
     encoded: Encoded,
     inner: Vec<Py<ObjectRef>>,
+    most: u64,
 ) -> PyResult<ObjectRef> {
-    let outcome = encoded.store(py, client)?;
+    let outcome = encoded.store_above(py, client, most)?;
     let is_stored = matches!(outcome, Outcome::Stored(_));
     let (id, slot) = client.put_inline(outcome);
     let reference = ObjectRef::new(id, slot.clone(), client.clone());

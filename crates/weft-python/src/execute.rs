@@ -15,7 +15,7 @@ use weft_runtime::protocol::time::Instant;
 use weft_runtime::wire::message::{
     Define, Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing,
 };
-use weft_runtime::wire::{Blob, FunctionId, TaskId};
+use weft_runtime::wire::{Blob, FunctionId, TaskId, limits};
 
 use crate::args::decode_arguments;
 use crate::generator::drain;
@@ -307,8 +307,16 @@ fn pack(
             if values.len() != count as usize {
                 return Err(wrong(format!("{} values", values.len())));
             }
+            // Together they are one message, and lie in the memory of their owner, as a single one does.
+            let mut rest = limits::REPLY_INLINE_BYTES_MAX;
             let pack = |(index, value): (usize, &Bound<'_, PyAny>)| {
-                pack_one(py, client, value, &format!("returned value {index}"), handles)
+                let most = rest.max(limits::SMALL_INLINE_BYTES);
+                let packed =
+                    pack_within(py, client, value, &format!("returned value {index}"), handles, most)?;
+                if let Outcome::Inline(bytes) = &packed.outcome {
+                    rest = rest.saturating_sub(bytes.len() as u64);
+                }
+                Ok(packed)
             };
             values.iter().enumerate().map(pack).collect()
         }
@@ -326,8 +334,20 @@ pub fn pack_one(
     what: &str,
     handles: &mut Vec<Py<ObjectRef>>,
 ) -> PyResult<Return> {
+    pack_within(py, client, value, what, handles, u64::MAX)
+}
+
+/// The same, and what has more than `most` bytes is stored, too.
+fn pack_within(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    value: &Bound<'_, PyAny>,
+    what: &str,
+    handles: &mut Vec<Py<ObjectRef>>,
+    most: u64,
+) -> PyResult<Return> {
     let mut bytes = Vec::with_capacity(16);
-    if encode_plain(value, &mut bytes) {
+    if encode_plain(value, &mut bytes) && bytes.len() as u64 <= most {
         let outcome = Outcome::Inline(Blob::from(bytes.as_slice()));
         return Ok(Return { outcome, contained: Vec::new() });
     }
@@ -338,7 +358,7 @@ pub fn pack_one(
     }
     let mut inner = Vec::new();
     let encoded = encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
-    let outcome = encoded.store(py, client)?;
+    let outcome = encoded.store_above(py, client, most)?;
     let contained = ids(&inner);
     handles.extend(inner);
     Ok(Return { outcome, contained })

@@ -300,8 +300,16 @@ impl Encoded {
     /// # Errors
     /// `ObjectStoreFullError` when it does not fit, `LocalNodeDiedError` when the session has ended.
     pub fn store(self, py: Python<'_>, client: &Arc<Client>) -> PyResult<Outcome> {
+        self.store_above(py, client, u64::MAX)
+    }
+
+    /// The same, and what has more than `most` bytes belongs in shared memory, too.
+    ///
+    /// # Errors
+    /// As [`Encoded::store`].
+    pub fn store_above(self, py: Python<'_>, client: &Arc<Client>, most: u64) -> PyResult<Outcome> {
         let size = self.size();
-        if size as u64 <= client.welcome.inline_bytes {
+        if size as u64 <= client.welcome.inline_bytes.min(most) {
             return Ok(Outcome::Inline(Blob::from(self.into_bytes(py))));
         }
         let location =

@@ -295,7 +295,7 @@ pub fn put<'py>(
     let mut inner = Vec::new();
     let encoded = encode(value, &mut inner)
         .map_err(|error| explain(py, value, &error, "the value passed to weft.put()"))?;
-    let reference = put_encoded(py, &client, encoded, inner)?;
+    let reference = put_encoded(py, &client, encoded, inner, u64::MAX)?;
     reference.note_site(py);
     reference.into_bound(py)
 }

@@ -10,6 +10,21 @@ pub const FRAME_BODY_BYTES_MAX: usize = 512 << 20;
 /// may choose another one.
 pub const INLINE_BYTES_DEFAULT: usize = 100 << 10;
 
+/// Arguments of one call (bytes) that travel inside its message together: beyond, they lie in shared memory, each for itself,
+/// as if they were larger. Keeps the message far from [`FRAME_BODY_BYTES_MAX`], and calls that wait from filling the heap.
+pub const CALL_INLINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Returned values of one task (bytes) that travel inside its reply together, if there are several. They stay in the heap of
+/// their owner: what a shuffle takes apart into small pieces has to be as bounded as one value is.
+pub const REPLY_INLINE_BYTES_MAX: u64 = INLINE_BYTES_DEFAULT as u64;
+
+/// Values among the arguments of one call (bytes) that lie with their owner and travel in its message. There is no other way
+/// for them, so that a call with more of them is refused.
+pub const CALL_VALUES_BYTES_MAX: u64 = FRAME_BODY_BYTES_MAX as u64 / 2;
+
+/// But values up to this size (bytes) travel inside messages however many they are: an entry for one takes half as much.
+pub const SMALL_INLINE_BYTES: u64 = 512;
+
 /// Encoded frames waiting for one socket (bytes) before task pushes to it wait in their own queue.
 pub const LINK_BUFFER_BYTES_MAX: usize = 4 << 20;
 
