@@ -125,15 +125,40 @@ def test_the_numbers_of_partitions_are_there_for_who_asks(frame):
     assert found._partitions.sum() == (found.key % PARTITIONS).sum() + 4000
 
 
+def submitted(compute):
+    """The keys of tasks in the order in which they were submitted."""
+    order = []
+    with WeftDaskCallback(weft_postsubmit=lambda task, key, deps, object_ref: order.append(key)):
+        compute()
+    return order
+
+
 def test_what_needs_one_result_and_nothing_else_follows_it():
     """Otherwise all results are kept from the first reduction to the second."""
-    tables = [dask.delayed(np.arange, pure=False)(number) for number in range(1, 21)]
-    least = dask.delayed(sum)([dask.delayed(np.min)(table) for table in tables])
-    largest = dask.delayed(sum)([dask.delayed(np.max)(table) for table in tables])
-    order = []
-    with WeftDaskCallback(weft_postsubmit=lambda task, key, deps, object_ref: order.append((key, tuple(deps)))):
-        assert dask.compute(least, largest, scheduler=weft_dask_get) == (0, sum(range(20)))
-    places = {key: place for place, (key, _) in enumerate(order)}
-    for key, needed in order:
-        if key.startswith(("min", "max", "amin", "amax")):
-            assert places[key] - places[needed[0]] <= 2, order
+    tables = [dask.delayed(np.arange)(n + 1, dask_key_name=("table", n)) for n in range(20)]
+    least = [dask.delayed(np.min)(table, dask_key_name=("least", n)) for n, table in enumerate(tables)]
+    largest = [dask.delayed(np.max)(table, dask_key_name=("largest", n)) for n, table in enumerate(tables)]
+    sums = [dask.delayed(sum)(parts, dask_key_name=name) for name, parts in (("a", least), ("b", largest))]
+
+    def compute():
+        assert dask.compute(*sums, scheduler=weft_dask_get) == (0, sum(range(20)))
+
+    order = submitted(compute)
+    for number in range(20):
+        places = sorted(order.index((name, number)) for name in ("table", "least", "largest"))
+        assert places[0] == order.index(("table", number))
+        assert places[2] - places[0] == 2, order
+
+
+def test_what_makes_one_of_them_smaller_goes_before_the_next():
+    """Otherwise all that was made of one result is there at the same time."""
+    table = dask.delayed(np.arange)(10, dask_key_name="table")
+    wide = [dask.delayed(np.add)(table, n, dask_key_name=("wide", n)) for n in range(5)]
+    least = [dask.delayed(np.min)(part, dask_key_name=("least", n)) for n, part in enumerate(wide)]
+
+    def compute():
+        assert dask.compute(*least, scheduler=weft_dask_get) == tuple(range(5))
+
+    order = submitted(compute)
+    assert order[0] == "table"
+    assert all(order.index(("least", n)) - order.index(("wide", n)) == 1 for n in range(5)), order

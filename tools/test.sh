@@ -7,7 +7,7 @@ python=${1:?which python?}
 shift
 cargo=${CARGO:-cargo}
 # An outer bound for a hang that even the watchdog of a single test does not see.
-suite_seconds_max=${SUITE_SECONDS_MAX:-1200}
+suite_seconds_max=${SUITE_SECONDS_MAX:-1800}
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -4,6 +4,8 @@
 //! The input is a list of steps: one byte that says who speaks, then a frame; or something that happens.
 #![no_main]
 
+use std::collections::BTreeSet;
+
 use libfuzzer_sys::fuzz_target;
 use weft_fuzz::{HERE, THERE};
 use weft_protocol::control::Probed;
@@ -25,6 +27,8 @@ struct World {
     view: View,
     now: Instant,
     written: Vec<BatchId>,
+    /// Who joined and was not said to be gone.
+    joined: BTreeSet<NodeId>,
 }
 
 impl World {
@@ -32,7 +36,13 @@ impl World {
         let options =
             NodesOptions { cluster: 7, python: PYTHON.into(), health_timeout: HEALTH_TIMEOUT_NANOS };
         let nodes = Nodes::new(options, Vec::new(), Instant(1));
-        let mut world = Self { nodes, view: View::default(), now: Instant(1), written: Vec::new() };
+        let mut world = Self {
+            nodes,
+            view: View::default(),
+            now: Instant(1),
+            written: Vec::new(),
+            joined: BTreeSet::new(),
+        };
         // Two have joined; the third is known by what the input says.
         for (node, name) in [(HERE, "here"), (THERE, "there")] {
             let about = AboutNode {
@@ -70,7 +80,7 @@ impl World {
             Message::FindNodes(find) => {
                 if let Ok(found) = self.view.find(&find, node, 7) {
                     assert!(found.nodes.len() <= CANDIDATES_MAX);
-                    assert!(found.nodes.iter().all(|one| self.nodes.is_known(one.node)));
+                    assert!(found.nodes.iter().all(|one| self.may_be_named(one.node)));
                 }
             }
             Message::Suspect(suspect) => self.nodes.on_suspect(node, suspect.node, &mut out),
@@ -81,6 +91,11 @@ impl World {
             _ => {}
         }
         self.follow(out);
+    }
+
+    /// That a node is gone is said once it is written. Until then the view may name it, and the list has the reason already.
+    fn may_be_named(&self, node: NodeId) -> bool {
+        self.joined.contains(&node) && (self.nodes.is_known(node) || self.nodes.why_gone(node).is_some())
     }
 
     /// Something without a frame.
@@ -112,8 +127,12 @@ impl World {
                 NodesAction::Joined(node) => {
                     let row = self.nodes.row(node).expect("has joined");
                     self.view.on_joined(row);
+                    self.joined.insert(node);
                 }
-                NodesAction::Gone(node, _) => self.view.on_gone(node),
+                NodesAction::Gone(node, _) => {
+                    self.view.on_gone(node);
+                    self.joined.remove(&node);
+                }
                 NodesAction::Send(..) | NodesAction::Probe { .. } | NodesAction::Warn(_) => {}
             }
         }

@@ -93,21 +93,32 @@ class Graph:
 
         Dask's order goes for one end of the graph after the other. Where the least, the largest and a sketch of each
         partition are computed, it makes all partitions for the first, and keeps them for the second and the third: all
-        the data is written to disk and read twice.
+        the data is written to disk and read twice. What needs nothing but one of these results follows it, since it
+        may be smaller.
         """
         done: set[Key] = set()
         for key in ordered:
             if key in done:
                 continue
-            yield key
-            names = self.names[key]
-            if len(names) != 1:
-                continue
-            siblings = users[self.origin(names[0])]
-            if len(siblings) > _SIBLINGS_MAX or any(len(self.names[sibling]) != 1 for sibling in siblings):
-                continue
-            done.update(siblings)
-            yield from (sibling for sibling in siblings if sibling != key)
+            siblings = self._siblings(key, users)
+            for sibling in (key, *(one for one in siblings if one != key)):
+                chain = self._chain(sibling, users) if siblings else [sibling]
+                yield from (one for one in chain if one not in done)
+                done.update(chain)
+
+    def _siblings(self, key: Key, users: dict[Key, list[Key]]) -> list[Key]:
+        if len(self.names[key]) != 1:
+            return []
+        siblings = users[self.origin(self.names[key][0])]
+        is_few = 1 < len(siblings) <= _SIBLINGS_MAX
+        return siblings if is_few and all(len(self.names[sibling]) == 1 for sibling in siblings) else []
+
+    def _chain(self, key: Key, users: dict[Key, list[Key]]) -> list[Key]:
+        found = [key]
+        while len(users[key]) == 1 and len(self.names[users[key][0]]) == 1:
+            (key,) = users[key]
+            found.append(key)
+        return found
 
     def _split(self, users: dict[Key, list[Key]], results: set[Key], apart: Mapping[Key, object]) -> None:
         taken: set[Key] = set()
