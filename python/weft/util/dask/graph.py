@@ -47,7 +47,8 @@ class Graph:
         splits: Whether takers of items become returns.
 
     Attributes:
-        nodes: The tasks and data that are needed, without aliases, in the order in which Dask would execute them.
+        nodes: The tasks and data that are needed, without aliases, in the order in which they are executed: Dask's, but
+            for tasks that need the same result and nothing else.
         names: The keys that each task depends on, as it knows them.
         takers: By a task that returns items: the tasks that take them.
         uses: By key: how many tasks use it, and one more if it is wanted.
