@@ -81,6 +81,14 @@ impl Incoming {
         self.arguments(|_, met| met.stored.as_ref().is_some_and(|slot| slot.outcome().is_none()))
     }
 
+    /// Whether all arguments whose values were lost lay at this node.
+    #[must_use]
+    pub fn are_lost_here(&self) -> bool {
+        let is_lost = |met: &MetDependency| met.stored.as_ref().is_some_and(|s| s.outcome().is_none());
+        let elsewhere = self.arguments(|dependency, met| is_lost(met) && dependency.is_elsewhere());
+        elsewhere.is_empty()
+    }
+
     /// Arguments in the memory of another node.
     #[must_use]
     pub fn elsewhere(&self) -> Vec<ObjectId> {

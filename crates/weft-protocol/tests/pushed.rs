@@ -6,11 +6,11 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::state::{Inspect, RunningRow, about, hold};
 use weft_wire::message::{
-    ActorReady, AddBorrow, Blocked, CancelTask, Failure, FailureCode, GiveBlock, Held, HeldFrom, Item,
-    ItemsTaken, Location, Message, Outcome, Push, RemoveBorrow, Reply, Return, Returned, TaskKind, TaskSpec,
-    Timing, Unblocked, WorkerGone,
+    ActorReady, AddBorrow, Blocked, BlocksLost, CancelTask, Dependency, Failure, FailureCode, GiveBlock,
+    Held, HeldFrom, Item, ItemsTaken, Location, Message, Outcome, Push, Remote, RemoveBorrow, Reply, Return,
+    Returned, TaskKind, TaskSpec, Timing, Unblocked, WorkerGone,
 };
-use weft_wire::{Blob, FunctionId, Name, ObjectId, ShapeId, TaskId, WorkerId};
+use weft_wire::{Blob, FunctionId, Name, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
 
 const ME: WorkerId = WorkerId(1);
 const CALLER: WorkerId = WorkerId(2);
@@ -317,4 +317,40 @@ fn the_next_task_begins_when_the_one_before_it_ended() {
     worker.take();
     let (_, running) = worker.core.execution().running_tasks().next().expect("it runs");
     assert_eq!(running.since, Instant(150));
+}
+
+#[test]
+fn a_task_goes_back_for_an_argument_that_is_lost_here_while_another_one_is_on_its_way() {
+    let (lost, elsewhere) = (id(50).object(0), id(51).object(0));
+    let push = |outcomes: [Outcome; 2]| {
+        let dependency = |(object, outcome)| Dependency { object, outcome, contained: Vec::new() };
+        let dependencies: Vec<Dependency> =
+            [lost, elsewhere].into_iter().zip(outcomes).map(dependency).collect();
+        let kind = TaskKind::Task(ShapeId(0));
+        let spec = TaskSpec {
+            dependencies: [lost, elsewhere].into(),
+            ..TaskSpec::new(id(1), kind, FunctionId(1), Name::from("f"), Blob::default())
+        };
+        Push { spec: Box::new(spec), dependencies, gpus: Vec::new() }
+    };
+    let stored = Outcome::Stored(Location { offset: 64, length: 8 });
+    let remote = |offset| {
+        let location = Location { offset, length: 8 };
+        Outcome::Remote(Box::new(Remote { node: NodeId(9 << 24), location }))
+    };
+    let mut worker = Worker::new();
+    worker.hear(Peer::Node, BlocksLost { offsets: vec![64] }, 5);
+    worker.said();
+    worker.hear(Peer::Worker(CALLER), push([stored.clone(), remote(128)]), 10);
+    let back = Returned { tasks: vec![id(1)], lacks_room: None };
+    assert_eq!(
+        worker.said(),
+        [(Peer::Worker(CALLER), back.into())],
+        "its caller has what computing it takes"
+    );
+
+    // What is on its way is waited for.
+    let mut worker = Worker::new();
+    worker.hear(Peer::Worker(CALLER), push([stored, remote(128)]), 10);
+    assert!(matches!(worker.said()[..], [(Peer::Node, Message::Pull(_))]));
 }

@@ -19,8 +19,11 @@ impl WorkerCore {
         let incoming = self.meet_arguments(from, push, out);
         let (failure, lost) = (incoming.failed_dependency(), incoming.lost());
         let is_complete = failure.is_none() && lost.is_empty();
-        if !is_complete && hears && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
-            return self.give_back(vec![incoming], out);
+        if !is_complete && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+            let hears = hears || (failure.is_none() && self.hears_of_what_is_lost(&incoming));
+            if hears {
+                return self.give_back(vec![incoming], out);
+            }
         }
         if let Some(failure) = failure {
             // It is ours, was lost, and its caller has not heard that it will not come back.

@@ -9,7 +9,7 @@ use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use super::recovery::Told;
 use super::{Actions, Peer, WorkerCore, send};
-use crate::execution::MetDependency;
+use crate::execution::{Incoming, MetDependency};
 use crate::ownership::Brought;
 
 impl WorkerCore {
@@ -54,6 +54,13 @@ impl WorkerCore {
             Outcome::Stored(_) | Outcome::Failed(_) => is_here,
             Outcome::Inline(_) => true,
         })
+    }
+
+    /// The same for those that are lost, if that is known of them: a neighbour hears of all that lay here. Other arguments may be
+    /// on their way. A task that waited here for one that is lost would keep the resources that computing it takes.
+    pub(super) fn hears_of_what_is_lost(&self, incoming: &Incoming) -> bool {
+        let is_neighbour = matches!(incoming.from, Peer::Worker(caller) if caller.node() == self.me.node());
+        is_neighbour && incoming.are_lost_here()
     }
 
     /// A task that waits here takes these, which are in the memory of another node: they are brought.
