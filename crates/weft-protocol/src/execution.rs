@@ -36,6 +36,12 @@ pub struct MetDependency {
     pub contained: Vec<Met>,
 }
 
+impl MetDependency {
+    fn has_no_value(&self) -> bool {
+        self.stored.as_ref().is_some_and(|slot| !slot.has_outcome())
+    }
+}
+
 /// A pushed task with the slots of everything its arguments refer to.
 #[derive(Debug)]
 pub struct Incoming {
@@ -78,15 +84,13 @@ impl Incoming {
     /// Arguments whose values were lost and have not come again.
     #[must_use]
     pub fn lost(&self) -> Vec<ObjectId> {
-        self.arguments(|_, met| met.stored.as_ref().is_some_and(|slot| slot.outcome().is_none()))
+        self.arguments(|_, met| met.has_no_value())
     }
 
     /// Whether all arguments whose values were lost lay at this node.
     #[must_use]
     pub fn are_lost_here(&self) -> bool {
-        let is_lost = |met: &MetDependency| met.stored.as_ref().is_some_and(|s| s.outcome().is_none());
-        let elsewhere = self.arguments(|dependency, met| is_lost(met) && dependency.is_elsewhere());
-        elsewhere.is_empty()
+        self.arguments(|dependency, met| met.has_no_value() && dependency.is_elsewhere()).is_empty()
     }
 
     /// Arguments in the memory of another node.
@@ -98,8 +102,7 @@ impl Incoming {
     /// Arguments that cannot be read now: the task waits for them.
     #[must_use]
     pub fn missing(&self) -> Vec<ObjectId> {
-        let has_no_value = |met: &MetDependency| met.stored.as_ref().is_some_and(|s| s.outcome().is_none());
-        self.arguments(|dependency, met| has_no_value(met) || dependency.is_elsewhere())
+        self.arguments(|dependency, met| met.has_no_value() || dependency.is_elsewhere())
     }
 
     fn arguments(&self, which: impl Fn(&Dependency, &MetDependency) -> bool) -> Vec<ObjectId> {

@@ -324,7 +324,7 @@ impl WorkerCore {
         let mut is_elsewhere = false;
         let mut inline = 0;
         let failure = spec.dependencies.iter().find_map(|object| {
-            match self.ownership.record(*object)?.slot.outcome()? {
+            match &*self.ownership.record(*object)?.slot.outcome()? {
                 Outcome::Failed(failure) => Some((**failure).clone()),
                 Outcome::Inline(bytes) => {
                     inline += bytes.len() as u64;

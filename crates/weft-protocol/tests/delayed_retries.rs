@@ -68,9 +68,9 @@ impl World {
         Some(next.since(self.now))
     }
 
-    fn failure(&self) -> Option<&Failure> {
-        match self.slot.outcome()? {
-            Outcome::Failed(failure) => Some(failure),
+    fn failure(&self) -> Option<Failure> {
+        match self.slot.outcome()?.into_owned() {
+            Outcome::Failed(failure) => Some(*failure),
             other => panic!("it gave {other:?}"),
         }
     }

@@ -124,7 +124,7 @@ fn a_block_whose_value_was_lost_is_freed() {
     assert_eq!(world.freed, [BLOCK.offset]);
     assert!(world.node.holders().is_empty());
     // Not begun, as far as the node knows: the task goes to the next worker.
-    assert_eq!(slot.outcome(), None);
+    assert_eq!(slot.outcome().as_deref(), None);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_block_whose_value_came_stays() {
     assert_eq!(world.caller.on_message(Peer::Worker(GIVER), reply, NOW, &mut out), None);
     assert_eq!(world.kill_the_giver(), [], "the table knows it: the shell is not asked");
     assert!(world.freed.is_empty());
-    assert_eq!(slot.outcome(), Some(&Outcome::Stored(BLOCK)));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(BLOCK)));
     assert!(slot.release());
     let mut out = Actions::new();
     world.caller.on_handles_dropped(&[TaskId { owner: CALLER, number: 1 }.object(0)], &mut out);

@@ -81,7 +81,7 @@ impl Process {
 }
 
 fn code(slot: &Slot) -> Option<FailureCode> {
-    match slot.outcome() {
+    match slot.outcome().as_deref() {
         Some(Outcome::Failed(failure)) => Some(failure.code),
         _ => None,
     }
@@ -98,10 +98,10 @@ fn who_waits_for_a_group_gets_the_value_when_it_is_created() {
     assert!(!process.core.is_group_known(GROUP), "others may not be told yet");
     let early = process.awaits(60, GROUP);
     process.hear(news(GROUP, GroupPhase::Pending));
-    assert!(process.core.is_group_known(GROUP) && early.outcome().is_none());
+    assert!(process.core.is_group_known(GROUP) && !early.has_outcome());
     process.hear(news(GROUP, GroupPhase::Created));
-    assert_eq!(early.outcome(), Some(&value()));
-    assert_eq!(process.awaits(61, GROUP).outcome(), Some(&value()), "at once");
+    assert_eq!(early.outcome().as_deref(), Some(&value()));
+    assert_eq!(process.awaits(61, GROUP).outcome().as_deref(), Some(&value()), "at once");
     process.hear(news(GROUP, GroupPhase::Rescheduling));
     assert_eq!(process.awaits(62, GROUP).outcome(), None, "its bundles are gone");
     process.hear(news(GROUP, GroupPhase::Created));
@@ -181,5 +181,5 @@ fn an_answer_is_news_too_and_goes_to_who_asked() {
     let answer = GroupState { request: 7, ..news(FOREIGN, GroupPhase::Created) };
     let left = process.core.on_message(Peer::Node, answer.clone().into(), Instant(10), &mut process.out);
     assert_eq!(left, Some(answer.into()));
-    assert_eq!(slot.outcome(), Some(&value()));
+    assert_eq!(slot.outcome().as_deref(), Some(&value()));
 }

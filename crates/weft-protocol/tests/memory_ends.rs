@@ -98,9 +98,9 @@ impl World {
         Some(pause)
     }
 
-    fn failure(&self) -> Option<&Failure> {
-        match self.slot.outcome()? {
-            Outcome::Failed(failure) => Some(failure),
+    fn failure(&self) -> Option<Failure> {
+        match self.slot.outcome()?.into_owned() {
+            Outcome::Failed(failure) => Some(*failure),
             other => panic!("it gave {other:?}"),
         }
     }

@@ -300,7 +300,7 @@ fn a_second_outcome_is_let_go_of() {
     table.resolve(id, Outcome::Stored(BLOCK), &[object(FRIEND, 9)], &mut out);
     let returned = send(FRIEND, remove(object(FRIEND, 9)));
     assert_eq!(out, [returned, Action::FreeBlock(BLOCK)]);
-    assert_eq!(slot.outcome(), Some(&inline()));
+    assert_eq!(slot.outcome().as_deref(), Some(&inline()));
 }
 
 #[test]
@@ -404,7 +404,8 @@ fn pins_are_counted() {
 fn an_error_names_the_object_that_was_freed() {
     let mut table = Ownership::new(ME);
     let slot = table.meet(TaskId { owner: ME, number: 77 }.object(3));
-    let Some(Outcome::Failed(failure)) = slot.outcome() else { panic!("it was freed") };
+    let outcome = slot.outcome();
+    let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it was freed") };
     assert_eq!(failure.code, FailureCode::ObjectFreed);
     assert!(failure.message.starts_with("object 77/3 of process 1 was freed"), "{}", failure.message);
 }

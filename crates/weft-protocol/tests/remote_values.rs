@@ -98,7 +98,7 @@ fn owner() -> (WorkerCore, ObjectId, Arc<Slot>) {
     core.submit(Arc::new(made), [slot.clone()], None, &mut Actions::new());
     on(&mut core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker: FAR, gpus: Vec::new() });
     on(&mut core, Peer::Worker(FAR), reply(1, remote()));
-    assert_eq!(slot.outcome(), Some(&remote()), "there is an outcome");
+    assert_eq!(slot.outcome().as_deref(), Some(&remote()), "there is an outcome");
     assert!(!slot.is_readable());
     (core, task(ME, 1).object(0), slot)
 }
@@ -142,7 +142,7 @@ fn an_owner_reads_a_copy_and_gives_both_places_back() {
     assert_eq!(bring(&mut core, object), [pull(object, Priority::Get)]);
     assert_eq!(bring(&mut core, object), [], "it is on its way");
     assert_eq!(pulled(&mut core, object), []);
-    assert_eq!(slot.outcome(), Some(&Outcome::Stored(THE_COPY)));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     assert!(!core.ownership_mut().bring(object, Priority::Get, &mut Actions::new()));
     assert_eq!(
         drop_last(&mut core, object, &slot),
@@ -303,10 +303,10 @@ fn lineage_is_kept_for_a_value_at_another_node() {
     // The node says that it is lost: the task is executed again.
     let out = on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![4096] });
     assert!(matches!(&out[..], [.., Action::Push { worker: FAR, .. }]), "{out:?}");
-    assert_eq!(slot.outcome(), None);
+    assert_eq!(slot.outcome().as_deref(), None);
     let second = Remote { location: Location { offset: 8192, length: 7 }, ..THE_REMOTE };
     on(&mut core, Peer::Worker(FAR), reply(1, Outcome::Remote(Box::new(second))));
-    assert_eq!(slot.outcome(), Some(&Outcome::Remote(Box::new(second))));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Remote(Box::new(second))));
     let freed = drop_last(&mut core, object, &slot);
     let free = |offset| to_node(FreeAt { node: THERE, offsets: vec![offset] });
     assert_eq!(freed, [free(8192), free(4096)], "somebody may have read there until now");
@@ -326,7 +326,7 @@ fn a_loss_that_is_heard_before_the_value_counts() {
     let out = on(&mut core, Peer::Worker(FAR), reply(2, Outcome::Remote(Box::new(lost))));
     assert!(matches!(&out[..], [.., Action::Push { worker: FAR, .. }]), "it is computed again: {out:?}");
     assert_eq!(second.outcome(), None);
-    assert!(slot.outcome().is_some());
+    assert!(slot.has_outcome());
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_copy_outlives_the_place_it_came_from() {
     bring(&mut core, object);
     pulled(&mut core, object);
     assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![4096] }), []);
-    assert_eq!(slot.outcome(), Some(&Outcome::Stored(THE_COPY)));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     // The others get it here now.
     assert_eq!(core.ownership().outcome_for(object, Some(FAR)), Some(Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
@@ -353,11 +353,11 @@ fn a_lost_copy_is_not_a_lost_value() {
     pulled(&mut core, object);
     let lost = weft_wire::message::BlocksLost { offsets: vec![THE_COPY.offset] };
     assert_eq!(on(&mut core, Peer::Node, lost), []);
-    assert_eq!(slot.outcome(), Some(&remote()));
+    assert_eq!(slot.outcome().as_deref(), Some(&remote()));
     assert_eq!(bring(&mut core, object), [pull(object, Priority::Get)]);
     let again = Location { offset: 128, ..THE_COPY };
     on(&mut core, Peer::Node, Pulled { object, location: Some(again), failure: None, tried: None });
-    assert_eq!(slot.outcome(), Some(&Outcome::Stored(again)));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(again)));
     let freed = drop_last(&mut core, object, &slot);
     let back = [
         to_node(FreeBlocks { offsets: vec![128] }),
@@ -374,7 +374,7 @@ fn an_owner_that_learns_of_a_loss_by_pulling_computes_the_value_again() {
     bring(&mut core, object);
     let out = not_there(&mut core, object);
     assert!(matches!(&out[..], [.., Action::Push { worker: FAR, .. }]), "{out:?}");
-    assert_eq!(slot.outcome(), None);
+    assert_eq!(slot.outcome().as_deref(), None);
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn a_value_without_room_stays_where_it_is() {
     let failure = Failure::new(FailureCode::StoreFull, "too large");
     let failed = Pulled { object, location: None, failure: Some(Box::new(failure.clone())), tried: None };
     assert_eq!(on(&mut core, Peer::Node, failed), []);
-    assert_eq!((slot.place(), slot.outcome()), (Place::OutOfReach, Some(&remote())));
+    assert_eq!((slot.place(), slot.outcome().as_deref()), (Place::OutOfReach, Some(&remote())));
     assert_eq!(core.ownership().pull_failure(object), Some(&failure));
     // Who asks again tries again.
     assert_eq!(bring(&mut core, object), [pull(object, Priority::Get)]);
@@ -439,10 +439,10 @@ fn a_borrower_asks_again_for_what_is_not_there() {
     bring(&mut core, object);
     let out = not_there(&mut core, object);
     assert_eq!(out, [to(FAR, weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) })]);
-    assert_eq!(slot.outcome(), None);
+    assert_eq!(slot.outcome().as_deref(), None);
     let small = Outcome::Inline(Blob::from(&b"small this time"[..]));
     on(&mut core, Peer::Worker(FAR), Value { object, outcome: small.clone(), contained: Vec::new() });
-    assert_eq!(slot.outcome(), Some(&small));
+    assert_eq!(slot.outcome().as_deref(), Some(&small));
 }
 
 #[test]
@@ -459,7 +459,8 @@ fn a_value_that_was_not_brought_goes_with_its_owner() {
         memory: None,
     };
     on(&mut core, Peer::Node, gone);
-    let Some(Outcome::Failed(failure)) = slot.outcome() else { panic!("it failed: {:?}", slot.outcome()) };
+    let outcome = slot.outcome();
+    let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it failed: {outcome:?}") };
     assert_eq!(failure.code, FailureCode::OwnerDied);
     assert_eq!(pulled(&mut core, object), [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
 }
@@ -514,7 +515,7 @@ fn a_copy_stays_when_the_owner_ends() {
         memory: None,
     };
     on(&mut core, Peer::Node, gone);
-    assert_eq!(slot.outcome(), Some(&Outcome::Stored(THE_COPY)));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
     let freed = drop_last(&mut core, object, &slot);
     assert_eq!(freed[0], to_node(FreeBlocks { offsets: vec![THE_COPY.offset] }));
 }
@@ -717,7 +718,7 @@ fn the_owners_copy_is_read_by_a_task_of_a_process_that_only_knew_the_other_place
     let kind = TaskKind::Task(weft_wire::ShapeId(0));
     on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, Outcome::Stored(THE_COPY)));
     assert_eq!(
-        slot.outcome(),
+        slot.outcome().as_deref(),
         Some(&Outcome::Stored(THE_COPY)),
         "so that its block is known to be read here"
     );

@@ -133,7 +133,7 @@ impl Process {
     }
 
     fn failure(&self, number: u64) -> Option<Failure> {
-        match self.slot(number).outcome()? {
+        match &*self.slot(number).outcome()? {
             Outcome::Failed(failure) => Some((**failure).clone()),
             other => panic!("task {number} has a value: {other:?}"),
         }
@@ -596,7 +596,7 @@ fn items_are_taken_in_order_and_the_worker_is_told() {
     assert_eq!(process.core.open_streams(), 1);
     (1..=2).for_each(|index| process.hear(Peer::Worker(WORKER), item(1, index)));
     let (index, slot) = process.core.next_item(id(1)).expect("it streams");
-    assert_eq!((index, slot.outcome()), (1, Some(&value())));
+    assert_eq!((index, slot.outcome().as_deref()), (1, Some(&value())));
     assert!(!process.core.take_item(id(1), 2, &mut process.out), "not the next one");
     assert!(process.core.take_item(id(1), 1, &mut process.out));
     assert!(!process.core.take_item(id(1), 1, &mut process.out), "taken");
@@ -607,7 +607,9 @@ fn items_are_taken_in_order_and_the_worker_is_told() {
     process.reply(1, value(), false);
     let (index, slot) = process.core.next_item(id(1)).expect("not read to its end");
     assert_eq!(index, 3);
-    assert!(matches!(slot.outcome(), Some(Outcome::Failed(f)) if f.code == FailureCode::EndOfStream));
+    assert!(
+        matches!(slot.outcome().as_deref(), Some(Outcome::Failed(f)) if f.code == FailureCode::EndOfStream)
+    );
     assert_eq!(process.core.open_streams(), 1);
     process.core.drop_stream(id(1), &mut process.out);
     assert_eq!(process.core.open_streams(), 0);
@@ -622,7 +624,7 @@ fn behind_the_last_item_comes_the_error_and_then_the_end() {
     process.reply(1, failed(FailureCode::Task), false);
     let mut codes = Vec::new();
     while let Some((index, slot)) = process.core.next_item(id(1)) {
-        codes.push(match slot.outcome() {
+        codes.push(match slot.outcome().as_deref() {
             Some(Outcome::Failed(failure)) => Some(failure.code),
             Some(Outcome::Inline(_)) => None,
             other => panic!("{other:?}"),
@@ -726,5 +728,5 @@ fn a_value_that_comes_again_when_only_lineage_counts_it_can_come_once_more() {
     process.reply(1, stored(12288), false);
     assert_eq!(process.pushed(), [2]);
     process.reply(2, stored(16384), false);
-    assert_eq!(process.slot(2).outcome(), Some(&stored(16384)));
+    assert_eq!(process.slot(2).outcome().as_deref(), Some(&stored(16384)));
 }

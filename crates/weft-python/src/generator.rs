@@ -80,7 +80,7 @@ impl ObjectRefGenerator {
             return Head::End;
         }
         let (index, slot) = self.head.lock().clone();
-        match slot.outcome() {
+        match slot.outcome().as_deref() {
             None => Head::Open,
             Some(Outcome::Failed(failure)) if failure.code == FailureCode::EndOfStream => Head::End,
             Some(_) => Head::Item(index, slot),
@@ -138,7 +138,7 @@ impl ObjectRefGenerator {
                         continue;
                     }
                     let slot = self.head_slot();
-                    wait_for(py, &self.client, move || slot.outcome().is_some(), None)?;
+                    wait_for(py, &self.client, move || slot.has_outcome(), None)?;
                 }
             }
         }

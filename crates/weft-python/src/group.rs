@@ -258,10 +258,10 @@ pub fn wait_for_group(py: Python<'_>, group: &str, seconds: Option<f64>) -> PyRe
     let client = session::client(py)?;
     let (_reference, slot) = await_group(&client, group, Outcome::Inline(Blob::default()));
     let deadline = crate::waiting::deadline(seconds)?;
-    if slot.outcome().is_none() {
-        crate::waiting::wait_for(py, &client, || slot.outcome().is_some(), deadline)?;
+    if !slot.has_outcome() {
+        crate::waiting::wait_for(py, &client, || slot.has_outcome(), deadline)?;
     }
-    Ok(matches!(slot.outcome(), Some(Outcome::Inline(_))))
+    Ok(matches!(slot.outcome().as_deref(), Some(Outcome::Inline(_))))
 }
 
 /// Makes sure that other processes may be told of a group: waits until the control service knows it.

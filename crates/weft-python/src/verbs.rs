@@ -1,5 +1,6 @@
 //! `get`, `put`, `wait`, `cancel`: the verbs on references.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,12 +63,22 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
 /// # Errors
 /// The task's exception.
 pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(outcome @ (Outcome::Inline(_) | Outcome::Failed(_))) = reference.slot.first_outcome() {
+        // It has no place that it could leave.
+        return value_in(py, reference, outcome, access);
+    }
     // The value stays where it is found until the views of it are made.
     let _reading = reference.slot.read();
-    let outcome = match reference.slot.outcome() {
-        None | Some(Outcome::Remote(_)) => local_outcome(py, reference)?,
-        Some(outcome) => outcome,
-    };
+    value_in(py, reference, &*local_outcome(py, reference)?, access)
+}
+
+/// The same for an outcome that was found there, and can be read here.
+fn value_in<'py>(
+    py: Python<'py>,
+    reference: &ObjectRef,
+    outcome: &Outcome,
+    access: Access,
+) -> PyResult<Bound<'py, PyAny>> {
     if access != Access::Sole && reference.slot.is_taken() {
         // Another thread took it while this one waited.
         reference.check_session()?;
@@ -80,7 +91,7 @@ pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> 
         let met = client.step(|core, _| {
             let table = core.ownership_mut();
             let contained = table.contained(reference.id);
-            let is_latest = reference.slot.outcome().is_some_and(|latest| std::ptr::eq(latest, outcome));
+            let is_latest = reference.slot.is_latest(outcome);
             is_latest.then(|| contained.into_iter().map(|id| (id, table.meet(id))).collect())
         });
         match met {
@@ -95,12 +106,11 @@ pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> 
     Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
 }
 
-/// The outcome of an object that cannot be read here now: it was lost, or is at another node. It comes, or says why not.
-#[cold]
-fn local_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<&'a Outcome> {
+/// The outcome of an object. What cannot be read here now, because it was lost or is at another node, comes, or says why not.
+fn local_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<Cow<'a, Outcome>> {
     let slot = &reference.slot;
     loop {
-        let is_here = |outcome: &&Outcome| !matches!(outcome, Outcome::Remote(_));
+        let is_here = |outcome: &Cow<'_, Outcome>| !matches!(**outcome, Outcome::Remote(_));
         if let Some(outcome) = slot.outcome().filter(is_here) {
             return Ok(outcome);
         }
@@ -466,10 +476,10 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
     for reference in &refs {
         let this = reference.get();
         this.check_session()?;
-        if let Some(outcome @ Outcome::Stored(at)) = this.slot.outcome() {
+        if let Some(at) = this.slot.outcome().and_then(|outcome| outcome.place_here()) {
             this.register();
             offsets.push(at.offset);
-            waiting.push((this.slot.clone(), outcome.clone()));
+            waiting.push((this.slot.clone(), Outcome::Stored(at)));
         }
     }
     let count = offsets.len();
@@ -477,7 +487,7 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
         let message = weft_runtime::wire::message::LoseBlocks { offsets };
         weft_runtime::protocol::action::send(out, weft_runtime::protocol::action::Peer::Node, message);
     });
-    let has_heard = move || waiting.iter().all(|(slot, before)| slot.outcome() != Some(before));
+    let has_heard = move || waiting.iter().all(|(slot, before)| slot.outcome().as_deref() != Some(before));
     wait_for(py, &client, has_heard, None)?;
     Ok(count)
 }
@@ -488,7 +498,7 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
 pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool, bool)> {
     let this = reference.get();
     let has_spilled = || this.client.step(|core, _| core.ownership().has_spilled(this.id));
-    match this.slot.outcome()? {
+    match &*this.slot.outcome()? {
         Outcome::Inline(blob) => Some((blob.as_slice().len() as u64, false, false)),
         Outcome::Stored(at) => Some((at.length, true, has_spilled())),
         Outcome::Remote(remote) => Some((remote.location.length, true, has_spilled())),

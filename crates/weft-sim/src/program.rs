@@ -162,7 +162,7 @@ impl Frame {
     pub fn describe(&self) -> String {
         let wait = match &self.wait {
             Wait::All(slots) => {
-                let open = slots.iter().filter(|(_, slot)| slot.outcome().is_none()).map(|(id, _)| *id);
+                let open = slots.iter().filter(|(_, slot)| !slot.has_outcome()).map(|(id, _)| *id);
                 format!("for all of {:?}", open.collect::<Vec<_>>())
             }
             Wait::Any(slots, until) => format!("for one of {} objects until {until}", slots.len()),

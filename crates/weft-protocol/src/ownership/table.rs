@@ -224,7 +224,7 @@ impl Ownership {
     pub fn own(&mut self, object: ObjectId, slot: Arc<Slot>) {
         debug_assert_eq!(object.owner(), self.me, "only the owner enters an object");
         slot.register();
-        if let Some(Outcome::Stored(location)) = slot.outcome() {
+        if let Some(Outcome::Stored(location)) = slot.outcome().as_deref() {
             self.given_blocks.insert(location.offset, object);
         }
         self.records.entry(object).or_insert_with(|| Record::new(slot, Origin::Owned(Borrowers::default())));
@@ -300,11 +300,12 @@ impl Ownership {
     pub fn free(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
         let is_ours = matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
-        if object.owner() != self.me || record.slot.outcome().is_none() {
+        if object.owner() != self.me || !record.slot.has_outcome() {
             return;
         }
         record.slot.mark_freed();
-        let outcome = record.slot.outcome().filter(|outcome| outcome.is_in_memory()).cloned();
+        let outcome =
+            record.slot.outcome().filter(|outcome| outcome.is_in_memory()).map(std::borrow::Cow::into_owned);
         if let Some(outcome) = outcome
             && is_ours
             && record.uses == 0
@@ -333,8 +334,7 @@ impl Ownership {
         contained: &[ObjectId],
         out: &mut Actions,
     ) -> Resolved {
-        let Some(record) = self.records.get_mut(&object).filter(|record| record.slot.outcome().is_none())
-        else {
+        let Some(record) = self.records.get_mut(&object).filter(|record| !record.slot.has_outcome()) else {
             self.discard(object, &outcome, contained, out);
             return Resolved::default();
         };
@@ -423,7 +423,7 @@ impl Ownership {
             .into_iter()
             .filter(|object| {
                 self.lose_with_owner(*object)
-                    || self.records.get(object).is_some_and(|r| r.slot.outcome().is_none())
+                    || self.records.get(object).is_some_and(|r| !r.slot.has_outcome())
             })
             .collect()
     }
@@ -453,7 +453,7 @@ impl Ownership {
         let owned_and_free = match &record.origin {
             Origin::Owned(borrowers) => {
                 (borrowers.is_empty() || (record.is_actor && bug!(ActorCollectedWhileBorrowed)))
-                    && (record.slot.outcome().is_some() || record.is_actor || record.is_absent)
+                    && (record.slot.has_outcome() || record.is_actor || record.is_absent)
             }
             Origin::Borrowed { .. } => true,
         };
@@ -480,12 +480,12 @@ impl Ownership {
                     send(out, Peer::Node, message);
                 }
                 if !record.is_released && !bug!(BlockNeverFreed) {
-                    if let Some(Outcome::Stored(location)) = record.slot.outcome()
+                    if let Some(Outcome::Stored(location)) = record.slot.outcome().as_deref()
                         && bug!(BlockFreedTwice)
                     {
                         out.push(Action::FreeBlock(*location));
                     }
-                    self.free_value(object, record.slot.outcome(), record.is_shared, out);
+                    self.free_value(object, record.slot.outcome().as_deref(), record.is_shared, out);
                 }
                 // Its copy here was lost, and it was not wanted again.
                 self.free_primary(object, out);

@@ -56,14 +56,14 @@ impl WorkerCore {
                 if self.ownership.is_lost(&dependency.outcome)
                     && let Some(latest) = slot.outcome()
                 {
-                    dependency.outcome = latest.clone();
+                    dependency.outcome = latest.into_owned();
                     dependency.contained = self.ownership.contained(dependency.object);
                 }
                 let is_mine = dependency.object.owner() == self.me;
-                if slot.outcome().is_none() && !is_mine && !self.ownership.is_lost(&dependency.outcome) {
+                if !slot.has_outcome() && !is_mine && !self.ownership.is_lost(&dependency.outcome) {
                     self.resolve(dependency.object, dependency.outcome.clone(), &[], out);
                 }
-                let is_elsewhere = matches!(slot.outcome(), Some(Outcome::Remote(_)));
+                let is_elsewhere = matches!(slot.outcome().as_deref(), Some(Outcome::Remote(_)));
                 if is_elsewhere && !is_mine && matches!(dependency.outcome, Outcome::Stored(_)) {
                     // Its owner is on this node, and has a copy.
                     self.ownership.note_here(dependency.object, location, out);

@@ -29,7 +29,7 @@ impl WorkerCore {
     fn node_of_arguments(&self, spec: &TaskSpec) -> Option<NodeId> {
         let here = self.me.node();
         let values = spec.dependencies.iter().filter_map(|object| {
-            match self.ownership.record(*object)?.slot.outcome()? {
+            match &*self.ownership.record(*object)?.slot.outcome()? {
                 Outcome::Stored(location) => Some((here, location.length)),
                 Outcome::Remote(remote) => Some((remote.node, remote.location.length)),
                 Outcome::Inline(_) | Outcome::Failed(_) => None,

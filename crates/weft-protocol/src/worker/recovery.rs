@@ -265,8 +265,7 @@ impl WorkerCore {
 
     /// A value that calls queued here wait for has come, or will not.
     pub(super) fn deliver_missing(&mut self, object: ObjectId, out: &mut Actions) {
-        let Some(outcome) = self.ownership.record(object).and_then(|record| record.slot.outcome().cloned())
-        else {
+        let Some(outcome) = self.ownership.outcome(object) else {
             return;
         };
         if let Outcome::Failed(failure) = outcome {

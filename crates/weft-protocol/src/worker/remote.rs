@@ -22,7 +22,7 @@ impl WorkerCore {
     ) {
         let object = dependency.object;
         let slot = self.ownership.begin_loan(object);
-        match slot.outcome() {
+        match slot.outcome().as_deref() {
             None if object.owner() != self.me => {
                 self.resolve(object, dependency.outcome.clone(), &[], out);
             }

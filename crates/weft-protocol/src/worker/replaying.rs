@@ -121,7 +121,7 @@ impl WorkerCore {
     fn has_arguments(&mut self, spec: &TaskSpec, out: &mut Actions) -> bool {
         let mut is_complete = true;
         for object in &spec.dependencies {
-            match self.ownership.record(*object).and_then(|record| record.slot.outcome()) {
+            match self.ownership.outcome(*object) {
                 Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_)) => {}
                 Some(Outcome::Failed(_)) => {
                     self.give_actor_up(spec, out);

@@ -76,7 +76,7 @@ impl WorkerCore {
         };
         let spec = &pending.spec;
         let is_missing = |object: &&weft_wire::ObjectId| {
-            self.ownership.record(**object).is_some_and(|record| record.slot.outcome().is_none())
+            self.ownership.record(**object).is_some_and(|record| !record.slot.has_outcome())
         };
         let missing = match pending.state {
             State::Waiting { .. } => {

@@ -86,7 +86,7 @@ impl WorkerCore {
 
     /// Lets go of an item, also of one that has not come.
     fn forget_item(&mut self, object: ObjectId, out: &mut Actions) {
-        if self.ownership.record(object).is_some_and(|record| record.slot.outcome().is_none()) {
+        if self.ownership.record(object).is_some_and(|record| !record.slot.has_outcome()) {
             self.resolve(object, Outcome::Failed(Box::new(end_of_stream())), &[], out);
         }
         self.ownership.end_use(object, out);

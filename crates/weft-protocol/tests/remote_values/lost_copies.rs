@@ -38,7 +38,7 @@ fn a_value_whose_copy_is_lost_is_there_while_its_task_is_executed_again_for_anot
     on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![OTHER.location.offset] });
     assert!(core.recovers(objects[0].task));
     on(&mut core, Peer::Node, copy_lost());
-    assert_eq!(slots[1].outcome(), Some(&remote()), "it is where it was made");
+    assert_eq!(slots[1].outcome().as_deref(), Some(&remote()), "it is where it was made");
     // The second execution puts it elsewhere, and nobody needs that.
     let again = Outcome::Remote(Box::new(Remote { location: Location { offset: 0, length: 7 }, ..OTHER }));
     let mut again = Reply { ..reply(1, again) };

@@ -32,9 +32,9 @@ fn an_owner_computes_again_what_was_at_a_node_that_is_gone() {
     let (mut core, object, slot) = owner();
     assert_eq!(on(&mut core, Peer::Node, gone(NodeId(4 << 24))), [], "nothing was there");
     assert!(is_pushed(&on(&mut core, Peer::Node, gone(THERE))));
-    assert_eq!(slot.outcome(), None);
+    assert_eq!(slot.outcome().as_deref(), None);
     on(&mut core, Peer::Worker(FAR), reply(1, elsewhere()));
-    assert_eq!(slot.outcome(), Some(&elsewhere()));
+    assert_eq!(slot.outcome().as_deref(), Some(&elsewhere()));
     let freed = drop_last(&mut core, object, &slot);
     assert_eq!(freed, [to_node(FreeAt { node: ELSEWHERE.node, offsets: vec![64] })], "nobody is left there");
     assert!(core.ownership().is_empty());
@@ -46,7 +46,7 @@ fn what_comes_late_from_a_node_that_is_gone_is_lost() {
     on(&mut core, Peer::Node, gone(THERE));
     let out = on(&mut core, Peer::Worker(FAR), reply(1, remote()));
     assert!(is_pushed(&out), "it is computed once more: {out:?}");
-    assert_eq!(slot.outcome(), None);
+    assert_eq!(slot.outcome().as_deref(), None);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn an_owner_believes_a_borrower_that_did_not_find_the_value() {
     assert_eq!(asked, [to(NEIGHBOUR, value(object, remote()))], "that is not where it is");
     let asked = on(&mut core, Peer::Worker(NEIGHBOUR), fetch(object, Some(THE_REMOTE)));
     assert!(is_pushed(&asked), "{asked:?}");
-    assert_eq!(slot.outcome(), None);
+    assert_eq!(slot.outcome().as_deref(), None);
     // The word of a second one is old by now.
     assert_eq!(on(&mut core, Peer::Worker(FAR), fetch(object, Some(THE_REMOTE))), []);
     let out = on(&mut core, Peer::Worker(FAR), reply(1, elsewhere()));
@@ -120,7 +120,7 @@ fn a_borrower_says_where_the_value_is_not_until_it_is_named_another_place() {
     let same = on(&mut core, Peer::Worker(FAR), value(object, remote()));
     assert_eq!(same, [to(FAR, fetch(object, Some(THE_REMOTE)))], "it is believed the second time");
     on(&mut core, Peer::Worker(FAR), value(object, elsewhere()));
-    assert_eq!(slot.outcome(), Some(&elsewhere()));
+    assert_eq!(slot.outcome().as_deref(), Some(&elsewhere()));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_borrower_looks_again_where_a_value_may_be_after_all() {
     let unsure = Pulled { object, location: None, failure: None, tried: None };
     assert_eq!(on(&mut core, Peer::Node, unsure), [to(FAR, fetch(object, None))]);
     on(&mut core, Peer::Worker(FAR), value(object, remote()));
-    assert_eq!(slot.outcome(), Some(&remote()));
+    assert_eq!(slot.outcome().as_deref(), Some(&remote()));
     assert_eq!(bring(&mut core, object), [pull(object, Priority::Get)]);
 }
 
@@ -140,7 +140,7 @@ fn where_another_process_did_not_find_a_value_says_nothing_of_its_own_place() {
     bring(&mut core, object);
     let answer = Pulled { object, location: None, failure: None, tried: Some(ELSEWHERE) };
     assert_eq!(on(&mut core, Peer::Node, answer), [pull(object, Priority::Get)], "its own is tried");
-    assert_eq!(slot.outcome(), Some(&remote()));
+    assert_eq!(slot.outcome().as_deref(), Some(&remote()));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn where_one_value_is_missing_another_one_may_be() {
     slot.acquire();
     core.ownership_mut().need(second, &mut Actions::new());
     on(&mut core, Peer::Worker(FAR), value(second, remote()));
-    assert_eq!(slot.outcome(), Some(&remote()), "the block was used again");
+    assert_eq!(slot.outcome().as_deref(), Some(&remote()), "the block was used again");
 }
 
 /// A value on the disk of this node, of an owner that ends while it is being read.
@@ -212,7 +212,7 @@ fn on_disk_without_owner() -> (WorkerCore, ObjectId, Arc<Slot>, Remote) {
 fn what_the_node_keeps_on_its_disk_outlives_its_owner() {
     let (mut core, object, slot, _) = on_disk_without_owner();
     pulled(&mut core, object);
-    assert_eq!(slot.outcome(), Some(&Outcome::Stored(THE_COPY)));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
 }
 
 #[test]
@@ -222,6 +222,7 @@ fn what_is_on_disk_no_more_is_gone_with_its_owner() {
     assert_eq!(on(&mut core, Peer::Node, not_there), [to(NEIGHBOUR, fetch(object, Some(place)))]);
     // Who asks one that is gone hears that again.
     on(&mut core, Peer::Node, WorkerGone { worker: NEIGHBOUR, ..WorkerGone::default() });
-    let Some(Outcome::Failed(failure)) = slot.outcome() else { panic!("it failed: {:?}", slot.outcome()) };
+    let outcome = slot.outcome();
+    let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it failed: {outcome:?}") };
     assert_eq!(failure.code, FailureCode::OwnerDied);
 }

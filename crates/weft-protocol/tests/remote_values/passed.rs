@@ -29,7 +29,7 @@ fn dies_in(core: &mut WorkerCore, number: u64) {
 }
 
 fn has_failed(slot: &Slot) -> bool {
-    matches!(slot.outcome(), Some(Outcome::Failed(failure)) if failure.code == FailureCode::WorkerCrashed)
+    matches!(slot.outcome().as_deref(), Some(Outcome::Failed(failure)) if failure.code == FailureCode::WorkerCrashed)
 }
 
 #[test]

@@ -358,7 +358,7 @@ impl World {
         }
         let at = self.pick(count);
         let (object, slot) = self.processes[&who].gets[at].clone();
-        match slot.outcome() {
+        match slot.outcome().as_deref() {
             None => return self.with_core(who, |core, out| core.ownership_mut().need(object, out)),
             Some(Outcome::Remote(_)) => {
                 self.with_core(who, |core, out| core.ownership_mut().bring(object, Priority::Get, out));

@@ -209,12 +209,12 @@ impl World {
     }
 
     fn describe(&self) -> String {
-        let open = self.calls.iter().filter(|call| call.slot.outcome().is_none()).count();
+        let open = self.calls.iter().filter(|call| !call.slot.has_outcome()).count();
         format!("{open} calls open, {} processes, {:?}", self.processes.len(), self.seen)
     }
 
     fn is_quiet(&self) -> bool {
-        self.calls.iter().all(|call| call.slot.outcome().is_some())
+        self.calls.iter().all(|call| call.slot.has_outcome())
             && self.channels.values().all(VecDeque::is_empty)
             && self.processes.values().all(|p| p.unsent.is_empty() && !p.actor.is_busy())
             && self.starting.is_empty()
@@ -549,7 +549,7 @@ impl World {
 
     fn cancel(&mut self) {
         let open: Vec<usize> =
-            (0..self.calls.len()).filter(|at| self.calls[*at].slot.outcome().is_none()).collect();
+            (0..self.calls.len()).filter(|at| !self.calls[*at].slot.has_outcome()).collect();
         let Some(at) = self.pick(&open) else { return };
         self.calls[at].is_cancelled = true;
         let task = self.calls[at].task;
@@ -587,7 +587,7 @@ impl World {
             for call in self.calls.iter().filter(|call| call.task.owner == caller && !call.is_read) {
                 let times = log.iter().filter(|task| **task == call.task).count();
                 let outcome = call.slot.outcome().expect("finished");
-                if let Outcome::Failed(failure) = outcome {
+                if let Outcome::Failed(failure) = &*outcome {
                     let is_given_up = failure.code == FailureCode::ActorUnavailable;
                     assert!(self.may_fail(call, failure), "{failure:?}");
                     assert!(times <= usize::from(!is_given_up), "I8: {:?} is there {times} times", call.task);
@@ -597,9 +597,9 @@ impl World {
                     assert_eq!(times, 1, "I8: {:?} is in the state once", call.task);
                 }
                 expected.extend((times == 1).then_some(call.task));
-                if matches!(outcome, Outcome::Inline(_) | Outcome::Stored(_)) && self.plan.cancel_one_in == 0
+                if matches!(*outcome, Outcome::Inline(_) | Outcome::Stored(_)) && self.plan.cancel_one_in == 0
                 {
-                    assert_eq!(self.read(outcome), [u8::try_from(expected.len()).expect("few")], "I2");
+                    assert_eq!(self.read(&outcome), [u8::try_from(expected.len()).expect("few")], "I2");
                 }
             }
             let of_caller: Vec<TaskId> = log.iter().copied().filter(|task| task.owner == caller).collect();
@@ -622,11 +622,11 @@ impl World {
     fn check_reads(&self) {
         for call in self.calls.iter().filter(|call| call.is_read) {
             let outcome = call.slot.outcome().expect("finished");
-            if let Outcome::Failed(failure) = outcome {
+            if let Outcome::Failed(failure) = &*outcome {
                 assert!(self.may_fail(call, failure), "{failure:?}");
                 continue;
             }
-            let seen: BTreeSet<TaskId> = self.read(outcome).chunks(16).map(from_bytes).collect();
+            let seen: BTreeSet<TaskId> = self.read(&outcome).chunks(16).map(from_bytes).collect();
             for before in &call.answered {
                 assert!(seen.contains(before), "I7: {:?} does not see {before:?}", call.task);
             }
@@ -679,7 +679,7 @@ impl Instance {
 impl Call {
     /// It changed the state, and its caller knows.
     fn changed(&self) -> bool {
-        !self.is_read && self.slot.outcome().is_some_and(|outcome| !matches!(outcome, Outcome::Failed(_)))
+        !self.is_read && self.slot.outcome().is_some_and(|outcome| !matches!(*outcome, Outcome::Failed(_)))
     }
 }
 

@@ -259,7 +259,7 @@ impl Process {
     fn look(&mut self, frame: &Frame, variable: usize) -> Look {
         // A reference that an earlier failure kept from coming is none to wait for.
         let Some(handle) = &frame.variables[variable] else { return Look::Value };
-        let length = match handle.slot.outcome() {
+        let length = match handle.slot.outcome().as_deref() {
             None => return Look::Nothing,
             Some(Outcome::Failed(failure)) => {
                 self.failures |= code_bit(failure.code);
@@ -459,7 +459,7 @@ impl Process {
     }
 
     fn open(&mut self, outer: &Handle, at: usize) -> Option<Handle> {
-        if matches!(outer.slot.outcome(), None | Some(Outcome::Failed(_))) {
+        if matches!(outer.slot.outcome().as_deref(), None | Some(Outcome::Failed(_))) {
             return None;
         }
         let id =
@@ -533,7 +533,7 @@ impl Process {
         let frame = self.frame.as_ref();
         let waits = frame.is_some_and(Frame::waits);
         let handles = frame.into_iter().flat_map(Frame::handles).chain(&self.kept);
-        let reads = handles.fold(0, |reads, handle| match handle.slot.outcome() {
+        let reads = handles.fold(0, |reads, handle| match handle.slot.outcome().as_deref() {
             Some(Outcome::Stored(location)) => reads | block_of(*location),
             _ => reads,
         });
@@ -613,7 +613,7 @@ impl Frame {
 
     /// Whether it can only wait.
     fn waits(&self) -> bool {
-        !self.was_interrupted && self.awaited().is_some_and(|handle| handle.slot.outcome().is_none())
+        !self.was_interrupted && self.awaited().is_some_and(|handle| !handle.slot.has_outcome())
     }
 }
 

@@ -20,7 +20,7 @@ impl World {
         for process in here {
             for (id, record) in process.core.ownership().objects() {
                 let lies_there = matches!(
-                    record.slot.outcome(),
+                    record.slot.outcome().as_deref(),
                     Some(weft_wire::message::Outcome::Stored(location)) if location.offset == block
                 );
                 if lies_there && record.slot.handles() > 0 && !record.slot.is_freed() {

@@ -28,10 +28,7 @@ impl World {
         let (dependencies, mut references) = self.pick_arguments(number, frame, !is_driver);
         // A value that is yet to come may contain the actor's own handle: that cycle nobody would resolve.
         references.retain(|id| {
-            frame
-                .locals
-                .iter()
-                .any(|local| local.id == *id && !local.is_actor && local.slot.outcome().is_some())
+            frame.locals.iter().any(|local| local.id == *id && !local.is_actor && local.slot.has_outcome())
         });
         let actor = self.process_mut(number).next_task();
         let mut fact = self.new_fact(Kind::Creation, frame, &dependencies);

@@ -109,14 +109,14 @@ impl World {
         let Some(reference) = frame.locals.pop() else { return false };
         if reference.is_actor {
             self.leave_actor(number, reference.id.task);
-        } else if reference.slot.outcome().is_none() {
+        } else if !reference.slot.has_outcome() {
             let (id, slot) = (reference.id, reference.slot.clone());
             self.with_core(number, |core, out| core.need(id, out));
             frame.wait = Wait::All(vec![(id, slot)]);
             frame.locals.push(reference);
             return true;
         } else if let Some(outcome) = reference.slot.outcome() {
-            self.check_outcome(number, reference.id, outcome);
+            self.check_outcome(number, reference.id, &outcome);
         }
         self.process_mut(number).release(reference);
         true

@@ -55,7 +55,7 @@ impl World {
     ) -> (Vec<ObjectId>, Vec<ObjectId>) {
         let (mut dependencies, mut references) = (Vec::new(), Vec::new());
         for local in frame.locals.iter().filter(|local| local.may_pass) {
-            let is_value = !local.is_actor && (!only_ready || local.slot.outcome().is_some());
+            let is_value = !local.is_actor && (!only_ready || local.slot.has_outcome());
             let drawn = self.random.below(6);
             if drawn == 0 && is_value && !local.slot.is_freed() {
                 dependencies.push(local.id);
@@ -168,7 +168,7 @@ impl World {
     }
 
     fn need(&mut self, number: u32, objects: &[(ObjectId, Arc<Slot>)]) {
-        if objects.iter().any(|(_, slot)| slot.outcome().is_none()) {
+        if objects.iter().any(|(_, slot)| !slot.has_outcome()) {
             self.with_core(number, |core, out| {
                 objects.iter().for_each(|(id, _)| core.need(*id, out));
             });
@@ -195,11 +195,11 @@ impl World {
             if !is_held {
                 continue;
             }
-            self.check_outcome(number, *id, outcome);
-            if matches!(outcome, Outcome::Remote(_)) {
+            self.check_outcome(number, *id, &outcome);
+            if matches!(*outcome, Outcome::Remote(_)) {
                 continue;
             }
-            if matches!(outcome, Outcome::Failed(_)) {
+            if matches!(*outcome, Outcome::Failed(_)) {
                 if frame.task.is_some() && self.random.chance(1, 2) {
                     hit("a task raised what its get raised");
                     frame.raises = true;
@@ -331,7 +331,7 @@ impl World {
             .locals
             .iter()
             .chain(kept)
-            .filter(|reference| !reference.is_actor && reference.slot.outcome().is_some())
+            .filter(|reference| !reference.is_actor && reference.slot.has_outcome())
             .map(|reference| (reference.id, reference.slot.clone()))
             .collect();
         if readable.is_empty() {
@@ -339,7 +339,7 @@ impl World {
         }
         let (id, slot) = &readable[self.random.below(readable.len())];
         if let Some(outcome) = slot.outcome() {
-            self.check_outcome(number, *id, outcome);
+            self.check_outcome(number, *id, &outcome);
         }
     }
 

@@ -33,7 +33,7 @@ impl World {
         if index != reader.taken + 1 {
             fail("S1", format!("{task:?}: item {index} is next after {} were taken", reader.taken));
         }
-        match slot.outcome() {
+        match slot.outcome().as_deref() {
             None => {
                 frame.wait = Wait::All(vec![(task.object(index), slot)]);
                 return;

@@ -33,7 +33,7 @@ impl World {
             Wait::Nothing => true,
             Wait::All(slots) => slots.iter().all(|(_, slot)| has_come(slot)),
             Wait::Any(slots, until) => {
-                self.time >= *until || slots.iter().any(|(_, slot)| slot.outcome().is_some())
+                self.time >= *until || slots.iter().any(|(_, slot)| slot.has_outcome())
             }
             Wait::Time(until) => self.time >= *until,
             Wait::Reading(index) => self.may_yield(process, frame, *index),

@@ -214,6 +214,12 @@ impl Outcome {
         matches!(self, Self::Stored(_) | Self::Remote(_))
     }
 
+    /// Where the value is, if that is in the memory of this node.
+    #[must_use]
+    pub fn place_here(&self) -> Option<Location> {
+        if let Self::Stored(location) = self { Some(*location) } else { None }
+    }
+
     /// Where the value is, if that is in the memory of another node.
     #[must_use]
     pub fn place_elsewhere(&self) -> Option<Remote> {

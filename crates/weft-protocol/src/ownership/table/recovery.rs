@@ -15,7 +15,7 @@ impl Ownership {
     /// The contents of blocks are lost. Gives the objects that were there, which have no value now.
     pub fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
         self.lost.extend(offsets.iter().copied());
-        let is_hit = |record: &Record| record.slot.outcome().is_some_and(|outcome| self.is_lost(outcome));
+        let is_hit = |record: &Record| record.slot.outcome().is_some_and(|outcome| self.is_lost(&outcome));
         let hit: Vec<ObjectId> =
             self.records.iter().filter(|(_, record)| is_hit(record)).map(|(object, _)| *object).collect();
         for object in &hit {
@@ -52,7 +52,7 @@ impl Ownership {
                 record.is_absent = true;
                 if !std::mem::take(&mut record.is_released) {
                     let stale = self.stale.entry(object).or_default();
-                    match outcome {
+                    match &*outcome {
                         Outcome::Stored(_) if copy.is_some() => stale.copies.extend(copy),
                         Outcome::Stored(location) => stale.blocks.push(*location),
                         Outcome::Remote(remote) => stale.remotes.push(**remote),
@@ -105,7 +105,7 @@ impl Ownership {
     #[must_use]
     pub fn has_lost_value(&self, object: ObjectId) -> bool {
         let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
-        outcome.is_some_and(|outcome| self.is_lost(outcome) || self.is_missing(object, outcome))
+        outcome.is_some_and(|outcome| self.is_lost(&outcome) || self.is_missing(object, &outcome))
     }
 
     /// Whether an object of ours has no value and none is being computed.
@@ -126,7 +126,10 @@ impl Ownership {
     #[must_use]
     pub fn is_any_stored(&self, task: TaskId, returns: u32) -> bool {
         let is_stored = |object| {
-            self.records.get(&object).and_then(|r| r.slot.outcome()).is_some_and(Outcome::is_in_memory)
+            self.records
+                .get(&object)
+                .and_then(|r| r.slot.outcome())
+                .is_some_and(|outcome| outcome.is_in_memory())
         };
         (0..returns).any(|index| is_stored(task.object(index)))
     }
@@ -158,7 +161,7 @@ impl Ownership {
     pub fn add_lineage(&mut self, object: ObjectId) -> bool {
         let me = self.me;
         let Some(record) = self.records.get_mut(&object) else { return false };
-        let is_small = matches!(record.slot.outcome(), Some(Outcome::Inline(_)));
+        let is_small = matches!(record.slot.outcome().as_deref(), Some(Outcome::Inline(_)));
         let is_kept = !record.is_actor && (object.owner() == me || is_small);
         record.lineage += u32::from(is_kept);
         is_kept
@@ -202,7 +205,7 @@ impl Ownership {
     pub(super) fn release_value(&mut self, object: ObjectId, out: &mut Actions) {
         let record = self.records.get(&object).expect("looked up by the caller");
         let (can_return, is_ours) = (record.is_kept, object.owner() == self.me);
-        if !is_ours || !record.slot.outcome().is_some_and(Outcome::is_in_memory) {
+        if !is_ours || !record.slot.outcome().is_some_and(|outcome| outcome.is_in_memory()) {
             return;
         }
         self.end_copies(object, out);

@@ -34,8 +34,7 @@ impl Ownership {
 
     fn is_movable(&self, object: ObjectId, block: &Relinquishing) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
-        let is_there =
-            matches!(record.slot.outcome(), Some(Outcome::Stored(at)) if at.offset == block.offset);
+        let is_there = matches!(record.slot.outcome().as_deref(), Some(Outcome::Stored(at)) if at.offset == block.offset);
         let is_primary = !self.remotes.has_copy(object);
         let is_lent = match &record.origin {
             Origin::Owned(borrowers) => !borrowers.is_empty() && !bug!(SpilledWhileBorrowed),
@@ -65,7 +64,7 @@ impl Ownership {
         let numbered: Map<u64, Relinquishing> = numbered.collect();
         let (mut moved, mut movable) = (Vec::new(), Vec::new());
         for (object, record) in self.records.iter().filter(|(object, _)| object.owner() == self.me) {
-            let place = match record.slot.outcome() {
+            let place = match record.slot.outcome().as_deref() {
                 Some(Outcome::Remote(at)) => Some(**at),
                 Some(Outcome::Stored(_)) => self.remotes.source_of(*object),
                 Some(Outcome::Inline(_) | Outcome::Failed(_)) | None => None,
@@ -104,10 +103,10 @@ impl Ownership {
         let Some(record) = self.records.get(&object) else { return false };
         let Some(spilled) = block.spilled else { return false };
         let to = |at: Location| Remote { node, location: Location { offset: spilled, ..at } };
-        match record.slot.outcome() {
+        match record.slot.outcome().as_deref() {
             Some(Outcome::Remote(at)) => {
                 let place = to(at.location);
-                record.slot.supersede(Outcome::Remote(Box::new(place)));
+                record.slot.supersede(&Outcome::Remote(Box::new(place)));
             }
             Some(Outcome::Stored(at)) => {
                 let place = to(*at);
@@ -129,14 +128,14 @@ impl Ownership {
     /// The latest that is known of an object.
     #[must_use]
     pub fn outcome(&self, object: ObjectId) -> Option<Outcome> {
-        self.records.get(&object)?.slot.outcome().cloned()
+        self.records.get(&object)?.slot.outcome().map(std::borrow::Cow::into_owned)
     }
 
     /// Bytes of those of these values that are in memory, here or at another node.
     #[must_use]
     pub fn bytes_in_memory(&self, objects: &[ObjectId]) -> u64 {
         let outcomes = objects.iter().filter_map(|object| self.records.get(object)?.slot.outcome());
-        let bytes = outcomes.map(|outcome| match outcome {
+        let bytes = outcomes.map(|outcome| match &*outcome {
             Outcome::Stored(at) => at.length,
             Outcome::Remote(remote) => remote.location.length,
             Outcome::Inline(_) | Outcome::Failed(_) => 0,
@@ -148,8 +147,7 @@ impl Ownership {
     pub fn give_up(&mut self, object: ObjectId, block: Relinquishing, out: &mut Actions) -> bool {
         let node = self.me.node();
         let Some(record) = self.records.get(&object) else { return false };
-        let Some(Outcome::Stored(at)) = record.slot.outcome() else { return false };
-        let at = *at;
+        let Some(at) = record.slot.outcome().and_then(|outcome| outcome.place_here()) else { return false };
         let place = match block.spilled {
             Some(spilled) => Remote { node, location: Location { offset: spilled, ..at } },
             None => match self.remotes.source_of(object) {
@@ -158,7 +156,7 @@ impl Ownership {
                 None => return false,
             },
         };
-        if !record.slot.move_to(Outcome::Remote(Box::new(place))) {
+        if !record.slot.move_to(&Outcome::Remote(Box::new(place))) {
             return false;
         }
         record.slot.set_elsewhere();

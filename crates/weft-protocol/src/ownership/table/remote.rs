@@ -111,8 +111,9 @@ impl Ownership {
     /// Has the value of an object brought into the memory of this node, if it is elsewhere. True if it is on its way.
     pub fn bring(&mut self, object: ObjectId, priority: Priority, out: &mut Actions) -> bool {
         let Some(record) = self.records.get(&object) else { return false };
-        let Some(Outcome::Remote(remote)) = record.slot.outcome() else { return false };
-        let remote = **remote;
+        let Some(remote) = record.slot.outcome().and_then(|outcome| outcome.place_elsewhere()) else {
+            return false;
+        };
         record.slot.set_on_its_way();
         self.remotes.failed.swap_remove(&object);
         if !self.remotes.pulling.contains_key(&object) {
@@ -126,7 +127,7 @@ impl Ownership {
     pub fn on_copy(&mut self, object: ObjectId, at: Location, out: &mut Actions) -> Brought {
         self.remotes.pulling.swap_remove(&object);
         if let Some(record) = self.records.get_mut(&object)
-            && let Some(Outcome::Remote(remote)) = record.slot.outcome()
+            && let Some(Outcome::Remote(remote)) = record.slot.outcome().as_deref()
             && !record.is_released
         {
             let from = Some(**remote);
@@ -147,7 +148,7 @@ impl Ownership {
         let Some(record) = self.records.get_mut(&object) else { return };
         // Who finds it elsewhere again, later, has it brought again.
         record.slot.set_elsewhere();
-        record.slot.supersede(Outcome::Stored(at));
+        record.slot.supersede(&Outcome::Stored(at));
         if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
             record.waiting = None;
             out.push(Action::Ready(object));
@@ -158,7 +159,7 @@ impl Ownership {
     #[must_use]
     pub fn is_elsewhere(&self, object: ObjectId) -> bool {
         let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
-        matches!(outcome, Some(Outcome::Remote(_)))
+        matches!(outcome.as_deref(), Some(Outcome::Remote(_)))
     }
 
     /// A value was not where this process, or another one that asked before it, believed it to be. It is lost, unless something
@@ -173,7 +174,8 @@ impl Ownership {
     ) -> Brought {
         let asked = self.remotes.pulling.swap_remove(&object);
         self.end_hand_over(object, out);
-        let latest = match self.records.get(&object).and_then(|record| record.slot.outcome()) {
+        let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
+        let latest = match latest.as_deref() {
             Some(Outcome::Remote(remote)) => **remote,
             Some(Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Failed(_)) | None => {
                 return Brought::Nothing;
@@ -201,7 +203,7 @@ impl Ownership {
         self.remotes.pulling.swap_remove(&object);
         self.end_hand_over(object, out);
         let Some(record) = self.records.get_mut(&object) else { return };
-        if !matches!(record.slot.outcome(), Some(Outcome::Remote(_))) {
+        if !matches!(record.slot.outcome().as_deref(), Some(Outcome::Remote(_))) {
             return;
         }
         record.slot.set_out_of_reach();
@@ -224,7 +226,7 @@ impl Ownership {
     pub fn outcome_for(&self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
         let outcome = self.records.get(&object)?.slot.outcome()?;
         if self.remotes.copies.is_empty() {
-            return Some(outcome.clone());
+            return Some(outcome.into_owned());
         }
         let is_here = to.is_none_or(|to| to.node() == self.me.node());
         let is_there = |from: &Remote| to.is_some_and(|to| to.node() == from.node);
@@ -232,7 +234,7 @@ impl Ownership {
         let from = copy.and_then(|copy| copy.from.filter(|from| !copy.replaces || is_there(from)));
         match from {
             Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
-            Some(_) | None => Some(outcome.clone()),
+            Some(_) | None => Some(outcome.into_owned()),
         }
     }
 
@@ -253,7 +255,7 @@ impl Ownership {
     /// asked with what was known before has its answer.
     pub fn on_missing(&mut self, object: ObjectId, place: &Remote, out: &mut Actions) -> Vec<ObjectId> {
         let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
-        let is_latest = matches!(latest, Some(Outcome::Remote(remote)) if **remote == *place);
+        let is_latest = matches!(latest.as_deref(), Some(Outcome::Remote(remote)) if **remote == *place);
         let is_below_copy = self.remotes.copies.get(&object).is_some_and(|copy| copy.from == Some(*place));
         if object.owner() != self.me || !(is_latest || is_below_copy) {
             return Vec::new();
@@ -270,11 +272,11 @@ impl Ownership {
         let outcomes =
             self.records.iter().filter_map(|(object, record)| Some((object, record.slot.outcome()?)));
         let hit =
-            outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Remote(remote) if is_hit(remote)));
+            outcomes.filter(|(_, outcome)| matches!(&**outcome, Outcome::Remote(remote) if is_hit(remote)));
         let hit: Vec<ObjectId> = hit.map(|(object, _)| *object).collect();
         for object in &hit {
             if object.owner() != self.me
-                && let Some(Outcome::Remote(place)) = self.records[object].slot.outcome()
+                && let Some(Outcome::Remote(place)) = self.records[object].slot.outcome().as_deref()
             {
                 let place = **place;
                 self.note_missing(*object, place);
@@ -289,7 +291,7 @@ impl Ownership {
         let record = self.records.get(&object).filter(|record| {
             matches!(record.origin, Origin::Owned(_)) && !record.is_released && !record.is_absent
         })?;
-        match record.slot.outcome()? {
+        match &*record.slot.outcome()? {
             Outcome::Remote(remote) => Some(**remote),
             Outcome::Stored(location) => {
                 let made = self.remotes.copies.get(&object).and_then(|copy| copy.from);
@@ -309,7 +311,7 @@ impl Ownership {
         let copies = self.remotes.copies.iter().filter(|(object, _)| is_ours(object));
         let copied = copies.filter(|(_, copy)| copy.from.as_ref().is_some_and(is_hit));
         let copied: Vec<ObjectId> = copied.map(|(object, _)| *object).collect();
-        let place = |record: &Record| match record.slot.outcome() {
+        let place = |record: &Record| match record.slot.outcome().as_deref() {
             Some(Outcome::Remote(at)) if is_hit(at) => Some(**at),
             _ => None,
         };
@@ -364,8 +366,7 @@ impl Ownership {
     pub fn knows_block_at(&self, node: NodeId, offset: u64) -> bool {
         let me = self.me;
         let is_there = |remote: &Remote| remote.node == node && remote.location.offset == offset;
-        let is_latest =
-            |record: &Record| matches!(record.slot.outcome(), Some(Outcome::Remote(at)) if is_there(at));
+        let is_latest = |record: &Record| matches!(record.slot.outcome().as_deref(), Some(Outcome::Remote(at)) if is_there(at));
         let is_ours = |object: &ObjectId| object.owner() == me;
         let below =
             self.remotes.copies.iter().filter_map(|(object, copy)| Some((object, copy.from.as_ref()?)));
@@ -478,7 +479,7 @@ impl Ownership {
         let here = self.me.node();
         let Some(record) = self.records.get_mut(&object) else { return false };
         let is_kept = |at: &Remote| at.node == here && is_spilled(at.location.offset);
-        let goes = match (&record.origin, record.slot.outcome()) {
+        let goes = match (&record.origin, record.slot.outcome().as_deref()) {
             (Origin::Borrowed { .. }, Some(Outcome::Remote(at))) => !is_kept(at),
             _ => false,
         };

@@ -42,7 +42,7 @@ impl Ownership {
     }
 
     fn row(&self, object: ObjectId, record: &Record) -> ObjectRow {
-        let (state, size) = match record.slot.outcome() {
+        let (state, size) = match record.slot.outcome().as_deref() {
             None => (0, 0),
             Some(Outcome::Inline(bytes)) => (1, bytes.len() as u64),
             Some(Outcome::Stored(location)) => (2, location.length),

@@ -1,7 +1,7 @@
 //! What the death of a process means for counts, and who takes over what it owned (`docs/adr/0015-settling-a-death.md`).
 
 use weft_wire::limits::WORKERS_MAX;
-use weft_wire::message::{Held, Location, Outcome, Settled};
+use weft_wire::message::{Held, Settled};
 use weft_wire::{ObjectId, WorkerId};
 
 use super::{Actions, Borrowers, Origin, Ownership, Record};
@@ -116,16 +116,20 @@ impl Ownership {
                 // Who reads where the value was before it was lost has a view of it, or is a task that is about to. Otherwise the
                 // value may have left that block long ago, and another one may be there.
                 let is_read = record.slot.views() > 0 || record.uses() > 0;
-                for location in record.slot.lost_outcomes().filter_map(place).filter(|_| is_read) {
+                for location in
+                    record.slot.lost_outcomes().filter_map(|lost| lost.place_here()).filter(|_| is_read)
+                {
                     if self.orphans.contains(&location.offset)
                         && self.given_blocks.insert(location.offset, *object).is_none()
                     {
                         read.push(location.offset);
-                        self.stale.entry(*object).or_default().blocks.push(*location);
+                        self.stale.entry(*object).or_default().blocks.push(location);
                         record.is_shared = true;
                     }
                 }
-                let Some(location) = record.slot.outcome().and_then(place) else { return true };
+                let Some(location) = record.slot.outcome().and_then(|outcome| outcome.place_here()) else {
+                    return true;
+                };
                 if !self.orphans.contains(&location.offset) {
                     return true;
                 }
@@ -147,12 +151,5 @@ impl Ownership {
     #[must_use]
     pub fn is_orphan(&self, offset: u64) -> bool {
         !self.orphans.is_empty() && self.orphans.contains(&offset)
-    }
-}
-
-fn place(outcome: &Outcome) -> Option<&Location> {
-    match outcome {
-        Outcome::Stored(location) => Some(location),
-        Outcome::Inline(_) | Outcome::Failed(_) | Outcome::Remote(_) => None,
     }
 }

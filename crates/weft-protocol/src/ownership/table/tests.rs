@@ -372,8 +372,9 @@ fn a_block_that_a_value_left_long_ago_is_not_inherited() {
     table.resolve(id, Outcome::Stored(Location { offset: 64, length: 10 }), &[], &mut out);
     let there = Remote { node: NodeId(1 << 24), location: Location { offset: 4096, length: 10 } };
     let reading = slot.read();
-    assert!(!slot.move_to(Outcome::Remote(Box::new(there))), "it is read there");
-    slot.supersede(Outcome::Remote(Box::new(there)));
+    assert!(!slot.move_to(&Outcome::Remote(Box::new(there))), "it is read there");
+    slot.lose();
+    slot.fill(Outcome::Remote(Box::new(there)));
     table.on_worker_gone(FRIEND);
     assert_eq!(table.inherit(vec![64]), [64], "somebody still reads it there");
     drop(reading);
@@ -381,7 +382,7 @@ fn a_block_that_a_value_left_long_ago_is_not_inherited() {
     let other = table.received(id);
     other.acquire();
     table.resolve(id, Outcome::Stored(Location { offset: 128, length: 10 }), &[], &mut out);
-    assert!(other.move_to(Outcome::Remote(Box::new(there))));
+    assert!(other.move_to(&Outcome::Remote(Box::new(there))));
     table.on_worker_gone(THIRD);
     assert_eq!(table.inherit(vec![128]), [0; 0]);
 }

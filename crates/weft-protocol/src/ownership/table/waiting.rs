@@ -10,7 +10,7 @@ impl Ownership {
     /// Asks the owner for the value of a borrowed object, once.
     pub fn need(&mut self, object: ObjectId, out: &mut Actions) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        if record.slot.outcome().is_some() {
+        if record.slot.has_outcome() {
             return;
         }
         if let Origin::Borrowed { fetching, .. } = &mut record.origin
@@ -38,7 +38,7 @@ impl Ownership {
     /// A task of ours depends on the object; false if its outcome is there already.
     pub fn depend(&mut self, object: ObjectId, task: u64, out: &mut Actions) -> bool {
         let Some(record) = self.records.get_mut(&object) else { return false };
-        if record.slot.outcome().is_some() {
+        if record.slot.has_outcome() {
             return false;
         }
         record.waiting.get_or_insert_default().dependents.push(task);
@@ -51,7 +51,7 @@ impl Ownership {
     pub fn on_fetch(&mut self, object: ObjectId, from: WorkerId, out: &mut Actions) -> bool {
         self.meet(object);
         let record = &mut self.records[&object];
-        if record.slot.outcome().is_some() {
+        if record.slot.has_outcome() {
             self.send_value(object, from, out);
             self.settle(object, out);
             return true;

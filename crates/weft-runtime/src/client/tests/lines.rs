@@ -306,13 +306,14 @@ impl World {
 
     fn check_results(&self) {
         for (number, slot) in &self.tasks {
-            let Some(Outcome::Inline(value)) = slot.outcome() else { panic!("{:?}", slot.outcome()) };
+            let outcome = slot.outcome();
+            let Some(Outcome::Inline(value)) = outcome.as_deref() else { panic!("{outcome:?}") };
             assert_eq!(value.as_slice(), number.to_le_bytes());
         }
     }
 
     fn have_all(&self) -> bool {
-        self.tasks.iter().all(|(_, slot)| slot.outcome().is_some())
+        self.tasks.iter().all(|(_, slot)| slot.has_outcome())
     }
 }
 
@@ -435,7 +436,8 @@ fn a_process_whose_node_is_gone_says_nothing_more() {
     assert!(world.tasks[1].1.outcome().is_none());
     world.say(0, gone(Some(task)));
     world.wait(|| world.have_all());
-    let Some(Outcome::Failed(failure)) = world.tasks[1].1.outcome() else { panic!("it did not fail") };
+    let outcome = world.tasks[1].1.outcome();
+    let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it did not fail") };
     assert_eq!(failure.code, FailureCode::WorkerCrashed);
 }
 
@@ -451,7 +453,8 @@ fn news_of_an_end_waits_for_a_moment_only() {
     world.wishes.stopped.store(true, Ordering::Release);
     world.say(0, gone(Some(task)));
     world.wait(|| world.have_all());
-    let Some(Outcome::Failed(failure)) = world.tasks[1].1.outcome() else { panic!("it did not fail") };
+    let outcome = world.tasks[1].1.outcome();
+    let Some(Outcome::Failed(failure)) = outcome.as_deref() else { panic!("it did not fail") };
     assert_eq!(failure.code, FailureCode::WorkerCrashed);
     world.wait_heard(0, |message| matches!(message, Message::HeldFrom(held) if held.gone == IDS[1]));
     world.wishes.stopped.store(false, Ordering::Release);
