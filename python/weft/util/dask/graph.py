@@ -151,7 +151,7 @@ def graph_of(dsk: Any, splits: bool = False) -> dict[Key, GraphNode]:
     return graph
 
 
-def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key], splits: bool = False) -> dict[Key, GraphNode]:
+def fused(dsk: Any, keys: Iterable[Key], splits: bool = False) -> dict[Key, GraphNode]:
     """The graph of data frames with one task for what makes one partition, so that nothing between is stored.
 
     Dask does so itself for arrays and bags; what users wrote as tasks of their own, it leaves as it is. Operations that
@@ -159,16 +159,15 @@ def fused(dsk: Any, graph: dict[Key, GraphNode], keys: Iterable[Key], splits: bo
     the chains that remain.
 
     Args:
-        dsk: The graph or expression that was given.
-        graph: It, as `graph_of` returns it.
+        dsk: A mapping or an expression, as for `graph_of`. Only expressions of data frames are changed.
         keys: What is wanted.
         splits: As for `graph_of`.
     """
     if not isinstance(dsk, Expr) or any(isinstance(part, HLGExpr) for part in dsk.walk()):
-        return graph
+        return graph_of(dsk, splits)
     wanted = set(keys)
     # What is not needed would keep what is from having one user.
-    return _fused_chains(_needed(_fused_blockwise(dsk, graph, wanted, splits), list(wanted)), wanted)
+    return _fused_chains(_needed(_fused_blockwise(dsk, wanted, splits), list(wanted)), wanted)
 
 
 def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
@@ -208,15 +207,15 @@ def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, Gr
     return found
 
 
-def _fused_blockwise(dsk: Expr, graph: dict[Key, GraphNode], wanted: set[Key], splits: bool) -> dict[Key, GraphNode]:
+def _fused_blockwise(dsk: Expr, wanted: set[Key], splits: bool) -> dict[Key, GraphNode]:
     try:
         from dask.dataframe.dask_expr._expr import optimize_blockwise_fusion
     except ImportError:
         # Without pandas there are no data frames.
-        return graph
+        return graph_of(dsk, splits)
     named = list(flatten(dsk.__dask_keys__()))
     if not wanted <= set(named):
-        return graph
+        return graph_of(dsk, splits)
     # All collections of one computation together: what two of them share stays a task, and is computed once.
     expression = optimize_blockwise_fusion(dsk)
     found = graph_of(expression, splits)

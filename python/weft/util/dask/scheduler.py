@@ -85,11 +85,11 @@ def weft_dask_get(
     with active_callbacks(weft_callbacks) as ours, local_callbacks(callbacks) as theirs:
         by_key = options_by_key(dsk)
         splits = dask.config.get(_SPLITS, True)
-        converted = graph_of(dsk, splits)
         options = default_options(weft_remote_args)
+        # Callbacks are told of the tasks that were given, and options belong to them.
+        is_fusible = ours.are_none and not by_key
+        converted = fused(dsk, wanted, splits) if is_fusible else graph_of(dsk, splits)
         own = of_fused(converted, by_key)
-        if not own and ours.are_none:
-            converted = fused(dsk, converted, wanted, splits)
         graph = Graph(converted, wanted, own, splits=splits)
         calls = Calls(options, own)
         progress = Progress([tuple(one) for one in theirs if any(one)], converted, graph.tasks())
