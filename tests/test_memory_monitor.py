@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
 import pytest
-from support import poll
+from control_groups import control_group, kernel_kills
+from support import children_of, is_alive, poll, run_driver, running_driver
 
 import weft
 from weft import exceptions, state
@@ -310,3 +313,104 @@ def test_the_kernel_would_end_workers_first():
         assert score() == before < 1000, "the driver and its node are as they were"
     finally:
         weft.shutdown()
+
+
+# What fills memory in one call of the kernel, faster than anybody looks; it says that it will, and waits for a file.
+FILLING = """
+    import mmap, os, sys, time
+    from pathlib import Path
+
+    group, threshold, retries, directory = sys.argv[1:]
+    Path(group, "cgroup.procs").write_text(str(os.getpid()))
+    import weft
+
+    weft.init(num_cpus=2, memory_usage_threshold=float(threshold), object_store_memory=50_000_000)
+
+    def populate(mebibytes):
+        Path(directory, "begun").touch()
+        while not Path(directory, "go").exists():
+            time.sleep(0.005)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        return len(mmap.mmap(-1, mebibytes << 20, flags=flags)) >> 20
+
+    @weft.remote(max_retries=int(retries))
+    def fill(mebibytes):
+        return populate(mebibytes)
+
+    @weft.remote
+    class Filler:
+        def fill(self, mebibytes):
+            return populate(mebibytes)
+"""
+
+
+def _filled_before_the_node_looks(group: Path, directory: Path, rest: str) -> str:
+    """What a program prints whose node is stopped while a worker fills all memory, until the kernel has ended that."""
+    code = textwrap.dedent(FILLING) + textwrap.dedent(rest)
+    with running_driver(code, group, 0.95, 0, directory) as driver:
+        poll("a worker is about to fill the memory", (directory / "begun").exists)
+        processes = children_of(driver.pid)
+        driver.send_signal(signal.SIGSTOP)
+        (directory / "go").touch()
+        poll("the kernel ended it", lambda: kernel_kills(group) == 1)
+        poll("its memory is free", lambda: not all(is_alive(pid) for pid in processes))
+        driver.send_signal(signal.SIGCONT)
+        return driver.communicate(timeout=100)[0]
+
+
+def test_who_was_ended_by_the_kernel_has_run_out_of_memory(tmp_path):
+    rest = """
+    try:
+        weft.get(fill.remote(4000), timeout=60)
+    except weft.exceptions.OutOfMemoryError as error:
+        print(error)
+    print("then", weft.get([fill.remote(20) for _ in range(4)], timeout=60))
+    """
+    with control_group(600 * MIB) as group:
+        printed = _filled_before_the_node_looks(group, tmp_path, rest)
+        assert kernel_kills(group) == 1
+    first = printed.splitlines()[0]
+    assert re.match(r"fill\(\) was stopped because memory ran out; its worker held \d+\.\d+ MiB, and", first), printed
+    held = float(re.search(r"held ([\d.]+) MiB", first)[1])
+    assert 300 < held < 600, printed
+    assert "(memory_usage_threshold), but the kernel was faster." in printed
+    assert "task fill, which is not retried" in printed
+    assert printed.splitlines()[-1] == "then [20, 20, 20, 20]"
+
+
+def test_an_actor_that_the_kernel_ended_says_so(tmp_path):
+    rest = """
+    filler = Filler.remote()
+    try:
+        weft.get(filler.fill.remote(4000), timeout=60)
+    except weft.exceptions.ActorDiedError as error:
+        print(error)
+    """
+    with control_group(600 * MIB) as group:
+        printed = _filled_before_the_node_looks(group, tmp_path, rest)
+    assert "the kernel ended it because memory ran out: it held about" in printed
+
+
+def test_tasks_that_the_kernel_ends_take_turns(tmp_path):
+    # Two of them at a time do not fit, and nobody said so: they reserve what they need once they were ended.
+    rest = "print(weft.get([fill.remote(300) for _ in range(8)], timeout=100))"
+    (tmp_path / "go").touch()
+    with control_group(600 * MIB) as group:
+        done = run_driver(textwrap.dedent(FILLING) + rest, group, 0.9999, 3, tmp_path)
+    assert done.stdout == f"{[300] * 8}\n"
+
+
+def test_a_worker_that_somebody_else_kills_has_not_run_out_of_memory(tmp_path):
+    rest = """
+    @weft.remote(max_retries=0)
+    def end():
+        os.kill(os.getpid(), 9)
+
+    try:
+        weft.get(end.remote(), timeout=60)
+    except weft.exceptions.WeftError as error:
+        print(type(error).__name__)
+    """
+    with control_group(600 * MIB) as group:
+        done = run_driver(textwrap.dedent(FILLING) + textwrap.dedent(rest), group, 0.95, 0, tmp_path)
+    assert done.stdout == "WorkerCrashedError\n"

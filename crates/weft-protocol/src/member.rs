@@ -20,7 +20,7 @@ use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::wire::Misplaced;
 use crate::control::{ToControl, ToNode};
-use crate::node::memory::{Measured, Stopped, Usage};
+use crate::node::memory::{Measured, Running, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore, ServedCopy, ServedSpill};
 use crate::objects::{Holders, Serves, StreamEnd};
 use crate::scheduling::policy::NodeRow;
@@ -157,6 +157,17 @@ impl Member {
         out: &mut NodeActions,
     ) -> Option<Stopped> {
         self.node.stop_for_memory(usage, measured, out)
+    }
+
+    /// See [`NodeCore::on_ended_by_kernel`].
+    pub fn on_ended_by_kernel(
+        &mut self,
+        worker: WorkerId,
+        running: Option<Running>,
+        left: &Usage,
+        others: &[Measured],
+    ) -> Option<Stopped> {
+        self.node.on_ended_by_kernel(worker, running, left, others)
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.

@@ -78,11 +78,24 @@ impl World {
 
     /// Gives the core the worker it asked for, which is stopped while it runs the task.
     fn stop(&mut self, held: u64, reservable: u64, has_begun: bool) {
+        let end = MemoryEnd { report: "the table".to_owned(), held, reservable, by_kernel: None };
+        self.end(end, has_begun);
+    }
+
+    /// The same by the kernel, where 16 GiB can be reserved.
+    fn end_by_kernel(&mut self, held: u64) {
+        self.end(
+            MemoryEnd { held, reservable: 16 * GIB, by_kernel: Some(true), ..MemoryEnd::default() },
+            true,
+        );
+    }
+
+    fn end(&mut self, end: MemoryEnd, has_begun: bool) {
         self.workers += 1;
         let worker = WorkerId(self.workers);
         let shape = self.asked.as_ref().expect("it asked").shape;
         self.hear(LeaseGranted { shape, lease: LeaseId(self.workers), worker, gpus: Vec::new() });
-        let memory = Some(Box::new(MemoryEnd { report: "the table".to_owned(), held, reservable }));
+        let memory = Some(Box::new(end));
         let last_started = has_begun.then_some(TASK);
         self.hear(WorkerGone { worker, last_started, memory, ..WorkerGone::default() });
     }
@@ -141,6 +154,30 @@ fn who_had_reserved_everything_and_is_stopped_nevertheless_fails() {
     let failure = world.failure().expect("it failed");
     assert_eq!(failure.code, FailureCode::OutOfMemory);
     assert!(failure.message.contains("all the memory that can be reserved there (16.00 GiB)"), "{failure:?}");
+}
+
+#[test]
+fn whom_the_kernel_took_although_it_kept_to_its_reservation_is_tried_again() {
+    let mut world = World::new(-1);
+    for held in [12, 10, 10, 10, 10] {
+        world.end_by_kernel(held * GIB);
+        assert_eq!((world.failure(), world.pause().is_some()), (None, true));
+        assert_eq!(world.reserved(), 16 * GIB);
+    }
+    world.end_by_kernel(17 * GIB);
+    assert_eq!(world.failure().map(|failure| failure.code), Some(FailureCode::OutOfMemory));
+}
+
+#[test]
+fn whom_the_kernel_took_with_more_than_can_be_reserved_is_too_large_when_that_has_happened_often() {
+    let mut world = World::new(-1);
+    for _ in 0..3 {
+        // Another one may have gone at the same time, whose memory is counted, too.
+        world.end_by_kernel(17 * GIB);
+        assert_eq!((world.failure(), world.pause().is_some()), (None, true));
+    }
+    world.end_by_kernel(17 * GIB);
+    assert_eq!(world.failure().map(|failure| failure.code), Some(FailureCode::OutOfMemory));
 }
 
 #[test]

@@ -129,15 +129,17 @@ impl Template {
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         use std::os::fd::AsFd;
         let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
+        let signal = status.as_ref().ok().and_then(|status| status.as_ref()?.terminating_signal());
+        let killed = (signal == Some(Signal::KILL.as_raw())).then_some(true);
         let reason = match status {
-            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+            Ok(Some(status)) => match (status.exit_status(), signal) {
                 (Some(code), _) => format!("exited with status {code}"),
                 (None, Some(signal)) => format!("was killed by signal {signal}"),
                 (None, None) => "ended".to_owned(),
             },
             Ok(None) | Err(_) => "ended".to_owned(),
         };
-        self.send(&Exited { worker, reason }.into());
+        self.send(&Exited { worker, reason, killed }.into());
     }
 
     /// The node is gone, and workers end by themselves when they see that: also one that is stopped. Its process may have

@@ -7,6 +7,8 @@
 //!
 //! A worker's share is what its task or actor has reserved with `memory=`; those without share what is left equally.
 //!
+//! Where the kernel was faster, its victim ended as if the node had stopped it ([`NodeCore::on_ended_by_kernel`]).
+//!
 //! Invariants:
 //! - M1: only a worker is chosen, never a driver or the node.
 //! - M2: nobody is chosen while one of an earlier class could be whose end frees anything worth having.
@@ -118,11 +120,19 @@ pub fn choose(candidates: &[Candidate], total: u64) -> Option<usize> {
     of_class().filter(|(_, one)| is_alike(one)).max_by_key(|(_, one)| one.since).map(|(at, _)| at)
 }
 
+/// Who ended a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Node,
+    Kernel,
+}
+
 /// What was seen of a worker last.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     task: TaskId,
     since: Instant,
+    held: u64,
     peak: u64,
 }
 
@@ -144,7 +154,8 @@ impl Watch {
         // The most it ever held was held by this task if it has risen since this task was seen first.
         let has_risen = before.is_some_and(|seen| measured.peak > seen.peak);
         let most = if has_risen { measured.peak.max(measured.held) } else { measured.held };
-        self.seen.insert(measured.worker, Seen { task: running.task, since, peak: measured.peak });
+        let (held, peak) = (measured.held, measured.peak);
+        self.seen.insert(measured.worker, Seen { task: running.task, since, held, peak });
         if running.function == FunctionId::default() {
             return;
         }
@@ -207,7 +218,6 @@ impl NodeCore {
         let candidates: Vec<Candidate> = known.iter().map(|(_, candidate)| *candidate).collect();
         let chosen = choose(&candidates, usage.total)?;
         let (worker, held) = (known[chosen].0.worker, known[chosen].0.held);
-        let report = self.report_memory(usage, &known, chosen);
         let reason = format!(
             "it was stopped because memory ran out: it held {}, and {} of {} of {} were in use",
             size(held),
@@ -215,11 +225,48 @@ impl NodeCore {
             size(usage.total),
             usage.of
         );
-        let reservable = (self.resources.total().amount("memory") / UNIT).min(usage.total);
-        let end = MemoryEnd { report: report.clone(), held, reservable };
-        self.memory.ends.insert(worker, Box::new(end));
+        let report = self.report_memory(usage, &known, chosen, By::Node);
         out.push(NodeAction::KillWorker(worker));
-        Some(Stopped { worker, reason, report })
+        Some(self.note_memory_end(Stopped { worker, reason, report }, held, usage.total, By::Node))
+    }
+
+    /// The kernel ended a worker that ran this, before the node stopped one; so full is the memory now, and so much the others
+    /// hold. `None`: the node had stopped it, too, or does not know it.
+    pub fn on_ended_by_kernel(
+        &mut self,
+        worker: WorkerId,
+        running: Option<Running>,
+        left: &Usage,
+        others: &[Measured],
+    ) -> Option<Stopped> {
+        if self.memory.ends.contains_key(&worker) {
+            return None;
+        }
+        // There was nothing left before: so it held what is left now, unless somebody was faster, and no less than was seen.
+        let task = running.as_ref().map(|running| running.task);
+        let seen = self.memory.seen.get(&worker).filter(|seen| Some(seen.task) == task);
+        let held = left.total.saturating_sub(left.used).max(seen.map_or(0, |seen| seen.held));
+        let reason = format!(
+            "the kernel ended it because memory ran out: it held about {} of {} of {}",
+            size(held),
+            size(left.total),
+            left.of
+        );
+        let victim = Measured { worker, held, peak: held, running };
+        let mut known = vec![(&victim, self.candidate(&victim)?)];
+        let others = others.iter().filter(|other| other.worker != worker);
+        known.extend(others.filter_map(|one| Some((one, self.candidate(one)?))));
+        let full = Usage { used: left.total, ..left.clone() };
+        let report = self.report_memory(&full, &known, 0, By::Kernel);
+        Some(self.note_memory_end(Stopped { worker, reason, report }, held, left.total, By::Kernel))
+    }
+
+    fn note_memory_end(&mut self, stopped: Stopped, held: u64, total: u64, by: By) -> Stopped {
+        let reservable = (self.resources.total().amount("memory") / UNIT).min(total);
+        let by_kernel = (by == By::Kernel).then_some(true);
+        let end = MemoryEnd { report: stopped.report.clone(), held, reservable, by_kernel };
+        self.memory.ends.insert(stopped.worker, Box::new(end));
+        stopped
     }
 
     fn candidate(&self, measured: &Measured) -> Option<Candidate> {
@@ -243,9 +290,16 @@ impl NodeCore {
         Some(Candidate { class, held: measured.held, reserved, since })
     }
 
-    fn report_memory(&self, usage: &Usage, known: &[(&Measured, Candidate)], chosen: usize) -> String {
+    fn report_memory(
+        &self,
+        usage: &Usage,
+        known: &[(&Measured, Candidate)],
+        chosen: usize,
+        by: By,
+    ) -> String {
+        let by_whom = if by == By::Kernel { ", but the kernel was faster" } else { "" };
         let mut text = format!(
-            "{} of {} of {} were in use; workers are stopped from {} on (memory_usage_threshold).\n",
+            "{} of {} of {} were in use; workers are stopped from {} on (memory_usage_threshold){by_whom}.\n",
             size(usage.used),
             size(usage.total),
             usage.of,

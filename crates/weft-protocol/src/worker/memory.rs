@@ -19,6 +19,8 @@ use super::{Actions, State, WorkerCore, cancelled_failure};
 use crate::tasks::pause_after;
 
 const MEMORY: &str = "memory";
+/// A task that the kernel ended so often is believed to be too large.
+const UNCERTAIN_ENDS_MAX: u8 = 3;
 
 /// Why a task is not executed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,10 @@ impl WorkerCore {
         let reserved = self.reserved(shape);
         let no_retry = if pending.spec.retries == 0 {
             Some(NoRetry::NotAllowed)
-        } else if end.reservable > 0 && reserved >= end.reservable {
+        } else if end.reservable > 0
+            && reserved >= end.reservable
+            && is_certain(end, reserved, pending.memory_ends)
+        {
             Some(NoRetry::TooLarge)
         } else {
             (pending.memory_ends >= MEMORY_RETRIES_MAX).then_some(NoRetry::UsedUp)
@@ -84,6 +89,12 @@ impl WorkerCore {
         resources.add_one(MEMORY, (bytes - reserved).saturating_mul(UNIT));
         self.leases.shape(&resources, strategy.as_ref())
     }
+}
+
+/// Whether it was this task that took the memory. The node knows what everybody holds and had reserved. The kernel takes the
+/// largest, which may be one that keeps to its reservation beside others that have none yet, and two may go at once.
+fn is_certain(end: &MemoryEnd, reserved: u64, ends_before: u8) -> bool {
+    end.by_kernel.is_none() || (end.held > reserved && ends_before >= UNCERTAIN_ENDS_MAX)
 }
 
 /// What to reserve (bytes): half as much again as was held, in few sizes, and never more than there is.

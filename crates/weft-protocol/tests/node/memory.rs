@@ -57,7 +57,7 @@ fn a_worker_is_stopped_and_its_owner_hears_why() {
     assert!(lines[3].ends_with("  task firm, which is not retried"), "{lines:?}");
     let mut out = NodeActions::new();
     node.on_gone(SECOND, &stopped.reason, None, &mut out);
-    let memory = MemoryEnd { report: stopped.report, held: 5 * GIB, reservable: 12 * GIB };
+    let memory = MemoryEnd { report: stopped.report, held: 5 * GIB, reservable: 12 * GIB, by_kernel: None };
     let gone = WorkerGone {
         worker: SECOND,
         reason: stopped.reason,
@@ -75,4 +75,54 @@ fn drivers_and_those_it_does_not_know_are_never_chosen() {
     let strangers = [measured(DRIVER, 9, "program", true), measured(WorkerId(999), 9, "gone", true)];
     assert_eq!(relieve(&mut node, &strangers), (None, NodeActions::new()));
     assert_eq!(node.report().peaks, None);
+}
+
+#[test]
+fn a_worker_that_the_kernel_ended_is_one_that_was_stopped() {
+    let mut node = busy();
+    let all = [measured(FIRST, 9, "large", true), measured(SECOND, 2, "small", true)];
+    node.on_measured(&all, NOW);
+    let left = Usage { used: 5 * GIB, ..full() };
+    let running = all[0].running.clone();
+    // It is as large as the hole it left, which is more than was seen of it.
+    let stopped = node.on_ended_by_kernel(FIRST, running.clone(), &left, &all).expect("it is known");
+    assert_eq!(
+        stopped.reason,
+        "the kernel ended it because memory ran out: it held about 11.00 GiB of 16.00 GiB of this machine"
+    );
+    let lines: Vec<&str> = stopped.report.lines().collect();
+    assert!(lines[0].starts_with("16.00 GiB of 16.00 GiB of this machine were in use"), "{lines:?}");
+    assert!(lines[0].ends_with("(memory_usage_threshold), but the kernel was faster."), "{lines:?}");
+    assert!(lines[2].starts_with("* 0000000000000065 ") && lines[2].ends_with("  task large"), "{lines:?}");
+    assert!(lines[3].ends_with("  task small") && lines.len() == 5, "each has one line: {lines:?}");
+    assert_eq!(node.on_ended_by_kernel(FIRST, running, &left, &all), None, "that is known");
+    let mut out = NodeActions::new();
+    node.on_gone(FIRST, &stopped.reason, None, &mut out);
+    let memory =
+        MemoryEnd { report: stopped.report, held: 11 * GIB, reservable: 12 * GIB, by_kernel: Some(true) };
+    let gone = WorkerGone {
+        worker: FIRST,
+        reason: stopped.reason,
+        what: Some("worker (pid 9)".to_owned()),
+        memory: Some(Box::new(memory)),
+        ..WorkerGone::default()
+    };
+    assert_eq!(out[0], told(DRIVER, gone));
+}
+
+#[test]
+fn what_was_seen_of_a_task_is_the_least_that_it_held() {
+    let all = [measured(FIRST, 9, "large", true)];
+    // Others took what it had left before anybody looked.
+    let left = Usage { used: 15 * GIB, ..full() };
+    let other =
+        Running { task: TaskId { owner: DRIVER, number: 7 }, ..all[0].running.clone().expect("it runs") };
+    let about = |running| {
+        let mut node = busy();
+        node.on_measured(&all, NOW);
+        node.on_ended_by_kernel(FIRST, running, &left, &[]).expect("it is known").reason
+    };
+    assert!(about(Some(other)).contains("it held about 1.00 GiB"), "that was seen of another task");
+    assert!(about(all[0].running.clone()).contains("it held about 9.00 GiB"));
+    assert_eq!(busy().on_ended_by_kernel(WorkerId(999), None, &left, &[]), None, "nobody knows it");
 }

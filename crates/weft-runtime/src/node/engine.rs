@@ -3,7 +3,7 @@
 //! The loop asks both for the same and does what they want; it does not ask which of the two it has. Nothing is decided here.
 
 use weft_protocol::member::Member;
-use weft_protocol::node::memory::{Measured, Stopped, Usage};
+use weft_protocol::node::memory::{Measured, Running, Stopped, Usage};
 use weft_protocol::node::{NodeActions, ServedCopy, ServedSpill};
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_protocol::solo::Solo;
@@ -136,6 +136,16 @@ impl Engine {
         out: &mut NodeActions,
     ) -> Option<Stopped> {
         ask!(self, core => core.stop_for_memory(usage, measured, out))
+    }
+
+    pub(super) fn on_ended_by_kernel(
+        &mut self,
+        worker: WorkerId,
+        running: Option<Running>,
+        left: &Usage,
+        others: &[Measured],
+    ) -> Option<Stopped> {
+        ask!(self, core => core.on_ended_by_kernel(worker, running, left, others))
     }
 
     pub(super) fn job_of(&self, process: WorkerId) -> WorkerId {

@@ -152,10 +152,10 @@ impl Service {
         wake: Arc<OwnedFd>,
         words: Words,
     ) -> io::Result<Self> {
-        let memory = Monitor::new(options.memory);
         let (mapping, fallback) = open_memory(options.store_bytes, open_fallback(&options)?)?;
         let mapping = Arc::new(mapping);
         let machine = Machine::default();
+        let memory = Monitor::new(options.memory, machine.clone());
         let available = Box::new(move || machine.available());
         let arena = Room::new(mapping.clone(), options.store_bytes, available).with_fallback(fallback);
         let logs = Logs::start(&directory.path().join("logs"))?;

@@ -170,6 +170,9 @@ pub struct MemoryEnd {
     /// The most that a task can reserve there (bytes); zero where memory is no resource.
     #[n(2)]
     pub reservable: u64,
+    /// The kernel ended it, who takes the largest. What it held is an estimate.
+    #[n(3)]
+    pub by_kernel: Option<bool>,
 }
 
 /// End now.
@@ -210,4 +213,7 @@ pub struct Exited {
     /// For people.
     #[n(1)]
     pub reason: String,
+    /// By SIGKILL.
+    #[n(2)]
+    pub killed: Option<bool>,
 }

@@ -5,8 +5,9 @@
 
 use rustix::event::epoll;
 use rustix::process::{Pid, Signal};
+use weft_protocol::node::memory::Running;
 use weft_protocol::time::Instant;
-use weft_wire::message::{Message, Shutdown};
+use weft_wire::message::{Exited, Message, Shutdown};
 use weft_wire::{TaskId, WorkerId};
 
 use crate::node::cluster::Cluster;
@@ -22,6 +23,8 @@ const LEAVE_NANOS: u64 = 500_000_000;
 pub(super) struct Ended {
     at: Instant,
     last_started: Option<TaskId>,
+    /// What it ran.
+    running: Option<Running>,
     awaits: Awaits,
 }
 
@@ -58,12 +61,9 @@ impl Service {
         if connection.is_greeted {
             self.note_end(worker, connection.pid);
         }
-        let last_started = if connection.is_greeted {
-            self.free_cells.push(connection.cell);
-            self.mapping.last_started(connection.cell)
-        } else {
-            None
-        };
+        let cell = connection.is_greeted.then_some(connection.cell);
+        self.free_cells.extend(cell);
+        let last_started = cell.and_then(|cell| self.mapping.last_started(cell));
         let is_worker = connection.role == Role::Worker;
         if is_worker && connection.pid != 0 && !self.reasons.contains_key(&worker) {
             // Whatever the worker started and left running goes with it; the template sees to that where it was faster.
@@ -73,9 +73,23 @@ impl Service {
             Some(reason) => self.gone(worker, &reason, last_started, out),
             None => {
                 let awaits = if is_worker { Awaits::Reason } else { self.awaits_workers(worker) };
-                self.ended.insert(worker, Ended { at: now(), last_started, awaits });
+                let running = cell.and_then(|cell| self.running(cell));
+                self.ended.insert(worker, Ended { at: now(), last_started, running, awaits });
             }
         }
+    }
+
+    /// The template says how a worker ended: before its connection is seen to end, or after.
+    pub(super) fn on_exited(&mut self, exited: Exited) {
+        let worker = exited.worker;
+        let connection = self.tokens.get(&worker).and_then(|token| self.connections.get(token));
+        let running = match (connection, self.ended.get(&worker)) {
+            (Some(connection), _) => self.running(connection.cell),
+            (None, Some(ended)) => ended.running.clone(),
+            (None, None) => return,
+        };
+        let by_kernel = exited.killed.and_then(|_| self.ended_by_kernel(worker, running));
+        self.reasons.insert(worker, by_kernel.unwrap_or(exited.reason));
     }
 
     pub(super) fn end_silent_processes(&mut self, out: &mut NodeActions) {

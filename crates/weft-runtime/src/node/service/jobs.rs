@@ -267,11 +267,7 @@ impl Service {
                     }
                     None => self.logs.set_pid(forked.worker, forked.pid),
                 },
-                Message::Exited(exited) => {
-                    if self.tokens.contains_key(&exited.worker) || self.ended.contains_key(&exited.worker) {
-                        self.reasons.insert(exited.worker, exited.reason);
-                    }
-                }
+                Message::Exited(exited) => self.on_exited(exited),
                 other => self.note(&format!("the template said {}", other.kind())),
             }
         }

@@ -1,23 +1,26 @@
 //! The monitor of memory: measures while something runs, and has a worker stopped when memory is short.
 //!
 //! One worker at a time: the next is chosen when the memory of the last one is free. Nothing is measured while no worker is
-//! busy, so that an idle node sleeps.
+//! busy, so that an idle node sleeps. The less memory is left, the sooner it looks again. Should the kernel have been faster,
+//! the end of its victim is what it would have been by the node.
 
 use weft_protocol::node::NodeActions;
-use weft_protocol::node::memory::{Measured, Running, Usage};
+use weft_protocol::node::memory::{Measured, Running, Stopped, Usage};
 use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
 use weft_wire::resources::size;
 
 use super::{Role, Service, now};
-use crate::node::memory::{Level, MemoryOptions, Places, holding};
+use crate::machine::{Level, Machine};
+use crate::node::memory::{Kills, MemoryOptions, holding};
 
-/// Time between two looks (nanoseconds).
+/// Time between two looks (nanoseconds), at most.
 const LOOK_NANOS: u64 = 250_000_000;
-/// The same when memory is nearly short: it can be filled at gigabytes per second.
-const LOOK_OFTEN_NANOS: u64 = 50_000_000;
-/// Nearly: within one part in so many of all memory.
-const NEAR: u64 = 8;
+/// The same at least: memory may be nearly full for long.
+const LOOK_OFTEN_NANOS: u64 = 4_000_000;
+/// What may be filled meanwhile (bytes per nanosecond): twice as much as a few processors can, so that there is a look while
+/// half of what is left is left.
+const FILLED_PER_NANO: u64 = 16;
 /// Looking takes at most one part in so many of the time.
 const LOOK_SHARE: u64 = 20;
 /// Workers that are measured at each look while memory is not short, in turn.
@@ -28,19 +31,23 @@ const DYING_NANOS: u64 = 5_000_000_000;
 /// See the module.
 pub(super) struct Monitor {
     options: MemoryOptions,
-    places: Places,
+    machine: Machine,
+    kills: Kills,
     next: Instant,
     /// Who was stopped last, as long as it may be there, and why.
     dying: Option<(WorkerId, Instant, String)>,
+    /// Memory was short at the last look, and nobody's end would have helped.
+    is_unclear: bool,
     /// The user was told that no end would help.
     has_warned: bool,
     turn: usize,
 }
 
 impl Monitor {
-    pub(super) fn new(options: MemoryOptions) -> Self {
+    pub(super) fn new(options: MemoryOptions, machine: Machine) -> Self {
         let (next, turn) = (Instant::default(), 0);
-        Self { options, places: Places::find(), next, dying: None, has_warned: false, turn }
+        let kills = Kills::new(machine.kills());
+        Self { options, machine, kills, next, dying: None, is_unclear: false, has_warned: false, turn }
     }
 
     /// Why a worker ended, if it was stopped.
@@ -49,8 +56,14 @@ impl Monitor {
         Some(reason)
     }
 
+    fn is_dying(&self, worker: WorkerId) -> bool {
+        self.dying.as_ref().is_some_and(|(dying, ..)| *dying == worker)
+    }
+
+    /// Whether somebody's memory is about to come free.
     fn is_waiting(&self, time: Instant) -> bool {
-        self.dying.as_ref().is_some_and(|(_, until, _)| time < *until)
+        let is_stopping = self.dying.as_ref().is_some_and(|(_, until, _)| time < *until);
+        is_stopping || self.kills.is_one_dying(time)
     }
 }
 
@@ -68,13 +81,15 @@ impl Service {
         }
         let Some((usage, measured)) = self.look(begun) else { return };
         self.core.on_measured(&measured, begun);
+        self.memory.kills.see(self.memory.machine.kills(), begun);
         let is_short = usage.used >= usage.threshold;
         if is_short && !self.memory.is_waiting(begun) {
             self.free_memory(&usage, begun, out);
         }
         self.memory.has_warned &= is_short;
-        let is_near = usage.used.saturating_add(usage.total / NEAR) >= usage.threshold;
-        let pause = if is_near { LOOK_OFTEN_NANOS } else { LOOK_NANOS };
+        self.memory.is_unclear &= is_short;
+        let left = usage.total.saturating_sub(usage.used);
+        let pause = (left / FILLED_PER_NANO).clamp(LOOK_OFTEN_NANOS, LOOK_NANOS);
         let time = now();
         self.memory.next = time.plus(pause.max(time.since(begun).saturating_mul(LOOK_SHARE)));
     }
@@ -87,7 +102,7 @@ impl Service {
             let used = measured.iter().fold(0u64, |sum, one| sum.saturating_add(one.held));
             return Some((options.usage(Level { used, total }, "what was stated for workers"), measured));
         }
-        let Some((level, of)) = self.memory.places.fullest() else {
+        let Some((level, of)) = self.memory.machine.fullest() else {
             self.memory.next = time.plus(LOOK_NANOS);
             return None;
         };
@@ -115,13 +130,33 @@ impl Service {
             return None;
         }
         let holding = holding(connection.pid)?;
-        let running = self.mapping.begun(connection.cell).map(|begun| Running {
-            task: begun.task,
-            function: begun.function,
-            name: begun.name,
-            is_retriable: begun.is_retriable,
-        });
+        let running = self.running(connection.cell);
         Some(Measured { worker, held: holding.now, peak: holding.peak, running })
+    }
+
+    /// What the process of a cell runs, or ran last.
+    pub(super) fn running(&self, cell: u32) -> Option<Running> {
+        let begun = self.mapping.begun(cell)?;
+        let (task, function, is_retriable) = (begun.task, begun.function, begun.is_retriable);
+        Some(Running { task, function, name: begun.name, is_retriable })
+    }
+
+    /// A worker that ran this was killed, and not by the node. Says why, if it was the kernel for want of memory: then its
+    /// end is the same to everybody as if the node had stopped it.
+    pub(super) fn ended_by_kernel(&mut self, worker: WorkerId, running: Option<Running>) -> Option<String> {
+        let time = now();
+        if !self.memory.options.is_on() || self.memory.is_dying(worker) {
+            return None;
+        }
+        self.memory.kills.see(self.memory.machine.kills(), time);
+        if !self.memory.kills.claim() {
+            return None;
+        }
+        let (level, of) = self.memory.machine.tightest()?;
+        let left = self.memory.options.usage(level, &of);
+        let stopped = self.core.on_ended_by_kernel(worker, running, &left, &self.measure_all())?;
+        self.note_stopped(&stopped);
+        Some(stopped.reason)
     }
 
     fn free_memory(&mut self, usage: &Usage, time: Instant, out: &mut NodeActions) {
@@ -130,10 +165,11 @@ impl Service {
         self.core.on_measured(&measured, time);
         match self.core.stop_for_memory(usage, &measured, out) {
             Some(stopped) => {
-                self.note(&format!("worker {:016x}: {}", stopped.worker.0, stopped.reason));
-                stopped.report.lines().for_each(|line| self.note(line));
+                self.note_stopped(&stopped);
                 self.memory.dying = Some((stopped.worker, time.plus(DYING_NANOS), stopped.reason));
             }
+            // Whoever held it may have ended since the memory was looked at.
+            None if !self.memory.is_unclear => self.memory.is_unclear = true,
             None if !self.memory.has_warned => {
                 self.memory.has_warned = true;
                 self.warn(&format!(
@@ -146,5 +182,10 @@ impl Service {
             }
             None => {}
         }
+    }
+
+    fn note_stopped(&self, stopped: &Stopped) {
+        self.note(&format!("worker {:016x}: {}", stopped.worker.0, stopped.reason));
+        stopped.report.lines().for_each(|line| self.note(line));
     }
 }

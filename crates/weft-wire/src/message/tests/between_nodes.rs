@@ -47,7 +47,7 @@ fn gone() -> WorkerGone {
 
 #[test]
 fn who_was_stopped_for_lack_of_memory_is_understood() {
-    let memory = MemoryEnd { report: "m".into(), held: 3, reservable: 4 };
+    let memory = MemoryEnd { report: "m".into(), held: 3, reservable: 4, by_kernel: Some(true) };
     round_trip(WorkerGone { memory: Some(Box::new(memory)), ..gone() }.into());
 }
 

@@ -1,0 +1,59 @@
+"""Control groups with little memory, for programs of tests. Where none can be made, a test is skipped and says why."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import poll
+
+MOUNT = Path("/sys/fs/cgroup")
+# By version: the file that limits memory, and the one that keeps what is over it from going to swap space.
+LIMITS = {1: "memory.limit_in_bytes", 2: "memory.max"}
+SWAPS = {1: ("memory.swappiness", "0"), 2: ("memory.swap.max", "0")}
+
+
+def _parent() -> tuple[int, Path]:
+    """The version of the memory controller, and the group of this process."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return 1, MOUNT / "memory" / path.lstrip("/")
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            return 2, MOUNT / line[3:].lstrip("/")
+    return 2, MOUNT
+
+
+@contextlib.contextmanager
+def control_group(memory: int) -> Iterator[Path]:
+    """A group whose processes have so many bytes together. A process joins by writing its id to `cgroup.procs`."""
+    version, parent = _parent()
+    group = parent / f"weft-test-{uuid.uuid4().hex[:12]}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        try:
+            (group / LIMITS[version]).write_text(str(memory))
+        except OSError as error:
+            pytest.skip(f"no control group can limit memory here: {error}")
+        name, value = SWAPS[version]
+        with contextlib.suppress(OSError):
+            (group / name).write_text(value)
+        yield group
+    finally:
+        # The template and the workers of a program may end a moment after it.
+        poll("the group is empty", lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
+def kernel_kills(group: Path) -> int:
+    """How many processes of this group the kernel ended for want of memory."""
+    name = "memory.events" if (group / "memory.events").exists() else "memory.oom_control"
+    words = dict(line.split() for line in (group / name).read_text().splitlines())
+    return int(words["oom_kill"])
