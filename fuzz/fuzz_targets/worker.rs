@@ -11,18 +11,21 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::message::{Message, TaskKind, TaskSpec};
+use weft_wire::message::{Define, Message, TaskKind, TaskSpec};
 use weft_wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
 
 const ME: WorkerId = WorkerId(1);
 const STEP_NANOS: u64 = 10_000_000;
 const TASKS: u64 = 4;
+const FUNCTION: FunctionId = FunctionId(1);
 
 fuzz_target!(|bytes: &[u8]| {
     let mut core = WorkerCore::new(ME);
     let mut now = Instant(1);
     let mut out = Actions::new();
     let shape = core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
+    let (function, name) = (FUNCTION, Name::from("f"));
+    core.define(Define { function, name, code: Blob::default(), references: vec![], place: None });
     for number in 1..=TASKS {
         core.submit(Arc::new(task(number, shape)), [Arc::new(Slot::default())], None, &mut out);
     }
@@ -44,6 +47,6 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn task(number: u64, shape: ShapeId) -> TaskSpec {
     let id = TaskId { owner: ME, number };
-    let spec = TaskSpec::new(id, TaskKind::Task(shape), FunctionId(1), Name::from("f"), Blob::default());
+    let spec = TaskSpec::new(id, TaskKind::Task(shape), FUNCTION, Name::from("f"), Blob::default());
     TaskSpec { retries: 1, concurrency: 1, ..spec }
 }

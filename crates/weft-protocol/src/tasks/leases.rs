@@ -195,7 +195,7 @@ impl Leases {
 
     /// Tasks that wait in vain, taken out, and what they fail with.
     pub fn take_stranded(&mut self, shape: ShapeId) -> Option<(Vec<u64>, Failure)> {
-        let shape = self.shape_mut(shape);
+        let shape = self.shapes.get_mut(shape.0 as usize)?;
         let failure = shape.closed.as_deref()?.clone();
         Some((shape.queue.drain(), failure))
     }

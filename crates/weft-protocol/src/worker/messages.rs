@@ -1,6 +1,6 @@
 //! Messages to the core, each to the handler of its noun.
 
-use weft_wire::message::{LeaseGranted, Message, ReadersOf, StillRead};
+use weft_wire::message::{LeaseGranted, Message, ReadersOf, ReturnLease, StillRead};
 
 use super::{Actions, Peer, WorkerCore, send};
 use crate::probes::{bug, mark};
@@ -116,10 +116,47 @@ impl WorkerCore {
 
     pub(super) fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {
         let (shape, worker) = (grant.shape, grant.worker);
+        if self.leases.described(shape).is_none() {
+            // Nobody here asked for that.
+            return send(out, Peer::Node, ReturnLease { lease: grant.lease });
+        }
         self.leases.on_granted(grant, now);
         if self.is_line_full(worker) {
             self.leases.set_held(worker, true);
         }
         self.dispatch(shape, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::message::{Closed, Failure, FailureCode, Infeasible};
+    use weft_wire::{LeaseId, ResourceSet, ShapeId};
+
+    use super::super::testing::{HERE, core};
+    use super::*;
+
+    const UNKNOWN: ShapeId = ShapeId(77);
+
+    fn told(message: impl Into<Message>) -> Actions {
+        let (mut core, mut out) = (core().0, Actions::new());
+        assert_eq!(core.on_message(Peer::Node, message.into(), Instant(1), &mut out), None);
+        core.check();
+        out
+    }
+
+    #[test]
+    fn a_lease_of_a_shape_that_is_not_known_goes_back() {
+        let grant = LeaseGranted { shape: UNKNOWN, lease: LeaseId(4), worker: HERE, gpus: Vec::new() };
+        let mut expected = Actions::new();
+        send(&mut expected, Peer::Node, ReturnLease { lease: LeaseId(4) });
+        assert_eq!(told(grant), expected);
+    }
+
+    #[test]
+    fn a_shape_that_is_not_known_can_be_closed() {
+        let closed = Closed { shape: UNKNOWN, failure: Failure::new(FailureCode::ObjectLost, "gone") };
+        let (asked, total) = (ResourceSet::default(), ResourceSet::default());
+        told(Infeasible { asked, total, closed: Some(Box::new(closed)), reason: None });
     }
 }
