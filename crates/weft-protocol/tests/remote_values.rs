@@ -560,16 +560,30 @@ fn a_copy_that_is_here_serves_the_next_task() {
 #[test]
 fn a_task_whose_argument_was_lost_elsewhere_waits_for_its_owner() {
     let mut core = WorkerCore::new(ME);
-    let object = task(NEIGHBOUR, 1).object(0);
+    let object = task(FAR, 1).object(0);
     let kind = TaskKind::Task(weft_wire::ShapeId(0));
     on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
     let out = not_there(&mut core, object);
     // Its caller has not heard of the loss: it would push the task again as it is.
-    assert_eq!(out, [to(NEIGHBOUR, weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) })]);
+    assert_eq!(out, [to(FAR, weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) })]);
     assert!(core.next_execution().is_none());
     let small = Outcome::Inline(Blob::from(&b"small this time"[..]));
-    on(&mut core, Peer::Worker(NEIGHBOUR), Value { object, outcome: small.clone(), contained: Vec::new() });
+    on(&mut core, Peer::Worker(FAR), Value { object, outcome: small.clone(), contained: Vec::new() });
     assert_eq!(core.next_execution().map(|next| next.push.dependencies[0].outcome.clone()), Some(small));
+}
+
+#[test]
+fn a_task_whose_caller_owns_the_argument_that_was_lost_elsewhere_goes_back() {
+    let mut core = WorkerCore::new(ME);
+    let object = task(NEIGHBOUR, 1).object(0);
+    let kind = TaskKind::Task(weft_wire::ShapeId(0));
+    on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
+    // It hears of the loss first. Here the task would keep a worker from making the value again.
+    let asked = weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) };
+    let returned = weft_wire::message::Returned { tasks: vec![task(NEIGHBOUR, 2)], lacks_room: None };
+    let out = not_there(&mut core, object);
+    assert_eq!(out[..2], [to(NEIGHBOUR, asked), to(NEIGHBOUR, returned)]);
+    assert!(core.next_execution().is_none() && core.ownership().record(object).is_none());
 }
 
 #[test]

@@ -25,6 +25,8 @@ use crate::table::Set;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Nobody,
+    /// Their owners, by the question where they are: it goes out before a task that takes them goes back.
+    Owners,
     /// Every process of this node.
     Neighbours,
     /// Every process of every node.
@@ -110,13 +112,15 @@ impl WorkerCore {
     pub(super) fn after_loss(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {
         self.wait_again(&lost, out);
         let me = self.me.node();
-        let hears = |from: Peer| match from {
-            Peer::Worker(caller) => told == Told::All || (told == Told::Neighbours && caller.node() == me),
-            Peer::Node => false,
+        let hears = |from: Peer| match (from, told) {
+            (Peer::Worker(_), Told::All) => true,
+            (Peer::Worker(caller), Told::Neighbours) => caller.node() == me,
+            (Peer::Worker(caller), Told::Owners) => lost.iter().all(|object| object.owner() == caller),
+            (Peer::Node, _) | (_, Told::Nobody) => false,
         };
         let back = self.execution.on_lost(&lost, hears);
         for object in &lost {
-            if self.execution.is_missing(*object) {
+            if self.execution.is_missing(*object) || (told == Told::Owners && !back.is_empty()) {
                 self.ownership.need(*object, out);
             }
         }

@@ -87,7 +87,7 @@ impl WorkerCore {
             (None, None) => {
                 let is_wanted = self.execution.is_missing(object);
                 if self.ownership.on_not_there(object, tried, is_wanted, out) == Brought::Lost {
-                    self.after_loss_elsewhere(vec![object], Told::Nobody, out);
+                    self.after_loss_elsewhere(vec![object], Told::Owners, out);
                 }
             }
         }
