@@ -50,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-spill-bytes", metavar="BYTES", help="what may be on disk of them, as 20g; no limit")
     parser.add_argument(
+        "--eviction",
+        choices=("spill", "recompute"),
+        help="what becomes of values that nobody reads when there is no room: they go to disk, or, if a task can make "
+        "them again, are dropped until they are wanted; spill",
+    )
+    parser.add_argument(
         "--memory-usage-threshold",
         type=float,
         metavar="SHARE",
@@ -162,6 +168,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "health_timeout": timeout,
         "memory": (_resources.memory_threshold(options.memory_usage_threshold), _resources.stated_memory()),
         "spill": _spill(options.spill_directory, options.max_spill_bytes, base),
+        "recomputes": options.eviction == "recompute",
         "http_port": options.http_port,
     }
 

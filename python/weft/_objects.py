@@ -73,8 +73,8 @@ class Objects:
         return {
             "object_id": told["object"],
             "object_size": told["size"],
-            "task_status": ("PENDING", "FINISHED", "FINISHED", "FAILED", "FINISHED")[told["state"]],
-            "location": (None, "message", "shared memory", None, "on disk")[told["state"]],
+            "task_status": ("PENDING", "FINISHED", "FINISHED", "FAILED", "FINISHED", "FINISHED")[told["state"]],
+            "location": (None, "message", "shared memory", None, "on disk", "dropped")[told["state"]],
             "reference_type": _reference_type(told),
             "type": "DRIVER" if worker in self._snapshot.drivers else "WORKER",
             "process": self.process(worker),

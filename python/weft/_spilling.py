@@ -74,6 +74,17 @@ def max_bytes(asked: int | None) -> int | None:
     return size
 
 
+def recomputes(eviction: str | None) -> bool:
+    """Whether values that a task can make again are dropped rather than written.
+
+    Raises:
+        ValueError: It is no way to do without room.
+    """
+    if eviction not in (None, "spill", "recompute"):
+        raise ValueError(f'eviction must be "spill" or "recompute", not {eviction!r}')
+    return eviction == "recompute"
+
+
 def _is_in_memory(path: Path) -> bool:
     real = str(path.resolve())
     found = ("", "")

@@ -252,6 +252,7 @@ def start(
     labels: Sequence[tuple[str, str]],
     spill_directories: Sequence[str],
     max_spill_bytes: int | None,
+    recomputes: bool,
     memory: tuple[float, int | None],
 ) -> str: ...
 def connect(
@@ -281,6 +282,7 @@ def join(
     events_bytes: int,
     lineage_bytes: int,
     spill: tuple[Sequence[str], int | None],
+    recomputes: bool,
 ) -> tuple[str, str, str]: ...
 def node_main(
     resources: Sequence[tuple[str, float]],
@@ -300,6 +302,7 @@ def node_main(
     health_timeout: float,
     memory: tuple[float, int | None],
     spill: tuple[Sequence[str], int | None],
+    recomputes: bool,
     token: str | None,
     signals: int,
     ready: int | None,

@@ -46,6 +46,7 @@ class WhyObject:
             what = f"the handle of actor {row['object_id'][:32]}"
         else:
             places = {"message": " in messages", "shared memory": " in shared memory", "on disk": " on disk"}
+            places["dropped"] = ", dropped until it is wanted"
             where = places.get(row["location"], "")
             state = {"PENDING": "no value", "FAILED": "an error"}.get(row["task_status"])
             what = f"object {row['object_id']} ({state or size(row['object_size']) + where})"

@@ -33,6 +33,7 @@ _ARGUMENTS = (
     "object_store_memory",
     "spill_directories",
     "max_spill_bytes",
+    "eviction",
     "node_name",
     "host",
     "port",
@@ -122,8 +123,9 @@ class Cluster:
         Args:
             wait: Whether to return only when the head lists the node.
             **node_args: num_cpus (1 by default), num_gpus, resources (name to amount), labels (key to value),
-                object_store_memory (bytes; 128 MiB by default), spill_directories and max_spill_bytes (as for
-                `weft.init`), node_name, host, port, memory_usage_threshold, and for the head health_timeout (seconds).
+                object_store_memory (bytes; 128 MiB by default), spill_directories, max_spill_bytes and eviction (as
+                for `weft.init`), node_name, host, port, memory_usage_threshold, and for the head health_timeout
+                (seconds).
 
         Returns:
             The node.

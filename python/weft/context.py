@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from weft import _address, _launch, _resources, _spilling, _stacks, _weft
 from weft._notebook import is_kernel, watch_cells
@@ -117,6 +117,7 @@ def init(
     object_store_memory: int | None = None,
     spill_directories: Sequence[str | os.PathLike[str]] | None = None,
     max_spill_bytes: int | None = None,
+    eviction: Literal["spill", "recompute"] | None = None,
     local_mode: bool = False,
     ignore_reinit_error: bool = False,
     log_to_driver: bool | None = None,
@@ -140,9 +141,9 @@ def init(
         address: Which node to use. "local": one of its own, in this process. "auto": what WEFT_ADDRESS says, else the
             one that `weft start` started on this machine. A path: the node with this directory. HOST:PORT: the cluster
             whose head listens there, through a node of this machine that belongs to it, or, if there is none, directly;
-            then nothing runs in this process, and `object_store_memory`, `spill_directories` and `max_spill_bytes` say
-            what it may hold of values. None: what WEFT_ADDRESS says, else one of its own. Arguments that describe a
-            node (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed for one of its own.
+            then nothing runs in this process, and `object_store_memory`, `spill_directories`, `max_spill_bytes` and
+            `eviction` say what it may hold of values. None: what WEFT_ADDRESS says, else one of its own. Arguments that
+            describe a node (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed for one of its own.
         num_cpus: Logical CPUs; by default those this process may use.
         num_gpus: Logical GPUs; 0 by default.
         resources: Custom resources, name to amount.
@@ -154,6 +155,10 @@ def init(
             environment. An empty list: values are not spilled, and a full store is an error. In local mode nothing is
             spilled.
         max_spill_bytes: What may be on disk of spilled values (bytes); by default as much as there is room.
+        eviction: What becomes of values that nobody reads when there is no room. "spill", by default: they go to disk.
+            "recompute": those that a task can make again, out of small arguments or of such values, are dropped, the
+            oldest first, and made again when they are wanted, which is not one of their `max_retries`. The others go to
+            disk. (Oakes 2020, table 5.1: "pinning + explicit free", and "explicit free only".)
         local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
             and `pdb` work. Arguments and results are pickled as otherwise.
         ignore_reinit_error: Return the running session instead of raising.
@@ -224,6 +229,7 @@ def init(
         "object_store_memory": object_store_memory,
         "spill_directories": spill_directories,
         "max_spill_bytes": max_spill_bytes,
+        "eviction": eviction,
         "labels": labels,
         "memory_usage_threshold": memory_usage_threshold,
         "local_mode": local_mode or None,
@@ -256,6 +262,7 @@ def init(
     spill: tuple[list[str], int | None] = [], None
     if is_own or isinstance(target, _address.Elsewhere):
         spill = _spilling.directories(spill_directories, base), _spilling.max_bytes(max_spill_bytes)
+    recomputes = _spilling.recomputes(eviction)
     if isinstance(target, _address.Elsewhere):
         token, path = _address.token(None if token_file is None else os.fspath(token_file))
         directory, head, fingerprint = _weft.join(
@@ -274,6 +281,7 @@ def init(
             events,
             lineage,
             spill,
+            recomputes,
         )
         with open(os.path.join(directory, "cluster"), "x") as file:
             file.write(f"head {head}\nfingerprint {fingerprint}\n")
@@ -302,6 +310,7 @@ def init(
             # In local mode nobody looks for a task whose argument has just come back from disk.
             [] if local_mode else spill[0],
             spill[1],
+            recomputes,
             (_resources.memory_threshold(memory_usage_threshold), _resources.stated_memory()),
         )
     _forked = False
@@ -343,7 +352,7 @@ def _check_for_connection(node_arguments: Mapping[str, Any]) -> None:
 
 
 def _check_for_joining(node_arguments: Mapping[str, Any]) -> None:
-    may_have = {"object_store_memory", "spill_directories", "max_spill_bytes"}
+    may_have = {"object_store_memory", "spill_directories", "max_spill_bytes", "eviction"}
     given = [name for name, value in node_arguments.items() if value is not None and name not in may_have]
     if given:
         raise ValueError(

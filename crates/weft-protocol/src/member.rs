@@ -418,6 +418,11 @@ impl Member {
         self.node.set_spills();
     }
 
+    /// See [`NodeCore::set_recomputes`].
+    pub fn set_recomputes(&mut self) {
+        self.node.set_recomputes();
+    }
+
     /// A value was written to disk, or could not be.
     pub fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
         self.node.on_spilled(spilled, is_written, out);

@@ -235,6 +235,8 @@ pub struct NodeCore {
     yielding: yielding::Yielding,
     /// There is somewhere to put values for which there is no room.
     spills: bool,
+    /// Values that tasks can make again go without being written.
+    recomputes: bool,
     /// Clients that must be told what is lost.
     newcomers: Vec<WorkerId>,
     /// Who is served next when several wait.
@@ -292,6 +294,7 @@ impl NodeCore {
             residency: Residency::default(),
             yielding: yielding::Yielding::default(),
             spills: false,
+            recomputes: false,
             newcomers: Vec::new(),
             turn: 0,
             is_draining: false,

@@ -234,6 +234,11 @@ impl Solo {
         self.node.set_spills();
     }
 
+    /// See [`NodeCore::set_recomputes`].
+    pub fn set_recomputes(&mut self) {
+        self.node.set_recomputes();
+    }
+
     /// There is no room for so many bytes: values that nobody reads go to disk. `length_of` gives the bytes of a block. True if
     /// any are on their way.
     pub fn relieve(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {

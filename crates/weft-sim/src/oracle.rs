@@ -158,6 +158,8 @@ pub struct Oracle {
     pub freed: FxHashSet<TaskId>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
+    /// A node without room drops values that tasks can make again: tasks that have ended begin once more.
+    pub recomputes: bool,
     /// States that checkpoints saved, by what the saved value is.
     pub states: FxHashMap<u64, (ActorId, State)>,
     /// Calls of actors with checkpoints whose callers have the answer.
@@ -191,6 +193,7 @@ impl Oracle {
             && fact.must_not_begin
             && !fact.is_answered
             && self.losses == 0
+            && !self.recomputes
         {
             crate::violation::fail("W2", format!("{task:?} was cancelled, and is pushed"));
         }

@@ -78,6 +78,7 @@ pub const THEMES: &[Theme] = &[
         states: &[
             "a node without room asked for blocks",
             "a value went to disk",
+            "a value went because its task can make it again",
             "a copy went, and its value stayed",
             "a value was brought back from disk",
             "a value stayed in its block because the disk was full",

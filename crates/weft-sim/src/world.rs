@@ -39,7 +39,7 @@ pub use blocks::Blocks;
 pub use channels::{Channel, Channels, Item};
 pub use core::Core;
 pub use head::Head;
-pub use node::SimNode;
+pub use node::{SimNode, recomputes};
 pub use process::{Answer, Life, Process};
 pub use processes::{Processes, is_node, node_at, node_of, number_of};
 pub use sessions::Sessions;

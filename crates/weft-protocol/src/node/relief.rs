@@ -25,9 +25,9 @@ impl NodeCore {
     }
 
     fn relieve_more(&mut self, bytes: u64, length_of: &impl Fn(u64) -> u64, out: &mut NodeActions) -> bool {
-        if self.spills {
+        if self.gives_up_values() {
             self.spill_values(bytes, length_of, out);
-            if self.is_spilling() || !self.residency.has_unwritten() {
+            if self.is_spilling() || (self.spills && !self.residency.has_unwritten()) {
                 return self.is_spilling() || !self.handed_over.is_empty();
             }
         }

@@ -211,7 +211,7 @@ mod tests {
             Located { object: of(owner), node, sender, generation, attempt, is_copy }.into()
         };
         let (object, attempt) = (of(LOCAL), 1);
-        let relinquish = |node| Relinquish { blocks: Vec::new(), gives_way: None, node };
+        let relinquish = |node| Relinquish { blocks: Vec::new(), gives_way: None, node, recomputes: None };
         let relinquished = |node| Relinquished { moved: Vec::new(), others: Vec::new(), node };
         let may: [(WorkerId, WorkerId, Message); 16] = [
             (there, LOCAL, locate(LOCAL)),

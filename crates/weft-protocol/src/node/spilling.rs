@@ -10,7 +10,7 @@
 //!
 //! It never asks for what the node keeps for others, or for what dead processes left behind.
 
-use weft_wire::message::{Pull, Relinquish, Relinquished, Relinquishing, is_spilled};
+use weft_wire::message::{Pull, Recompute, Relinquish, Relinquished, Relinquishing, is_spilled};
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
@@ -41,12 +41,22 @@ impl NodeCore {
         self.spills = true;
     }
 
+    /// Values that tasks can make again are dropped rather than written (Oakes, table 5.1: explicit free only).
+    pub fn set_recomputes(&mut self) {
+        self.recomputes = true;
+    }
+
+    /// Whether values that are not in use may leave the memory of this node.
+    pub(super) fn gives_up_values(&self) -> bool {
+        self.spills || self.recomputes
+    }
+
     /// There may soon be no room: asks for blocks of so many bytes. It is no need: what was in use is not asked for again, and what
     /// could not be written is not tried again.
     pub fn spill_ahead(&mut self, bytes: u64, length_of: impl Fn(u64) -> u64, out: &mut NodeActions) {
         let bytes = bytes.saturating_sub(self.evict_copies(bytes, out));
         // Values are brought to other nodes only when that has to be.
-        if self.spills {
+        if self.gives_up_values() {
             let to_come = self.residency.bytes_to_come() + self.pulls.leaving_bytes();
             self.ask_for_blocks(bytes.saturating_sub(to_come), true, &length_of, out);
         }
@@ -118,12 +128,18 @@ impl NodeCore {
     }
 
     fn ask_holder(&self, holder: WorkerId, blocks: Vec<Relinquishing>, out: &mut NodeActions) {
+        let recomputes = match (self.recomputes, self.spills) {
+            (false, _) => None,
+            (true, true) => Some(Recompute::OrSpill),
+            (true, false) => Some(Recompute::OrKeep),
+        };
         if !self.is_elsewhere(holder) {
-            let question = Relinquish { blocks, gives_way: None, node: None };
+            let question = Relinquish { blocks, gives_way: None, node: None, recomputes };
             return out.push(NodeAction::Send(holder, Box::new(question.into())));
         }
         mark!("a node without room asked owners at other nodes for blocks");
-        let message = Box::new(Relinquish { blocks, gives_way: None, node: Some(self.id()) }.into());
+        let question = Relinquish { blocks, gives_way: None, node: Some(self.id()), recomputes };
+        let message = Box::new(question.into());
         out.push(NodeAction::Route { from: address(self.id()), to: holder, message });
     }
 
@@ -306,8 +322,9 @@ impl NodeCore {
         let mut wanted = Vec::new();
         self.pulls.on_unspilled(spilled, &mut wanted);
         self.perform(wanted, out);
+        let is_known = self.residency.has(spilled) == Some(true);
         let after = self.residency.on_freed(spilled);
-        if after == (AfterWrite { frees: None, is_dropped: false }) {
+        if is_known && after == (AfterWrite { frees: None, is_dropped: false }) {
             mark!("a value was freed while it was written");
         }
         self.after_write(spilled, after, out);

@@ -54,7 +54,7 @@ impl NodeCore {
             self.residency.ask(*block, &[worker], length_of(*block), true);
         }
         let blocks = copies.into_iter().map(|offset| Relinquishing { offset, spilled: None }).collect();
-        let ask = Relinquish { blocks, gives_way: Some(true), node: None };
+        let ask = Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None };
         out.push(NodeAction::Send(worker, Box::new(ask.into())));
         true
     }

@@ -239,6 +239,7 @@ impl WorkerCore {
             // Its turn has passed: calls that wait for it must not hold it up, here or at the actor.
             changed.unordered = Some(true);
         }
+        let was_evicted = self.ownership.take_evicted(spec.task, spec.returns);
         for index in 0..spec.returns {
             self.ownership.expect_again(spec.task.object(index));
         }
@@ -248,7 +249,9 @@ impl WorkerCore {
         }
         self.enter(spec.clone(), finished.parent, out);
         let pending = self.pendings.get_mut(number).expect("entered above");
-        pending.retries = finished.retries - i32::from(finished.retries > 0);
+        // Nothing failed where a value was dropped for want of room.
+        let counts = finished.retries > 0 && !was_evicted;
+        pending.retries = finished.retries - i32::from(counts);
         pending.recovers = true;
         todo.extend(uses(&spec).filter(|object| self.ownership.is_absent(*object)));
         self.release_lineage(finished, out);

@@ -4,12 +4,16 @@
 //! [`Ownership::movable`]: crate::ownership::Ownership::movable
 
 use weft_wire::ObjectId;
-use weft_wire::message::{Relinquish, Relinquished, Relinquishing, TaskKind};
+use weft_wire::message::{Recompute, Relinquish, Relinquished, Relinquishing, TaskKind};
 
 use super::{Actions, Peer, Pending, WorkerCore, send, uses};
+use crate::ownership::Finished;
 use crate::probes::{bug, mark};
 use crate::table::{Map, Set};
 use crate::tasks::State;
+
+/// A value is dropped only if so many tasks make it again at most, one after the other.
+const RECOMPUTED_TASKS_MAX: u32 = 16;
 
 impl WorkerCore {
     /// A node is short of memory.
@@ -32,10 +36,19 @@ impl WorkerCore {
             if !is_unused && !bug!(SpilledWhilePushed) {
                 continue;
             }
+            let is_recomputable =
+                wanted.recomputes.is_some() && block.spilled.is_some() && self.is_recomputable(object);
+            if wanted.recomputes == Some(Recompute::OrKeep) && block.spilled.is_some() && !is_recomputable {
+                continue;
+            }
             let is_given_up = match elsewhere {
                 None => self.ownership.give_up(object, block, out),
                 Some(node) => self.ownership.give_up_at(node, object, block, out),
             };
+            if is_given_up && is_recomputable {
+                self.ownership.evict(object, elsewhere.unwrap_or(self.me.node()), block, out);
+                continue;
+            }
             moved.extend(block.spilled.filter(|_| is_given_up).map(|_| block));
             if is_given_up && count(&queued) > 0 {
                 self.bring_again(object, out);
@@ -45,6 +58,31 @@ impl WorkerCore {
         let offsets = wanted.blocks.iter().map(|block| block.offset);
         let others = offsets.filter(|offset| !has_moved.contains(offset)).collect();
         send(out, Peer::Node, Relinquished { moved, others, node: wanted.node });
+    }
+
+    /// Whether the value of an object is sure to be made again when it is wanted: by a task of this process, out of what stays in memory
+    /// here anyway or can be made again in the same way. Nothing is waiting for it.
+    ///
+    /// Other arguments do not do: a value that only the lineage of a task counts goes with its last reference. Nor do calls of
+    /// actors, which might give something else.
+    fn is_recomputable(&self, object: ObjectId) -> bool {
+        if self.ownership.uses(object) > 0 {
+            return false;
+        }
+        let (mut todo, mut left) = (vec![object], RECOMPUTED_TASKS_MAX);
+        while let Some(object) = todo.pop() {
+            if self.ownership.is_small(object) {
+                continue;
+            }
+            let made = self.lineage.get(object.task.number).filter(|_| object.owner() == self.me);
+            let Some(Finished { spec, retries, .. }) = made else { return false };
+            if *retries == 0 || left == 0 || !matches!(spec.kind, TaskKind::Task(_)) {
+                return false;
+            }
+            left -= 1;
+            todo.extend(uses(spec));
+        }
+        true
     }
 
     /// Tasks that wait here for arguments, for which there is no room, go back to their callers: those need not keep the other

@@ -58,7 +58,7 @@ fn relieve(node: &mut NodeCore, bytes: u64) -> (bool, NodeActions) {
 
 fn asked(block: u64, spilled: u64) -> NodeAction {
     let blocks = vec![Relinquishing { offset: block, spilled: Some(spilled) }];
-    let message = Box::new(Relinquish { blocks, gives_way: None, node: Some(HERE) }.into());
+    let message = Box::new(Relinquish { blocks, gives_way: None, node: Some(HERE), recomputes: None }.into());
     NodeAction::Route { from: WorkerId(HERE.0), to: FAR, message }
 }
 
@@ -173,6 +173,7 @@ fn an_owner_that_is_gone_is_not_waited_for() {
         blocks: vec![Relinquishing { offset: 128, spilled: Some(FIRST + 1) }],
         gives_way: None,
         node: None,
+        recomputes: None,
     };
     let (moves, out) = relieve(&mut node, 100);
     assert_eq!((moves, out), (true, vec![NodeAction::Send(giver, Box::new(own.into()))]));

@@ -65,7 +65,7 @@ fn give_way(node: &mut Solo, number: u64) -> (bool, NodeActions) {
 
 fn asked(worker: WorkerId, blocks: &[u64]) -> NodeAction {
     let blocks = blocks.iter().map(|offset| Relinquishing { offset: *offset, spilled: None }).collect();
-    told(worker, Relinquish { blocks, gives_way: Some(true), node: None })
+    told(worker, Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None })
 }
 
 /// Each of two workers has one of two arguments, and waits for the other one: objects 2 and 4.

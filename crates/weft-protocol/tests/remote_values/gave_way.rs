@@ -25,7 +25,7 @@ fn push_two(number: u64, kind: TaskKind) -> Push {
 
 fn give_way(core: &mut WorkerCore, blocks: &[u64]) -> Actions {
     let blocks = blocks.iter().map(|offset| Relinquishing { offset: *offset, spilled: None }).collect();
-    on(core, Peer::Node, Relinquish { blocks, gives_way: Some(true), node: None })
+    on(core, Peer::Node, Relinquish { blocks, gives_way: Some(true), node: None, recomputes: None })
 }
 
 fn kept(blocks: &[u64]) -> Action {

@@ -211,6 +211,11 @@ impl Engine {
         ask!(self, core => core.set_spills());
     }
 
+    /// Values that tasks can make again are dropped rather than written.
+    pub(super) fn set_recomputes(&mut self) {
+        ask!(self, core => core.set_recomputes());
+    }
+
     pub(super) fn on_spilled(&mut self, spilled: u64, is_written: bool, out: &mut NodeActions) {
         ask!(self, core => core.on_spilled(spilled, is_written, out));
     }

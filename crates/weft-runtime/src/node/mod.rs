@@ -48,6 +48,8 @@ pub struct NodeOptions {
     pub store_bytes: u64,
     /// Where values go for which there is no room in it; `None`: nowhere.
     pub spill: Option<SpillOptions>,
+    /// Values that tasks can make again are dropped when there is no room, rather than written.
+    pub recomputes: bool,
     /// Below which directory the session's is made.
     pub base_directory: PathBuf,
     /// The job of the driver in whose process the node is. A node of its own has none.

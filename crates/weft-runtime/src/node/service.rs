@@ -184,6 +184,9 @@ impl Service {
         if spilling.is_on() {
             core.set_spills();
         }
+        if options.recomputes {
+            core.set_recomputes();
+        }
         let host = options.host.take();
         let mut service = Self {
             core,

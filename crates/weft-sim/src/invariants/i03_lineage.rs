@@ -11,7 +11,7 @@ use crate::world::World;
 impl World {
     /// Whether a lost object may end in this failure, with itself as the cause. What it is made of is asked for in turn.
     pub fn may_be_lost_for_good(&self, object: ObjectId, code: FailureCode) -> bool {
-        if self.oracle.losses == 0 {
+        if self.oracle.losses == 0 && !self.oracle.recomputes {
             return false;
         }
         let Some(fact) = self.oracle.facts.get(&object.task) else { return false };

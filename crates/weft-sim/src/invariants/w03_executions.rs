@@ -21,7 +21,11 @@ impl World {
             fail("I2", format!("{number} begins {task:?} with the arguments of another task"));
         }
         let is_creation = fact.kind == Kind::Creation;
-        let executions = u32::try_from(fact.retries).map_or(u32::MAX, |retries| retries + 1);
+        let executions = match u32::try_from(fact.retries) {
+            // What was dropped for want of room is computed as often as it is wanted.
+            Ok(retries) if !(self.oracle.recomputes && retries > 0) => retries + 1,
+            Ok(_) | Err(_) => u32::MAX,
+        };
         // Calls of an actor with checkpoints are made again: those that change its state for that, others for their replies.
         if fact.begun >= executions && !is_creation && fact.kept.is_none() {
             fail(

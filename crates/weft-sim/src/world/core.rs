@@ -27,13 +27,14 @@ macro_rules! either {
 }
 
 impl Core {
-    /// A node with these resources, alone or not, with a disk or not.
+    /// A node with these resources, alone or not, with a disk or not, which drops what tasks can make again or not.
     pub(super) fn new(
         total: ResourceSet,
         first_worker: u64,
         pool: usize,
         is_alone: bool,
         spills: bool,
+        recomputes: bool,
     ) -> Self {
         let mut core = if is_alone {
             Self::Alone(Box::new(Solo::new(total, first_worker, pool)))
@@ -44,6 +45,9 @@ impl Core {
         };
         if spills {
             either!(&mut core, core => core.set_spills());
+        }
+        if recomputes {
+            either!(&mut core, core => core.set_recomputes());
         }
         core
     }

@@ -42,6 +42,11 @@ fn spills(at: usize, plan: &Plan) -> bool {
     plan.nodes == 1 || random.chance(3, 4)
 }
 
+/// One node in three drops what tasks can make again, with a disk and without one. Said by the seed alone, too.
+pub fn recomputes(at: usize, plan: &Plan) -> bool {
+    Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
+}
+
 impl SimNode {
     /// One of the nodes.
     pub(super) fn new(at: usize, plan: &Plan) -> Self {
@@ -49,7 +54,14 @@ impl SimNode {
         let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
         Self {
             number,
-            core: Core::new(cpus, id_of(number).0, plan.pool, plan.nodes == 1, spills(at, plan)),
+            core: Core::new(
+                cpus,
+                id_of(number).0,
+                plan.pool,
+                plan.nodes == 1,
+                spills(at, plan),
+                recomputes(at, plan),
+            ),
             blocks: Blocks::default(),
             disk: Disk::default(),
             out: NodeActions::new(),

@@ -60,7 +60,7 @@ pub use session::{
     Connect, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, PeerConnected, Refused, Shutdown, Welcome,
     WorkerGone, role,
 };
-pub use spilling::{Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
+pub use spilling::{Recompute, Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
 pub use task::{
     CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
     Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,

@@ -43,6 +43,21 @@ pub struct Relinquish {
     /// Whose blocks they are; `None`: those of the process's own node.
     #[n(2)]
     pub node: Option<NodeId>,
+    /// Values that tasks can make again need not go anywhere; `None`: all have places to go to.
+    #[n(3)]
+    pub recomputes: Option<Recompute>,
+}
+
+/// What becomes of values when those that tasks can make again are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Recompute {
+    /// The others go to disk.
+    #[n(0)]
+    OrSpill,
+    /// The others stay: there is no disk.
+    #[n(1)]
+    OrKeep,
 }
 
 /// The answer.
@@ -52,7 +67,8 @@ pub struct Relinquished {
     /// Values that are at their new places from now on: the node writes them to disk.
     #[n(0)]
     pub moved: Vec<Relinquishing>,
-    /// The others: they stay, because they may be read, or were copies and have been freed.
+    /// The others: they stay, because they may be read; or they have been freed, as copies, or because tasks can make their
+    /// values again.
     #[n(1)]
     pub others: Vec<u64>,
     /// As in the question.

@@ -122,6 +122,17 @@ impl Ownership {
         }
     }
 
+    /// Whether a result of a task was dropped for want of room since the last call.
+    pub fn take_evicted(&mut self, task: TaskId, returns: u32) -> bool {
+        let mut was_evicted = false;
+        for index in 0..returns {
+            if let Some(record) = self.records.get_mut(&task.object(index)) {
+                was_evicted |= std::mem::take(&mut record.is_evicted);
+            }
+        }
+        was_evicted
+    }
+
     /// Whether a result of a task lies in shared memory.
     #[must_use]
     pub fn is_any_stored(&self, task: TaskId, returns: u32) -> bool {

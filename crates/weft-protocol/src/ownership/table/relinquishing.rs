@@ -9,7 +9,7 @@
 //! It is the same with what was made at other nodes, which ask, too. There no thread of this process can be reading. Who is in the
 //! middle of a pull from there learns that the value is not there any more, and asks for it where it is.
 
-use weft_wire::message::{FreeBlocks, Location, Outcome, Relinquishing, Remote};
+use weft_wire::message::{FreeAt, FreeBlocks, Location, Outcome, Relinquishing, Remote};
 use weft_wire::{NodeId, ObjectId};
 
 use super::{Actions, Origin, Ownership, Peer, Record, send};
@@ -119,6 +119,16 @@ impl Ownership {
         true
     }
 
+    /// The block of an object that was given up is free at once, and nothing is written: its task makes the value again when somebody
+    /// finds that it is not at its new place, where it never is.
+    pub fn evict(&mut self, object: ObjectId, node: NodeId, block: Relinquishing, out: &mut Actions) {
+        mark!("a value went because its task can make it again");
+        if let Some(record) = self.records.get_mut(&object) {
+            record.is_evicted = true;
+        }
+        send(out, Peer::Node, FreeAt { node, offsets: vec![block.offset] });
+    }
+
     /// How many tasks, containers and pins use an object.
     #[must_use]
     pub fn uses(&self, object: ObjectId) -> u32 {
@@ -129,6 +139,13 @@ impl Ownership {
     #[must_use]
     pub fn outcome(&self, object: ObjectId) -> Option<Outcome> {
         self.records.get(&object)?.slot.outcome().map(std::borrow::Cow::into_owned)
+    }
+
+    /// Whether the value of an object lies in this table.
+    #[must_use]
+    pub fn is_small(&self, object: ObjectId) -> bool {
+        let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
+        matches!(outcome.as_deref(), Some(Outcome::Inline(_)))
     }
 
     /// Bytes of those of these values that are in memory, here or at another node.
