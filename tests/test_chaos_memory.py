@@ -62,18 +62,20 @@ def disk(short_dir):
 
 
 @pytest.fixture
-def store(nothing_left, disk):
-    with weft.init(num_cpus=CPUS, object_store_memory=STORE_MIB * MIB, spill_directories=[disk.directory]) as context:
+def store(nothing_left, disk, eviction):
+    size = STORE_MIB * MIB
+    place = [disk.directory]
+    with weft.init(num_cpus=CPUS, object_store_memory=size, spill_directories=place, eviction=eviction) as context:
         nothing_left.append(context["session_dir"])
         yield context
 
 
 @pytest.mark.parametrize(
-    "faults",
-    [{"kill": 1}, {"kill": 4, "full": 1, "removed": 1}],
-    ids=["kills", "kills-and-a-bad-disk"],
+    ("faults", "eviction"),
+    [({"kill": 1}, "spill"), ({"kill": 4, "full": 1, "removed": 1}, "spill"), ({"kill": 1}, "recompute")],
+    ids=["kills", "kills-and-a-bad-disk", "kills-while-values-are-dropped"],
 )
-def test_nothing_is_lost_and_nothing_is_left(store, disk, faults):
+def test_nothing_is_lost_and_nothing_is_left(store, disk, faults, eviction):
     session = store["session_dir"]
     weft.get([weft.remote(content).remote(n, 64) for n in range(2 * CPUS)], timeout=WAIT)
     before = Footprint.now()

@@ -276,3 +276,4 @@ proptest! {
 
 mod between_nodes;
 mod cluster_messages;
+mod within_node;
