@@ -95,7 +95,7 @@ pub struct Record {
     /// Its value is gone, and nobody computes it.
     is_absent: bool,
     /// Its value was dropped for want of room, and is computed again when it is wanted.
-    is_evicted: bool,
+    is_dropped: bool,
     /// The task that made it is kept.
     is_kept: bool,
     origin: Origin,
@@ -533,7 +533,7 @@ impl Record {
             lineage: 0,
             made: Made::default(),
             is_absent: false,
-            is_evicted: false,
+            is_dropped: false,
             is_kept: false,
             origin,
             contained: Box::default(),

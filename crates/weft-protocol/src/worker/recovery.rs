@@ -239,7 +239,7 @@ impl WorkerCore {
             // Its turn has passed: calls that wait for it must not hold it up, here or at the actor.
             changed.unordered = Some(true);
         }
-        let was_evicted = self.ownership.take_evicted(spec.task, spec.returns);
+        let was_dropped = self.ownership.take_dropped(spec.task, spec.returns);
         for index in 0..spec.returns {
             self.ownership.expect_again(spec.task.object(index));
         }
@@ -250,7 +250,7 @@ impl WorkerCore {
         self.enter(spec.clone(), finished.parent, out);
         let pending = self.pendings.get_mut(number).expect("entered above");
         // Nothing failed where a value was dropped for want of room.
-        let counts = finished.retries > 0 && !was_evicted;
+        let counts = finished.retries > 0 && !was_dropped;
         pending.retries = finished.retries - i32::from(counts);
         pending.recovers = true;
         todo.extend(uses(&spec).filter(|object| self.ownership.is_absent(*object)));

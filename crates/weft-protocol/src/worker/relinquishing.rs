@@ -46,7 +46,7 @@ impl WorkerCore {
                 Some(node) => self.ownership.give_up_at(node, object, block, out),
             };
             if is_given_up && is_recomputable {
-                self.ownership.evict(object, elsewhere.unwrap_or(self.me.node()), block, out);
+                self.ownership.drop_value(object, elsewhere.unwrap_or(self.me.node()), block, out);
                 continue;
             }
             moved.extend(block.spilled.filter(|_| is_given_up).map(|_| block));

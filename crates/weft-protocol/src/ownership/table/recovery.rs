@@ -123,14 +123,14 @@ impl Ownership {
     }
 
     /// Whether a result of a task was dropped for want of room since the last call.
-    pub fn take_evicted(&mut self, task: TaskId, returns: u32) -> bool {
-        let mut was_evicted = false;
+    pub fn take_dropped(&mut self, task: TaskId, returns: u32) -> bool {
+        let mut was_dropped = false;
         for index in 0..returns {
             if let Some(record) = self.records.get_mut(&task.object(index)) {
-                was_evicted |= std::mem::take(&mut record.is_evicted);
+                was_dropped |= std::mem::take(&mut record.is_dropped);
             }
         }
-        was_evicted
+        was_dropped
     }
 
     /// Whether a result of a task lies in shared memory.

@@ -121,10 +121,10 @@ impl Ownership {
 
     /// The block of an object that was given up is free at once, and nothing is written: its task makes the value again when somebody
     /// finds that it is not at its new place, where it never is.
-    pub fn evict(&mut self, object: ObjectId, node: NodeId, block: Relinquishing, out: &mut Actions) {
+    pub fn drop_value(&mut self, object: ObjectId, node: NodeId, block: Relinquishing, out: &mut Actions) {
         mark!("a value went because its task can make it again");
         if let Some(record) = self.records.get_mut(&object) {
-            record.is_evicted = true;
+            record.is_dropped = true;
         }
         send(out, Peer::Node, FreeAt { node, offsets: vec![block.offset] });
     }

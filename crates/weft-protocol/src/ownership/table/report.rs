@@ -46,7 +46,7 @@ impl Ownership {
             None => (0, 0),
             Some(Outcome::Inline(bytes)) => (1, bytes.len() as u64),
             Some(Outcome::Stored(location)) => (2, location.length),
-            Some(Outcome::Remote(remote)) if record.is_evicted => (5, remote.location.length),
+            Some(Outcome::Remote(remote)) if record.is_dropped => (5, remote.location.length),
             Some(Outcome::Remote(remote)) if record.slot.is_on_disk() => (4, remote.location.length),
             Some(Outcome::Remote(remote)) => (2, remote.location.length),
             Some(Outcome::Failed(_)) => (3, 0),
