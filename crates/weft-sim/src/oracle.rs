@@ -158,7 +158,7 @@ pub struct Oracle {
     pub freed: FxHashSet<TaskId>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
-    /// A node without room drops values that tasks can make again: tasks that have ended begin once more.
+    /// Nodes without room drop values that tasks can make again: tasks that have ended begin once more.
     pub recomputes: bool,
     /// States that checkpoints saved, by what the saved value is.
     pub states: FxHashMap<u64, (ActorId, State)>,

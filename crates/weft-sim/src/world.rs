@@ -39,7 +39,7 @@ pub use blocks::Blocks;
 pub use channels::{Channel, Channels, Item};
 pub use core::Core;
 pub use head::Head;
-pub use node::{SimNode, recomputes};
+pub use node::SimNode;
 pub use process::{Answer, Life, Process};
 pub use processes::{Processes, is_node, node_at, node_of, number_of};
 pub use sessions::Sessions;
@@ -152,10 +152,11 @@ impl World {
     /// The world of a plan.
     #[must_use]
     pub fn new(plan: Plan, trace: Trace) -> Self {
+        let recomputes = (0..plan.nodes).any(|at| node::recomputes(at, &plan));
         let mut world = Self {
             random: Random::new(plan.seed),
             trace,
-            oracle: Oracle::default(),
+            oracle: Oracle { recomputes, ..Oracle::default() },
             time: 1,
             steps: 0,
             events: 0,

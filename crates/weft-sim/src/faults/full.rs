@@ -1,6 +1,6 @@
 //! A node finds no room for a value, and has others brought elsewhere.
 
-use crate::world::{World, recomputes};
+use crate::world::World;
 
 impl World {
     /// Blocks have no length here: each counts as one.
@@ -8,7 +8,6 @@ impl World {
         let at = self.random.below(self.nodes.len());
         let blocks = 1 + self.random.below(4) as u64;
         self.trace.say(|| format!("*** node {at} has no room for {blocks} blocks"));
-        self.oracle.recomputes |= recomputes(at, &self.plan);
         self.relieve(at, blocks);
     }
 }

@@ -43,8 +43,8 @@ fn spills(at: usize, plan: &Plan) -> bool {
 }
 
 /// One node in three drops what tasks can make again, with a disk and without one. Said by the seed alone, too.
-pub fn recomputes(at: usize, plan: &Plan) -> bool {
-    Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
+pub(super) fn recomputes(at: usize, plan: &Plan) -> bool {
+    plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
 }
 
 impl SimNode {
