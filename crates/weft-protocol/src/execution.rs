@@ -87,10 +87,10 @@ impl Incoming {
         self.arguments(|_, met| met.has_no_value())
     }
 
-    /// Whether all arguments whose values were lost lay at this node.
-    #[must_use]
-    pub fn are_lost_here(&self) -> bool {
-        self.arguments(|dependency, met| met.has_no_value() && dependency.is_elsewhere()).is_empty()
+    /// The same, and where they were said to be.
+    pub fn lost_places(&self) -> impl Iterator<Item = (ObjectId, &Outcome)> {
+        let dependencies = self.push.dependencies.iter().zip(&self.dependencies);
+        dependencies.filter(|(_, met)| met.has_no_value()).map(|(d, _)| (d.object, &d.outcome))
     }
 
     /// Arguments in the memory of another node.
@@ -381,21 +381,33 @@ impl Execution {
 
     /// Values are lost. Gives the queued tasks that take them and whose callers hear of the loss; others, and calls of an
     /// actor, wait here.
-    pub fn on_lost(&mut self, lost: &[ObjectId], hears: impl Fn(Peer) -> bool) -> Vec<Incoming> {
+    pub fn on_lost(&mut self, lost: &[ObjectId], hears: impl Fn(&Incoming) -> bool) -> Vec<Incoming> {
         let lost: Set<ObjectId> = lost.iter().copied().collect();
         let takes_lost =
             |incoming: &Incoming| incoming.push.dependencies.iter().any(|d| lost.contains(&d.object));
         let (hit, mut stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|incoming| {
                 let is_task = matches!(incoming.push.spec.kind, TaskKind::Task(_));
-                is_task && hears(incoming.from) && takes_lost(incoming)
+                is_task && takes_lost(incoming) && hears(incoming)
             });
         for incoming in stay.iter_mut().chain(&mut self.held).filter(|incoming| takes_lost(incoming)) {
             self.missing.extend(incoming.missing());
         }
         self.queue = stay;
+        for dependency in hit.iter().flat_map(|incoming| &incoming.push.dependencies) {
+            self.forget_unless_waited_for(dependency.object);
+        }
         self.forget_taken(&hit);
         hit.into()
+    }
+
+    /// A task went back that waited for a value.
+    fn forget_unless_waited_for(&mut self, object: ObjectId) {
+        let takes =
+            |incoming: &Incoming| incoming.push.dependencies.iter().any(|other| other.object == object);
+        if self.is_missing(object) && !self.queue.iter().chain(&self.held).any(takes) {
+            self.missing.swap_remove(&object);
+        }
     }
 
     /// A value came that calls wait for. Gives in how many places it goes, and the references that were there before.

@@ -181,7 +181,7 @@ fn a_worker_that_waits_gives_its_queue_back_and_says_so_once() {
     (0..2).for_each(|_| worker.core.set_blocked(true, &mut worker.out));
     let back = |from, numbers: &[u64]| {
         let tasks = numbers.iter().map(|number| TaskId { owner: from, number: *number }).collect();
-        (Peer::Worker(from), Message::from(Returned { tasks, lacks_room: None }))
+        (Peer::Worker(from), Message::from(Returned { tasks, lacks_room: None, missing: None }))
     };
     let blocked = (Peer::Node, Message::from(Blocked {}));
     assert_eq!(worker.said(), [blocked, back(CALLER, &[2, 4]), back(OTHER, &[3])]);
@@ -342,7 +342,7 @@ fn a_task_goes_back_for_an_argument_that_is_lost_here_while_another_one_is_on_it
     worker.hear(Peer::Node, BlocksLost { offsets: vec![64] }, 5);
     worker.said();
     worker.hear(Peer::Worker(CALLER), push([stored.clone(), remote(128)]), 10);
-    let back = Returned { tasks: vec![id(1)], lacks_room: None };
+    let back = Returned { tasks: vec![id(1)], lacks_room: None, missing: None };
     assert_eq!(
         worker.said(),
         [(Peer::Worker(CALLER), back.into())],

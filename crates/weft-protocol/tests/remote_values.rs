@@ -8,8 +8,8 @@ use weft_protocol::time::Instant;
 use weft_protocol::worker::{ActorDemand, WorkerCore};
 use weft_wire::message::{
     AddBorrow, Define, Dependency, Failure, FailureCode, FreeAt, FreeBlocks, GiveBlock, HandOver, HandedOver,
-    Held, HeldFrom, LeaseGranted, Location, LostAt, Message, Outcome, Priority, Pull, Pulled, Push, Remote,
-    RemoveBorrow, Reply, Restore, Return, Settled, TaskKind, TaskSpec, Value, WorkerGone,
+    Held, HeldFrom, LeaseGranted, Location, LostAt, Message, Missing, Outcome, Priority, Pull, Pulled, Push,
+    Remote, RemoveBorrow, Reply, Restore, Return, Returned, Settled, TaskKind, TaskSpec, Value, WorkerGone,
 };
 use weft_wire::{Blob, FunctionId, LeaseId, Name, NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -558,32 +558,32 @@ fn a_copy_that_is_here_serves_the_next_task() {
 }
 
 #[test]
-fn a_task_whose_argument_was_lost_elsewhere_waits_for_its_owner() {
+fn a_task_whose_argument_was_lost_elsewhere_goes_back_with_the_word_where_it_is_not() {
+    for owner in [NEIGHBOUR, FAR] {
+        let mut core = WorkerCore::new(ME);
+        let object = task(owner, 1).object(0);
+        let kind = TaskKind::Task(weft_wire::ShapeId(0));
+        on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
+        // Here the task would keep a worker from making the value again. Its caller would push it again as it is, were it not told.
+        let missing = Some(vec![Missing { object, place: THE_REMOTE }]);
+        let returned = Returned { tasks: vec![task(NEIGHBOUR, 2)], lacks_room: None, missing };
+        assert_eq!(not_there(&mut core, object)[0], to(NEIGHBOUR, returned));
+        assert!(core.next_execution().is_none() && core.ownership().record(object).is_none());
+    }
+}
+
+#[test]
+fn a_task_whose_argument_may_be_where_its_caller_said_waits_for_the_owner() {
     let mut core = WorkerCore::new(ME);
     let object = task(FAR, 1).object(0);
     let kind = TaskKind::Task(weft_wire::ShapeId(0));
     on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
-    let out = not_there(&mut core, object);
-    // Its caller has not heard of the loss: it would push the task again as it is.
-    assert_eq!(out, [to(FAR, weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) })]);
-    assert!(core.next_execution().is_none());
+    let unsure = Pulled { object, location: None, failure: None, tried: None };
+    let asked = weft_wire::message::Fetch { object, missing_at: None };
+    assert_eq!(on(&mut core, Peer::Node, unsure), [to(FAR, asked)]);
     let small = Outcome::Inline(Blob::from(&b"small this time"[..]));
     on(&mut core, Peer::Worker(FAR), Value { object, outcome: small.clone(), contained: Vec::new() });
     assert_eq!(core.next_execution().map(|next| next.push.dependencies[0].outcome.clone()), Some(small));
-}
-
-#[test]
-fn a_task_whose_caller_owns_the_argument_that_was_lost_elsewhere_goes_back() {
-    let mut core = WorkerCore::new(ME);
-    let object = task(NEIGHBOUR, 1).object(0);
-    let kind = TaskKind::Task(weft_wire::ShapeId(0));
-    on(&mut core, Peer::Worker(NEIGHBOUR), push(2, kind, object, remote()));
-    // It hears of the loss first. Here the task would keep a worker from making the value again.
-    let asked = weft_wire::message::Fetch { object, missing_at: Some(THE_REMOTE) };
-    let returned = weft_wire::message::Returned { tasks: vec![task(NEIGHBOUR, 2)], lacks_room: None };
-    let out = not_there(&mut core, object);
-    assert_eq!(out[..2], [to(NEIGHBOUR, asked), to(NEIGHBOUR, returned)]);
-    assert!(core.next_execution().is_none() && core.ownership().record(object).is_none());
 }
 
 #[test]

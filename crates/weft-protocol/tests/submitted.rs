@@ -278,7 +278,10 @@ fn what_a_worker_gives_back_is_pushed_again_in_order() {
     (2..=5).for_each(|number| process.submit(task(number)));
     process.pushed();
     process.core.cancel(id(4), false, false, &mut process.out);
-    process.hear(Peer::Worker(WORKER), Returned { tasks: vec![id(3), id(4), id(5)], lacks_room: None });
+    process.hear(
+        Peer::Worker(WORKER),
+        Returned { tasks: vec![id(3), id(4), id(5)], lacks_room: None, missing: None },
+    );
     assert_eq!(process.code(4), Some(FailureCode::Cancelled));
     assert_eq!(process.pushed(), [0; 0], "the worker is busy");
     process.reply(2, value(), false);
@@ -291,7 +294,8 @@ fn a_task_that_came_back_for_want_of_room_waits_and_others_go_on() {
     (1..=2).for_each(|number| process.submit(task(number)));
     process.lease();
     assert_eq!(process.pushed(), [1]);
-    process.hear(Peer::Worker(WORKER), Returned { tasks: vec![id(1)], lacks_room: Some(true) });
+    process
+        .hear(Peer::Worker(WORKER), Returned { tasks: vec![id(1)], lacks_room: Some(true), missing: None });
     assert_eq!(process.pushed(), [2], "the worker is free");
     process.reply(2, value(), false);
     assert_eq!(process.pushed(), [0; 0], "it waits");
@@ -347,7 +351,7 @@ fn as_many_bytes_of_arguments_are_out_as_there_was_room_for() {
         LeaseGranted { shape: ShapeId(0), lease: LeaseId(2), worker: THIRD, gpus: Vec::new() },
     );
     assert_eq!(process.pushed(), [1, 2]);
-    process.hear(Peer::Worker(THIRD), Returned { tasks: vec![id(2)], lacks_room: Some(true) });
+    process.hear(Peer::Worker(THIRD), Returned { tasks: vec![id(2)], lacks_room: Some(true), missing: None });
     assert_eq!(process.pushed(), [3], "its argument is out already");
     process.reply(1, value(), false);
     assert_eq!(process.pushed(), [0; 0], "there is no room for the fourth beside that");

@@ -1,6 +1,6 @@
 //! The worker's half of the core: tasks that others pushed to this process.
 
-use weft_wire::message::GiveBlock;
+use weft_wire::message::{GiveBlock, Missing};
 
 use super::{
     Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, ObjectId, Outcome,
@@ -20,9 +20,13 @@ impl WorkerCore {
         let (failure, lost) = (incoming.failed_dependency(), incoming.lost());
         let is_complete = failure.is_none() && lost.is_empty();
         if !is_complete && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
-            let hears = hears || (failure.is_none() && self.hears_of_what_is_lost(&incoming));
             if hears {
                 return self.give_back(vec![incoming], out);
+            }
+            if failure.is_none()
+                && let Some(missing) = self.missing_arguments(&incoming)
+            {
+                return self.give_back_as(vec![incoming], None, &missing, out);
             }
         }
         if let Some(failure) = failure {
@@ -233,11 +237,17 @@ impl WorkerCore {
     }
 
     pub(super) fn give_back(&mut self, tasks: Vec<Incoming>, out: &mut Actions) {
-        self.give_back_as(tasks, None, out);
+        self.give_back_as(tasks, None, &[], out);
     }
 
-    /// `lacks_room`: see [`Returned`].
-    pub(super) fn give_back_as(&mut self, tasks: Vec<Incoming>, lacks_room: Option<bool>, out: &mut Actions) {
+    /// `lacks_room`, `missing`: see [`Returned`].
+    pub(super) fn give_back_as(
+        &mut self,
+        tasks: Vec<Incoming>,
+        lacks_room: Option<bool>,
+        missing: &[Missing],
+        out: &mut Actions,
+    ) {
         let mut by_caller: Vec<(Peer, Vec<TaskId>)> = Vec::new();
         for incoming in &tasks {
             let task = incoming.push.spec.task;
@@ -252,7 +262,8 @@ impl WorkerCore {
             }
         }
         for (from, tasks) in by_caller {
-            send(out, from, Returned { tasks, lacks_room });
+            let missing = (!missing.is_empty()).then(|| missing.to_vec());
+            send(out, from, Returned { tasks, lacks_room, missing });
         }
     }
 

@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
-use weft_wire::message::{Failure, FailureCode, Outcome, TaskKind, TaskSpec};
+use weft_wire::message::{Dependency, Failure, FailureCode, Missing, Outcome, TaskKind, TaskSpec};
 use weft_wire::{ObjectId, TaskId};
 
 use super::{Actions, Peer, Pending, State, WorkerCore, hex, uses};
-use crate::execution::Met;
+use crate::execution::{Incoming, Met};
 use crate::ownership::{Finished, Made};
 use crate::probes::mark;
 use crate::table::Set;
@@ -25,8 +25,8 @@ use crate::table::Set;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Nobody,
-    /// Their owners, by the question where they are: it goes out before a task that takes them goes back.
-    Owners,
+    /// Who gets a task back that takes them: with it comes the word where they are not.
+    Callers,
     /// Every process of this node.
     Neighbours,
     /// Every process of every node.
@@ -112,20 +112,25 @@ impl WorkerCore {
     pub(super) fn after_loss(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {
         self.wait_again(&lost, out);
         let me = self.me.node();
-        let hears = |from: Peer| match (from, told) {
+        let was_elsewhere = |incoming: &Incoming| {
+            let mut lost = incoming.push.dependencies.iter().filter(|d| lost.contains(&d.object));
+            lost.all(Dependency::is_elsewhere)
+        };
+        let hears = |incoming: &Incoming| match (incoming.from, told) {
             (Peer::Worker(_), Told::All) => true,
+            (Peer::Worker(_), Told::Callers) => was_elsewhere(incoming),
             (Peer::Worker(caller), Told::Neighbours) => caller.node() == me,
-            (Peer::Worker(caller), Told::Owners) => lost.iter().all(|object| object.owner() == caller),
             (Peer::Node, _) | (_, Told::Nobody) => false,
         };
         let back = self.execution.on_lost(&lost, hears);
         for object in &lost {
-            if self.execution.is_missing(*object) || (told == Told::Owners && !back.is_empty()) {
+            if self.execution.is_missing(*object) {
                 self.ownership.need(*object, out);
             }
         }
         if !back.is_empty() {
-            self.give_back(back, out);
+            let missing = if told == Told::Callers { missing_of(&back, &lost) } else { Vec::new() };
+            self.give_back_as(back, None, &missing, out);
         }
         for object in lost {
             self.recover(object, out);
@@ -319,6 +324,22 @@ impl WorkerCore {
             self.recover(object, out);
         }
     }
+}
+
+/// Where lost values are not that tasks were to take from there.
+fn missing_of(tasks: &[Incoming], lost: &[ObjectId]) -> Vec<Missing> {
+    let dependencies = tasks.iter().flat_map(|incoming| &incoming.push.dependencies);
+    let places =
+        dependencies.filter(|dependency| lost.contains(&dependency.object)).filter_map(|dependency| {
+            Some(Missing { object: dependency.object, place: dependency.outcome.place_elsewhere()? })
+        });
+    let mut missing: Vec<Missing> = Vec::new();
+    for place in places {
+        if !missing.contains(&place) {
+            missing.push(place);
+        }
+    }
+    missing
 }
 
 /// What a failure means for results that were there and are lost.

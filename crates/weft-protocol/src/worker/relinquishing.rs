@@ -91,7 +91,7 @@ impl WorkerCore {
         let back = self.execution.return_unbrought();
         if !back.is_empty() {
             mark!("a task that waited for its arguments gave way to an older one");
-            self.give_back_as(back, Some(true), out);
+            self.give_back_as(back, Some(true), &[], out);
         }
     }
 

@@ -2,8 +2,8 @@
 //! becomes of those that cannot be (`docs/adr/0023-remote-values.md`).
 
 use weft_wire::message::{
-    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Outcome, Priority,
-    Pulled, Push, UnknownBlocks,
+    Dependency, Failure, FailureCode, Fetch, GivenBlocks, Location, LostAt, Message, Missing, Outcome,
+    Priority, Pulled, Push, UnknownBlocks,
 };
 use weft_wire::{NodeId, ObjectId, WorkerId};
 
@@ -39,28 +39,34 @@ impl WorkerCore {
         met.stored = Some(slot);
     }
 
-    /// Whether the caller of a task has heard that its arguments are lost, or hears it before it gets the task back: then the
-    /// task goes back to it, and comes again with the next values. Others would push it again as it is; so their tasks wait here
-    /// for what the owner says.
+    /// Whether the caller of a task has heard that its arguments are lost: then the task goes back to it, and comes again with the
+    /// next values. Others would push it again as it is.
     pub(super) fn hears_of_losses(&self, caller: Peer, push: &Push) -> bool {
         let Peer::Worker(caller) = caller else { return false };
         let is_here = caller.node() == self.me.node();
-        // The owner is asked, and with that told, before its task goes back.
-        let is_told = |dependency: &Dependency| {
-            dependency.object.owner() == caller && self.ownership.is_lost_with_node(&dependency.outcome)
-        };
         push.dependencies.iter().all(|dependency| match &dependency.outcome {
-            Outcome::Remote(_) => is_told(dependency),
+            Outcome::Remote(_) => false,
             Outcome::Stored(_) | Outcome::Failed(_) => is_here,
             Outcome::Inline(_) => true,
         })
     }
 
-    /// The same for those that are lost, if that is known of them: a neighbour hears of all that lay here. Other arguments may be
-    /// on their way. A task that waited here for one that is lost would keep the resources that computing it takes.
-    pub(super) fn hears_of_what_is_lost(&self, incoming: &Incoming) -> bool {
+    /// What the caller of a task must hear of its lost arguments so that the task can go back: nothing of those that lay here if it
+    /// is a neighbour. `None`: it would push the task again as it is. Other arguments may be on their way. A task that waited
+    /// here for one that is lost would keep the resources that computing it takes.
+    pub(super) fn missing_arguments(&self, incoming: &Incoming) -> Option<Vec<Missing>> {
         let is_neighbour = matches!(incoming.from, Peer::Worker(caller) if caller.node() == self.me.node());
-        is_neighbour && incoming.are_lost_here()
+        let mut missing = Vec::new();
+        for (object, outcome) in incoming.lost_places() {
+            match outcome.place_elsewhere() {
+                Some(place) if self.ownership.is_gone_from(object, outcome) => {
+                    missing.push(Missing { object, place });
+                }
+                None if is_neighbour => {}
+                Some(_) | None => return None,
+            }
+        }
+        Some(missing)
     }
 
     /// A task that waits here takes these, which are in the memory of another node: they are brought.
@@ -87,7 +93,9 @@ impl WorkerCore {
             (None, None) => {
                 let is_wanted = self.execution.is_missing(object);
                 if self.ownership.on_not_there(object, tried, is_wanted, out) == Brought::Lost {
-                    self.after_loss_elsewhere(vec![object], Told::Owners, out);
+                    // Where nothing is certain its owner may name the same place again.
+                    let told = if tried.is_some() { Told::Callers } else { Told::Nobody };
+                    self.after_loss_elsewhere(vec![object], told, out);
                 }
             }
         }
@@ -128,7 +136,7 @@ impl WorkerCore {
             Message::SenderFailed(failed) => self.ownership.on_sender_failed(failed, out),
             _ => return,
         };
-        self.after_loss_elsewhere(lost, Told::Nobody, out);
+        self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 
     /// Blocks of another node were given to this process by one that is gone. What that said to it has been read.
@@ -143,7 +151,7 @@ impl WorkerCore {
     /// Blocks that this process holds at another node are lost.
     pub(super) fn on_lost_at(&mut self, lost: &LostAt, out: &mut Actions) {
         let lost = self.ownership.on_lost_at(lost.node, &lost.offsets, out);
-        self.after_loss_elsewhere(lost, Told::Nobody, out);
+        self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 
     /// A node is gone, and with it all values that were only there.
@@ -157,12 +165,17 @@ impl WorkerCore {
     pub(super) fn on_fetch(&mut self, fetch: &Fetch, from: WorkerId, out: &mut Actions) {
         let Fetch { object, missing_at } = *fetch;
         if let Some(place) = missing_at {
-            let lost = self.ownership.on_missing(object, &place, out);
-            self.after_loss_elsewhere(lost, Told::Nobody, out);
+            self.on_missing(&Missing { object, place }, out);
         }
         if self.ownership.on_fetch(object, from, out) {
             self.revive(object, out);
         }
+    }
+
+    /// Another process knows for certain that a value is not there.
+    pub(super) fn on_missing(&mut self, missing: &Missing, out: &mut Actions) {
+        let lost = self.ownership.on_missing(missing.object, &missing.place, out);
+        self.after_loss_elsewhere(lost, Told::Callers, out);
     }
 
     fn after_loss_elsewhere(&mut self, lost: Vec<ObjectId>, told: Told, out: &mut Actions) {

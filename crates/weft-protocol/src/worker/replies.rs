@@ -112,6 +112,9 @@ impl WorkerCore {
     }
 
     pub(super) fn on_returned(&mut self, worker: WorkerId, returned: &Returned, out: &mut Actions) {
+        for missing in returned.missing.iter().flatten() {
+            self.on_missing(missing, out);
+        }
         // Last first, so that they stand at the front in their old order.
         for task in returned.tasks.iter().rev() {
             let Some(pending) = self.pendings.get_mut(task.number) else { continue };

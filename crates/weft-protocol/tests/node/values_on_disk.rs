@@ -4,8 +4,8 @@ use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::solo::Solo;
 use weft_wire::message::state::MemoryRow;
 use weft_wire::message::{
-    FreeAt, FreeBlocks, Location, Message, Priority, Pull, Pulled, Relinquish, Relinquished, Relinquishing,
-    Remote,
+    BlocksLost, ForgetLost, FreeAt, FreeBlocks, Location, Message, Priority, Pull, Pulled, Relinquish,
+    Relinquished, Relinquishing, Remote, StillRead,
 };
 use weft_wire::{NodeId, TaskId};
 
@@ -76,6 +76,36 @@ fn when_spilling_ends_what_is_on_disk_is_lost_and_what_is_in_memory_stays() {
     let free = |offsets: Vec<u64>| FreeAt { node: NodeId(0), offsets };
     let gone = say(&mut node, DRIVER, free(vec![written, spilled]));
     assert_eq!(gone, [NodeAction::DropSpilled(spilled), NodeAction::FreeBlock(192)]);
+}
+
+/// The process that gave it up has not heard of the loss, and never takes the value for lost by itself.
+#[test]
+fn what_was_lost_before_its_process_gave_it_up_is_not_on_disk() {
+    let mut node = node(1.0);
+    node.set_spills();
+    node.on_allocated(64, DRIVER);
+    let mut out = NodeActions::new();
+    assert!(node.relieve(BYTES, |_| BYTES, &mut out));
+    let [NodeAction::Send(DRIVER, message)] = &out[..] else { panic!("{out:?}") };
+    let Message::Relinquish(Relinquish { blocks: moved, .. }) = &**message else { panic!("{message:?}") };
+    let (moved, spilled) = (moved.clone(), moved[0].spilled.expect("no copy"));
+    let mut lost = NodeActions::new();
+    node.lose_blocks(&[64], &mut lost);
+    assert_eq!(lost, [told(DRIVER, BlocksLost { offsets: vec![64] })]);
+
+    let forgets = say(&mut node, DRIVER, Relinquished { moved, others: Vec::new(), node: None });
+    let [NodeAction::Send(DRIVER, question)] = &forgets[..] else {
+        panic!("nothing is written: {forgets:?}")
+    };
+    let Message::ForgetLost(ForgetLost { round, .. }) = **question else { panic!("{question:?}") };
+    let object = TaskId { owner: DRIVER, number: 1 }.object(0);
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    let answer = Pulled { object, location: None, failure: None, tried: Some(remote) };
+    let pull = Pull { object, remote, priority: Priority::Get };
+    assert_eq!(say(&mut node, DRIVER, pull), [told(DRIVER, answer)]);
+    assert_eq!(say(&mut node, DRIVER, FreeAt { node: NodeId(0), offsets: vec![spilled] }), []);
+    let forgotten = StillRead { round, offsets: Vec::new(), lent: None };
+    assert_eq!(say(&mut node, DRIVER, forgotten), [NodeAction::FreeBlock(64)]);
 }
 
 #[test]

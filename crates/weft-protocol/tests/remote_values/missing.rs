@@ -1,6 +1,8 @@
 //! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to the owner.
 
-use weft_wire::message::{AddBorrow, Fetch, NodeGone, Returned, SPILLED};
+use weft_wire::message::{
+    AddBorrow, Fetch, Locate, NodeGone, Recompute, Relinquish, Relinquishing, SPILLED, SenderFailed,
+};
 
 use super::*;
 
@@ -17,6 +19,15 @@ fn elsewhere() -> Outcome {
 
 fn is_pushed(out: &Actions) -> bool {
     out.iter().any(|action| matches!(action, Action::Push { .. }))
+}
+
+/// The numbers of the tasks that are pushed.
+fn pushed(out: &Actions) -> Vec<u64> {
+    let numbers = out.iter().filter_map(|action| match action {
+        Action::Push { spec, .. } => Some(spec.task.number),
+        _ => None,
+    });
+    numbers.collect()
 }
 
 fn fetch(object: ObjectId, missing_at: Option<Remote>) -> Fetch {
@@ -63,16 +74,45 @@ fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
     let ended = WorkerGone { worker: FAR, all_begun: Some(true), ..WorkerGone::default() };
     on(&mut core, Peer::Node, ended);
     let grant = LeaseGranted { shape, lease: LeaseId(2), worker: NEIGHBOUR, gpus: Vec::new() };
-    let pushed = |out: &Actions| -> Vec<u64> {
-        let numbers = out.iter().filter_map(|action| match action {
-            Action::Push { spec, .. } => Some(spec.task.number),
-            _ => None,
-        });
-        numbers.collect()
-    };
     assert_eq!(pushed(&on(&mut core, Peer::Node, grant)), [1], "what it takes is computed first");
     let inline = Outcome::Inline(Blob::default());
     assert_eq!(pushed(&on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, inline))), [2]);
+}
+
+/// Its node never says by itself that it is lost: it was never there (`docs/adr/0049-dropped-rather-than-written.md`).
+#[test]
+fn what_other_nodes_do_not_find_on_the_disk_of_this_one_is_made_again() {
+    let mut core = WorkerCore::new(ME);
+    core.define(define());
+    let shape = core.shape(&ResourceSet::default());
+    let slot = Arc::new(Slot::default());
+    slot.acquire();
+    let made = spec(task(ME, 1), TaskKind::Task(shape), &[]);
+    core.submit(Arc::new(made), [slot.clone()], None, &mut Actions::new());
+    on(&mut core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker: NEIGHBOUR, gpus: Vec::new() });
+    on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, Outcome::Stored(THE_COPY)));
+    let block = Relinquishing { offset: THE_COPY.offset, spilled: Some(SPILLED + 1) };
+    let recomputes = Some(Recompute::OrKeep);
+    on(&mut core, Peer::Node, Relinquish { blocks: vec![block], gives_way: None, node: None, recomputes });
+
+    let object = task(ME, 1).object(0);
+    let mut out = on(&mut core, Peer::Node, Locate { object, node: THERE });
+    let mut named = 0;
+    while !is_pushed(&out) {
+        let attempt = out.iter().find_map(|action| match action {
+            Action::Send { message, .. } => match &**message {
+                Message::Located(located) => Some(located.attempt),
+                _ => None,
+            },
+            _ => None,
+        });
+        let attempt = attempt.expect("it is told where the value may be, or the value is made again");
+        named += 1;
+        assert!(named < 10, "it is told so for ever");
+        out = on(&mut core, Peer::Node, SenderFailed { object, node: THERE, attempt });
+    }
+    assert_eq!(pushed(&out), [1]);
+    assert_eq!(slot.outcome().as_deref(), None);
 }
 
 #[test]
@@ -154,17 +194,59 @@ fn tasks_go_back_to_their_callers_when_arguments_are_lost_with_a_node() {
         gpus: Vec::new(),
     };
     on(&mut core, Peer::Worker(FAR), push(FAR, 2));
-    let back = to(FAR, Returned { tasks: vec![task(FAR, 2)], lacks_room: None });
+    let back = to(FAR, Returned { tasks: vec![task(FAR, 2)], lacks_room: None, missing: None });
     assert!(on(&mut core, Peer::Node, gone(ELSEWHERE.node)).contains(&back), "everybody hears of that");
-    // A caller that owns the argument hears of it with the question for the value.
-    let again = on(&mut core, Peer::Worker(FAR), push(FAR, 2));
-    assert_eq!(again, [to(FAR, fetch(object, Some(ELSEWHERE))), back]);
-    // One that does not would push the task again until its own node says so.
-    let other = on(&mut core, Peer::Worker(NEIGHBOUR), push(NEIGHBOUR, 3));
-    assert_eq!(other, [to(FAR, fetch(object, Some(ELSEWHERE)))]);
+    // Who has not heard of it hears it with its task, and does not push that again as it is.
+    for caller in [FAR, NEIGHBOUR] {
+        let again = on(&mut core, Peer::Worker(caller), push(caller, 3));
+        let missing = Some(vec![Missing { object, place: ELSEWHERE }]);
+        let back = Returned { tasks: vec![task(caller, 3)], lacks_room: None, missing };
+        assert_eq!(again, [to(FAR, fetch(object, Some(ELSEWHERE))), to(caller, back)]);
+    }
     assert!(core.next_execution().is_none());
-    on(&mut core, Peer::Worker(FAR), value(object, Outcome::Inline(Blob::default())));
-    assert_eq!(core.next_execution().map(|next| next.push.spec.task), Some(task(NEIGHBOUR, 3)));
+}
+
+/// A task of ours comes back unexecuted: its argument is not there. Gives what is said then.
+fn came_back(core: &mut WorkerCore, object: ObjectId, place: Remote) -> Actions {
+    core.define(define());
+    let shape = core.shape(&ResourceSet::default());
+    let second = Arc::new(Slot::default());
+    second.acquire();
+    let mut out = Actions::new();
+    let takes = spec(task(ME, 2), TaskKind::Task(shape), &[object]);
+    core.submit(Arc::new(takes), [second], None, &mut out);
+    if !is_pushed(&out) {
+        out = on(core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker: FAR, gpus: Vec::new() });
+    }
+    assert_eq!(pushed(&out), [2]);
+    let missing = Some(vec![Missing { object, place }]);
+    on(core, Peer::Worker(FAR), Returned { tasks: vec![task(ME, 2)], lacks_room: None, missing })
+}
+
+#[test]
+fn a_task_that_did_not_find_a_borrowed_argument_waits_for_its_owner() {
+    let (mut core, object, slot) = borrower();
+    let out = came_back(&mut core, object, THE_REMOTE);
+    assert!(out.contains(&to(FAR, fetch(object, Some(THE_REMOTE)))) && !is_pushed(&out), "{out:?}");
+    assert_eq!(slot.outcome().as_deref(), None);
+    let inline = value(object, Outcome::Inline(Blob::default()));
+    assert_eq!(pushed(&on(&mut core, Peer::Worker(FAR), inline)), [2]);
+}
+
+#[test]
+fn a_task_that_did_not_find_an_argument_of_ours_waits_until_it_is_made_again() {
+    let (mut core, object, _slot) = owner();
+    let out = came_back(&mut core, object, THE_REMOTE);
+    assert_eq!(pushed(&out), [1], "what it takes is computed first");
+    let inline = Outcome::Inline(Blob::default());
+    assert_eq!(pushed(&on(&mut core, Peer::Worker(FAR), reply(1, inline))), [2]);
+}
+
+#[test]
+fn a_task_whose_argument_has_moved_meanwhile_is_pushed_again() {
+    let (mut core, object, slot) = borrower();
+    assert!(is_pushed(&came_back(&mut core, object, ELSEWHERE)));
+    assert_eq!(slot.outcome().as_deref(), Some(&remote()));
 }
 
 #[test]

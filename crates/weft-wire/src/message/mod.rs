@@ -62,8 +62,8 @@ pub use session::{
 };
 pub use spilling::{Recompute, Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
 pub use task::{
-    CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Outcome, Push, PushRef,
-    Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
+    CancelTask, Define, Dependency, Failure, FailureCode, Item, ItemsTaken, Location, Missing, Outcome, Push,
+    PushRef, Remote, Reply, Return, Returned, Streaming, TaskKind, TaskSpec,
 };
 pub use transfer::{
     CHUNK_HEAD_BYTES, CHUNK_KIND, ChunkFault, ChunkHead, CopyGone, CopyMade, DropCopy, FetchEnd, FetchEnded,

@@ -435,6 +435,19 @@ pub struct Returned {
     /// They waited for arguments, for which there is no room: to be sent again after a pause, in which the others may go.
     #[n(1)]
     pub lacks_room: Option<bool>,
+    /// Their arguments are not where their caller said, for certain: to be sent again when these have another value.
+    #[n(2)]
+    pub missing: Option<Vec<Missing>>,
+}
+
+/// A value that is not in the memory of another node, or on its disk, any more.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Missing {
+    #[n(0)]
+    pub object: ObjectId,
+    #[n(1)]
+    pub place: Remote,
 }
 
 /// A function or class, once per connection and before its first push.

@@ -6,7 +6,9 @@
 //!
 //! Empty as long as there is one node.
 
-use weft_wire::message::{CopyGone, CopyMade, DropCopy, Locate, Located, Location, Remote, SenderFailed};
+use weft_wire::message::{
+    CopyGone, CopyMade, DropCopy, Locate, Located, Location, Remote, SenderFailed, is_spilled,
+};
 use weft_wire::{NodeId, ObjectId};
 
 use super::{Actions, Ownership, Peer, send};
@@ -138,7 +140,9 @@ impl Ownership {
             // It is being made again: whoever waits is told when it is there.
             let Some(place) = self.place_of(object) else { continue };
             let tries = before.filter(|(at, _)| *at == place).map_or(0, |(_, tries)| tries + 1);
-            if tries >= TRIES && place.node != self.me.node() {
+            // What is in a block here is said to be lost by this node; what is said to be on its disk may not be there.
+            let may_be_lost = place.node != self.me.node() || is_spilled(place.location.offset);
+            if tries >= TRIES && may_be_lost {
                 lost.extend(self.on_lost_at(place.node, &[place.location.offset], out));
                 continue;
             }

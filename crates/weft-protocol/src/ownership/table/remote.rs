@@ -251,16 +251,19 @@ impl Ownership {
         self.lose_places(|remote| remote.node == node, out)
     }
 
-    /// A borrower was told that a value of ours is there, and it is not. Gives the object if nothing else is known of it: whoever
+    /// Another process was told that a value is there, and it is not. Gives the object if nothing else is known of it: whoever
     /// asked with what was known before has its answer.
     pub fn on_missing(&mut self, object: ObjectId, place: &Remote, out: &mut Actions) -> Vec<ObjectId> {
         let latest = self.records.get(&object).and_then(|record| record.slot.outcome());
         let is_latest = matches!(latest.as_deref(), Some(Outcome::Remote(remote)) if **remote == *place);
         let is_below_copy = self.remotes.copies.get(&object).is_some_and(|copy| copy.from == Some(*place));
-        if object.owner() != self.me || !(is_latest || is_below_copy) {
+        if !(is_latest || is_below_copy) {
             return Vec::new();
         }
-        self.on_lost_at(place.node, &[place.location.offset], out)
+        if object.owner() == self.me {
+            return self.on_lost_at(place.node, &[place.location.offset], out);
+        }
+        self.lose_places(|remote| remote == place, out)
     }
 
     fn lose_places(&mut self, is_hit: impl Fn(&Remote) -> bool, out: &mut Actions) -> Vec<ObjectId> {
@@ -382,12 +385,6 @@ impl Ownership {
             || self.remotes.gone.contains(&remote.node)
     }
 
-    /// Whether a value is in the memory of a node that is gone.
-    #[must_use]
-    pub fn is_lost_with_node(&self, outcome: &Outcome) -> bool {
-        outcome.place_elsewhere().is_some_and(|place| self.remotes.gone.contains(&place.node))
-    }
-
     /// A borrowed value is not where this process was told.
     pub(super) fn note_missing(&mut self, object: ObjectId, place: Remote) {
         self.remotes.missing.insert(object, place);
@@ -396,6 +393,13 @@ impl Ownership {
     /// Where a borrowed value is not, for the question to its owner.
     pub(super) fn missing_at(&self, object: ObjectId) -> Option<Remote> {
         if self.remotes.missing.is_empty() { None } else { self.remotes.missing.get(&object).copied() }
+    }
+
+    /// Whether this process knows for certain that a value of another node is not where an outcome says.
+    #[must_use]
+    pub fn is_gone_from(&self, object: ObjectId, outcome: &Outcome) -> bool {
+        let place = outcome.place_elsewhere();
+        place.is_some_and(|place| self.is_lost_at(&place)) || self.is_missing(object, outcome)
     }
 
     /// Whether this process knows that a borrowed value is not where an outcome says.

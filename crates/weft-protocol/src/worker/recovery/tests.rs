@@ -418,7 +418,7 @@ fn a_pushed_task_goes_back_when_its_argument_is_lost() {
     let dependency = TaskId { owner: OTHER, number: 7 }.object(0);
     let task = TaskId { owner: OTHER, number: 9 };
     let push = push_to_me(TaskKind::Task(weft_wire::ShapeId(0)), dependency, 64);
-    let returned = Returned { tasks: vec![task], lacks_room: None };
+    let returned = Returned { tasks: vec![task], lacks_room: None, missing: None };
     // The loss comes after the task ...
     let mut worker = Owner::new();
     worker.say(Peer::Worker(OTHER), push.clone());

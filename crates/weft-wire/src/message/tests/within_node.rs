@@ -40,8 +40,10 @@ fn leases_and_tasks() {
     round_trip(LeaseGranted { shape, lease, worker: WORKER, gpus: vec![0] }.into());
     round_trip(ReturnLease { lease }.into());
     round_trip(Unblocked {}.into());
-    for lacks_room in [None, Some(true)] {
-        round_trip(Returned { tasks: vec![TASK], lacks_room }.into());
+    let place = Remote { node: WORKER.node(), location: Location { offset: SPILLED, length: 8 } };
+    let missing = Missing { object: TASK.object(1), place };
+    for (lacks_room, missing) in [(None, None), (Some(true), None), (None, Some(vec![missing]))] {
+        round_trip(Returned { tasks: vec![TASK], lacks_room, missing }.into());
     }
     round_trip(CancelTask { task: TASK, force: true, recursive: false }.into());
 }
