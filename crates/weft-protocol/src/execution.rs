@@ -221,6 +221,7 @@ impl Execution {
         }
         if incoming.push.spec.kind == TaskKind::Creation {
             self.has_constructor = true;
+            self.begin_actor();
             if let Some(groups) = &incoming.push.spec.groups {
                 self.groups = Groups::new(incoming.push.spec.concurrency, groups);
             }
@@ -233,6 +234,15 @@ impl Execution {
             self.queue.push_back(incoming);
         }
         Ok(())
+    }
+
+    /// The constructor comes, behind the word of a takeover if there is one: without it this is the actor's first process, and calls that were
+    /// faster are new ones.
+    fn begin_actor(&mut self) {
+        if self.takeover.begin_first() {
+            self.has_refused_again = false;
+            self.queue.iter_mut().for_each(|call| call.is_again = false);
+        }
     }
 
     /// A call comes that recovers a lost value, which calls that are made again may wait for. So it does not wait for them,

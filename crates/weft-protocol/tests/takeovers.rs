@@ -15,6 +15,8 @@ use weft_wire::{Blob, FunctionId, Name, ObjectId, TaskId, WorkerId};
 const ME: WorkerId = WorkerId(1);
 const FIRST: WorkerId = WorkerId(9);
 const SECOND: WorkerId = WorkerId(10);
+/// Another caller.
+const OTHER: WorkerId = WorkerId(11);
 const NOW: Instant = Instant(0);
 
 fn actor() -> TaskId {
@@ -246,6 +248,38 @@ fn the_first_process_of_an_actor_lacks_nothing() {
     let mut core = WorkerCore::new(FIRST);
     hear(&mut core, Peer::Node, constructor());
     assert!(!gives_up(&hear(&mut core, Peer::Worker(ME), call(2, true))));
+    hear(&mut core, Peer::Worker(ME), call(3, false));
+    assert_eq!(executed(&mut core), [actor().number, 3]);
+}
+
+/// The value may only come again when the other's call was executed: the task that makes it has submitted that.
+#[test]
+fn calls_to_the_first_process_of_an_actor_do_not_wait_for_one_whose_argument_was_lost() {
+    let location = Location { offset: 64, length: 4096 };
+    let mut lacks = call(2, false);
+    lacks.dependencies[0].outcome = Outcome::Stored(location);
+    for constructor_first in [true, false] {
+        let mut core = WorkerCore::new(FIRST);
+        let calls = [(ME, lacks.clone()), (OTHER, call(3, false))];
+        if constructor_first {
+            hear(&mut core, Peer::Node, constructor());
+        }
+        for (caller, call) in calls {
+            hear(&mut core, Peer::Worker(caller), call);
+        }
+        hear(&mut core, Peer::Node, BlocksLost { offsets: vec![location.offset] });
+        if !constructor_first {
+            hear(&mut core, Peer::Node, constructor());
+        }
+        assert_eq!(executed(&mut core), [actor().number, 3]);
+    }
+}
+
+#[test]
+fn the_first_process_of_an_actor_goes_on_after_a_call_without_its_argument_that_was_faster() {
+    let mut core = WorkerCore::new(FIRST);
+    hear(&mut core, Peer::Worker(ME), call(2, true));
+    hear(&mut core, Peer::Node, constructor());
     hear(&mut core, Peer::Worker(ME), call(3, false));
     assert_eq!(executed(&mut core), [actor().number, 3]);
 }

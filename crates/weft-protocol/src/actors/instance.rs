@@ -105,7 +105,7 @@ impl Instance {
 /// Whose calls are executed after a takeover.
 #[derive(Debug, Default)]
 pub enum Takeover {
-    /// There was none, as far as this process knows.
+    /// There was none, as far as this process knows: the constructor has not come.
     #[default]
     None,
     /// Callers make calls again.
@@ -115,7 +115,7 @@ pub enum Takeover {
         /// Those that have not; `None` until the node has said who they are: callers speak over other connections.
         awaited: Option<Set<WorkerId>>,
     },
-    /// All have: every call is executed in the order in which it comes.
+    /// All have, or this is the actor's first process: every call is executed in the order in which it comes.
     Over,
 }
 
@@ -146,6 +146,15 @@ impl Takeover {
         let awaited = callers.iter().copied().filter(|caller| !done.contains(caller)).collect();
         *self = Self::Running { done, awaited: Some(awaited) };
         self.settle()
+    }
+
+    /// The actor begins. True if this is its first process: nobody makes calls again.
+    pub fn begin_first(&mut self) -> bool {
+        let is_first = matches!(self, Self::None);
+        if is_first {
+            *self = Self::Over;
+        }
+        is_first
     }
 
     /// A caller has made its calls again. True if nobody is waited for any more.
