@@ -290,6 +290,8 @@ def test_groups_in_the_state_and_the_command(session_4) -> None:
     made = placement_group([{"CPU": 1}], name="shown")
     apart = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
     assert made.wait(WAIT)
+    # Nobody waits for the second one, so the node may hear of it later than the question.
+    poll("the node has heard of both", lambda: len(list_placement_groups()) == 2)
     rows = {row.placement_group_id: row for row in list_placement_groups()}
     assert (rows[made.id.hex()].state, rows[made.id.hex()].name) == ("CREATED", "shown")
     assert rows[made.id.hex()].bundles[0]["node_id"] == weft.get_runtime_context().get_node_id()
