@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -133,6 +134,19 @@ def descriptors_of(pid: int) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
     return sorted(links)
+
+
+@contextlib.contextmanager
+def no_descriptors(pid: int) -> Iterator[None]:
+    """A process that gets no further descriptor."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    # The limit is for the number of the next one: the lowest that is free.
+    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
 def memfds_of(pid: int) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -13,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, Node, cpu_seconds_of, is_alive, poll, processes_of, run_command
+from support import WAIT, Node, cpu_seconds_of, is_alive, no_descriptors, poll, processes_of, run_command
 
 import weft
 from weft.cluster_utils import Cluster
@@ -92,19 +91,6 @@ def test_gets_on_a_node_that_stands_still_end_and_it_ends_itself(cluster, tmp_pa
     _, status = os.waitpid(node.pid, 0)
     assert os.waitstatus_to_exitcode(status) == 1
     poll("its processes end", lambda: not processes_of(node.pid))
-
-
-@contextlib.contextmanager
-def no_descriptors(pid):
-    """A process that gets no further descriptor."""
-    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    # The limit is for the number of the next one: the lowest that is free.
-    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
 def test_a_node_without_descriptors_goes_on_with_what_it_has(cluster):

@@ -94,7 +94,8 @@ impl NodeCore {
         let (mut left, mut passed_over) = (bytes, 0);
         let mut wanted: Map<WorkerId, Vec<Relinquishing>> = Map::default();
         let mut asked = Vec::new();
-        for block in self.holders.oldest() {
+        // What could not be written is read in its block, which the node keeps: when nobody reads it, that is tried again.
+        for block in self.holders.oldest(|block| self.residency.is_unwritten(block)) {
             if left == 0 || asked.len() == ASK_MAX {
                 break;
             }

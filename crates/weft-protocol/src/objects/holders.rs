@@ -369,9 +369,10 @@ impl Holders {
         self.blocks.contains_key(&block) && !self.kept.contains_key(&block)
     }
 
-    /// The blocks that processes hold and the node does not keep besides, the oldest first.
-    pub fn oldest(&self) -> impl Iterator<Item = u64> {
-        self.ages.by_age.values().copied().filter(|block| !self.kept.contains_key(block))
+    /// The blocks that processes hold, the oldest first. Of those that the node keeps besides, only what `is_wanted`.
+    pub fn oldest(&self, is_wanted: impl Fn(u64) -> bool) -> impl Iterator<Item = u64> {
+        let blocks = self.ages.by_age.values().copied();
+        blocks.filter(move |block| !self.kept.contains_key(block) || is_wanted(*block))
     }
 
     /// A block is in use: others go before it.

@@ -2,6 +2,7 @@
 
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_protocol::solo::Solo;
+use weft_protocol::time::Instant;
 use weft_wire::message::state::MemoryRow;
 use weft_wire::message::{
     BlocksLost, ForgetLost, FreeAt, FreeBlocks, Location, Message, Priority, Pull, Pulled, Relinquish,
@@ -198,4 +199,36 @@ fn a_copy_whose_value_goes_while_it_comes_from_disk_goes_with_who_asked_for_it()
         [NodeAction::FreeBlock(128)],
         "nobody would say when it may go"
     );
+}
+
+#[test]
+fn what_could_not_be_written_and_is_read_in_its_block_goes_to_disk_later() {
+    let mut node = node(1.0);
+    node.set_spills();
+    node.on_allocated(64, DRIVER);
+    let spilled = give_up(&mut node, &[64])[0];
+    node.on_spilled(spilled, false, &mut NodeActions::new());
+    let object = TaskId { owner: DRIVER, number: 1 }.object(0);
+    let remote = Remote { node: NodeId(0), location: Location { offset: spilled, length: BYTES } };
+    let here = Some(Location { offset: 64, length: BYTES });
+    let answer = Pulled { object, location: here, failure: None, tried: None };
+    assert_eq!(
+        say(&mut node, DRIVER, Pull { object, remote, priority: Priority::Get }),
+        [told(DRIVER, answer)]
+    );
+
+    let relieve = |node: &mut Solo, seconds: u64| {
+        let mut out = NodeActions::new();
+        node.settle(Instant(seconds * 1_000_000_000), &mut out);
+        node.relieve(BYTES, |_| BYTES, &mut out);
+        out
+    };
+    assert_eq!(relieve(&mut node, 0), [], "not yet");
+    let out = relieve(&mut node, 40);
+    let copy = Relinquishing { offset: 64, spilled: None };
+    let asked = Relinquish { blocks: vec![copy], gives_way: None, node: None, recomputes: None };
+    assert_eq!(out, [told(DRIVER, asked)]);
+    assert_eq!(say(&mut node, DRIVER, FreeBlocks { offsets: vec![64] }), []);
+    say(&mut node, DRIVER, Relinquished { moved: Vec::new(), others: vec![64], node: None });
+    assert_eq!(relieve(&mut node, 41), [NodeAction::Spill { spilled, block: 64 }]);
 }
