@@ -86,6 +86,7 @@ pub const THEMES: &[Theme] = &[
             "a value that could not be written was read in its block",
             "a value that could not be written was tried again",
             "there was no room for a value that was to be brought",
+            "a value was brought to the file behind the memory",
             "a pull overtook one that found no room",
             "a task had to give way to an older one",
             "a task that waited for its arguments gave way to an older one",

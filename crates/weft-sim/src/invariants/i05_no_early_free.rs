@@ -1,13 +1,16 @@
 //! I5: an object's memory is not freed while somebody may read it, and not twice.
 
 use crate::violation::fail;
-use crate::world::{World, node_at, number_of};
+use crate::world::{Blocks, World, node_at, number_of};
 
 impl World {
     /// A node frees a block.
     pub fn free_block(&mut self, at: usize, block: u64) {
         if !self.nodes[at].blocks.free(block) {
             fail("I5", format!("block {block} is freed twice"));
+        }
+        if !Blocks::is_in_file(block) {
+            self.nodes[at].stuck.on_freed();
         }
         // Looking at every table costs too much each time; a reader meets its free block sooner or later.
         if self.random.chance(1, 16) {

@@ -84,11 +84,16 @@ impl World {
         let is_full =
             self.has_faults() && self.plan.breaks(Fault::Full) && self.random.chance(FULL_OF_EIGHT, 8);
         let now = self.now();
-        let SimNode { core, blocks, out, .. } = &mut self.nodes[at];
+        let SimNode { core, blocks, has_file, stuck, out, .. } = &mut self.nodes[at];
         if is_full {
             hit("there was no room for a value that was to be brought");
             let moves = core.relieve(1, out) || core.give_way(object, out);
-            core.on_no_block(object, moves, now, out);
+            if stuck.on_no_room(moves, now) && *has_file {
+                hit("a value was brought to the file behind the memory");
+                core.on_block(object, blocks.allocate_in_file(), out);
+            } else {
+                core.on_no_block(object, moves, now, out);
+            }
         } else {
             core.on_block(object, blocks.allocate(), out);
         }

@@ -14,12 +14,15 @@ pub const BLOCK_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub struct Blocks {
     arena: Arena,
+    /// The file behind the memory, at the offsets that follow.
+    file: Arena,
     written: BTreeMap<u64, u64>,
 }
 
 impl Default for Blocks {
     fn default() -> Self {
-        Self { arena: Arena::new(0, CAPACITY), written: BTreeMap::new() }
+        let (arena, file) = (Arena::new(0, CAPACITY), Arena::new(CAPACITY, CAPACITY));
+        Self { arena, file, written: BTreeMap::new() }
     }
 }
 
@@ -29,6 +32,24 @@ impl Blocks {
         let block = self.arena.allocate(BLOCK_BYTES).expect("the store is large");
         self.written.insert(block, 0);
         block
+    }
+
+    /// A new block in the file behind the memory.
+    pub(super) fn allocate_in_file(&mut self) -> u64 {
+        let block = self.file.allocate(BLOCK_BYTES).expect("the file is large");
+        self.written.insert(block, 0);
+        block
+    }
+
+    /// Whether a block is in the file behind the memory.
+    #[must_use]
+    pub fn is_in_file(block: u64) -> bool {
+        block >= CAPACITY
+    }
+
+    /// What giving a block up makes room for in memory; each block counts as one.
+    pub(super) fn length_in_memory(block: u64) -> u64 {
+        u64::from(!Self::is_in_file(block))
     }
 
     /// Writes what a process stores.
@@ -44,7 +65,7 @@ impl Blocks {
 
     /// Gives a block back; false if it was free.
     pub fn free(&mut self, block: u64) -> bool {
-        self.written.remove(&block).is_some() && self.arena.free(block)
+        self.written.remove(&block).is_some() && (self.arena.free(block) || self.file.free(block))
     }
 
     /// The blocks in use.

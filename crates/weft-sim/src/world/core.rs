@@ -9,6 +9,8 @@ use weft_wire::message::Message;
 use weft_wire::message::state::NodeReport;
 use weft_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
+use super::Blocks;
+
 /// See the module.
 pub enum Core {
     /// All there is.
@@ -71,11 +73,11 @@ impl Core {
     }
 
     pub(super) fn relieve(&mut self, blocks: u64, out: &mut NodeActions) -> bool {
-        either!(self, core => core.relieve(blocks, |_| 1, out))
+        either!(self, core => core.relieve(blocks, Blocks::length_in_memory, out))
     }
 
     pub(super) fn give_way(&mut self, object: ObjectId, out: &mut NodeActions) -> bool {
-        either!(self, core => core.give_way(Some(object), |_| 1, out))
+        either!(self, core => core.give_way(Some(object), Blocks::length_in_memory, out))
     }
 
     pub(super) fn on_no_block(&mut self, object: ObjectId, moves: bool, now: Instant, out: &mut NodeActions) {

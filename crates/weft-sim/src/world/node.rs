@@ -3,6 +3,7 @@
 use weft_protocol::control::ToControl;
 use weft_protocol::control::reporting::Reporter;
 use weft_protocol::node::{NodeAction, NodeActions};
+use weft_protocol::objects::Stuck;
 use weft_wire::message::{Message, PeerConnected};
 use weft_wire::{NodeId, ResourceSet};
 
@@ -23,6 +24,10 @@ pub struct SimNode {
     pub blocks: Blocks,
     /// Its disk.
     pub disk: Disk,
+    /// Whether values may lie in a file behind its memory.
+    pub(super) has_file: bool,
+    /// ... and when they do.
+    pub stuck: Stuck,
     /// What it wants done at its next turn.
     pub(super) out: NodeActions,
     /// Bytes on their way here.
@@ -64,6 +69,8 @@ impl SimNode {
             ),
             blocks: Blocks::default(),
             disk: Disk::default(),
+            has_file: spills(at, plan),
+            stuck: Stuck::default(),
             out: NodeActions::new(),
             fetches: Vec::new(),
             fetches_made: 0,
