@@ -13,7 +13,7 @@ import dask.dataframe as dd  # noqa: E402
 from dask.dataframe.dask_expr import new_collection  # noqa: E402
 from dask.dataframe.dask_expr._shuffle import TaskShuffle  # noqa: E402
 
-from weft.util.dask import WeftDaskCallback, enable_dask_on_weft, weft_dask_get  # noqa: E402
+from weft.util.dask import WeftDaskCallback, enable_dask_on_weft, shuffle, weft_dask_get  # noqa: E402
 from weft.util.dask.shuffle import joined, split  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -58,6 +58,14 @@ SHUFFLES = {
 }
 
 
+@pytest.fixture(params=["one", "some"])
+def together(request, monkeypatch):
+    """Partitions are taken apart one by one, or some together."""
+    if request.param == "some":
+        monkeypatch.setattr(shuffle, "_PIECES_MAX", PARTITIONS * PARTITIONS // 4)
+
+
+@pytest.mark.usefixtures("together")
 @pytest.mark.parametrize("make", SHUFFLES.values(), ids=SHUFFLES)
 def test_partitions_have_the_rows_that_dask_finds(make, frame):
     made = make(frame)
@@ -86,6 +94,15 @@ def test_it_takes_one_task_for_each_partition_before_and_after(frame):
     assert executed(frame.shuffle("key").map_partitions(len)) <= 2 * PARTITIONS + 1
 
 
+def test_what_is_taken_apart_together_is_one_task(frame, monkeypatch):
+    monkeypatch.setattr(shuffle, "_PIECES_MAX", 300)
+    # Four partitions each, with what makes them.
+    assert executed(frame.shuffle("key").map_partitions(len)) <= 9 + PARTITIONS + 1
+    monkeypatch.setattr(shuffle, "_PIECES_MAX", 100)
+    # Twelve each would be too much at a time for a worker: there are stages again.
+    assert executed(frame.shuffle("key").map_partitions(len)) > 3 * PARTITIONS
+
+
 def test_branches_that_were_asked_for_are_kept(frame):
     assert executed(frame.shuffle("key", max_branch=7).map_partitions(len)) > 3 * PARTITIONS
     assert executed(frame.shuffle("value", max_branch=PARTITIONS).map_partitions(len)) <= 2 * PARTITIONS + 1
@@ -99,11 +116,11 @@ def test_there_are_stages_where_items_are_tasks(frame):
 
 def test_the_numbers_of_partitions_do_not_travel():
     rows = pd.DataFrame({"a": range(6), "_partitions": [2, 0, 5, 0, 2, 3], "b": 1.0}, index=list("uvwxyz"))
-    parts = split(rows, 3, False, None)
+    parts = split([rows], 3, False, None)
     assert {number: list(part.columns) for number, part in parts.items()} == {number: ["a", "b"] for number in range(3)}
     # As Dask counts: five is two of three partitions.
     assert [list(part.index) for _, part in sorted(parts.items())] == [["v", "x", "z"], [], ["u", "w", "y"]]
-    assert list(split(rows, 3, False, {2})) == [2]
+    assert list(split([rows], 3, False, {2})) == [2]
     whole = joined([parts[2], parts[1]], False, 1, 2, np.dtype("int64"))
     expected = pd.DataFrame({"a": [0, 2, 4], "_partitions": 2, "b": 1.0}, index=["u", "w", "y"])
     pd.testing.assert_frame_equal(whole, expected)

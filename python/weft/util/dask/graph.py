@@ -27,7 +27,8 @@ from dask.order import order
 from dask.utils import ensure_dict
 
 import weft
-from weft.util.dask.shuffle import one_stage_shuffles
+from weft.util.dask.bodies import with_faster_bodies
+from weft.util.dask.shuffle import one_stage_shuffles, split
 
 Key = Hashable
 
@@ -148,7 +149,7 @@ def graph_of(dsk: Any, splits: bool = False) -> dict[Key, GraphNode]:
     if splits and isinstance(dsk, Expr):
         layers = {**layers, **one_stage_shuffles(dsk)}
     graph: dict[Key, GraphNode] = convert_legacy_graph(layers)
-    return graph
+    return with_faster_bodies(graph) if isinstance(dsk, Expr) else graph
 
 
 def fused(dsk: Any, keys: Iterable[Key], splits: bool = False) -> dict[Key, GraphNode]:
@@ -173,6 +174,8 @@ def fused(dsk: Any, keys: Iterable[Key], splits: bool = False) -> dict[Key, Grap
 def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, GraphNode]:
     """The graph with each chain made one task: nodes that have one user each, which needs nothing else.
 
+    What a shuffle takes apart together is one task with what makes it, too, although that are several nodes.
+
     Dask's own function leaves a node alone when it first comes to it from a node that is not of its chain, such as one
     that takes an item of its result: partitions would be stored, only to be taken apart by another task of a shuffle.
     """
@@ -186,25 +189,36 @@ def _fused_chains(graph: dict[Key, GraphNode], wanted: set[Key]) -> dict[Key, Gr
         if len(used) != 1 or key in wanted or node.block_fusion:
             continue
         (user,) = used
-        if len(graph[user].dependencies) == 1 and not graph[user].block_fusion:
+        if _takes_one(graph[user]) and not graph[user].block_fusion:
             following[key] = user
-    inner = set(following.values())
+    before: dict[Key, list[Key]] = {}
+    for key, user in following.items():
+        before.setdefault(user, []).append(key)
     found: dict[Key, GraphNode] = {}
     for key, node in graph.items():
-        if key in inner:
+        if key in following:
             continue
-        chain, last = [node], key
-        while last in following:
-            last = following[last]
-            chain.append(graph[last])
+        chain = _chain_before(key, before)
         if len(chain) == 1:
             found[key] = node
             continue
-        name = default_fused_keys_renamer([one.key for one in chain])
-        found[name] = Task.fuse(*chain, key=name)
-        if name != last:
-            found[last] = Alias(last, name)
+        name = default_fused_keys_renamer(chain)
+        found[name] = Task.fuse(*(graph[one] for one in chain), key=name)
+        if name != key:
+            found[key] = Alias(key, name)
     return found
+
+
+def _takes_one(node: GraphNode) -> bool:
+    return len(node.dependencies) == 1 or (type(node) is Task and node.func is split)
+
+
+def _chain_before(key: Key, before: dict[Key, list[Key]]) -> list[Key]:
+    """The nodes that become one with the last one, in an order in which they can be computed."""
+    chain = [key]
+    for one in chain:
+        chain.extend(before.get(one, []))
+    return chain[::-1]
 
 
 def _fused_blockwise(dsk: Expr, wanted: set[Key], splits: bool) -> dict[Key, GraphNode]:

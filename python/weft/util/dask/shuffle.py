@@ -16,9 +16,13 @@ from typing import Any
 
 from dask._expr import Expr
 
-# Pieces of a shuffle in one stage at most, partitions before times partitions after it. Each costs the program that
-# computes about a tenth of a millisecond; one more stage costs time for each byte.
+from weft.util.dask.bodies import grouped
+
+# Pieces of a shuffle in one stage at most. Each costs the program that computes about a tenth of a millisecond; another
+# stage costs time for each byte.
 _PIECES_MAX = 1 << 16
+# Partitions before the shuffle that are taken apart together at most, so that there are not more pieces than that.
+_TOGETHER_MAX = 8
 # The column of partition numbers, as Dask calls it.
 _NUMBERS = "_partitions"
 
@@ -55,32 +59,34 @@ def _is_one_stage(shuffle: Any) -> bool:
     branches = (shuffle.options or {}).get("max_branch")
     if branches is not None:
         return bool(min(before, after) <= branches)
-    return bool(before * after <= _PIECES_MAX)
+    return bool(before * after <= _PIECES_MAX * _TOGETHER_MAX)
 
 
 def _tasks(shuffle: Any) -> dict[Hashable, Any]:
     wanted = list(shuffle._partitions)
-    sources = range(shuffle.frame.npartitions)
+    keys_before = [(shuffle.frame._name, source) for source in range(shuffle.frame.npartitions)]
+    together = min(-(-len(keys_before) * len(wanted) // _PIECES_MAX), _TOGETHER_MAX)
+    sources = [keys_before[at : at + together] for at in range(0, len(keys_before), together)]
     groups, pieces = f"group-{shuffle._name}", f"split-{shuffle._name}"
     place = list(shuffle.columns).index(_NUMBERS)
     kind = shuffle._meta[_NUMBERS].dtype
     kept = frozenset(wanted) if shuffle._filtered else None
     found: dict[Hashable, Any] = {
-        (groups, source): (split, (shuffle.frame._name, source), shuffle.npartitions_out, shuffle.ignore_index, kept)
-        for source in sources
+        (groups, number): (split, source, shuffle.npartitions_out, shuffle.ignore_index, kept)
+        for number, source in enumerate(sources)
     }
     for index, number in enumerate(wanted):
-        keys = [(pieces, number, source) for source in sources]
+        keys = [(pieces, number, source) for source in range(len(sources))]
         found |= {key: (operator.getitem, (groups, key[-1]), number) for key in keys}
         found[shuffle._name, index] = (joined, keys, shuffle.ignore_index, place, number, kind)
     return found
 
 
-def split(frame: Any, count: int, ignore_index: bool, kept: Collection[int] | None) -> dict[int, Any]:
-    """The rows of a partition by the partition each of them goes to.
+def split(frames: list[Any], count: int, ignore_index: bool, kept: Collection[int] | None) -> dict[int, Any]:
+    """The rows of partitions by the partition each of them goes to.
 
     Args:
-        frame: The partition, with a column of partition numbers.
+        frames: The partitions, with a column of partition numbers.
         count: How many partitions there are.
         ignore_index: Whether the index of the rows means nothing.
         kept: Numbers of the partitions that are wanted; None for all.
@@ -88,14 +94,15 @@ def split(frame: Any, count: int, ignore_index: bool, kept: Collection[int] | No
     Returns:
         By number: the rows without the column of numbers.
     """
-    from dask.dataframe.dispatch import group_split_dispatch
+    from dask.dataframe.core import _concat
 
+    frame = _concat(frames, ignore_index) if len(frames) > 1 else frames[0]
     numbers = frame[_NUMBERS]
     if not (numbers.min() >= 0 and numbers.max() < count):
         # Also for no rows at all, whose least number is not a number.
         numbers = numbers % count
     rows = frame.drop(columns=_NUMBERS)
-    parts: dict[int, Any] = group_split_dispatch(rows, numbers, count, ignore_index=ignore_index)
+    parts = grouped(rows, numbers, count, ignore_index)
     return {number: part for number, part in parts.items() if kept is None or number in kept}
 
 
