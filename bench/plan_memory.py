@@ -29,7 +29,7 @@ _SORTS = tuple(name for name in _SIZES if name.startswith("sort_"))
 _PROBES = {
     "weft": tuple(_SIZES),
     "ray": ("broadcast", "sort_memory", "sort_spill_100"),
-    "dask_threads": ("broadcast", "sort_memory", "sort_spill_100"),
+    "dask_threads": ("broadcast", *_SORTS),
     "dask_processes": ("broadcast", "sort_memory"),
     "dask": ("broadcast", "sort_memory", "sort_spill_100"),
     "dask_tasks": ("sort_memory", "sort_spill_100"),
@@ -38,7 +38,6 @@ _TIME = "its time with 100 partitions says enough"
 _WEFT_ALONE = "a figure of weft, or of weft and the machine"
 _NOT = {
     "ray": {"sort_spill_50": _TIME, "sort_spill_500": _TIME},
-    "dask_threads": {"sort_spill_50": _TIME, "sort_spill_500": _TIME},
     "dask": {"sort_spill_50": _TIME, "sort_spill_500": _TIME},
     "dask_processes": dict.fromkeys(_SORTS[1:], "values go through the driver, which has no limit"),
     "dask_tasks": {
