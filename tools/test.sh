@@ -20,7 +20,7 @@ rust=$?
 
 echo "==> pytest"
 timeout --kill-after=10 --signal=INT "$suite_seconds_max" \
-  "$python" -m pytest -rs "$@" 2>&1 | tee "$logs/python"
+  "$python" -m pytest -rs --durations=25 --durations-min=4 "$@" 2>&1 | tee "$logs/python"
 pytest=$?
 
 echo "==> closing lines"

@@ -22,4 +22,5 @@ mod url;
 
 pub use error::StoreError;
 pub use objects::{BATCH_BYTES, FILES_MAX, PIECE_BYTES, SpillObjects, SpillValue};
+pub use session::Identity;
 pub use url::StoreUrl;

@@ -80,6 +80,7 @@ pub struct Identity {
 
 impl Identity {
     /// This process.
+    #[must_use]
     pub fn own() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
@@ -90,19 +91,21 @@ impl Identity {
     }
 
     /// What stands in the marker.
+    #[must_use]
     pub fn encode(&self) -> String {
         let Self { boot, namespace, pid, started } = self;
         format!("{FIRST_LINE}\nboot {boot}\nnamespace {namespace}\npid {pid}\nstarted {started}\n")
     }
 
     /// Reads a marker. `None`: this weft does not know what it says.
+    #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         if lines.next()? != FIRST_LINE {
             return None;
         }
         let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned);
-        let boot = value("boot")?;
+        let boot = value("boot").filter(|boot| boot.bytes().all(is_of_boot))?;
         let namespace = value("namespace")?.parse().ok()?;
         let pid = value("pid")?.parse().ok()?;
         let started = value("started")?.parse().ok()?;
@@ -110,6 +113,7 @@ impl Identity {
     }
 
     /// Whether the session is dead whose marker was last written so long ago. `self` is who looks.
+    #[must_use]
     pub fn finds_dead(&self, session: Option<&Self>, age: Duration) -> bool {
         match session.filter(|session| self.sees(session)) {
             Some(session) => !session.runs(),
@@ -145,8 +149,13 @@ impl Identity {
     }
 
     pub fn become_elsewhere(&mut self) {
-        self.boot.push('x');
+        self.boot.push('0');
     }
+}
+
+/// Whether a byte may be one of the id of a boot.
+fn is_of_boot(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || byte == b'-'
 }
 
 /// When a process began, from its line in /proc. `None` if it has ended and only its parent does not know yet.
@@ -169,7 +178,8 @@ mod tests {
     fn what_a_marker_says_is_read_again() {
         let own = Identity::own();
         assert_eq!(Identity::decode(&own.encode()), Some(own.clone()));
-        for text in ["", "a session of weft, version 2\nboot x\n", &own.encode()[..40]] {
+        let garbled = own.encode().replace("boot ", "boot \r");
+        for text in ["", "a session of weft, version 2\nboot x\n", &own.encode()[..40], &garbled] {
             assert_eq!(Identity::decode(text), None, "{text}");
         }
     }
