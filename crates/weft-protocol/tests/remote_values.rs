@@ -89,6 +89,13 @@ fn spec(task: TaskId, kind: TaskKind, dependencies: &[ObjectId]) -> TaskSpec {
 
 /// A driver whose task 1 was executed at the other node; somebody holds the result.
 fn owner() -> (WorkerCore, ObjectId, Arc<Slot>) {
+    let (core, object, slot) = owner_of(FAR, remote());
+    assert!(!slot.is_readable());
+    (core, object, slot)
+}
+
+/// A driver whose task 1 was executed by this worker; somebody holds the result.
+fn owner_of(worker: WorkerId, outcome: Outcome) -> (WorkerCore, ObjectId, Arc<Slot>) {
     let mut core = WorkerCore::new(ME);
     core.define(define());
     let shape = core.shape(&ResourceSet::default());
@@ -96,10 +103,9 @@ fn owner() -> (WorkerCore, ObjectId, Arc<Slot>) {
     slot.acquire();
     let made = spec(task(ME, 1), TaskKind::Task(shape), &[]);
     core.submit(Arc::new(made), [slot.clone()], None, &mut Actions::new());
-    on(&mut core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker: FAR, gpus: Vec::new() });
-    on(&mut core, Peer::Worker(FAR), reply(1, remote()));
-    assert_eq!(slot.outcome().as_deref(), Some(&remote()), "there is an outcome");
-    assert!(!slot.is_readable());
+    on(&mut core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker, gpus: Vec::new() });
+    on(&mut core, Peer::Worker(worker), reply(1, outcome.clone()));
+    assert_eq!(slot.outcome().as_deref(), Some(&outcome), "there is an outcome");
     (core, task(ME, 1).object(0), slot)
 }
 

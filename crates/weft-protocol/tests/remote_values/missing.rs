@@ -21,6 +21,17 @@ fn is_pushed(out: &Actions) -> bool {
     out.iter().any(|action| matches!(action, Action::Push { .. }))
 }
 
+/// Submits task 2, which takes this.
+fn submit_second(core: &mut WorkerCore, object: ObjectId) -> Actions {
+    let shape = core.shape(&ResourceSet::default());
+    let second = Arc::new(Slot::default());
+    second.acquire();
+    let mut out = Actions::new();
+    let takes = spec(task(ME, 2), TaskKind::Task(shape), &[object]);
+    core.submit(Arc::new(takes), [second], None, &mut out);
+    out
+}
+
 /// The numbers of the tasks that are pushed.
 fn pushed(out: &Actions) -> Vec<u64> {
     let numbers = out.iter().filter_map(|action| match action {
@@ -64,11 +75,7 @@ fn what_comes_late_from_a_node_that_is_gone_is_lost() {
 fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
     let (mut core, object, slot) = owner();
     let shape = core.shape(&ResourceSet::default());
-    let second = Arc::new(Slot::default());
-    second.acquire();
-    let mut out = Actions::new();
-    let takes = spec(task(ME, 2), TaskKind::Task(shape), &[object]);
-    core.submit(Arc::new(takes), [second], None, &mut out);
+    submit_second(&mut core, object);
     drop_last(&mut core, object, &slot);
     on(&mut core, Peer::Node, gone(THERE));
     let ended = WorkerGone { worker: FAR, all_begun: Some(true), ..WorkerGone::default() };
@@ -82,20 +89,11 @@ fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
 /// Its node never says by itself that it is lost: it was never there (`docs/adr/0049-dropped-rather-than-written.md`).
 #[test]
 fn what_other_nodes_do_not_find_on_the_disk_of_this_one_is_made_again() {
-    let mut core = WorkerCore::new(ME);
-    core.define(define());
-    let shape = core.shape(&ResourceSet::default());
-    let slot = Arc::new(Slot::default());
-    slot.acquire();
-    let made = spec(task(ME, 1), TaskKind::Task(shape), &[]);
-    core.submit(Arc::new(made), [slot.clone()], None, &mut Actions::new());
-    on(&mut core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker: NEIGHBOUR, gpus: Vec::new() });
-    on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, Outcome::Stored(THE_COPY)));
+    let (mut core, object, slot) = owner_of(NEIGHBOUR, Outcome::Stored(THE_COPY));
     let block = Relinquishing { offset: THE_COPY.offset, spilled: Some(SPILLED + 1) };
     let recomputes = Some(Recompute::OrKeep);
     on(&mut core, Peer::Node, Relinquish { blocks: vec![block], gives_way: None, node: None, recomputes });
 
-    let object = task(ME, 1).object(0);
     let mut out = on(&mut core, Peer::Node, Locate { object, node: THERE });
     let mut named = 0;
     while !is_pushed(&out) {
@@ -210,11 +208,7 @@ fn tasks_go_back_to_their_callers_when_arguments_are_lost_with_a_node() {
 fn came_back(core: &mut WorkerCore, object: ObjectId, place: Remote) -> Actions {
     core.define(define());
     let shape = core.shape(&ResourceSet::default());
-    let second = Arc::new(Slot::default());
-    second.acquire();
-    let mut out = Actions::new();
-    let takes = spec(task(ME, 2), TaskKind::Task(shape), &[object]);
-    core.submit(Arc::new(takes), [second], None, &mut out);
+    let mut out = submit_second(core, object);
     if !is_pushed(&out) {
         out = on(core, Peer::Node, LeaseGranted { shape, lease: LeaseId(1), worker: FAR, gpus: Vec::new() });
     }
