@@ -84,7 +84,7 @@ impl Incoming {
     /// Arguments whose values were lost and have not come again.
     #[must_use]
     pub fn lost(&self) -> Vec<ObjectId> {
-        self.arguments(|_, met| met.has_no_value())
+        self.lost_places().map(|(object, _)| object).collect()
     }
 
     /// The same, and where they were said to be.

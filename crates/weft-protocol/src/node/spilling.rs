@@ -197,18 +197,14 @@ impl NodeCore {
             let Some(value) = spilled else { continue };
             // Others hold it who asked this node for it meanwhile: it is free when they are done, too.
             let is_its = self.holders.of(*block).contains(&from);
-            if is_its && self.lost.contains(*block) {
-                // Its process gave it up before it heard of the loss, and takes it to be on disk: whoever looks there learns that it is not.
+            // Its process gave it up before it heard of the loss, and takes it to be on disk: whoever looks there learns that it is not.
+            let is_lost = is_its && self.lost.contains(*block);
+            if !is_its || is_lost || !self.residency.on_moved(from, *block, *spilled) {
                 let after = self.residency.on_answered(from, *block);
                 self.after_answer(after, out);
-                if self.holders.release(*block, from) {
+                if is_lost && self.holders.release(*block, from) {
                     self.free_block(*block, out);
                 }
-                continue;
-            }
-            if !is_its || !self.residency.on_moved(from, *block, *spilled) {
-                let after = self.residency.on_answered(from, *block);
-                self.after_answer(after, out);
                 continue;
             }
             if let Some(object) = self.holders.object_in(*block) {
