@@ -134,7 +134,7 @@ def partition_numbers(series: Any, divisions: Any, ascending: bool = True, na_po
     values: Any = getattr(series, "values", None)
     bounds: Any = getattr(divisions, "values", None)
     table = None
-    if isinstance(values, np.ndarray) and isinstance(bounds, np.ndarray) and values.shape >= (_ROWS_MIN,):
+    if isinstance(values, np.ndarray) and isinstance(bounds, np.ndarray) and len(values) >= _ROWS_MIN:
         table = _Table.of(bounds, values.dtype)
     if table is None:
         return set_partitions_pre(series, divisions, ascending=ascending, na_position=na_position)

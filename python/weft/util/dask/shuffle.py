@@ -65,7 +65,8 @@ def _is_one_stage(shuffle: Any) -> bool:
 def _tasks(shuffle: Any) -> dict[Hashable, Any]:
     wanted = list(shuffle._partitions)
     keys_before = [(shuffle.frame._name, source) for source in range(shuffle.frame.npartitions)]
-    together = min(-(-len(keys_before) * len(wanted) // _PIECES_MAX), _TOGETHER_MAX)
+    # Where no partition is wanted there are no pieces.
+    together = max(1, min(-(-len(keys_before) * len(wanted) // _PIECES_MAX), _TOGETHER_MAX))
     sources = [keys_before[at : at + together] for at in range(0, len(keys_before), together)]
     groups, pieces = f"group-{shuffle._name}", f"split-{shuffle._name}"
     place = list(shuffle.columns).index(_NUMBERS)
