@@ -9,12 +9,16 @@ import pytest
 dask = pytest.importorskip("dask")
 import dask.dataframe as dd  # noqa: E402
 from dask.core import flatten  # noqa: E402
+from dask.dataframe.dask_expr._quantiles import RepartitionQuantiles  # noqa: E402
 from dask.dataframe.dispatch import group_split_dispatch  # noqa: E402
+from dask.dataframe.partitionquantiles import percentiles_summary as dask_summary  # noqa: E402
 from dask.dataframe.shuffle import set_partitions_pre  # noqa: E402
 
-from weft.util.dask import bodies  # noqa: E402
-from weft.util.dask.bodies import grouped, partition_numbers, sorted_by_index  # noqa: E402
+from weft.util.dask import bodies, grouping, quantiles  # noqa: E402
+from weft.util.dask.bodies import partition_numbers, sorted_by_index  # noqa: E402
 from weft.util.dask.graph import fused  # noqa: E402
+from weft.util.dask.grouping import grouped  # noqa: E402
+from weft.util.dask.quantiles import percentiles_summary  # noqa: E402
 
 KINDS = ["f8", "f4", "i8", "i4", "u8", "u1"]
 SEEDS = range(60)
@@ -133,20 +137,132 @@ def test_rows_with_an_index_that_is_not_plain_are_sorted(index):
     pd.testing.assert_frame_equal(sorted_by_index(frame, ascending=False), frame.sort_index(ascending=False))
 
 
-@pytest.mark.parametrize("ignore_index", [False, True])
-@pytest.mark.parametrize("count", [1, 7, 300, 301])
-def test_rows_are_grouped_by_their_numbers(ignore_index, count, monkeypatch):
-    # More groups than short numbers.
-    monkeypatch.setattr(bodies, "_SHORT", 300)
-    random = np.random.default_rng(3)
-    names = pd.Categorical(random.choice(["a", "b"], 500))
-    frame = pd.DataFrame({"x": random.random(500), "y": names, "z": "text"}, index=random.integers(0, 9, 500))
-    numbers = pd.Series(random.integers(0, count, 500), index=frame.index)
-    found = grouped(frame, numbers, count, ignore_index)
-    expected = group_split_dispatch(frame, numbers, count, ignore_index=ignore_index)
+def frame_of(random, size, is_mixed):
+    frame = pd.DataFrame({"x": random.random(size), "y": random.random(size)}, index=random.integers(0, 9, size))
+    if is_mixed:
+        frame = frame.assign(n=random.integers(0, 9, size), t=np.datetime64("2026-01-01", "ns"), b=True)
+    return frame.rename_axis("place")
+
+
+def of_dask(frames, numbers, count, ignore_index):
+    """What Dask makes of them together."""
+    frame = pd.concat(frames, ignore_index=ignore_index)
+    return group_split_dispatch(frame, np.concatenate(numbers), count, ignore_index=ignore_index)
+
+
+def assert_grouped(frames, count, ignore_index, random):
+    numbers = [random.integers(0, count, len(frame)) for frame in frames]
+    before = [frame.copy() for frame in frames]
+    found = grouped(frames, numbers, count, ignore_index)
+    expected = of_dask(frames, numbers, count, ignore_index)
     assert list(found) == list(expected)
     for number in range(count):
         pd.testing.assert_frame_equal(found[number], expected[number])
+    for frame, copy in zip(frames, before, strict=True):
+        pd.testing.assert_frame_equal(frame, copy)
+
+
+@pytest.mark.parametrize("ignore_index", [False, True])
+@pytest.mark.parametrize("count", [1, 7, 256, 257, 301])
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_rows_are_grouped_by_their_numbers(ignore_index, count, is_mixed, monkeypatch):
+    # Several blocks, and more groups than short numbers.
+    monkeypatch.setattr(grouping, "_BLOCK_ROWS", 128)
+    monkeypatch.setattr(grouping, "_SHORT", 300)
+    random = np.random.default_rng(3)
+    for sizes in ([500], [500, 0, 300], [0]):
+        assert_grouped([frame_of(random, size, is_mixed) for size in sizes], count, ignore_index, random)
+
+
+def test_plain_rows_are_not_grouped_by_pandas(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("these rows are plain")
+
+    random = np.random.default_rng(3)
+    frames = [frame_of(random, 50, True), frame_of(random, 50, True)]
+    numbers = [random.integers(0, 5, 50) for _ in frames]
+    expected = of_dask(frames, numbers, 5, False)
+    monkeypatch.setattr("dask.dataframe.dispatch.group_split_dispatch", refuse)
+    found = grouped(frames, numbers, 5, False)
+    for number in range(5):
+        pd.testing.assert_frame_equal(found[number], expected[number])
+
+
+@pytest.mark.parametrize("ignore_index", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame.assign(z=pd.Categorical(["a"] * len(frame), categories=["a", "b"])),
+        lambda frame: frame.assign(z="text"),
+        lambda frame: frame.assign(z=pd.array([None] * len(frame), dtype="Int64")),
+        lambda frame: frame[[]],
+        lambda frame: frame.assign(**{f"c{number}": number for number in range(9)}),
+        lambda frame: frame.set_axis(pd.MultiIndex.from_product([frame.index[:50], [1, 2]])),
+        lambda frame: frame.reset_index(drop=True),
+        lambda frame: frame.set_axis(pd.date_range("2026-01-01", periods=len(frame))),
+        lambda frame: frame.set_axis([("a", 1), ("a", 1)], axis=1),
+    ],
+    ids=["categories", "text", "nullable", "no columns", "many types", "levels", "range", "times", "twice a name"],
+)
+def test_frames_that_are_not_plain_are_grouped_too(ignore_index, change):
+    random = np.random.default_rng(4)
+    frames = [change(frame_of(random, 100, False)) for _ in range(2)]
+    assert_grouped(frames, 7, ignore_index, random)
+    assert_grouped([frames[0], frame_of(random, 20, True)][:1], 7, ignore_index, random)
+
+
+def test_frames_of_different_types_are_grouped_as_they_are_put_together():
+    random = np.random.default_rng(5)
+    frames = [frame_of(random, 30, False), frame_of(random, 30, False).astype({"x": "f4"})]
+    assert_grouped(frames, 3, True, random)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("kind", ["f8", "i8", "f4", "i4"])
+def test_sketches_are_those_of_dask(kind, monkeypatch):
+    monkeypatch.setattr(quantiles, "_ROWS_MIN", 10)
+    monkeypatch.setattr(quantiles, "_BLOCK_ROWS", 64)
+    for seed in SEEDS:
+        random = np.random.default_rng(seed)
+        if seed % 2:
+            values = numbers_of(random, kind, 300)
+        else:
+            values = (random.normal(0, random.choice([1e-3, 1, 1e9]), 5000) * 100).astype(kind)
+        column = pd.Series(values)
+        arguments = (int(random.integers(1, 90)), int(random.integers(1, 90)), 1.0, seed)
+        found, expected = (some(column, *arguments) for some in (percentiles_summary, dask_summary))
+        for one, other in zip(found, expected, strict=True):
+            one, other = np.asarray(one), np.asarray(other)
+            np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}")
+            assert one.dtype == other.dtype, seed
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(["b", "a", "c"] * 40),
+        pd.Series(pd.date_range("2026-01-01", periods=120)),
+        pd.Series(pd.array([3, None, 1] * 40, dtype="Int64")),
+        pd.Series(pd.Categorical(["b", "a", "c"] * 40)),
+        pd.Series([2.0] * 120),
+        pd.Series([np.nan] * 120),
+        pd.Series([], dtype="f8"),
+    ],
+    ids=["text", "times", "nullable", "categories", "equal", "missing", "none"],
+)
+def test_sketches_of_columns_that_are_not_plain_are_those_of_dask(column, monkeypatch):
+    monkeypatch.setattr(quantiles, "_ROWS_MIN", 10)
+    found, expected = (some(column, 5, 5, 1.0, 3) for some in (percentiles_summary, dask_summary))
+    assert repr(found) == repr(expected)
+
+
+def test_numbers_in_order_are_found_without_sorting_all():
+    values = np.random.default_rng(1).random(200_000)
+    places = np.array([0, 1, 77_777, 77_777, 199_999])
+    np.testing.assert_array_equal(quantiles.in_order(values, places), np.sort(values)[places])
+    # Nearly all of them are in one cell.
+    values[0] = 1e9
+    assert quantiles.in_order(values, places) is None
 
 
 def functions(node):
@@ -157,11 +273,18 @@ def functions(node):
             yield from functions(inner)
 
 
+def called_by(expression):
+    graph = fused(expression, list(flatten(expression.__dask_keys__())), splits=True)
+    return {function for node in graph.values() for function in functions(node)}
+
+
 def test_a_set_index_calls_these_bodies():
     table = dd.from_pandas(pd.DataFrame({"key": [3.0, 1.0, 2.0] * 20, "value": 1}), npartitions=3, sort=False)
     with dask.config.set({"dataframe.shuffle.method": "tasks"}):
-        expression = table.set_index("key").optimize(fuse=False).expr
-    graph = fused(expression, list(flatten(expression.__dask_keys__())), splits=True)
-    called = {function for node in graph.values() for function in functions(node)}
+        called = called_by(table.set_index("key").optimize(fuse=False).expr)
     assert {sorted_by_index, partition_numbers} <= called
     assert set_partitions_pre not in called
+    # How `set_index` finds the divisions, when it is computed.
+    called = called_by(RepartitionQuantiles(table["key"].expr, 3))
+    assert percentiles_summary in called
+    assert dask_summary not in called

@@ -15,6 +15,8 @@ from typing import Any
 from dask._task_spec import GraphNode, Task
 from dask._task_spec import _execute_subgraph as execute_subgraph
 
+from weft.util.dask.quantiles import percentiles_summary
+
 # Rows that are looked up at a time: what is needed for them stays in the caches of the processor.
 _BLOCK_ROWS = 1 << 15
 # With fewer rows a search of all divisions is as good.
@@ -23,8 +25,6 @@ _ROWS_MIN = 1 << 14
 _CELLS_MIN = 1 << 12
 _CELLS_PER_DIVISION = 16
 _CELLS_MAX = 1 << 20
-# What 16 bits can number.
-_SHORT = 1 << 16
 # Divisions in one cell at most: each is compared with.
 _DIVISIONS_IN_CELL_MAX = 4
 
@@ -43,10 +43,15 @@ def _replacements() -> dict[Any, Callable[..., Any]]:
     # Only a graph of data frames has them, and then their module is loaded; it would load pandas.
     if "dask.dataframe.dask_expr._shuffle" not in sys.modules:
         return {}
+    from dask.dataframe import partitionquantiles
     from dask.dataframe.dask_expr._shuffle import SortIndexBlockwise
     from dask.dataframe.shuffle import set_partitions_pre
 
-    return {SortIndexBlockwise.operation: sorted_by_index, set_partitions_pre: partition_numbers}
+    return {
+        SortIndexBlockwise.operation: sorted_by_index,
+        set_partitions_pre: partition_numbers,
+        partitionquantiles.percentiles_summary: percentiles_summary,
+    }
 
 
 def _with_faster(node: GraphNode, replaced: dict[Any, Callable[..., Any]]) -> GraphNode:
@@ -64,32 +69,6 @@ def _with_faster(node: GraphNode, replaced: dict[Any, Callable[..., Any]]) -> Gr
         # A function that cannot be a key of a mapping.
         return node
     return node if function is None else Task(node.key, function, *node.args, **node.kwargs)
-
-
-def grouped(frame: Any, numbers: Any, count: int, ignore_index: bool) -> dict[int, Any]:
-    """The rows by their numbers, as `group_split_dispatch` of Dask gives them.
-
-    Args:
-        frame: A data frame.
-        numbers: A series with one number for each row, from 0 to below `count`.
-        count: How many groups there are.
-        ignore_index: Whether the index of the rows means nothing.
-
-    Returns:
-        By number: its rows, in the order in which they were.
-    """
-    import numpy as np
-    from dask.dataframe.dispatch import group_split_dispatch
-
-    if count > _SHORT:
-        parts: dict[int, Any] = group_split_dispatch(frame, numbers, count, ignore_index=ignore_index)
-        return parts
-    # Short numbers are sorted digit by digit.
-    short = numbers.to_numpy().astype(np.uint16)
-    frame = frame.take(np.argsort(short, kind="stable"))
-    ends = [0, *np.bincount(short, minlength=count).cumsum().tolist()]
-    groups = (frame.iloc[ends[number] : ends[number + 1]] for number in range(count))
-    return dict(enumerate(group.reset_index(drop=True) if ignore_index else group for group in groups))
 
 
 def sorted_by_index(frame: Any, *args: Any, **kwargs: Any) -> Any:

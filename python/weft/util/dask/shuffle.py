@@ -16,7 +16,7 @@ from typing import Any
 
 from dask._expr import Expr
 
-from weft.util.dask.bodies import grouped
+from weft.util.dask.grouping import grouped
 
 # Pieces of a shuffle in one stage at most. Each costs the program that computes about a tenth of a millisecond; another
 # stage costs time for each byte.
@@ -95,14 +95,10 @@ def split(frames: list[Any], count: int, ignore_index: bool, kept: Collection[in
     Returns:
         By number: the rows without the column of numbers.
     """
-    from dask.dataframe.core import _concat
-
-    frame = _concat(frames, ignore_index) if len(frames) > 1 else frames[0]
-    numbers = frame[_NUMBERS]
-    if not (numbers.min() >= 0 and numbers.max() < count):
-        # Also for no rows at all, whose least number is not a number.
-        numbers = numbers % count
-    rows = frame.drop(columns=_NUMBERS)
+    numbers = [frame[_NUMBERS].to_numpy() for frame in frames]
+    if not all(len(some) and some.min() >= 0 and some.max() < count for some in numbers):
+        numbers = [some % count for some in numbers]
+    rows = [frame.drop(columns=_NUMBERS) for frame in frames]
     parts = grouped(rows, numbers, count, ignore_index)
     return {number: part for number, part in parts.items() if kept is None or number in kept}
 
