@@ -72,7 +72,7 @@ mod bugs {
         StartFailureForgotten, QueuedTaskLostWhenBlocked, ItemTakenTwice, BackpressureForgotten,
         CallBeforeConstructor, RestartUncounted, FetcherForgotten,
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
-        AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed,
+        AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed, ToldAndForgotten,
         RestoreNotTriedAgain, HeldBackForGood,
     }
 

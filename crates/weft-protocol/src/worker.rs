@@ -385,10 +385,10 @@ impl WorkerCore {
     }
 
     /// The values of a task's arguments, for the process that executes it, if that is known.
-    fn dependencies_of(&self, spec: &TaskSpec, to: Option<WorkerId>) -> Vec<Dependency> {
+    fn dependencies_of(&mut self, spec: &TaskSpec, to: Option<WorkerId>) -> Vec<Dependency> {
         let dependency = |object: &ObjectId| {
             let outcome =
-                self.ownership.outcome_for(*object, to).expect("O1: used objects stay; pushed when complete");
+                self.ownership.tell(*object, to).expect("O1: used objects stay; pushed when complete");
             Dependency { object: *object, outcome, contained: self.ownership.contained(*object) }
         };
         if spec.dependencies.is_empty() {

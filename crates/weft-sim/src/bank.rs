@@ -71,6 +71,11 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
     ),
     (Bug::SpilledWhileBorrowed, "ray#16025", "a value goes to disk while a borrower believes it in memory"),
     (
+        Bug::ToldAndForgotten,
+        "own",
+        "who was told where a value is, by whatever way, does not count as a reader",
+    ),
+    (
         Bug::RestoreNotTriedAgain,
         "ray#14660",
         "what found no room is asked for again only when something is freed",

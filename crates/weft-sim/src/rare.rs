@@ -78,6 +78,8 @@ pub const THEMES: &[Theme] = &[
         states: &[
             "a node without room asked for blocks",
             "a value went to disk",
+            "a value that others borrow went to disk",
+            "a value that lies inside another one, or that nobody has read, went to disk",
             "a value went because its task can make it again",
             "a copy went, and its value stayed",
             "a value was brought back from disk",

@@ -107,6 +107,8 @@ pub struct Record {
     is_released: bool,
     /// Others hold the block, too: it goes back to the node, and is not reused here.
     is_shared: bool,
+    /// Somebody was told where the value of this object of ours is, and may still have to do with it.
+    is_told: bool,
 }
 
 /// A lost value that somebody may still be reading.
@@ -541,6 +543,7 @@ impl Record {
             is_actor: false,
             is_released: false,
             is_shared: false,
+            is_told: false,
         }
     }
 
@@ -554,7 +557,14 @@ impl Record {
     fn end_use(&mut self) -> bool {
         assert!(self.uses > 0, "O2: a use ends that never began");
         self.uses -= 1;
+        self.note_end();
         !self.is_used()
+    }
+
+    /// A use or a borrower has ended: when none is left, nobody is left who was told of the place.
+    fn note_end(&mut self) {
+        let is_lent = matches!(&self.origin, Origin::Owned(borrowers) if !borrowers.is_empty());
+        self.is_told &= self.uses > 0 || is_lent;
     }
 
     /// Submitted or executing tasks, containing objects and pins that use it.

@@ -31,8 +31,9 @@ impl WorkerCore {
         let queued = if gives_way { self.uses_by_queued(&movable) } else { Map::default() };
         for (block, object) in movable {
             let count = |uses: &Map<ObjectId, u32>| uses.get(&object).copied().unwrap_or(0);
-            // Whatever else uses it may have been told where it is.
-            let is_unused = self.ownership.uses(object) == count(&waiting) + count(&queued);
+            // Whatever else uses it may have been told where it is. Who was told of a copy is not written down.
+            let is_waited_for = self.ownership.uses(object) == count(&waiting) + count(&queued);
+            let is_unused = is_waited_for || (block.spilled.is_some() && !self.ownership.is_told(object));
             if !is_unused && !bug!(SpilledWhilePushed) {
                 continue;
             }
@@ -48,6 +49,9 @@ impl WorkerCore {
             if is_given_up && is_recomputable {
                 self.ownership.drop_value(object, elsewhere.unwrap_or(self.me.node()), block, out);
                 continue;
+            }
+            if is_given_up && !is_waited_for {
+                mark!("a value that lies inside another one, or that nobody has read, went to disk");
             }
             moved.extend(block.spilled.filter(|_| is_given_up).map(|_| block));
             if is_given_up && count(&queued) > 0 {
@@ -66,7 +70,7 @@ impl WorkerCore {
     /// Other arguments do not do: a value that only the lineage of a task counts goes with its last reference. Nor do calls of
     /// actors, which might give something else.
     fn is_recomputable(&self, object: ObjectId) -> bool {
-        if self.ownership.uses(object) > 0 {
+        if self.ownership.uses(object) > 0 || self.ownership.is_borrowed(object) {
             return false;
         }
         let (mut todo, mut left) = (vec![object], RECOMPUTED_TASKS_MAX);

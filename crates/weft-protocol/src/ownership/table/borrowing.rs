@@ -199,6 +199,10 @@ impl Ownership {
             return;
         };
         let count = borrowers.change(borrower, giver, change);
+        self.records[&object].note_end();
+        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
+            return;
+        };
         if count < 0 {
             mark!("a borrower returned a reference before it was registered");
         }

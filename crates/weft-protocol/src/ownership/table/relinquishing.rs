@@ -3,8 +3,9 @@
 //!
 //! A block may go when nobody can be reading it, and everybody who will want it asks for its place first: threads of this
 //! process look at the slot while they count as views of it; others were told of the place with a task that they execute, or as
-//! borrowers. So a value stays while a task that takes it is with a worker, while somebody borrows it, and while a view of it
-//! is left. Tasks that wait for their turn keep nothing in memory: they are told the place when they are sent.
+//! borrowers that asked for the value. So a value stays while one of these may be left, and while a view of it is. Who has a
+//! reference and never asked keeps nothing in memory: values inside others, references in lists that tasks and actors hold,
+//! items that nobody has read. Nor do tasks that wait for their turn: they are told the place when they are sent.
 //!
 //! It is the same with what was made at other nodes, which ask, too. There no thread of this process can be reading. Who is in the
 //! middle of a pull from there learns that the value is not there any more, and asks for it where it is.
@@ -36,10 +37,8 @@ impl Ownership {
         let Some(record) = self.records.get(&object) else { return false };
         let is_there = matches!(record.slot.outcome().as_deref(), Some(Outcome::Stored(at)) if at.offset == block.offset);
         let is_primary = !self.remotes.has_copy(object);
-        let is_lent = match &record.origin {
-            Origin::Owned(borrowers) => !borrowers.is_empty() && !bug!(SpilledWhileBorrowed),
-            Origin::Borrowed { .. } => false,
-        };
+        let is_lent =
+            matches!(&record.origin, Origin::Owned(_)) && record.is_lent() && !bug!(SpilledWhileBorrowed);
         is_there
             && is_primary == block.spilled.is_some()
             && !is_lent
@@ -82,8 +81,7 @@ impl Ownership {
     }
 
     fn is_movable_at(&self, object: ObjectId, record: &Record, place: &Remote) -> bool {
-        let is_lent = !matches!(&record.origin, Origin::Owned(borrowers) if borrowers.is_empty());
-        let is_lent = is_lent && !bug!(SpilledWhileBorrowed);
+        let is_lent = record.is_lent() && !bug!(SpilledWhileBorrowed);
         !is_lent
             && !record.is_released
             && !record.is_absent
@@ -107,6 +105,7 @@ impl Ownership {
             Some(Outcome::Remote(at)) => {
                 let place = to(at.location);
                 record.slot.supersede(&Outcome::Remote(Box::new(place)));
+                note_moved(self.records.get_mut(&object));
             }
             Some(Outcome::Stored(at)) => {
                 let place = to(*at);
@@ -127,6 +126,18 @@ impl Ownership {
             record.is_dropped = true;
         }
         send(out, Peer::Node, FreeAt { node, offsets: vec![block.offset] });
+    }
+
+    /// Whether somebody who may have been told where a value of ours is may still have to do with it.
+    #[must_use]
+    pub fn is_told(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_some_and(|record| record.is_told)
+    }
+
+    /// Whether other processes have references to an object of ours.
+    #[must_use]
+    pub fn is_borrowed(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_some_and(Record::is_borrowed)
     }
 
     /// How many tasks, containers and pins use an object.
@@ -179,6 +190,7 @@ impl Ownership {
         record.slot.set_elsewhere();
         if block.spilled.is_some() {
             mark!("a value went to disk");
+            note_moved(self.records.get_mut(&object));
             self.given_blocks.swap_remove(&at.offset);
             self.end_copies(object, out);
         } else {
@@ -188,4 +200,24 @@ impl Ownership {
         }
         true
     }
+}
+
+impl Record {
+    fn is_borrowed(&self) -> bool {
+        !matches!(&self.origin, Origin::Owned(borrowers) if borrowers.is_empty())
+    }
+
+    /// Whether a borrower may know where the value is.
+    fn is_lent(&self) -> bool {
+        self.is_borrowed() && self.is_told
+    }
+}
+
+/// The value of a record is at a new place, of which nobody has been told.
+fn note_moved(record: Option<&mut Record>) {
+    let Some(record) = record else { return };
+    if !record.is_told && record.is_borrowed() {
+        mark!("a value that others borrow went to disk");
+    }
+    record.is_told = false;
 }

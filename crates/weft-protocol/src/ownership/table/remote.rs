@@ -220,6 +220,13 @@ impl Ownership {
         self.remotes.failed.get(&object)
     }
 
+    /// Tells a process that is handed an object what [`Self::outcome_for`] says: as long as it may have to do with the object, it may
+    /// read the value there.
+    pub fn tell(&mut self, object: ObjectId, to: Option<WorkerId>) -> Option<Outcome> {
+        self.records.get_mut(&object)?.is_told |= !bug!(ToldAndForgotten);
+        self.outcome_for(object, to)
+    }
+
     /// What to tell a process that is handed an object. `None`: whoever will execute an actor's constructor. A value that leaves the
     /// node that it was made at is still read there by those who are there: with a second copy for them a node without room
     /// would wait for itself.

@@ -68,9 +68,8 @@ impl Ownership {
     }
 
     pub(super) fn send_value(&mut self, object: ObjectId, to: WorkerId, out: &mut Actions) {
-        let record = &self.records[&object];
-        let outcome = self.outcome_for(object, Some(to)).expect("asked only when there is one");
-        let contained = record.contained.clone();
+        let outcome = self.tell(object, Some(to)).expect("asked only when there is one");
+        let contained = self.records[&object].contained.clone();
         for inner in &contained {
             self.hand_over(*inner, to, out);
         }
