@@ -104,6 +104,28 @@ def test_what_a_borrower_has_read_stays_right_while_others_come_and_go(metric):
         assert weft.get(looks, timeout=WAIT) == [0, 1, 2, 3]
 
 
+def test_arguments_of_calls_that_wait_go_to_disk(metric, tmp_path):
+    @weft.remote
+    class Summer:
+        def __init__(self):
+            self.seen = []
+
+        def block(self, path):
+            poll("it may go on", path.exists)
+
+        def add(self, array):
+            self.seen.append(int(array[0]))
+            return list(self.seen)
+
+    summer = Summer.remote()
+    blocked = summer.block.remote(tmp_path / "go")
+    sums = [summer.add.remote(weft.put(value(number))) for number in range(COUNT)]
+    assert_all_went_to_disk(metric)
+    (tmp_path / "go").touch()
+    weft.get(blocked, timeout=WAIT)
+    assert weft.get(sums, timeout=WAIT)[-1] == list(range(COUNT)), "calls keep their order"
+
+
 def test_items_that_nobody_has_read_go_to_disk(metric):
     items = stream.remote()
     weft.get(items.completed(), timeout=WAIT)

@@ -27,7 +27,9 @@ use crate::actors::{ActorPlace, Callers, Instance};
 use crate::execution::{Cancelled, Execution, Incoming, MetDependency, Running};
 use crate::ownership::{Lineage, Ownership, Slot};
 use crate::table::{Map, Set};
-use crate::tasks::{Delays, Leases, Passed, Pending, Pendings, State, Streams, TaskEvents, code_of};
+use crate::tasks::{
+    Delays, Leases, Passed, Pending, Pendings, State, Streams, TaskEvents, argument_bytes_max, code_of,
+};
 use crate::time::Instant;
 
 mod actors;
@@ -105,6 +107,7 @@ impl WorkerCore {
     /// The node's memory has so many bytes.
     pub fn set_store_bytes(&mut self, bytes: u64) {
         self.leases.set_store_bytes(bytes);
+        self.callers.set_argument_bytes(argument_bytes_max(bytes));
     }
 
     /// The core of process `me`.
@@ -214,10 +217,13 @@ impl WorkerCore {
             TaskKind::Method(actor) => Some(actor),
             TaskKind::Task(_) | TaskKind::Creation => None,
         };
-        let is_unordered = spec.unordered == Some(true);
+        let (is_unordered, has_group) = (spec.unordered == Some(true), spec.group.is_some());
         self.enter(spec, parent, out);
         if let Some(actor) = actor {
             self.find_actor(actor, out);
+            if has_group {
+                self.callers.note_groups(actor);
+            }
             // A call that needs no order takes its place when its arguments are there.
             if !is_unordered && let Err(failure) = self.callers.enqueue(actor, number) {
                 self.fail(number, &failure, out);

@@ -422,7 +422,10 @@ fn calls_in_flight_are_made_again_within_their_retries_and_in_order() {
     assert!(!process.core.is_actor_call(TaskId { owner: THIRD, number: 1 }));
     assert_eq!(process.core.pending_calls(ACTOR), 4);
     process.place_actor();
-    assert_eq!(process.core.actor_place(ACTOR), Some(&ActorPlace::At { worker: WORKER, window: window() }));
+    assert_eq!(
+        process.core.actor_place(ACTOR),
+        Some(&ActorPlace::At { worker: WORKER, window: window(), concurrency: 1 })
+    );
     assert_eq!(process.pushed(), [1, 2, 3, 4]);
     assert_eq!(process.core.pending_calls(ACTOR), 4);
     process.core.cancel(id(4), false, false, &mut process.out);
@@ -454,7 +457,7 @@ fn an_actor_with_many_threads_takes_twice_as_many_calls_ahead() {
     process.submit(call(1));
     let concurrency = u32::try_from(window()).expect("small");
     process.hear(Peer::Node, ActorStarted { actor: ACTOR, worker: WORKER, concurrency, replays: None });
-    let place = ActorPlace::At { worker: WORKER, window: 2 * window() };
+    let place = ActorPlace::At { worker: WORKER, window: 2 * window(), concurrency: window() };
     assert_eq!(process.core.actor_place(ACTOR), Some(&place));
 }
 

@@ -93,6 +93,7 @@ pub const THEMES: &[Theme] = &[
             "a task had to give way to an older one",
             "a task that waited for its arguments gave way to an older one",
             "a task was held back because others lacked room for their arguments",
+            "a call waited at its caller because of the size of its arguments",
             "a copy that nobody needed stayed",
             "a copy that nobody needed went for want of room",
             "a value was freed while it was written",

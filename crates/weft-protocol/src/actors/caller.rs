@@ -6,6 +6,8 @@
 //! Invariants:
 //! - A1: a call is queued or in flight, never both.
 //! - A2: calls leave the queue from its front only, unless they are cancelled.
+//! - A3: a call is held back for the size of its arguments only while so many calls are in flight that it could not run yet, and
+//!   none of them can wait for it.
 //!
 //! It never sends: [`Callers::next_call`] says what goes where.
 
@@ -30,6 +32,8 @@ pub enum ActorPlace {
         worker: WorkerId,
         /// Calls that may be in flight.
         window: usize,
+        /// Calls that it runs at a time.
+        concurrency: usize,
     },
     /// Gone for good.
     Dead(Failure),
@@ -40,6 +44,11 @@ struct Caller {
     place: ActorPlace,
     queue: VecDeque<u64>,
     in_flight: Set<u64>,
+    /// Bytes of arguments in memory of those in flight that have such, and their sum.
+    arguments: Map<u64, u64>,
+    argument_bytes: u64,
+    /// A call to one of its concurrency groups was made: it may run while all of another group's wait for it.
+    has_groups: bool,
     /// Of an actor with checkpoints.
     kept: Option<Box<Kept>>,
 }
@@ -61,9 +70,38 @@ pub struct Callers {
     replaying: Set<ActorId>,
     /// Calls in flight whose outcome is known: they were pushed again only for what they do.
     ghosts: Map<u64, ActorId>,
+    /// Bytes of arguments in memory that may wait at an actor.
+    argument_bytes_max: Option<u64>,
 }
 
 impl Callers {
+    /// So many bytes of arguments in memory may wait at an actor: they stay there until its calls have run.
+    pub fn set_argument_bytes(&mut self, most: u64) {
+        self.argument_bytes_max = Some(most);
+    }
+
+    /// An actor has concurrency groups.
+    pub fn note_groups(&mut self, actor: ActorId) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.has_groups = true;
+        }
+    }
+
+    /// Whether a call with arguments of so many bytes in memory should wait here, where they can go to disk: it would wait at the
+    /// actor as well.
+    #[must_use]
+    pub fn holds_back(&self, actor: ActorId, bytes: u64) -> bool {
+        let (Some(most), Some(caller)) = (self.argument_bytes_max, self.actors.get(&actor)) else {
+            return false;
+        };
+        let ActorPlace::At { concurrency, .. } = caller.place else { return false };
+        // Of one with checkpoints, what is made again after a takeover may wait for calls that are new.
+        let is_simple = !caller.has_groups && caller.kept.is_none();
+        // One more than it runs, so that it need not wait for the next one.
+        let cannot_run = is_simple && caller.in_flight.len() > concurrency;
+        bytes > 0 && cannot_run && caller.argument_bytes + bytes > most
+    }
+
     /// Whether the actor is known here; if not, the node must be asked.
     pub fn meet(&mut self, actor: ActorId) -> bool {
         let mut is_new = false;
@@ -73,6 +111,9 @@ impl Callers {
                 place: ActorPlace::Pending,
                 queue: VecDeque::new(),
                 in_flight: Set::default(),
+                arguments: Map::default(),
+                argument_bytes: 0,
+                has_groups: false,
                 kept: None,
             }
         });
@@ -124,17 +165,24 @@ impl Callers {
         Some((*caller.queue.front()?, caller.room()?))
     }
 
-    /// The front call was pushed.
-    pub fn on_pushed(&mut self, actor: ActorId) {
+    /// The front call was pushed, with arguments of so many bytes in memory.
+    pub fn on_pushed(&mut self, actor: ActorId, bytes: u64) {
         let caller = self.actors.get_mut(&actor).expect("next_call found it");
         let task = caller.queue.pop_front().expect("next_call found it");
         caller.in_flight.insert(task);
+        if bytes > 0 {
+            caller.arguments.insert(task, bytes);
+            caller.argument_bytes += bytes;
+        }
     }
 
     /// A call ended.
     pub fn on_reply(&mut self, actor: ActorId, task: u64) {
         if let Some(caller) = self.actors.get_mut(&actor) {
             caller.in_flight.swap_remove(&task);
+            if !caller.arguments.is_empty() {
+                caller.argument_bytes -= caller.arguments.swap_remove(&task).unwrap_or(0);
+            }
         }
     }
 
@@ -245,7 +293,7 @@ impl Callers {
         if is_known || matches!(caller.place, ActorPlace::Dead(_)) {
             return;
         }
-        caller.place = ActorPlace::At { worker, window };
+        caller.place = ActorPlace::At { worker, window, concurrency: concurrency as usize };
         if replays {
             caller.kept.get_or_insert_default().begin();
             self.replaying.insert(actor);
@@ -265,7 +313,7 @@ impl Callers {
         if !matches!(caller.place, ActorPlace::Dead(_)) {
             caller.place = ActorPlace::Pending;
         }
-        let mut calls: Vec<u64> = std::mem::take(&mut caller.in_flight).into_iter().collect();
+        let mut calls = caller.take_in_flight();
         calls.sort_unstable();
         let Some(kept) = &mut caller.kept else { return Interrupted { kept: Vec::new(), others: calls } };
         kept.rewind();
@@ -305,7 +353,7 @@ impl Callers {
     pub fn on_dead(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
         let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
         caller.place = ActorPlace::Dead(failure);
-        let mut calls: Vec<u64> = std::mem::take(&mut caller.in_flight).into_iter().collect();
+        let mut calls = caller.take_in_flight();
         calls.extend(std::mem::take(&mut caller.queue));
         calls.sort_unstable();
         calls
@@ -353,9 +401,15 @@ impl Caller {
     /// The actor's process, if it takes another call now.
     fn room(&self) -> Option<WorkerId> {
         match self.place {
-            ActorPlace::At { worker, window } if self.in_flight.len() < window => Some(worker),
+            ActorPlace::At { worker, window, .. } if self.in_flight.len() < window => Some(worker),
             ActorPlace::At { .. } | ActorPlace::Pending | ActorPlace::Dead(_) => None,
         }
+    }
+
+    fn take_in_flight(&mut self) -> Vec<u64> {
+        self.arguments.clear();
+        self.argument_bytes = 0;
+        std::mem::take(&mut self.in_flight).into_iter().collect()
     }
 
     fn is_replaying(&self) -> bool {
@@ -384,10 +438,61 @@ mod tests {
         let mut order = Vec::new();
         while let Some((task, worker)) = callers.next_call(actor()) {
             assert_eq!(worker, WorkerId(4));
-            callers.on_pushed(actor());
+            callers.on_pushed(actor(), 0);
             order.push(task);
         }
         assert_eq!(order, [1, 2, 3]);
+    }
+
+    /// Sends calls as long as that may be, and gives those that went.
+    fn send(callers: &mut Callers, bytes: u64) -> Vec<u64> {
+        let mut sent = Vec::new();
+        while let Some((task, _)) = callers.next_call(actor())
+            && !callers.holds_back(actor(), bytes)
+        {
+            callers.on_pushed(actor(), bytes);
+            sent.push(task);
+        }
+        sent
+    }
+
+    fn with_calls(concurrency: u32, calls: u64) -> Callers {
+        let mut callers = Callers::default();
+        callers.set_argument_bytes(100);
+        callers.meet(actor());
+        callers.on_started(actor(), WorkerId(4), concurrency, false);
+        (1..=calls).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        callers
+    }
+
+    #[test]
+    fn calls_with_large_arguments_wait_here_while_they_could_not_run_there() {
+        let mut callers = with_calls(2, 9);
+        assert_eq!(send(&mut callers, 60), [1, 2, 3], "two run, and the next one is there");
+        callers.on_reply(actor(), 2);
+        assert_eq!(send(&mut callers, 60), [4]);
+        assert_eq!(send(&mut callers, 0), [5, 6, 7, 8, 9], "what keeps nothing in memory may wait anywhere");
+    }
+
+    #[test]
+    fn calls_with_small_arguments_are_sent_until_these_are_large_together() {
+        let mut callers = with_calls(1, 20);
+        assert_eq!(send(&mut callers, 10).len(), 10);
+        (1..=10).for_each(|task| callers.on_reply(actor(), task));
+        assert_eq!(send(&mut callers, 10).len(), 10, "what has ended counts no more");
+        let interrupted = callers.on_restarting(actor());
+        interrupted.others.iter().rev().for_each(|task| callers.enqueue_front(actor(), *task));
+        callers.on_started(actor(), WorkerId(5), 1, false);
+        assert_eq!(send(&mut callers, 10).len(), 10, "nor does what was with a process that is gone");
+    }
+
+    /// One that runs may wait for a call to another group, which would run at once.
+    #[test]
+    fn calls_to_an_actor_with_groups_do_not_wait_here() {
+        let mut callers = with_calls(2, 9);
+        assert_eq!(send(&mut callers, 60), [1, 2, 3]);
+        callers.note_groups(actor());
+        assert_eq!(send(&mut callers, 60), [4, 5, 6, 7, 8, 9]);
     }
 
     #[test]
@@ -421,7 +526,7 @@ mod tests {
         callers.meet(actor());
         callers.on_started(actor(), WorkerId(4), 1, false);
         (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
-        callers.on_pushed(actor());
+        callers.on_pushed(actor(), 0);
         let failure = Failure::new(FailureCode::ActorDied, "gone");
         assert_eq!(callers.on_dead(actor(), failure.clone()), [1, 2, 3]);
         assert_eq!(callers.enqueue(actor(), 4), Err(failure));

@@ -233,7 +233,7 @@ impl Leases {
 
     /// The node's memory has so many bytes: what arguments of waiting tasks may take of it is a small part.
     pub fn set_store_bytes(&mut self, bytes: u64) {
-        self.argument_bytes_max = Some((bytes / LEASE_ARGUMENT_SHARE).min(LEASE_ARGUMENT_BYTES));
+        self.argument_bytes_max = Some(argument_bytes_max(bytes));
     }
 
     /// How long a function is taken to run (nanoseconds).
@@ -489,6 +489,12 @@ impl Lease {
             self.backlog -= estimate;
         }
     }
+}
+
+/// How many bytes of arguments in memory may wait at one worker, which keeps them there.
+#[must_use]
+pub fn argument_bytes_max(store_bytes: u64) -> u64 {
+    (store_bytes / LEASE_ARGUMENT_SHARE).min(LEASE_ARGUMENT_BYTES)
 }
 
 #[cfg(test)]

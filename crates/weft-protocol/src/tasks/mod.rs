@@ -13,7 +13,7 @@ mod streams;
 pub use delays::{Delays, pause_after};
 pub use events::{Counts, Passed, RECORD_BYTES, Record, TaskEvents, code_of};
 pub use labels::Label;
-pub use leases::{Lease, Leases, PushTo, Replied};
+pub use leases::{Lease, Leases, PushTo, Replied, argument_bytes_max};
 pub use pending::{Pending, Pendings, State};
 pub use ran::Ran;
 pub use streams::{Arrival, Stream, Streams};

@@ -92,14 +92,21 @@ impl WorkerCore {
         }
         while let Some((number, worker)) = self.callers.next_call(actor) {
             let pending = self.pendings.get(number).expect("A1: queued calls are pending");
+            let bytes = self.ownership.bytes_in_memory(&pending.spec.dependencies);
+            // What makes a lost value again may be what those in flight wait for.
+            let is_held_back = !pending.recovers && self.callers.holds_back(actor, bytes);
             if pending.state != State::Queued || self.is_line_full(worker) {
+                return;
+            }
+            if is_held_back {
+                mark!("a call waited at its caller because of the size of its arguments");
                 return;
             }
             if pending.spec.kept.is_some() && !replaying::only_recovers(&pending.spec) {
                 let spec = pending.spec.clone();
                 self.keep_call(actor, spec);
             }
-            self.callers.on_pushed(actor);
+            self.callers.on_pushed(actor, bytes);
             self.push(number, worker, Vec::new(), 0, out);
         }
     }

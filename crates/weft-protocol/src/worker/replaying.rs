@@ -111,7 +111,7 @@ impl WorkerCore {
             if pending.state != State::Queued || !only_recovers(&pending.spec) {
                 return;
             }
-            self.callers.on_pushed(actor);
+            self.callers.on_pushed(actor, 0);
             self.push(number, worker, Vec::new(), 0, out);
         }
     }

@@ -2,12 +2,21 @@
 
 use weft_protocol::probes::hit;
 use weft_protocol::worker::WorkerCore;
+use weft_wire::limits::LEASE_ARGUMENT_SHARE;
 use weft_wire::message::{FreeBlocks, GivenBlocks, TrimBlocks, UnknownBlocks};
 
+use super::blocks::BLOCK_BYTES;
 use super::processes::node_of;
 use super::{Item, Life, Next, SimNode, World};
 use crate::oracle::Oracle;
-use crate::plan::Fault;
+use crate::plan::{Fault, Plan};
+use crate::random::Random;
+
+/// Whether tasks and calls wait where they were submitted when others have large arguments. Said by the seed alone: what else a
+/// seed means stays as it is.
+fn holds_back(plan: &Plan) -> bool {
+    plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0006).chance(1, 2)
+}
 
 impl World {
     /// A driver comes to a node.
@@ -26,6 +35,10 @@ impl World {
         let now = self.now();
         let worker = self.process(number).id;
         self.process_mut(number).life = Life::Running;
+        if holds_back(&self.plan) {
+            // Of one value there is as much as may wait at another process.
+            self.process_mut(number).core.set_store_bytes(LEASE_ARGUMENT_SHARE * BLOCK_BYTES);
+        }
         self.node_mut(number).core.on_connected(worker, number, now);
         self.events += 1;
         self.define_function(number);
