@@ -20,7 +20,7 @@ use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::wire::Misplaced;
 use crate::control::{ToControl, ToNode};
-use crate::node::memory::{Measured, Running, Stopped, Usage};
+use crate::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore, ServedCopy, ServedSpill};
 use crate::objects::{Holders, Serves, StreamEnd};
 use crate::scheduling::policy::NodeRow;
@@ -168,6 +168,18 @@ impl Member {
         others: &[Measured],
     ) -> Option<Stopped> {
         self.node.on_ended_by_kernel(worker, running, left, others)
+    }
+
+    /// See [`NodeCore::on_ended_at_limit`].
+    pub fn on_ended_at_limit(
+        &mut self,
+        worker: WorkerId,
+        running: Option<Running>,
+        limit: u64,
+        usage: &Usage,
+        others: &[Measured],
+    ) -> Option<Stopped> {
+        self.node.on_ended_at_limit(worker, running, limit, usage, others)
     }
 
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
@@ -416,6 +428,11 @@ impl Member {
     /// There is somewhere to put values for which there is no room.
     pub fn set_spills(&mut self) {
         self.node.set_spills();
+    }
+
+    /// See [`NodeCore::set_memory_limits`].
+    pub fn set_memory_limits(&mut self, limited: Limited) {
+        self.node.set_memory_limits(limited);
     }
 
     /// See [`NodeCore::set_recomputes`].

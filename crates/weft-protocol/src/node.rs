@@ -89,6 +89,9 @@ pub enum NodeAction {
     StartWorker(WorkerId),
     /// Kill a worker's process.
     KillWorker(WorkerId),
+    /// A worker takes, beside what it holds now, no more memory than what it reserved (bytes) and an allowance
+    /// ([`memory::limit`]); `None`: as much as there is again.
+    LimitMemory(WorkerId, Option<u64>),
     /// A block of shared memory is free.
     FreeBlock(u64),
     /// Tell the user.

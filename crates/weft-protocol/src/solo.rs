@@ -13,7 +13,7 @@ use weft_wire::strategy::Labels;
 use weft_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
 use crate::control::{ControlAction, ControlActions, ControlCore};
-use crate::node::memory::{Measured, Running, Stopped, Usage};
+use crate::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore};
 use crate::objects::{Holders, Serves, StreamEnd};
 use crate::table::Set;
@@ -129,6 +129,18 @@ impl Solo {
         self.node.on_ended_by_kernel(worker, running, left, others)
     }
 
+    /// See [`NodeCore::on_ended_at_limit`].
+    pub fn on_ended_at_limit(
+        &mut self,
+        worker: WorkerId,
+        running: Option<Running>,
+        limit: u64,
+        usage: &Usage,
+        others: &[Measured],
+    ) -> Option<Stopped> {
+        self.node.on_ended_at_limit(worker, running, limit, usage, others)
+    }
+
     /// A client's connection ended. `reason` is for people; `last_started` its last task.
     pub fn on_gone(
         &mut self,
@@ -232,6 +244,11 @@ impl Solo {
     /// There is somewhere to put values for which there is no room.
     pub fn set_spills(&mut self) {
         self.node.set_spills();
+    }
+
+    /// See [`NodeCore::set_memory_limits`].
+    pub fn set_memory_limits(&mut self, limited: Limited) {
+        self.node.set_memory_limits(limited);
     }
 
     /// See [`NodeCore::set_recomputes`].

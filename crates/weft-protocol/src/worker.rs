@@ -233,7 +233,8 @@ impl WorkerCore {
         self.run_unblocked(out);
     }
 
-    fn enter(&mut self, spec: Arc<TaskSpec>, parent: Option<TaskId>, out: &mut Actions) {
+    fn enter(&mut self, mut spec: Arc<TaskSpec>, parent: Option<TaskId>, out: &mut Actions) {
+        self.choose_shape(&mut spec, parent, 0);
         let mut missing = 0;
         for object in uses(&spec) {
             self.ownership.add_use(object);

@@ -36,10 +36,16 @@ impl World {
     }
 
     fn of(parent: Option<TaskId>, references: &[ObjectId], retries: i32) -> Self {
+        Self::that_reserves(0, parent, references, retries)
+    }
+
+    fn that_reserves(memory: u64, parent: Option<TaskId>, references: &[ObjectId], retries: i32) -> Self {
         let mut core = WorkerCore::new(ME);
         let (function, name, code) = (FunctionId(1), Name::from("f"), Blob::default());
         core.define(Define { function, name: name.clone(), code, references: vec![], place: None });
-        let shape = core.shape(&ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]));
+        let mut resources = ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]);
+        resources.add_one("memory", memory * UNIT);
+        let shape = core.shape(&resources);
         let spec = TaskSpec::new(TASK, TaskKind::Task(shape), function, name, Blob::default());
         let slot = Arc::new(Slot::default());
         slot.acquire();
@@ -76,9 +82,15 @@ impl World {
         self.asked.as_ref().expect("it asked").resources.amount("memory") / UNIT
     }
 
+    /// Whether its node hears that a limit would cost it nothing but time.
+    fn raises_memory(&self) -> Option<bool> {
+        self.asked.as_ref().expect("it asked").raises_memory
+    }
+
     /// Gives the core the worker it asked for, which is stopped while it runs the task.
     fn stop(&mut self, held: u64, reservable: u64, has_begun: bool) {
-        let end = MemoryEnd { report: "the table".to_owned(), held, reservable, by_kernel: None };
+        let end =
+            MemoryEnd { report: "the table".to_owned(), held, reservable, by_kernel: None, limit: None };
         self.end(end, has_begun);
     }
 
@@ -222,4 +234,58 @@ fn a_cancelled_task_is_not_retried() {
     world.core.cancel(TASK, false, true, &mut Actions::new());
     assert_eq!(world.failure().map(|failure| failure.code), Some(FailureCode::Cancelled));
     assert_eq!(world.pause(), None);
+}
+
+#[test]
+fn a_node_may_limit_the_memory_of_what_is_executed_again_with_more() {
+    let parent = TaskId { owner: WorkerId(9), number: 1 };
+    let raises = |memory, parent, references: &[ObjectId], retries| {
+        World::that_reserves(memory, parent, references, retries).raises_memory()
+    };
+    assert_eq!(raises(GIB, None, &[], 3), Some(true));
+    assert_eq!(raises(GIB, None, &[], -1), Some(true));
+    assert_eq!(raises(GIB, None, &[], 0), None, "it is not executed again");
+    assert_eq!(raises(GIB, Some(parent), &[], 3), None, "it would reserve no more");
+    assert_eq!(raises(GIB, None, &[parent.object(0)], 3), None, "nor would that");
+    assert_eq!(raises(0, None, &[], 3), None, "it said nothing");
+}
+
+#[test]
+fn who_is_ended_at_its_limit_has_a_larger_one_next_until_the_last_time() {
+    let mut world = World::that_reserves(GIB, None, &[], -1);
+    for ends in 1..=MEMORY_RETRIES_MAX {
+        let limit = world.reserved() + GIB / 8;
+        world.end(
+            MemoryEnd { held: limit, reservable: 160 * GIB, limit: Some(limit), ..MemoryEnd::default() },
+            true,
+        );
+        let before = limit - GIB / 8;
+        world.pause();
+        assert!(world.reserved() > before || before == 160 * GIB, "{} after {before}", world.reserved());
+        // The node gives no limit to who reserves all there is; and the last execution has none wherever it is.
+        assert_eq!(world.raises_memory(), (ends < MEMORY_RETRIES_MAX).then_some(true));
+        if world.reserved() == 160 * GIB {
+            return;
+        }
+    }
+    panic!("it never reserves all there is");
+}
+
+#[test]
+fn who_is_not_executed_again_hears_which_limit_it_was() {
+    let mut world = World::that_reserves(GIB, None, &[], 0);
+    let end = MemoryEnd {
+        report: "the table".to_owned(),
+        held: 2 * GIB,
+        limit: Some(2 * GIB),
+        ..MemoryEnd::default()
+    };
+    world.end(end, true);
+    let failure = world.failure().expect("it failed");
+    assert_eq!(failure.code, FailureCode::OutOfMemory);
+    for part in
+        ["f() was ended because it took more memory than its limit of 2.00 GiB", "max_retries=0", "the table"]
+    {
+        assert!(failure.message.contains(part), "{part}: {}", failure.message);
+    }
 }

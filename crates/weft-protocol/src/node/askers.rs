@@ -11,6 +11,7 @@
 use weft_wire::limits::{FIND_NODES_NANOS, FIND_NODES_NANOS_MAX, LENT_NANOS};
 use weft_wire::{NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
+use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
@@ -23,6 +24,8 @@ pub(super) struct Demand {
     pub(super) resources: ResourceSet,
     /// Where its workers must be, if not just anywhere.
     pub(super) strategy: Option<Box<Strategy>>,
+    /// Its tasks are executed again with a larger reservation if they end for want of memory.
+    pub(super) raises_memory: bool,
     /// The node that holds most bytes of the arguments of what waits.
     pub(super) prefer: Option<NodeId>,
     /// Of the most urgent of its tasks.
@@ -63,10 +66,29 @@ pub(super) struct Lent {
 }
 
 impl Demand {
-    pub(super) fn new(resources: ResourceSet, strategy: Option<Box<Strategy>>) -> Self {
-        let lent = Vec::new();
-        let told = Told::Nothing;
-        Self { resources, strategy, prefer: None, priority: 0, count: 0, told, lent, find: None }
+    pub(super) fn new(
+        resources: ResourceSet,
+        strategy: Option<Box<Strategy>>,
+        raises_memory: Option<bool>,
+    ) -> Self {
+        Self {
+            resources,
+            strategy,
+            raises_memory: raises_memory == Some(true),
+            prefer: None,
+            priority: 0,
+            count: 0,
+            told: Told::Nothing,
+            lent: Vec::new(),
+            find: None,
+        }
+    }
+
+    /// Takes the resources of one of its leases, if they are free.
+    pub(super) fn acquire(&self, resources: &mut Pools) -> Option<Grant> {
+        let mut grant = resources.acquire(&self.resources, self.strategy.as_deref())?;
+        grant.raises_memory = self.raises_memory;
+        Some(grant)
     }
 
     /// It cannot be met now, or ever. True if the client has not heard that.

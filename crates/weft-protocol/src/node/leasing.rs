@@ -28,7 +28,7 @@ impl NodeCore {
             self.drop_placements(|client, shape| client == from && shape == request.shape);
         }
         let Some(asker) = self.askers.get_mut(&from) else { return };
-        let new = || Demand::new(request.resources, request.strategy);
+        let new = || Demand::new(request.resources, request.strategy, request.raises_memory);
         let demand = asker.demands.entry(request.shape).or_insert_with(new);
         demand.count = request.demand;
         demand.prefer = request.prefer;
@@ -57,6 +57,7 @@ impl NodeCore {
             out.push(NodeAction::KillWorker(worker));
             return;
         }
+        self.lift_memory_limit(worker, out);
         if let Some(worker) = self.workers.get_mut(&worker) {
             worker.state = WorkerState::Idle { since: now };
             worker.blocked = false;
@@ -153,7 +154,7 @@ impl NodeCore {
                 }
                 continue;
             }
-            if let Some(grant) = self.resources.acquire(&demand.resources, demand.strategy.as_deref()) {
+            if let Some(grant) = demand.acquire(&mut self.resources) {
                 demand.count -= 1;
                 // All other nodes may have left since something was asked of them.
                 self.spill.note_placed(demand);
@@ -175,6 +176,7 @@ impl NodeCore {
         self.next_lease += 1;
         let lease = LeaseId(self.next_lease);
         self.workers[&worker].state = WorkerState::Leased(lease);
+        self.limit_memory(worker, &grant, out);
         let gpus = grant.gpu_indices();
         self.leases.insert(lease, LeaseState { client, shape, worker, grant });
         if let Some(asker) = self.askers.get_mut(&client) {

@@ -25,7 +25,7 @@ use crate::time::Instant;
 impl NodeCore {
     /// Another node says how many leases one of its processes could use here.
     pub(super) fn on_lease_at(&mut self, ask: LeaseAt, out: &mut NodeActions) {
-        let LeaseAt { client, job, shape, resources, demand, strategy, priority } = ask;
+        let LeaseAt { client, job, shape, resources, demand, strategy, priority, raises_memory } = ask;
         if self.departed.has(client) {
             // The news of its end came another way, and nobody will say so again.
             return;
@@ -55,7 +55,7 @@ impl NodeCore {
             self.on_watch(client, out);
         }
         let demands = &mut self.askers[&client].demands;
-        let entry = demands.entry(shape).or_insert_with(|| Demand::new(resources, strategy));
+        let entry = demands.entry(shape).or_insert_with(|| Demand::new(resources, strategy, raises_memory));
         entry.count = demand - coming;
         entry.priority = priority.unwrap_or(0);
         self.has_priorities |= entry.priority != 0;

@@ -209,6 +209,8 @@ impl NodeCore {
         let ends = self.ends_with_its_creator(id);
         let local = self.local_actors.actors.get_mut(&id).filter(|local| local.process.is_none());
         let Some(local) = local else { return self.resources.release(&grant) };
+        let limits = self.memory.limits.of(worker, &grant, self.resources.total());
+        out.extend(limits);
         if let Some(create) = &mut local.create {
             create.constructor.gpus = grant.gpu_indices();
         }

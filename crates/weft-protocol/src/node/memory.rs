@@ -7,7 +7,8 @@
 //!
 //! A worker's share is what its task or actor has reserved with `memory=`; those without share what is left equally.
 //!
-//! Where the kernel was faster, its victim ended as if the node had stopped it ([`NodeCore::on_ended_by_kernel`]).
+//! Where the kernel was faster, its victim ended as if the node had stopped it ([`NodeCore::on_ended_by_kernel`]). The same goes for
+//! one that reached a limit of its own ([`limits`], [`NodeCore::on_ended_at_limit`]).
 //!
 //! Invariants:
 //! - M1: only a worker is chosen, never a driver or the node.
@@ -28,6 +29,10 @@ use weft_wire::{FunctionId, TaskId, WorkerId};
 use super::{NodeAction, NodeActions, NodeCore, WorkerState};
 use crate::table::Map;
 use crate::time::Instant;
+
+mod limits;
+
+pub use limits::{Limited, limit};
 
 /// Workers in the table of a report: the largest.
 const REPORTED_MAX: usize = 10;
@@ -125,6 +130,8 @@ pub fn choose(candidates: &[Candidate], total: u64) -> Option<usize> {
 enum By {
     Node,
     Kernel,
+    /// The kernel, since it had taken so much as it may take by itself.
+    Limit(u64),
 }
 
 /// What was seen of a worker last.
@@ -143,6 +150,7 @@ pub struct Watch {
     peaks: Map<FunctionId, u64>,
     /// Workers that are being stopped, and why.
     ends: Map<WorkerId, Box<MemoryEnd>>,
+    pub(super) limits: limits::Limits,
 }
 
 impl Watch {
@@ -169,6 +177,7 @@ impl Watch {
     /// A process is gone: why, if it was stopped.
     pub(super) fn forget(&mut self, worker: WorkerId) -> Option<Box<MemoryEnd>> {
         self.seen.swap_remove(&worker);
+        self.limits.forget(worker);
         self.ends.swap_remove(&worker)
     }
 
@@ -261,10 +270,37 @@ impl NodeCore {
         Some(self.note_memory_end(Stopped { worker, reason, report }, held, left.total, By::Kernel))
     }
 
+    /// The kernel ended a worker that ran this, because it took more than its limit (bytes).
+    pub fn on_ended_at_limit(
+        &mut self,
+        worker: WorkerId,
+        running: Option<Running>,
+        limit: u64,
+        usage: &Usage,
+        others: &[Measured],
+    ) -> Option<Stopped> {
+        if self.memory.ends.contains_key(&worker) {
+            return None;
+        }
+        let victim = Measured { worker, held: limit, peak: limit, running };
+        let candidate = self.candidate(&victim)?;
+        let reason = format!(
+            "the kernel ended it because it took more memory than its limit of {}: it had reserved {} (memory=)",
+            size(limit),
+            size(candidate.reserved)
+        );
+        let mut known = vec![(&victim, candidate)];
+        let others = others.iter().filter(|other| other.worker != worker);
+        known.extend(others.filter_map(|one| Some((one, self.candidate(one)?))));
+        let report = self.report_memory(usage, &known, 0, By::Limit(limit));
+        Some(self.note_memory_end(Stopped { worker, reason, report }, limit, u64::MAX, By::Limit(limit)))
+    }
+
     fn note_memory_end(&mut self, stopped: Stopped, held: u64, total: u64, by: By) -> Stopped {
         let reservable = (self.resources.total().amount("memory") / UNIT).min(total);
         let by_kernel = (by == By::Kernel).then_some(true);
-        let end = MemoryEnd { report: stopped.report.clone(), held, reservable, by_kernel };
+        let limit = if let By::Limit(limit) = by { Some(limit) } else { None };
+        let end = MemoryEnd { report: stopped.report.clone(), held, reservable, by_kernel, limit };
         self.memory.ends.insert(stopped.worker, Box::new(end));
         stopped
     }
@@ -297,14 +333,22 @@ impl NodeCore {
         chosen: usize,
         by: By,
     ) -> String {
-        let by_whom = if by == By::Kernel { ", but the kernel was faster" } else { "" };
-        let mut text = format!(
-            "{} of {} of {} were in use; workers are stopped from {} on (memory_usage_threshold){by_whom}.\n",
-            size(usage.used),
-            size(usage.total),
-            usage.of,
-            size(usage.threshold)
-        );
+        let (used, total, threshold) = (size(usage.used), size(usage.total), size(usage.threshold));
+        let mut text = format!("{used} of {total} of {} were in use; ", usage.of);
+        let _ = match by {
+            By::Node => writeln!(text, "workers are stopped from {threshold} on (memory_usage_threshold)."),
+            By::Kernel => {
+                let rest = "on (memory_usage_threshold), but the kernel was faster.";
+                writeln!(text, "workers are stopped from {threshold} {rest}")
+            }
+            By::Limit(limit) => {
+                let limit = size(limit);
+                writeln!(
+                    text,
+                    "the worker had a limit of its own: {limit} for what it reserved (worker_memory_limits)."
+                )
+            }
+        };
         let _ = write!(text, "  {:>16} {:>9} {:>12} {:>12}  runs", "worker", "pid", "holds", "memory=");
         let mut order: Vec<usize> = (0..known.len()).collect();
         order.sort_by_key(|at| (*at != chosen, Reverse(known[*at].1.held)));

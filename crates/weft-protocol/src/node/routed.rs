@@ -194,6 +194,7 @@ mod tests {
             demand: 1,
             strategy: None,
             priority: None,
+            raises_memory: None,
         }
     }
 

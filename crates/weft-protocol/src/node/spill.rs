@@ -259,7 +259,7 @@ impl NodeCore {
                     continue;
                 }
             };
-            if let Some(grant) = self.resources.acquire(&demand.resources, demand.strategy.as_deref()) {
+            if let Some(grant) = demand.acquire(&mut self.resources) {
                 if let Some(from) = taken {
                     mark!("what waited at another node ran here");
                     demand.take_back(from);
@@ -466,7 +466,9 @@ fn say_changes(
         lent.is_stale = false;
         let (resources, strategy) = (demand.resources.clone(), demand.strategy.clone());
         let priority = (demand.priority != 0).then_some(demand.priority);
-        let ask = LeaseAt { client, job, shape, resources, demand: lent.count, strategy, priority };
+        let raises_memory = demand.raises_memory.then_some(true);
+        let ask =
+            LeaseAt { client, job, shape, resources, demand: lent.count, strategy, priority, raises_memory };
         route(me, lent.node, ask, out);
     }
     demand.lent.retain(|lent| lent.count > 0);

@@ -19,6 +19,8 @@ pub struct Grant {
     gpus: Vec<(u32, u64)>,
     /// The bundle of a placement group that it is a part of; `None`: of the node.
     pub(super) bundle: Option<(GroupId, u32)>,
+    /// Whoever has it is executed again with a larger reservation if it ends for want of memory.
+    pub raises_memory: bool,
 }
 
 impl Grant {
@@ -68,7 +70,7 @@ impl NodeResources {
     pub(super) fn drain(&mut self) -> Grant {
         let shares = (0..).zip(&mut self.gpus).filter(|(_, share)| **share > 0);
         let gpus = shares.map(|(index, share)| (index, std::mem::take(share))).collect();
-        Grant { resources: std::mem::take(&mut self.free), gpus, bundle: None }
+        Grant { resources: std::mem::take(&mut self.free), gpus, bundle: None, raises_memory: false }
     }
 
     /// All there is.
@@ -106,7 +108,7 @@ impl NodeResources {
         }
         let shortfall = self.free.subtract(request);
         debug_assert!(shortfall.is_empty(), "covered above");
-        Some(Grant { resources: request.clone(), gpus, bundle: None })
+        Some(Grant { resources: request.clone(), gpus, bundle: None, raises_memory: false })
     }
 
     /// Whole GPUs for whole requests, a share of the fullest one that has room for a fraction.

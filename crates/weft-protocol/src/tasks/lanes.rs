@@ -55,8 +55,9 @@ impl Leases {
         if home.lanes.len() >= LANES_MAX {
             return self.renamed(base, node).unwrap_or(base);
         }
-        let resources = home.resources.clone();
+        let (resources, raises_memory) = (home.resources.clone(), home.raises_memory);
         let lane = self.add_shape(resources, None, Some(Lane { base, node, since: None }));
+        self.shape_mut(lane).raises_memory = raises_memory;
         let home = self.shape_mut(base);
         home.lanes.push(lane);
         if home.lanes.len() == 1 {

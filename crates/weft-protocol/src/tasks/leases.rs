@@ -57,6 +57,8 @@ pub struct Lease {
 pub(super) struct Shape {
     pub(super) resources: ResourceSet,
     pub(super) strategy: Option<Box<Strategy>>,
+    /// Its tasks are executed again with a larger reservation if they end for want of memory.
+    pub(super) raises_memory: bool,
     pub(super) queue: Queue,
     /// Of a shape and all its lanes: those of a lane are its shape's.
     pub(super) leases: Vec<Lease>,
@@ -103,11 +105,15 @@ pub struct PushTo {
     pub estimate: u64,
 }
 
+/// What makes a shape: resources, where its tasks run, and whether they are executed again with a larger reservation if they end for
+/// want of memory.
+type Key = (ResourceSet, Option<Box<Strategy>>, bool);
+
 /// All shapes and leases of a process.
 #[derive(Debug, Default)]
 pub struct Leases {
     pub(super) shapes: Vec<Shape>,
-    numbers: Map<(ResourceSet, Option<Box<Strategy>>), ShapeId>,
+    numbers: Map<Key, ShapeId>,
     /// Shapes that have lanes.
     pub(super) laned: Vec<ShapeId>,
     /// Recent run time per function (nanoseconds).
@@ -121,12 +127,27 @@ pub struct Leases {
 impl Leases {
     /// The number of a shape: what its tasks hold, and where they are to run.
     pub fn shape(&mut self, resources: &ResourceSet, strategy: Option<&Strategy>) -> ShapeId {
-        let key = (resources.clone(), strategy.cloned().map(Box::new));
+        self.numbered((resources.clone(), strategy.cloned().map(Box::new), false))
+    }
+
+    /// The same shape for tasks that are executed again with a larger reservation if they end for want of memory, or that are not.
+    /// There is but one shape for tasks that reserve none.
+    pub fn raising_memory(&mut self, shape: ShapeId, raises: bool) -> ShapeId {
+        let this = &self.shapes[shape.0 as usize];
+        if this.raises_memory == raises || this.resources.amount("memory") == 0 {
+            return shape;
+        }
+        let key = (this.resources.clone(), this.strategy.clone(), raises);
+        self.numbered(key)
+    }
+
+    fn numbered(&mut self, key: Key) -> ShapeId {
         if let Some(id) = self.numbers.get(&key) {
             return *id;
         }
-        let (resources, strategy) = key.clone();
+        let (resources, strategy, raises_memory) = key.clone();
         let id = self.add_shape(resources, strategy, None);
+        self.shape_mut(id).raises_memory = raises_memory;
         self.numbers.insert(key, id);
         id
     }
@@ -148,6 +169,7 @@ impl Leases {
         self.shapes.push(Shape {
             resources,
             strategy,
+            raises_memory: false,
             queue: Queue::default(),
             leases: Vec::new(),
             lane,
@@ -433,7 +455,10 @@ impl Shape {
         let (resources, strategy) = (self.resources.clone(), self.strategy.clone());
         let prefer = self.lane.as_ref().map(|lane| lane.node);
         let priority = (priority != 0).then_some(priority);
-        send(out, Peer::Node, RequestLease { shape: id, resources, demand, strategy, prefer, priority });
+        let raises_memory = self.raises_memory.then_some(true);
+        let request =
+            RequestLease { shape: id, resources, demand, strategy, prefer, priority, raises_memory };
+        send(out, Peer::Node, request);
         true
     }
 }

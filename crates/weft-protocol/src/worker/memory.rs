@@ -7,13 +7,16 @@
 //! It never raises the reservation of a task that something else may wait for while it waits itself: what holds memory and
 //! waits for what waits for memory would wait for ever. Those are tasks of tasks, tasks that were given references, and
 //! those in a placement group, whose bundles are what they are.
+//!
+//! Those whose reservation it does raise are asked for in a shape of their own: a node may hold them to what they reserved, since
+//! being ended costs them time, and nothing else ([`crate::node::memory`]).
 
 use std::sync::Arc;
 
 use weft_wire::limits::{MEMORY_RESERVATION_STEPS, MEMORY_RETRIES_MAX};
 use weft_wire::message::{Failure, FailureCode, MemoryEnd, TaskKind, TaskSpec};
 use weft_wire::resources::{UNIT, size};
-use weft_wire::{ResourceSet, ShapeId, Strategy};
+use weft_wire::{ResourceSet, ShapeId, Strategy, TaskId};
 
 use super::{Actions, State, WorkerCore, cancelled_failure};
 use crate::tasks::pause_after;
@@ -57,24 +60,41 @@ impl WorkerCore {
             let failure = failure(&pending.spec, end, no_retry);
             return self.fail(number, &failure, out);
         }
-        let may_wait = pending.parent.is_some() || !pending.spec.references.is_empty();
-        let raised = if may_wait { shape } else { self.raise(shape, reserved, end) };
+        let (mut spec, parent, ends) = (pending.spec.clone(), pending.parent, pending.memory_ends + 1);
+        let raised = if may_wait(&spec, parent) { shape } else { self.raise(shape, reserved, end) };
+        Arc::make_mut(&mut spec).kind = TaskKind::Task(raised);
+        self.choose_shape(&mut spec, parent, ends);
+        Arc::make_mut(&mut spec).spared = (ends == MEMORY_RETRIES_MAX).then_some(true);
         let pending = self.pendings.get_mut(number).expect("looked up above");
         self.events.on_failed(pending, FailureCode::OutOfMemory as u8 + 1, true, self.now);
         pending.repeat(self.now);
-        pending.memory_ends += 1;
-        let spec = Arc::make_mut(&mut pending.spec);
-        spec.kind = TaskKind::Task(raised);
-        spec.spared = (pending.memory_ends == MEMORY_RETRIES_MAX).then_some(true);
+        pending.memory_ends = ends;
+        pending.spec = spec;
         // Memory comes free as others end, and that is not at once: there is a pause from the first time on.
         let until = self.now.plus(pause_after(u32::from(pending.memory_ends) + 1));
         pending.state = State::Delayed { until };
         self.delays.insert(until, number);
     }
 
+    /// A task that ended so often for want of memory is asked for in the shape that says whether its reservation would be raised at
+    /// the next such end.
+    pub(super) fn choose_shape(&mut self, spec: &mut Arc<TaskSpec>, parent: Option<TaskId>, ends: u8) {
+        let TaskKind::Task(shape) = spec.kind else { return };
+        if self.reserved(shape) == 0 {
+            return;
+        }
+        let is_in_group =
+            self.leases.described(shape).is_some_and(|(_, place)| place.and_then(Strategy::group).is_some());
+        let raises =
+            spec.retries != 0 && ends < MEMORY_RETRIES_MAX && !is_in_group && !may_wait(spec, parent);
+        let chosen = self.leases.raising_memory(shape, raises);
+        if chosen != shape {
+            Arc::make_mut(spec).kind = TaskKind::Task(chosen);
+        }
+    }
+
     fn reserved(&self, shape: ShapeId) -> u64 {
-        let described = self.leases.described(shape);
-        described.map_or(0, |(resources, _)| resources.amount(MEMORY) / UNIT)
+        self.leases.resources(shape).map_or(0, |resources| resources.amount(MEMORY) / UNIT)
     }
 
     /// The shape with which a task is tried again.
@@ -89,6 +109,11 @@ impl WorkerCore {
         resources.add_one(MEMORY, (bytes - reserved).saturating_mul(UNIT));
         self.leases.shape(&resources, strategy.as_ref())
     }
+}
+
+/// Whether something else may wait for a task while it waits itself.
+fn may_wait(spec: &TaskSpec, parent: Option<TaskId>) -> bool {
+    parent.is_some() || !spec.references.is_empty()
 }
 
 /// Whether it was this task that took the memory. The node knows what everybody holds and had reserved. The kernel takes the
@@ -122,14 +147,17 @@ fn failure(spec: &TaskSpec, end: &MemoryEnd, no_retry: NoRetry) -> Failure {
             size(end.reservable)
         ),
     };
-    Failure::new(
-        FailureCode::OutOfMemory,
-        format!(
-            "{name}() was stopped because memory ran out; its worker held {}, and {why}.\n{}",
-            size(end.held),
-            end.report
+    let (held, report) = (size(end.held), &end.report);
+    let text = match end.limit {
+        None => format!(
+            "{name}() was stopped because memory ran out; its worker held {held}, and {why}.\n{report}"
         ),
-    )
+        Some(limit) => format!(
+            "{name}() was ended because it took more memory than its limit of {}, and {why}.\n{report}",
+            size(limit)
+        ),
+    };
+    Failure::new(FailureCode::OutOfMemory, text)
 }
 
 #[cfg(test)]

@@ -81,6 +81,7 @@ fn request(shape: u32, demand: u32) -> RequestLease {
         strategy: None,
         prefer: None,
         priority: None,
+        raises_memory: None,
     }
 }
 

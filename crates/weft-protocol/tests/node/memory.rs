@@ -1,7 +1,9 @@
 //! A node that is told how full its memory is: whom it has stopped, what it says, and what the owner hears.
 
-use weft_protocol::node::memory::{Measured, Running, Stopped, Usage};
-use weft_wire::message::{MemoryEnd, WorkerGone};
+use weft_protocol::node::memory::{Limited, Measured, Running, Stopped, Usage};
+use weft_wire::LeaseId;
+use weft_wire::message::{MemoryEnd, ReturnLease, WorkerGone};
+use weft_wire::resources::UNIT;
 
 use super::*;
 
@@ -57,7 +59,13 @@ fn a_worker_is_stopped_and_its_owner_hears_why() {
     assert!(lines[3].ends_with("  task firm, which is not retried"), "{lines:?}");
     let mut out = NodeActions::new();
     node.on_gone(SECOND, &stopped.reason, None, &mut out);
-    let memory = MemoryEnd { report: stopped.report, held: 5 * GIB, reservable: 12 * GIB, by_kernel: None };
+    let memory = MemoryEnd {
+        report: stopped.report,
+        held: 5 * GIB,
+        reservable: 12 * GIB,
+        by_kernel: None,
+        limit: None,
+    };
     let gone = WorkerGone {
         worker: SECOND,
         reason: stopped.reason,
@@ -98,8 +106,13 @@ fn a_worker_that_the_kernel_ended_is_one_that_was_stopped() {
     assert_eq!(node.on_ended_by_kernel(FIRST, running, &left, &all), None, "that is known");
     let mut out = NodeActions::new();
     node.on_gone(FIRST, &stopped.reason, None, &mut out);
-    let memory =
-        MemoryEnd { report: stopped.report, held: 11 * GIB, reservable: 12 * GIB, by_kernel: Some(true) };
+    let memory = MemoryEnd {
+        report: stopped.report,
+        held: 11 * GIB,
+        reservable: 12 * GIB,
+        by_kernel: Some(true),
+        limit: None,
+    };
     let gone = WorkerGone {
         worker: FIRST,
         reason: stopped.reason,
@@ -125,4 +138,102 @@ fn what_was_seen_of_a_task_is_the_least_that_it_held() {
     assert!(about(Some(other)).contains("it held about 1.00 GiB"), "that was seen of another task");
     assert!(about(all[0].running.clone()).contains("it held about 9.00 GiB"));
     assert_eq!(busy().on_ended_by_kernel(WorkerId(999), None, &left, &[]), None, "nobody knows it");
+}
+
+fn asking(shape: u32, memory: u64, raises: Option<bool>) -> RequestLease {
+    let mut resources = cpus(1.0);
+    resources.add_one("memory", memory * UNIT);
+    RequestLease { resources, raises_memory: raises, ..request(shape, 1) }
+}
+
+/// What a node that limits these workers does to the memory of those that it leases, and when they come back.
+fn limited(limited: Limited, asked: &[RequestLease]) -> Vec<NodeAction> {
+    let total =
+        ResourceSet::from_amounts([("CPU".to_owned(), 1.0), ("memory".to_owned(), 12.0 * GIB as f64 + 0.5)]);
+    let mut node = Solo::new(total, 100, 1);
+    node.set_memory_limits(limited);
+    node.on_connected(DRIVER, 1, NOW);
+    say(&mut node, DRIVER, request(9, 1));
+    connect(&mut node, FIRST);
+    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    let mut all = Vec::new();
+    for (number, request) in (2..).zip(asked) {
+        all.extend(say(&mut node, DRIVER, request.clone()));
+        all.extend(say(&mut node, DRIVER, ReturnLease { lease: LeaseId(number) }));
+    }
+    node.check();
+    all.into_iter().filter(|action| matches!(action, NodeAction::LimitMemory(..))).collect()
+}
+
+#[test]
+fn a_limit_begins_and_ends_with_the_lease() {
+    let set = |bytes| NodeAction::LimitMemory(FIRST, Some(bytes));
+    let lifted = NodeAction::LimitMemory(FIRST, None);
+    let asked = [
+        asking(0, GIB, Some(true)),
+        asking(1, 0, None),
+        asking(2, 2 * GIB, Some(true)),
+        asking(3, 3 * GIB, None),
+        asking(4, 12 * GIB, Some(true)),
+    ];
+    let retried = [set(GIB), lifted.clone(), set(2 * GIB), lifted.clone()];
+    assert_eq!(
+        limited(Limited::Retried, &asked),
+        retried,
+        "nothing for who says nothing or has all there is"
+    );
+    let all = [&retried[..], &[set(3 * GIB), lifted]].concat();
+    assert_eq!(limited(Limited::All, &asked), all);
+    assert_eq!(limited(Limited::Nobody, &asked), []);
+}
+
+#[test]
+fn a_limit_is_there_before_the_lease_is_used() {
+    let mut node =
+        Solo::new(ResourceSet::from_amounts([("CPU".to_owned(), 1.0), ("memory".to_owned(), 9e9)]), 100, 1);
+    node.set_memory_limits(Limited::Retried);
+    node.on_connected(DRIVER, 1, NOW);
+    say(&mut node, DRIVER, asking(0, GIB, Some(true)));
+    let out = connect(&mut node, FIRST);
+    let limited = out.iter().position(|action| *action == NodeAction::LimitMemory(FIRST, Some(GIB)));
+    let granted = |action: &NodeAction| matches!(action, NodeAction::Send(_, message) if matches!(**message, Message::LeaseGranted(_)));
+    assert!(limited.expect("it has a limit") < out.iter().position(granted).expect("it is granted"));
+}
+
+#[test]
+fn a_worker_that_the_kernel_ended_at_its_limit_says_which() {
+    let mut node = busy();
+    let all = [measured(FIRST, 9, "large", true), measured(SECOND, 2, "small", true)];
+    let running = all[0].running.clone();
+    let stopped =
+        node.on_ended_at_limit(FIRST, running.clone(), 3 * GIB, &full(), &all).expect("it is known");
+    assert_eq!(
+        stopped.reason,
+        "the kernel ended it because it took more memory than its limit of 3.00 GiB: it had reserved 0 B (memory=)"
+    );
+    let lines: Vec<&str> = stopped.report.lines().collect();
+    assert_eq!(
+        lines[0],
+        "15.00 GiB of 16.00 GiB of this machine were in use; the worker had a limit of its own: 3.00 GiB for what it \
+         reserved (worker_memory_limits)."
+    );
+    assert!(lines[2].starts_with("* 0000000000000065 ") && lines[2].ends_with("  task large"), "{lines:?}");
+    assert_eq!(node.on_ended_at_limit(FIRST, running, 3 * GIB, &full(), &all), None, "that is known");
+    let mut out = NodeActions::new();
+    node.on_gone(FIRST, &stopped.reason, None, &mut out);
+    let memory = MemoryEnd {
+        report: stopped.report,
+        held: 3 * GIB,
+        reservable: 12 * GIB,
+        by_kernel: None,
+        limit: Some(3 * GIB),
+    };
+    let gone = WorkerGone {
+        worker: FIRST,
+        reason: stopped.reason,
+        what: Some("worker (pid 9)".to_owned()),
+        memory: Some(Box::new(memory)),
+        ..WorkerGone::default()
+    };
+    assert_eq!(out[0], told(DRIVER, gone));
 }

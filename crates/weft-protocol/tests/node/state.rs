@@ -67,6 +67,7 @@ fn a_report_has_workers_leases_demands_and_blocks() {
             strategy: None,
             prefer: None,
             priority: None,
+            raises_memory: None,
         },
     );
     let report = node.report();

@@ -500,7 +500,7 @@ impl World {
                 NodeAction::FreeBlock(block) => {
                     assert!(self.blocks.remove(&block).is_some(), "a block is freed once");
                 }
-                NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
+                NodeAction::Introduce(_, _) | NodeAction::Warn(_) | NodeAction::LimitMemory(..) => {}
                 NodeAction::Control(_)
                 | NodeAction::BeginJob(..)
                 | NodeAction::FindNodes(_)

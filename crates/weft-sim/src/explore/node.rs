@@ -114,7 +114,7 @@ impl Node {
                     assert!(self.blocks & block != 0, "I5: block {} is freed twice", offset / BLOCK_BYTES);
                     self.blocks &= !block;
                 }
-                NodeAction::Introduce(_, _) | NodeAction::Warn(_) => {}
+                NodeAction::Introduce(_, _) | NodeAction::Warn(_) | NodeAction::LimitMemory(..) => {}
                 NodeAction::Control(word) => match &mut self.core {
                     Core::Alone(_) => unreachable!("both cores are in this node"),
                     Core::Linked(linked) => linked.to_head.push_back(word),

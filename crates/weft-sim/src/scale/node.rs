@@ -284,6 +284,7 @@ impl World {
                 self.after(takes, Event::Fork(at, worker));
             }
             NodeAction::KillWorker(worker) => self.after(LOCAL_NANOS, Event::End(worker)),
+            NodeAction::LimitMemory(..) => unreachable!("nodes limit nobody here"),
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::AllocateFor { object, bytes } => self.allocate(at, object, bytes),
             NodeAction::Fetch(fetching) => self.fetch(at, fetching),

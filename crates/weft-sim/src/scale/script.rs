@@ -142,9 +142,9 @@ impl World {
     fn ask_for_leases(&mut self, driver: WorkerId) {
         let Some(script) = self.script(driver) else { return };
         let (shape, demand) = (script.shape, script.wanted);
-        let (strategy, prefer, priority) = (None, None, None);
+        let (strategy, prefer, priority, raises_memory) = (None, None, None, None);
         let (resources, shape) = (resources_of(shape), ShapeId(shape));
-        let request = RequestLease { shape, resources, demand, strategy, prefer, priority };
+        let request = RequestLease { shape, resources, demand, strategy, prefer, priority, raises_memory };
         self.say_to_node(driver, request.into());
     }
 

@@ -179,6 +179,7 @@ impl World {
                     self.wake_in(nanos, Wake::Kill(number));
                 }
             }
+            NodeAction::LimitMemory(..) => {}
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::Warn(_) => {}
             NodeAction::Control(word) => {

@@ -289,8 +289,11 @@ mod tests {
             Strategy::Group(InGroup { group, bundle: Some(2), captures: true }),
         ] {
             let (shape, demand, prefer, priority) = (ShapeId(1), 3, Some(NodeId(7)), Some(-4));
+            let raises_memory = Some(true);
             let (resources, strategy) = (resources.clone(), Some(Box::new(strategy)));
-            round_trip(RequestLease { shape, resources, demand, strategy, prefer, priority }.into());
+            round_trip(
+                RequestLease { shape, resources, demand, strategy, prefer, priority, raises_memory }.into(),
+            );
         }
         let failure = Failure::new(FailureCode::TaskUnschedulable, "gone");
         let closed = Some(Box::new(Closed { shape: ShapeId(1), failure }));

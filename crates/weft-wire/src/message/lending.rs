@@ -30,6 +30,9 @@ pub struct LeaseAt {
     /// The highest priority among the tasks that wait; zero if it is not said.
     #[n(6)]
     pub priority: Option<i32>,
+    /// As in [`super::RequestLease`].
+    #[n(7)]
+    pub raises_memory: Option<bool>,
 }
 
 /// One lease. The worker will be reached by its node's address.

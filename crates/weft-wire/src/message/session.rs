@@ -173,6 +173,9 @@ pub struct MemoryEnd {
     /// The kernel ended it, who takes the largest. What it held is an estimate.
     #[n(3)]
     pub by_kernel: Option<bool>,
+    /// It was ended at a limit of its own (bytes), whatever the machine had left.
+    #[n(4)]
+    pub limit: Option<u64>,
 }
 
 /// End now.

@@ -54,6 +54,7 @@ fn messages_round_trip() {
             strategy: None,
             prefer: None,
             priority: None,
+            raises_memory: None,
         }
         .into(),
     );
@@ -236,6 +237,7 @@ fn the_encoding_stays_what_it_is() {
                 strategy: None,
                 prefer: None,
                 priority: None,
+                raises_memory: None,
             }
             .into(),
             "0c0000000a000000830181826343505519138803",

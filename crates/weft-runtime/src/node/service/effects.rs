@@ -73,6 +73,8 @@ impl Service {
                     NodeAction::Introduce(a, b) => self.introduce(a, b),
                     NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
                     NodeAction::KillWorker(worker) => self.kill_worker(worker),
+                    // No node is told to ask for it yet.
+                    NodeAction::LimitMemory(..) => {}
                     NodeAction::FreeBlock(offset) => self.free(offset),
                     NodeAction::Warn(text) => self.warn(&text),
                     NodeAction::Control(word) => self.with_cluster(|cluster| cluster.tell(word)),

@@ -47,7 +47,8 @@ fn gone() -> WorkerGone {
 
 #[test]
 fn who_was_stopped_for_lack_of_memory_is_understood() {
-    let memory = MemoryEnd { report: "m".into(), held: 3, reservable: 4, by_kernel: Some(true) };
+    let memory =
+        MemoryEnd { report: "m".into(), held: 3, reservable: 4, by_kernel: Some(true), limit: Some(5) };
     round_trip(WorkerGone { memory: Some(Box::new(memory)), ..gone() }.into());
 }
 
@@ -162,10 +163,11 @@ fn about_actors() -> Vec<(Message, &'static str)> {
 fn about_leases() -> Vec<(Message, &'static str)> {
     let (client, shape, lease) = (WorkerId(7), ShapeId(1), LeaseId(6));
     let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
-    let (strategy, priority) = (Some(Box::new(crate::Strategy::Spread)), Some(-4));
+    let (strategy, priority, raises_memory) = (Some(Box::new(crate::Strategy::Spread)), Some(-4), None);
     vec![
         (
-            LeaseAt { client, job: client, shape, resources, demand: 3, strategy, priority }.into(),
+            LeaseAt { client, job: client, shape, resources, demand: 3, strategy, priority, raises_memory }
+                .into(),
             "120000008c000000870707018182634350551913880382008023",
         ),
         (
