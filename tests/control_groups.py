@@ -52,6 +52,13 @@ def control_group(memory: int) -> Iterator[Path]:
         group.rmdir()
 
 
+def groups_of_nodes() -> set[str]:
+    """Names of the groups that nodes have made for their workers, in the group of this process or beside it."""
+    _, own = _parent()
+    found = [*own.glob("weft-*"), *own.parent.glob("weft-*")]
+    return {path.name for path in found if len(path.name) == len("weft-") + 16}
+
+
 def kernel_kills(group: Path) -> int:
     """How many processes of this group the kernel ended for want of memory."""
     name = "memory.events" if (group / "memory.events").exists() else "memory.oom_control"

@@ -113,9 +113,9 @@ class NodeProcess:
 def _remove(directory: str) -> bool:
     """Removes what a node left that was killed before it had a template. Says whether nothing is there."""
     if os.path.exists(directory) and directory not in _sessions.running_nodes(os.path.dirname(directory)):
-        import shutil
+        from weft import _weft
 
-        shutil.rmtree(directory, ignore_errors=True)
+        _weft.remove_session(directory)
     return not os.path.exists(directory)
 
 

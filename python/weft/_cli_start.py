@@ -61,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of the memory from which on workers are stopped; 0.95, and 0 for never",
     )
+    parser.add_argument(
+        "--worker-memory-limits",
+        choices=_resources.MEMORY_LIMITS,
+        help="whose memory a control group limits to what was reserved: that of tasks that are retried, of all, or of "
+        "none; auto",
+    )
     parser.add_argument("--node-name", metavar="NAME", help="how the node is called; 'head' for the head, else node-*")
     parser.add_argument(
         "--http-port", type=int, metavar="PORT", help="tell autoscalers and monitors of this machine how it is"
@@ -166,7 +172,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "port": options.port,
         "token_file": None if options.token_file is None else os.path.abspath(options.token_file),
         "health_timeout": timeout,
-        "memory": (_resources.memory_threshold(options.memory_usage_threshold), _resources.stated_memory()),
+        "memory": _resources.memory(options.memory_usage_threshold, options.worker_memory_limits),
         "spill": _spill(options.spill_directory, options.max_spill_bytes, base),
         "recomputes": options.eviction == "recompute",
         "http_port": options.http_port,

@@ -9,6 +9,8 @@ from typing import Any
 
 from weft import _weft
 
+# Whose memory may be limited.
+MEMORY_LIMITS = ("auto", "all", "off")
 # Resources with an argument of their own.
 RESERVED = ("CPU", "GPU", "memory", "object_store_memory")
 
@@ -82,6 +84,30 @@ def memory_threshold(asked: float | None) -> float:
     if not 0 <= share <= 1:
         raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}; 0 and 1 switch it off")
     return share
+
+
+def memory_limits(asked: str | None) -> str:
+    """Whose memory the node limits by control groups, where it can: nobody's, that of tasks that are retried, or all.
+
+    Raises:
+        ValueError: What was said, here or in the environment, is none of these.
+    """
+    name, value = "worker_memory_limits", asked
+    if asked is None:
+        name = "WEFT_WORKER_MEMORY_LIMITS"
+        value = os.environ.get(name) or "auto"
+    if value not in MEMORY_LIMITS:
+        raise ValueError(f'{name} must be "auto", "all" or "off", not {value!r}')
+    return value
+
+
+def memory(threshold: float | None, limits: str | None) -> tuple[float, int | None, str]:
+    """What a node does about the memory of its workers.
+
+    Raises:
+        ValueError: A value is not allowed.
+    """
+    return memory_threshold(threshold), stated_memory(), memory_limits(limits)
 
 
 def stated_memory() -> int | None:

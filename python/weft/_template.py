@@ -9,7 +9,6 @@ import contextlib
 import gc
 import importlib
 import os
-import shutil
 import signal
 import sys
 
@@ -64,5 +63,5 @@ def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
             template.forked(worker, pid)
     if not template.is_dismissed():
         # The node's process may have been killed: the last one out clears up.
-        shutil.rmtree(directory, ignore_errors=True)
+        _weft.remove_session(directory)
     os._exit(0)

@@ -253,7 +253,7 @@ def start(
     spill_directories: Sequence[str],
     max_spill_bytes: int | None,
     recomputes: bool,
-    memory: tuple[float, int | None],
+    memory: tuple[float, int | None, str],
 ) -> str: ...
 def connect(
     directory: str,
@@ -300,13 +300,14 @@ def node_main(
     port: int | None,
     token_file: str | None,
     health_timeout: float,
-    memory: tuple[float, int | None],
+    memory: tuple[float, int | None, str],
     spill: tuple[Sequence[str], int | None],
     recomputes: bool,
     token: str | None,
     signals: int,
     ready: int | None,
 ) -> int: ...
+def remove_session(directory: str) -> None: ...
 def read_token(path: str) -> str: ...
 def check_store_url(url: str) -> None: ...
 def stop() -> None: ...

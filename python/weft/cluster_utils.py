@@ -39,6 +39,7 @@ _ARGUMENTS = (
     "port",
     "health_timeout",
     "memory_usage_threshold",
+    "worker_memory_limits",
 )
 
 
@@ -124,8 +125,8 @@ class Cluster:
             wait: Whether to return only when the head lists the node.
             **node_args: num_cpus (1 by default), num_gpus, resources (name to amount), labels (key to value),
                 object_store_memory (bytes; 128 MiB by default), spill_directories, max_spill_bytes and eviction (as
-                for `weft.init`), node_name, host, port, memory_usage_threshold, and for the head health_timeout
-                (seconds).
+                for `weft.init`), node_name, host, port, memory_usage_threshold, worker_memory_limits, and for the
+                head health_timeout (seconds).
 
         Returns:
             The node.

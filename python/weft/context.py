@@ -131,6 +131,7 @@ def init(
     max_pending_tasks: int | None = None,
     labels: Mapping[str, str] | None = None,
     memory_usage_threshold: float | None = None,
+    worker_memory_limits: Literal["auto", "all", "off"] | None = None,
     record_call_sites: bool | None = None,
     token_file: str | os.PathLike[str] | None = None,
     **ignored: Any,
@@ -185,6 +186,11 @@ def init(
             stops workers, one by one, before the kernel ends a process of its choice; 0.95 by default (environment
             variable WEFT_MEMORY_USAGE_THRESHOLD), 0 and 1 for never. `docs/memory.md` says which ones, and what
             becomes of their tasks.
+        worker_memory_limits: Whether the kernel ends a worker that takes far more memory than its task reserved with
+            `memory=`, by a control group of its own. "auto", by default (environment variable
+            WEFT_WORKER_MEMORY_LIMITS): where the node can make such groups, and only of tasks that are tried again with
+            a larger reservation, which costs them time and nothing else. "all": also of actors and of all other tasks.
+            "off": of none. `docs/memory.md` says how large a limit is.
         token_file: Where the token of a cluster is that no node of this machine belongs to: a file of mode 0600. By
             default the environment variable WEFT_TOKEN has the token, or WEFT_TOKEN_FILE says where it is, or it is in
             the cluster directory of this machine.
@@ -232,6 +238,7 @@ def init(
         "eviction": eviction,
         "labels": labels,
         "memory_usage_threshold": memory_usage_threshold,
+        "worker_memory_limits": worker_memory_limits,
         "local_mode": local_mode or None,
     }
     if token_file is not None and not isinstance(token_file, str | os.PathLike):
@@ -311,7 +318,7 @@ def init(
             [] if local_mode else spill[0],
             spill[1],
             recomputes,
-            (_resources.memory_threshold(memory_usage_threshold), _resources.stated_memory()),
+            _resources.memory(memory_usage_threshold, worker_memory_limits),
         )
     _forked = False
     node = _weft.identity()[1]

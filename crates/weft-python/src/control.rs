@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use weft_runtime::client::{Client, LineReader};
 use weft_runtime::logs::Sink;
-use weft_runtime::node::memory::MemoryOptions;
+use weft_runtime::node::memory::{Limited, MemoryOptions};
 use weft_runtime::node::{HostJob, NodeHandle, NodeOptions};
 use weft_runtime::wire::message::{
     FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName, TemplateSetup,
@@ -49,7 +49,7 @@ pub fn start(
     spill_directories: Vec<String>,
     max_spill_bytes: Option<u64>,
     recomputes: bool,
-    memory: (f64, Option<u64>),
+    memory: MemoryWords,
 ) -> PyResult<String> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -111,9 +111,17 @@ pub fn start(
     Ok(directory)
 }
 
-/// When workers are stopped to free memory: the share of the memory, and what was stated instead of it.
-pub fn memory_options((threshold, stated): (f64, Option<u64>)) -> MemoryOptions {
-    MemoryOptions { threshold, stated }
+/// What is done about the memory of workers: from which share of the machine's on some are stopped, what was stated instead of
+/// it, and whose is limited ("off", "auto" or "all").
+pub type MemoryWords = (f64, Option<u64>, String);
+
+pub fn memory_options((threshold, stated, limited): MemoryWords) -> MemoryOptions {
+    let limited = match limited.as_str() {
+        "off" => Limited::Nobody,
+        "all" => Limited::All,
+        _ => Limited::Retried,
+    };
+    MemoryOptions { threshold, stated, limited }
 }
 
 pub fn terminal(log_to_driver: bool) -> Option<Box<dyn Sink>> {
@@ -381,6 +389,12 @@ pub fn identity() -> PyResult<(String, String, String, String, bool)> {
         welcome.namespace.clone(),
         session.is_worker,
     ))
+}
+
+/// Removes what a node that is gone has left behind: the control groups of its workers, and its directory.
+#[pyfunction]
+pub fn remove_session(py: Python<'_>, directory: PathBuf) {
+    py.detach(|| weft_runtime::session::remove(&directory));
 }
 
 /// The fork server's loop, driven by `weft._template`.

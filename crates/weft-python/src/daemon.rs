@@ -9,7 +9,7 @@ use weft_runtime::node::NodeOptions;
 use weft_runtime::node::interpreter::Interpreter;
 use weft_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{memory_options, python_version};
+use crate::control::{MemoryWords, memory_options, python_version};
 use crate::spilling;
 
 /// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
@@ -32,7 +32,7 @@ pub fn node_main(
     port: Option<u16>,
     token_file: Option<String>,
     health_timeout: f64,
-    memory: (f64, Option<u64>),
+    memory: MemoryWords,
     spill: (Vec<String>, Option<u64>),
     recomputes: bool,
     token: Option<String>,

@@ -68,6 +68,7 @@ fn _weft(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(daemon::read_token, module)?)?;
     module.add_function(wrap_pyfunction!(spilling::check_store_url, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;
+    module.add_function(wrap_pyfunction!(control::remove_session, module)?)?;
     module.add_function(wrap_pyfunction!(control::is_running, module)?)?;
     module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(control::kill_actor, module)?)?;

@@ -14,6 +14,7 @@ pub mod client;
 pub mod clock;
 pub mod control;
 pub mod daemon;
+pub mod groups;
 pub mod identity;
 pub mod logs;
 pub mod machine;

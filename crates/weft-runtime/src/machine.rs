@@ -25,9 +25,20 @@ impl Level {
 
 /// The files of one control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Group {
+pub struct Group {
     directory: PathBuf,
     is_unified: bool,
+}
+
+/// The control group of this process in one hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    /// Itself.
+    pub own: Group,
+    /// The one it is in, if it can be seen.
+    pub parent: Option<Group>,
+    /// That one is the top of what can be seen.
+    pub is_parent_top: bool,
 }
 
 /// See the module.
@@ -35,6 +46,7 @@ struct Group {
 pub struct Machine {
     root: PathBuf,
     groups: Vec<Group>,
+    homes: Vec<Home>,
 }
 
 impl Default for Machine {
@@ -49,18 +61,26 @@ impl Machine {
     pub fn find(root: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let (own, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
-        let mut groups = Vec::new();
+        let (mut groups, mut homes) = (Vec::new(), Vec::new());
         for mount in mounts.lines().filter_map(Mount::parse) {
             let path = own.lines().find_map(|line| mount.path_of(line));
             let Some(path) = path else { continue };
             let top = root.join(mount.point.trim_start_matches('/'));
             // In a container, the path may be one of the machine, of which the mount shows another part.
             let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
-            for ancestor in below.ancestors() {
-                groups.push(Group { directory: top.join(ancestor), is_unified: mount.is_unified });
-            }
+            let group = |below| Group { directory: top.join(below), is_unified: mount.is_unified };
+            let parent = below.parent();
+            let is_parent_top = parent == Some(Path::new(""));
+            homes.push(Home { own: group(below), parent: parent.map(group), is_parent_top });
+            groups.extend(below.ancestors().map(group));
         }
-        Self { root: root.to_owned(), groups }
+        Self { root: root.to_owned(), groups, homes }
+    }
+
+    /// The control group of this process, in each hierarchy that has to do with memory.
+    #[must_use]
+    pub fn homes(&self) -> &[Home] {
+        &self.homes
     }
 
     /// Bytes that this process and those it starts may use together.
@@ -118,7 +138,27 @@ impl Machine {
 }
 
 impl Group {
-    fn read(&self, file: &str) -> Option<String> {
+    /// One in it.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        Self { directory: self.directory.join(name), is_unified: self.is_unified }
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// It is of version 2.
+    #[must_use]
+    pub fn is_unified(&self) -> bool {
+        self.is_unified
+    }
+
+    /// What one of its files says.
+    #[must_use]
+    pub fn read(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(file)).ok()
     }
 
@@ -127,16 +167,21 @@ impl Group {
         self.read(self.name(names))?.trim().parse().ok()
     }
 
-    fn name<'a>(&self, [second, first]: [&'a str; 2]) -> &'a str {
+    /// The name of a file, of those in version 2 and 1.
+    #[must_use]
+    pub fn name<'a>(&self, [second, first]: [&'a str; 2]) -> &'a str {
         if self.is_unified { second } else { first }
     }
 
     /// `None`: there is no limit here, for which version 2 says "max" and version 1 a number beyond every machine.
-    fn limit(&self) -> Option<u64> {
-        self.number(["memory.max", "memory.limit_in_bytes"]).filter(|limit| *limit > 0)
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.number(LIMIT).filter(|limit| *limit > 0)
     }
 
-    fn used(&self) -> Option<u64> {
+    /// What is in use of it (bytes).
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
         self.number(["memory.current", "memory.usage_in_bytes"])
     }
 
@@ -156,11 +201,25 @@ impl Group {
         Some(Level { used: used.saturating_sub(self.files(&[INACTIVE_FILES])), total })
     }
 
-    fn kills(&self) -> Option<u64> {
+    /// How often something was wanted that its own limit did not allow.
+    #[must_use]
+    pub fn refusals(&self) -> Option<u64> {
+        if self.is_unified {
+            field(&self.read("memory.events")?, "oom")
+        } else {
+            self.number(["", "memory.failcnt"])
+        }
+    }
+
+    /// How many of its processes the kernel has ended for want of memory.
+    #[must_use]
+    pub fn kills(&self) -> Option<u64> {
         field(&self.read(self.name(["memory.events", "memory.oom_control"]))?, "oom_kill")
     }
 }
 
+/// The file with the limit of a group.
+pub const LIMIT: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 const ACTIVE_FILES: [&str; 2] = ["active_file", "total_active_file"];
 const INACTIVE_FILES: [&str; 2] = ["inactive_file", "total_inactive_file"];
 

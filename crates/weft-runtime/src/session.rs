@@ -8,9 +8,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use weft_wire::NodeId;
+
+use crate::groups;
 
 /// Begins the name of a directory that is not locked yet.
 const UNFINISHED: &str = "new-";
@@ -88,8 +91,14 @@ impl SessionDirectory {
 
 impl Drop for SessionDirectory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        remove(&self.path);
     }
+}
+
+/// Removes the directory of a node that is gone, and the control groups of its workers.
+pub fn remove(directory: &Path) {
+    groups::clear(directory, groups::PATIENCE);
+    let _ = fs::remove_dir_all(directory);
 }
 
 fn make_private(path: &Path) -> io::Result<()> {
@@ -112,7 +121,8 @@ fn reap(parent: &Path) {
             [Kind::Session, Kind::Node].iter().any(|kind| name.starts_with(kind.prefix()))
                 && is_unlocked(&path)
         };
-        if is_stale {
+        // Workers may just be ending, which this start does not wait for: the next one finds what they leave.
+        if is_stale && groups::clear(&path, Duration::ZERO) {
             let _ = fs::remove_dir_all(&path);
         }
     }

@@ -3,7 +3,7 @@
 //! The loop asks both for the same and does what they want; it does not ask which of the two it has. Nothing is decided here.
 
 use weft_protocol::member::Member;
-use weft_protocol::node::memory::{Measured, Running, Stopped, Usage};
+use weft_protocol::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use weft_protocol::node::{NodeActions, ServedCopy, ServedSpill};
 use weft_protocol::objects::{Serves, StreamEnd};
 use weft_protocol::solo::Solo;
@@ -148,6 +148,17 @@ impl Engine {
         ask!(self, core => core.on_ended_by_kernel(worker, running, left, others))
     }
 
+    pub(super) fn on_ended_at_limit(
+        &mut self,
+        worker: WorkerId,
+        running: Option<Running>,
+        limit: u64,
+        usage: &Usage,
+        others: &[Measured],
+    ) -> Option<Stopped> {
+        ask!(self, core => core.on_ended_at_limit(worker, running, limit, usage, others))
+    }
+
     pub(super) fn job_of(&self, process: WorkerId) -> WorkerId {
         ask!(self, core => core.job_of(process))
     }
@@ -209,6 +220,11 @@ impl Engine {
     /// There is somewhere to put values for which there is no room.
     pub(super) fn set_spills(&mut self) {
         ask!(self, core => core.set_spills());
+    }
+
+    /// The memory of single workers can be limited.
+    pub(super) fn set_memory_limits(&mut self, limited: Limited) {
+        ask!(self, core => core.set_memory_limits(limited));
     }
 
     /// Values that tasks can make again are dropped rather than written.

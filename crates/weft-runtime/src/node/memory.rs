@@ -7,6 +7,7 @@
 
 use std::fs;
 
+pub use weft_protocol::node::memory::Limited;
 use weft_protocol::node::memory::Usage;
 use weft_protocol::time::Instant;
 
@@ -22,11 +23,13 @@ pub struct MemoryOptions {
     pub threshold: f64,
     /// For tests: workers may hold so much together (bytes), whatever the machine has.
     pub stated: Option<u64>,
+    /// Whose memory is limited by control groups, where that is possible.
+    pub limited: Limited,
 }
 
 impl MemoryOptions {
     /// No worker is ever stopped, and nothing is measured.
-    pub const OFF: Self = Self { threshold: 0.0, stated: None };
+    pub const OFF: Self = Self { threshold: 0.0, stated: None, limited: Limited::Nobody };
 
     /// Whether anything is measured.
     #[must_use]

@@ -25,6 +25,7 @@ use super::notes::{Notes, tell};
 use super::rounds::Rounds;
 use super::{HostJob, NodeOptions};
 use crate::clock::{now, timespec};
+use crate::groups::Groups;
 use crate::logs::Logs;
 use crate::machine::Machine;
 use crate::session::SessionDirectory;
@@ -141,6 +142,8 @@ pub struct Service {
     rounds: Rounds,
     metrics: Metrics,
     memory: Monitor,
+    /// Of workers whose memory is limited.
+    groups: Groups,
     /// Processes that ended: the latest.
     ended_rows: VecDeque<weft_wire::message::state::EndedRow>,
 }
@@ -187,6 +190,8 @@ impl Service {
         if options.recomputes {
             core.set_recomputes();
         }
+        core.set_memory_limits(options.memory.limited);
+        let groups = Groups::new(options.node, directory.path());
         let host = options.host.take();
         let mut service = Self {
             core,
@@ -222,6 +227,7 @@ impl Service {
             rounds: Rounds::default(),
             metrics: Metrics::default(),
             memory,
+            groups,
             ended_rows: VecDeque::new(),
         };
         if let Some(HostJob { config, sink }) = host {
@@ -250,6 +256,7 @@ impl Service {
             self.listener.attend(&self.epoll, now);
             self.end_jobs();
             self.reap_templates();
+            self.groups.attend();
             self.core.settle(now(), &mut out);
             self.perform(&mut out);
             if self.attend_creations(&mut out) {
@@ -277,7 +284,8 @@ impl Service {
 
     fn timeout(&mut self) -> Option<u64> {
         let silent = self.ended.values().map(Ended::deadline).min();
-        let leaving = (!self.leaving.is_empty()).then(|| now().plus(REAP_NANOS));
+        let is_leaving = !self.leaving.is_empty() || self.groups.is_one_leaving();
+        let leaving = is_leaving.then(|| now().plus(REAP_NANOS));
         let core = self.core.next_deadline();
         let cluster = self.cluster.as_ref().and_then(Cluster::next_deadline);
         let drained = self.draining.map(|draining| draining.deadline());

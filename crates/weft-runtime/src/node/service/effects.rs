@@ -73,8 +73,7 @@ impl Service {
                     NodeAction::Introduce(a, b) => self.introduce(a, b),
                     NodeAction::StartWorker(worker) => self.start_worker(worker, &mut more),
                     NodeAction::KillWorker(worker) => self.kill_worker(worker),
-                    // No node is told to ask for it yet.
-                    NodeAction::LimitMemory(..) => {}
+                    NodeAction::LimitMemory(worker, reserved) => self.limit_memory(worker, reserved),
                     NodeAction::FreeBlock(offset) => self.free(offset),
                     NodeAction::Warn(text) => self.warn(&text),
                     NodeAction::Control(word) => self.with_cluster(|cluster| cluster.tell(word)),

@@ -218,6 +218,7 @@ impl Service {
         }
         self.connections.retain(|_, connection| connection.role == Role::Reader);
         self.stop_templates();
+        self.groups.close();
         if let Some(text) = self.spilling.close() {
             self.warn(&text);
         }

@@ -228,6 +228,7 @@ impl Service {
             reason.clone_into(&mut row.reason);
         }
         self.core.on_gone(worker, reason, last_started, out);
+        self.groups.forget(worker);
     }
 }
 

@@ -4,13 +4,17 @@
 //! busy, so that an idle node sleeps. The less memory is left, the sooner it looks again. Should the kernel have been faster,
 //! the end of its victim is what it would have been by the node.
 
+use std::io;
+
+use rustix::io::Errno;
 use weft_protocol::node::NodeActions;
-use weft_protocol::node::memory::{Measured, Running, Stopped, Usage};
+use weft_protocol::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use weft_protocol::time::Instant;
 use weft_wire::WorkerId;
 use weft_wire::resources::size;
 
 use super::{Role, Service, now};
+use crate::groups::End;
 use crate::machine::{Level, Machine};
 use crate::node::memory::{Kills, MemoryOptions, holding};
 
@@ -145,11 +149,25 @@ impl Service {
     /// end is the same to everybody as if the node had stopped it.
     pub(super) fn ended_by_kernel(&mut self, worker: WorkerId, running: Option<Running>) -> Option<String> {
         let time = now();
-        if !self.memory.options.is_on() || self.memory.is_dying(worker) {
+        if self.memory.is_dying(worker) {
+            return None;
+        }
+        let end = self.groups.end_of(worker);
+        if let Some(End::AtLimit(limit)) = end {
+            if self.memory.options.is_on() && self.groups.are_counted_at_home() {
+                // It is accounted for, and nobody else was ended with it.
+                self.memory.kills.see(self.memory.machine.kills(), time);
+                self.memory.kills.claim();
+            }
+            return self.ended_at_limit(worker, running, limit);
+        }
+        // The kernel counts before it ends: one whose group has no such end was ended by somebody else.
+        if !self.memory.options.is_on() || end == Some(End::Other) {
             return None;
         }
         self.memory.kills.see(self.memory.machine.kills(), time);
-        if !self.memory.kills.claim() {
+        let is_counted_elsewhere = end == Some(End::Elsewhere) && !self.groups.are_counted_at_home();
+        if !is_counted_elsewhere && !self.memory.kills.claim() {
             return None;
         }
         let (level, of) = self.memory.machine.tightest()?;
@@ -157,6 +175,44 @@ impl Service {
         let stopped = self.core.on_ended_by_kernel(worker, running, &left, &self.measure_all())?;
         self.note_stopped(&stopped);
         Some(stopped.reason)
+    }
+
+    fn ended_at_limit(&mut self, worker: WorkerId, running: Option<Running>, limit: u64) -> Option<String> {
+        let options = self.memory.options;
+        let usage = self.memory.machine.fullest().map(|(level, of)| options.usage(level, &of));
+        let (usage, others) = (usage.unwrap_or_default(), self.measure_all());
+        let stopped = self.core.on_ended_at_limit(worker, running, limit, &usage, &others)?;
+        self.note_stopped(&stopped);
+        Some(stopped.reason)
+    }
+
+    /// A worker is to take no more than it reserved from now on, or as much as there is again.
+    pub(super) fn limit_memory(&mut self, worker: WorkerId, reserved: Option<u64>) {
+        let token = self.tokens.get(&worker).filter(|_| !self.reasons.contains_key(&worker));
+        let Some(pid) = token.and_then(|token| self.connections.get(token)).map(|one| one.pid) else {
+            return;
+        };
+        let shared = self.options.store_bytes;
+        let done = match reserved {
+            Some(reserved) => {
+                let machine = &self.memory.machine;
+                self.groups.limit(machine, worker, pid, reserved, shared).map(|_| ())
+            }
+            None => self.groups.lift(worker),
+        };
+        match done {
+            // It has ended, and will be seen to.
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+            Err(error) => self.limits_failed(&error),
+            Ok(()) => {}
+        }
+    }
+
+    /// The monitor is left.
+    fn limits_failed(&mut self, error: &io::Error) {
+        self.core.set_memory_limits(Limited::Nobody);
+        let text = format!("the memory of single workers is not limited (worker_memory_limits): {error}");
+        if self.options.memory.limited == Limited::All { self.warn(&text) } else { self.note(&text) }
     }
 
     fn free_memory(&mut self, usage: &Usage, time: Instant, out: &mut NodeActions) {
