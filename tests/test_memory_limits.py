@@ -161,6 +161,27 @@ def test_without_a_retry_that_reserves_more_there_is_no_limit(session):
     assert weft.get(look.options(memory=total).remote(), timeout=60)[1] is None, "it has all there is"
 
 
+def test_a_retry_waits_for_nobody_who_never_ends(session):
+    session(num_cpus=2)
+
+    @weft.remote
+    class Holder:
+        def ready(self) -> None:
+            pass
+
+    rest = int(weft.cluster_resources()["memory"]) - 150 * MIB
+    holder = Holder.options(memory=rest).remote()
+    weft.get(holder.ready.remote(), timeout=60)
+
+    @weft.remote(memory=100 * MIB)
+    def need(mebibytes: int) -> float:
+        populate(mebibytes)
+        return weft.get_runtime_context().get_assigned_resources()["memory"]
+
+    # There is room on the machine, and nobody has reserved what is free of it.
+    assert 100 * MIB < weft.get(need.remote(700), timeout=60) <= 151 * MIB
+
+
 def test_a_limit_follows_the_lease(session):
     session()
     look = weft.remote(limit_of_this)

@@ -262,9 +262,10 @@ fn who_is_ended_at_its_limit_has_a_larger_one_next_until_the_last_time() {
         let before = limit - GIB / 8;
         world.pause();
         assert!(world.reserved() > before || before == 160 * GIB, "{} after {before}", world.reserved());
-        // The node gives no limit to who reserves all there is; and the last execution has none wherever it is.
-        assert_eq!(world.raises_memory(), (ends < MEMORY_RETRIES_MAX).then_some(true));
-        if world.reserved() == 160 * GIB {
+        // Who reserves all there is has no limit any more; nor would the last execution.
+        let is_over = world.reserved() == 160 * GIB;
+        assert_eq!(world.raises_memory(), (!is_over && ends < MEMORY_RETRIES_MAX).then_some(true));
+        if is_over {
             return;
         }
     }
@@ -287,5 +288,25 @@ fn who_is_not_executed_again_hears_which_limit_it_was() {
         ["f() was ended because it took more memory than its limit of 2.00 GiB", "max_retries=0", "the table"]
     {
         assert!(failure.message.contains(part), "{part}: {}", failure.message);
+    }
+}
+
+#[test]
+fn who_is_ended_at_its_limit_waits_for_nobody_to_have_a_larger_one() {
+    // Others have the rest, and may never end.
+    for (reservable, reserved) in [(4, 4), (5, 5), (64, 8)] {
+        let mut world = World::that_reserves(4 * GIB, None, &[], -1);
+        let end = MemoryEnd {
+            held: 4 * GIB + GIB / 2,
+            reservable: reservable * GIB,
+            limit: Some(4 * GIB + GIB / 2),
+            ..MemoryEnd::default()
+        };
+        world.end(end, true);
+        assert!(world.pause().is_some());
+        let is_limited = reserved < reservable;
+        assert_eq!(world.reserved() / GIB, reserved, "{reservable}");
+        assert_eq!(world.raises_memory(), is_limited.then_some(true));
+        assert_eq!(world.failure(), None);
     }
 }

@@ -297,7 +297,11 @@ impl NodeCore {
     }
 
     fn note_memory_end(&mut self, stopped: Stopped, held: u64, total: u64, by: By) -> Stopped {
-        let reservable = (self.resources.total().amount("memory") / UNIT).min(total);
+        let reservable = match by {
+            By::Limit(_) => self.reservable_beside(stopped.worker),
+            By::Node | By::Kernel => self.resources.total().amount("memory") / UNIT,
+        };
+        let reservable = reservable.min(total);
         let by_kernel = (by == By::Kernel).then_some(true);
         let limit = if let By::Limit(limit) = by { Some(limit) } else { None };
         let end = MemoryEnd { report: stopped.report.clone(), held, reservable, by_kernel, limit };

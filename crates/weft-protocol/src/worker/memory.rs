@@ -48,7 +48,8 @@ impl WorkerCore {
         let reserved = self.reserved(shape);
         let no_retry = if pending.spec.retries == 0 {
             Some(NoRetry::NotAllowed)
-        } else if end.reservable > 0
+        } else if end.limit.is_none()
+            && end.reservable > 0
             && reserved >= end.reservable
             && is_certain(end, reserved, pending.memory_ends)
         {
@@ -63,7 +64,9 @@ impl WorkerCore {
         let (mut spec, parent, ends) = (pending.spec.clone(), pending.parent, pending.memory_ends + 1);
         let raised = if may_wait(&spec, parent) { shape } else { self.raise(shape, reserved, end) };
         Arc::make_mut(&mut spec).kind = TaskKind::Task(raised);
-        self.choose_shape(&mut spec, parent, ends);
+        // It reserves all that it can have without waiting for somebody who may never end: the monitor is enough for it.
+        let has_all = end.limit.is_some() && self.reserved(raised) >= end.reservable;
+        self.choose_shape(&mut spec, parent, if has_all { MEMORY_RETRIES_MAX } else { ends });
         Arc::make_mut(&mut spec).spared = (ends == MEMORY_RETRIES_MAX).then_some(true);
         let pending = self.pendings.get_mut(number).expect("looked up above");
         self.events.on_failed(pending, FailureCode::OutOfMemory as u8 + 1, true, self.now);

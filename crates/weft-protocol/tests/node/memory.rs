@@ -237,3 +237,31 @@ fn a_worker_that_the_kernel_ended_at_its_limit_says_which() {
     };
     assert_eq!(out[0], told(DRIVER, gone));
 }
+
+#[test]
+fn who_was_ended_at_its_limit_hears_what_is_free_beside_others() {
+    let total =
+        ResourceSet::from_amounts([("CPU".to_owned(), 2.0), ("memory".to_owned(), 12.0 * GIB as f64)]);
+    let reservable = |limited| {
+        let mut node = Solo::new(total.clone(), 100, 2);
+        node.set_memory_limits(limited);
+        node.on_connected(DRIVER, 1, NOW);
+        say(&mut node, DRIVER, asking(0, GIB, Some(true)));
+        say(&mut node, DRIVER, asking(1, 7 * GIB, Some(true)));
+        connect(&mut node, FIRST);
+        connect(&mut node, SECOND);
+        node.on_ended_at_limit(FIRST, None, 2 * GIB, &full(), &[]).expect("it is known");
+        let mut out = NodeActions::new();
+        node.on_gone(FIRST, "ended", None, &mut out);
+        let gone = out.into_iter().find_map(|action| match action {
+            NodeAction::Send(_, message) => match *message {
+                Message::WorkerGone(gone) => gone.memory.map(|memory| memory.reservable / GIB),
+                _ => None,
+            },
+            _ => None,
+        });
+        gone.expect("its owner hears of it")
+    };
+    assert_eq!(reservable(Limited::Retried), 5, "what it had, and four that nobody has");
+    assert_eq!(reservable(Limited::All), 12);
+}

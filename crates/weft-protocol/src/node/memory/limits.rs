@@ -2,8 +2,8 @@
 //!
 //! What a task or actor reserves with `memory=` is a promise, and where a node can it lets the kernel hold it to that. One that
 //! goes far beyond is ended by the kernel, and nobody else is. A limit must not decide whether a program ends, only when. So it is
-//! for work whose next execution reserves more and has a larger limit, up to all that can be reserved: who has that has no
-//! limit. Others have one only where the user wants it ([`Limited::All`]).
+//! for work whose next execution reserves more and has a larger limit, as far as that is free: who has all that can be had has
+//! no limit. Others have one only where the user wants it ([`Limited::All`]).
 //!
 //! A worker serves leases of several shapes: its limit begins and ends with the lease.
 //!
@@ -12,7 +12,7 @@
 use weft_wire::resources::UNIT;
 use weft_wire::{ResourceSet, WorkerId};
 
-use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::node::{NodeAction, NodeActions, NodeCore, WorkerState};
 use crate::scheduling::Grant;
 use crate::table::Set;
 
@@ -87,6 +87,21 @@ impl NodeCore {
     /// A worker got a lease.
     pub(in crate::node) fn limit_memory(&mut self, worker: WorkerId, grant: &Grant, out: &mut NodeActions) {
         out.extend(self.memory.limits.of(worker, grant, self.resources.total()));
+    }
+
+    /// How much the task of a worker can reserve next without waiting for anybody else (bytes): some never end. Where
+    /// a limit is meant for all, it may have to wait.
+    pub(super) fn reservable_beside(&self, worker: WorkerId) -> u64 {
+        let total = self.resources.total().amount("memory");
+        if self.memory.limits.limited == Limited::All {
+            return total / UNIT;
+        }
+        let lease = match self.workers.get(&worker).map(|worker| worker.state) {
+            Some(WorkerState::Leased(lease)) => self.leases.get(&lease),
+            Some(WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Actor(_)) | None => None,
+        };
+        let own = lease.map_or(0, |lease| lease.grant.resources.amount("memory"));
+        self.resources.free().amount("memory").saturating_add(own).min(total) / UNIT
     }
 
     /// A worker has no lease any more.
