@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -152,3 +153,49 @@ def test_a_worker_elsewhere_is_as_dead_as_one_here(cluster):
     counter = Counter.options(max_restarts=1, max_task_retries=1, num_cpus=1).remote()
     os.kill(weft.get(counter.pid.remote()), signal.SIGKILL)
     assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+
+
+@pytest.fixture
+def two_nodes():
+    """A head without CPUs, where this program is, and two nodes, of which one makes values and the other reads them."""
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 0}) as made:
+        maker = made.add_node(num_cpus=1, resources={"maker": 1})
+        made.add_node(num_cpus=1, resources={"reader": 1})
+        made.wait_for_nodes()
+        with made.connect():
+            yield made, maker
+
+
+@weft.remote
+class Maker:
+    def make(self, directory):
+        return make_once(directory)
+
+
+def make_once(directory):
+    (directory / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    return os.urandom(LARGE)
+
+
+@weft.remote
+def digest(value):
+    return hashlib.sha256(value).digest()
+
+
+@pytest.mark.parametrize("by", ["call", "task"])
+def test_a_copy_at_a_third_node_becomes_the_value_when_the_node_that_made_it_is_killed(two_nodes, tmp_path, by):
+    """Nobody may make it again, and this program has never looked at it."""
+    cluster, node = two_nodes
+    there, elsewhere = {"resources": {"maker": 1}, "num_cpus": 0}, {"resources": {"reader": 1}, "num_cpus": 0}
+    if by == "call":
+        maker = Maker.options(**there).remote()
+        ref = maker.make.remote(tmp_path)
+    else:
+        ref = weft.remote(make_once).options(max_retries=0, **there).remote(tmp_path)
+    expected = weft.get(digest.options(**elsewhere).remote(ref), timeout=WAIT)
+    cluster.remove_node(node, allow_graceful=False)
+    poll("the other node is told to be gone", lambda: sum(row["Alive"] for row in weft.nodes()) == 2)
+    # First where the copy is, then here.
+    assert weft.get(digest.options(**elsewhere).remote(ref), timeout=WAIT) == expected
+    assert hashlib.sha256(weft.get(ref, timeout=WAIT)).digest() == expected
+    assert len(list(tmp_path.iterdir())) == 1, "it was made once"

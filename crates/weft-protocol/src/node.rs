@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use crate::probes::bug;
-use weft_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, WorkerGone};
+use weft_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, WorkerGone};
 use weft_wire::strategy::Labels;
 use weft_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
@@ -53,6 +53,7 @@ mod local_actors;
 pub mod memory;
 mod places;
 mod pool;
+mod promotion;
 mod questions;
 mod relief;
 mod report;
@@ -235,6 +236,8 @@ pub struct NodeCore {
     pulls: Pulls,
     home_pulls: home_pulls::HomePulls,
     residency: Residency,
+    /// What processes here have asked other nodes for, and those have not answered.
+    promoting: Map<ObjectId, Promote>,
     yielding: yielding::Yielding,
     /// There is somewhere to put values for which there is no room.
     spills: bool,
@@ -295,6 +298,7 @@ impl NodeCore {
             pulls: Pulls::default(),
             home_pulls: home_pulls::HomePulls::default(),
             residency: Residency::default(),
+            promoting: Map::default(),
             yielding: yielding::Yielding::default(),
             spills: false,
             recomputes: false,
@@ -430,6 +434,7 @@ impl NodeCore {
     pub(crate) fn settle_end(&mut self, client: WorkerId, out: &mut NodeActions) {
         self.settle_death(client, out);
         self.end_questions_to(client, out);
+        self.end_promotions_of(client);
         self.end_pulls_of(client, out);
         self.orphan_blocks_of(client, out);
         self.lost_blocks_gone(client, out);
@@ -487,6 +492,9 @@ impl NodeCore {
                 if object.owner() == from =>
             {
                 self.on_direction(from, node, message, out);
+            }
+            Message::Promote(promote) if promote.object.owner() == from => {
+                self.on_promote_from(from, promote, out);
             }
             Message::HandedOver(done) => Self::on_handed_over_here(from, done, out),
             Message::LoseBlocks(lose) => self.lose_blocks(&lose.offsets, out),

@@ -72,8 +72,8 @@ mod bugs {
         StartFailureForgotten, QueuedTaskLostWhenBlocked, ItemTakenTwice, BackpressureForgotten,
         CallBeforeConstructor, RestartUncounted, FetcherForgotten,
         RetainedReleasedOnFlush, ResumeFromSent, ResumeFromAcknowledged, FlushedIsAcknowledged, StaleRedialTaken,
-        AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed, ToldAndForgotten,
-        RestoreNotTriedAgain, HeldBackForGood,
+        AckBeforeProcessed, SettledAlone, PlaceLeftWhileRead, SpilledWhileBorrowed, SpilledWhilePushed,
+        ToldAndForgotten, RestoreNotTriedAgain, HeldBackForGood, PromotedWhileArriving, PromotedForNobody,
     }
 
     thread_local! {

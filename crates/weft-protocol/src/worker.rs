@@ -44,6 +44,7 @@ mod holds;
 mod locality;
 mod memory;
 mod messages;
+mod promotion;
 mod recovery;
 mod relinquishing;
 mod remote;

@@ -1,5 +1,6 @@
 //! An owner that says who pulls its value from whom, and nodes that do as it says: messages in any order between two
-//! ends, streams that come piece by piece and break, processes that lose interest, nodes that die.
+//! ends, streams that come piece by piece and break, processes that lose interest, nodes that die. When the value is lost where it
+//! was made, a copy becomes the value.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::time::Instant;
 use weft_protocol::worker::WorkerCore;
 use weft_wire::message::{
-    CopyGone, CopyMade, DropCopy, Locate, Located, Location, Message, NodeGone, Outcome, Priority, Pull,
-    Remote, SenderFailed,
+    CopyGone, CopyMade, DropCopy, FreeAt, Locate, Located, Location, Message, NodeGone, Outcome, Priority,
+    Promote, Promoted, Pull, Remote, SenderFailed,
 };
 use weft_wire::{NodeId, ObjectId, TaskId, WorkerId};
 
@@ -70,16 +71,28 @@ struct Seen {
     refused: u32,
     answered: u32,
     not_there: u32,
+    /// Copies that became the value, that were not there, and that were asked for again.
+    promoted: u32,
+    not_promoted: u32,
+    asked_again: u32,
+    /// Nobody wanted the value any more when its copy was to become it.
+    given_back: u32,
+    /// Streams from a copy that had become the value.
+    from_promoted: u32,
 }
 
 struct World {
     random: u64,
     kills: bool,
     cuts: bool,
+    /// The value is lost where it was made, and copies now and then.
+    loses: bool,
     core: WorkerCore,
     slot: Arc<Slot>,
     nodes: BTreeMap<NodeId, Node>,
     first_lives: bool,
+    /// What the owner's node has asked of another one for it, until that answers.
+    promoting: Option<Promote>,
     seen: Seen,
 }
 
@@ -98,7 +111,18 @@ impl World {
         });
         let (nodes, seen) = (nodes.collect(), Seen::default());
         let random = seed.wrapping_mul(0xd134_2543_de82_ef95) | 1;
-        Self { random, kills, cuts, core, slot, nodes, first_lives: true, seen }
+        Self {
+            random,
+            kills,
+            cuts,
+            loses: false,
+            core,
+            slot,
+            nodes,
+            first_lives: true,
+            promoting: None,
+            seen,
+        }
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -114,8 +138,15 @@ impl World {
             let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
             let at = ids[self.below(ids.len())];
             self.step(at, is_ending);
+            if self.loses && !is_ending {
+                self.lose(at);
+            }
             self.core.ownership().check_directory();
             if is_ending && self.is_quiet() {
+                if self.loses && self.below(2) == 0 {
+                    // The last reference goes while its copy is asked for.
+                    self.kill_first();
+                }
                 self.end();
                 return self.seen;
             }
@@ -136,6 +167,34 @@ impl World {
             11 if self.kills && !is_ending && self.below(400) == 0 => self.kill_first(),
             11 if self.below(4) == 0 => self.evict(at),
             _ => {}
+        }
+    }
+
+    /// The value is lost where it was made, or a copy that nobody reads; and the node that is asked for one may die, or the session with it
+    /// end.
+    fn lose(&mut self, at: NodeId) {
+        if self.seen.answered > 2 && self.below(40) == 0 {
+            self.kill_first();
+        }
+        if self.below(40) == 0 {
+            self.lose_copy(at);
+        }
+        match (self.promoting.map(|promote| promote.node), self.below(40)) {
+            (Some(asked), 0) => self.kill(asked),
+            (Some(asked), 1) => self.end_session(asked),
+            _ => {}
+        }
+    }
+
+    fn lose_copy(&mut self, at: NodeId) {
+        let Some(this) = self.nodes.get_mut(&at) else { return };
+        let itself = BTreeSet::from([WorkerId(at.0)]);
+        let is_copy = |block: &u64| this.pulls.object_in(*block).is_some();
+        let held = this.holders.iter().filter(|(_, holders)| **holders == itself).map(|(block, _)| *block);
+        if let Some(block) = held.into_iter().find(is_copy) {
+            this.pulls.on_freed(block);
+            this.holders.remove(&block);
+            this.blocks.remove(&block);
         }
     }
 
@@ -303,8 +362,14 @@ impl World {
     /// How much the sender has; `None`: it does not have it.
     fn reached(&mut self, fetching: &Fetching) -> Option<u64> {
         let Some(generation) = fetching.generation else {
-            assert_eq!(fetching.remote, FIRST);
-            return self.first_lives.then_some(LENGTH);
+            if fetching.remote == FIRST {
+                return self.first_lives.then_some(LENGTH);
+            }
+            let block = fetching.remote.location.offset;
+            let sender = self.nodes.get(&fetching.remote.node)?;
+            self.seen.from_promoted += 1;
+            assert!(sender.holders[&block].contains(&OWNER), "it is the value there");
+            return Some(sender.blocks[&block]);
         };
         let sender = self.nodes.get(&fetching.remote.node)?;
         self.seen.from_copies += 1;
@@ -330,6 +395,11 @@ impl World {
     }
 
     fn tell_owner(&mut self, message: Message) {
+        if let Message::Promoted(answer) = &message {
+            assert_eq!(self.promoting.take().map(|promote| promote.node), Some(answer.node), "it was asked");
+            self.seen.promoted += u32::from(answer.location.is_some());
+            self.seen.not_promoted += u32::from(answer.location.is_none());
+        }
         let mut out = Actions::new();
         assert_eq!(self.core.on_message(Peer::Node, message, NOW, &mut out), None);
         self.pass_on(out);
@@ -338,11 +408,16 @@ impl World {
     fn pass_on(&mut self, out: Actions) {
         for action in out {
             let Action::Send { to: Peer::Node, message } = action else { continue };
-            let (Message::Located(Located { node, .. }) | Message::DropCopy(DropCopy { node, .. })) =
-                &*message
+            let (Message::Located(Located { node, .. })
+            | Message::DropCopy(DropCopy { node, .. })
+            | Message::FreeAt(FreeAt { node, .. })
+            | Message::Promote(Promote { node, .. })) = &*message
             else {
                 continue;
             };
+            if let Message::Promote(promote) = &*message {
+                assert_eq!(self.promoting.replace(*promote), None, "one question at a time");
+            }
             if let Some(node) = self.nodes.get_mut(node) {
                 node.from_owner.push_back(*message);
             }
@@ -356,9 +431,27 @@ impl World {
         match this.from_owner.pop_front() {
             Some(Message::Located(located)) => this.pulls.on_located(&located, &mut out),
             Some(Message::DropCopy(DropCopy { object, .. })) => this.pulls.on_drop(object, &mut out),
+            Some(Message::Promote(promote)) => return self.promote(at, promote),
+            Some(Message::FreeAt(FreeAt { offsets, .. })) => {
+                return offsets.into_iter().for_each(|block| self.release(at, block, OWNER));
+            }
             _ => {}
         }
         self.perform(at, out);
+    }
+
+    /// As a node does it: what is asked again is answered again.
+    fn promote(&mut self, at: NodeId, promote: Promote) {
+        let Promote { object, generation, length, .. } = promote;
+        let (this, mut out) = (self.nodes.get_mut(&at).expect("it lives"), Vec::new());
+        let location = this.pulls.promote(object, generation, length, &mut out);
+        if let Some(location) = location {
+            assert_eq!(this.blocks[&location.offset], LENGTH, "all of it is here");
+            this.holders.entry(location.offset).or_default().insert(OWNER);
+        }
+        self.perform(at, out);
+        let this = self.nodes.get_mut(&at).expect("it lives");
+        this.to_owner.push_back(Promoted { object, node: at, location }.into());
     }
 
     fn kill(&mut self, at: NodeId) {
@@ -381,10 +474,15 @@ impl World {
         this.to_owner.clear();
         this.from_owner.clear();
         this.pulls.on_words_lost(OWNER.node(), &mut out);
+        if let Some(promote) = self.promoting.filter(|promote| promote.node == at) {
+            this.from_owner.push_back(promote.into());
+            self.seen.asked_again += 1;
+        }
         self.perform(at, out);
     }
 
     fn all_hear(&mut self, gone: NodeId) {
+        self.promoting.take_if(|promote| promote.node == gone);
         self.tell_owner(NodeGone { node: gone, reason: String::new() }.into());
         for at in self.nodes.keys().copied().collect::<Vec<_>>() {
             let (this, mut out) = (self.nodes.get_mut(&at).expect("it lives"), Vec::new());
@@ -395,8 +493,13 @@ impl World {
 
     fn is_quiet(&self) -> bool {
         self.nodes.values().all(|node| {
-            let is_silent = node.to_owner.is_empty() && node.from_owner.is_empty() && !node.allocating;
-            let is_held = node.holders.len() as u64 * LENGTH > node.pulls.cached_bytes();
+            // Only what is said of a copy that is to become the value may be on its way.
+            let is_promotion = |word: &Message| matches!(word, Message::Promote(_) | Message::Promoted(_));
+            let is_silent =
+                node.to_owner.iter().chain(&node.from_owner).all(is_promotion) && !node.allocating;
+            let is_value = |holders: &&BTreeSet<WorkerId>| holders.iter().eq(&[OWNER]);
+            let held = node.holders.len() - node.holders.values().filter(is_value).count();
+            let is_held = held as u64 * LENGTH > node.pulls.cached_bytes();
             is_silent && node.asking.is_empty() && node.streams.is_empty() && !is_held
         })
     }
@@ -408,22 +511,33 @@ impl World {
             self.core.ownership_mut().on_handle_dropped(object(), &mut out);
         }
         self.pass_on(out);
-        for at in self.nodes.keys().copied().collect::<Vec<_>>() {
-            while !self.nodes[&at].from_owner.is_empty() {
+        let promoted = self.seen.promoted;
+        let is_silent = |node: &Node| node.from_owner.is_empty() && node.to_owner.is_empty();
+        while !self.nodes.values().all(is_silent) {
+            for at in self.nodes.keys().copied().collect::<Vec<_>>() {
                 self.hear_owner(at);
+                self.hear_node(at);
             }
+        }
+        self.seen.given_back += self.seen.promoted - promoted;
+        for at in self.nodes.keys().copied().collect::<Vec<_>>() {
             let node = &self.nodes[&at];
             assert!(node.pulls.is_empty() && node.blocks.is_empty(), "a copy is left: {:?}", node.blocks);
         }
         assert!(self.core.ownership().is_empty());
+        assert_eq!(self.core.ownership().promotions(), 0);
         self.core.ownership().check_directory();
     }
 }
 
 fn run(seeds: std::ops::Range<u64>, kills: bool, cuts: bool) -> Seen {
+    run_all(seeds.map(|seed| World::new(seed, kills, cuts)))
+}
+
+fn run_all(worlds: impl Iterator<Item = World>) -> Seen {
     let mut all = Seen::default();
-    for seed in seeds {
-        let seen = World::new(seed, kills, cuts).run();
+    for world in worlds {
+        let seen = world.run();
         all.from_copies += seen.from_copies;
         all.still_arriving += seen.still_arriving;
         all.switched += seen.switched;
@@ -433,6 +547,11 @@ fn run(seeds: std::ops::Range<u64>, kills: bool, cuts: bool) -> Seen {
         all.refused += seen.refused;
         all.answered += seen.answered;
         all.not_there += seen.not_there;
+        all.promoted += seen.promoted;
+        all.not_promoted += seen.not_promoted;
+        all.asked_again += seen.asked_again;
+        all.given_back += seen.given_back;
+        all.from_promoted += seen.from_promoted;
     }
     all
 }
@@ -451,4 +570,11 @@ fn who_loses_its_sender_goes_on_with_another_where_it_was() {
     run(0..600, false, true);
     let seen = run(0..1200, true, true);
     assert!(seen.switched > 50 && seen.from_copies > 500 && seen.not_there > 10, "{seen:?}");
+}
+
+#[test]
+fn a_copy_becomes_the_value_when_that_is_lost() {
+    let seen = run_all((0..3000).map(|seed| World { loses: true, ..World::new(seed, true, seed % 2 == 0) }));
+    assert!(seen.promoted > 500 && seen.from_promoted > 500, "{seen:?}");
+    assert!(seen.not_promoted > 3 && seen.asked_again > 100 && seen.given_back > 100, "{seen:?}");
 }

@@ -21,6 +21,8 @@ mod lost_copies;
 mod missing;
 #[path = "remote_values/passed.rs"]
 mod passed;
+#[path = "remote_values/promoted.rs"]
+mod promoted;
 #[path = "two_nodes/mod.rs"]
 mod two_nodes;
 

@@ -85,6 +85,8 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
         "own",
         "a task held back beside others that lacked room is not looked at again when they wait for it",
     ),
+    (Bug::PromotedWhileArriving, "own", "a copy becomes the value although it is only partly there"),
+    (Bug::PromotedForNobody, "own", "a copy stays pinned whose reference went while it was asked for"),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.
@@ -124,6 +126,11 @@ pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
         // Values move where there are several nodes; without what makes other findings there.
         Bug::PlaceLeftWhileRead => {
             let without = ["head", "lost-blocks"].map(str::to_owned).to_vec();
+            Orders { nodes: Some(2), without, ..Orders::new(0, SEEDS_MAX) }
+        }
+        // The same, with lost memory.
+        Bug::PromotedWhileArriving | Bug::PromotedForNobody => {
+            let without = vec!["head".to_owned()];
             Orders { nodes: Some(2), without, ..Orders::new(0, SEEDS_MAX) }
         }
         _ => Orders::new(0, SEEDS_MAX).without_open(),

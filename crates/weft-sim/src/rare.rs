@@ -13,8 +13,8 @@ use crate::world::{Item, World, is_node};
 pub struct Theme {
     /// What it is about.
     pub name: &'static str,
-    /// The feature or fault without which none of them is reached.
-    pub needs: Option<&'static str>,
+    /// The features and faults without which none of them is reached.
+    pub needs: &'static [&'static str],
     /// The names.
     pub states: &'static [&'static str],
 }
@@ -23,7 +23,7 @@ pub struct Theme {
 pub const THEMES: &[Theme] = &[
     Theme {
         name: "borrowing",
-        needs: None,
+        needs: &[],
         states: &[
             "a borrowed reference was kept beyond its task",
             "a borrower cancelled a task",
@@ -52,7 +52,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "owners that die",
-        needs: None,
+        needs: &[],
         states: &[
             "a question for a value was lost with its owner",
             "a task of a dead caller went on",
@@ -65,7 +65,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "shared memory",
-        needs: None,
+        needs: &[],
         states: &[
             "a block was given to a process that never heard of it",
             "a block was used again by its process",
@@ -74,7 +74,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "values on disk",
-        needs: Some("full"),
+        needs: &["full"],
         states: &[
             "a node without room asked for blocks",
             "a value went to disk",
@@ -102,7 +102,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "tasks",
-        needs: None,
+        needs: &[],
         states: &[
             "a cancelled task came back unexecuted",
             "a process was killed while its task waited",
@@ -123,7 +123,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "leases and workers",
-        needs: None,
+        needs: &[],
         states: &[
             "a lease ended while its worker was blocked",
             "a lease was granted to a process that had nothing to run any more",
@@ -148,7 +148,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "actors",
-        needs: None,
+        needs: &[],
         states: &[
             "a call came before the constructor of its actor",
             "a constructor died on its way",
@@ -170,7 +170,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "streams",
-        needs: None,
+        needs: &[],
         states: &[
             "a process ended that read a stream",
             "a reader left a stream before its end",
@@ -182,7 +182,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "checkpoints",
-        needs: Some("checkpoints"),
+        needs: &["checkpoints"],
         states: &[
             "a call that may have ended its actor's process was given up",
             "a checkpoint contained references",
@@ -198,7 +198,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "lines that are cut",
-        needs: Some("cuts"),
+        needs: &["cuts"],
         states: &[
             "a line could not be made",
             "a line was cut with messages on their way",
@@ -207,7 +207,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "lost values",
-        needs: Some("lost-blocks"),
+        needs: &["lost-blocks"],
         states: &[
             "a lost value could not be computed again",
             "a lost value was computed again",
@@ -220,7 +220,7 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "several nodes",
-        needs: Some("nodes"),
+        needs: &["nodes"],
         states: &[
             "a lease was lent and withdrawn",
             "a node granted what was not asked of it any more",
@@ -248,11 +248,20 @@ pub const THEMES: &[Theme] = &[
             "a value left the node that it was made at, and nobody read it there",
         ],
     },
+    Theme {
+        name: "copies that become values",
+        needs: &["nodes", "lost-blocks"],
+        states: &[
+            "a copy became the value",
+            "a copy was held for an owner that did not want it any more",
+            "a copy that was to become the value was not there",
+        ],
+    },
 ];
 
 /// The states that runs without these features and faults can reach.
 pub fn reachable(without: &[String]) -> impl Iterator<Item = &'static str> {
-    let is_in = |theme: &&Theme| theme.needs.is_none_or(|word| !without.iter().any(|left| left == word));
+    let is_in = |theme: &&Theme| theme.needs.iter().all(|word| !without.iter().any(|left| left == word));
     THEMES.iter().filter(is_in).flat_map(|theme| theme.states.iter().copied())
 }
 

@@ -146,6 +146,7 @@ impl NodeCore {
         self.watch_again(node, out);
         self.ask_owners_again(node, out);
         self.ask_for_blocks_again(node, out);
+        self.ask_to_promote_again(node, out);
         self.hand_over_again(node);
         self.forget_lender(node);
         let guests = self.askers.keys().copied().filter(|id| id.node() == node);
@@ -161,6 +162,7 @@ impl NodeCore {
         self.view.on_gone(node);
         self.unable.forget_node(node);
         self.forget_lines(|remote| remote.node() == node);
+        self.end_promotions_at(node);
         self.on_link_ended(node, out);
         self.end_pulls_from(node, out);
     }

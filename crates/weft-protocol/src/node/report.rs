@@ -36,7 +36,7 @@ impl NodeCore {
             let bytes = length_of(block);
             if self.residency.is_written_from(block) {
                 row.outgoing += bytes;
-            } else if self.pulls.object_in(block).is_some() {
+            } else if self.pulls.object_in(block).is_some() && !self.is_promoted(block) {
                 row.cached += bytes;
             } else {
                 row.pinned += bytes;

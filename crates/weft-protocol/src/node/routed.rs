@@ -3,8 +3,8 @@
 //! | kind | from | to |
 //! |---|---|---|
 //! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Relinquished`, `Sever`, `Inspected` | a process of that node | this node |
-//! | `Located`, `DropCopy` | the owner of the object | this node |
-//! | `Locate`, `CopyMade`, `CopyGone`, `SenderFailed` | that node | the owner of the object |
+//! | `Located`, `DropCopy`, `Promote` | the owner of the object | this node |
+//! | `Locate`, `CopyMade`, `CopyGone`, `SenderFailed`, `Promoted` | that node | the owner of the object |
 //! | `GivenBlocks`, `LostAt`, `HandOver`, `Relinquish` | that node | a process here; one that is gone needs no word of what it held |
 //! | `Watch`, `LoseBlocks`, leases, lines of jobs, questions about state | that node | this node |
 //!
@@ -83,13 +83,15 @@ impl NodeCore {
                 return Err(Misplaced("it hands over blocks of another node"));
             }
             Message::LostAt(_) | Message::HandOver(_) => ((Party::Node, Party::Process), Ok(())),
-            Message::Located(_) | Message::DropCopy(_) => {
+            Message::Located(_) | Message::DropCopy(_) | Message::Promote(_) => {
                 let is_its_own = is_of_copy(direction_of(message), from, self.id());
                 ((Party::Process, Party::Node), is_its_own)
             }
-            Message::Locate(_) | Message::CopyMade(_) | Message::CopyGone(_) | Message::SenderFailed(_) => {
-                ((Party::Node, Party::Process), is_of_copy(word_of(message), to, link))
-            }
+            Message::Locate(_)
+            | Message::CopyMade(_)
+            | Message::CopyGone(_)
+            | Message::SenderFailed(_)
+            | Message::Promoted(_) => ((Party::Node, Party::Process), is_of_copy(word_of(message), to, link)),
             Message::LeaseAt(ask) => ((Party::Node, Party::Node), speaks_for(ask.client)),
             Message::LeaseGrantedAt(granted) => ((Party::Node, Party::Node), speaks_for(granted.worker)),
             Message::Watch(_)
@@ -139,6 +141,8 @@ impl NodeCore {
             Message::ReclaimLeaseAt(reclaim) => self.on_reclaim_at(from.node(), reclaim, out),
             Message::Sever(sever) => self.on_sever_from(from, sever, out),
             Message::Watch(watch) => self.on_watch_from(from.node(), watch.worker, out),
+            Message::Promote(promote) => self.on_promote(from, promote, out),
+            Message::Promoted(answer) => self.on_promoted(to, answer, out),
             message @ (Message::Located(_) | Message::DropCopy(_)) => self.on_directed(message, out),
             message @ (Message::GivenBlocks(_)
             | Message::LostAt(_)
@@ -161,8 +165,9 @@ impl NodeCore {
 #[cfg(test)]
 mod tests {
     use weft_wire::message::{
-        CopyGone, CopyMade, DropCopy, FreeBlocks, GivenBlocks, LeaseAt, Locate, Located, LostAt, Relinquish,
-        Relinquished, ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown, UnknownBlocks, Watch, WorkerGone,
+        CopyGone, CopyMade, DropCopy, FreeBlocks, GivenBlocks, LeaseAt, Locate, Located, LostAt, Promote,
+        Promoted, Relinquish, Relinquished, ReturnLeaseAt, Routed, SenderFailed, Sever, Shutdown,
+        UnknownBlocks, Watch, WorkerGone,
     };
     use weft_wire::{LeaseId, ResourceSet, ShapeId, TaskId};
 
@@ -214,7 +219,11 @@ mod tests {
         let (object, attempt) = (of(LOCAL), 1);
         let relinquish = |node| Relinquish { blocks: Vec::new(), gives_way: None, node, recomputes: None };
         let relinquished = |node| Relinquished { moved: Vec::new(), others: Vec::new(), node };
-        let may: [(WorkerId, WorkerId, Message); 16] = [
+        let promote = |owner, node| Promote { object: of(owner), node, length: 64, generation: 1 }.into();
+        let promoted = |owner, node| Promoted { object: of(owner), node, location: None }.into();
+        let may: [(WorkerId, WorkerId, Message); 18] = [
+            (FAR, here, promote(FAR, HERE)),
+            (there, LOCAL, promoted(LOCAL, THERE)),
             (there, LOCAL, locate(LOCAL)),
             (there, LOCAL, CopyMade { object, node: THERE, attempt }.into()),
             (there, LOCAL, CopyGone { object, node: THERE }.into()),
@@ -232,7 +241,12 @@ mod tests {
             (there, here, ask(FAR).into()),
             (there, here, returned()),
         ];
-        let may_not: [(WorkerId, WorkerId, Message); 19] = [
+        let may_not: [(WorkerId, WorkerId, Message); 24] = [
+            (FAR, here, promote(LOCAL, HERE)),
+            (FAR, here, promote(FAR, THERE)),
+            (there, here, promote(FAR, HERE)),
+            (there, LOCAL, promoted(LOCAL, HERE)),
+            (FAR, LOCAL, promoted(LOCAL, THERE)),
             (there, LOCAL, relinquish(None).into()),
             (there, LOCAL, relinquish(Some(HERE)).into()),
             (FAR, here, relinquished(None).into()),

@@ -183,7 +183,8 @@ impl NodeCore {
     /// Whether who holds a block has a copy of a value there that is elsewhere, or that the node holds there itself because it could
     /// not be written.
     fn is_copy(&self, block: u64) -> bool {
-        self.pulls.object_in(block).is_some() || self.residency.is_unwritten(block)
+        (self.pulls.object_in(block).is_some() && !self.is_promoted(block))
+            || self.residency.is_unwritten(block)
     }
 
     /// Whether room may come: something is being written, was asked for that was not in use the last time, or goes as soon as no

@@ -28,6 +28,7 @@ use std::hash::{Hash, Hasher};
 use weft_wire::limits::{BROADCAST_SMALL_BYTES, BROADCAST_SMALL_RECEIVERS, BROADCASTS_MAX, NODES_MAX};
 use weft_wire::{NodeId, ObjectId};
 
+use crate::probes::bug;
 use crate::table::Map;
 
 /// Pairs of nodes that could not reach each other, per object.
@@ -286,6 +287,24 @@ impl Chains {
         let Some(broadcast) = self.objects.swap_remove(&object) else { return };
         let others = broadcast.copies.iter().filter(|(_, copy)| copy.state != State::Complete { kept: true });
         out.extend(others.map(|(node, _)| ChainAction::Drop { object, node: *node }));
+    }
+
+    /// The copy that is kept has become the value: it does not leave. False if another one is kept, or none.
+    pub fn on_promoted(&mut self, object: ObjectId, node: NodeId) -> bool {
+        let is_kept = self.kept_at(object) == Some(node);
+        if is_kept {
+            self.stay(object, node);
+        }
+        is_kept
+    }
+
+    /// Where a complete copy is kept for the owner, how many bytes it has, and which execution they are of.
+    #[must_use]
+    pub fn kept(&self, object: ObjectId) -> Option<(NodeId, u64, u64)> {
+        let broadcast = self.objects.get(&object)?;
+        let arriving = || broadcast.copies.keys().next().copied().filter(|_| bug!(PromotedWhileArriving));
+        let node = self.kept_at(object).or_else(arriving)?;
+        Some((node, broadcast.length.unwrap_or_default(), broadcast.generation))
     }
 
     /// Where a complete copy is kept for the owner.

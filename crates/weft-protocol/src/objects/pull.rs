@@ -31,6 +31,7 @@ use crate::time::Instant;
 mod admission;
 mod caching;
 mod directed;
+mod promotion;
 
 pub use directed::CopyAt;
 
@@ -187,6 +188,8 @@ struct Copy {
     restored: Option<u64>,
     /// Since when nobody needs it, as a number that grows.
     cached: Option<u64>,
+    /// It has become the value: its owner holds it here.
+    is_primary: bool,
 }
 
 /// See the module.
@@ -339,7 +342,7 @@ impl Pulls {
             out.extend(directed.made(object));
             is_held = !directed.stays(!askers.is_empty());
         }
-        self.here.insert(object, Copy { location, directed, restored, cached: None });
+        self.here.insert(object, Copy { location, directed, restored, cached: None, is_primary: false });
         self.restored.extend(restored.map(|spilled| (spilled, object)));
         self.objects.insert(location.offset, object);
         // Those who ask hold it before this node lets go of it.

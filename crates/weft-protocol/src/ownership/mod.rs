@@ -8,4 +8,4 @@ mod table;
 pub use borrowers::{Borrowers, Return};
 pub use lineage::{Finished, Lineage};
 pub use slot::{Place, Reading, Slot};
-pub use table::{Brought, Made, Origin, Ownership, Record};
+pub use table::{Brought, Made, Origin, Ownership, Promotion, Record};

@@ -28,8 +28,10 @@ use weft_wire::message::{FreeBlocks, Held, Location, Outcome, Remote};
 use weft_wire::{Name, ObjectId, TaskId, WorkerId};
 
 use directory::Directory;
+use promotion::Promotions;
 use remote::Remotes;
 
+pub use promotion::Promotion;
 pub use remote::Brought;
 
 use super::{Borrowers, Slot};
@@ -162,6 +164,7 @@ pub struct Ownership {
     remotes: Remotes,
     /// Who pulls our values from whom.
     directory: Directory,
+    promotions: Promotions,
     /// Actors whose handle's record went since somebody asked.
     dropped_actors: Vec<TaskId>,
 }
@@ -197,6 +200,7 @@ impl Ownership {
             orphans: Set::default(),
             remotes: Remotes::default(),
             directory: Directory::default(),
+            promotions: Promotions::default(),
             dropped_actors: Vec::new(),
         }
     }
@@ -519,6 +523,7 @@ impl Ownership {
     /// or if others hold it, too: the node knows when the last of them is done.
     fn free_block(&mut self, location: Location, is_shared: bool, out: &mut Actions) {
         self.given_blocks.swap_remove(&location.offset);
+        let is_shared = self.promotions.forget_here(location.offset) || is_shared;
         if is_shared || self.lost.contains(&location.offset) {
             send(out, Peer::Node, FreeBlocks { offsets: vec![location.offset] });
         } else {
@@ -609,6 +614,7 @@ fn name_of(object: ObjectId) -> String {
 
 mod borrowing;
 mod directory;
+mod promotion;
 mod recovery;
 mod relinquishing;
 mod remote;

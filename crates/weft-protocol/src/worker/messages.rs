@@ -68,6 +68,7 @@ impl WorkerCore {
                 | Message::SenderFailed(_)),
                 Peer::Node,
             ) => self.on_copies(&word, out),
+            (Message::Promoted(answer), Peer::Node) => self.on_promoted(&answer, out),
             (Message::NodeGone(gone), Peer::Node) => self.on_node_gone(gone.node, out),
             (Message::LostAt(lost), Peer::Node) => self.on_lost_at(&lost, out),
             (Message::HandOver(hand), Peer::Node) => {

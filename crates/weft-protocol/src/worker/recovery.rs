@@ -1,12 +1,13 @@
 //! Object recovery (Ownership, section 4.3): what happens when the node says that values are lost.
 //!
-//! The owner has the creating task executed again, first those that make its lost arguments, as often as their retries
-//! allow. Tasks that were about to read a lost value wait for it again: queued here with their owner, pushed ones go back
+//! The owner asks for a complete copy, if its directory knows of one ([`crate::ownership::Promotion`]). Without one it has the creating
+//! task executed again, first those that make its lost arguments, as often as their retries allow. Tasks that were about to read a lost value wait for it again: queued here with their owner, pushed ones go back
 //! (tasks) or wait where they are (calls of an actor, which must stay in order). A value of another node that has been
 //! brought here is not lost with either of its places.
 //!
 //! Invariants:
-//! - R1: an object of ours that something needs has a value, is being computed, or has a failure that says why not.
+//! - R1: an object of ours that something needs has a value, is being computed, or has a failure that says why not; or a node was
+//!   asked for its copy of it.
 //! - R2: a task is kept in the lineage only while it is not pending.
 
 use std::sync::Arc;
@@ -202,7 +203,7 @@ impl WorkerCore {
         waits
     }
 
-    /// Has the value of an object of ours computed again, if it has none and nobody computes it.
+    /// Has the value of an object of ours computed again, if it has none, nobody computes it, and there is no copy.
     pub(super) fn recover(&mut self, object: ObjectId, out: &mut Actions) {
         let mut todo = vec![object];
         while let Some(object) = todo.pop() {
@@ -211,6 +212,9 @@ impl WorkerCore {
             }
             if let Some((remote, contained)) = self.ownership.take_primary(object) {
                 self.resolve(object, Outcome::Remote(Box::new(remote)), &contained, out);
+                continue;
+            }
+            if self.ownership.ask_for_copy(object, out) {
                 continue;
             }
             if object.owner() == self.me && self.recovers(object.task) {

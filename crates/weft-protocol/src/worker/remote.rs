@@ -159,6 +159,7 @@ impl WorkerCore {
         let mut lost = self.ownership.on_node_gone(node, out);
         lost.extend(self.ownership.end_copies_at(node, out));
         self.after_loss_elsewhere(lost, Told::All, out);
+        self.end_promotions_at(node, out);
     }
 
     /// A borrower asks for a value, perhaps because it is not where this process had said.

@@ -10,6 +10,7 @@ mod jobs;
 mod learning;
 mod memory;
 mod pool;
+mod promotion;
 mod records;
 mod spill;
 mod spilling;

@@ -16,6 +16,7 @@ mod link;
 mod object;
 mod peer;
 mod place_actor;
+mod promotion;
 mod routed;
 mod session;
 mod spilling;
@@ -55,6 +56,7 @@ pub use place_actor::{
     ActorHere, ActorPlaced, ActorProcessGone, ActorSubscribed, ActorsHere, EndActor, LetGo, PlaceActor,
     PlaceRefused,
 };
+pub use promotion::{Promote, Promoted};
 pub use routed::Routed;
 pub use session::{
     Connect, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, PeerConnected, Refused, Shutdown, Welcome,
@@ -149,7 +151,7 @@ messages! {
     160 CreateGroup, 161 GroupState, 162 RemoveGroup, 163 Prepare, 164 Prepared, 165 Commit, 166 Release,
     167 FindGroup,
     170 LogLines, 171 NodeInspected, 173 LinesTaken,
-    180 Relinquish, 181 Relinquished,
+    180 Relinquish, 181 Relinquished, 182 Promote, 183 Promoted,
 }
 
 /// A message is moved a few times on its way between a socket and a core; what would make all of them larger is boxed.

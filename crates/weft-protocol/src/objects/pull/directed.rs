@@ -45,6 +45,17 @@ impl Directed {
         self.attempt > 0 && !self.is_asked && !self.is_leaving && !self.is_doubtful
     }
 
+    /// Whether the bytes are of this execution.
+    pub(super) fn is_of(&self, generation: u64) -> bool {
+        self.generation == generation
+    }
+
+    /// The copy is the owner's: it need not be asked any more when that goes. Whether this node was holding it until the owner's answer.
+    pub(super) fn take_for_owner(&mut self) -> bool {
+        (self.attempt, self.is_asked) = (0, false);
+        std::mem::take(&mut self.is_leaving)
+    }
+
     /// The owner is asked whether the copy may go.
     pub(super) fn leave(&mut self, object: ObjectId) -> PullAction {
         self.is_leaving = true;

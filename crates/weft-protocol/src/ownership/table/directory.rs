@@ -63,6 +63,10 @@ impl Ownership {
 
     /// A copy is not needed where it is.
     pub fn on_copy_gone(&mut self, gone: &CopyGone, out: &mut Actions) -> Vec<ObjectId> {
+        if self.is_asked_for_copy(gone.object, gone.node) {
+            // What that node says to the question, which it had not heard, comes next.
+            return Vec::new();
+        }
         let mut said = Vec::new();
         self.directory.chains.on_leaving(gone.object, gone.node, &mut said);
         self.direct(said, out)
@@ -84,6 +88,34 @@ impl Ownership {
         let mut said = Vec::new();
         self.directory.chains.on_node_gone(node, &mut said);
         self.direct(said, out)
+    }
+
+    /// The value of an object is lost where it was: others are not sent there.
+    pub(super) fn forget_place(&mut self, object: ObjectId, out: &mut Actions) {
+        if let Some((place, _)) = self.directory.places.swap_remove(&object) {
+            self.forget_copy_at(object, place.node, out);
+        }
+    }
+
+    /// A node does not have the copy that counted as kept for this process. The caller sees to the value.
+    pub(super) fn forget_copy_at(&mut self, object: ObjectId, node: NodeId, out: &mut Actions) {
+        let mut said = Vec::new();
+        if self.directory.chains.kept_at(object) == Some(node) {
+            self.directory.chains.on_dropped(object, node, &mut said);
+        }
+        self.direct(said, out);
+    }
+
+    /// A node with a complete copy, how many bytes that has, and which execution they are of.
+    pub(super) fn kept_copy(&self, object: ObjectId) -> Option<(NodeId, u64, u64)> {
+        if self.directory.chains.is_empty() { None } else { self.directory.chains.kept(object) }
+    }
+
+    /// The copy that counted as kept is the value from now on, and in this place.
+    pub(super) fn note_promoted(&mut self, object: ObjectId, place: Remote) {
+        if self.directory.chains.on_promoted(object, place.node) {
+            self.directory.places.insert(object, (place, 0));
+        }
     }
 
     /// A value of ours has got its outcome: whoever waits to pull it may.

@@ -225,6 +225,23 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         (HandOver { node: NODE, offsets: vec![64] }.into(), "0900000084000000821a01000000811840"),
         (HandedOver { node: NODE, offsets: vec![64] }.into(), "0900000085000000821a01000000811840"),
         (
+            Promote { object: actor().object(1), node: NODE, length: 64, generation: 5 }.into(),
+            "0e000000b60000008482820709011a01000000184005",
+        ),
+        (
+            Promoted {
+                object: actor().object(1),
+                node: NODE,
+                location: Some(Location { offset: 64, length: 12 }),
+            }
+            .into(),
+            "0f000000b70000008382820709011a010000008218400c",
+        ),
+        (
+            Promoted { object: actor().object(1), node: NODE, location: None }.into(),
+            "0b000000b70000008282820709011a01000000",
+        ),
+        (
             MemoryHere {
                 machine: "m".into(),
                 process: 1,
