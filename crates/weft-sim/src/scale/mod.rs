@@ -11,6 +11,7 @@
 pub mod counts;
 pub mod faults;
 pub mod head;
+pub mod losses;
 pub mod meter;
 pub mod net;
 pub mod node;

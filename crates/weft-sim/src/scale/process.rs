@@ -103,9 +103,13 @@ impl World {
             }
             message => {
                 let now = self.now;
+                let may_lose = matches!(message, Message::NodeGone(_) | Message::Promoted(_));
                 self.with_client(client, |core, out| {
                     core.on_message(Peer::Node, message, now, out);
                 });
+                if may_lose {
+                    self.judge_values(client);
+                }
             }
         }
     }

@@ -7,11 +7,12 @@ use weft_protocol::ownership::Slot;
 use weft_protocol::table::{Map, Set};
 use weft_protocol::time::Instant;
 use weft_wire::message::{
-    ActorOutOfScope, Connect, CreateActor, Define, FreeBlocks, LeaseGranted, Location, Message, Outcome,
-    Priority, Pull, Pulled, Push, Remote, RequestLease, ReturnLease, TaskKind, TaskSpec,
+    ActorOutOfScope, Connect, CreateActor, Define, FreeBlocks, GiveBlock, LeaseGranted, Location, Message,
+    Outcome, Priority, Pull, Pulled, Push, Remote, RequestLease, ReturnLease, TaskKind, TaskSpec,
 };
 use weft_wire::{ActorId, Blob, FunctionId, LeaseId, Name, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
 
+use super::losses::Found;
 use super::node::cpus;
 use super::plan::SECOND;
 use super::uplinks::Block;
@@ -62,6 +63,8 @@ pub struct Value {
     _handle: Arc<Slot>,
     /// Receivers that have not got it.
     pub(super) waiting: usize,
+    /// No copy of it is left.
+    pub(super) is_lost: bool,
     /// When it was first asked for, and when the last one had it.
     pub(super) took: (Option<Instant>, Instant),
 }
@@ -285,19 +288,25 @@ impl World {
             return;
         }
         let owner = drivers[if self.plan.at_once { 0 } else { self.random.below(drivers.len()) }];
+        let maker = self.maker_of(number, owner, &drivers);
         let length = if self.plan.at_once {
             self.plan.bytes
         } else {
             1 + self.random.below(usize::try_from(self.plan.bytes).expect("small")) as u64
         };
-        let at = self.processes[&owner].node;
+        let at = self.processes[&maker].node;
+        let now = self.now;
         let node = &mut self.nodes[at];
         node.blocks_made += 1;
         let block = node.blocks_made;
         let object = TaskId { owner, number: (1 << 32) + number as u64 }.object(0);
-        node.blocks.insert(block, Block { object, bytes: length });
+        node.blocks.insert(block, Block { object, bytes: length, whole: Some(now) });
         let Some(core) = &mut node.core else { return };
-        core.on_allocated(block, owner);
+        core.on_allocated(block, maker);
+        if maker != owner {
+            let give = GiveBlock { offset: block, owner, object: Some(object) };
+            core.on_message(maker, give.into(), now, &mut node.out);
+        }
         let location = Location { offset: block, length };
         let place = Remote { node: node.id, location };
         let slot = Arc::new(Slot::default());
@@ -305,8 +314,11 @@ impl World {
         let of_core = slot.clone();
         self.with_client(owner, |core, out| {
             core.ownership_mut().own(object, of_core);
-            core.ownership_mut().resolve(object, Outcome::Stored(location), &[], out);
+            let outcome =
+                if maker == owner { Outcome::Stored(location) } else { Outcome::Remote(Box::new(place)) };
+            core.ownership_mut().resolve(object, outcome, &[], out);
         });
+        self.list_node(at);
         let value = self.values.len();
         let mut others: Vec<WorkerId> = drivers.into_iter().filter(|driver| *driver != owner).collect();
         let mut waiting = 0;
@@ -317,11 +329,11 @@ impl World {
             self.after(when, Event::Script(receiver, Cue::Pull(value)));
         }
         let took = (None, Instant(0));
-        self.values.push(Value { object, place, _handle: slot, waiting, took });
+        self.values.push(Value { object, place, _handle: slot, waiting, is_lost: false, took });
     }
 
     fn pull(&mut self, driver: WorkerId, value: usize) {
-        let (object, remote) = (self.values[value].object, self.values[value].place);
+        let object = self.values[value].object;
         let now = self.now;
         if !self.processes.contains_key(&object.owner()) {
             // Its owner is gone, and it with that one: who asked is told so.
@@ -329,6 +341,11 @@ impl World {
         }
         let Some(script) = self.script(driver) else { return };
         script.pulls.insert(object, value);
+        let remote = match self.find_value(value) {
+            Found::At(remote) => remote,
+            Found::NotYet => return self.after(SECOND / 10, Event::Script(driver, Cue::Pull(value))),
+            Found::Lost => return self.give_up(driver, value),
+        };
         self.values[value].took.0.get_or_insert(now);
         self.say_to_node(driver, Pull { object, remote, priority: Priority::Get }.into());
     }

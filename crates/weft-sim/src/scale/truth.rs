@@ -7,6 +7,7 @@
 //! - S4: a value that somebody asks for arrives whole while its owner lives.
 //! - S5: a sender sends an object that is not small to one receiver, and nobody receives what comes from itself.
 //! - S6: what the head and a node keep is bounded by what there is.
+//! - S7: a value is lost only if no node has all of it ([`super::losses`]); where a copy has become the value all of it is.
 
 use std::collections::BTreeSet;
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use weft_protocol::node::ServedCopy;
 use weft_protocol::objects::{Fetching, Serves, StreamEnd};
+use weft_protocol::time::Instant;
 use weft_wire::ObjectId;
 
 use super::plan::SECOND;
@@ -20,6 +21,8 @@ const AGAIN_NANOS: u64 = SECOND / 1000;
 pub struct Block {
     pub(super) object: ObjectId,
     pub(super) bytes: u64,
+    /// Since when all of it is there.
+    pub(super) whole: Option<Instant>,
 }
 
 /// What a node sends from.
@@ -51,7 +54,7 @@ impl World {
         let node = &mut self.nodes[at];
         node.blocks_made += 1;
         let block = node.blocks_made;
-        node.blocks.insert(block, Block { object, bytes: 0 });
+        node.blocks.insert(block, Block { object, bytes: 0, whole: None });
         if let Some(core) = &mut node.core {
             core.on_block(object, block, &mut node.out);
         }
@@ -204,6 +207,7 @@ impl World {
         of_block.bytes = of_block.bytes.max(received);
         self.events += 1;
         let is_whole = received == remote.location.length;
+        of_block.whole = is_whole.then_some(self.now);
         core.on_bytes(object, attempt, received, &mut node.out);
         if is_whole {
             self.close(number);
