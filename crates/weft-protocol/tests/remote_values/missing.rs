@@ -1,8 +1,6 @@
 //! Values that are not where somebody believes them to be: nodes that are gone, and borrowers who say so to the owner.
 
-use weft_wire::message::{
-    AddBorrow, Fetch, Locate, NodeGone, Recompute, Relinquish, Relinquishing, SPILLED, SenderFailed,
-};
+use weft_wire::message::{AddBorrow, Fetch, Locate, NodeGone, Recompute, Relinquish, Relinquishing, SPILLED};
 
 use super::*;
 
@@ -86,7 +84,7 @@ fn a_task_that_ran_at_a_node_that_is_gone_waits_for_its_arguments() {
     assert_eq!(pushed(&on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, inline))), [2]);
 }
 
-/// Its node never says by itself that it is lost: it was never there (`docs/adr/0049-dropped-rather-than-written.md`).
+/// It was never at the place that it has moved to (`docs/adr/0049-dropped-rather-than-written.md`).
 #[test]
 fn what_other_nodes_do_not_find_on_the_disk_of_this_one_is_made_again() {
     let (mut core, object, slot) = owner_of(NEIGHBOUR, Outcome::Stored(THE_COPY));
@@ -94,23 +92,41 @@ fn what_other_nodes_do_not_find_on_the_disk_of_this_one_is_made_again() {
     let recomputes = Some(Recompute::OrKeep);
     on(&mut core, Peer::Node, Relinquish { blocks: vec![block], gives_way: None, node: None, recomputes });
 
-    let mut out = on(&mut core, Peer::Node, Locate { object, node: THERE });
-    let mut named = 0;
-    while !is_pushed(&out) {
-        let attempt = out.iter().find_map(|action| match action {
-            Action::Send { message, .. } => match &**message {
-                Message::Located(located) => Some(located.attempt),
-                _ => None,
-            },
-            _ => None,
-        });
-        let attempt = attempt.expect("it is told where the value may be, or the value is made again");
-        named += 1;
-        assert!(named < 10, "it is told so for ever");
-        out = on(&mut core, Peer::Node, SenderFailed { object, node: THERE, attempt });
-    }
-    assert_eq!(pushed(&out), [1]);
+    let out = on(&mut core, Peer::Node, Locate { object, node: THERE });
+    assert_eq!(pushed(&out), [1], "the owner knows that it dropped it");
+    assert_eq!(out.len(), 1, "and sends nobody where it is not: {out:?}");
     assert_eq!(slot.outcome().as_deref(), None);
+    // Who asked waits for what the task makes.
+    let made = on(&mut core, Peer::Worker(NEIGHBOUR), reply(1, elsewhere()));
+    let word = made.iter().find_map(|action| match action {
+        Action::Send { message, .. } => match &**message {
+            Message::Located(located) => Some((located.node, located.sender)),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(word, Some((THERE, Some(ELSEWHERE))));
+}
+
+/// A value that was dropped at another node, of which the owner has a copy.
+#[test]
+fn what_was_dropped_and_is_here_all_the_same_is_not_made_again() {
+    let (mut core, object, slot) = owner();
+    bring(&mut core, object);
+    pulled(&mut core, object);
+    let block = Relinquishing { offset: THE_REMOTE.location.offset, spilled: Some(SPILLED + 1) };
+    let recomputes = Some(Recompute::OrKeep);
+    let question = Relinquish { blocks: vec![block], gives_way: None, node: Some(THERE), recomputes };
+    on(&mut core, Peer::Node, question);
+    let out = on(&mut core, Peer::Node, Locate { object, node: ELSEWHERE.node });
+    assert!(!is_pushed(&out), "{out:?}");
+    let here = Remote { node: HERE, location: THE_COPY };
+    let named = out.iter().any(|action| {
+        matches!(action, Action::Send { message, .. }
+            if matches!(&**message, Message::Located(located) if located.sender == Some(here)))
+    });
+    assert!(named, "it is sent here: {out:?}");
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
 }
 
 #[test]

@@ -31,6 +31,14 @@ impl Ownership {
     /// A node wants a copy of a value of ours. Gives what turns out to be lost.
     pub fn on_locate(&mut self, locate: &Locate, out: &mut Actions) -> Vec<ObjectId> {
         let Locate { object, node } = *locate;
+        let lost = self.lose_dropped(object, out);
+        if !lost.is_empty() {
+            // It waits for what its task makes.
+            let mut said = Vec::new();
+            self.directory.chains.on_locate(object, node, &mut said);
+            self.say(said, out);
+            return lost;
+        }
         let place = self.place_of(object);
         let is_made_there = place.is_some_and(|place| place.node == node);
         let mut said = Vec::new();
@@ -52,6 +60,18 @@ impl Ownership {
         }
         self.directory.chains.on_locate(object, node, &mut said);
         self.direct(said, out)
+    }
+
+    /// A value of ours that was dropped for want of room is wanted by somebody who would not find it: it counts as lost, unless there is a
+    /// copy of it here.
+    fn lose_dropped(&mut self, object: ObjectId, out: &mut Actions) -> Vec<ObjectId> {
+        if self.records.get(&object).is_none_or(|record| !record.is_dropped) {
+            return Vec::new();
+        }
+        match self.place_of(object).filter(|place| is_spilled(place.location.offset)) {
+            Some(place) => self.on_lost_at(place.node, &[place.location.offset], out),
+            None => Vec::new(),
+        }
     }
 
     /// A copy is complete.

@@ -277,6 +277,9 @@ impl Ownership {
         for (object, copy) in &mut self.remotes.copies {
             if let Some(from) = copy.from.take_if(|from| is_hit(from)) {
                 self.stale.entry(*object).or_default().remotes.push(from);
+                if let Some(record) = self.records.get_mut(object) {
+                    record.is_dropped = false;
+                }
             }
         }
         let outcomes =
