@@ -140,6 +140,24 @@ fn a_copy_is_the_value_when_the_node_that_made_it_is_gone() {
     assert_eq!(freed, [to_node(FreeBlocks { offsets: vec![THE_COPY.offset] })]);
 }
 
+/// Found by the simulator (seed 6200001785): an item of a generator was declared lost.
+#[test]
+fn what_is_not_where_it_was_borrowed_takes_nothing_else_along_that_is_there_now() {
+    let (mut core, _, slot) = owner();
+    // Told before its block was used again for the value above.
+    let borrowed = task(FAR, 7).object(0);
+    let old = core.ownership_mut().received(borrowed);
+    old.acquire();
+    core.ownership_mut().need(borrowed, &mut Actions::new());
+    on(&mut core, Peer::Worker(FAR), value(borrowed, remote()));
+    // A worker whose task took it did not find it there.
+    let missing = Some(vec![Missing { object: borrowed, place: THE_REMOTE }]);
+    let out = on(&mut core, Peer::Worker(FAR), Returned { tasks: Vec::new(), lacks_room: None, missing });
+    assert!(!is_pushed(&out), "nothing is made again: {out:?}");
+    assert_eq!(slot.outcome().as_deref(), Some(&remote()), "it is there");
+    assert_eq!(old.outcome().as_deref(), None, "its owner says where that one is");
+}
+
 #[test]
 fn an_owner_believes_a_borrower_that_did_not_find_the_value() {
     let (mut core, object, slot) = owner();

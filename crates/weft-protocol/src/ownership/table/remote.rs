@@ -249,13 +249,13 @@ impl Ownership {
     /// with a copy here have that one.
     pub fn on_lost_at(&mut self, node: NodeId, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.lost.extend(offsets.iter().map(|offset| (node, *offset)));
-        self.lose_places(|remote| remote.node == node && offsets.contains(&remote.location.offset), out)
+        self.lose_places(|_, remote| remote.node == node && offsets.contains(&remote.location.offset), out)
     }
 
     /// A node is gone, and all that was there. Gives the objects that have no value now, as above.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.gone.insert(node);
-        self.lose_places(|remote| remote.node == node, out)
+        self.lose_places(|_, remote| remote.node == node, out)
     }
 
     /// Another process was told that a value is there, and it is not. Gives the object if nothing else is known of it: whoever
@@ -270,12 +270,17 @@ impl Ownership {
         if object.owner() == self.me {
             return self.on_lost_at(place.node, &[place.location.offset], out);
         }
-        self.lose_places(|remote| remote == place, out)
+        // What is known of it may be old, and another value in that block by now.
+        self.lose_places(|lost, remote| lost == object && remote == place, out)
     }
 
-    fn lose_places(&mut self, is_hit: impl Fn(&Remote) -> bool, out: &mut Actions) -> Vec<ObjectId> {
+    fn lose_places(
+        &mut self,
+        is_hit: impl Fn(ObjectId, &Remote) -> bool,
+        out: &mut Actions,
+    ) -> Vec<ObjectId> {
         for (object, copy) in &mut self.remotes.copies {
-            if let Some(from) = copy.from.take_if(|from| is_hit(from)) {
+            if let Some(from) = copy.from.take_if(|from| is_hit(*object, from)) {
                 self.stale.entry(*object).or_default().remotes.push(from);
                 if let Some(record) = self.records.get_mut(object) {
                     record.is_dropped = false;
@@ -284,8 +289,9 @@ impl Ownership {
         }
         let outcomes =
             self.records.iter().filter_map(|(object, record)| Some((object, record.slot.outcome()?)));
-        let hit =
-            outcomes.filter(|(_, outcome)| matches!(&**outcome, Outcome::Remote(remote) if is_hit(remote)));
+        let hit = outcomes.filter(
+            |(object, outcome)| matches!(&**outcome, Outcome::Remote(remote) if is_hit(**object, remote)),
+        );
         let hit: Vec<ObjectId> = hit.map(|(object, _)| *object).collect();
         for object in &hit {
             if object.owner() != self.me
