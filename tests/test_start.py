@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -66,7 +67,11 @@ def test_a_node_listens_on_loopback_only_and_its_workers_nowhere(node):
     node.driver(TASK)
     found = []
     for pid in node.processes():
-        inodes = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+        inodes = set()
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            # One that was there a moment ago may be closed by now.
+            with contextlib.suppress(FileNotFoundError):
+                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
         for table in ("tcp", "tcp6", "udp", "udp6"):
             path = Path(f"/proc/{node.pid}/net/{table}")
             lines = path.read_text().splitlines()[1:] if path.exists() else []
