@@ -92,13 +92,12 @@ impl WorkerCore {
         }
         while let Some((number, worker)) = self.callers.next_call(actor) {
             let pending = self.pendings.get(number).expect("A1: queued calls are pending");
-            let bytes = self.ownership.bytes_in_memory(&pending.spec.dependencies);
-            // What makes a lost value again may be what those in flight wait for.
-            let is_held_back = !pending.recovers && self.callers.holds_back(actor, bytes);
             if pending.state != State::Queued || self.is_line_full(worker) {
                 return;
             }
-            if is_held_back {
+            let bytes = self.ownership.bytes_in_memory(&pending.spec.dependencies);
+            // What makes a lost value again may be what those in flight wait for.
+            if !pending.recovers && self.callers.holds_back(actor, bytes) {
                 mark!("a call waited at its caller because of the size of its arguments");
                 return;
             }

@@ -195,14 +195,9 @@ impl Ownership {
         change: i32,
         out: &mut Actions,
     ) {
-        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
-            return;
-        };
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let Origin::Owned(borrowers) = &mut record.origin else { return };
         let count = borrowers.change(borrower, giver, change);
-        self.records[&object].note_end();
-        let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
-            return;
-        };
         if count < 0 {
             mark!("a borrower returned a reference before it was registered");
         }
@@ -213,6 +208,7 @@ impl Ownership {
                 objects.swap_remove(&object);
             }
         }
+        record.note_end();
         if borrower.node() != self.me.node() {
             self.watch_borrower(borrower, out);
         }
