@@ -11,8 +11,13 @@ import dask.dataframe as dd  # noqa: E402
 from dask.core import flatten  # noqa: E402
 from dask.dataframe.dask_expr._quantiles import RepartitionQuantiles  # noqa: E402
 from dask.dataframe.dispatch import group_split_dispatch  # noqa: E402
+from dask.dataframe.partitionquantiles import (  # noqa: E402
+    merge_and_compress_summaries,
+    process_val_weights,
+)
 from dask.dataframe.partitionquantiles import percentiles_summary as dask_summary  # noqa: E402
 from dask.dataframe.shuffle import set_partitions_pre  # noqa: E402
+from dask.utils import random_state_data  # noqa: E402
 
 from weft.util.dask import bodies, grouping, quantiles  # noqa: E402
 from weft.util.dask.bodies import partition_numbers, sorted_by_index  # noqa: E402
@@ -218,50 +223,92 @@ def test_frames_of_different_types_are_grouped_as_they_are_put_together():
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-@pytest.mark.parametrize("kind", ["f8", "i8", "f4", "i4"])
-def test_sketches_are_those_of_dask(kind, monkeypatch):
-    monkeypatch.setattr(quantiles, "_ROWS_MIN", 10)
+@pytest.mark.parametrize("kind", ["f8", "i8", "f4", "i4", "u2", "M8[ns]"])
+def test_sketches_are_quantiles_of_the_column(kind, monkeypatch):
+    monkeypatch.setattr(quantiles, "_ROWS_MIN", 500)
     monkeypatch.setattr(quantiles, "_BLOCK_ROWS", 64)
     for seed in SEEDS:
         random = np.random.default_rng(seed)
-        if seed % 2:
+        if seed % 2 and kind in ("f8", "i8", "f4", "i4"):
             values = numbers_of(random, kind, 300)
         else:
-            values = (random.normal(0, random.choice([1e-3, 1, 1e9]), 5000) * 100).astype(kind)
+            wide = random.normal(0, random.choice([1e-3, 1, 1e9]), 5000) * 100
+            values = (np.abs(wide) % 60_000).astype("i8").astype(kind)
         column = pd.Series(values)
-        arguments = (int(random.integers(1, 90)), int(random.integers(1, 90)), 1.0, seed)
-        found, expected = (some(column, *arguments) for some in (percentiles_summary, dask_summary))
-        for one, other in zip(found, expected, strict=True):
-            one, other = np.asarray(one), np.asarray(other)
-            np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}")
-            assert one.dtype == other.dtype, seed
+        found, weights = percentiles_summary(column, 20, int(random.integers(1, 60)), 1.0, seed)
+        assert np.sum(weights) == pytest.approx(100 * len(column)), seed
+        # The shares that the weights stand for lead back to the values: by the way that pandas goes.
+        first = np.random.RandomState(seed).random_sample()
+        count = len(found) - 2
+        shares = np.concatenate([[0.0], (np.arange(count) + first) / count, [1.0]])
+        way = "linear" if column.dtype.kind == "f" else "nearest"
+        expected = column.quantile(q=shares, interpolation=way).to_numpy()
+        np.testing.assert_array_equal(np.asarray(found, dtype=expected.dtype), expected, err_msg=f"seed {seed}")
 
 
 @pytest.mark.parametrize(
     "column",
     [
         pd.Series(["b", "a", "c"] * 40),
-        pd.Series(pd.date_range("2026-01-01", periods=120)),
+        pd.Series(pd.date_range("2026-01-01", periods=120, tz="UTC")),
         pd.Series(pd.array([3, None, 1] * 40, dtype="Int64")),
         pd.Series(pd.Categorical(["b", "a", "c"] * 40)),
-        pd.Series([2.0] * 120),
-        pd.Series([np.nan] * 120),
+        pd.Series([True, False] * 60),
+        pd.Series([2.0, 1.0, 3.0]),
         pd.Series([], dtype="f8"),
     ],
-    ids=["text", "times", "nullable", "categories", "equal", "missing", "none"],
+    ids=["text", "times", "nullable", "categories", "truths", "few", "none"],
 )
-def test_sketches_of_columns_that_are_not_plain_are_those_of_dask(column, monkeypatch):
-    monkeypatch.setattr(quantiles, "_ROWS_MIN", 10)
+def test_sketches_of_columns_that_are_not_plain_are_those_of_dask(column):
     found, expected = (some(column, 5, 5, 1.0, 3) for some in (percentiles_summary, dask_summary))
     assert repr(found) == repr(expected)
 
 
-def test_numbers_in_order_are_found_without_sorting_all():
+def sizes(body, partitions):
+    """How many rows a shuffle of these columns gives each partition, of as many, by the sketches of a body."""
+    count = len(partitions)
+    seeds = random_state_data(count, 7)
+    sketches = [body(pd.Series(part), count, count, 1.0, seed) for part, seed in zip(partitions, seeds, strict=True)]
+    merged = merge_and_compress_summaries(sketches)
+    divisions = process_val_weights(merged, count, (np.dtype("f8"), None))
+    return np.histogram(np.concatenate(partitions), np.asarray(divisions))[0]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda random, _: random.random(20_000),
+        lambda random, _: random.lognormal(0, 2, 20_000),
+        lambda random, number: number + random.random(20_000),
+    ],
+    ids=["uniform", "heavy tail", "in order"],
+)
+def test_divisions_are_even(draw):
+    partitions = [draw(np.random.default_rng(number), number) for number in range(50)]
+    found = sizes(percentiles_summary, partitions) / 20_000
+    assert found.min() > 0.6
+    assert found.max() < 1.4
+
+
+def test_divisions_of_dask_are_not():
+    """If they are one day, this module can go."""
+    partitions = [np.random.default_rng(number).random(20_000) for number in range(50)]
+    assert (sizes(dask_summary, partitions) / 20_000).max() > 2
+
+
+def test_numbers_in_order_are_found_without_sorting_all(monkeypatch):
     values = np.random.default_rng(1).random(200_000)
     places = np.array([0, 1, 77_777, 77_777, 199_999])
-    np.testing.assert_array_equal(quantiles.in_order(values, places), np.sort(values)[places])
+    expected = np.sort(values)[places]
+    with monkeypatch.context() as patched:
+        lengths, sort = [], np.sort
+        patched.setattr(np, "sort", lambda some: lengths.append(len(some)) or sort(some))
+        np.testing.assert_array_equal(quantiles.in_order(values, places), expected)
+        assert sum(lengths) < 1000
     # Nearly all of them are in one cell.
     values[0] = 1e9
+    np.testing.assert_array_equal(quantiles.in_order(values, places), np.sort(values)[places])
+    values[1] = np.nan
     assert quantiles.in_order(values, places) is None
 
 

@@ -1,88 +1,100 @@
-"""The sketch of a column from which Dask finds the divisions of a `set_index`, in less time.
+"""The sketch of a column from which Dask finds the divisions of a `set_index`: more even than Dask's, in less time.
 
-Dask asks for some dozens of quantiles of each partition. NumPy moves all numbers about until those at the wanted places
-are where sorting would put them. Here the range of the numbers is cut into equal cells, the numbers in each are
-counted, and only the cells that hold a wanted place are sorted.
+Dask asks for some dozens of quantiles of each partition, most of them at the same places in all of them. Where
+partitions are alike these lie on top of each other, and divisions cannot be told apart between them: of 50 partitions
+of random numbers the largest has almost three times its share. Here the places of a partition are apart by the same
+step, and begin at another one in each partition, so that those of all together are spread evenly; and there are a few
+more of them. Each stands for as many rows.
 
-Columns that are not plain, and numbers of which most lie in few cells, are left to Dask's own way.
+NumPy finds quantiles by moving all numbers about until those at the wanted places are where sorting would put them.
+Here the range of the numbers is cut into equal cells, the numbers in each are counted, and only the cells that hold a
+wanted place are sorted.
+
+Columns of other types than numbers and times are left to Dask.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+# How many more quantiles than Dask's. The sizes of partitions differ by about a tenth with it.
+_MORE = 4
+# Quantiles of a partition, if Dask would have fewer.
+_QUANTILES_MIN = 16
 # Into how many cells the range is cut: what 16 bits can number.
 _CELLS = 1 << 16
-# With fewer rows NumPy's way is as good.
-_ROWS_MIN = 1 << 17
+# Fewer numbers are sorted, which takes no longer.
+_ROWS_MIN = 1 << 14
 # Rows whose cells are found at a time, so that what is needed for them stays in the caches of the processor.
 _BLOCK_ROWS = 1 << 16
-# The part of all numbers that may lie in cells that are sorted.
+# The part of all numbers that may lie in cells that are sorted. With more, all of them are.
 _SORTED_SHARE = 1 / 8
 
 
-def percentiles_summary(series: Any, *args: Any) -> Any:
-    """What `dask.dataframe.partitionquantiles.percentiles_summary` gives.
+def percentiles_summary(series: Any, num_old: int, num_new: int, upsample: float, state: Any) -> Any:
+    """What `dask.dataframe.partitionquantiles.percentiles_summary` is for, and in its form.
 
     Args:
         series: The column of one partition.
-        *args: Its other arguments.
+        num_old: How many partitions there are.
+        num_new: How many there are to be.
+        upsample: How many times more quantiles than usual.
+        state: The seed of this partition.
+
+    Returns:
+        Some of the numbers in order, from the smallest to the largest, and their weights: rows times 100, as Dask
+        has it.
     """
+    import numpy as np
+    from dask.dataframe.dispatch import tolist_dispatch
     from dask.dataframe.partitionquantiles import percentiles_summary as dasks
 
-    return dasks(_Column(series) if _is_plain(series) else series, *args)
+    # Dask's number: that of all partitions together grows with the square root of theirs.
+    wanted = int(_MORE * upsample * num_new * (num_old + 22) ** 0.55 / num_old)
+    count, rows = max(wanted, _QUANTILES_MIN), len(series)
+    if not _is_plain(series) or count + 2 >= rows:
+        return dasks(series, num_old, num_new, upsample, state)
+    first = np.random.RandomState(state).random_sample()
+    shares = np.concatenate([[0.0], (np.arange(count) + first) / count, [1.0]])
+    # The ends are there because they are the ends: many partitions have theirs in the same place.
+    weights = [100.0, *[100.0 * (rows - 2) / count] * count, 100.0]
+    found = at_shares(series.to_numpy(), shares) if series.dtype in ("f8", "i8") else None
+    if found is None:
+        found = series.quantile(q=shares, interpolation="linear" if series.dtype.kind == "f" else "nearest").to_numpy()
+    return tolist_dispatch(found), weights
 
 
 def _is_plain(series: Any) -> bool:
     import numpy as np
     import pandas as pd
 
-    kind = series.dtype
-    return (
-        type(series) is pd.Series and isinstance(kind, np.dtype) and kind in ("f8", "i8") and len(series) >= _ROWS_MIN
-    )
+    return type(series) is pd.Series and isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufM"
 
 
-class _Column:
-    """What Dask's function asks of a series, with a `quantile` of its own.
+def at_shares(values: Any, shares: Any) -> Any:
+    """The quantiles of an array.
 
     Args:
-        series: A series of numbers of 64 bits.
+        values: An array of numbers: whole ones give the nearest of them, others are interpolated (method 7 of Hyndman
+            and Fan 1996, as in NumPy).
+        shares: Which ones, from 0 to 1.
+
+    Returns:
+        An array as long as `shares`; None if some numbers are missing or infinite.
     """
+    import numpy as np
 
-    def __init__(self, series: Any) -> None:
-        self._series = series
-        self.dtype = series.dtype
-
-    def __len__(self) -> int:
-        return len(self._series)
-
-    def quantile(self, q: Any, interpolation: str) -> Any:
-        """As that of a series, but an array.
-
-        Args:
-            q: Which ones, from 0 to 1.
-            interpolation: "linear" or "nearest".
-        """
-        import numpy as np
-
-        # Between which two places each lies, and how far it is from the first to the second (method 7 of Hyndman and
-        # Fan 1996, as in NumPy).
-        places = (len(self) - 1) * q
-        before = np.floor(places) if interpolation == "linear" else np.around(places)
-        found = None
-        if interpolation in ("linear", "nearest") and q.min() >= 0 and q.max() <= 1:
-            last = len(self) - 1
-            wanted = np.concatenate([before, np.minimum(before + 1, last)]).astype(np.intp)
-            found = in_order(self._series.to_numpy(), wanted)
-        if found is None:
-            return self._series.quantile(q=q, interpolation=interpolation).to_numpy()
-        low, high = np.split(found, 2)
-        if interpolation == "nearest":
-            return low
-        # From the nearer end, so that the result is exact at both.
-        part, width = places - before, high - low
-        return np.where(part < 0.5, low + width * part, high - width * (1 - part))
+    places = (len(values) - 1) * shares
+    if values.dtype.kind == "i":
+        return in_order(values, np.around(places).astype(np.intp))
+    before = np.floor(places)
+    found = in_order(values, np.concatenate([before, np.minimum(before + 1, len(values) - 1)]).astype(np.intp))
+    if found is None:
+        return None
+    low, high = np.split(found, 2)
+    # From the nearer end, so that the result is exact at both.
+    part, width = places - before, high - low
+    return np.where(part < 0.5, low + width * part, high - width * (1 - part))
 
 
 def in_order(values: Any, places: Any) -> Any:
@@ -93,15 +105,16 @@ def in_order(values: Any, places: Any) -> Any:
         places: An array of whole numbers from 0 to below the number of values.
 
     Returns:
-        An array as long as that of the places; None if they have to be found in another way, because of missing or
-        infinite numbers, or because too many lie too close to each other.
+        An array as long as that of the places; None if some numbers are missing or infinite.
     """
     import numpy as np
 
     low, high = float(values.min()), float(values.max())
     width = high - low
-    if not np.isfinite(width) or width <= 0 or not np.isfinite(_CELLS / width):
+    if not np.isfinite(width):
         return None
+    if len(values) < _ROWS_MIN or width <= 0 or not np.isfinite(_CELLS / width):
+        return np.sort(values)[places]
     # None of these operations turns the order of two numbers around: what is in a cell below is less.
     cells, counts = np.empty(len(values), dtype=np.uint16), np.zeros(_CELLS, dtype=np.intp)
     for begin in range(0, len(values), _BLOCK_ROWS):
@@ -114,7 +127,7 @@ def in_order(values: Any, places: Any) -> Any:
     is_wanted = np.zeros(_CELLS, dtype=bool)
     is_wanted[of_places] = True
     if counts[is_wanted].sum() > len(values) * _SORTED_SHARE:
-        return None
+        return np.sort(values)[places]
     found = np.sort(values[is_wanted[cells]])
     # Places in what was sorted: without what lies in the cells below that nobody wants.
     left_out = np.where(is_wanted, 0, counts).cumsum()
