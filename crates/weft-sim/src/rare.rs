@@ -225,6 +225,7 @@ pub const THEMES: &[Theme] = &[
             "a lease was lent and withdrawn",
             "a node granted what was not asked of it any more",
             "a process asked its own node for a value that lies there",
+            "a copy was lent whose value was lost where it came from",
             "a value was asked for before its block was given away",
             "a value was pulled from a copy",
             "a value was asked for where it was still arriving",
@@ -255,6 +256,7 @@ pub const THEMES: &[Theme] = &[
             "a copy became the value",
             "a copy was held for an owner that did not want it any more",
             "a copy that was to become the value was not there",
+            "a copy came that was to become the value",
         ],
     },
 ];

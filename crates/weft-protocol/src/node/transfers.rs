@@ -31,7 +31,8 @@ impl NodeCore {
         if pull.remote.node == self.id() && is_spilled(pull.remote.location.offset) {
             return self.on_pull_of_spilled(from, pull, out);
         }
-        if pull.remote.node == self.id() {
+        let is_copy = self.pulls.object_in(pull.remote.location.offset) == Some(pull.object);
+        if pull.remote.node == self.id() && !is_copy {
             return self.on_home_pull(from, pull, now, out);
         }
         let is_owner_gone = self.meet_owner(pull.object.owner(), out);

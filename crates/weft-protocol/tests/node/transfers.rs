@@ -454,6 +454,19 @@ fn a_copy_that_nobody_needs_is_found_again_and_goes_with_its_value() {
     assert!(node.holders().is_empty());
 }
 
+/// Whoever was lent a copy of a value that was lost where it came from is told of the copy's place.
+#[test]
+fn a_copy_is_found_again_by_where_it_lies_too() {
+    let (mut node, first, second) = with_copy();
+    assert_eq!(say(&mut node, second, home_pull()), [found(second)]);
+    assert_eq!(say(&mut node, first, home_pull()), [found(first)]);
+    assert_eq!(say(&mut node, second, free(64)), []);
+    let dropped = routed(&mut node, FAR, DropCopy { object: object(), node: HERE });
+    assert_eq!(dropped, [], "the first one holds it");
+    assert_eq!(say(&mut node, first, free(64)), [NodeAction::FreeBlock(64)]);
+    assert!(node.holders().is_empty());
+}
+
 #[test]
 fn a_copy_that_nobody_needs_goes_when_its_owner_is_gone_or_may_have_said_so() {
     let (mut node, ..) = with_copy();

@@ -77,3 +77,24 @@ fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
     pulled(&mut core, object);
     assert_eq!(on(&mut core, Peer::Node, question), unknown, "nor from where its copy was made");
 }
+
+/// Found by the simulator (8900002183, 9100001162): neighbours read such a copy without holding it, and only owners see to their readers.
+#[test]
+fn a_borrower_lends_a_copy_that_is_all_there_is_as_one_to_ask_the_node_for() {
+    let mut core = WorkerCore::new(ME);
+    let object = task(WorkerId(FAR.0 + 1), 1).object(0);
+    let slot = core.ownership_mut().received(object);
+    slot.acquire();
+    core.ownership_mut().watch(object, &mut Actions::new());
+    let value = Value { object, outcome: remote(), contained: Vec::new() };
+    on(&mut core, Peer::Worker(object.owner()), value);
+    bring(&mut core, object);
+    pulled(&mut core, object);
+    let everyone = [Some(NEIGHBOUR), Some(FAR), None];
+    let told = |core: &WorkerCore| everyone.map(|to| core.ownership().outcome_for(object, to));
+    assert_eq!(told(&core), [(); 3].map(|()| Some(remote())), "where it was made");
+    assert_eq!(core.ownership_mut().on_missing(object, &THE_REMOTE, &mut Actions::new()), []);
+    let copy = Outcome::Remote(Box::new(Remote { node: HERE, location: THE_COPY }));
+    assert_eq!(told(&core), [(); 3].map(|()| Some(copy.clone())));
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)), "it can be read here");
+}

@@ -286,3 +286,30 @@ fn references_inside_a_value_stay_with_the_copy() {
     drop_last(&mut core, object, &slot);
     assert!(core.ownership().is_empty(), "and go with it");
 }
+
+/// Found by the simulator (9200003295 and others): the node counts a process once, however often that holds a block.
+#[test]
+fn a_copy_that_comes_by_an_earlier_question_is_given_back_once() {
+    let free = || to_node(FreeBlocks { offsets: vec![THE_COPY.offset] });
+    let asked = || {
+        let (mut core, object, slot) = owner();
+        copy(&mut core, object, HERE);
+        bring(&mut core, object);
+        let lost = LostAt { node: THERE, offsets: vec![THE_REMOTE.location.offset] };
+        on(&mut core, Peer::Node, lost);
+        assert_eq!(core.ownership().promotions(), 1);
+        assert_eq!(pulled(&mut core, object), [], "the answer to the later question says whether it stays");
+        (core, object, slot)
+    };
+    let (mut core, object, slot) = asked();
+    assert_eq!(on(&mut core, Peer::Node, yes(object, HERE, THE_COPY.offset)), []);
+    assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)));
+    assert!(drop_last(&mut core, object, &slot).contains(&free()));
+
+    let (mut core, object, _slot) = asked();
+    assert!(on(&mut core, Peer::Node, no(object, HERE)).contains(&free()));
+
+    let (mut core, object, slot) = asked();
+    drop_last(&mut core, object, &slot);
+    assert_eq!(on(&mut core, Peer::Node, yes(object, HERE, THE_COPY.offset)), [free()]);
+}

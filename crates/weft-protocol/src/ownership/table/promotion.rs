@@ -20,6 +20,9 @@ pub(super) struct Promotions {
     asked: Map<ObjectId, NodeId>,
     /// Blocks of this node which other processes here may hold, too: they are not reused by this one.
     here: Set<u64>,
+    /// Blocks of this node that were pulled while it is asked for the same copy. It counts a process once, however often that holds a block, so
+    /// what it answers says whether the block is given back.
+    pulled: Map<ObjectId, u64>,
 }
 
 impl Promotions {
@@ -62,6 +65,16 @@ impl Ownership {
         self.promotions.asked.get(&object) == Some(&node)
     }
 
+    /// The copy came that this node is asked for, by a question from before. True if it is.
+    pub(super) fn holds_asked_copy(&mut self, object: ObjectId, offset: u64) -> bool {
+        let is_asked = self.is_asked_for_copy(object, self.me.node());
+        if is_asked {
+            mark!("a copy came that was to become the value");
+            self.promotions.pulled.insert(object, offset);
+        }
+        is_asked
+    }
+
     /// A node has answered.
     pub fn on_promoted(&mut self, answer: &Promoted, out: &mut Actions) -> Promotion {
         let Promoted { object, node, location } = *answer;
@@ -69,6 +82,7 @@ impl Ownership {
         if is_expected {
             self.promotions.asked.swap_remove(&object);
         }
+        let pulled = if is_expected { self.promotions.pulled.swap_remove(&object) } else { None };
         let record = self.records.get_mut(&object).filter(|_| is_expected);
         let record =
             record.filter(|record| matches!(record.origin, Origin::Owned(_)) && !record.slot.has_outcome());
@@ -93,13 +107,16 @@ impl Ownership {
             (Some(location), None) => {
                 mark!("a copy was held for an owner that did not want it any more");
                 if !bug!(PromotedForNobody) {
-                    self.give_copy_back(&Remote { node, location }, out);
+                    self.give_copy_back(object, &Remote { node, location }, out);
                 }
                 self.forget_copy_at(object, node, out);
                 Promotion::Unwanted
             }
             (None, _) => {
                 mark!("a copy that was to become the value was not there");
+                if let Some(offset) = pulled {
+                    send(out, Peer::Node, FreeBlocks { offsets: vec![offset] });
+                }
                 self.forget_copy_at(object, node, out);
                 Promotion::Refused
             }
@@ -122,13 +139,15 @@ impl Ownership {
         self.promotions.asked.len()
     }
 
-    fn give_copy_back(&self, place: &Remote, out: &mut Actions) {
+    fn give_copy_back(&self, object: ObjectId, place: &Remote, out: &mut Actions) {
         let Remote { node, location } = *place;
         let offsets = vec![location.offset];
-        if node == self.me.node() {
+        if node != self.me.node() {
+            return send(out, Peer::Node, FreeAt { node, offsets });
+        }
+        // What is the copy of a value that came again is held as that.
+        if self.remotes.copies().all(|copy| copy != (object, location)) {
             send(out, Peer::Node, FreeBlocks { offsets });
-        } else {
-            send(out, Peer::Node, FreeAt { node, offsets });
         }
     }
 }

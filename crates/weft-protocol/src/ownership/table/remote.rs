@@ -139,7 +139,9 @@ impl Ownership {
             }
             return Brought::Here;
         }
-        send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        if !self.holds_asked_copy(object, at.offset) {
+            send(out, Peer::Node, FreeBlocks { offsets: vec![at.offset] });
+        }
         Brought::Nothing
     }
 
@@ -241,7 +243,15 @@ impl Ownership {
         let from = copy.and_then(|copy| copy.from.filter(|from| !copy.replaces || is_there(from)));
         match from {
             Some(from) if object.owner() != self.me || !is_here => Some(Outcome::Remote(Box::new(from))),
-            Some(_) | None => Some(outcome.into_owned()),
+            Some(_) => Some(outcome.into_owned()),
+            None => match copy.filter(|_| object.owner() != self.me) {
+                // It was lost where it came from, and only an owner answers for who reads its block. So this node is asked for the copy.
+                Some(Copy { at, .. }) => {
+                    mark!("a copy was lent whose value was lost where it came from");
+                    Some(Outcome::Remote(Box::new(Remote { node: self.me.node(), location: *at })))
+                }
+                None => Some(outcome.into_owned()),
+            },
         }
     }
 
