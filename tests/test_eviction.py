@@ -1,4 +1,4 @@
-"""Values that tasks can make again are dropped when there is no room, and not written to disk."""
+"""What leaves memory by setting: values that tasks can make again, instead of going to disk, and copies late."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import WAIT
+from support import WAIT, poll
 
 import weft
 from weft._snapshot import METRICS, Snapshot
@@ -26,11 +26,15 @@ COUNT = 38
 FITTING = STORE // VALUE - 2
 
 
+def metrics(session):
+    rows = Snapshot(session, METRICS).node["metrics"]
+    return {row["name"]: row["values"][0] for row in rows if row["values"]}
+
+
 def written():
     session = weft.init(ignore_reinit_error=True)["session_dir"]
-    series = {series["name"]: series["values"] for series in Snapshot(session, METRICS).node["metrics"]}
     # A node without a disk has none.
-    return series.get("weft_node_spilled_written_bytes", [0])[0]
+    return metrics(session).get("weft_node_spilled_written_bytes", 0)
 
 
 @weft.remote
@@ -184,8 +188,84 @@ def test_nodes_of_clusters_drop_what_others_own():
         cluster.remove_node(node)
 
 
-def test_it_has_two_values():
-    with pytest.raises(ValueError, match='eviction must be "spill" or "recompute", not \'lru\''):
+@weft.remote(resources={"there": 1}, num_cpus=0)
+def total(array):
+    return float(array.sum())
+
+
+def cached(node):
+    return metrics(node.session_dir)["weft_node_cached_bytes"]
+
+
+@pytest.fixture
+def two_nodes():
+    """Gives what begins a cluster of the head with this program and another node, and gives that one."""
+    clusters = []
+
+    def begin(eviction):
+        both = {"object_store_memory": STORE, "eviction": eviction}
+        cluster = Cluster(initialize_head=True, connect=True, head_node_args={"num_cpus": 0} | both)
+        clusters.append(cluster)
+        node = cluster.add_node(num_cpus=1, resources={"there": 100}, **both)
+        cluster.wait_for_nodes()
+        return cluster, node
+
+    yield begin
+    for cluster in clusters:
+        cluster.shutdown()
+
+
+def read_there(number):
+    """Has the other node bring a value, which nobody has any more afterwards."""
+    ref = weft.put(np.full(VALUE // 8, number, dtype=np.float64))
+    assert weft.get(total.remote(ref), timeout=WAIT) == number * (VALUE // 8)
+
+
+def leave_copies(node):
+    """Has three copies stay there. One of which the owner has not heard yet that it is complete goes with its value."""
+    for number in range(100):
+        read_there(number)
+        if cached(node) >= 3 * VALUE:
+            return
+    raise AssertionError("no copies stay")
+
+
+def test_copies_go_with_their_value(two_nodes):
+    _, node = two_nodes("spill")
+    for number in range(3):
+        read_there(number)
+    poll("the copies are gone", lambda: cached(node) == 0)
+
+
+def test_copies_stay_beyond_their_value_until_there_is_no_room(two_nodes):
+    _, node = two_nodes("unpin")
+    leave_copies(node)
+    # Five times what there is room for.
+    for number in range(5 * STORE // VALUE):
+        read_there(number)
+    row = metrics(node.session_dir)
+    assert STORE // 2 < row["weft_node_cached_bytes"] <= STORE
+    # They are no values: nothing is written for them.
+    assert row["weft_node_spilled_written_bytes"] == 0
+    # What is made there has all of the room.
+    refs = [make.options(resources={"there": 1}, num_cpus=0).remote(number) for number in range(FITTING)]
+    weft.wait(refs, num_returns=FITTING, timeout=WAIT, fetch_local=False)
+    assert metrics(node.session_dir)["weft_node_spilled_written_bytes"] == 0
+    assert cached(node) <= 2 * VALUE
+    read_all(refs)
+
+
+def test_copies_do_not_outlive_their_owner(two_nodes):
+    cluster, node = two_nodes("unpin")
+    leave_copies(node)
+    weft.shutdown()
+    poll("the copies are gone", lambda: cached(node) == 0)
+    cluster.connect()
+    read_there(4)
+
+
+def test_it_has_three_values():
+    with pytest.raises(ValueError, match='eviction must be "spill", "recompute" or "unpin", not \'lru\''):
         weft.init(num_cpus=1, eviction="lru")
     command = [sys.executable, "-m", "weft", "start", "--head", "--eviction=lru"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, env=dict(os.environ))

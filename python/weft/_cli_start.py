@@ -51,9 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-spill-bytes", metavar="BYTES", help="what may be on disk of them, as 20g; no limit")
     parser.add_argument(
         "--eviction",
-        choices=("spill", "recompute"),
+        choices=_spilling.EVICTIONS,
         help="what becomes of values that nobody reads when there is no room: they go to disk, or, if a task can make "
-        "them again, are dropped until they are wanted; spill",
+        "them again, are dropped until they are wanted (recompute); and whether copies at other nodes stay until there "
+        "is no room when their value is out of reference (unpin); spill",
     )
     parser.add_argument(
         "--memory-usage-threshold",
@@ -174,7 +175,7 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "health_timeout": timeout,
         "memory": _resources.memory(options.memory_usage_threshold, options.worker_memory_limits),
         "spill": _spill(options.spill_directory, options.max_spill_bytes, base),
-        "recomputes": options.eviction == "recompute",
+        "eviction": _spilling.eviction(options.eviction),
         "http_port": options.http_port,
     }
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from weft import _resources
 
+# How memory becomes free (Oakes 2020, table 5.1): pinning and explicit free, explicit free only, pinning and unpinning.
+EVICTIONS = ("spill", "recompute", "unpin")
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _ELSEWHERE = "/var/tmp"  # noqa: S108  files there have no name, so nobody else can open them
 
@@ -74,15 +76,17 @@ def max_bytes(asked: int | None) -> int | None:
     return size
 
 
-def recomputes(eviction: str | None) -> bool:
-    """Whether values that a task can make again are dropped rather than written.
+def eviction(asked: str | None) -> str:
+    """How memory becomes free.
 
     Raises:
-        ValueError: It is no way to do without room.
+        ValueError: It is none of `EVICTIONS`.
     """
-    if eviction not in (None, "spill", "recompute"):
-        raise ValueError(f'eviction must be "spill" or "recompute", not {eviction!r}')
-    return eviction == "recompute"
+    if asked is None:
+        return EVICTIONS[0]
+    if asked not in EVICTIONS:
+        raise ValueError(f'eviction must be "spill", "recompute" or "unpin", not {asked!r}')
+    return asked
 
 
 def _is_in_memory(path: Path) -> bool:

@@ -252,7 +252,7 @@ def start(
     labels: Sequence[tuple[str, str]],
     spill_directories: Sequence[str],
     max_spill_bytes: int | None,
-    recomputes: bool,
+    eviction: str,
     memory: tuple[float, int | None, str],
 ) -> str: ...
 def connect(
@@ -282,7 +282,7 @@ def join(
     events_bytes: int,
     lineage_bytes: int,
     spill: tuple[Sequence[str], int | None],
-    recomputes: bool,
+    eviction: str,
 ) -> tuple[str, str, str]: ...
 def node_main(
     resources: Sequence[tuple[str, float]],
@@ -302,7 +302,7 @@ def node_main(
     health_timeout: float,
     memory: tuple[float, int | None, str],
     spill: tuple[Sequence[str], int | None],
-    recomputes: bool,
+    eviction: str,
     token: str | None,
     signals: int,
     ready: int | None,

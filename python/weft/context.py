@@ -117,7 +117,7 @@ def init(
     object_store_memory: int | None = None,
     spill_directories: Sequence[str | os.PathLike[str]] | None = None,
     max_spill_bytes: int | None = None,
-    eviction: Literal["spill", "recompute"] | None = None,
+    eviction: Literal["spill", "recompute", "unpin"] | None = None,
     local_mode: bool = False,
     ignore_reinit_error: bool = False,
     log_to_driver: bool | None = None,
@@ -159,7 +159,9 @@ def init(
         eviction: What becomes of values that nobody reads when there is no room. "spill", by default: they go to disk.
             "recompute": those that a task can make again, out of small arguments or of such values, are dropped, the
             oldest first, and made again when they are wanted, which is not one of their `max_retries`. The others go to
-            disk. (Oakes 2020, table 5.1: "pinning + explicit free", and "explicit free only".)
+            disk. "unpin": as "spill", but other nodes are not told when a value is out of reference of which they have
+            copies: these stay until there is no room. (Oakes 2020, table 5.1: "pinning + explicit free", "explicit free
+            only", and "pinning + unpinning".)
         local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
             and `pdb` work. Arguments and results are pickled as otherwise.
         ignore_reinit_error: Return the running session instead of raising.
@@ -269,7 +271,7 @@ def init(
     spill: tuple[list[str], int | None] = [], None
     if is_own or isinstance(target, _address.Elsewhere):
         spill = _spilling.directories(spill_directories, base), _spilling.max_bytes(max_spill_bytes)
-    recomputes = _spilling.recomputes(eviction)
+    way = _spilling.eviction(eviction)
     if isinstance(target, _address.Elsewhere):
         token, path = _address.token(None if token_file is None else os.fspath(token_file))
         directory, head, fingerprint = _weft.join(
@@ -288,7 +290,7 @@ def init(
             events,
             lineage,
             spill,
-            recomputes,
+            way,
         )
         with open(os.path.join(directory, "cluster"), "x") as file:
             file.write(f"head {head}\nfingerprint {fingerprint}\n")
@@ -317,7 +319,7 @@ def init(
             # In local mode nobody looks for a task whose argument has just come back from disk.
             [] if local_mode else spill[0],
             spill[1],
-            recomputes,
+            way,
             _resources.memory(memory_usage_threshold, worker_memory_limits),
         )
     _forked = False

@@ -79,6 +79,8 @@ struct Seen {
     given_back: u32,
     /// Streams from a copy that had become the value.
     from_promoted: u32,
+    /// Copies that were left when the value was out of reference, and went for want of room.
+    outlived: u32,
 }
 
 struct World {
@@ -87,6 +89,8 @@ struct World {
     cuts: bool,
     /// The value is lost where it was made, and copies now and then.
     loses: bool,
+    /// Copies may outlive the value.
+    unpins: bool,
     core: WorkerCore,
     slot: Arc<Slot>,
     nodes: BTreeMap<NodeId, Node>,
@@ -116,6 +120,7 @@ impl World {
             kills,
             cuts,
             loses: false,
+            unpins: false,
             core,
             slot,
             nodes,
@@ -504,20 +509,36 @@ impl World {
         })
     }
 
-    /// Nobody wants it: when the value goes, nothing is left anywhere.
-    fn end(&mut self) {
-        let mut out = Actions::new();
-        if self.slot.release() {
-            self.core.ownership_mut().on_handle_dropped(object(), &mut out);
-        }
-        self.pass_on(out);
-        let promoted = self.seen.promoted;
+    /// All that is on its way arrives.
+    fn hear_all(&mut self) {
         let is_silent = |node: &Node| node.from_owner.is_empty() && node.to_owner.is_empty();
         while !self.nodes.values().all(is_silent) {
             for at in self.nodes.keys().copied().collect::<Vec<_>>() {
                 self.hear_owner(at);
                 self.hear_node(at);
             }
+        }
+    }
+
+    /// Nobody wants it: when the value goes, nothing is left anywhere.
+    fn end(&mut self) {
+        let mut out = Actions::new();
+        if self.unpins {
+            self.core.ownership_mut().unpin_lazily();
+        }
+        if self.slot.release() {
+            self.core.ownership_mut().on_handle_dropped(object(), &mut out);
+        }
+        self.pass_on(out);
+        let promoted = self.seen.promoted;
+        self.hear_all();
+        if self.unpins {
+            let evicted = self.seen.evicted;
+            for at in self.nodes.keys().copied().collect::<Vec<_>>() {
+                self.evict(at);
+            }
+            self.seen.outlived += self.seen.evicted - evicted;
+            self.hear_all();
         }
         self.seen.given_back += self.seen.promoted - promoted;
         for at in self.nodes.keys().copied().collect::<Vec<_>>() {
@@ -552,6 +573,7 @@ fn run_all(worlds: impl Iterator<Item = World>) -> Seen {
         all.asked_again += seen.asked_again;
         all.given_back += seen.given_back;
         all.from_promoted += seen.from_promoted;
+        all.outlived += seen.outlived;
     }
     all
 }
@@ -577,4 +599,15 @@ fn a_copy_becomes_the_value_when_that_is_lost() {
     let seen = run_all((0..3000).map(|seed| World { loses: true, ..World::new(seed, true, seed % 2 == 0) }));
     assert!(seen.promoted > 500 && seen.from_promoted > 500, "{seen:?}");
     assert!(seen.not_promoted > 3 && seen.asked_again > 100 && seen.given_back > 100, "{seen:?}");
+}
+
+#[test]
+fn a_copy_of_what_is_out_of_reference_may_stay_until_its_node_needs_the_room() {
+    let unpinning = |kills| {
+        let world =
+            move |seed| World { unpins: true, loses: kills, ..World::new(seed, kills, seed % 2 == 0) };
+        run_all((0..1200).map(world))
+    };
+    let (quiet, faulty) = (unpinning(false), unpinning(true));
+    assert!(quiet.outlived > 100 && faulty.outlived > 100, "{quiet:?} {faulty:?}");
 }

@@ -48,7 +48,7 @@ pub fn start(
     labels: Vec<(String, String)>,
     spill_directories: Vec<String>,
     max_spill_bytes: Option<u64>,
-    recomputes: bool,
+    eviction: &str,
     memory: MemoryWords,
 ) -> PyResult<String> {
     if session::current().is_some() {
@@ -71,7 +71,7 @@ pub fn start(
         pool_size,
         store_bytes,
         spill: spilling::options((spill_directories, max_spill_bytes)),
-        recomputes,
+        eviction: spilling::eviction(eviction)?,
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: None,

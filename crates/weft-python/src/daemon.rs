@@ -34,18 +34,18 @@ pub fn node_main(
     health_timeout: f64,
     memory: MemoryWords,
     spill: (Vec<String>, Option<u64>),
-    recomputes: bool,
+    eviction: &str,
     token: Option<String>,
     signals: i32,
     ready: Option<i32>,
-) -> i32 {
+) -> PyResult<i32> {
     let (executable, code, standard, path, needs_site) = interpreter;
     let node = NodeOptions {
         resources: ResourceSet::from_amounts(resources),
         pool_size,
         store_bytes,
         spill: spilling::options(spill),
-        recomputes,
+        eviction: spilling::eviction(eviction)?,
         base_directory: base_directory.into(),
         host: None,
         name: Some(name),
@@ -69,7 +69,7 @@ pub fn node_main(
         health_timeout: std::time::Duration::from_secs_f64(health_timeout).as_nanos() as u64,
     };
     let surroundings = Surroundings { is_head, ready: ready.map(own), signals: own(signals), membership };
-    py.detach(|| daemon::run(node, surroundings))
+    Ok(py.detach(|| daemon::run(node, surroundings)))
 }
 
 /// Whether values go from memory to memory between nodes of this machine: unless WEFT_SHARE_MEMORY=0, which makes them go as they

@@ -46,7 +46,7 @@ pub fn join(
     events_bytes: u64,
     lineage_bytes: u64,
     spill: (Vec<String>, Option<u64>),
-    recomputes: bool,
+    eviction: &str,
 ) -> PyResult<(String, String, String)> {
     if session::current().is_some() {
         return Err(PyRuntimeError::new_err("weft is started already"));
@@ -78,7 +78,7 @@ pub fn join(
         pool_size: 0,
         store_bytes,
         spill: spilling::options(spill),
-        recomputes,
+        eviction: spilling::eviction(eviction)?,
         base_directory: base_directory.into(),
         host: Some(HostJob { config, sink: terminal(log_to_driver) }),
         name: Some(name),

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyConnectionError, PyFileNotFoundError, PyOSError, PyPermissionError, PyValueError};
 use pyo3::prelude::*;
-use weft_runtime::node::{SpillOptions, StoreError, StoreUrl};
+use weft_runtime::node::{Eviction, SpillOptions, StoreError, StoreUrl};
 
 /// Looks whether a URL names a place in an object store. Nobody is asked.
 #[pyfunction]
@@ -18,6 +18,16 @@ pub fn options((places, max_bytes): (Vec<String>, Option<u64>)) -> Option<SpillO
     let directories: Vec<_> = directories.into_iter().map(Into::into).collect();
     let store = urls.pop();
     (store.is_some() || !directories.is_empty()).then_some(SpillOptions { directories, store, max_bytes })
+}
+
+/// How memory becomes free.
+pub fn eviction(word: &str) -> PyResult<Eviction> {
+    match word {
+        "spill" => Ok(Eviction::Spill),
+        "recompute" => Ok(Eviction::Recompute),
+        "unpin" => Ok(Eviction::Unpin),
+        _ => Err(PyValueError::new_err(format!("no way to make room: {word}"))),
+    }
 }
 
 /// The error of a node that cannot start, if that is because of the object store.

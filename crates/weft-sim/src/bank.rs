@@ -87,6 +87,11 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
     ),
     (Bug::PromotedWhileArriving, "own", "a copy becomes the value although it is only partly there"),
     (Bug::PromotedForNobody, "own", "a copy stays pinned whose reference went while it was asked for"),
+    (
+        Bug::ForgottenCopyKept,
+        "own",
+        "a node that would let go of a copy hears nothing, because its owner has forgotten the value",
+    ),
 ];
 
 /// Those of sessions: the simulated cluster has one node, so a session is simulated by itself.
@@ -123,8 +128,8 @@ pub fn look_for(bug: Bug, jobs: usize) -> Option<(u64, Violation)> {
         return found.violation.map(|(text, _)| (0, Violation { invariant: "I5".to_owned(), text }));
     }
     let orders = match bug {
-        // Values move where there are several nodes; without what makes other findings there.
-        Bug::PlaceLeftWhileRead => {
+        // Values move, and have copies, where there are several nodes; without what makes other findings there.
+        Bug::PlaceLeftWhileRead | Bug::ForgottenCopyKept => {
             let without = ["head", "lost-blocks"].map(str::to_owned).to_vec();
             Orders { nodes: Some(2), without, ..Orders::new(0, SEEDS_MAX) }
         }

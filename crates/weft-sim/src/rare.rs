@@ -225,6 +225,7 @@ pub const THEMES: &[Theme] = &[
             "a lease was lent and withdrawn",
             "a node granted what was not asked of it any more",
             "a process asked its own node for a value that lies there",
+            "a copy of a value that was out of reference stayed",
             "a copy was lent whose value was lost where it came from",
             "a value was asked for before its block was given away",
             "a value was pulled from a copy",

@@ -28,7 +28,7 @@ use std::hash::{Hash, Hasher};
 use weft_wire::limits::{BROADCAST_SMALL_BYTES, BROADCAST_SMALL_RECEIVERS, BROADCASTS_MAX, NODES_MAX};
 use weft_wire::{NodeId, ObjectId};
 
-use crate::probes::bug;
+use crate::probes::{bug, mark};
 use crate::table::Map;
 
 /// Pairs of nodes that could not reach each other, per object.
@@ -269,6 +269,8 @@ impl Chains {
                 copy.leaves = true;
                 self.serve(object, out);
             }
+            // Also if nothing is known of the object: copies may outlive it.
+            None if bug!(ForgottenCopyKept) => {}
             None => out.push(ChainAction::Drop { object, node }),
         }
     }
@@ -287,6 +289,18 @@ impl Chains {
         let Some(broadcast) = self.objects.swap_remove(&object) else { return };
         let others = broadcast.copies.iter().filter(|(_, copy)| copy.state != State::Complete { kept: true });
         out.extend(others.map(|(node, _)| ChainAction::Drop { object, node: *node }));
+    }
+
+    /// The value is out of reference, and its copies need not go with it (Oakes, table 5.1: pinning and unpinning). Only those are told
+    /// that wait for a word, because bytes of theirs are missing or because they asked whether they may go.
+    pub fn on_unpinned(&mut self, object: ObjectId, out: &mut Vec<ChainAction>) {
+        let Some(broadcast) = self.objects.swap_remove(&object) else { return };
+        let waits = |copy: &Holding| !copy.is_complete() || copy.leaves;
+        let (told, stay): (Vec<_>, Vec<_>) = broadcast.copies.iter().partition(|(_, copy)| waits(copy));
+        if stay.iter().any(|(_, copy)| copy.state == State::Complete { kept: false }) {
+            mark!("a copy of a value that was out of reference stayed");
+        }
+        out.extend(told.into_iter().map(|(node, _)| ChainAction::Drop { object, node: *node }));
     }
 
     /// The copy that is kept has become the value: it does not leave. False if another one is kept, or none.

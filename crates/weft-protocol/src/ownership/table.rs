@@ -510,7 +510,7 @@ impl Ownership {
             }
         }
         self.forget_remote(object);
-        self.end_copies(object, out);
+        self.unpin_copies(object, out);
         if let Some(stale) = self.stale.swap_remove(&object) {
             self.let_go_of(object, stale, record.is_shared, out);
         }

@@ -84,6 +84,9 @@ impl Client {
         if let Some(bytes) = welcome.lineage_bytes {
             shared.core.limit_lineage(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
+        if welcome.unpins_lazily == Some(true) {
+            shared.core.ownership_mut().unpin_lazily();
+        }
         let inbound = Inbound::local(Peer::Node, socket, inlet);
         let lead = Lead {
             epoll: Some(epoll),

@@ -48,8 +48,8 @@ pub struct NodeOptions {
     pub store_bytes: u64,
     /// Where values go for which there is no room in it; `None`: nowhere.
     pub spill: Option<SpillOptions>,
-    /// Values that tasks can make again are dropped when there is no room, rather than written.
-    pub recomputes: bool,
+    /// How memory becomes free.
+    pub eviction: Eviction,
     /// Below which directory the session's is made.
     pub base_directory: PathBuf,
     /// The job of the driver in whose process the node is. A node of its own has none.
@@ -68,6 +68,18 @@ pub struct NodeOptions {
     pub interpreter: Option<interpreter::Interpreter>,
     /// When workers are stopped to free memory.
     pub memory: memory::MemoryOptions,
+}
+
+/// How memory becomes free (Oakes, table 5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// Values that are referred to are written to disk when there is no room; what is out of reference goes at once, with its copies
+    /// (pinning and explicit free).
+    Spill,
+    /// The same, but values that tasks can make again are dropped rather than written (explicit free only).
+    Recompute,
+    /// As [`Self::Spill`], but copies of what is out of reference stay at other nodes until those need the room (pinning and unpinning).
+    Unpin,
 }
 
 /// The job of a driver that hosts its node.

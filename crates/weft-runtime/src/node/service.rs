@@ -23,7 +23,7 @@ use super::engine::{Engine, Part};
 use super::metrics::Metrics;
 use super::notes::{Notes, tell};
 use super::rounds::Rounds;
-use super::{HostJob, NodeOptions};
+use super::{Eviction, HostJob, NodeOptions};
 use crate::clock::{now, timespec};
 use crate::groups::Groups;
 use crate::logs::Logs;
@@ -187,7 +187,7 @@ impl Service {
         if spilling.is_on() {
             core.set_spills();
         }
-        if options.recomputes {
+        if options.eviction == Eviction::Recompute {
             core.set_recomputes();
         }
         core.set_memory_limits(options.memory.limited);
@@ -449,6 +449,7 @@ impl Service {
             events_bytes,
             lineage_bytes,
             fallback_bytes: Some(self.mapping.fallback_bytes()).filter(|bytes| *bytes > 0),
+            unpins_lazily: Some(true).filter(|_| self.options.eviction == Eviction::Unpin),
         };
         let memory = self.mapping.descriptor().expect("open as long as the node");
         let all = std::iter::once(memory).chain(self.mapping.fallback_descriptor());

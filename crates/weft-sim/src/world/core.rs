@@ -76,6 +76,10 @@ impl Core {
         either!(self, core => core.relieve(blocks, Blocks::length_in_memory, out))
     }
 
+    pub(super) fn spill_ahead(&mut self, bytes: u64, out: &mut NodeActions) {
+        either!(self, core => core.spill_ahead(bytes, Blocks::length_in_memory, out));
+    }
+
     pub(super) fn give_way(&mut self, object: ObjectId, out: &mut NodeActions) -> bool {
         either!(self, core => core.give_way(Some(object), Blocks::length_in_memory, out))
     }

@@ -18,6 +18,11 @@ fn holds_back(plan: &Plan) -> bool {
     plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0006).chance(1, 2)
 }
 
+/// In every other run of several nodes copies of what is out of reference stay until there is no room. Said by the seed alone, too.
+pub(super) fn unpins(plan: &Plan) -> bool {
+    plan.nodes > 1 && Random::new(plan.seed ^ 0x5eed_0000_0000_0007).chance(1, 2)
+}
+
 impl World {
     /// A driver comes to a node.
     pub(super) fn start_driver(&mut self, at: usize) {
@@ -38,6 +43,9 @@ impl World {
         if holds_back(&self.plan) {
             // Of one value there is as much as may wait at another process.
             self.process_mut(number).core.set_store_bytes(LEASE_ARGUMENT_SHARE * BLOCK_BYTES);
+        }
+        if unpins(&self.plan) {
+            self.process_mut(number).core.ownership_mut().unpin_lazily();
         }
         self.node_mut(number).core.on_connected(worker, number, now);
         self.events += 1;
@@ -197,9 +205,17 @@ impl World {
         }
     }
 
+    /// Processes give back what they have for their next values, and nodes the copies that only want of room would end.
     pub(super) fn trim(&mut self) {
         for number in self.processes.numbers() {
             self.send_from_node(number, Item::Message(Box::new(TrimBlocks { moves: None }.into())));
+        }
+        if unpins(&self.plan) {
+            for at in 0..self.nodes.len() {
+                let SimNode { core, out, .. } = &mut self.nodes[at];
+                core.spill_ahead(u64::MAX, out);
+                self.list_node_at(at);
+            }
         }
     }
 

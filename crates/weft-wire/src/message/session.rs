@@ -76,6 +76,9 @@ pub struct Welcome {
     /// Length of the file behind the memory (bytes), whose descriptor follows that of the arena.
     #[n(9)]
     pub fallback_bytes: Option<u64>,
+    /// Other nodes are not told when values of this client are out of reference: their copies go when room is needed.
+    #[n(10)]
+    pub unpins_lazily: Option<bool>,
 }
 
 /// The node does not want this client.

@@ -278,6 +278,29 @@ fn a_value_that_is_not_needed_is_dropped_everywhere_but_where_it_is_kept() {
 }
 
 #[test]
+fn a_value_that_is_unpinned_leaves_its_copies_but_tells_those_that_wait() {
+    let mut owner = Owner::with_value(LARGE);
+    let two = owner.attach(2, 1);
+    owner.complete(2, two);
+    let three = owner.attach(3, 2);
+    owner.complete(3, three);
+    // One asks whether its copy may go while another one pulls from it.
+    owner.attach(4, 3);
+    owner.attach(5, 1);
+    owner.attach(6, 2);
+    assert_eq!(owner.on(|chains, out| chains.on_leaving(object(1), node(2), out)), []);
+    let told = owner.on(|chains, out| chains.on_unpinned(object(1), out));
+    assert_eq!(
+        told,
+        [drop_at(2), drop_at(4), drop_at(5), drop_at(6)],
+        "the third has all, and asked for nothing"
+    );
+    assert!(owner.chains.is_empty());
+    let asked = owner.on(|chains, out| chains.on_leaving(object(1), node(3), out));
+    assert_eq!(asked, [drop_at(3)], "it may go when its node asks");
+}
+
+#[test]
 fn the_tables_are_bounded() {
     let limits = ChainLimits { objects_max: 1, nodes_max: 2, ..ChainLimits::default() };
     let mut owner = Owner { chains: Chains::new(limits) };
@@ -306,6 +329,7 @@ enum Event {
     Leaving(u64, u64),
     NodeGone(u64),
     Gone(u64),
+    Unpinned(u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -321,6 +345,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => pair.prop_map(|(object, node)| Event::Leaving(object, node)),
         2 => (1..9_u64).prop_map(Event::NodeGone),
         1 => (1..3_u64).prop_map(Event::Gone),
+        1 => (1..3_u64).prop_map(Event::Unpinned),
     ]
 }
 
@@ -348,6 +373,7 @@ proptest! {
                 Event::Leaving(number, at) => chains.on_leaving(object(number), node(at), &mut out),
                 Event::NodeGone(at) => chains.on_node_gone(node(at), &mut out),
                 Event::Gone(number) => chains.on_gone(object(number), &mut out),
+                Event::Unpinned(number) => chains.on_unpinned(object(number), &mut out),
             }
             chains.check();
             for action in out {

@@ -25,9 +25,17 @@ pub(super) struct Directory {
     chains: Chains,
     /// Where the values are of which the directory knows, and how often nobody could pull from there.
     places: Map<ObjectId, (Remote, u32)>,
+    /// Copies of what is out of reference go when their nodes need the room, and not before.
+    is_lazy: bool,
 }
 
 impl Ownership {
+    /// From now on nodes are not told when values of which they have copies are out of reference (Oakes, table 5.1: pinning and
+    /// unpinning). They ask before such a copy goes for want of room, as for any other.
+    pub fn unpin_lazily(&mut self) {
+        self.directory.is_lazy = true;
+    }
+
     /// A node wants a copy of a value of ours. Gives what turns out to be lost.
     pub fn on_locate(&mut self, locate: &Locate, out: &mut Actions) -> Vec<ObjectId> {
         let Locate { object, node } = *locate;
@@ -162,6 +170,18 @@ impl Ownership {
         if !self.directory.chains.is_empty() {
             self.forget_copies(object, out);
         }
+    }
+
+    /// A value of ours is out of reference: nobody will ask for copies of it.
+    #[inline]
+    pub(super) fn unpin_copies(&mut self, object: ObjectId, out: &mut Actions) {
+        if !self.directory.is_lazy {
+            return self.end_copies(object, out);
+        }
+        let mut said = Vec::new();
+        self.directory.places.swap_remove(&object);
+        self.directory.chains.on_unpinned(object, &mut said);
+        self.say(said, out);
     }
 
     fn forget_copies(&mut self, object: ObjectId, out: &mut Actions) {

@@ -169,6 +169,7 @@ impl Node {
             events_bytes: None,
             lineage_bytes: None,
             fallback_bytes: None,
+            unpins_lazily: None,
         };
         let memory = self.memory.descriptor().expect("open").try_clone().expect("a descriptor");
         self.say(at, &welcome.into(), vec![memory]);

@@ -25,6 +25,7 @@ impl Service {
             events_bytes: None,
             lineage_bytes: None,
             fallback_bytes: None,
+            unpins_lazily: None,
         };
         let Some(connection) = self.connections.get_mut(&token) else { return };
         connection.is_greeted = true;

@@ -20,6 +20,7 @@ fn processes_come_and_go() {
         events_bytes: Some(1),
         lineage_bytes: Some(2),
         fallback_bytes: Some(3),
+        unpins_lazily: Some(true),
     };
     round_trip(welcome.into());
     round_trip(Refused { reason: "r".into() }.into());
