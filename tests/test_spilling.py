@@ -66,6 +66,20 @@ def test_more_is_put_than_there_is_room_for(session):
     assert (weft.get(refs[0]) == 0).all(), "again, from the beginning"
 
 
+def test_several_tasks_with_many_returns_share_the_room(session):
+    # Memory for the returns of a task is asked for together, which must not keep it from the other one.
+    count, size = 200, 20_000
+
+    @weft.remote(num_returns=count)
+    def values(task):
+        return [np.full(size, task * count + number, dtype="f8") for number in range(count)]
+
+    refs = [ref for task in range(8) for ref in values.remote(task)]
+    assert len(refs) * size * 8 > 3 * STORE_MIB * MIB
+    for number, ref in enumerate(refs):
+        assert (weft.get(ref, timeout=WAIT) == number).all()
+
+
 def test_tasks_return_and_take_more_than_there_is_room_for(session):
     made = [make.remote(number) for number in range(COUNT)]
     pairs = [(number, number * 7 % COUNT) for number in range(COUNT)]

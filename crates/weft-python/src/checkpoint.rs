@@ -12,8 +12,9 @@ use weft_runtime::wire::limits::CHECKPOINT_FLUSH_NANOS;
 use weft_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskSpec};
 
 use crate::args::Call;
-use crate::execute::{Ended, pack_one};
+use crate::execute::Ended;
 use crate::object_ref::ObjectRef;
+use crate::packing::pack_one;
 use crate::values::{Access, Source};
 use crate::verbs::failure_error;
 use crate::worker::{finish, wait_for_end};

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use rustc_hash::FxHashMap;
@@ -15,14 +15,14 @@ use weft_runtime::protocol::time::Instant;
 use weft_runtime::wire::message::{
     Define, Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing,
 };
-use weft_runtime::wire::{Blob, FunctionId, TaskId, limits};
+use weft_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
 use crate::generator::drain;
 use crate::group::Membership;
-use crate::object_ref::{ObjectRef, deserialising, ids};
+use crate::object_ref::{ObjectRef, deserialising};
+use crate::packing::pack;
 use crate::session::{self, Current};
-use crate::values::{encode, encode_plain};
 
 /// A function or class, and what its options say beside.
 struct Loaded {
@@ -283,83 +283,4 @@ pub fn failure(py: Python<'_>, error: &PyErr, name: &str, incoming: &Incoming) -
     });
     let payload = packed.and_then(|packed| Ok(Blob::from(packed.cast::<PyBytes>()?.as_bytes())));
     Failure { code: FailureCode::Task, message: String::new(), payload: payload.ok() }
-}
-
-fn pack(
-    py: Python<'_>,
-    client: &Arc<Client>,
-    count: u32,
-    value: &Bound<'_, PyAny>,
-    handles: &mut Vec<Py<ObjectRef>>,
-) -> PyResult<Vec<Return>> {
-    match count {
-        0 => Ok(Vec::new()),
-        1 => Ok(vec![pack_one(py, client, value, "the returned value", handles)?]),
-        _ => {
-            let wrong = |found: String| {
-                PyValueError::new_err(format!(
-                    "the task has num_returns={count} and must return that many values in a tuple or list, not {found}"
-                ))
-            };
-            let kind = value.get_type();
-            let values: Vec<Bound<'_, PyAny>> =
-                value.try_iter().map_err(|_| wrong(format!("a single {kind}")))?.collect::<PyResult<_>>()?;
-            if values.len() != count as usize {
-                return Err(wrong(format!("{} values", values.len())));
-            }
-            // Together they are one message, and lie in the memory of their owner, as a single one does.
-            let mut rest = limits::REPLY_INLINE_BYTES_MAX;
-            let pack = |(index, value): (usize, &Bound<'_, PyAny>)| {
-                let most = rest.max(limits::SMALL_INLINE_BYTES);
-                let packed =
-                    pack_within(py, client, value, &format!("returned value {index}"), handles, most)?;
-                if let Outcome::Inline(bytes) = &packed.outcome {
-                    rest = rest.saturating_sub(bytes.len() as u64);
-                }
-                Ok(packed)
-            };
-            values.iter().enumerate().map(pack).collect()
-        }
-    }
-}
-
-/// One value for its owner: encoded, and stored if it is large.
-///
-/// # Errors
-/// A `TypeError` when it cannot be pickled.
-pub fn pack_one(
-    py: Python<'_>,
-    client: &Arc<Client>,
-    value: &Bound<'_, PyAny>,
-    what: &str,
-    handles: &mut Vec<Py<ObjectRef>>,
-) -> PyResult<Return> {
-    pack_within(py, client, value, what, handles, u64::MAX)
-}
-
-/// The same, and what has more than `most` bytes is stored, too.
-fn pack_within(
-    py: Python<'_>,
-    client: &Arc<Client>,
-    value: &Bound<'_, PyAny>,
-    what: &str,
-    handles: &mut Vec<Py<ObjectRef>>,
-    most: u64,
-) -> PyResult<Return> {
-    let mut bytes = Vec::with_capacity(16);
-    if encode_plain(value, &mut bytes) && bytes.len() as u64 <= most {
-        let outcome = Outcome::Inline(Blob::from(bytes.as_slice()));
-        return Ok(Return { outcome, contained: Vec::new() });
-    }
-    if value.hasattr("__await__").unwrap_or(false) && value.get_type().name()? == "coroutine" {
-        return Err(PyTypeError::new_err(
-            "a task returned a coroutine: async functions run in actors (async def methods), or call asyncio.run() in the task",
-        ));
-    }
-    let mut inner = Vec::new();
-    let encoded = encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
-    let outcome = encoded.store_above(py, client, most)?;
-    let contained = ids(&inner);
-    handles.extend(inner);
-    Ok(Return { outcome, contained })
 }

@@ -16,9 +16,9 @@ use weft_runtime::protocol::ownership::Slot;
 use weft_runtime::wire::TaskId;
 use weft_runtime::wire::message::{FailureCode, Outcome, Streaming};
 
-use crate::execute::pack_one;
 use crate::local::advance_stream;
 use crate::object_ref::ObjectRef;
+use crate::packing::pack_one;
 use crate::session;
 use crate::waiting::wait_for;
 

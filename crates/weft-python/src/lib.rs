@@ -21,6 +21,7 @@ mod inspect;
 mod joining;
 mod local;
 mod object_ref;
+mod packing;
 mod session;
 mod spilling;
 mod submit;

@@ -308,12 +308,20 @@ impl Encoded {
     /// # Errors
     /// As [`Encoded::store`].
     pub fn store_above(self, py: Python<'_>, client: &Arc<Client>, most: u64) -> PyResult<Outcome> {
-        let size = self.size();
-        if size as u64 <= client.welcome.inline_bytes.min(most) {
+        if self.size() as u64 <= client.welcome.inline_bytes.min(most) {
             return Ok(Outcome::Inline(Blob::from(self.into_bytes(py))));
         }
+        self.place(py, client, &[])
+    }
+
+    /// The value in shared memory. `ahead`: sizes of those that follow it there (bytes).
+    ///
+    /// # Errors
+    /// As [`Encoded::store`].
+    pub fn place(self, py: Python<'_>, client: &Arc<Client>, ahead: &[u64]) -> PyResult<Outcome> {
+        let size = self.size() as u64;
         let location =
-            detached(py, || client.allocate(size as u64)).map_err(|why| not_stored(py, client, &why))?;
+            detached(py, || client.allocate_with(size, ahead)).map_err(|why| not_stored(py, client, &why))?;
         // SAFETY: the block was just allocated for us and nobody else knows it.
         let to = unsafe { client.mapping().bytes_mut(location.offset, location.length) };
         self.write(py, to);

@@ -23,6 +23,14 @@ impl BlockCache {
         Self { limit: BLOCK_CACHE_BYTES.min(store_bytes / 16), ..Self::default() }
     }
 
+    /// The first of these sizes, as far as blocks of them are a small part of what is kept.
+    #[must_use]
+    pub fn within<'a>(&self, sizes: &'a [u64]) -> &'a [u64] {
+        let mut left = self.limit / 2;
+        let fits = |size: &&u64| left.checked_sub(**size).map(|rest| left = rest).is_some();
+        &sizes[..sizes.iter().take_while(fits).count()]
+    }
+
     /// Takes a block for a value of `bytes`.
     pub fn take(&mut self, bytes: u64) -> Option<(u64, u64)> {
         let fits = |size: u64| size >= bytes && size / 2 <= bytes;
@@ -72,6 +80,14 @@ mod tests {
         assert_eq!(cache.take(8000), Some((4096, 8192)));
         assert!(!cache.contains(4096));
         assert_eq!(cache.take(8000), None);
+    }
+
+    #[test]
+    fn what_is_asked_for_ahead_is_a_part_of_what_is_kept() {
+        let cache = BlockCache::new(16 * 100);
+        assert_eq!(cache.within(&[20, 20, 20, 1]), [20, 20]);
+        assert_eq!(cache.within(&[51, 1]), [0; 0]);
+        assert_eq!(cache.within(&[u64::MAX]), [0; 0]);
     }
 
     #[test]

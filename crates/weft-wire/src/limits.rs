@@ -89,6 +89,12 @@ pub const WORKER_IDLE_NANOS: u64 = 2_000_000_000;
 /// without asking the node.
 pub const BLOCK_CACHE_BYTES: u64 = 64 << 20;
 
+/// Blocks for which a process may ask together with one that it needs now, because it is about to need them: as many values, and
+/// as many bytes. Together they are a small part of what it may keep for itself.
+pub const ALLOCATE_AHEAD_MAX: usize = 64;
+/// See [`ALLOCATE_AHEAD_MAX`].
+pub const ALLOCATE_AHEAD_BYTES: u64 = BLOCK_CACHE_BYTES / 8;
+
 /// Size (bytes) up to which spilled objects are fused into one file: long enough for a disk to write and read at its full speed, short
 /// enough that rewriting one, when most of it is dead, takes a fraction of a second.
 pub const SPILL_FILE_BYTES: u64 = 100 << 20;

@@ -419,23 +419,40 @@ impl Client {
     /// # Errors
     /// [`NoRoom`], which says how full the store is.
     pub fn allocate(&self, bytes: u64) -> Result<Location, NoRoom> {
+        self.allocate_with(bytes, &[])
+    }
+
+    /// The same; where the node is asked, it is asked for blocks that are needed next, too. What it has of them is kept here.
+    ///
+    /// # Errors
+    /// [`NoRoom`], which says how full the store is.
+    pub fn allocate_with(&self, bytes: u64, ahead: &[u64]) -> Result<Location, NoRoom> {
         // What was dropped just now may be the very block this value fits into.
         self.step(|_, _| ());
-        if let Some(offset) = self.shared.lock().take_kept_block(bytes) {
-            return Ok(Location { offset, length: bytes });
-        }
+        let ahead = {
+            let mut shared = self.shared.lock();
+            if let Some(offset) = shared.take_kept_block(bytes) {
+                return Ok(Location { offset, length: bytes });
+            }
+            shared.cache.within(ahead)
+        };
         // What others keep for reuse comes back when the node asks for it, and what is held by cycles of Python objects
         // when the collectors of all processes have run; that takes a moment.
         let mut pauses = ALLOCATE_PAUSES_MS.into_iter().map(Duration::from_millis);
         let mut patience = now().plus(MOVES_NANOS);
         let (mut used, mut rounds) = (0, 0);
         loop {
-            let ask = |request| Allocate { request, bytes, is_last: None }.into();
+            let next = Some(ahead.to_vec()).filter(|ahead| !ahead.is_empty());
+            let ask = |request| Allocate { request, bytes, is_last: None, ahead: next }.into();
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
                 return Err(NoRoom::session_ended());
             };
             if let Some(offset) = answer.offset {
-                self.shared.lock().written.insert(offset);
+                let mut shared = self.shared.lock();
+                for (offset, length) in answer.ahead.into_iter().flatten().zip(ahead) {
+                    shared.keep_block(Location { offset, length: *length });
+                }
+                shared.written.insert(offset);
                 return Ok(Location { offset, length: bytes });
             }
             if refusal::goes_on(&answer, &mut rounds) {

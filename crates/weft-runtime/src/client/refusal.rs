@@ -38,7 +38,7 @@ impl Client {
     pub(super) fn allocate_at_last(&self, bytes: u64) -> Result<Location, NoRoom> {
         let mut rounds = 0;
         loop {
-            let ask = |request| Allocate { request, bytes, is_last: Some(true) }.into();
+            let ask = |request| Allocate { request, bytes, is_last: Some(true), ahead: None }.into();
             let Ok(Message::Allocated(answer)) = self.ask(ask) else {
                 return Err(NoRoom::session_ended());
             };
@@ -112,6 +112,7 @@ mod tests {
             machine_left,
             is_reserving: None,
             trouble: None,
+            ahead: None,
         }
     }
 

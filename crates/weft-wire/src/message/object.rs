@@ -102,6 +102,9 @@ pub struct Allocate {
     /// It is the last attempt: a refusal is to say who has the memory.
     #[n(2)]
     pub is_last: Option<bool>,
+    /// Bytes of the blocks that it is about to need, if there is room for them without anything else having to go.
+    #[n(3)]
+    pub ahead: Option<Vec<u64>>,
 }
 
 /// The node's answer.
@@ -133,6 +136,9 @@ pub struct Allocated {
     /// Why values cannot be written to disk.
     #[n(8)]
     pub trouble: Option<String>,
+    /// The first ones of the blocks that it is about to need.
+    #[n(9)]
+    pub ahead: Option<Vec<u64>>,
 }
 
 /// What one process holds of a node's shared memory.

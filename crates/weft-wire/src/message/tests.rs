@@ -180,6 +180,7 @@ fn a_refusal_of_a_block_reads_in_both_versions() {
         machine_left: None,
         is_reserving: None,
         trouble: None,
+        ahead: None,
     };
     assert_eq!(Message::decode(35, old), Ok(refused.clone().into()));
     let holder =
@@ -191,8 +192,8 @@ fn a_refusal_of_a_block_reads_in_both_versions() {
     assert_eq!(BlockHolder::list(&[]), "");
     let trouble = Some("the disk is full".to_owned());
     let told = Allocated { holders: Some(vec![holder]), machine_left: Some(5), trouble, ..refused };
-    round_trip(Allocated { is_reserving: Some(true), ..told }.into());
-    round_trip(Allocate { request: 4, bytes: 5, is_last: Some(true) }.into());
+    round_trip(Allocated { is_reserving: Some(true), ahead: Some(vec![4096, 8192]), ..told }.into());
+    round_trip(Allocate { request: 4, bytes: 5, is_last: Some(true), ahead: Some(vec![6, 7]) }.into());
 }
 
 #[test]

@@ -37,6 +37,11 @@ impl Creations {
         !self.waiting.is_empty()
     }
 
+    /// Whether others than this one wait.
+    pub(super) fn is_crowded(&self, from: WorkerId, request: u64) -> bool {
+        self.waiting.iter().any(|waiting| (waiting.from, waiting.ask.request) != (from, request))
+    }
+
     pub(super) fn push(&mut self, from: WorkerId, ask: Allocate, now: Instant) {
         self.waiting.push_back(Waiting { from, ask, until: now.plus(CREATION_WAIT_NANOS) });
     }

@@ -2,6 +2,7 @@
 
 use weft_protocol::node::{NodeAction, NodeActions};
 use weft_wire::WorkerId;
+use weft_wire::limits::{ALLOCATE_AHEAD_BYTES, ALLOCATE_AHEAD_MAX};
 use weft_wire::message::{Allocate, Allocated};
 
 use super::Service;
@@ -36,8 +37,10 @@ impl Service {
         if offset.is_none() && moves && !is_over {
             return false;
         }
+        let mut ahead = Vec::new();
         if let Some(offset) = offset {
             self.core.on_allocated(offset, from);
+            ahead = self.allocate_ahead(from, ask);
             self.spill_ahead(out);
         }
         let (used, capacity) = (self.arena.used(), self.arena.capacity());
@@ -55,9 +58,27 @@ impl Service {
             machine_left,
             is_reserving,
             trouble,
+            ahead: Some(ahead).filter(|ahead| !ahead.is_empty()),
         };
         out.push(NodeAction::Send(from, Box::new(answer.into())));
         true
+    }
+
+    /// Blocks that a process is about to need, as far as there is room. Whoever waits for room comes first.
+    fn allocate_ahead(&mut self, from: WorkerId, ask: &Allocate) -> Vec<u64> {
+        let mut found = Vec::new();
+        if self.creations.is_crowded(from, ask.request) {
+            return found;
+        }
+        let mut left = ALLOCATE_AHEAD_BYTES;
+        for bytes in ask.ahead.iter().flatten().take(ALLOCATE_AHEAD_MAX) {
+            let Some(rest) = left.checked_sub(*bytes) else { break };
+            let Some(offset) = self.arena.allocate(*bytes) else { break };
+            left = rest;
+            self.core.on_allocated(offset, from);
+            found.push(offset);
+        }
+        found
     }
 
     pub(super) fn perform(&mut self, out: &mut NodeActions) {
