@@ -62,7 +62,7 @@ SHUFFLES = {
 def together(request, monkeypatch):
     """Partitions are taken apart one by one, or some together."""
     if request.param == "some":
-        monkeypatch.setattr(shuffle, "_PIECES_MAX", PARTITIONS * PARTITIONS // 4)
+        monkeypatch.setattr(shuffle, "_PIECES_GOOD", PARTITIONS * PARTITIONS // 4)
 
 
 @pytest.mark.usefixtures("together")
@@ -95,7 +95,7 @@ def test_it_takes_one_task_for_each_partition_before_and_after(frame):
 
 
 def test_what_is_taken_apart_together_is_one_task(frame, monkeypatch):
-    monkeypatch.setattr(shuffle, "_PIECES_MAX", 300)
+    monkeypatch.setattr(shuffle, "_PIECES_GOOD", 300)
     # Four partitions each, with what makes them.
     assert executed(frame.shuffle("key").map_partitions(len)) <= 9 + PARTITIONS + 1
     monkeypatch.setattr(shuffle, "_PIECES_MAX", 100)

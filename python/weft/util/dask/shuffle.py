@@ -21,7 +21,9 @@ from weft.util.dask.grouping import grouped
 # Pieces of a shuffle in one stage at most. Each costs the program that computes about a tenth of a millisecond; another
 # stage costs time for each byte.
 _PIECES_MAX = 1 << 16
-# Partitions before the shuffle that are taken apart together at most, so that there are not more pieces than that.
+# With more pieces than this several partitions before the shuffle are taken apart together, if that is enough: so many
+# at most. Each piece costs workers and the store about as much as the program.
+_PIECES_GOOD = 1 << 15
 _TOGETHER_MAX = 8
 # The column of partition numbers, as Dask calls it.
 _NUMBERS = "_partitions"
@@ -66,7 +68,7 @@ def _tasks(shuffle: Any) -> dict[Hashable, Any]:
     wanted = list(shuffle._partitions)
     keys_before = [(shuffle.frame._name, source) for source in range(shuffle.frame.npartitions)]
     # Where no partition is wanted there are no pieces.
-    together = max(1, min(-(-len(keys_before) * len(wanted) // _PIECES_MAX), _TOGETHER_MAX))
+    together = max(1, min(-(-len(keys_before) * len(wanted) // _PIECES_GOOD), _TOGETHER_MAX))
     sources = [keys_before[at : at + together] for at in range(0, len(keys_before), together)]
     groups, pieces = f"group-{shuffle._name}", f"split-{shuffle._name}"
     place = list(shuffle.columns).index(_NUMBERS)
