@@ -308,3 +308,35 @@ def test_each_cause_has_its_error(tmp_path):
         with pytest.raises(weft.exceptions.WeftError) as caught:
             weft.get(ref, timeout=WAIT)
         assert type(caught.value) is error
+
+
+# Idle workers beyond one for each CPU end after so many seconds.
+IDLE_S = 2
+
+
+@weft.remote(num_cpus=4)
+def own_after_waiting(depth):
+    """Has another worker started for each level, since this one waits; what is returned belongs to this one."""
+    inner = weft.get(own_after_waiting.remote(depth - 1)) if depth else []
+    return [*inner, weft.put(b"x" * LARGE), later.remote(depth)]
+
+
+@weft.remote
+def later(number):
+    time.sleep(IDLE_S)
+    return number
+
+
+def workers():
+    return [row for row in state.list_workers() if row.worker_type == "WORKER" and row.is_alive]
+
+
+def test_idle_workers_stay_as_long_as_what_they_own_is_needed():
+    refs = weft.get(own_after_waiting.remote(9), timeout=WAIT)
+    assert len(workers()) > 4
+    time.sleep(2 * IDLE_S + 1)
+    found = weft.get(refs, timeout=WAIT)
+    assert found[1::2] == list(range(10))
+    assert found[::2] == [b"x" * LARGE] * 10
+    del refs
+    poll("those that nobody needs have ended", lambda: len(workers()) <= 4)

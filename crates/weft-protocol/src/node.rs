@@ -163,6 +163,8 @@ enum WorkerState {
 struct Worker {
     state: WorkerState,
     blocked: bool,
+    /// It owns what others refer to, or has submitted what has not ended: it does not end because it is idle.
+    is_needed: bool,
     /// The number of times it could not be started is bounded by this worker's end.
     pid: u32,
     /// The driver it was forked for: for life.
@@ -467,6 +469,7 @@ impl NodeCore {
             Message::ReturnLease(returned) => self.on_return(from, returned.lease, now, out),
             Message::Blocked(_) => self.on_blocked(from, true),
             Message::Unblocked(_) => self.on_blocked(from, false),
+            Message::Needed(needed) => self.on_needed(from, needed.is_needed, now),
             Message::Connect(connect) => self.on_connect(from, connect.worker, out),
             Message::CreateActor(create) => self.on_create_actor(from, create, out),
             Message::Checkpoint(checkpoint) => self.on_checkpoint(from, checkpoint, out),

@@ -44,6 +44,7 @@ mod holds;
 mod locality;
 mod memory;
 mod messages;
+mod needed;
 mod promotion;
 mod recovery;
 mod relinquishing;
@@ -90,6 +91,10 @@ pub struct WorkerCore {
     lent: Vec<(WorkerId, Vec<ObjectId>)>,
     /// How often this process was lent a value in a block of a dead owner.
     orphans_met: u64,
+    /// The node would have this process end, and hears when nobody needs it any more.
+    is_kept: bool,
+    /// An object that others need, as far as is known.
+    needed_for: Option<ObjectId>,
     /// How often the node hears that a block changes hands: more than once only to measure what that costs.
     pins: u32,
     /// Tasks whose last dependency got its outcome: worked off in a loop, because a failure may run down a chain
@@ -134,6 +139,8 @@ impl WorkerCore {
             groups: groups::Groups::default(),
             lent: Vec::new(),
             orphans_met: 0,
+            is_kept: false,
+            needed_for: None,
             pins: 1,
             unblocked: VecDeque::new(),
             delays: Delays::default(),

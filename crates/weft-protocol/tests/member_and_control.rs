@@ -385,7 +385,7 @@ impl<P: Pair> World<P> {
             Message::Restore(restore) => {
                 self.restored.insert(restore.actor, restore.state.map(|state| state.outcome));
             }
-            Message::ExitActor(_) | Message::Shutdown(_) => self.end(to),
+            Message::ExitActor(_) | Message::Shutdown(_) | Message::EndIdle(_) => self.end(to),
             Message::Answer(answer) => {
                 self.answers.insert((to, answer.request), (answer.error.is_some(), answer.actor));
             }

@@ -88,6 +88,11 @@ pub const MODELS: &[(Bug, &str, &str)] = &[
     (Bug::PromotedWhileArriving, "own", "a copy becomes the value although it is only partly there"),
     (Bug::PromotedForNobody, "own", "a copy stays pinned whose reference went while it was asked for"),
     (
+        Bug::OwnerEndedWhileIdle,
+        "own",
+        "a worker that has nothing to do ends although others need what it owns",
+    ),
+    (
         Bug::ForgottenCopyKept,
         "own",
         "a node that would let go of a copy hears nothing, because its owner has forgotten the value",

@@ -44,6 +44,7 @@ pub const THEMES: &[Theme] = &[
             "a process died while the death of another one was being settled",
             "a process held references of a dead one",
             "a reference that was lent was handed on",
+            "an idle worker did not end because others need what it owns",
             "a reference was returned whose giver's death had been settled",
             "several borrowers waited for one value",
             "what is held of a dead process was said later, for a line that was not there yet",

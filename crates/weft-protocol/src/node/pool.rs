@@ -2,10 +2,10 @@
 
 use weft_wire::WorkerId;
 use weft_wire::limits::{WORKER_IDLE_NANOS, WORKERS_MAX, WORKERS_STARTING_MAX};
-use weft_wire::message::Shutdown;
+use weft_wire::message::{EndIdle, Shutdown};
 
 use super::{LeaseId, NodeAction, NodeActions, NodeCore, Placement, Worker, WorkerState, send};
-use crate::probes::bug;
+use crate::probes::{bug, mark};
 use crate::table::Map;
 use crate::time::Instant;
 
@@ -87,7 +87,8 @@ impl NodeCore {
             let missing = wanted.saturating_sub(starting.get(&job).copied().unwrap_or(0)).min(most);
             for _ in 0..missing.min(WORKERS_MAX.saturating_sub(self.workers.len())) {
                 let id = self.new_worker_id();
-                let worker = Worker { state: WorkerState::Starting, blocked: false, pid: 0, job };
+                let worker =
+                    Worker { state: WorkerState::Starting, blocked: false, is_needed: false, pid: 0, job };
                 self.workers.insert(id, worker);
                 out.push(NodeAction::StartWorker(id));
             }
@@ -95,43 +96,54 @@ impl NodeCore {
         }
     }
 
-    /// Ends idle workers beyond the pool's size, their oldest first, and those of jobs that have ended.
+    /// Ends idle workers beyond the pool's size, their oldest first, and those of jobs that have ended. The former end only if nobody needs
+    /// what they own: values that others refer to go with their owner, and so do tasks that it has submitted.
     pub(super) fn trim_pool(&mut self, now: Instant, out: &mut NodeActions) {
         self.end_idle_of_ended_jobs(out);
-        let idle: Vec<(WorkerId, Instant)> = self
-            .workers
-            .iter()
-            .filter_map(|(id, worker)| match worker.state {
-                WorkerState::Idle { since } => Some((*id, since)),
-                _ => None,
-            })
-            .collect();
-        let excess = idle.len().saturating_sub(self.pool_size);
-        for (worker, _) in
-            idle.into_iter().filter(|(_, since)| now.since(*since) >= WORKER_IDLE_NANOS).take(excess)
-        {
-            self.end_idle(worker, "idle", out);
+        let excess = self.idle().count().saturating_sub(self.pool_size);
+        let is_due = |(_, since, is_needed): &(WorkerId, Instant, bool)| {
+            !is_needed && now.since(*since) >= WORKER_IDLE_NANOS
+        };
+        let due: Vec<WorkerId> = self.idle().filter(is_due).take(excess).map(|(worker, ..)| worker).collect();
+        for worker in due {
+            self.reserve_idle(worker);
+            out.push(send(worker, EndIdle {}));
         }
     }
 
-    pub(super) fn end_idle(&mut self, worker: WorkerId, reason: &str, out: &mut NodeActions) {
-        // Not idle any more: it may not be granted between this message and its end.
+    /// A worker that was to end owns what others need: it is idle as before, and asked again only when it has said that they do not any more.
+    pub(super) fn on_needed(&mut self, worker: WorkerId, is_needed: bool, now: Instant) {
+        let Some(worker) = self.workers.get_mut(&worker) else { return };
+        worker.is_needed = is_needed;
+        if is_needed && worker.state == WorkerState::Leased(LeaseId(0)) {
+            mark!("an idle worker did not end because others need what it owns");
+            worker.state = WorkerState::Idle { since: now };
+        }
+    }
+
+    /// A worker is not idle any more: it may not be granted between the word that it is to end and its end.
+    fn reserve_idle(&mut self, worker: WorkerId) {
         self.workers[&worker].state = WorkerState::Leased(LeaseId(0));
+    }
+
+    pub(super) fn end_idle(&mut self, worker: WorkerId, reason: &str, out: &mut NodeActions) {
+        self.reserve_idle(worker);
         out.push(send(worker, Shutdown { reason: reason.to_owned() }));
     }
 
     pub(super) fn next_trim(&self) -> Option<Instant> {
-        let idle: Vec<Instant> = self
-            .workers
-            .values()
-            .filter_map(|worker| match worker.state {
-                WorkerState::Idle { since } => Some(since),
-                _ => None,
-            })
-            .collect();
-        if idle.len() <= self.pool_size {
+        if self.idle().count() <= self.pool_size {
             return None;
         }
-        idle.iter().min().map(|since| since.plus(WORKER_IDLE_NANOS))
+        let may_end = self.idle().filter(|(.., is_needed)| !is_needed);
+        may_end.map(|(_, since, _)| since.plus(WORKER_IDLE_NANOS)).min()
+    }
+
+    /// Idle workers, the oldest first: since when, and whether others need what they own.
+    fn idle(&self) -> impl Iterator<Item = (WorkerId, Instant, bool)> {
+        self.workers.iter().filter_map(|(id, worker)| match worker.state {
+            WorkerState::Idle { since } => Some((*id, since, worker.is_needed)),
+            _ => None,
+        })
     }
 }

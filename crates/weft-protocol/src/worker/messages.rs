@@ -8,7 +8,7 @@ use crate::time::Instant;
 
 impl WorkerCore {
     /// A message came. What is not for the core comes back: answers to the shell's own questions, and questions about blocks, of
-    /// which the shell has some without a value (`GivenBlocks`; `ReadersOf`: [`Self::on_readers_of`]).
+    /// which the shell has some without a value (`GivenBlocks`; `ReadersOf`: [`Self::on_readers_of`]); and the word to end, if nobody needs this process.
     pub fn on_message(
         &mut self,
         from: Peer,
@@ -28,6 +28,8 @@ impl WorkerCore {
                 self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
             }
             (Message::Define(define), _) => self.define(define),
+            // Otherwise the shell ends.
+            (Message::EndIdle(_), Peer::Node) if self.is_needed() => self.refuse_to_end(out),
             (Message::CancelTask(cancel), Peer::Worker(from)) => self.on_cancel(from, &cancel, out),
             (Message::Fetch(fetch), Peer::Worker(worker)) => self.on_fetch(&fetch, worker, out),
             (Message::Value(value), Peer::Worker(worker)) => {
@@ -97,6 +99,7 @@ impl WorkerCore {
             }
         }
         self.run_unblocked(out);
+        self.end_need(out);
         None
     }
 

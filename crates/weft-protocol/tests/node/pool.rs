@@ -5,8 +5,8 @@ use weft_protocol::solo::Solo;
 use weft_protocol::time::Instant;
 use weft_wire::limits::{RETRY_PAUSE_NANOS, WORKER_IDLE_NANOS};
 use weft_wire::message::{
-    Blocked, Connect, CreateActor, Infeasible, LeaseGranted, Message, ReclaimLease, RequestLease,
-    ReturnLease, Shutdown, Unblocked, WorkerGone,
+    Blocked, Connect, CreateActor, Infeasible, LeaseGranted, Message, Needed, ReclaimLease, RequestLease,
+    ReturnLease, Unblocked, WorkerGone,
 };
 use weft_wire::{LeaseId, ShapeId, WorkerId};
 
@@ -33,9 +33,8 @@ fn granted(out: &[NodeAction]) -> Vec<WorkerId> {
 }
 
 fn ends(out: &[NodeAction]) -> Vec<WorkerId> {
-    let shutdown: Message = Shutdown { reason: "idle".to_owned() }.into();
     let to = |action: &NodeAction| match action {
-        NodeAction::Send(to, message) if **message == shutdown => Some(*to),
+        NodeAction::Send(to, message) if matches!(**message, Message::EndIdle(_)) => Some(*to),
         _ => None,
     };
     out.iter().filter_map(to).collect()
@@ -150,6 +149,44 @@ fn idle_workers_beyond_the_pool_end_after_a_while() {
     assert_eq!(ended.len(), 1);
     assert_eq!((ends(&settle(&mut node, at)), node.next_deadline()), (vec![], None));
     assert_eq!(granted(&say(&mut node, DRIVER, request(0, 2))), [DRIVER; 2], "the others may be leased");
+}
+
+#[test]
+fn an_idle_worker_that_others_need_goes_on() {
+    let mut node = two_clients(1.0);
+    say(&mut node, DRIVER, request(0, 3));
+    connect(&mut node, WorkerId(101));
+    say(&mut node, WorkerId(101), Blocked {});
+    connect(&mut node, WorkerId(102));
+    say(&mut node, WorkerId(102), Blocked {});
+    connect(&mut node, WorkerId(103));
+    (1..=3).for_each(|lease| drop(say(&mut node, DRIVER, ReturnLease { lease: LeaseId(lease) })));
+    let at = NOW.plus(WORKER_IDLE_NANOS);
+    let mut asked = ends(&settle(&mut node, at));
+    let needed = |node: &mut Solo, worker, is_needed, at| {
+        let mut out = NodeActions::new();
+        node.on_message(worker, Needed { is_needed }.into(), at, &mut out);
+        node.settle(at, &mut out);
+        node.check();
+        ends(&out)
+    };
+    for _ in 0..2 {
+        // One of three is too many. Another one may be needed less.
+        let last = *asked.last().expect("one is asked");
+        asked.extend(needed(&mut node, last, true, at));
+    }
+    let mut each = asked.clone();
+    each.sort_unstable();
+    assert_eq!(each, (101..=103).map(WorkerId).collect::<Vec<_>>());
+    assert_eq!(needed(&mut node, asked[2], true, at), []);
+    assert_eq!(node.next_deadline(), None, "nobody is asked in turns");
+    assert_eq!(needed(&mut node, asked[1], false, at), [], "not before it has been idle for as long again");
+    let later = at.plus(WORKER_IDLE_NANOS);
+    assert_eq!(node.next_deadline(), Some(later));
+    assert_eq!(ends(&settle(&mut node, later)), [asked[1]]);
+    // What is said out of turn changes nothing.
+    say(&mut node, DRIVER, Needed { is_needed: true });
+    node.check();
 }
 
 #[test]

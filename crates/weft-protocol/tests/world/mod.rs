@@ -476,6 +476,7 @@ impl World {
         let peer = from.map_or(Peer::Node, Peer::Worker);
         let left = self.with_core(to, |core, out| core.on_message(peer, message, now, out));
         match left {
+            Some(Message::EndIdle(_)) => self.die(to),
             Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) => {
                 let answer = UnknownBlocks { giver, offsets };
                 self.processes.get_mut(&to).expect("lives").unsent.push((None, answer.into()));

@@ -182,6 +182,7 @@ impl Client {
             shared.outbox.free_blocks(kept);
         }
         match other {
+            Some(Message::EndIdle(_)) => self.end(shared, "idle"),
             Some(Message::Allocated(answer)) => {
                 let request = answer.request;
                 if let Some(waiting) = shared.answers.get_mut(&request) {

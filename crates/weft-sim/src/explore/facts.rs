@@ -19,6 +19,8 @@ pub struct Facts {
     pub can_block: bool,
     /// Nothing runs.
     pub is_idle: bool,
+    /// It does not end because it is idle.
+    pub is_needed: bool,
     /// What is left although nothing is going on.
     pub leftover: Option<&'static str>,
     /// Failures that bodies have met, as bits of [`code_bit`].

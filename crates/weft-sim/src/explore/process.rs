@@ -544,6 +544,7 @@ impl Process {
             can_return: frame.is_some() && execution.queued() > 0,
             can_block: waits && !self.is_blocked && frame.is_some_and(|frame| frame.task.is_some()),
             is_idle: frame.is_none(),
+            is_needed: self.core.is_needed(),
             leftover: self.leftover(),
             failures: self.failures,
             words: [false; 2],

@@ -256,8 +256,11 @@ impl<'c> World<'c> {
         match what {
             Move::Deliver { from, to } => {
                 let (message, _) = self.contents.front(words[self.channel(from, to)]);
-                let ends =
-                    matches!(self.machines.message(message), Message::Shutdown(_) | Message::ExitActor(_));
+                let ends = match self.machines.message(message) {
+                    Message::Shutdown(_) | Message::ExitActor(_) => true,
+                    Message::EndIdle(_) => !self.machines.local(words[Self::at(to)]).facts.is_needed,
+                    _ => false,
+                };
                 (!ends || to == 0).then_some((to, Event::Deliver { from, message }))
             }
             Move::Local { index, event } => Some((index, event)),

@@ -108,7 +108,11 @@ impl World {
                 fact.crashed > 0 && u32::try_from(fact.retries).is_ok_and(|retries| used > retries)
             }
             FailureCode::Cancelled => self.oracle.is_cancelled(object.task),
-            FailureCode::OwnerDied => self.is_gone(object.owner()),
+            // One that ends because nobody needs it is missed by nobody, unless somebody died who had handed on what it owns.
+            FailureCode::OwnerDied => {
+                let owner = self.process(number_of(object.owner()));
+                !owner.is_running() && (!owner.has_retired || self.kills > 0)
+            }
             FailureCode::ObjectLost | FailureCode::ReconstructionFailed => {
                 self.may_be_lost_for_good(object, code)
             }

@@ -90,6 +90,11 @@ impl World {
         };
         match message {
             Message::PeerConnected(_) | Message::TrimBlocks(_) => {}
+            Message::EndIdle(_)
+                if self.processes.get(&client).is_some_and(|process| !process.core.is_needed()) =>
+            {
+                self.after(SECOND / 10_000, Event::End(client))
+            }
             Message::Shutdown(_) => self.after(SECOND / 10_000, Event::End(client)),
             Message::ExitActor(_) => self.after(SECOND / 10_000, Event::End(client)),
             Message::Push(push) => {

@@ -93,6 +93,10 @@ impl World {
             match &message {
                 Message::PeerConnected(connected) => return self.on_connected(to, connected.worker),
                 Message::Shutdown(_) | Message::ExitActor(_) => return self.leave(to),
+                Message::EndIdle(_) if !self.process(to).core.is_needed() => {
+                    self.process_mut(to).has_retired = true;
+                    return self.leave(to);
+                }
                 Message::TrimBlocks(_) => return self.give_cache_back(to),
                 Message::WorkerGone(gone) => {
                     // What a dead process sent before its end is read before its end is believed.

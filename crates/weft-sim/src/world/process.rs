@@ -88,6 +88,8 @@ pub struct Process {
     pub hosts: Option<ActorId>,
     /// It is among the things that may happen next.
     pub is_listed: bool,
+    /// It ended because it had nothing to do, and nobody needed it.
+    pub has_retired: bool,
 }
 
 impl Process {
@@ -124,6 +126,7 @@ impl Process {
             timer_at: 0,
             hosts: None,
             is_listed: false,
+            has_retired: false,
         }
     }
 

@@ -59,8 +59,8 @@ pub use place_actor::{
 pub use promotion::{Promote, Promoted};
 pub use routed::Routed;
 pub use session::{
-    Connect, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, PeerConnected, Refused, Shutdown, Welcome,
-    WorkerGone, role,
+    Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, PeerConnected, Refused,
+    Shutdown, Welcome, WorkerGone, role,
 };
 pub use spilling::{Recompute, Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
 pub use task::{
@@ -126,7 +126,7 @@ macro_rules! messages {
 
 messages! {
     1 Hello, 2 Welcome, 3 Refused, 4 PeerConnected, 5 Connect, 6 WorkerGone, 7 Shutdown,
-    8 Fork, 9 Forked, 18 Exited,
+    8 Fork, 9 Forked, 18 Exited, 19 EndIdle, 29 Needed,
     10 RequestLease, 11 LeaseGranted, 12 ReturnLease, 13 ReclaimLease, 14 Blocked, 15 Unblocked,
     16 Infeasible,
     20 Define, 21 Push, 22 Reply, 23 Returned, 24 CancelTask, 25 Item, 26 ItemsTaken,

@@ -189,6 +189,19 @@ pub struct Shutdown {
     pub reason: String,
 }
 
+/// Node to an idle worker: end, unless somebody needs what is yours.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct EndIdle {}
+
+/// The worker's answer if somebody does; otherwise it ends. And the same again, with the opposite, when nobody does any more.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Needed {
+    #[n(0)]
+    pub is_needed: bool,
+}
+
 /// Node to template: fork a worker. Carries its node socket and its two output pipes.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]

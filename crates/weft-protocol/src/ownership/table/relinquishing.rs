@@ -140,6 +140,14 @@ impl Ownership {
         self.records.get(&object).is_some_and(Record::is_borrowed)
     }
 
+    /// An object of ours to which other processes have references: the known one, if that is so.
+    #[must_use]
+    pub fn borrowed_one(&self, known: Option<ObjectId>) -> Option<ObjectId> {
+        let is_ours = |record: &Record| matches!(&record.origin, Origin::Owned(by) if !by.is_empty());
+        let known = known.filter(|object| self.records.get(object).is_some_and(is_ours));
+        known.or_else(|| self.records.iter().find(|(_, record)| is_ours(record)).map(|(object, _)| *object))
+    }
+
     /// How many tasks, containers and pins use an object.
     #[must_use]
     pub fn uses(&self, object: ObjectId) -> u32 {
