@@ -73,7 +73,7 @@ impl WorkerCore {
         }
         self.ownership.end_use(task.object(0), out);
         if has_ended {
-            return;
+            return self.end_need(out);
         }
         let is_pushed = self.pendings.get(number).is_some_and(|p| matches!(p.state, State::Pushed { .. }));
         if is_pushed {
@@ -82,6 +82,7 @@ impl WorkerCore {
             self.cancel_own(number, false, true, out);
         }
         self.run_unblocked(out);
+        self.end_need(out);
     }
 
     /// Lets go of an item, also of one that has not come.

@@ -61,8 +61,8 @@ fn a_value_is_given_back_that_goes_before_its_lost_copy_is_made_good() {
     assert!(core.ownership().is_empty());
 }
 
-#[test]
-fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
+/// A process that borrows a value at the other node from one there, and has looked for it.
+fn borrower() -> (WorkerCore, ObjectId, Arc<Slot>) {
     let mut core = WorkerCore::new(ME);
     let object = task(WorkerId(FAR.0 + 1), 1).object(0);
     let slot = core.ownership_mut().received(object);
@@ -70,6 +70,12 @@ fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
     core.ownership_mut().watch(object, &mut Actions::new());
     let value = Value { object, outcome: remote(), contained: Vec::new() };
     on(&mut core, Peer::Worker(object.owner()), value);
+    (core, object, slot)
+}
+
+#[test]
+fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
+    let (mut core, object, _slot) = borrower();
     // The value was freed there, and the block is in use for one of ours that never came.
     let question = GivenBlocks { giver: FAR, offsets: vec![THE_REMOTE.location.offset] };
     let unknown = [to_node(UnknownBlocks { giver: FAR, offsets: question.offsets.clone() })];
@@ -81,13 +87,7 @@ fn a_block_is_not_known_from_a_borrowed_value_that_was_there() {
 /// Found by the simulator (8900002183, 9100001162): neighbours read such a copy without holding it, and only owners see to their readers.
 #[test]
 fn a_borrower_lends_a_copy_that_is_all_there_is_as_one_to_ask_the_node_for() {
-    let mut core = WorkerCore::new(ME);
-    let object = task(WorkerId(FAR.0 + 1), 1).object(0);
-    let slot = core.ownership_mut().received(object);
-    slot.acquire();
-    core.ownership_mut().watch(object, &mut Actions::new());
-    let value = Value { object, outcome: remote(), contained: Vec::new() };
-    on(&mut core, Peer::Worker(object.owner()), value);
+    let (mut core, object, slot) = borrower();
     bring(&mut core, object);
     pulled(&mut core, object);
     let everyone = [Some(NEIGHBOUR), Some(FAR), None];
