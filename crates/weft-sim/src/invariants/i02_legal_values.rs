@@ -5,7 +5,7 @@ use weft_protocol::probes::hit;
 use weft_wire::message::{Failure, FailureCode, Outcome};
 use weft_wire::{ActorId, ObjectId, WorkerId};
 
-use crate::oracle::{Kind, Oracle, Raises};
+use crate::oracle::{Fact, Kind, Oracle, Raises};
 use crate::violation::fail;
 use crate::world::{World, number_of};
 
@@ -125,11 +125,20 @@ impl World {
             FailureCode::ActorDied | FailureCode::ActorInit => match fact.kind {
                 // A task that is executed again for a lost result may have outlived the actors whose handles it got,
                 // and hands them on.
-                Kind::Call(actor, _) => self.may_be_dead(actor) || self.oracle.losses > 0,
+                Kind::Call(actor, _) => {
+                    self.may_be_dead(actor) || self.oracle.losses > 0 || self.cannot_be_repeated(actor)
+                }
                 _ => false,
             },
             _ => false,
         }
+    }
+
+    /// Whether a call of an actor may not be made again, which restoring its state may take: an argument went with its owner.
+    fn cannot_be_repeated(&self, actor: ActorId) -> bool {
+        let is_its = |fact: &&Fact| matches!(fact.kind, Kind::Call(of, _) if of == actor);
+        let lost = |fact: &Fact| fact.dependencies.iter().any(|object| self.is_gone(object.owner()));
+        self.oracle.facts.values().filter(is_its).any(lost)
     }
 
     /// Whether an actor may be gone for good.
