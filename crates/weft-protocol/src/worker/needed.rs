@@ -16,9 +16,11 @@ impl WorkerCore {
         if bug!(OwnerEndedWhileIdle) {
             return false;
         }
-        self.pending_tasks() > 0
-            || self.open_streams() > 0
-            || self.ownership.borrowed_one(self.needed_for).is_some()
+        self.has_submitted() || self.ownership.borrowed_one(self.needed_for).is_some()
+    }
+
+    fn has_submitted(&self) -> bool {
+        self.pending_tasks() > 0 || self.open_streams() > 0
     }
 
     /// The node would have this process end, which is needed.
@@ -30,12 +32,12 @@ impl WorkerCore {
     /// Something has changed: the node hears it when nobody needs this process any more.
     #[inline]
     pub(super) fn end_need(&mut self, out: &mut Actions) {
-        if !self.is_kept {
+        if !self.is_kept || self.has_submitted() {
             return;
         }
         // Most often the object that was looked at the last time is borrowed still.
         self.needed_for = self.ownership.borrowed_one(self.needed_for);
-        if !self.is_needed() {
+        if self.needed_for.is_none() {
             self.is_kept = false;
             send(out, Peer::Node, Needed { is_needed: false });
         }
