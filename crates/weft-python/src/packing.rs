@@ -56,11 +56,7 @@ fn pack_several(
         let most = rest.max(limits::SMALL_INLINE_BYTES);
         let packed = encode_within(py, client, value, &format!("returned value {index}"), most)?;
         match &packed.place {
-            Place::Inline(outcome) => {
-                if let Outcome::Inline(inline) = outcome {
-                    rest = rest.saturating_sub(inline.len() as u64);
-                }
-            }
+            Place::Inline(inline) => rest = rest.saturating_sub(inline.len() as u64),
             Place::Stored(encoded) => bytes += encoded.size() as u64,
         }
         batch.push(packed);
@@ -116,7 +112,7 @@ struct Packed {
 }
 
 enum Place {
-    Inline(Outcome),
+    Inline(Blob),
     /// It is to be stored.
     Stored(Encoded),
 }
@@ -130,7 +126,7 @@ impl Packed {
         handles: &mut Vec<Py<ObjectRef>>,
     ) -> PyResult<Return> {
         let outcome = match self.place {
-            Place::Inline(outcome) => outcome,
+            Place::Inline(inline) => Outcome::Inline(inline),
             Place::Stored(encoded) => encoded.place(py, client, ahead)?,
         };
         let contained = ids(&self.inner);
@@ -149,8 +145,7 @@ fn encode_within(
 ) -> PyResult<Packed> {
     let mut bytes = Vec::with_capacity(16);
     if encode_plain(value, &mut bytes) && bytes.len() as u64 <= most {
-        let outcome = Outcome::Inline(Blob::from(bytes.as_slice()));
-        return Ok(Packed { place: Place::Inline(outcome), inner: Vec::new() });
+        return Ok(Packed { place: Place::Inline(Blob::from(bytes.as_slice())), inner: Vec::new() });
     }
     if value.hasattr("__await__").unwrap_or(false) && value.get_type().name()? == "coroutine" {
         return Err(PyTypeError::new_err(
@@ -160,10 +155,7 @@ fn encode_within(
     let mut inner = Vec::new();
     let encoded = encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
     let is_inline = encoded.size() as u64 <= client.welcome.inline_bytes.min(most);
-    let place = if is_inline {
-        Place::Inline(Outcome::Inline(Blob::from(encoded.into_bytes(py))))
-    } else {
-        Place::Stored(encoded)
-    };
+    let place =
+        if is_inline { Place::Inline(Blob::from(encoded.into_bytes(py))) } else { Place::Stored(encoded) };
     Ok(Packed { place, inner })
 }
