@@ -108,10 +108,11 @@ impl World {
                 fact.crashed > 0 && u32::try_from(fact.retries).is_ok_and(|retries| used > retries)
             }
             FailureCode::Cancelled => self.oracle.is_cancelled(object.task),
-            // One that ends because nobody needs it is missed by nobody, unless somebody died who had handed on what it owns.
+            // One that ends because nobody needs it is missed by nobody, unless somebody died who had handed on what it owns, or a
+            // task is executed again for a lost result: kept tasks do not count what they borrowed (ADR 0014).
             FailureCode::OwnerDied => {
                 let owner = self.process(number_of(object.owner()));
-                !owner.is_running() && (!owner.has_retired || self.kills > 0)
+                !owner.is_running() && (!owner.has_retired || self.kills > 0 || self.oracle.losses > 0)
             }
             FailureCode::ObjectLost | FailureCode::ReconstructionFailed => {
                 self.may_be_lost_for_good(object, code)
