@@ -50,7 +50,7 @@ VENV_STAMP := $(STAMPS)/venv-$(PYTHON_TAG)-$(shell printf %s "$(CURDIR)" | cksum
 # What the extension is built from. Directories are listed too: a removed file changes only its directory.
 RUST_SOURCES := $(shell find crates -type d -name target -prune -o \( -type d -o -name '*.rs' -o -name Cargo.toml \) -print 2>/dev/null)
 BUILD_INPUTS := $(RUST_SOURCES) $(wildcard Cargo.toml Cargo.lock rust-toolchain.toml .cargo/config.toml) pyproject.toml
-EXTENSION := $(wildcard python/weft/_weft.*.so)
+EXTENSION := $(wildcard python/sooner/_sooner.*.so)
 
 # PyO3 asks the interpreter of this environment, whatever python3 is on the PATH.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -72,7 +72,7 @@ help:
 	@echo "make sim     run the simulator                          (SEEDS=$(SEEDS) START=$(START), or SECONDS=60)"
 	@echo "make explore search small worlds whole                  (STATES=$(STATES) each at most; ARGS='--config NAME')"
 	@echo "make fuzz    fuzz every parser                          (FUZZ_SECONDS=$(FUZZ_SECONDS) each, FUZZ_JOBS=$(FUZZ_JOBS))"
-	@echo "make mutants change weft-protocol, see if tests notice  (SHARD=$(SHARD): every 30th change, from the first on)"
+	@echo "make mutants change sooner-protocol, see if tests notice  (SHARD=$(SHARD): every 30th change, from the first on)"
 	@echo "make chaos   repeat the tests that kill processes       (ROUNDS=$(ROUNDS))"
 	@echo "make clean   remove everything the other commands made"
 
@@ -104,7 +104,7 @@ $(STAMPS)/pins-%: requirements/%.txt $(VENV_STAMP)
 $(STAMPS)/extension: $(BUILD_INPUTS) $(STAMPS)/pins-build $(if $(EXTENSION),,force)
 	@tools/doctor.sh rust
 	@echo "==> building the extension (release)"
-	@rm -f python/weft/_weft.*.so
+	@rm -f python/sooner/_sooner.*.so
 	@PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m maturin develop --release --locked
 	@touch $@
 
@@ -112,7 +112,7 @@ $(STAMPS)/extension: $(BUILD_INPUTS) $(STAMPS)/pins-build $(if $(EXTENSION),,for
 $(RUST_SOURCES):
 
 do-build: $(STAMPS)/extension
-	@$(PY) -c 'import weft; print("weft", weft.__version__, "in $(VENV)")'
+	@$(PY) -c 'import sooner; print("sooner", sooner.__version__, "in $(VENV)")'
 
 # --- commands --------------------------------------------------------------------------------------
 
@@ -144,8 +144,8 @@ do-lint: $(STAMPS)/pins-build $(STAMPS)/pins-lint do-rust-tools
 	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
 	@CARGO="$(CARGO)" tools/deny.sh
 	@$(MAKE) --no-print-directory do-build
-	@echo "==> stubtest: _weft.pyi against the built extension"
-	@$(PY) -m mypy.stubtest weft._weft --concise --ignore-missing-stub --ignore-disjoint-bases
+	@echo "==> stubtest: _sooner.pyi against the built extension"
+	@$(PY) -m mypy.stubtest sooner._sooner --concise --ignore-missing-stub --ignore-disjoint-bases
 
 do-rust-tools:
 	@tools/doctor.sh rust
@@ -156,24 +156,24 @@ do-docs: $(STAMPS)/pins-docs
 
 do-sim: do-rust-tools
 	@echo "==> simulator, $(if $(SECONDS),as many seeds as fit into $(SECONDS) s,$(SEEDS) seeds) from $(START) on"
-	@$(CARGO) run --quiet --locked --release -p weft-sim --bin weft-sim -- --start "$(START)" --without open \
+	@$(CARGO) run --quiet --locked --release -p sooner-sim --bin sooner-sim -- --start "$(START)" --without open \
 	  $(if $(SECONDS),--seconds "$(SECONDS)",--seeds "$(SEEDS)") $(ARGS)
 
 do-explore: do-rust-tools
 	@echo "==> explorer, at most $(STATES) states per configuration"
-	@$(CARGO) run --quiet --locked --release -p weft-sim --bin explore -- --max-states "$(STATES)" $(ARGS)
+	@$(CARGO) run --quiet --locked --release -p sooner-sim --bin explore -- --max-states "$(STATES)" $(ARGS)
 
 do-fuzz: do-rust-tools
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" FUZZ_JOBS="$(FUZZ_JOBS)" FUZZ_TARGETS="$(FUZZ_TARGETS)" FUZZ_SANITIZER="$(FUZZ_SANITIZER)" CARGO="$(CARGO)" tools/fuzz.sh
 
 do-mutants: do-rust-tools
-	@echo "==> mutants of weft-protocol, shard $(SHARD)"
+	@echo "==> mutants of sooner-protocol, shard $(SHARD)"
 	@MUTANTS_SHARD="$(SHARD)" CARGO="$(CARGO)" tools/mutants.sh $(ARGS)
 
 do-chaos: do-build $(STAMPS)/pins-test
 	@for round in $$(seq $(ROUNDS)); do \
 	  echo "==> tests that kill processes, round $$round of $(ROUNDS)"; \
-	  WEFT_CHAOS_SECONDS=$$([ $$round = 1 ] && echo $(CHAOS_SECONDS) || echo 10) \
+	  SOONER_CHAOS_SECONDS=$$([ $$round = 1 ] && echo $(CHAOS_SECONDS) || echo 10) \
 	  $(PY) -m pytest -q -m chaos $(ARGS) || \
 	    { [ $$? -ne 5 ] || echo "no test bears the marker chaos" >&2; exit 1; }; \
 	done
@@ -182,5 +182,5 @@ do-clean:
 	@echo "==> removing environments, build outputs and caches"
 	@rm -rf $(VENV) .venv-bench target site dist bench/scratch bench/out examples/out
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	@rm -f python/weft/_weft.*.so
+	@rm -f python/sooner/_sooner.*.so
 	@find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

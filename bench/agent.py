@@ -60,7 +60,7 @@ def main() -> None:
 
 def _rows(name: str, handle: Any, scale: float) -> dict[str, Row]:
     """The rows of a peer. Imported late: numpy and the rest are no part of the peer's start."""
-    if name in ("weft", "ray"):
+    if name in ("sooner", "ray"):
         import rows_core
 
         core = rows_core.rows(scale)

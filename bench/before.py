@@ -41,24 +41,24 @@ CALLS = {
 BODY = """
 import sys, time
 import numpy as np
-import weft
+import sooner
 
 kind, count = sys.argv[1], int(sys.argv[2])
 value = 0 if kind.endswith("small") else np.ones(1_000_000 // 8)
 settings = {"num_cpus": 1, "object_store_memory": 256_000_000}
-if "spill_directories" in weft.init.__doc__:
+if "spill_directories" in sooner.init.__doc__:
     # valgrind cannot map the address space for memory in a file behind the store.
     settings["spill_directories"] = []
-weft.init(**settings)
-ref = weft.put(value)
-call = (lambda: weft.put(value)) if kind.startswith("put") else (lambda: weft.get(ref))
+sooner.init(**settings)
+ref = sooner.put(value)
+call = (lambda: sooner.put(value)) if kind.startswith("put") else (lambda: sooner.get(ref))
 for _ in range(500):
     call()
 begin = time.perf_counter()
 for _ in range(count):
     call()
 print(count / (time.perf_counter() - begin))
-weft.shutdown()
+sooner.shutdown()
 """
 
 
@@ -88,17 +88,26 @@ def build(revision: str) -> dict[str, Path]:
         }
         env = {**os.environ, **flags, "PYO3_PYTHON": sys.executable}
         _run(
-            "cargo", "build", "--quiet", "--profile", "fast", "-p", "weft-python", cwd=top, env=env
+            "cargo",
+            "build",
+            "--quiet",
+            "--profile",
+            "fast",
+            "-p",
+            "sooner-python",
+            cwd=top,
+            env=env,
         )
         # A copy of the package, so that no extension that is in use is replaced.
         package = SCRATCH / f"package-{name}"
         shutil.rmtree(package, ignore_errors=True)
         shutil.copytree(
-            top / "python", package, ignore=shutil.ignore_patterns("_weft.*.so", "__pycache__")
+            top / "python", package, ignore=shutil.ignore_patterns("_sooner.*.so", "__pycache__")
         )
-        extension = f"_weft{sysconfig.get_config_var('EXT_SUFFIX')}"
+        extension = f"_sooner{sysconfig.get_config_var('EXT_SUFFIX')}"
         shutil.copyfile(
-            SCRATCH / f"target-{name}" / "fast" / "libweft_python.so", package / "weft" / extension
+            SCRATCH / f"target-{name}" / "fast" / "libsooner_python.so",
+            package / "sooner" / extension,
         )
         paths[name] = package
     return paths

@@ -1,4 +1,4 @@
-"""Tasks and actors of the rows on several nodes: the same text runs under weft and under Ray.
+"""Tasks and actors of the rows on several nodes: the same text runs under sooner and under Ray.
 
 The engine is the one that the environment names; workers import this module once. Times are those
 of the monotonic clock, which all processes of one machine share.

@@ -1,4 +1,4 @@
-"""Tasks and actors that call the engine themselves: the same text runs under weft and under Ray.
+"""Tasks and actors that call the engine themselves: the same text runs under sooner and under Ray.
 
 Both offer the same core API, so the module takes the engine's name from the environment, which
 workers inherit from the agent. Functions travel by reference; a worker imports this module once.

@@ -1,4 +1,4 @@
-"""What the rows on shaped hosts send, the plan of a program, and the actors under weft and Ray.
+"""What the rows on shaped hosts send, the plan of a program, and the actors under sooner and Ray.
 
 A program runs on the first host, is given a `Plan` as JSON, and prints an event per repetition.
 Times are those of the monotonic clock, which all processes of one machine share, whatever their

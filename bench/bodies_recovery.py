@@ -1,4 +1,4 @@
-"""Tasks of the rows on recovery and references: the same text runs under weft and under Ray.
+"""Tasks of the rows on recovery and references: the same text runs under sooner and under Ray.
 
 The engine is the one that the environment names; workers import this module once.
 """
@@ -64,9 +64,9 @@ class Source:
 
     def __init__(self, pins: int) -> None:
         if pins > 1:
-            from weft import _weft
+            from sooner import _sooner
 
-            _weft.repeat_pins(pins)
+            _sooner.repeat_pins(pins)
 
     def ok(self) -> bytes:
         """Answer once the constructor is done."""

@@ -193,7 +193,7 @@ CORE_KEYS = tuple(
     for m in METRICS
     if m.number is not None or m.key.startswith(("get_", "generator", "placement"))
 )
-# Rows of the drop-ins: weft's helpers beside what they stand in for.
+# Rows of the drop-ins: sooner's helpers beside what they stand in for.
 EXECUTOR_KEYS = ("executor_sync", "executor_map", "as_completed")
 POOL_KEYS = ("pool_apply", "pool_map_one", "pool_map")
 JOBLIB_KEYS = ("joblib_tiny", "joblib_array")
@@ -288,7 +288,7 @@ PROBE_KEYS = {
     **_MEMORY_KEYS,
 }
 TITLES = {
-    "weft": "weft",
+    "sooner": "sooner",
     "ray": "Ray",
     "pool": "Pool",
     "executor": "Executor",
@@ -311,22 +311,22 @@ REFERENCES = {
     ("limits", "memcpy_one_thread"): "memcpy, 1 thread",
     ("limits", "memcpy_two_threads"): "memcpy, 2 threads",
     ("limits", "memcpy_two_threads_80_mib"): "memcpy, 2 threads",
-    ("weft", "tasks_async"): "row 10",
+    ("sooner", "tasks_async"): "row 10",
     ("limits", "tcp_ping_pong"): "TCP ping-pong",
     ("limits", "memcpy_transfer"): "memcpy, 1 thread",
     ("limits", "dd_write"): "dd",
     ("limits", "dd_read"): "dd",
-    ("weft", "tasks_one_node"): "one node",
-    ("weft", "nested_one_node"): "one node",
-    ("weft", "per_cpu_1_drivers"): "1 driver",
+    ("sooner", "tasks_one_node"): "one node",
+    ("sooner", "nested_one_node"): "one node",
+    ("sooner", "per_cpu_1_drivers"): "1 driver",
 }
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What one number of weft shall reach.
+    """What one number of sooner shall reach.
 
-    A ratio says how many times better weft is than the reference, whichever direction is better;
+    A ratio says how many times better sooner is than the reference, whichever direction is better;
     a bound is compared with the number itself.
     """
 
@@ -396,7 +396,7 @@ GOALS = (
     _bound("actors_1000_s", 10),
     _bound("actors_1000_mib", 8),
     _bound("million_bytes", 1024),
-    _share("million_rate", 0.8, "tasks_async", peer="weft"),
+    _share("million_rate", 0.8, "tasks_async", peer="sooner"),
     _bound("idle_mib", 50),
     _bound("idle_threads", 12),
     _bound("idle_cpu", 0.5),
@@ -406,11 +406,11 @@ GOALS = (
     _bound("iterate_growth", 1.2),
     _share("remote_task_sync", 0.5, "tcp_ping_pong"),
     _bound("remote_1_mb_us", 100),
-    _share("tasks_four_nodes", 0.8, "tasks_one_node", peer="weft"),
-    _share("nested_four_nodes", 0.8, "nested_one_node", peer="weft"),
+    _share("tasks_four_nodes", 0.8, "tasks_one_node", peer="sooner"),
+    _share("nested_four_nodes", 0.8, "nested_one_node", peer="sooner"),
     # Not to fall: what is measured twice is not the same to a twentieth.
-    _share("per_cpu_2_drivers", 0.95, "per_cpu_1_drivers", peer="weft"),
-    _share("per_cpu_4_drivers", 0.95, "per_cpu_1_drivers", peer="weft"),
+    _share("per_cpu_2_drivers", 0.95, "per_cpu_1_drivers", peer="sooner"),
+    _share("per_cpu_4_drivers", 0.95, "per_cpu_1_drivers", peer="sooner"),
     # Not to grow with the tasks, of which there are ten times as many.
     _bound("delegation_growth", 1.5),
     _bound("add_node", 0.3),

@@ -1,4 +1,4 @@
-"""The bar chart of a run: weft beside its peers, one group of bars a row, on a logarithmic axis.
+"""The bar chart of a run: sooner beside its peers, one group of bars a row, on a logarithmic axis.
 
     chart.py <results.json> <picture.png>
 
@@ -21,7 +21,7 @@ from catalog import METRICS, TITLES, Metric
 from results import ratio, value
 
 COLORS = {
-    "weft": "#0b6e4f",
+    "sooner": "#0b6e4f",
     "ray": "#c84c09",
     "pool": "#5b7db1",
     "executor": "#9db4d6",
@@ -43,7 +43,7 @@ def draw(document: dict[str, Any], picture: Path) -> None:
     _draw_rates(left, document, rates)
     _draw_ratios(right, document, rates)
     day = document["started"].split("T")[0]
-    figure.suptitle(f"weft beside its peers, {document['machine']['cores']} cores, {day}")
+    figure.suptitle(f"sooner beside its peers, {document['machine']['cores']} cores, {day}")
     figure.savefig(picture, dpi=110)
 
 
@@ -71,7 +71,7 @@ def _draw_ratios(axes: Any, document: dict[str, Any], rates: list[Metric]) -> No
     for index, metric in enumerate(rates):
         found = ratio(document, metric.key, "ray")
         if found is not None:
-            axes.barh(index, found, 0.6, color=COLORS["weft"])
+            axes.barh(index, found, 0.6, color=COLORS["sooner"])
             axes.text(
                 found,
                 index,

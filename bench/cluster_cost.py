@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Workers import this directory, as those of the benchmark do.
-os.environ.setdefault("BENCH_API", "weft")
+os.environ.setdefault("BENCH_API", "sooner")
 
 import bodies
 import footprint
+import sooner
 import traffic
-import weft
 from clusters import Nodes, at
 from traffic import Traffic
 
@@ -95,9 +95,9 @@ def processes_and_leases(nodes: Nodes, leases: int, tasks: int) -> None:
     """What a connection between processes, a task and a lease take."""
     head, node = nodes.cluster.head_node.pid, nodes.added[0].pid
     own = os.getpid()
-    task = weft.remote(bodies.ok).options(**at(0))
+    task = sooner.remote(bodies.ok).options(**at(0))
     descriptors = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (own, head, node)]
-    weft.get(task.remote())
+    sooner.get(task.remote())
     line = traffic.total(traffic.of(own).values())
     say("connection to a process elsewhere, and one task", carried(line))
     after = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (own, head, node)]
@@ -110,10 +110,10 @@ def processes_and_leases(nodes: Nodes, leases: int, tasks: int) -> None:
     say("  descriptors", more)
     before = traffic.of(own)
     for _ in range(tasks):
-        weft.get(task.remote())
+        sooner.get(task.remote())
     say("task on a cached lease, synchronous", carried(_since(before, own), tasks))
     before = traffic.of(own)
-    weft.get([task.remote() for _ in range(tasks)])
+    sooner.get([task.remote() for _ in range(tasks)])
     say("task on a cached lease, in a batch", carried(_since(before, own), tasks))
     time.sleep(LEASE_PAUSE_S)
     quiet = traffic.of(node)
@@ -121,7 +121,7 @@ def processes_and_leases(nodes: Nodes, leases: int, tasks: int) -> None:
     still = _since(quiet, node)
     before = traffic.of(node)
     for _ in range(leases):
-        weft.get(task.remote())
+        sooner.get(task.remote())
         time.sleep(LEASE_PAUSE_S)
     moved = _since(before, node)
     at_rest = Traffic(
@@ -134,14 +134,14 @@ def processes_and_leases(nodes: Nodes, leases: int, tasks: int) -> None:
 def actors(nodes: Nodes, count: int) -> None:
     """What a further process takes: actors on one node, made by a driver on another."""
     head, node, own = nodes.cluster.head_node.pid, nodes.added[0].pid, os.getpid()
-    actor = weft.remote(bodies.Server).options(**at(0))
+    actor = sooner.remote(bodies.Server).options(**at(0))
 
     def held() -> list[int]:
         return [len(os.listdir(f"/proc/{pid}/fd")) for pid in (own, head, node)]
 
     before, seen = held(), [traffic.of(pid) for pid in (own, head, node)]
     made = [actor.remote() for _ in range(count)]
-    pids = weft.get([one.pid.remote() for one in made])
+    pids = sooner.get([one.pid.remote() for one in made])
     time.sleep(SETTLE_S)
     moved = [_since(old, pid) for old, pid in zip(seen, (own, head, node), strict=True)]
     names = ("driver", "its node, the head", "the actor's node")
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--actors", type=int, default=8)
     asked = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
-    with Nodes(weft) as nodes:
+    with Nodes(sooner) as nodes:
         nodes_and_heartbeats(nodes, asked.seconds)
         nodes.connect()
         processes_and_leases(nodes, asked.leases, asked.tasks)

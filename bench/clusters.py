@@ -1,4 +1,4 @@
-"""A cluster of daemons on this machine: the same text for weft and for Ray.
+"""A cluster of daemons on this machine: the same text for sooner and for Ray.
 
 The driver is at the head, which has no CPU unless a row says otherwise, so every task runs on
 another node. Node number i has 1,000 of the resource `n<i>`, which pins work to it.

@@ -25,7 +25,7 @@ def workers() -> int:
 def ensure_venv() -> Path:
     """Make .venv-bench with the interpreter that runs this, and install the pinned peers.
 
-    The same interpreter as `.venv`: the extension of weft fits no other version.
+    The same interpreter as `.venv`: the extension of sooner fits no other version.
     """
     python = VENV / "bin" / "python"
     pins = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
@@ -47,7 +47,7 @@ def ensure_venv() -> Path:
 
 
 def child_environment(peer: str, scratch: Path) -> dict[str, str]:
-    """The environment of a measuring process: weft and this directory are importable everywhere."""
+    """The environment of a measuring process: sooner and this directory can be imported."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))
     }

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import weft
+import sooner
 
 
-@weft.remote
+@sooner.remote
 def nothing() -> None:
     """A task that does nothing."""
 
 
-@weft.remote
+@sooner.remote
 class Nobody:
     """An actor that does nothing."""
 
@@ -34,7 +34,7 @@ class Nobody:
 def measure(submit: Callable[[], Any], calls: int) -> float:
     """Nanoseconds per call."""
     begin = time.perf_counter_ns()
-    weft.get([submit() for _ in range(calls)])
+    sooner.get([submit() for _ in range(calls)])
     return (time.perf_counter_ns() - begin) / calls
 
 
@@ -55,7 +55,7 @@ def main() -> None:
     """Compares."""
     batches = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     calls = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
-    with weft.init(num_cpus=2):
+    with sooner.init(num_cpus=2):
         actor = Nobody.remote()
         print(f"{'':12} {'recorded':>11} {'not':>11} {'difference':>10}")
         compare(

@@ -1,4 +1,4 @@
-"""The rows on shaped hosts under weft and under Ray: a program on the first host.
+"""The rows on shaped hosts under sooner and under Ray: a program on the first host.
 
 hosts_objects.py <plan>
 """

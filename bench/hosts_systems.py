@@ -1,6 +1,7 @@
 """How each system is started on shaped hosts, and its program run there.
 
-All get the same hosts, links and repetitions. weft, Ray and Dask have a node or worker per host and
+All get the same hosts, links and repetitions. sooner, Ray and Dask have a node or worker per host
+and
 a driver on the first; OpenMPI and Gloo a process per host. What a system starts inherits the marker
 of the probe, so whatever is left of it ends with that.
 """
@@ -46,7 +47,7 @@ _AS_HOST = ("unshare", "--uts", "sh", "-c")
 Program = subprocess.Popen[str]
 
 
-class Weft:
+class Sooner:
     """A node on each host, the head on the first, where the driver is."""
 
     def __init__(self, bed: Bed, plan: Plan) -> None:
@@ -55,7 +56,7 @@ class Weft:
         store = f"--object-store-memory={STORE_BYTES}"
         head = first.json("start", "--head", "--num-cpus=0", f"--host={first.address}", store)
         self._address: str = head["address"]
-        self._token = first.weft("token").stdout.strip()
+        self._token = first.sooner("token").stdout.strip()
         pids = [head["pid"], *(self.join(number) for number in range(1, plan.hosts))]
         given = replace(plan, address=head["session_dir"], pids=pids)
         self.program = _objects(bed, given)
@@ -68,7 +69,7 @@ class Weft:
             "--num-cpus=1",
             f"--resources={_pins(number)}",
             f"--object-store-memory={STORE_BYTES}",
-            WEFT_TOKEN=self._token,
+            SOONER_TOKEN=self._token,
         )
         return int(told["pid"])
 
@@ -183,7 +184,7 @@ class Gloo:
 
 
 SYSTEMS: dict[str, Callable[[Bed, Plan], Any]] = {
-    "weft": Weft,
+    "sooner": Sooner,
     "ray": Ray,
     "dask": Dask,
     "openmpi": lambda bed, plan: OpenMpi(bed, plan, OPENMPI_TUNED),

@@ -35,10 +35,10 @@ class System:
 
 
 @contextlib.contextmanager
-def weft(workers: int, store: int) -> Iterator[System]:
-    """weft, with everything by default but the size of its store."""
-    import weft as api
-    from weft.util.dask import weft_dask_get
+def sooner(workers: int, store: int) -> Iterator[System]:
+    """sooner, with everything by default but the size of its store."""
+    import sooner as api
+    from sooner.util.dask import sooner_dask_get
 
     def share(array: Any) -> Cast:
         ref = api.put(array)
@@ -49,7 +49,7 @@ def weft(workers: int, store: int) -> Iterator[System]:
 
         return cast
 
-    settings = {"scheduler": weft_dask_get, "dataframe.shuffle.method": "tasks"}
+    settings = {"scheduler": sooner_dask_get, "dataframe.shuffle.method": "tasks"}
     with api.init(num_cpus=workers, object_store_memory=store, spill_directories=[_scratch()]):
         yield System(api.__version__, share, settings)
 
@@ -118,7 +118,7 @@ def dask_processes(workers: int, _store: int) -> Iterator[System]:
 def _distributed(workers: int, store: int, settings: dict[str, Any]) -> Iterator[System]:
     import distributed
 
-    # What weft may have: the store, and for each worker a heap of half of it and an interpreter.
+    # What sooner may have: the store, and for each worker a heap of half of it and an interpreter.
     each = store // workers + store // 2 + 200_000_000
     with (
         distributed.LocalCluster(
@@ -150,7 +150,7 @@ def dask(workers: int, store: int) -> contextlib.AbstractContextManager[System]:
 
 
 def dask_tasks(workers: int, store: int) -> contextlib.AbstractContextManager[System]:
-    """Dask distributed with the shuffle that is made of tasks, as on weft and Ray."""
+    """Dask distributed with the shuffle that is made of tasks, as on sooner and Ray."""
     return _distributed(workers, store, {"dataframe.shuffle.method": "tasks"})
 
 
@@ -165,7 +165,7 @@ def _scratch() -> str:
 
 
 SYSTEMS: dict[str, Callable[[int, int], contextlib.AbstractContextManager[System]]] = {
-    "weft": weft,
+    "sooner": sooner,
     "ray": ray,
     "dask": dask,
     "dask_tasks": dask_tasks,

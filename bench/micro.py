@@ -1,17 +1,17 @@
-"""Measures weft's microbenchmark beside Ray, process pools, Dask, loky and the machine's limits.
+"""Measures sooner's microbenchmark beside Ray, process pools, Dask, loky and the machine's limits.
 
     make bench                                       everything, at most 45 minutes
     make bench ARGS=--quick                          everything shortened, about 4 minutes
-    python bench/micro.py --only task --peers weft,pool --repeat 5
-    python bench/micro.py --only "node,delegation,head,transfer" --peers weft,ray
-    python bench/micro.py --only "broadcast,sort_,spill_,objects_" --peers weft,ray,dask --repeat 1
+    python bench/micro.py --only task --peers sooner,pool --repeat 5
+    python bench/micro.py --only "node,delegation,head,transfer" --peers sooner,ray
+    python bench/micro.py --only "broadcast,sort_,spill_,objects_" --repeat 1
 
 Each round gives every peer a fresh process and the machine to itself, one peer after the other; a
 number is the median over the windows of all rounds. Synchronous rows depend on where the kernel
 puts the two processes: `--only sync --repeat 10` shows how much.
 
 Prints a table with ratios and goals, and writes JSON and a picture to bench/out. The exit code is 1
-when a row of weft failed; a missed goal is no failure.
+when a row of sooner failed; a missed goal is no failure.
 """
 
 from __future__ import annotations
@@ -91,15 +91,15 @@ def _probes(runner: Runner, peers: list[str], quick: bool, is_named: bool) -> No
     """Measure once what needs a process of its own."""
     starts = STARTS_QUICK if quick else STARTS_FULL
     for _ in range(starts):
-        for peer in ("weft", "pool", "executor"):
+        for peer in ("sooner", "pool", "executor"):
             if peer in peers:
                 runner.start_only(peer)
-    if "weft" in peers:
-        runner.probe("twenty_actors", "weft", 2 if quick else 5, 60)
-        runner.probe("thousand_actors", "weft", 1000, 60)
-        runner.probe("million_rate", "weft", 1_000_000, 120)
-        runner.probe("million_memory", "weft", 1_000_000, 120)
-        runner.probe("idle", "weft", 0, 30)
+    if "sooner" in peers:
+        runner.probe("twenty_actors", "sooner", 2 if quick else 5, 60)
+        runner.probe("thousand_actors", "sooner", 1000, 60)
+        runner.probe("million_rate", "sooner", 1_000_000, 120)
+        runner.probe("million_memory", "sooner", 1_000_000, 120)
+        runner.probe("idle", "sooner", 0, 30)
     plan_recovery.measure_all(runner, peers, quick)
     plan_cluster.measure_all(runner, peers, quick)
     plan_hosts.measure_all(runner, peers, quick)
@@ -207,7 +207,7 @@ def main(given: list[str] | None = None) -> int:
     picture = _write(document, python)
     if options.publish:
         _publish(document, picture, options.only, ",".join(options.peers))
-    return 1 if document["failures"].get("weft") else 0
+    return 1 if document["failures"].get("sooner") else 0
 
 
 if __name__ == "__main__":

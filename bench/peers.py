@@ -6,7 +6,7 @@ first answer, and a module loaded earlier would flatter it.
 
 from __future__ import annotations
 
-NAMES = ("weft", "ray", "pool", "executor", "dask", "loky")
+NAMES = ("sooner", "ray", "pool", "executor", "dask", "loky")
 # These are measured on hosts of their own only.
 HOSTS_NAMES = ("openmpi", "gloo")
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def start_core(name: str, workers: int) -> Session:
-    """Start weft or Ray; the handle is the module itself."""
+    """Start sooner or Ray; the handle is the module itself."""
     import importlib
 
     api = importlib.import_module(name)
@@ -101,7 +101,7 @@ def _loky(workers: int) -> Session:
 
 def start(name: str, workers: int) -> Session:
     """Start a peer and have one task answered."""
-    if name in ("weft", "ray"):
+    if name in ("sooner", "ray"):
         return _core(name, workers)
     if name == "pool":
         return _pool(workers)

@@ -9,7 +9,7 @@ from catalog import CLUSTER_PROBES, PROBE_KEYS
 from runner import Runner
 
 # For each probe: its argument in a full run and with --quick, and how long it may take (seconds).
-_WEFT = {
+_SOONER = {
     "remote_tasks": (1000, 100, 120),
     "drivers": (20_000, 4_000, 180),
     "delegation": (10_000, 2_000, 120),
@@ -44,9 +44,9 @@ _NOT_RAY = {
 
 def measure_all(runner: Runner, peers: list[str], quick: bool) -> None:
     """Run the probes once; on Ray what it can do, and only in a full run."""
-    if "weft" in peers:
-        for name, (full, short, limit_s) in _WEFT.items():
-            runner.probe(name, "weft", short if quick else full, limit_s)
+    if "sooner" in peers:
+        for name, (full, short, limit_s) in _SOONER.items():
+            runner.probe(name, "sooner", short if quick else full, limit_s)
     if "ray" not in peers:
         return
     skipped = dict(_NOT_RAY)

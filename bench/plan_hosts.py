@@ -22,7 +22,7 @@ QUICK_PROBES = ("hosts_2", "hosts_4")
 LIMIT_S = 150.0
 # What is measured of each peer; its systems are told apart in the table.
 SYSTEMS = {
-    "weft": ("weft",),
+    "sooner": ("sooner",),
     "ray": ("ray",),
     "dask": ("dask",),
     "openmpi": ("openmpi", "openmpi_default"),
@@ -30,7 +30,7 @@ SYSTEMS = {
 }
 _CAST = ("hosts_4", "hosts_8", "hosts_16")
 _PROBES = {
-    "weft": tuple(rows_hosts.PROBES),
+    "sooner": tuple(rows_hosts.PROBES),
     "ray": ("hosts_2", "hosts_4", "hosts_8"),
     "dask": ("hosts_2", *_CAST),
     "openmpi": ("hosts_2", *_CAST),
@@ -78,14 +78,14 @@ def measure_all(runner: Runner, peers: list[str], quick: bool) -> None:
             keys = PROBE_KEYS[name]
             if obstacle is not None:
                 _skip(runner, system, keys, obstacle)
-            elif quick and not (system == "weft" and name in QUICK_PROBES):
+            elif quick and not (system == "sooner" and name in QUICK_PROBES):
                 _skip(runner, system, keys, "left out with --quick")
             elif name not in _PROBES[system]:
                 _skip(runner, system, keys, _NOT[system][name])
             else:
                 slow = set(keys) - set(rows_hosts.keys(name, system).values())
                 _skip(runner, system, slow, _SLOW)
-                turns = TURNS if system == "weft" else PEER_TURNS
+                turns = TURNS if system == "sooner" else PEER_TURNS
                 runner.probe(name, system, QUICK_TURNS if quick else turns, LIMIT_S)
 
 

@@ -13,7 +13,7 @@ from runner import Runner
 
 # What is measured of each peer; its systems are told apart in the table.
 SYSTEMS = {
-    "weft": ("weft",),
+    "sooner": ("sooner",),
     "ray": ("ray",),
     "dask": ("dask_threads", "dask_processes", "dask", "dask_tasks"),
 }
@@ -27,7 +27,7 @@ _SIZES = {
 }
 _SORTS = tuple(name for name in _SIZES if name.startswith("sort_"))
 _PROBES = {
-    "weft": tuple(_SIZES),
+    "sooner": tuple(_SIZES),
     "ray": ("broadcast", "sort_memory", "sort_spill_100"),
     "dask_threads": ("broadcast", *_SORTS),
     "dask_processes": ("broadcast", "sort_memory"),
@@ -35,7 +35,7 @@ _PROBES = {
     "dask_tasks": ("sort_memory", "sort_spill_100"),
 }
 _TIME = "its time with 100 partitions says enough"
-_WEFT_ALONE = "a figure of weft, or of weft and the machine"
+_SOONER_ALONE = "a figure of sooner, or of sooner and the machine"
 _NOT = {
     "ray": {"sort_spill_50": _TIME, "sort_spill_500": _TIME},
     "dask": {"sort_spill_50": _TIME, "sort_spill_500": _TIME},
@@ -55,7 +55,7 @@ def measure_all(runner: Runner, peers: list[str], quick: bool, is_named: bool) -
     Args:
         runner: What runs them.
         peers: Whose systems take part.
-        quick: Short, and weft alone.
+        quick: Short, and sooner alone.
         is_named: The rows were asked for by name.
     """
     if not runner.wanted.intersection(MEMORY_KEYS):
@@ -74,11 +74,11 @@ def measure_all(runner: Runner, peers: list[str], quick: bool, is_named: bool) -
 
 def _left_out(name: str, system: str, quick: bool, is_named: bool) -> str | None:
     """Why a probe does not run there; empty if that goes without saying, None if it runs."""
-    if name in _ALONE and system != "weft":
+    if name in _ALONE and system != "sooner":
         return ""
     if name not in _PROBES[system]:
         return _NOT[system][name]
-    if quick and system != "weft":
+    if quick and system != "sooner":
         return "left out with --quick"
     if not is_named and name not in _ALONE:
         return "measured only when it is named"
@@ -86,7 +86,7 @@ def _left_out(name: str, system: str, quick: bool, is_named: bool) -> str | None
 
 
 def _compare(runner: Runner) -> None:
-    """Rows that several probes make together: the best of Dask, and how weft's times spread."""
+    """Rows that several probes make together: the best of Dask, and how sooner's times spread."""
     results = runner.results
     for number in SORT_PARTITIONS:
         key = f"sort_{number}"
@@ -94,11 +94,11 @@ def _compare(runner: Runner) -> None:
         done = [seconds for seconds in times if seconds is not None]
         if done:
             results.add("dask_best", key, [min(done)])
-    times = [median_of(results, "weft", f"sort_{number}") for number in SORT_PARTITIONS]
+    times = [median_of(results, "sooner", f"sort_{number}") for number in SORT_PARTITIONS]
     done = [seconds for seconds in times if seconds is not None]
     if len(done) == len(times):
-        results.add("weft", "sort_spread", [max(done) / min(done)])
+        results.add("sooner", "sort_spread", [max(done) / min(done)])
     elif done or any(
-        f"sort_{number}" in results.failures.get("weft", {}) for number in SORT_PARTITIONS
+        f"sort_{number}" in results.failures.get("sooner", {}) for number in SORT_PARTITIONS
     ):
-        results.fail("weft", "sort_spread", "not all of the three sorts came to an end")
+        results.fail("sooner", "sort_spread", "not all of the three sorts came to an end")

@@ -19,15 +19,15 @@ def measure_all(runner: Runner, peers: list[str], quick: bool) -> None:
     calls, rounds = (10_000, 5) if quick else (100_000, 50)
     if quick:
         for key in runner.wanted.intersection(PROBE_KEYS["chains"]):
-            runner.results.skip("weft", key, "a minute; left out with --quick")
-    elif "weft" in peers:
-        runner.probe("chains", "weft", CHAIN_MS, 180)
-    if "weft" in peers:
-        runner.probe("lost_objects", "weft", 1 if quick else 3, 90)
-        runner.probe("checkpoints", "weft", 10_000, 90)
-        runner.probe("borrowers", "weft", calls, 90)
-        runner.probe("pins", "weft", 4 if quick else 8, 120)
-        runner.probe("iterations", "weft", rounds, 120)
+            runner.results.skip("sooner", key, "a minute; left out with --quick")
+    elif "sooner" in peers:
+        runner.probe("chains", "sooner", CHAIN_MS, 180)
+    if "sooner" in peers:
+        runner.probe("lost_objects", "sooner", 1 if quick else 3, 90)
+        runner.probe("checkpoints", "sooner", 10_000, 90)
+        runner.probe("borrowers", "sooner", calls, 90)
+        runner.probe("pins", "sooner", 4 if quick else 8, 120)
+        runner.probe("iterations", "sooner", rounds, 120)
     if "ray" in peers and not quick:
         runner.probe("chains", "ray", CHAIN_MS, 300)
         # Fewer tasks and iterations: Ray runs 1,400 to 2,500 tasks a second.

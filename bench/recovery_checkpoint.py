@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import weft
+import sooner
 
 
 class Counter:
@@ -33,20 +33,20 @@ class Counter:
         self.executed.write(b".")
         return self.value
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def read(self) -> int:
         """Tell the state."""
         return self.value
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def pid(self) -> int:
         """Tell the process to kill."""
         return os.getpid()
 
-    def __weft_checkpoint__(self) -> int:
+    def __sooner_checkpoint__(self) -> int:
         return self.value
 
-    def __weft_restore__(self, state: int) -> None:
+    def __sooner_restore__(self, state: int) -> None:
         self.value = state
 
 
@@ -61,15 +61,15 @@ class Recovery(NamedTuple):
 def recover(calls: int, options: dict[str, Any]) -> Recovery:
     """Let an actor execute so many calls, kill its process, and wait until it answers again."""
     with tempfile.NamedTemporaryFile() as file:
-        actor = weft.remote(Counter).options(**options).remote(file.name)
-        weft.get([actor.add.remote() for _ in range(calls)])
-        pid = weft.get(actor.pid.remote())
+        actor = sooner.remote(Counter).options(**options).remote(file.name)
+        sooner.get([actor.add.remote() for _ in range(calls)])
+        pid = sooner.get(actor.pid.remote())
         start = time.perf_counter()
         os.kill(pid, signal.SIGKILL)
-        value = weft.get(actor.read.options(max_task_retries=-1).remote())
+        value = sooner.get(actor.read.options(max_task_retries=-1).remote())
         seconds = time.perf_counter() - start
         executed = Path(file.name).stat().st_size
-        weft.kill(actor)
+        sooner.kill(actor)
     return Recovery(executed - calls, calls - value, seconds)
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     asked = parser.parse_args()
     # One call before a checkpoint is as far from the last one as it gets.
     calls = asked.calls - 1
-    with weft.init(num_cpus=2):
+    with sooner.init(num_cpus=2):
         for name, options in variants(asked.every).items():
             found = [recover(calls, options) for _ in range(asked.repeats)]
             again, lost, seconds = (statistics.median(part) for part in zip(*found, strict=True))

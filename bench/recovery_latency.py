@@ -20,19 +20,19 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import weft
+import sooner
 
 KILLS_PER_ACTOR = 5
 
 
-@weft.remote(max_retries=0)
+@sooner.remote(max_retries=0)
 def sleeps(mark: Path) -> None:
     """A task that is killed while it runs."""
     mark.write_text(str(os.getpid()))
     time.sleep(1000)
 
 
-@weft.remote(max_restarts=-1, max_task_retries=-1)
+@sooner.remote(max_restarts=-1, max_task_retries=-1)
 class Phoenix:
     """An actor that is killed between calls."""
 
@@ -56,11 +56,11 @@ def since_kill(pid: int, wait: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - begin)
 
 
-def typed_error(ref: weft.ObjectRef[None]) -> None:
+def typed_error(ref: sooner.ObjectRef[None]) -> None:
     """Waits for the error."""
     try:
-        weft.get(ref, timeout=60)
-    except weft.exceptions.WorkerCrashedError:
+        sooner.get(ref, timeout=60)
+    except sooner.exceptions.WorkerCrashedError:
         return
     raise AssertionError("the crash went unnoticed")
 
@@ -81,8 +81,8 @@ def actor_restarts(kills: int) -> list[float]:
     while len(times) < kills:
         actor = Phoenix.remote()
         for _ in range(min(KILLS_PER_ACTOR, kills - len(times))):
-            pid = weft.get(actor.pid.remote(), timeout=60)
-            times.append(since_kill(pid, lambda a=actor: weft.get(a.pid.remote(), timeout=60)))
+            pid = sooner.get(actor.pid.remote(), timeout=60)
+            times.append(since_kill(pid, lambda a=actor: sooner.get(a.pid.remote(), timeout=60)))
     return times
 
 
@@ -99,7 +99,7 @@ def main() -> None:
     """Kills and measures."""
     workers = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     actors = int(sys.argv[2]) if len(sys.argv) > 2 else 100
-    with TemporaryDirectory() as directory, weft.init(num_cpus=2):
+    with TemporaryDirectory() as directory, sooner.init(num_cpus=2):
         row("worker killed: WorkerCrashedError", task_errors(workers, Path(directory)))
         row("actor killed: usable again", actor_restarts(actors))
 

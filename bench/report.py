@@ -9,20 +9,20 @@ from catalog import BY_KEY, HOSTS_KEYS, LIMIT_KEYS, MEMORY_KEYS, METRICS, TITLES
 from results import ratio, value
 
 Document = dict[str, Any]
-COLUMNS = ("weft", "ray", "pool", "executor", "dask", "loky")
-HOSTS_COLUMNS = ("weft", "openmpi", "openmpi_default", "gloo", "dask", "ray")
+COLUMNS = ("sooner", "ray", "pool", "executor", "dask", "loky")
+HOSTS_COLUMNS = ("sooner", "openmpi", "openmpi_default", "gloo", "dask", "ray")
 PLACEMENT = (
     "Processes are placed by the kernel (nothing is pinned) unless a row says otherwise. "
     "GB are 10^9 bytes. Rates count items: tasks, calls, puts; batches where the row says so."
 )
-MEMORY_COLUMNS = ("weft", "dask_threads", "dask_processes", "dask", "dask_tasks", "ray")
+MEMORY_COLUMNS = ("sooner", "dask_threads", "dask_processes", "dask", "dask_tasks", "ray")
 MEMORY = (
     "Broadcasts are multiples of the time that as many bare processes take in loops, in turns "
     "with them; the array is with the system before. Sorts are `set_index` of a data frame with "
     "one column of random numbers, which tasks make (twice: Dask looks for divisions first) and "
     "tasks look at; all rows were found in order. Everything is as it comes, but for the size of "
-    "weft's and Ray's store, and for the memory of a worker of Dask distributed: its share of that "
-    "store, half of the store for its heap, and 200 MB. Dask's threads, and each of its "
+    "sooner's and Ray's store, and for the memory of a worker of Dask distributed: its share of "
+    "that store, half of the store for its heap, and 200 MB. Dask's threads, and each of its "
     "processes, may take 10 GB; its processes have two tasks instead of 100. Memory is "
     "the peak of what all processes of the system hold together."
 )
@@ -36,7 +36,7 @@ HOSTS = (
     "left less than a quarter idle, disturbed what ran while the machine had other work or while "
     "the links did not carry what they should: neither is compared. OpenMPI's ranks look for "
     "messages without pause (they yield), so they leave little idle; all figures are listed below. "
-    "weft, Ray and Dask give views of a store, OpenMPI and Gloo arrays of the process. Contents "
+    "sooner, Ray and Dask give views of a store, OpenMPI and Gloo arrays of the process. Contents "
     "were verified each time."
 )
 
@@ -95,7 +95,7 @@ def _hosts_rows(document: Document) -> list[list[str]]:
     for key in HOSTS_KEYS:
         cells = [_hosts_cell(document, peer, key) for peer in HOSTS_COLUMNS]
         if any(cells):
-            found = document["rows"].get("weft", {}).get(key, {})
+            found = document["rows"].get("sooner", {}).get(key, {})
             samples = found.get("samples", ())
             steady = f"{min(samples):.2f} to {max(samples):.2f}" if samples else ""
             verdicts = "; ".join(_judged(goal) for goal in _goals(document, key))
@@ -141,7 +141,7 @@ def _table_rows(document: Document) -> list[list[str]]:
         cells = [_cell(document, peer, metric) for peer in COLUMNS]
         if not any(cells):
             continue
-        spread = document["rows"].get("weft", {}).get(metric.key, {}).get("spread")
+        spread = document["rows"].get("sooner", {}).get(metric.key, {}).get("spread")
         verdicts = "; ".join(_judged(goal) for goal in _goals(document, metric.key))
         row_number = "" if metric.number is None else str(metric.number)
         name = (
@@ -157,7 +157,7 @@ def _table_rows(document: Document) -> list[list[str]]:
 
 HEADER = ["#", "row", *(TITLES[peer] for peer in COLUMNS), "+-", "x Ray", "x Pool", "goal"]
 MEMORY_HEADER = ["row", *(TITLES[peer] for peer in MEMORY_COLUMNS), "goal"]
-HOSTS_HEADER = ["row", *(TITLES[peer] for peer in HOSTS_COLUMNS), "weft from to", "goal"]
+HOSTS_HEADER = ["row", *(TITLES[peer] for peer in HOSTS_COLUMNS), "sooner from to", "goal"]
 # Text stands left, numbers stand right.
 LEFT = {"row", "goal"}
 
@@ -293,13 +293,13 @@ def render_results_md(document: Document, picture: str = "results.png", misses: 
         f"Versions: {named} (Pool and ProcessPoolExecutor carry Python's version).",
         "",
         "Every number is the median of several windows from interleaved rounds of one run of "
-        "`make bench`; `+-` is half the distance between weft's largest and smallest window. "
-        "A ratio above 1 means that weft is better, also in rows where less is better.",
+        "`make bench`; `+-` is half the distance between sooner's largest and smallest window. "
+        "A ratio above 1 means that sooner is better, also in rows where less is better.",
         PLACEMENT,
         "",
         f"**{_summary(document)}.**",
         "",
-        *([f"![weft beside its peers]({picture})", ""] if picture else []),
+        *([f"![sooner beside its peers]({picture})", ""] if picture else []),
         "## Rows",
         "",
         *_markdown(HEADER, _table_rows(document)),

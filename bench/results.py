@@ -92,8 +92,8 @@ def value(document: dict[str, Any], peer: str, key: str) -> float | None:
 def ratio(
     document: dict[str, Any], key: str, peer: str, reference: str | None = None
 ) -> float | None:
-    """How many times better weft is at a row than the reference."""
-    ours, theirs = value(document, "weft", key), value(document, peer, reference or key)
+    """How many times better sooner is at a row than the reference."""
+    ours, theirs = value(document, "sooner", key), value(document, peer, reference or key)
     if ours is None or theirs is None or not ours or not theirs:
         return None
     return theirs / ours if BY_KEY[key].lower else ours / theirs
@@ -104,14 +104,14 @@ def _judged(document: dict[str, Any], goal: Goal) -> dict[str, Any]:
         reached = ratio(document, goal.key, goal.peer, goal.reference)
         met = None if reached is None else reached >= goal.value
     else:
-        reached = value(document, "weft", goal.key)
+        reached = value(document, "sooner", goal.key)
         lower = BY_KEY[goal.key].lower
         met = (
             None if reached is None else (reached <= goal.value if lower else reached >= goal.value)
         )
-    if reached is None and goal.key in document["failures"].get("weft", {}):
+    if reached is None and goal.key in document["failures"].get("sooner", {}):
         met = False
-    conditions = document["conditions"].get("weft", {}).get(goal.key, {})
+    conditions = document["conditions"].get("sooner", {}).get(goal.key, {})
     return {
         "key": goal.key,
         "kind": goal.kind,

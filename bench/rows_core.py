@@ -1,4 +1,4 @@
-"""Rows 1 to 22 of the microbenchmark over the core API, for weft and for Ray alike.
+"""Rows 1 to 22 of the microbenchmark over the core API, for sooner and for Ray alike.
 
 The engine is the one that `bodies_core` imported: one text for both keeps the rows the same.
 """

@@ -1,4 +1,4 @@
-"""The rows of weft's drop-ins, and the same bodies on what they stand in for."""
+"""The rows of sooner's drop-ins, and the same bodies on what they stand in for."""
 
 from __future__ import annotations
 
@@ -83,20 +83,20 @@ def joblib_rows(backend: str, workers: int) -> dict[str, Row]:
 
 
 def _register(backend: str) -> None:
-    if backend == "weft":
-        import weft.util.joblib
+    if backend == "sooner":
+        import sooner.util.joblib
 
-        weft.util.joblib.register()
+        sooner.util.joblib.register()
 
 
 def rows(scale: float) -> dict[str, Row]:
-    """The rows of weft."""
-    import weft
-    from weft.util import as_completed
-    from weft.util.multiprocessing import Pool
+    """The rows of sooner."""
+    import sooner
+    from sooner.util import as_completed
+    from sooner.util.multiprocessing import Pool
 
     workers = environment.workers()
-    task = weft.remote(bodies.ok)
+    task = sooner.remote(bodies.ok)
     count = int(REFS * scale)
 
     def collect_as_completed() -> None:
@@ -104,8 +104,8 @@ def rows(scale: float) -> dict[str, Row]:
             pass
 
     return {
-        **executor_rows(lambda: weft.Executor(workers)),
+        **executor_rows(lambda: sooner.Executor(workers)),
         **pool_rows(lambda: Pool(workers)),
-        **joblib_rows("weft", workers),
+        **joblib_rows("sooner", workers),
         "as_completed": Row(lambda: collect_as_completed, count),
     }

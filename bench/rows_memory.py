@@ -2,7 +2,7 @@
 
 Each is a probe of `probes.py`, in a process of its own. The first two are those of "Analyzing
 memory management and performance in Dask-on-Ray" (Wang 2021), scaled down, and run on every system
-of `memory_systems.py`; the others are of weft alone.
+of `memory_systems.py`; the others are of sooner alone.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def broadcast(peer: str, workers: int, megabytes: int, tell: Tell) -> None:
             tell(event="row", key=f"broadcast_{name}_s", samples=seconds)
             ratios = [one / other for one, other in zip(cpu, cpu_alone, strict=True)]
             tell(event="row", key=f"broadcast_{name}_cpu", samples=[statistics.median(ratios)])
-            if peer == "weft":
+            if peer == "sooner":
                 tell(event="row", peer="limits", key=f"bare_{name}_s", samples=alone)
     bare.close()
 
@@ -214,16 +214,16 @@ def _spill(api: Any, size: int) -> tuple[float, float]:
 
 def spill(workers: int, megabytes: int, tell: Tell) -> None:
     """Values written to disk and read again, one after the other, in turns with `dd`."""
-    import weft
+    import sooner
 
     directory = Path(os.environ["DASK_TEMPORARY_DIRECTORY"])
     size = megabytes * MB
-    with weft.init(
+    with sooner.init(
         num_cpus=workers, object_store_memory=SPILL_STORE, spill_directories=[str(directory)]
     ):
-        tell(event="started", version=weft.__version__)
-        _spill(weft, SPILL_STORE + 4 * SPILL_VALUE)
-        rates = [(*_dd(directory / "dd", size), *_spill(weft, size)) for _ in range(SPILL_TURNS)]
+        tell(event="started", version=sooner.__version__)
+        _spill(sooner, SPILL_STORE + 4 * SPILL_VALUE)
+        rates = [(*_dd(directory / "dd", size), *_spill(sooner, size)) for _ in range(SPILL_TURNS)]
     dd_write, dd_read, write, read = (list(found) for found in zip(*rates, strict=True))
     tell(event="row", peer="limits", key="dd_write", samples=dd_write)
     tell(event="row", peer="limits", key="dd_read", samples=dd_read)
@@ -237,7 +237,7 @@ def small_objects(workers: int, count: int, tell: Tell) -> None:
     Memory is that of the driver and of everything beside it.
     """
     import heaviest
-    import weft
+    import sooner
 
     def weight() -> int:
         # What the node is still told settles.
@@ -248,22 +248,22 @@ def small_objects(workers: int, count: int, tell: Tell) -> None:
 
     def drop(number: int) -> None:
         for _ in range(number // 2):
-            weft.put(value)
+            sooner.put(value)
         for _ in range(number // 2 // SMALL_BATCH):
-            refs = [weft.put(value) for _ in range(SMALL_BATCH)]
+            refs = [sooner.put(value) for _ in range(SMALL_BATCH)]
             del refs
 
-    with weft.init(num_cpus=workers):
-        tell(event="started", version=weft.__version__)
+    with sooner.init(num_cpus=workers):
+        tell(event="started", version=sooner.__version__)
         drop(max(2 * SMALL_BATCH, count // 10))
         before = weight()
         begin = time.perf_counter()
         drop(count)
         seconds = time.perf_counter() - begin
         dropped = weight()
-        held = [weft.put(value) for _ in range(count // 10)]
+        held = [sooner.put(value) for _ in range(count // 10)]
         each = (weight() - dropped) / len(held) - SMALL_BYTES
-        assert weft.get(held[-1]) == value, "a small value came back with other bytes"
+        assert sooner.get(held[-1]) == value, "a small value came back with other bytes"
     tell(event="row", key="objects_rate", samples=[count / seconds])
     tell(event="row", key="objects_growth", samples=[(dropped - before) / MB])
     tell(event="row", key="objects_bytes", samples=[each])

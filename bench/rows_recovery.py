@@ -75,7 +75,7 @@ def _crashed_chain(api: Any, count: int, sleep_s: float, elements: int) -> float
 
 def lost_objects(api: Any, repeats: int, tell: Tell) -> None:
     """A thousand objects whose only copies are lost come back through their tasks."""
-    from weft.util import testing
+    from sooner.util import testing
 
     task = api.remote(bodies_recovery.make)
     samples = []

@@ -30,7 +30,7 @@ ROW_LIMIT_S = 90.0
 # How often an agent is started again for the rows after one that hung.
 RESTARTS_MAX = 3
 PEER_KEYS: dict[str, tuple[str, ...]] = {
-    "weft": (*CORE_KEYS, *EXECUTOR_KEYS, *POOL_KEYS, *JOBLIB_KEYS),
+    "sooner": (*CORE_KEYS, *EXECUTOR_KEYS, *POOL_KEYS, *JOBLIB_KEYS),
     "ray": CORE_KEYS,
     "pool": ("task_sync", "tasks_async", "tasks_batch", *POOL_KEYS),
     "executor": ("task_sync", "tasks_async", "tasks_batch", *EXECUTOR_KEYS),

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
+import sooner
 
 Vector = NDArray[np.float32]
 
@@ -56,7 +56,7 @@ def act(parameters: Vector, observation: NDArray[Any], actions: int) -> int:
     return int(np.argmax(hidden @ second + rest[HIDDEN * actions :]))
 
 
-@weft.remote
+@sooner.remote
 class Simulator:
     """Plays episodes. Holds an environment and a view of the shared noise."""
 
@@ -93,7 +93,7 @@ class Simulator:
         return float(np.mean([self.play(parameters)[0] for _ in range(episodes)]))
 
 
-@weft.remote(num_cpus=0.5)
+@sooner.remote(num_cpus=0.5)
 def gradient_of(noise: Vector, episodes: list[Episode], size: int, scale: float) -> Vector:
     """The part of the gradient that one worker's episodes give."""
     total = np.zeros(size, dtype=np.float32)
@@ -102,13 +102,13 @@ def gradient_of(noise: Vector, episodes: list[Episode], size: int, scale: float)
     return total
 
 
-@weft.remote(num_cpus=0.5)
+@sooner.remote(num_cpus=0.5)
 def add(*parts: Vector) -> Vector:
     """A node of the aggregation tree."""
     return np.sum(parts, axis=0, dtype=np.float32)
 
 
-def tree_sum(parts: list[weft.ObjectRef[Vector]]) -> tuple[weft.ObjectRef[Vector], int]:
+def tree_sum(parts: list[sooner.ObjectRef[Vector]]) -> tuple[sooner.ObjectRef[Vector], int]:
     """Adds up with a tree of tasks; gives the root and the number of tasks."""
     tasks = 0
     while len(parts) > 1:
@@ -133,25 +133,25 @@ def train(options: argparse.Namespace, show: Any) -> History:
     probe = gymnasium.make(options.environment)
     observations = int(np.prod(probe.observation_space.shape or (1,)))
     size = policy_size(observations, int(probe.action_space.n))  # type: ignore[attr-defined]
-    noise = weft.put(random.standard_normal(NOISE_SIZE, dtype=np.float32))
+    noise = sooner.put(random.standard_normal(NOISE_SIZE, dtype=np.float32))
     simulators = [Simulator.remote(options.environment, noise, options.seed + n) for n in range(options.workers)]
     parameters = (0.1 * random.standard_normal(size)).astype(np.float32)
     velocity = np.zeros(size, dtype=np.float32)
     history = History([], [], 0, 0)
     start = time.monotonic()
     for iteration in range(options.iterations):
-        policy = weft.put(parameters)
+        policy = sooner.put(parameters)
         score = simulators[0].score.remote(policy, 4)
         batches = [simulator.evaluate.remote(policy, options.pairs) for simulator in simulators for _ in range(4)]
-        episodes = [episode for batch in weft.get(batches) for episode in batch]
+        episodes = [episode for batch in sooner.get(batches) for episode in batch]
         scale = float(np.std([(e.plus, e.minus) for e in episodes])) + 1e-6
         parts = [gradient_of.remote(noise, batch, size, scale) for batch in batches]
         root, adds = tree_sum(parts)
-        step = weft.get(root) / (2 * len(episodes) * SIGMA)
+        step = sooner.get(root) / (2 * len(episodes) * SIGMA)
         velocity = MOMENTUM * velocity + (1 - MOMENTUM) * step
         parameters = (parameters * (1 - WEIGHT_DECAY) + LEARNING_RATE * velocity).astype(np.float32)
         elapsed = time.monotonic() - start
-        history.rewards.append(weft.get(score))
+        history.rewards.append(sooner.get(score))
         history.seconds.append(elapsed)
         tasks = history.tasks + 1 + len(batches) + len(parts) + adds
         history = history._replace(tasks=tasks, episodes=history.episodes + 2 * len(episodes))
@@ -180,7 +180,7 @@ def draw(history: History, environment: str, path: Path) -> None:
     axes.plot(history.seconds, smooth(history.rewards), color="#08519c", linewidth=2.2, label="running mean")
     if environment == "CartPole-v1":
         axes.axhline(SOLVED, color="#31a354", linestyle="--", linewidth=1, label="solved (475)")
-    axes.set(xlabel="seconds", ylabel="reward per episode", title=f"Evolution strategies on {environment} with weft")
+    axes.set(xlabel="seconds", ylabel="reward per episode", title=f"Evolution strategies on {environment} with sooner")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     figure.tight_layout()
@@ -223,7 +223,7 @@ def run(options: argparse.Namespace) -> History:
 
 def parse() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description="Evolution strategies on a real simulator, with weft.")
+    parser = argparse.ArgumentParser(description="Evolution strategies on a real simulator, with sooner.")
     parser.add_argument("--iterations", type=int, default=10_000, help="at most so many")
     parser.add_argument("--seconds", type=float, default=30.0, help="train for so long")
     parser.add_argument("--workers", type=int, default=2)
@@ -242,7 +242,7 @@ def main() -> None:
     """Trains, prints a summary, draws."""
     options = parse()
     begin = time.monotonic()
-    with weft.init():
+    with sooner.init():
         print(f"training a policy on {options.environment} with {options.workers} simulators")
         history = run(options)
     draw(history, options.environment, options.output)

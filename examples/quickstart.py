@@ -1,15 +1,15 @@
 """Tasks, actors and shared objects in a few lines."""
 
-import weft
+import sooner
 
 
-@weft.remote
+@sooner.remote
 def square(x: int) -> int:
     """Runs on another process."""
     return x * x
 
 
-@weft.remote
+@sooner.remote
 class Total:
     """Lives in a process of its own."""
 
@@ -23,7 +23,7 @@ class Total:
 
 
 if __name__ == "__main__":
-    with weft.init():
+    with sooner.init():
         total = Total.remote()
         sums = [total.add.remote(square.remote(x)) for x in range(10)]
-        print("sum of squares:", weft.get(sums)[-1])
+        print("sum of squares:", sooner.get(sums)[-1])

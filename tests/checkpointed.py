@@ -8,8 +8,8 @@ import signal
 import numpy as np
 from support import WAIT
 
-import weft
-from weft.util import state
+import sooner
+from sooner.util import state
 
 
 class Log:
@@ -34,18 +34,18 @@ class Log:
         self.entries.append(entry)
         raise ValueError(entry)
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def read(self):
         self.note("read")
         return list(self.entries)
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def pid(self):
         return os.getpid()
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def was_rebuilt(self):
-        return weft.get_runtime_context().was_current_actor_reconstructed
+        return sooner.get_runtime_context().was_current_actor_reconstructed
 
     def die(self, path):
         if not path.exists():
@@ -53,16 +53,16 @@ class Log:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.add("died")
 
-    def __weft_checkpoint__(self):
+    def __sooner_checkpoint__(self):
         self.note("checkpoint")
         return list(self.entries)
 
-    def __weft_restore__(self, state):
+    def __sooner_restore__(self, state):
         self.note("restore")
         self.entries = state
 
 
-RemoteLog = weft.remote(checkpoint_every=5)(Log)
+RemoteLog = sooner.remote(checkpoint_every=5)(Log)
 
 
 class Box:
@@ -81,33 +81,33 @@ class Box:
         self.value += 1
 
     def put_own(self):
-        self.value = weft.put("its own")
+        self.value = sooner.put("its own")
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def get(self):
         return self.value
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def inner(self):
-        return weft.get(self.value[0])
+        return sooner.get(self.value[0])
 
-    @weft.method(read_only=True)
+    @sooner.method(read_only=True)
     def pid(self):
         return os.getpid()
 
-    def __weft_checkpoint__(self):
+    def __sooner_checkpoint__(self):
         return self.value
 
-    def __weft_restore__(self, value):
+    def __sooner_restore__(self, value):
         self.value = value
 
 
-RemoteBox = weft.remote(checkpoint_every=1)(Box)
+RemoteBox = sooner.remote(checkpoint_every=1)(Box)
 
 
 def kill(actor):
     """Ends the actor's process after the calls so far."""
-    os.kill(weft.get(actor.pid.remote(), timeout=WAIT), signal.SIGKILL)
+    os.kill(sooner.get(actor.pid.remote(), timeout=WAIT), signal.SIGKILL)
 
 
 def row_of(actor):

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from weft.cluster_utils import Cluster
+from sooner.cluster_utils import Cluster
 
 
 @contextlib.contextmanager

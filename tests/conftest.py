@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import Footprint, Node, poll, run_command
 
-import weft
+import sooner
 
 # Above the `timeout` of pyproject.toml: that one fails a test, this one ends a process that does not react to signals.
 _WATCHDOG_SECONDS = 300
@@ -49,7 +49,7 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     if request.session.testsfailed != failed_before:
         # The traceback of a failed test holds its references and views.
         return
-    # Weft ends what it started before shutdown returns; only exit codes of processes may still be on their way.
+    # Sooner ends what it started before shutdown returns; only exit codes of processes may still be on their way.
     gc.collect()
     left = "not looked"
 
@@ -74,25 +74,25 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def _session(request: pytest.FixtureRequest) -> Iterator[weft.WeftContext]:
+def _session(request: pytest.FixtureRequest) -> Iterator[sooner.SoonerContext]:
     with _nothing_left(request) as directories:
-        context = weft.init(num_cpus=2)
+        context = sooner.init(num_cpus=2)
         directories.append(context["session_dir"])
         try:
             yield context
         finally:
-            weft.shutdown()
+            sooner.shutdown()
 
 
 @pytest.fixture
-def weft_session(request: pytest.FixtureRequest) -> Iterator[weft.WeftContext]:
+def sooner_session(request: pytest.FixtureRequest) -> Iterator[sooner.SoonerContext]:
     """A session with 2 CPUs for one test, after which nothing is left."""
     with _session(request) as context:
         yield context
 
 
 @pytest.fixture(scope="module")
-def shared_session(request: pytest.FixtureRequest) -> Iterator[weft.WeftContext]:
+def shared_session(request: pytest.FixtureRequest) -> Iterator[sooner.SoonerContext]:
     """One session with 2 CPUs for the tests of a file that do not end it."""
     with _session(request) as context:
         yield context

@@ -32,7 +32,7 @@ def _parent() -> tuple[int, Path]:
 def control_group(memory: int) -> Iterator[Path]:
     """A group whose processes have so many bytes together. A process joins by writing its id to `cgroup.procs`."""
     version, parent = _parent()
-    group = parent / f"weft-test-{uuid.uuid4().hex[:12]}"
+    group = parent / f"sooner-test-{uuid.uuid4().hex[:12]}"
     try:
         group.mkdir()
     except OSError as error:
@@ -55,8 +55,8 @@ def control_group(memory: int) -> Iterator[Path]:
 def groups_of_nodes() -> set[str]:
     """Names of the groups that nodes have made for their workers, in the group of this process or beside it."""
     _, own = _parent()
-    found = [*own.glob("weft-*"), *own.parent.glob("weft-*")]
-    return {path.name for path in found if len(path.name) == len("weft-") + 16}
+    found = [*own.glob("sooner-*"), *own.parent.glob("sooner-*")]
+    return {path.name for path in found if len(path.name) == len("sooner-") + 16}
 
 
 def kernel_kills(group: Path) -> int:

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from support import WAIT
 
-import weft
-from weft.exceptions import ObjectStoreFullError, TaskError
+import sooner
+from sooner.exceptions import ObjectStoreFullError, TaskError
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -42,12 +42,12 @@ def is_content(array, number, size):
     return array.nbytes == size and bool((array == content(number, size)).all())
 
 
-@weft.remote(max_retries=-1)
+@sooner.remote(max_retries=-1)
 def make(number, size):
     return content(number, size)
 
 
-@weft.remote(max_retries=-1)
+@sooner.remote(max_retries=-1)
 def make_from(number, size, expected, *arrays):
     """Checks what it was given, and makes another value."""
     for array, (its_number, its_size) in zip(arrays, expected, strict=True):
@@ -55,9 +55,9 @@ def make_from(number, size, expected, *arrays):
     return content(number, size)
 
 
-@weft.remote(max_retries=-1)
+@sooner.remote(max_retries=-1)
 def read_lent(box, number, size):
-    return is_content(weft.get(box[0]), number, size)
+    return is_content(sooner.get(box[0]), number, size)
 
 
 class Disk:
@@ -163,7 +163,7 @@ class Model:
 
     def put(self):
         number, size = self._new()
-        self._keep(number, size, weft.put(content(number, size)))
+        self._keep(number, size, sooner.put(content(number, size)))
 
     def make(self):
         number, size = self._new()
@@ -191,8 +191,8 @@ class Model:
     def lend(self):
         for number in self._some(1):
             size, ref = self.kept[number]
-            weft.wait([ref], timeout=WAIT)
-            self._must(weft.get(read_lent.remote([ref], number, size), timeout=WAIT), f"value {number}, lent")
+            sooner.wait([ref], timeout=WAIT)
+            self._must(sooner.get(read_lent.remote([ref], number, size), timeout=WAIT), f"value {number}, lent")
 
     def drop(self):
         for number in self._some(1):
@@ -226,7 +226,7 @@ class Model:
         """The value; None, and it is dropped, if the task that should make it had no room for that: it never was."""
         begin = time.monotonic()
         try:
-            return weft.get(self.kept[number][1], timeout=WAIT)
+            return sooner.get(self.kept[number][1], timeout=WAIT)
         except TaskError as error:
             if not isinstance(error, ObjectStoreFullError):
                 raise

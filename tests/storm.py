@@ -12,9 +12,9 @@ from collections import Counter
 
 from support import WAIT
 
-import weft
-from weft import state
-from weft.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError
+import sooner
+from sooner import state
+from sooner.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError
 
 MIB = 1 << 20
 LARGE = MIB // 2
@@ -25,45 +25,45 @@ def payload(seed, size):
     return hashlib.sha256(str(seed).encode()).digest() * (size // 32)
 
 
-@weft.remote(max_retries=-1, num_cpus=0.5)
+@sooner.remote(max_retries=-1, num_cpus=0.5)
 def tree(depth, seed):
     """The number of leaves below, by tasks of tasks."""
     if depth == 0:
         return 1
-    return sum(weft.get([tree.remote(depth - 1, f"{seed} {n}") for n in range(2)]))
+    return sum(sooner.get([tree.remote(depth - 1, f"{seed} {n}") for n in range(2)]))
 
 
-@weft.remote(max_retries=-1, num_cpus=0.5)
+@sooner.remote(max_retries=-1, num_cpus=0.5)
 def make(seed):
     return payload(seed, LARGE)
 
 
-@weft.remote(max_retries=-1, num_cpus=0.5)
+@sooner.remote(max_retries=-1, num_cpus=0.5)
 def digest(*values):
     return hashlib.sha256(b"".join(values)).hexdigest()
 
 
-@weft.remote(max_retries=-1, num_cpus=0.5)
+@sooner.remote(max_retries=-1, num_cpus=0.5)
 def digest_of_lent(box, hops):
     """Reads what is in the box, after lending it on so often."""
     if hops > 0:
-        return weft.get(digest_of_lent.remote(box, hops - 1))
-    return hashlib.sha256(weft.get(box[0])).hexdigest()
+        return sooner.get(digest_of_lent.remote(box, hops - 1))
+    return hashlib.sha256(sooner.get(box[0])).hexdigest()
 
 
-@weft.remote(max_retries=-1, num_cpus=0.5)
+@sooner.remote(max_retries=-1, num_cpus=0.5)
 def items(seed, count):
     for n in range(count):
         yield payload((seed, n), LARGE if n % 2 else 32)
 
 
-@weft.remote(max_retries=-1, num_cpus=0.5)
+@sooner.remote(max_retries=-1, num_cpus=0.5)
 def give_refs(seed):
     """References whose owner is the process of this task."""
-    return [weft.put(payload(seed, LARGE)), make.remote(seed)]
+    return [sooner.put(payload(seed, LARGE)), make.remote(seed)]
 
 
-@weft.remote(max_restarts=-1, max_task_retries=-1, num_cpus=0)
+@sooner.remote(max_restarts=-1, max_task_retries=-1, num_cpus=0)
 class Keeper:
     """Counts its calls, and keeps what it was lent last."""
 
@@ -77,7 +77,7 @@ class Keeper:
 
     def lend(self, box):
         self.box = box
-        return hashlib.sha256(weft.get(box[0])).hexdigest()
+        return hashlib.sha256(sooner.get(box[0])).hexdigest()
 
     def items(self, seed, count):
         for n in range(count):
@@ -121,30 +121,30 @@ class Storm:
             self.problems.append(what)
 
     def nested_tasks(self, seed):
-        self.check("nested tasks", weft.get(tree.remote(3, seed), timeout=WAIT) == 8)
+        self.check("nested tasks", sooner.get(tree.remote(3, seed), timeout=WAIT) == 8)
 
     def large_values(self, seed):
         refs = [make.remote((seed, n)) for n in range(3)]
         expected = sha(b"".join(payload((seed, n), LARGE) for n in range(3)))
-        self.check("large values", weft.get(digest.remote(*refs), timeout=WAIT) == expected)
+        self.check("large values", sooner.get(digest.remote(*refs), timeout=WAIT) == expected)
 
     def borrowed_refs(self, seed):
-        box = [weft.put(payload(seed, LARGE))]
+        box = [sooner.put(payload(seed, LARGE))]
         keeper = self.keepers[len(str(seed)) % 2]
         refs = [digest_of_lent.remote(box, 2), keeper.lend.remote(box)]
         expected = sha(payload(seed, LARGE))
         del box
-        self.check("borrowed refs", weft.get(refs, timeout=WAIT) == [expected] * 2)
+        self.check("borrowed refs", sooner.get(refs, timeout=WAIT) == [expected] * 2)
 
     def generators(self, seed):
         keeper = self.keepers[len(str(seed)) % 2]
         for source in (items, keeper.items):
-            found = [weft.get(ref, timeout=WAIT) for ref in source.options(num_returns="streaming").remote(seed, 6)]
+            found = [sooner.get(ref, timeout=WAIT) for ref in source.options(num_returns="streaming").remote(seed, 6)]
             self.check("generators", found == [payload((seed, n), LARGE if n % 2 else 32) for n in range(6)])
 
     def actor_calls(self, seed):
         keeper = self.keepers[len(str(seed)) % 2]
-        found = weft.get([keeper.next.remote() for _ in range(30)], timeout=WAIT)
+        found = sooner.get([keeper.next.remote() for _ in range(30)], timeout=WAIT)
         pids = list(dict.fromkeys(pid for pid, _ in found))
         lives = [[count for pid, count in found if pid == life] for life in pids]
         # A process that took over begins anew; within one the calls came in order.
@@ -152,15 +152,15 @@ class Storm:
 
     def refs_of_mortals(self, seed):
         try:
-            refs = weft.get(give_refs.remote(seed), timeout=WAIT)
-            self.check("refs of mortals", weft.get(refs, timeout=WAIT) == [payload(seed, LARGE)] * 2)
+            refs = sooner.get(give_refs.remote(seed), timeout=WAIT)
+            self.check("refs of mortals", sooner.get(refs, timeout=WAIT) == [payload(seed, LARGE)] * 2)
         except OwnerDiedError:
             self.done["refs whose owner died"] += 1
 
     def mortal_actors(self, seed):
         actor = Keeper.options(max_restarts=0, max_task_retries=0).remote()
         try:
-            found = weft.get([actor.next.remote() for _ in range(20)], timeout=WAIT)
+            found = sooner.get([actor.next.remote() for _ in range(20)], timeout=WAIT)
             self.check("mortal actors", [count for _, count in found] == list(range(1, 21)))
         except (ActorDiedError, ActorUnavailableError):
             self.done["actors that died"] += 1

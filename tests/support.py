@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import weft
-from weft._snapshot import METRICS, Snapshot
+import sooner
+from sooner._snapshot import METRICS, Snapshot
 
 T = TypeVar("T")
 
@@ -38,9 +38,9 @@ def poll(what: str, condition: Callable[[], T], seconds: float = WAIT) -> T:
 
 def bytes_on_disk() -> float:
     """What the node of this program has on disk, in spill files and in the file behind its memory (bytes)."""
-    session = weft.init(ignore_reinit_error=True)["session_dir"]
+    session = sooner.init(ignore_reinit_error=True)["session_dir"]
     found = {series["name"]: series["values"][0] for series in Snapshot(session, METRICS).node["metrics"]}
-    return found.get("weft_node_spilled_bytes", 0) + found.get("weft_node_fallback_bytes", 0)
+    return found.get("sooner_node_spilled_bytes", 0) + found.get("sooner_node_fallback_bytes", 0)
 
 
 def poll_store_has_room(size: int, seconds: float = 20) -> None:
@@ -49,8 +49,8 @@ def poll_store_has_room(size: int, seconds: float = 20) -> None:
     def has_room() -> bool:
         gc.collect()
         try:
-            value = weft.put(b"x" * size)
-        except weft.exceptions.ObjectStoreFullError:
+            value = sooner.put(b"x" * size)
+        except sooner.exceptions.ObjectStoreFullError:
             return False
         # What had to make room for it, or did not find any itself, is on disk.
         is_in_memory = bytes_on_disk() == 0
@@ -150,8 +150,8 @@ def no_descriptors(pid: int) -> Iterator[None]:
 
 
 def memfds_of(pid: int) -> list[str]:
-    """The shared memory of weft that a process has mapped."""
-    return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:weft" in line]
+    """The shared memory of sooner that a process has mapped."""
+    return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:sooner" in line]
 
 
 def threads_of(pid: int) -> list[str]:
@@ -186,8 +186,8 @@ class Footprint(NamedTuple):
             found.append(f"descriptors {_more(self.descriptors, later.descriptors)}")
         if len(later.memfds) > len(self.memfds):
             found.append(f"shared memory {later.memfds}")
-        ours = [name for name in later.threads if name.startswith("weft")]
-        if len(ours) > len([name for name in self.threads if name.startswith("weft")]):
+        ours = [name for name in later.threads if name.startswith("sooner")]
+        if len(ours) > len([name for name in self.threads if name.startswith("sooner")]):
             found.append(f"threads {ours}")
         return ", ".join(found)
 
@@ -203,42 +203,42 @@ def _more(before: list[str], after: list[str]) -> list[str]:
 def run_command(
     *arguments: str, base: Path, check: int | None = 0, timeout: float = 60, **environment: str
 ) -> subprocess.CompletedProcess:
-    """Runs the `weft` command for the nodes and programs below a directory."""
+    """Runs the `sooner` command for the nodes and programs below a directory."""
     done = subprocess.run(
-        [sys.executable, "-m", "weft", *arguments],
+        [sys.executable, "-m", "sooner", *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
-        env=os.environ | {"WEFT_TMPDIR": str(base)} | environment,
+        env=os.environ | {"SOONER_TMPDIR": str(base)} | environment,
     )
     assert check is None or done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
 
 class Node:
-    """A node that `weft start` started, below a directory of its own.
+    """A node that `sooner start` started, below a directory of its own.
 
     Args:
         base: That directory.
-        *options: Of `weft start`.
+        *options: Of `sooner start`.
         join: Address of the head and token of the cluster that it joins; otherwise it is the head of a new one.
     """
 
     def __init__(self, base: Path, *options: str, join: tuple[str, str] | None = None) -> None:
         self.base = base
-        role, token = ("--head", {}) if join is None else (f"--address={join[0]}", {"WEFT_TOKEN": join[1]})
+        role, token = ("--head", {}) if join is None else (f"--address={join[0]}", {"SOONER_TOKEN": join[1]})
         started = run_command("start", role, "--num-cpus", "2", "--json", *options, base=base, **token)
         told = json.loads(started.stdout)
         self.pid: int = told["pid"]
         self.directory = Path(told["session_dir"])
 
     def run(self, *arguments: str, check: int | None = 0) -> str:
-        """The output of a `weft` command."""
+        """The output of a `sooner` command."""
         return run_command(*arguments, base=self.base, check=check).stdout
 
     def json(self, *arguments: str) -> typing.Any:
-        """What a `weft` command says."""
+        """What a `sooner` command says."""
         return json.loads(self.run(*arguments, "--json"))
 
     def processes(self) -> set[int]:
@@ -246,7 +246,7 @@ class Node:
         return processes_of(self.pid)
 
     def driver(self, code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess:
-        """Runs a program to its end that uses this node if it says `weft.init()`."""
+        """Runs a program to its end that uses this node if it says `sooner.init()`."""
         return run_driver(code, *arguments, env=self.environment, **options)
 
     def running_driver(
@@ -258,7 +258,7 @@ class Node:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for programs that use this node."""
-        return os.environ | {"WEFT_TMPDIR": str(self.base), "WEFT_ADDRESS": "auto"}
+        return os.environ | {"SOONER_TMPDIR": str(self.base), "SOONER_ADDRESS": "auto"}
 
     def is_gone(self) -> bool:
         """Whether nothing is left of it."""

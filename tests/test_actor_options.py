@@ -11,13 +11,13 @@ import time
 import pytest
 from support import WAIT, is_alive, poll, run_driver
 
-import weft
-from weft.exceptions import ActorDiedError, ActorUnavailableError, PendingCallsLimitExceeded
+import sooner
+from sooner.exceptions import ActorDiedError, ActorUnavailableError, PendingCallsLimitExceeded
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self, start=0):
         self.value = start
@@ -39,15 +39,15 @@ class Counter:
         return self.add()
 
     def was_rebuilt(self):
-        return weft.get_runtime_context().was_current_actor_reconstructed
+        return sooner.get_runtime_context().was_current_actor_reconstructed
 
     def leave(self):
-        weft.actor.exit_actor()
+        sooner.actor.exit_actor()
 
 
 def has_ended(actor):
     try:
-        weft.get(actor.pid.remote(), timeout=WAIT)
+        sooner.get(actor.pid.remote(), timeout=WAIT)
     except ActorDiedError:
         return True
     return False
@@ -59,14 +59,14 @@ def has_ended(actor):
 @pytest.mark.api("actor.max_restarts", "actor.restarts_seen", "context.reconstructed")
 def test_an_actor_restarts_with_its_constructor():
     counter = Counter.options(max_restarts=1).remote(10)
-    assert weft.get(counter.add.remote()) == 11
-    assert not weft.get(counter.was_rebuilt.remote())
-    first = weft.get(counter.pid.remote())
+    assert sooner.get(counter.add.remote()) == 11
+    assert not sooner.get(counter.was_rebuilt.remote())
+    first = sooner.get(counter.pid.remote())
     with pytest.raises(ActorUnavailableError, match="max_task_retries=0"):
-        weft.get(counter.die.remote(), timeout=WAIT)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 11
-    assert weft.get(counter.was_rebuilt.remote())
-    assert weft.get(counter.pid.remote()) != first
+        sooner.get(counter.die.remote(), timeout=WAIT)
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 11
+    assert sooner.get(counter.was_rebuilt.remote())
+    assert sooner.get(counter.pid.remote()) != first
 
 
 @pytest.mark.api("actor.max_restarts")
@@ -74,7 +74,7 @@ def test_restarts_run_out():
     counter = Counter.options(max_restarts=1).remote()
     for expected in (ActorUnavailableError, ActorDiedError):
         with pytest.raises(expected):
-            weft.get(counter.die.remote(), timeout=WAIT)
+            sooner.get(counter.die.remote(), timeout=WAIT)
     assert has_ended(counter)
 
 
@@ -83,60 +83,60 @@ def test_calls_are_retried_after_a_restart(tmp_path):
     counter = Counter.options(max_restarts=-1, max_task_retries=2).remote()
     died = counter.die_once.remote(tmp_path / "died")
     later = [counter.add.remote() for _ in range(5)]
-    assert weft.get(died, timeout=WAIT) == 1
-    assert weft.get(later, timeout=WAIT) == [2, 3, 4, 5, 6]
+    assert sooner.get(died, timeout=WAIT) == 1
+    assert sooner.get(later, timeout=WAIT) == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.api("method.max_task_retries")
 def test_a_method_has_its_own_retries(tmp_path):
     counter = Counter.options(max_restarts=1).remote()
     retried = counter.die_once.options(max_task_retries=1)
-    assert weft.get(retried.remote(tmp_path / "died"), timeout=WAIT) == 1
+    assert sooner.get(retried.remote(tmp_path / "died"), timeout=WAIT) == 1
 
 
 @pytest.mark.api("kill")
 def test_killed_without_no_restart_an_actor_comes_back():
     counter = Counter.options(max_restarts=1).remote()
-    first = weft.get(counter.pid.remote())
-    weft.kill(counter, no_restart=False)
+    first = sooner.get(counter.pid.remote())
+    sooner.kill(counter, no_restart=False)
     poll("its process ends", lambda: not is_alive(first))
 
     def second():
         try:
-            return weft.get(counter.pid.remote(), timeout=WAIT)
+            return sooner.get(counter.pid.remote(), timeout=WAIT)
         except ActorUnavailableError:
             # The call was under way to the old process.
             return None
 
     assert poll("it is back", second) != first
-    weft.kill(counter)
+    sooner.kill(counter)
     assert has_ended(counter)
 
 
 def test_killed_again_while_it_starts_an_actor_still_comes_back():
     counter = Counter.options(max_restarts=-1, max_task_retries=-1).remote()
-    weft.get(counter.pid.remote())
+    sooner.get(counter.pid.remote())
     for _ in range(20):
-        weft.kill(counter, no_restart=False)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+        sooner.kill(counter, no_restart=False)
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
 
 
 def test_a_killed_actor_without_restarts_ends():
     counter = Counter.remote()
-    weft.get(counter.pid.remote())
-    weft.kill(counter, no_restart=False)
+    sooner.get(counter.pid.remote())
+    sooner.kill(counter, no_restart=False)
     poll("it has ended", lambda: has_ended(counter))
 
 
 def test_a_named_actor_keeps_its_name_over_a_restart():
     counter = Counter.options(name="phoenix", max_restarts=1).remote()
     with pytest.raises(ActorUnavailableError):
-        weft.get(counter.die.remote(), timeout=WAIT)
-    assert weft.get(weft.get_actor("phoenix").add.remote(), timeout=WAIT) == 1
+        sooner.get(counter.die.remote(), timeout=WAIT)
+    assert sooner.get(sooner.get_actor("phoenix").add.remote(), timeout=WAIT) == 1
 
 
 def test_a_constructor_that_fails_on_restart_ends_the_actor(tmp_path):
-    @weft.remote(max_restarts=5)
+    @sooner.remote(max_restarts=5)
     class Fragile:
         def __init__(self, path):
             if path.exists():
@@ -151,20 +151,20 @@ def test_a_constructor_that_fails_on_restart_ends_the_actor(tmp_path):
 
     actor = Fragile.remote(tmp_path / "built")
     with pytest.raises(ActorUnavailableError):
-        weft.get(actor.die.remote(), timeout=WAIT)
+        sooner.get(actor.die.remote(), timeout=WAIT)
     with pytest.raises(ActorDiedError, match="not again"):
-        weft.get(actor.ping.remote(), timeout=WAIT)
+        sooner.get(actor.ping.remote(), timeout=WAIT)
 
 
 def test_the_resources_of_a_restarting_actor_are_counted_once():
     actor = Counter.options(num_cpus=1, max_restarts=1).remote()
-    weft.get(actor.add.remote())
+    sooner.get(actor.add.remote())
     with pytest.raises(ActorUnavailableError):
-        weft.get(actor.die.remote(), timeout=WAIT)
-    weft.get(actor.add.remote(), timeout=WAIT)
-    weft.kill(actor)
-    total = weft.cluster_resources()["CPU"]
-    poll("its CPU is free", lambda: weft.available_resources().get("CPU") == total)
+        sooner.get(actor.die.remote(), timeout=WAIT)
+    sooner.get(actor.add.remote(), timeout=WAIT)
+    sooner.kill(actor)
+    total = sooner.cluster_resources()["CPU"]
+    poll("its CPU is free", lambda: sooner.available_resources().get("CPU") == total)
 
 
 # --- ending in order --------------------------------------------------------------------------------------------------
@@ -174,22 +174,22 @@ def test_the_resources_of_a_restarting_actor_are_counted_once():
 def test_exit_actor_ends_it_for_good():
     counter = Counter.options(max_restarts=5).remote()
     with pytest.raises(ActorDiedError, match=r"exit_actor\(\) was called"):
-        weft.get(counter.leave.remote(), timeout=WAIT)
+        sooner.get(counter.leave.remote(), timeout=WAIT)
     assert has_ended(counter)
 
 
 @pytest.mark.api("actor.exit_actor")
 def test_exit_actor_outside_of_an_actor():
     with pytest.raises(RuntimeError, match="does not run in an actor"):
-        weft.actor.exit_actor()
+        sooner.actor.exit_actor()
 
 
 @pytest.mark.api("actor.exit_actor")
 def test_an_asyncio_actor_exits():
-    @weft.remote
+    @sooner.remote
     class Leaving:
         async def leave(self):
-            weft.actor.exit_actor()
+            sooner.actor.exit_actor()
 
         async def wait(self):
             await asyncio.sleep(3600)
@@ -197,16 +197,16 @@ def test_an_asyncio_actor_exits():
     actor = Leaving.remote()
     waiting = actor.wait.remote()
     with pytest.raises(ActorDiedError, match="exit_actor"):
-        weft.get(actor.leave.remote(), timeout=WAIT)
+        sooner.get(actor.leave.remote(), timeout=WAIT)
     with pytest.raises(ActorDiedError):
-        weft.get(waiting, timeout=WAIT)
+        sooner.get(waiting, timeout=WAIT)
 
 
 @pytest.mark.api("actor.exit_actor")
 def test_a_threaded_actor_exits():
     counter = Counter.options(max_concurrency=3).remote()
     with pytest.raises(ActorDiedError, match="exit_actor"):
-        weft.get(counter.leave.remote(), timeout=WAIT)
+        sooner.get(counter.leave.remote(), timeout=WAIT)
 
 
 @pytest.mark.api("actor.ready")
@@ -214,12 +214,12 @@ def test_terminate_waits_for_the_calls_before_it():
     counter = Counter.remote()
     calls = [counter.add.remote() for _ in range(20)]
     ended = counter.__ray_terminate__.remote()
-    assert weft.get(calls, timeout=WAIT) == list(range(1, 21))
+    assert sooner.get(calls, timeout=WAIT) == list(range(1, 21))
     with pytest.raises(ActorDiedError, match="asked to terminate"):
-        weft.get(ended, timeout=WAIT)
+        sooner.get(ended, timeout=WAIT)
 
 
-@weft.remote
+@sooner.remote
 class Tidy:
     def __init__(self, path):
         self.path = path
@@ -228,13 +228,13 @@ class Tidy:
         return "pong"
 
     def leave(self):
-        weft.actor.exit_actor()
+        sooner.actor.exit_actor()
 
-    def __weft_shutdown__(self):
+    def __sooner_shutdown__(self):
         self.path.touch()
 
 
-@weft.remote
+@sooner.remote
 class TidyLoop(Tidy._cls):
     async def nothing(self):
         pass
@@ -245,7 +245,7 @@ class TidyLoop(Tidy._cls):
 @pytest.mark.parametrize("kind", [Tidy, Tidy.options(max_concurrency=3), TidyLoop], ids=["plain", "threads", "loop"])
 def test_the_clean_up_hook_runs(tmp_path, how, kind):
     actor = kind.remote(tmp_path / "clean")
-    assert weft.get(actor.ping.remote(), timeout=WAIT) == "pong"
+    assert sooner.get(actor.ping.remote(), timeout=WAIT) == "pong"
     if how == "exit":
         actor.leave.remote()
     elif how == "terminate":
@@ -259,10 +259,10 @@ def test_the_clean_up_hook_runs(tmp_path, how, kind):
 @pytest.mark.api("own.clean_up")
 def test_kill_runs_no_clean_up_hook(tmp_path):
     actor = Tidy.remote(tmp_path / "clean")
-    weft.get(actor.ping.remote(), timeout=WAIT)
-    weft.kill(actor)
+    sooner.get(actor.ping.remote(), timeout=WAIT)
+    sooner.kill(actor)
     with pytest.raises(ActorDiedError):
-        weft.get(actor.ping.remote(), timeout=WAIT)
+        sooner.get(actor.ping.remote(), timeout=WAIT)
     assert not (tmp_path / "clean").exists()
 
 
@@ -270,9 +270,9 @@ def test_kill_runs_no_clean_up_hook(tmp_path):
 def test_the_clean_up_hook_runs_at_shutdown(tmp_path):
     run_driver(
         """
-        import pathlib, sys, weft
+        import pathlib, sys, sooner
 
-        @weft.remote
+        @sooner.remote
         class Tidy:
             def ping(self):
                 return 1
@@ -281,10 +281,10 @@ def test_the_clean_up_hook_runs_at_shutdown(tmp_path):
                 pathlib.Path(path).touch()
 
         path = sys.argv[1]
-        weft.init(num_cpus=1)
+        sooner.init(num_cpus=1)
         tidy = Tidy.remote()
-        weft.get(tidy.ping.remote())
-        weft.shutdown()
+        sooner.get(tidy.ping.remote())
+        sooner.shutdown()
         """,
         tmp_path / "clean",
     )
@@ -296,34 +296,34 @@ def test_the_clean_up_hook_runs_at_shutdown(tmp_path):
 
 @pytest.mark.api("actor.lifetime")
 def test_a_detached_actor_outlives_its_handles_and_its_owner():
-    @weft.remote
+    @sooner.remote
     def create(name):
         Counter.options(name=name, lifetime="detached").remote(5)
         return os.getpid()
 
-    owner = weft.get(create.options(max_calls=1).remote("lasting"), timeout=WAIT)
+    owner = sooner.get(create.options(max_calls=1).remote("lasting"), timeout=WAIT)
     poll("its owner ends", lambda: not is_alive(owner))
     gc.collect()
-    counter = weft.get_actor("lasting")
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 6
+    counter = sooner.get_actor("lasting")
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 6
     del counter
     gc.collect()
-    assert weft.get(weft.get_actor("lasting").add.remote(), timeout=WAIT) == 7
-    weft.kill(weft.get_actor("lasting"))
-    poll("its name is free", lambda: "lasting" not in weft.list_named_actors())
+    assert sooner.get(sooner.get_actor("lasting").add.remote(), timeout=WAIT) == 7
+    sooner.kill(sooner.get_actor("lasting"))
+    poll("its name is free", lambda: "lasting" not in sooner.list_named_actors())
 
 
 @pytest.mark.api("actor.lifetime")
 def test_an_actor_that_is_not_detached_ends_with_its_owner():
-    @weft.remote
+    @sooner.remote
     class Owner:
         def create(self):
             self.child = Counter.remote()
-            return self.child, weft.get(self.child.pid.remote())
+            return self.child, sooner.get(self.child.pid.remote())
 
     owner = Owner.remote()
-    _, pid = weft.get(owner.create.remote(), timeout=WAIT)
-    weft.kill(owner)
+    _, pid = sooner.get(owner.create.remote(), timeout=WAIT)
+    sooner.kill(owner)
     poll("the child ends", lambda: not is_alive(pid))
 
 
@@ -331,11 +331,11 @@ def test_an_actor_that_is_not_detached_ends_with_its_owner():
 def test_names_live_in_namespaces():
     first = Counter.options(name="twin", namespace="one").remote(1)
     second = Counter.options(name="twin", namespace="two").remote(2)
-    assert weft.get(weft.get_actor("twin", namespace="one").add.remote()) == 2
-    assert weft.get(weft.get_actor("twin", namespace="two").add.remote()) == 3
+    assert sooner.get(sooner.get_actor("twin", namespace="one").add.remote()) == 2
+    assert sooner.get(sooner.get_actor("twin", namespace="two").add.remote()) == 3
     with pytest.raises(ValueError, match="three"):
-        weft.get_actor("twin", namespace="three")
-    with pytest.raises(weft.exceptions.ActorAlreadyExistsError, match="twin"):
+        sooner.get_actor("twin", namespace="three")
+    with pytest.raises(sooner.exceptions.ActorAlreadyExistsError, match="twin"):
         Counter.options(name="twin", namespace="one").remote()
     same = Counter.options(name="twin", namespace="one", get_if_exists=True).remote(100)
     assert same == first
@@ -345,7 +345,7 @@ def test_names_live_in_namespaces():
 # --- concurrency groups -----------------------------------------------------------------------------------------------
 
 
-@weft.remote(concurrency_groups={"io": 2, "check": 1})
+@sooner.remote(concurrency_groups={"io": 2, "check": 1})
 class Grouped:
     def __init__(self):
         self.lock = threading.Lock()
@@ -353,7 +353,7 @@ class Grouped:
         self.most = 0
         self.gate = threading.Event()
 
-    @weft.method(concurrency_group="io")
+    @sooner.method(concurrency_group="io")
     def io(self):
         with self.lock:
             self.running += 1
@@ -363,11 +363,11 @@ class Grouped:
             self.running -= 1
         return threading.get_ident()
 
-    @weft.method(concurrency_group="check")
+    @sooner.method(concurrency_group="check")
     def count(self):
         return self.running
 
-    @weft.method(concurrency_group="check")
+    @sooner.method(concurrency_group="check")
     def open(self):
         self.gate.set()
         return True
@@ -380,32 +380,32 @@ class Grouped:
 def test_groups_have_limits_of_their_own():
     actor = Grouped.remote()
     calls = [actor.io.remote() for _ in range(6)]
-    poll("two calls run", lambda: weft.get(actor.count.remote(), timeout=WAIT) == 2)
-    assert weft.get(actor.plain.remote(), timeout=WAIT) == 2
-    weft.get(actor.open.remote(), timeout=WAIT)
-    weft.get(calls, timeout=WAIT)
-    assert weft.get(actor.plain.remote()) == 2
+    poll("two calls run", lambda: sooner.get(actor.count.remote(), timeout=WAIT) == 2)
+    assert sooner.get(actor.plain.remote(), timeout=WAIT) == 2
+    sooner.get(actor.open.remote(), timeout=WAIT)
+    sooner.get(calls, timeout=WAIT)
+    assert sooner.get(actor.plain.remote()) == 2
 
 
 @pytest.mark.api("method.concurrency_group")
 def test_a_call_can_choose_its_group():
     actor = Grouped.remote()
     calls = [actor.io.remote() for _ in range(3)]
-    poll("two calls run", lambda: weft.get(actor.count.remote(), timeout=WAIT) == 2)
-    assert weft.get(actor.plain.options(concurrency_group="check").remote(), timeout=WAIT) == 2
-    weft.get(actor.open.remote(), timeout=WAIT)
-    weft.get(calls, timeout=WAIT)
+    poll("two calls run", lambda: sooner.get(actor.count.remote(), timeout=WAIT) == 2)
+    assert sooner.get(actor.plain.options(concurrency_group="check").remote(), timeout=WAIT) == 2
+    sooner.get(actor.open.remote(), timeout=WAIT)
+    sooner.get(calls, timeout=WAIT)
 
 
 @pytest.mark.api("actor.concurrency_groups")
 def test_groups_of_an_asyncio_actor():
-    @weft.remote(concurrency_groups={"few": 2})
+    @sooner.remote(concurrency_groups={"few": 2})
     class Loop:
         def __init__(self):
             self.running = 0
             self.most = 0
 
-        @weft.method(concurrency_group="few")
+        @sooner.method(concurrency_group="few")
         async def work(self):
             self.running += 1
             self.most = max(self.most, self.running)
@@ -417,9 +417,9 @@ def test_groups_of_an_asyncio_actor():
 
     actor = Loop.remote()
     calls = [actor.work.remote() for _ in range(20)]
-    assert weft.get(actor.highest.remote(), timeout=WAIT) <= 2
-    weft.get(calls, timeout=WAIT)
-    assert weft.get(actor.highest.remote()) == 2
+    assert sooner.get(actor.highest.remote(), timeout=WAIT) <= 2
+    sooner.get(calls, timeout=WAIT)
+    assert sooner.get(actor.highest.remote()) == 2
 
 
 @pytest.mark.api("actor.concurrency_groups")
@@ -428,9 +428,9 @@ def test_a_group_that_does_not_exist():
     with pytest.raises(ValueError, match=r"'nowhere', which the actor does not have: it has 'io', 'check'"):
         actor.plain.options(concurrency_group="nowhere")
 
-    @weft.remote
+    @sooner.remote
     class Wrong:
-        @weft.method(concurrency_group="io")
+        @sooner.method(concurrency_group="io")
         def call(self):
             pass
 
@@ -440,9 +440,9 @@ def test_a_group_that_does_not_exist():
 
 def test_groups_reach_handles_by_name():
     actor = Grouped.options(name="grouped").remote()
-    again = weft.get_actor("grouped")
-    assert weft.get(again.open.remote(), timeout=WAIT)
-    assert weft.get(again.io.remote(), timeout=WAIT)
+    again = sooner.get_actor("grouped")
+    assert sooner.get(again.open.remote(), timeout=WAIT)
+    assert sooner.get(again.io.remote(), timeout=WAIT)
     assert again == actor
 
 
@@ -453,7 +453,7 @@ def test_groups_reach_handles_by_name():
 def test_calls_wait_for_the_arguments_of_earlier_ones_unless_told_not_to(tmp_path):
     gate = tmp_path / "gate"
 
-    @weft.remote
+    @sooner.remote
     def when(gate):
         while not gate.exists():
             time.sleep(0.005)
@@ -461,28 +461,28 @@ def test_calls_wait_for_the_arguments_of_earlier_ones_unless_told_not_to(tmp_pat
 
     counter = Counter.options(allow_out_of_order_execution=True).remote()
     late = counter.add.remote(when.remote(gate))
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
     gate.touch()
-    assert weft.get(late, timeout=WAIT) == 11
+    assert sooner.get(late, timeout=WAIT) == 11
 
 
 @pytest.mark.api("actor.out_of_order")
 def test_an_unordered_call_whose_argument_fails():
-    @weft.remote
+    @sooner.remote
     def fail():
         raise ValueError("no value")
 
     counter = Counter.options(allow_out_of_order_execution=True).remote()
     with pytest.raises(ValueError, match="no value"):
-        weft.get(counter.add.remote(fail.remote()), timeout=WAIT)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+        sooner.get(counter.add.remote(fail.remote()), timeout=WAIT)
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
 
 
 @pytest.mark.api("actor.max_pending_calls", "errors.named")
 def test_pending_calls_are_limited(tmp_path):
     gate = tmp_path / "gate"
 
-    @weft.remote(max_pending_calls=3)
+    @sooner.remote(max_pending_calls=3)
     class Slow:
         def wait(self, gate):
             while not gate.exists():
@@ -494,8 +494,8 @@ def test_pending_calls_are_limited(tmp_path):
     with pytest.raises(PendingCallsLimitExceeded, match="max_pending_calls is 3"):
         actor.wait.remote(gate)
     gate.touch()
-    assert all(weft.get(calls, timeout=WAIT))
-    assert weft.get(actor.wait.remote(gate), timeout=WAIT)
+    assert all(sooner.get(calls, timeout=WAIT))
+    assert sooner.get(actor.wait.remote(gate), timeout=WAIT)
 
 
 # --- max_calls --------------------------------------------------------------------------------------------------------
@@ -503,34 +503,34 @@ def test_pending_calls_are_limited(tmp_path):
 
 @pytest.mark.api("task.max_calls")
 def test_a_worker_ends_after_max_calls():
-    @weft.remote(max_calls=2)
+    @sooner.remote(max_calls=2)
     def pid():
         return os.getpid()
 
-    pids = weft.get([pid.remote() for _ in range(8)], timeout=WAIT)
+    pids = sooner.get([pid.remote() for _ in range(8)], timeout=WAIT)
     assert all(pids.count(one) <= 2 for one in pids)
     poll("the workers end", lambda: not any(is_alive(one) for one in pids))
 
 
 @pytest.mark.api("task.max_calls")
 def test_other_tasks_survive_max_calls():
-    @weft.remote(max_calls=1)
+    @sooner.remote(max_calls=1)
     def leaving(i):
         return i
 
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def staying(i):
         return -i
 
     refs = [f.remote(i) for i in range(40) for f in (leaving, staying)]
     expected = [sign * i for i in range(40) for sign in (1, -1)]
-    assert weft.get(refs, timeout=WAIT) == expected
+    assert sooner.get(refs, timeout=WAIT) == expected
 
 
 # --- retries of exceptions --------------------------------------------------------------------------------------------
 
 
-@weft.remote
+@sooner.remote
 class Flaky:
     def __init__(self):
         self.calls = 0
@@ -542,7 +542,7 @@ class Flaky:
         return self.calls
 
 
-@weft.remote
+@sooner.remote
 class FlakyLoop(Flaky._cls):
     async def nothing(self):
         pass
@@ -552,12 +552,12 @@ class FlakyLoop(Flaky._cls):
 @pytest.mark.api("method.retry_exceptions")
 def test_listed_exceptions_of_a_call_are_retried(kind):
     fail = kind.remote().fail.options(max_task_retries=3, retry_exceptions=[KeyError, OSError])
-    assert weft.get(fail.remote(KeyError, 2), timeout=WAIT) == 3
+    assert sooner.get(fail.remote(KeyError, 2), timeout=WAIT) == 3
     other = kind.remote().fail.options(max_task_retries=3, retry_exceptions=[KeyError])
     with pytest.raises(ValueError, match="not yet"):
-        weft.get(other.remote(ValueError, 1), timeout=WAIT)
+        sooner.get(other.remote(ValueError, 1), timeout=WAIT)
     every = kind.remote().fail.options(max_task_retries=2, retry_exceptions=True)
-    assert weft.get(every.remote(ValueError, 2), timeout=WAIT) == 3
+    assert sooner.get(every.remote(ValueError, 2), timeout=WAIT) == 3
     spent = kind.remote().fail.options(max_task_retries=1, retry_exceptions=True)
     with pytest.raises(ValueError, match="not yet"):
-        weft.get(spent.remote(ValueError, 2), timeout=WAIT)
+        sooner.get(spent.remote(ValueError, 2), timeout=WAIT)

@@ -10,8 +10,8 @@ import uuid
 import pytest
 from support import WAIT, is_alive, poll
 
-import weft
-from weft.exceptions import ActorAlreadyExistsError, ActorDiedError, TaskError
+import sooner
+from sooner.exceptions import ActorAlreadyExistsError, ActorDiedError, TaskError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -37,10 +37,10 @@ class PlainCounter:
         raise LookupError(text)
 
 
-Counter = weft.remote(PlainCounter)
+Counter = sooner.remote(PlainCounter)
 
 
-@weft.remote
+@sooner.remote
 class Recorder:
     """Remembers what it was told, in order."""
 
@@ -54,14 +54,14 @@ class Recorder:
         return self.told
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 def call(handle, method, *args):
-    return weft.get(getattr(handle, method).remote(*args))
+    return sooner.get(getattr(handle, method).remote(*args))
 
 
 @pytest.fixture
@@ -73,41 +73,41 @@ def name():
 @pytest.mark.api("actor.class")
 def test_an_actor_keeps_its_state():
     counter = Counter.remote()
-    assert weft.get([counter.add.remote() for _ in range(10)], timeout=WAIT) == list(range(1, 11))
-    assert weft.get(counter.read.remote(), timeout=WAIT) == 10
+    assert sooner.get([counter.add.remote() for _ in range(10)], timeout=WAIT) == list(range(1, 11))
+    assert sooner.get(counter.read.remote(), timeout=WAIT) == 10
 
 
 @pytest.mark.api("actor.class")
 def test_constructor_arguments():
-    assert weft.get(Counter.remote(5).add.remote(), timeout=WAIT) == 6
-    assert weft.get(Counter.remote(start=5, step=10).add.remote(), timeout=WAIT) == 15
+    assert sooner.get(Counter.remote(5).add.remote(), timeout=WAIT) == 6
+    assert sooner.get(Counter.remote(start=5, step=10).add.remote(), timeout=WAIT) == 15
 
 
 def test_a_ref_as_a_constructor_argument():
-    assert weft.get(Counter.remote(identity.remote(40), step=weft.put(2)).add.remote(), timeout=WAIT) == 42
+    assert sooner.get(Counter.remote(identity.remote(40), step=sooner.put(2)).add.remote(), timeout=WAIT) == 42
 
 
 def test_a_large_constructor_argument():
     actor = Counter.remote(b"x" * (1 << 20))
-    assert len(weft.get(actor.read.remote(), timeout=WAIT)) == 1 << 20
+    assert len(sooner.get(actor.read.remote(), timeout=WAIT)) == 1 << 20
 
 
 def test_actors_live_in_processes_of_their_own():
     actors = [Counter.remote() for _ in range(3)]
-    pids = weft.get([actor.pid.remote() for actor in actors], timeout=WAIT)
+    pids = sooner.get([actor.pid.remote() for actor in actors], timeout=WAIT)
     assert len({*pids, os.getpid()}) == 4
-    assert weft.get([actor.pid.remote() for actor in actors], timeout=WAIT) == pids
+    assert sooner.get([actor.pid.remote() for actor in actors], timeout=WAIT) == pids
 
 
 def test_more_actors_than_cpus():
     actors = [Counter.remote(n) for n in range(12)]
-    assert weft.get([actor.read.remote() for actor in actors], timeout=WAIT) == list(range(12))
+    assert sooner.get([actor.read.remote() for actor in actors], timeout=WAIT) == list(range(12))
 
 
 def test_tasks_run_beside_many_actors():
     actors = [Counter.remote() for _ in range(6)]
-    weft.get([actor.read.remote() for actor in actors], timeout=WAIT)
-    assert weft.get(identity.remote("free"), timeout=WAIT) == "free"
+    sooner.get([actor.read.remote() for actor in actors], timeout=WAIT)
+    assert sooner.get(identity.remote("free"), timeout=WAIT) == "free"
 
 
 @pytest.mark.api("actor.order")
@@ -115,13 +115,13 @@ def test_calls_of_one_caller_run_in_order():
     recorder = Recorder.remote()
     for n in range(2000):
         recorder.tell.remote(n)
-    assert weft.get(recorder.all.remote(), timeout=WAIT) == list(range(2000))
+    assert sooner.get(recorder.all.remote(), timeout=WAIT) == list(range(2000))
 
 
 def test_calls_made_before_the_constructor_is_done_wait_for_it(tmp_path):
     gate = tmp_path / "gate"
 
-    @weft.remote
+    @sooner.remote
     class Slow:
         def __init__(self):
             while not gate.exists():
@@ -135,7 +135,7 @@ def test_calls_made_before_the_constructor_is_done_wait_for_it(tmp_path):
     slow = Slow.remote()
     refs = [slow.note.remote(n) for n in range(3)]
     gate.touch()
-    assert weft.get(refs[-1], timeout=WAIT) == ["constructed", 0, 1, 2]
+    assert sooner.get(refs[-1], timeout=WAIT) == ["constructed", 0, 1, 2]
 
 
 @pytest.mark.api("actor.order")
@@ -143,7 +143,7 @@ def test_order_holds_when_an_argument_is_late(tmp_path):
     """A call that waits for a ref holds back the calls behind it."""
     gate = tmp_path / "gate"
 
-    @weft.remote
+    @sooner.remote
     def late():
         while not gate.exists():
             time.sleep(0.005)
@@ -153,9 +153,9 @@ def test_order_holds_when_an_argument_is_late(tmp_path):
     recorder.tell.remote(late.remote())
     recorder.tell.remote("second")
     told = recorder.all.remote()
-    assert weft.wait([told], timeout=0.2) == ([], [told])
+    assert sooner.wait([told], timeout=0.2) == ([], [told])
     gate.touch()
-    assert weft.get(told, timeout=WAIT) == ["first", "second"]
+    assert sooner.get(told, timeout=WAIT) == ["first", "second"]
 
 
 def test_order_holds_with_large_and_small_arguments():
@@ -163,25 +163,25 @@ def test_order_holds_with_large_and_small_arguments():
     expected = [bytes([n]) * (1 << 20 if n % 3 == 0 else 10) for n in range(30)]
     for value in expected:
         recorder.tell.remote(value)
-    assert weft.get(recorder.all.remote(), timeout=WAIT) == expected
+    assert sooner.get(recorder.all.remote(), timeout=WAIT) == expected
 
 
 @pytest.mark.api("actor.order")
 def test_calls_from_several_callers_each_keep_their_order():
     recorder = Recorder.remote()
 
-    @weft.remote
+    @sooner.remote
     def caller(handle, who):
-        weft.get([handle.tell.remote(who, n) for n in range(200)])
+        sooner.get([handle.tell.remote(who, n) for n in range(200)])
 
-    weft.get([caller.remote(recorder, who) for who in "abc"], timeout=WAIT)
-    told = weft.get(recorder.all.remote(), timeout=WAIT)
+    sooner.get([caller.remote(recorder, who) for who in "abc"], timeout=WAIT)
+    told = sooner.get(recorder.all.remote(), timeout=WAIT)
     for who in "abc":
         assert [n for by, n in told if by == who] == list(range(200))
 
 
 def test_calls_do_not_overlap():
-    @weft.remote
+    @sooner.remote
     class Alone:
         def __init__(self):
             self.inside = 0
@@ -195,20 +195,20 @@ def test_calls_do_not_overlap():
 
     alone = Alone.remote()
 
-    @weft.remote
+    @sooner.remote
     def caller(handle):
-        return weft.get([handle.enter.remote() for _ in range(20)])
+        return sooner.get([handle.enter.remote() for _ in range(20)])
 
-    assert weft.get([caller.remote(alone) for _ in range(3)], timeout=WAIT) == [[1] * 20] * 3
+    assert sooner.get([caller.remote(alone) for _ in range(3)], timeout=WAIT) == [[1] * 20] * 3
 
 
 def test_an_error_in_a_method_leaves_the_actor_alive():
     counter = Counter.remote()
     with pytest.raises(LookupError, match="lost key") as caught:
-        weft.get(counter.fail.remote("lost key"), timeout=WAIT)
+        sooner.get(counter.fail.remote("lost key"), timeout=WAIT)
     assert isinstance(caught.value, TaskError)
     assert "fail" in str(caught.value)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
 
 
 def test_methods_of_every_kind():
@@ -219,7 +219,7 @@ def test_methods_of_every_kind():
         def overridden(self):
             return "base"
 
-    @weft.remote
+    @sooner.remote
     class Kinds(Base):
         constant = "class attribute"
 
@@ -253,7 +253,7 @@ def test_methods_of_every_kind():
         kinds.__call__.remote(6),
         kinds.with_everything.remote(1, 2, 3, c=4, e=5),
     ]
-    assert weft.get(refs, timeout=WAIT) == [
+    assert sooner.get(refs, timeout=WAIT) == [
         "inherited",
         "child of base",
         8,
@@ -265,13 +265,13 @@ def test_methods_of_every_kind():
 
 
 def test_inheritance_from_the_plain_class():
-    @weft.remote
+    @sooner.remote
     class Doubling(PlainCounter):
         def add(self, n=None):
             super().add(n)
             return super().add(n)
 
-    assert weft.get(Doubling.remote(1).add.remote(10), timeout=WAIT) == 21
+    assert sooner.get(Doubling.remote(1).add.remote(10), timeout=WAIT) == 21
 
 
 @pytest.mark.api("actor.class")
@@ -283,46 +283,46 @@ def test_inheritance_from_an_actor_class_is_refused():
 
 
 def test_an_actor_without_methods_or_constructor():
-    @weft.remote
+    @sooner.remote
     class Empty:
         pass
 
-    assert weft.get(Empty.remote().__ray_ready__.remote(), timeout=WAIT) is True
+    assert sooner.get(Empty.remote().__ray_ready__.remote(), timeout=WAIT) is True
 
 
 @pytest.mark.api("actor.ready", "actor.call")
 def test_built_in_methods():
     counter = Counter.remote(3)
-    assert weft.get(counter.__ray_ready__.remote(), timeout=WAIT) is True
-    assert weft.get(counter.__ray_call__.remote(lambda self, x: self.value + x, 4), timeout=WAIT) == 7
+    assert sooner.get(counter.__ray_ready__.remote(), timeout=WAIT) is True
+    assert sooner.get(counter.__ray_call__.remote(lambda self, x: self.value + x, 4), timeout=WAIT) == 7
 
 
 @pytest.mark.api("method", "method.num_returns")
 def test_several_returns_of_a_method():
-    @weft.remote
+    @sooner.remote
     class Splitter:
-        @weft.method(num_returns=2)
+        @sooner.method(num_returns=2)
         def halves(self, n):
             return n // 2, n - n // 2
 
         def whole(self, n):
             return n, n
 
-        @weft.method(num_returns=0)
+        @sooner.method(num_returns=0)
         def nothing(self):
             pass
 
     splitter = Splitter.remote()
-    assert weft.get(splitter.halves.remote(9), timeout=WAIT) == [4, 5]
-    assert weft.get(splitter.whole.options(num_returns=2).remote(3), timeout=WAIT) == [3, 3]
-    assert weft.get(splitter.whole.remote(3), timeout=WAIT) == (3, 3)
+    assert sooner.get(splitter.halves.remote(9), timeout=WAIT) == [4, 5]
+    assert sooner.get(splitter.whole.options(num_returns=2).remote(3), timeout=WAIT) == [3, 3]
+    assert sooner.get(splitter.whole.remote(3), timeout=WAIT) == (3, 3)
     assert splitter.nothing.remote() is None
 
 
 def test_results_of_methods_as_arguments():
     counter = Counter.remote()
-    assert weft.get(identity.remote(counter.add.remote(5)), timeout=WAIT) == 5
-    assert weft.get(counter.add.remote(counter.add.remote(5)), timeout=WAIT) == 20
+    assert sooner.get(identity.remote(counter.add.remote(5)), timeout=WAIT) == 5
+    assert sooner.get(counter.add.remote(counter.add.remote(5)), timeout=WAIT) == 20
 
 
 @pytest.mark.api("actor.class", "actor.handle")
@@ -343,7 +343,7 @@ def test_an_unknown_method():
 @pytest.mark.api("actor.handle")
 def test_handles_are_values():
     one, two = Counter.remote(), Counter.remote()
-    same = weft.get(identity.remote(one), timeout=WAIT)
+    same = sooner.get(identity.remote(one), timeout=WAIT)
     assert one == same != two
     assert hash(one) == hash(same)
     assert len({one, two, same}) == 2
@@ -356,49 +356,49 @@ def test_handles_are_values():
 def test_a_handle_passed_to_a_task_inside_a_value_and_in_a_closure():
     counter = Counter.remote()
 
-    @weft.remote
+    @sooner.remote
     def inside(box):
-        return weft.get(box["counter"].add.remote())
+        return sooner.get(box["counter"].add.remote())
 
-    @weft.remote
+    @sooner.remote
     def captured():
-        return weft.get(counter.add.remote())
+        return sooner.get(counter.add.remote())
 
-    assert weft.get(call.remote(counter, "add"), timeout=WAIT) == 1
-    assert weft.get(inside.remote({"counter": counter}), timeout=WAIT) == 2
-    assert weft.get(captured.remote(), timeout=WAIT) == 3
-    assert weft.get(call.remote(weft.put(counter), "add"), timeout=WAIT) == 4
-    assert weft.get(counter.read.remote(), timeout=WAIT) == 4
+    assert sooner.get(call.remote(counter, "add"), timeout=WAIT) == 1
+    assert sooner.get(inside.remote({"counter": counter}), timeout=WAIT) == 2
+    assert sooner.get(captured.remote(), timeout=WAIT) == 3
+    assert sooner.get(call.remote(sooner.put(counter), "add"), timeout=WAIT) == 4
+    assert sooner.get(counter.read.remote(), timeout=WAIT) == 4
 
 
 def test_an_actor_calls_another():
-    @weft.remote
+    @sooner.remote
     class Front:
         def __init__(self, back):
             self.back = back
 
         def add(self, n):
-            return weft.get(self.back.add.remote(n))
+            return sooner.get(self.back.add.remote(n))
 
     back = Counter.remote()
     front = Front.remote(back)
-    assert weft.get([front.add.remote(n) for n in (1, 2)], timeout=WAIT) == [1, 3]
-    assert weft.get(back.read.remote(), timeout=WAIT) == 3
+    assert sooner.get([front.add.remote(n) for n in (1, 2)], timeout=WAIT) == [1, 3]
+    assert sooner.get(back.read.remote(), timeout=WAIT) == 3
 
 
 def test_an_actor_made_in_a_task_and_returned():
-    @weft.remote
+    @sooner.remote
     def make(start):
         counter = Counter.remote(start)
-        weft.get(counter.add.remote())
+        sooner.get(counter.add.remote())
         return counter
 
-    counter = weft.get(make.remote(10), timeout=WAIT)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 12
+    counter = sooner.get(make.remote(10), timeout=WAIT)
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 12
 
 
 def test_an_actor_made_by_an_actor():
-    @weft.remote
+    @sooner.remote
     class Parent:
         def __init__(self):
             self.child = Counter.remote(100)
@@ -407,55 +407,55 @@ def test_an_actor_made_by_an_actor():
             return self.child
 
     parent = Parent.remote()
-    child = weft.get(parent.child_handle.remote(), timeout=WAIT)
-    assert weft.get(child.add.remote(), timeout=WAIT) == 101
+    child = sooner.get(parent.child_handle.remote(), timeout=WAIT)
+    assert sooner.get(child.add.remote(), timeout=WAIT) == 101
 
 
 def test_an_actor_that_knows_itself():
-    @weft.remote
+    @sooner.remote
     class Selfish:
         def me(self):
-            return weft.get_runtime_context().current_actor
+            return sooner.get_runtime_context().current_actor
 
         def value(self):
             return "value"
 
     selfish = Selfish.remote()
-    me = weft.get(selfish.me.remote(), timeout=WAIT)
+    me = sooner.get(selfish.me.remote(), timeout=WAIT)
     assert me == selfish
-    assert weft.get(me.value.remote(), timeout=WAIT) == "value"
+    assert sooner.get(me.value.remote(), timeout=WAIT) == "value"
 
 
 def test_a_closure_class_travels():
     base = 40
 
-    @weft.remote
+    @sooner.remote
     class Adds:
         def add(self, n):
             return base + n
 
-    assert weft.get(Adds.remote().add.remote(2), timeout=WAIT) == 42
+    assert sooner.get(Adds.remote().add.remote(2), timeout=WAIT) == 42
 
 
 @pytest.mark.api("get_actor")
 def test_named_actors(name):
     counter = Counter.options(name=name).remote(1)
-    found = weft.get_actor(name)
+    found = sooner.get_actor(name)
     assert found == counter
-    assert weft.get(found.add.remote(), timeout=WAIT) == 2
-    assert weft.get(counter.read.remote(), timeout=WAIT) == 2
+    assert sooner.get(found.add.remote(), timeout=WAIT) == 2
+    assert sooner.get(counter.read.remote(), timeout=WAIT) == 2
 
 
 @pytest.mark.api("get_actor")
 def test_a_named_actor_is_found_from_a_task(name):
     counter = Counter.options(name=name).remote(5)
 
-    @weft.remote
+    @sooner.remote
     def find():
-        return weft.get(weft.get_actor(name).add.remote())
+        return sooner.get(sooner.get_actor(name).add.remote())
 
-    assert weft.get(find.remote(), timeout=WAIT) == 6
-    assert weft.get(counter.read.remote(), timeout=WAIT) == 6
+    assert sooner.get(find.remote(), timeout=WAIT) == 6
+    assert sooner.get(counter.read.remote(), timeout=WAIT) == 6
 
 
 @pytest.mark.api("actor.name", "errors.named")
@@ -464,35 +464,35 @@ def test_a_name_is_taken_once(name):
     with pytest.raises(ActorAlreadyExistsError, match=name) as caught:
         Counter.options(name=name).remote()
     assert isinstance(caught.value, ValueError)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
 
 
 @pytest.mark.api("actor.name")
 def test_names_live_in_namespaces(name):
     here = Counter.options(name=name).remote(1)
     there = Counter.options(name=name, namespace="elsewhere").remote(2)
-    assert weft.get_actor(name) == here
-    assert weft.get_actor(name, namespace="elsewhere") == there
+    assert sooner.get_actor(name) == here
+    assert sooner.get_actor(name, namespace="elsewhere") == there
     with pytest.raises(ValueError, match=name):
-        weft.get_actor(name, namespace="nowhere")
+        sooner.get_actor(name, namespace="nowhere")
 
 
 @pytest.mark.api("get_actor")
 def test_an_unknown_name(name):
     with pytest.raises(ValueError, match=name):
-        weft.get_actor(name)
+        sooner.get_actor(name)
 
 
 @pytest.mark.api("get_actor")
 @pytest.mark.parametrize("wrong", ["", None, 5], ids=repr)
 def test_a_wrong_name(wrong):
     with pytest.raises((ValueError, TypeError)):
-        weft.get_actor(wrong)
+        sooner.get_actor(wrong)
 
 
 def name_is_free(name):
     try:
-        weft.get_actor(name)
+        sooner.get_actor(name)
     except ValueError:
         return True
     return False
@@ -501,17 +501,17 @@ def name_is_free(name):
 @pytest.mark.api("actor.name")
 def test_a_name_is_free_again_after_kill(name):
     counter = Counter.options(name=name).remote()
-    weft.get(counter.read.remote(), timeout=WAIT)
-    weft.kill(counter)
+    sooner.get(counter.read.remote(), timeout=WAIT)
+    sooner.kill(counter)
     poll("the name is free", lambda: name_is_free(name))
     again = Counter.options(name=name).remote(7)
-    assert weft.get(again.read.remote(), timeout=WAIT) == 7
+    assert sooner.get(again.read.remote(), timeout=WAIT) == 7
 
 
 @pytest.mark.api("actor.scope")
 def test_an_actor_ends_with_its_last_handle():
     counter = Counter.remote()
-    pid = weft.get(counter.pid.remote(), timeout=WAIT)
+    pid = sooner.get(counter.pid.remote(), timeout=WAIT)
     assert is_alive(pid)
     del counter
     poll("the actor is gone", lambda: not is_alive(pid))
@@ -519,43 +519,43 @@ def test_an_actor_ends_with_its_last_handle():
 
 def test_a_named_actor_ends_with_its_last_handle(name):
     counter = Counter.options(name=name).remote()
-    pid = weft.get(counter.pid.remote(), timeout=WAIT)
+    pid = sooner.get(counter.pid.remote(), timeout=WAIT)
     del counter
     poll("the actor is gone", lambda: not is_alive(pid))
     poll("the name is free", lambda: name_is_free(name))
 
 
 def test_an_actor_lives_while_a_handle_lives_in_an_object():
-    box = weft.put([Counter.remote(9)])
-    assert weft.get(weft.get(box)[0].read.remote(), timeout=WAIT) == 9
-    pid = weft.get(weft.get(box)[0].pid.remote(), timeout=WAIT)
+    box = sooner.put([Counter.remote(9)])
+    assert sooner.get(sooner.get(box)[0].read.remote(), timeout=WAIT) == 9
+    pid = sooner.get(sooner.get(box)[0].pid.remote(), timeout=WAIT)
     assert is_alive(pid)
-    assert weft.get(weft.get(box)[0].add.remote(), timeout=WAIT) == 10
+    assert sooner.get(sooner.get(box)[0].add.remote(), timeout=WAIT) == 10
     del box
     poll("the actor is gone", lambda: not is_alive(pid))
 
 
 def test_an_actor_lives_while_another_actor_holds_its_handle():
-    @weft.remote
+    @sooner.remote
     class Holder:
         def keep(self, box):
             self.box = box
 
         def use(self):
-            return weft.get(self.box[0].add.remote())
+            return sooner.get(self.box[0].add.remote())
 
     holder = Holder.remote()
     counter = Counter.remote(1)
-    weft.get(holder.keep.remote([counter]), timeout=WAIT)
+    sooner.get(holder.keep.remote([counter]), timeout=WAIT)
     del counter
-    assert weft.get([holder.use.remote(), holder.use.remote()], timeout=WAIT) == [2, 3]
+    assert sooner.get([holder.use.remote(), holder.use.remote()], timeout=WAIT) == [2, 3]
 
 
 @pytest.mark.api("actor.scope")
 def test_pending_calls_are_done_when_the_last_handle_goes(tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote
+    @sooner.remote
     class Writer:
         def write(self, text):
             with mark.open("a") as file:
@@ -565,21 +565,21 @@ def test_pending_calls_are_done_when_the_last_handle_goes(tmp_path):
     writer = Writer.remote()
     refs = [writer.write.remote(str(n)) for n in range(10)]
     del writer
-    assert weft.get(refs, timeout=WAIT) == [str(n) for n in range(10)]
+    assert sooner.get(refs, timeout=WAIT) == [str(n) for n in range(10)]
     assert mark.read_text() == "0123456789"
 
 
 def test_a_call_on_a_temporary_handle():
-    assert weft.get(Counter.remote(1).add.remote(), timeout=WAIT) == 2
+    assert sooner.get(Counter.remote(1).add.remote(), timeout=WAIT) == 2
     method = Counter.remote(2).add
-    assert weft.get(method.remote(), timeout=WAIT) == 3
+    assert sooner.get(method.remote(), timeout=WAIT) == 3
 
 
 @pytest.mark.api("actor.scope")
 def test_an_actor_that_ends_runs_its_exit_handlers(tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote
+    @sooner.remote
     class Tidy:
         def __init__(self):
             import atexit
@@ -590,7 +590,7 @@ def test_an_actor_that_ends_runs_its_exit_handlers(tmp_path):
             return True
 
     tidy = Tidy.remote()
-    weft.get(tidy.ready.remote(), timeout=WAIT)
+    sooner.get(tidy.ready.remote(), timeout=WAIT)
     del tidy
     poll("the exit handler has run", mark.exists)
 
@@ -598,11 +598,11 @@ def test_an_actor_that_ends_runs_its_exit_handlers(tmp_path):
 @pytest.mark.api("kill")
 def test_kill():
     counter = Counter.remote()
-    pid = weft.get(counter.pid.remote(), timeout=WAIT)
-    weft.kill(counter)
+    pid = sooner.get(counter.pid.remote(), timeout=WAIT)
+    sooner.kill(counter)
     # At once: a call after the kill is never served.
     with pytest.raises(ActorDiedError, match="kill"):
-        weft.get(counter.read.remote(), timeout=WAIT)
+        sooner.get(counter.read.remote(), timeout=WAIT)
     poll("the actor is gone", lambda: not is_alive(pid))
 
 
@@ -610,7 +610,7 @@ def test_kill():
 def test_kill_runs_no_exit_handlers(tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote
+    @sooner.remote
     class Tidy:
         def __init__(self):
             import atexit
@@ -621,31 +621,31 @@ def test_kill_runs_no_exit_handlers(tmp_path):
             return os.getpid()
 
     tidy = Tidy.remote()
-    pid = weft.get(tidy.pid.remote(), timeout=WAIT)
-    weft.kill(tidy)
+    pid = sooner.get(tidy.pid.remote(), timeout=WAIT)
+    sooner.kill(tidy)
     poll("the actor is gone", lambda: not is_alive(pid))
     assert not mark.exists()
 
 
 def test_kill_again_and_of_an_actor_that_is_not_up_yet():
     counter = Counter.remote()
-    weft.kill(counter)
-    weft.kill(counter)
+    sooner.kill(counter)
+    sooner.kill(counter)
     with pytest.raises(ActorDiedError):
-        weft.get(counter.read.remote(), timeout=WAIT)
+        sooner.get(counter.read.remote(), timeout=WAIT)
 
 
 @pytest.mark.api("kill")
 @pytest.mark.parametrize("thing", [None, "counter", Counter], ids=["none", "text", "class"])
 def test_kill_of_something_else(thing):
     with pytest.raises((TypeError, ValueError), match="actor handle"):
-        weft.kill(thing)
+        sooner.kill(thing)
 
 
 def dies_with(ref):
     """The error, when the actor is dead. For others than who kills, that takes a moment."""
     try:
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
     except ActorDiedError as error:
         return error
     return None
@@ -653,25 +653,25 @@ def dies_with(ref):
 
 def test_kill_from_a_task():
     counter = Counter.remote()
-    weft.get(counter.read.remote(), timeout=WAIT)
+    sooner.get(counter.read.remote(), timeout=WAIT)
 
-    @weft.remote
+    @sooner.remote
     def murder(handle):
-        weft.kill(handle)
+        sooner.kill(handle)
 
-    weft.get(murder.remote(counter), timeout=WAIT)
+    sooner.get(murder.remote(counter), timeout=WAIT)
     assert poll("the actor is dead", lambda: dies_with(counter.read.remote()))
 
 
 def test_calls_and_results_of_a_dead_actor_name_it():
     counter = Counter.remote()
     value = counter.add.remote()
-    assert weft.get(value, timeout=WAIT) == 1
-    weft.kill(counter)
+    assert sooner.get(value, timeout=WAIT) == 1
+    sooner.kill(counter)
     with pytest.raises(ActorDiedError, match="PlainCounter"):
-        weft.get(counter.read.remote(), timeout=WAIT)
+        sooner.get(counter.read.remote(), timeout=WAIT)
     # What it had returned belongs to the caller.
-    assert weft.get(value, timeout=WAIT) == 1
+    assert sooner.get(value, timeout=WAIT) == 1
 
 
 def test_calls_from_several_threads():
@@ -680,7 +680,7 @@ def test_calls_from_several_threads():
 
     def work():
         try:
-            weft.get([counter.add.remote() for _ in range(100)], timeout=WAIT)
+            sooner.get([counter.add.remote() for _ in range(100)], timeout=WAIT)
         except BaseException as error:
             errors.append(error)
 
@@ -690,14 +690,14 @@ def test_calls_from_several_threads():
     for thread in threads:
         thread.join()
     assert not errors
-    assert weft.get(counter.read.remote(), timeout=WAIT) == 400
+    assert sooner.get(counter.read.remote(), timeout=WAIT) == 400
 
 
 def test_actors_come_and_go():
     """Two hundred actors in turn: their processes and memory are given back."""
 
     # A local class travels by value. Each new process would import this module, and pytest with it, otherwise.
-    @weft.remote
+    @sooner.remote
     class Local:
         def __init__(self, n):
             self.n = n
@@ -706,4 +706,4 @@ def test_actors_come_and_go():
             return self.n + 1
 
     for n in range(200):
-        assert weft.get(Local.remote(n).next.remote(), timeout=WAIT) == n + 1
+        assert sooner.get(Local.remote(n).next.remote(), timeout=WAIT) == n + 1

@@ -6,8 +6,8 @@ import pytest
 from support import run_driver
 
 HEAD = """
-import logging, numpy as np, weft
-weft.init(num_cpus=1)
+import logging, numpy as np, sooner
+sooner.init(num_cpus=1)
 table = np.ones(3_000_000)
 small = np.ones(1000)
 """
@@ -24,42 +24,42 @@ def warnings(code):
     [
         (
             """
-@weft.remote
+@sooner.remote
 def total():
     return table.sum() + small.sum()
-assert weft.get(total.remote()) == 3_001_000
+assert sooner.get(total.remote()) == 3_001_000
 """,
             "the code of total takes 24 MB, most of it in the global 'table' (ndarray, 24 MB). ",
         ),
         (
             """
 def make(data):
-    @weft.remote
+    @sooner.remote
     def total():
         return len(data)
     return total
-weft.get(make([b"x" * 1000] * 3 + [bytes(11 << 20)]).remote())
+sooner.get(make([b"x" * 1000] * 3 + [bytes(11 << 20)]).remote())
 """,
             "the code of make.<locals>.total takes 12 MB, most of it in the closure variable 'data' (list, 12 MB). ",
         ),
         (
             """
-@weft.remote
+@sooner.remote
 class Model:
     def predict(self):
         return table.sum()
-weft.get(Model.remote().predict.remote())
+sooner.get(Model.remote().predict.remote())
 """,
             "the code of Model takes 24 MB, most of it in the global 'table' (ndarray, 24 MB). ",
         ),
         (
             """
-@weft.remote
+@sooner.remote
 class Model:
     weights = table
     def predict(self):
         return self.weights.sum()
-weft.get(Model.remote().predict.remote())
+sooner.get(Model.remote().predict.remote())
 """,
             "the code of Model takes 24 MB, most of it in the class attribute 'weights' (ndarray, 24 MB). ",
         ),
@@ -81,13 +81,13 @@ def test_once_per_place():
     found = warnings(
         """
 def make():
-    @weft.remote
+    @sooner.remote
     def total():
         return table.sum()
     return total
 for _ in range(3):
-    weft.get(make().remote())
-weft.get(make().options(num_cpus=0).remote())
+    sooner.get(make().remote())
+sooner.get(make().options(num_cpus=0).remote())
 """
     )
     assert len(found) == 1
@@ -97,12 +97,12 @@ def test_what_is_fine():
     assert (
         warnings(
             """
-ref = weft.put(table)
-@weft.remote
+ref = sooner.put(table)
+@sooner.remote
 def total(array):
-    return array.sum() + small.sum() + len(weft.get(ref))
-weft.get(total.remote(table))
-weft.get(total.remote(ref))
+    return array.sum() + small.sum() + len(sooner.get(ref))
+sooner.get(total.remote(table))
+sooner.get(total.remote(ref))
 """
         )
         == []
@@ -113,8 +113,8 @@ def test_the_logger_can_be_silenced():
     assert (
         warnings(
             """
-logging.getLogger("weft").setLevel(logging.ERROR)
-weft.get(weft.remote(lambda: table.sum()).remote())
+logging.getLogger("sooner").setLevel(logging.ERROR)
+sooner.get(sooner.remote(lambda: table.sum()).remote())
 """
         )
         == []
@@ -124,26 +124,26 @@ weft.get(weft.remote(lambda: table.sum()).remote())
 @pytest.mark.api("own.advice")
 def test_waiting_for_tasks_one_by_one_is_noticed_once():
     done = run_driver("""
-        import time, weft
+        import time, sooner
 
-        weft.init(num_cpus=2)
+        sooner.init(num_cpus=2)
 
-        @weft.remote
+        @sooner.remote
         def slow():
             time.sleep(0.11)
 
-        @weft.remote
+        @sooner.remote
         class Actor:
             def slow(self):
                 time.sleep(0.11)
 
         actor = Actor.remote()
         for _ in range(22):
-            weft.get(actor.slow.remote())
+            sooner.get(actor.slow.remote())
         print("actors are fine", flush=True)
         for _ in range(42):
-            weft.get(slow.remote())
-        weft.get([slow.remote() for _ in range(10)])
+            sooner.get(slow.remote())
+        sooner.get([slow.remote() for _ in range(10)])
     """)
     assert done.stderr.count("were waited for one by one") == 1
     assert "<string>:20: 2" in done.stderr

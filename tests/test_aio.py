@@ -1,4 +1,4 @@
-"""weft.aio: `get`, `wait`, `as_completed` and `gather` in event loops of drivers, tasks and asyncio actors."""
+"""sooner.aio: `get`, `wait`, `as_completed` and `gather` in event loops of drivers, tasks and asyncio actors."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 from support import WAIT, run_driver
 
-import weft
-from weft.exceptions import GetTimeoutError, TaskError
+import sooner
+from sooner.exceptions import GetTimeoutError, TaskError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 def fails(text):
     raise LookupError(text)
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 def when(path, value=None):
     """Returns once a file exists."""
     while not path.exists():
@@ -56,19 +56,19 @@ async def taken(iterator):
 @pytest.mark.api("own.aio")
 def test_get_one_and_several():
     async def main():
-        assert await weft.aio.get(identity.remote(1)) == 1
-        assert await weft.aio.get([identity.remote(n) for n in range(3)]) == [0, 1, 2]
-        assert await weft.aio.get((weft.put("a"), weft.put("b")), timeout=WAIT) == ["a", "b"]
+        assert await sooner.aio.get(identity.remote(1)) == 1
+        assert await sooner.aio.get([identity.remote(n) for n in range(3)]) == [0, 1, 2]
+        assert await sooner.aio.get((sooner.put("a"), sooner.put("b")), timeout=WAIT) == ["a", "b"]
         ref = identity.remote("twice")
-        assert await weft.aio.get([ref, ref]) == ["twice", "twice"]
-        assert await weft.aio.get([]) == []
+        assert await sooner.aio.get([ref, ref]) == ["twice", "twice"]
+        assert await sooner.aio.get([]) == []
 
     run(main())
 
 
 def test_get_of_many():
     async def main():
-        return await weft.aio.get([identity.remote(n) for n in range(3000)])
+        return await sooner.aio.get([identity.remote(n) for n in range(3000)])
 
     assert run(main()) == list(range(3000))
 
@@ -76,8 +76,8 @@ def test_get_of_many():
 def test_get_raises_the_first_failure_in_order(gate):
     async def main():
         refs = [identity.remote(1), when.remote(gate), fails.remote("first"), fails.remote("second")]
-        waiting = asyncio.ensure_future(weft.aio.get(refs))
-        await weft.aio.wait(refs[2:], num_returns=2)
+        waiting = asyncio.ensure_future(sooner.aio.get(refs))
+        await sooner.aio.wait(refs[2:], num_returns=2)
         assert not waiting.done()
         gate.touch()
         with pytest.raises(LookupError, match="first") as caught:
@@ -91,12 +91,12 @@ def test_get_gives_up_in_time_and_the_task_goes_on(gate):
     async def main():
         slow = when.remote(gate, "late")
         with pytest.raises(GetTimeoutError, match="1 of 2 objects"):
-            await weft.aio.get([identity.remote(1), slow], timeout=2)
+            await sooner.aio.get([identity.remote(1), slow], timeout=2)
         for look in (0, -1):
             with pytest.raises(TimeoutError):
-                await weft.aio.get(slow, timeout=look)
+                await sooner.aio.get(slow, timeout=look)
         gate.touch()
-        return await weft.aio.get(slow, timeout=WAIT)
+        return await sooner.aio.get(slow, timeout=WAIT)
 
     assert run(main()) == "late"
 
@@ -106,12 +106,12 @@ def test_wait_keeps_the_order_of_its_input(gate):
     async def main():
         slow = when.remote(gate, "slow")
         quick = [identity.remote(n) for n in range(4)]
-        ready, rest = await weft.aio.wait([slow, *quick], num_returns=4)
+        ready, rest = await sooner.aio.wait([slow, *quick], num_returns=4)
         assert (ready, rest) == (quick, [slow])
-        ready, rest = await weft.aio.wait([slow, *quick], num_returns=5, timeout=0.05)
+        ready, rest = await sooner.aio.wait([slow, *quick], num_returns=5, timeout=0.05)
         assert (ready, rest) == (quick, [slow])
-        assert await weft.aio.wait((slow,), timeout=0) == ([], [slow])
-        waiting = asyncio.ensure_future(weft.aio.wait([slow]))
+        assert await sooner.aio.wait((slow,), timeout=0) == ([], [slow])
+        waiting = asyncio.ensure_future(sooner.aio.wait([slow]))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         gate.touch()
@@ -123,7 +123,7 @@ def test_wait_keeps_the_order_of_its_input(gate):
 def test_wait_does_not_read_values():
     async def main():
         bad = fails.remote("x")
-        assert await weft.aio.wait([bad]) == ([bad], [])
+        assert await sooner.aio.wait([bad]) == ([bad], [])
 
     run(main())
 
@@ -133,14 +133,14 @@ def test_as_completed(gate):
     async def main():
         slow = when.remote(gate, "slow")
         seen = []
-        async for ref in weft.aio.as_completed([slow, *(identity.remote(n) for n in range(3))]):
+        async for ref in sooner.aio.as_completed([slow, *(identity.remote(n) for n in range(3))]):
             seen.append(await ref)
             if len(seen) == 3:
                 gate.touch()
         assert sorted(seen[:3]) == [0, 1, 2]
         assert seen[3] == "slow"
-        assert await taken(weft.aio.as_completed([])) == []
-        assert await taken(weft.aio.as_completed([slow, slow])) == [slow]
+        assert await taken(sooner.aio.as_completed([])) == []
+        assert await taken(sooner.aio.as_completed([slow, slow])) == [slow]
 
     run(main())
 
@@ -148,7 +148,7 @@ def test_as_completed(gate):
 def test_as_completed_leaves_failures_to_the_caller():
     async def main():
         failed = 0
-        async for ref in weft.aio.as_completed((fails.remote("x"), identity.remote(1))):
+        async for ref in sooner.aio.as_completed((fails.remote("x"), identity.remote(1))):
             try:
                 await ref
             except LookupError:
@@ -162,7 +162,7 @@ def test_as_completed_with_a_timeout(gate):
     async def main():
         seen = []
         with pytest.raises(GetTimeoutError, match="1 of 2"):
-            async for ref in weft.aio.as_completed([when.remote(gate), weft.put("there")], timeout=0.1):
+            async for ref in sooner.aio.as_completed([when.remote(gate), sooner.put("there")], timeout=0.1):
                 seen.append(await ref)  # noqa: PERF401  what came before the error counts
         assert seen == ["there"]
 
@@ -173,10 +173,10 @@ def test_as_completed_with_a_timeout(gate):
 def test_gather():
     async def main():
         ref = identity.remote("x")
-        assert await weft.aio.gather(*(identity.remote(n) for n in range(500))) == list(range(500))
-        assert await weft.aio.gather(ref, identity.remote(1), ref) == ["x", 1, "x"]
-        assert await weft.aio.gather() == []
-        good, bad = await weft.aio.gather(ref, fails.remote("why"), return_exceptions=True)
+        assert await sooner.aio.gather(*(identity.remote(n) for n in range(500))) == list(range(500))
+        assert await sooner.aio.gather(ref, identity.remote(1), ref) == ["x", 1, "x"]
+        assert await sooner.aio.gather() == []
+        good, bad = await sooner.aio.gather(ref, fails.remote("why"), return_exceptions=True)
         assert good == "x"
         assert isinstance(bad, LookupError)
 
@@ -187,7 +187,7 @@ def test_gather_raises_what_comes_first(gate):
     async def main():
         slow = when.remote(gate, "goes on")
         with pytest.raises(LookupError, match="early"):
-            await weft.aio.gather(slow, fails.remote("early"))
+            await sooner.aio.gather(slow, fails.remote("early"))
         gate.touch()
         return await slow
 
@@ -197,11 +197,11 @@ def test_gather_raises_what_comes_first(gate):
 @pytest.mark.parametrize(
     "start",
     [
-        lambda ref: weft.aio.get(ref),
-        lambda ref: weft.aio.get([ref], timeout=WAIT),
-        lambda ref: weft.aio.wait([ref]),
-        lambda ref: weft.aio.gather(ref),
-        lambda ref: taken(weft.aio.as_completed([ref])),
+        lambda ref: sooner.aio.get(ref),
+        lambda ref: sooner.aio.get([ref], timeout=WAIT),
+        lambda ref: sooner.aio.wait([ref]),
+        lambda ref: sooner.aio.gather(ref),
+        lambda ref: taken(sooner.aio.as_completed([ref])),
     ],
     ids=["get", "get list", "wait", "gather", "as_completed"],
 )
@@ -215,7 +215,7 @@ def test_a_cancelled_wait_leaves_the_task_and_other_waits_alone(start, gate):
             await cancelled
         gate.touch()
         await kept
-        return await weft.aio.get(ref)
+        return await sooner.aio.get(ref)
 
     assert run(main()) == "done"
 
@@ -225,9 +225,9 @@ def test_a_wait_that_gave_up_keeps_no_reference(gate):
         ref = when.remote(gate, b"x" * 200_000)
         alive = weakref.ref(ref)
         for _ in range(20):
-            await weft.aio.wait([ref], timeout=0.001)
+            await sooner.aio.wait([ref], timeout=0.001)
             with pytest.raises(GetTimeoutError):
-                await weft.aio.get(ref, timeout=0.001)
+                await sooner.aio.get(ref, timeout=0.001)
         del ref
         gc.collect()
         assert alive() is None
@@ -237,7 +237,7 @@ def test_a_wait_that_gave_up_keeps_no_reference(gate):
 
 def test_waits_keep_what_nobody_else_has(gate):
     async def main():
-        waiting = asyncio.ensure_future(weft.aio.get(when.remote(gate, np.arange(50_000))))
+        waiting = asyncio.ensure_future(sooner.aio.get(when.remote(gate, np.arange(50_000))))
         await asyncio.sleep(0.01)
         gc.collect()
         gate.touch()
@@ -248,7 +248,7 @@ def test_waits_keep_what_nobody_else_has(gate):
 
 def test_what_is_ready_does_not_starve_the_loop():
     async def main():
-        ref = weft.put(1)
+        ref = sooner.put(1)
         turns = 0
 
         async def other():
@@ -259,9 +259,9 @@ def test_what_is_ready_does_not_starve_the_loop():
 
         beside = asyncio.create_task(other())
         for _ in range(50):
-            await weft.aio.get(ref)
-            await weft.aio.wait([ref])
-            await weft.aio.gather(ref)
+            await sooner.aio.get(ref)
+            await sooner.aio.wait([ref])
+            await sooner.aio.gather(ref)
         beside.cancel()
         return turns
 
@@ -272,46 +272,46 @@ def test_what_is_ready_does_not_starve_the_loop():
 def test_no_threads_and_no_loops():
     async def main():
         before = set(threading.enumerate())
-        await weft.aio.get([identity.remote(n) for n in range(100)])
-        await weft.aio.gather(*(identity.remote(n) for n in range(100)))
+        await sooner.aio.get([identity.remote(n) for n in range(100)])
+        await sooner.aio.gather(*(identity.remote(n) for n in range(100)))
         assert set(threading.enumerate()) <= before
 
     run(main())
 
 
 def test_in_a_task():
-    @weft.remote
+    @sooner.remote
     def inside():
         async def main():
-            return await weft.aio.get([identity.remote(n) for n in range(20)])
+            return await sooner.aio.get([identity.remote(n) for n in range(20)])
 
         return asyncio.run(main())
 
-    assert weft.get(inside.remote(), timeout=WAIT) == list(range(20))
+    assert sooner.get(inside.remote(), timeout=WAIT) == list(range(20))
 
 
 def test_in_an_asyncio_actor(gate):
-    @weft.remote
+    @sooner.remote
     class Caller:
         def __init__(self):
             self.seen = []
 
         async def all_ways(self, path):
             slow = when.remote(path, "slow")
-            ready, rest = await weft.aio.wait([slow, identity.remote(1)])
+            ready, rest = await sooner.aio.wait([slow, identity.remote(1)])
             assert rest == [slow]
-            assert await weft.aio.get(ready) == [1]
+            assert await sooner.aio.get(ready) == [1]
             try:
-                await weft.aio.get(slow, timeout=0.05)
-            except weft.exceptions.GetTimeoutError:
+                await sooner.aio.get(slow, timeout=0.05)
+            except sooner.exceptions.GetTimeoutError:
                 self.seen.append("late")
             path.touch()
-            async for ref in weft.aio.as_completed([slow, identity.remote(2)]):
+            async for ref in sooner.aio.as_completed([slow, identity.remote(2)]):
                 self.seen.append(await ref)
-            return await weft.aio.gather(*(identity.remote(n) for n in range(10)))
+            return await sooner.aio.gather(*(identity.remote(n) for n in range(10)))
 
         async def borrowed(self, refs):
-            return await weft.aio.get(refs, timeout=60)
+            return await sooner.aio.get(refs, timeout=60)
 
         async def what(self):
             return self.seen
@@ -319,27 +319,27 @@ def test_in_an_asyncio_actor(gate):
     caller = Caller.remote()
     mine = when.remote(gate, "mine")
     borrowed = caller.borrowed.remote([mine])
-    assert weft.get(caller.all_ways.remote(gate), timeout=WAIT) == list(range(10))
-    assert weft.get(borrowed, timeout=WAIT) == ["mine"]
-    seen = weft.get(caller.what.remote(), timeout=WAIT)
+    assert sooner.get(caller.all_ways.remote(gate), timeout=WAIT) == list(range(10))
+    assert sooner.get(borrowed, timeout=WAIT) == ["mine"]
+    seen = sooner.get(caller.what.remote(), timeout=WAIT)
     assert seen[0] == "late"
     assert set(seen[1:]) == {"slow", 2}
 
 
 def test_what_it_refuses():
-    ref = weft.put(1)
+    ref = sooner.put(1)
 
     async def main():
         for bad in (5, None, "ref", {ref}):
             with pytest.raises(TypeError, match="ObjectRef"):
-                await weft.aio.get(bad)
+                await sooner.aio.get(bad)
             with pytest.raises(TypeError, match="list or tuple"):
-                await weft.aio.wait(bad)
+                await sooner.aio.wait(bad)
             with pytest.raises(TypeError, match="list or tuple"):
-                weft.aio.as_completed(bad)
+                sooner.aio.as_completed(bad)
         with pytest.raises(TypeError, match="list or tuple"):
-            await weft.aio.wait(ref)
-        for verb in (weft.aio.get, weft.aio.wait):
+            await sooner.aio.wait(ref)
+        for verb in (sooner.aio.get, sooner.aio.wait):
             with pytest.raises(TypeError, match="not int"):
                 await verb([ref, 5])
             with pytest.raises(TypeError, match="timeout"):
@@ -347,16 +347,16 @@ def test_what_it_refuses():
             with pytest.raises(ValueError, match="NaN"):
                 await verb([ref], timeout=float("nan"))
         with pytest.raises(TypeError, match="not int"):
-            weft.aio.as_completed([5])
+            sooner.aio.as_completed([5])
         with pytest.raises(TypeError, match=r"gather\(\*refs\)"):
-            await weft.aio.gather([ref])
+            await sooner.aio.gather([ref])
         with pytest.raises(TypeError, match="not int"):
-            await weft.aio.gather(ref, 5)
+            await sooner.aio.gather(ref, 5)
         for count in (0, -1, 2):
             with pytest.raises(ValueError, match="num_returns"):
-                await weft.aio.wait([ref], num_returns=count)
+                await sooner.aio.wait([ref], num_returns=count)
         with pytest.raises(ValueError, match="twice"):
-            await weft.aio.wait([ref, ref])
+            await sooner.aio.wait([ref, ref])
 
     run(main())
 
@@ -364,24 +364,25 @@ def test_what_it_refuses():
 def test_a_session_that_ends_under_a_wait():
     done = run_driver(
         """
-        import asyncio, time, weft
-        weft.init(num_cpus=1)
-        sleep = weft.remote(time.sleep)
+        import asyncio, time, sooner
+        sooner.init(num_cpus=1)
+        sleep = sooner.remote(time.sleep)
 
         async def ends(waiting):
             try:
                 await waiting
-            except (ValueError, weft.exceptions.WeftError) as error:
+            except (ValueError, sooner.exceptions.SoonerError) as error:
                 return True
 
         async def main():
             refs = [sleep.remote(100) for _ in range(2)]
-            waits = [weft.aio.get(refs), weft.aio.get(refs[0], timeout=90), weft.aio.wait(refs), weft.aio.gather(*refs)]
+            waits = [sooner.aio.get(refs), sooner.aio.get(refs[0], timeout=90)]
+            waits += [sooner.aio.wait(refs), sooner.aio.gather(*refs)]
             waits = [asyncio.ensure_future(ends(wait)) for wait in waits]
             await asyncio.sleep(0.1)
-            weft.shutdown()
+            sooner.shutdown()
             print(await asyncio.wait_for(asyncio.gather(*waits), 50))
-            print(await ends(weft.aio.get(refs)))
+            print(await ends(sooner.aio.get(refs)))
 
         asyncio.run(main())
         """

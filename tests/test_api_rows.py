@@ -13,19 +13,19 @@ import warnings
 import pytest
 from support import WAIT, is_alive, poll, run_driver
 
-import weft
-from weft.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, OwnerDiedError
-from weft.util import accelerators, annotations, debug
+import sooner
+from sooner.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, OwnerDiedError
+from sooner.util import accelerators, annotations, debug
 
-LATER = "this version of weft does not have "
+LATER = "this version of sooner does not have "
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self, start=0):
         self.value = start
@@ -58,11 +58,11 @@ def test_a_program_for_ray():
     """Imports, verbs and helpers as such programs write them; nothing but the name of the package differs."""
     done = run_driver(
         """
-        import weft as ray
-        from weft.exceptions import RayActorError, RayError, RayTaskError
-        from weft.util import ActorPool, list_named_actors, log_once
-        from weft.util.annotations import DeveloperAPI, PublicAPI
-        from weft.util.queue import Empty, Queue
+        import sooner as ray
+        from sooner.exceptions import RayActorError, RayError, RayTaskError
+        from sooner.util import ActorPool, list_named_actors, log_once
+        from sooner.util.annotations import DeveloperAPI, PublicAPI
+        from sooner.util.queue import Empty, Queue
 
         context = ray.init(num_cpus=2, include_dashboard=False, _system_config={"max_io_workers": 1}, namespace="job")
         assert context.address_info["node_id"] == ray.nodes()[0]["NodeID"]
@@ -117,9 +117,9 @@ def test_a_program_for_ray():
 
 @pytest.mark.api("constants")
 def test_modes_of_processes():
-    modes = [weft.SCRIPT_MODE, weft.WORKER_MODE, weft.RESTORE_WORKER_MODE, weft.SPILL_WORKER_MODE]
+    modes = [sooner.SCRIPT_MODE, sooner.WORKER_MODE, sooner.RESTORE_WORKER_MODE, sooner.SPILL_WORKER_MODE]
     assert len(set(modes)) == 4
-    assert isinstance(weft.__commit__, str)
+    assert isinstance(sooner.__commit__, str)
 
 
 # --- options and verbs ------------------------------------------------------------------------------------------------
@@ -136,46 +136,46 @@ def test_names_of_accelerators():
 @pytest.mark.api("task.scheduling_strategy")
 @pytest.mark.parametrize("strategy", ["DEFAULT", "SPREAD", None])
 def test_scheduling_strategies(shared_session, strategy):
-    assert weft.get(identity.options(scheduling_strategy=strategy).remote(1), timeout=WAIT) == 1
+    assert sooner.get(identity.options(scheduling_strategy=strategy).remote(1), timeout=WAIT) == 1
     counter = Counter.options(scheduling_strategy=strategy).remote(1)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 2
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 2
 
 
 @pytest.mark.api("task.enable_task_events", "method.enable_task_events")
 @pytest.mark.parametrize("is_on", [True, False])
 def test_task_events(shared_session, is_on):
-    assert weft.get(identity.options(enable_task_events=is_on).remote(1), timeout=WAIT) == 1
+    assert sooner.get(identity.options(enable_task_events=is_on).remote(1), timeout=WAIT) == 1
     counter = Counter.options(enable_task_events=is_on).remote()
-    assert weft.get(counter.add.options(enable_task_events=not is_on).remote(), timeout=WAIT) == 1
+    assert sooner.get(counter.add.options(enable_task_events=not is_on).remote(), timeout=WAIT) == 1
 
 
 @pytest.mark.api("put.owner")
 def test_another_actor_can_own_an_object(shared_session):
     owner = Counter.remote()
-    read, unread = weft.put([1], _owner=owner), weft.put({"of": weft.put(2)}, _owner=owner)
-    assert weft.get(read, timeout=WAIT) == [1]
-    assert read.owner_address() != weft.put(1).owner_address()
-    pid = weft.get(owner.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT)
-    weft.kill(owner)
+    read, unread = sooner.put([1], _owner=owner), sooner.put({"of": sooner.put(2)}, _owner=owner)
+    assert sooner.get(read, timeout=WAIT) == [1]
+    assert read.owner_address() != sooner.put(1).owner_address()
+    pid = sooner.get(owner.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT)
+    sooner.kill(owner)
     poll("the owner is gone", lambda: not is_alive(pid))
-    with pytest.raises(weft.exceptions.OwnerDiedError):
-        weft.get(unread, timeout=WAIT)
+    with pytest.raises(sooner.exceptions.OwnerDiedError):
+        sooner.get(unread, timeout=WAIT)
     with pytest.raises(TypeError, match="takes an actor handle, not int"):
-        weft.put(1, _owner=3)
+        sooner.put(1, _owner=3)
 
 
 @pytest.mark.api("get")
 def test_a_negative_timeout_polls(shared_session):
-    assert weft.get(weft.put(1), timeout=-1) == 1
+    assert sooner.get(sooner.put(1), timeout=-1) == 1
 
 
 @pytest.mark.api("actor.class", "actor.handle", "task._remote")
 def test_underscore_remote_of_actors(shared_session):
     counter = Counter._remote([5], {}, num_cpus=0)
-    assert weft.get(counter.add._remote(kwargs={"n": 2}), timeout=WAIT) == 7
+    assert sooner.get(counter.add._remote(kwargs={"n": 2}), timeout=WAIT) == 7
     first, second = counter.add._remote([1], num_returns=2), Counter._remote()
     assert len(first) == 2
-    assert weft.get(second.add._remote(), timeout=WAIT) == 1
+    assert sooner.get(second.add._remote(), timeout=WAIT) == 1
 
 
 @pytest.mark.api("task.function")
@@ -186,9 +186,9 @@ def test_the_plain_function(shared_session):
 @pytest.mark.api("actor.types", "actor.handle")
 def test_classes_of_actors(shared_session):
     counter = Counter.remote()
-    assert isinstance(Counter, weft.actor.ActorClass)
-    assert isinstance(counter, weft.actor.ActorHandle)
-    assert isinstance(counter.add, weft.actor.ActorMethod)
+    assert isinstance(Counter, sooner.actor.ActorClass)
+    assert isinstance(counter, sooner.actor.ActorHandle)
+    assert isinstance(counter.add, sooner.actor.ActorMethod)
     assert repr(counter) == f"Actor(Counter, {counter._actor_id})"
     assert counter._ray_actor_id == counter._actor_id
 
@@ -197,25 +197,25 @@ def test_classes_of_actors(shared_session):
 def test_a_call_during_which_the_actor_restarts(shared_session):
     counter = Counter.options(max_restarts=1).remote(10)
     with pytest.raises(ActorUnavailableError):
-        weft.get(counter.die.remote(), timeout=WAIT)
+        sooner.get(counter.die.remote(), timeout=WAIT)
 
     def added():
         try:
-            return weft.get(counter.add.remote(), timeout=WAIT)
+            return sooner.get(counter.add.remote(), timeout=WAIT)
         except ActorUnavailableError:
             return None
 
     assert poll("it is back", added) == 11
     with pytest.raises(ActorDiedError):
-        weft.get(counter.die.remote(), timeout=WAIT)
+        sooner.get(counter.die.remote(), timeout=WAIT)
 
 
 @pytest.mark.api("method.retry_exceptions")
 def test_a_call_that_raises_is_retried(shared_session):
     counter = Counter.options(max_task_retries=5).remote()
-    assert weft.get(counter.fail_until.options(retry_exceptions=True).remote(3), timeout=WAIT) == 3
+    assert sooner.get(counter.fail_until.options(retry_exceptions=True).remote(3), timeout=WAIT) == 3
     with pytest.raises(ConnectionError):
-        weft.get(counter.fail_until.remote(5), timeout=WAIT)
+        sooner.get(counter.fail_until.remote(5), timeout=WAIT)
 
 
 @pytest.mark.api("method.retry_exceptions")
@@ -223,13 +223,13 @@ def test_a_call_that_raises_another_class_is_not_retried(shared_session):
     counter = Counter.options(max_task_retries=5).remote()
     failing = counter.fail_until.options(retry_exceptions=[KeyError]).remote(3)
     with contextlib.suppress(ConnectionError):
-        weft.get(failing, timeout=WAIT)
-    assert weft.get(counter.add.remote(0), timeout=WAIT) == 1
+        sooner.get(failing, timeout=WAIT)
+    assert sooner.get(counter.add.remote(0), timeout=WAIT) == 1
 
 
 @pytest.mark.api("method.backpressure")
 def test_a_generator_of_an_actor_waits_for_its_reader(shared_session):
-    @weft.remote(max_concurrency=2)
+    @sooner.remote(max_concurrency=2)
     class Producer:
         made = 0
 
@@ -242,29 +242,29 @@ def test_a_generator_of_an_actor_waits_for_its_reader(shared_session):
 
     producer = Producer.remote()
     items = producer.items.options(_generator_backpressure_num_objects=2).remote(50)
-    assert weft.get(next(items), timeout=WAIT) == 1
-    assert weft.get(producer.count.remote(), timeout=WAIT) <= 4
-    assert [weft.get(ref) for ref in items] == list(range(2, 51))
-    assert weft.get(producer.count.remote(), timeout=WAIT) == 50
+    assert sooner.get(next(items), timeout=WAIT) == 1
+    assert sooner.get(producer.count.remote(), timeout=WAIT) <= 4
+    assert [sooner.get(ref) for ref in items] == list(range(2, 51))
+    assert sooner.get(producer.count.remote(), timeout=WAIT) == 50
 
 
 @pytest.mark.api("ref.owner_address")
 def test_the_owner_of_a_reference(shared_session):
-    @weft.remote
+    @sooner.remote
     def owned():
-        return [weft.put(1)]
+        return [sooner.put(1)]
 
-    (inner,) = weft.get(owned.remote(), timeout=WAIT)
-    assert weft.put(1).owner_address() == weft.put(2).owner_address()
-    assert inner.owner_address() != weft.put(1).owner_address()
+    (inner,) = sooner.get(owned.remote(), timeout=WAIT)
+    assert sooner.put(1).owner_address() == sooner.put(2).owner_address()
+    assert inner.owner_address() != sooner.put(1).owner_address()
 
 
 @pytest.mark.api("ref.equality", "ref.identity")
 def test_references_as_keys(shared_session):
-    ref = weft.put(1)
+    ref = sooner.put(1)
     again = pickle.loads(pickle.dumps(ref))
     assert {ref: "value"}[again] == "value"
-    assert ref.job_id() == weft.get_runtime_context().get_job_id()
+    assert ref.job_id() == sooner.get_runtime_context().get_job_id()
 
 
 @pytest.mark.api("errors.lost")
@@ -287,25 +287,25 @@ def test_waiting_with_asyncio(shared_session):
 
 @pytest.mark.api("util.node")
 def test_the_address_of_this_node(shared_session, monkeypatch):
-    @weft.remote
+    @sooner.remote
     def there():
-        return weft.util.get_node_ip_address()
+        return sooner.util.get_node_ip_address()
 
-    assert weft.get(there.remote(), timeout=WAIT) == weft.util.get_node_ip_address() == "127.0.0.1"
-    assert weft.util.get_node_ip_address() == weft.nodes()[0]["NodeManagerAddress"]
-    monkeypatch.delenv("WEFT_CLOUD_INSTANCE_ID", raising=False)
+    assert sooner.get(there.remote(), timeout=WAIT) == sooner.util.get_node_ip_address() == "127.0.0.1"
+    assert sooner.util.get_node_ip_address() == sooner.nodes()[0]["NodeManagerAddress"]
+    monkeypatch.delenv("SOONER_CLOUD_INSTANCE_ID", raising=False)
     monkeypatch.setenv("RAY_CLOUD_INSTANCE_ID", "i-17")
-    assert weft.util.get_node_instance_id() == "i-17"
-    monkeypatch.setenv("WEFT_CLOUD_INSTANCE_ID", "i-18")
-    assert weft.util.get_node_instance_id() == "i-18"
+    assert sooner.util.get_node_instance_id() == "i-17"
+    monkeypatch.setenv("SOONER_CLOUD_INSTANCE_ID", "i-18")
+    assert sooner.util.get_node_instance_id() == "i-18"
 
 
 @pytest.mark.api("util.node")
 def test_the_address_without_a_session():
     done = run_driver(
         """
-        import weft, weft.util
-        print(weft.util.get_node_ip_address(), weft.is_initialized())
+        import sooner, sooner.util
+        print(sooner.util.get_node_ip_address(), sooner.is_initialized())
         """
     )
     assert done.stdout == "127.0.0.1 False\n"
@@ -317,8 +317,8 @@ def test_log_once():
     done = run_driver(
         """
         import time
-        from weft.util import disable_log_once_globally, enable_periodic_logging, log_once
-        from weft.util.debug import log_once as same
+        from sooner.util import disable_log_once_globally, enable_periodic_logging, log_once
+        from sooner.util.debug import log_once as same
         now = 1000.0
         time.monotonic = lambda: now
         assert same is log_once
@@ -408,7 +408,7 @@ class TestAnnotations:
             def __init__(self, x):
                 self.x = x
 
-        with pytest.warns(annotations.WeftDeprecationWarning, match="Old is deprecated"):
+        with pytest.warns(annotations.SoonerDeprecationWarning, match="Old is deprecated"):
             assert Old(5).x == 5
 
     def test_a_marked_function_can_be_remote(self, shared_session):
@@ -416,7 +416,7 @@ class TestAnnotations:
         def double(x):
             return 2 * x
 
-        assert weft.get(weft.remote(double).remote(4), timeout=WAIT) == 8
+        assert sooner.get(sooner.remote(double).remote(4), timeout=WAIT) == 8
 
     def test_what_is_refused(self):
         with pytest.raises(ValueError, match="stability='gamma'"):
@@ -449,10 +449,10 @@ class TestAnnotations:
         *("runtime_env", "dag", "job_submission", "job_config"),
     ],
 )
-def test_names_that_weft_does_not_have(name):
-    with pytest.raises(AttributeError, match=f"^weft.{name}: {LATER}"):
-        getattr(weft, name)
-    assert not hasattr(weft, name)
+def test_names_that_sooner_does_not_have(name):
+    with pytest.raises(AttributeError, match=f"^sooner.{name}: {LATER}"):
+        getattr(sooner, name)
+    assert not hasattr(sooner, name)
 
 
 @pytest.mark.api("util.actor_group", "util.integrations", "util.collective", "util.debugger")
@@ -463,20 +463,20 @@ def test_names_that_weft_does_not_have(name):
         *("spark", "tpu", "xgboost", "lightgbm", "collective", "pdb", "rpdb", "tracing"),
     ],
 )
-def test_helpers_that_weft_does_not_have(name):
-    with pytest.raises(AttributeError, match=f"^weft.util.{name}: {LATER}"):
-        getattr(weft.util, name)
+def test_helpers_that_sooner_does_not_have(name):
+    with pytest.raises(AttributeError, match=f"^sooner.util.{name}: {LATER}"):
+        getattr(sooner.util, name)
 
 
 @pytest.mark.api("errors.graphs")
 @pytest.mark.parametrize(
     "name", ["RayChannelError", "RayChannelTimeoutError", "RayCgraphCapacityExceeded", "RayDirectTransportError"]
 )
-def test_errors_that_weft_does_not_have(name):
-    with pytest.raises(AttributeError, match=f"^weft.exceptions.{name}: {LATER}"):
-        getattr(weft.exceptions, name)
+def test_errors_that_sooner_does_not_have(name):
+    with pytest.raises(AttributeError, match=f"^sooner.exceptions.{name}: {LATER}"):
+        getattr(sooner.exceptions, name)
     with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
-        weft.exceptions.Nonsense  # noqa: B018
+        sooner.exceptions.Nonsense  # noqa: B018
 
 
 @pytest.mark.api("context.later")
@@ -484,11 +484,11 @@ def test_errors_that_weft_does_not_have(name):
     "name",
     ["job_id", "node_id", "task_id", "actor_id"],
 )
-def test_members_of_the_runtime_context_that_weft_does_not_have(shared_session, name):
+def test_members_of_the_runtime_context_that_sooner_does_not_have(shared_session, name):
     with pytest.raises(AttributeError, match=f"^RuntimeContext.{name}: {LATER}"):
-        getattr(weft.get_runtime_context(), name)
+        getattr(sooner.get_runtime_context(), name)
     with pytest.raises(AttributeError, match="no member 'nonsense'"):
-        weft.get_runtime_context().nonsense  # noqa: B018
+        sooner.get_runtime_context().nonsense  # noqa: B018
 
 
 @pytest.mark.api("task.bind", "actor.bind")

@@ -9,23 +9,23 @@ import threading
 import pytest
 from support import WAIT
 
-import weft
-from weft.exceptions import ActorDiedError, TaskError
+import sooner
+from sooner.exceptions import ActorDiedError, TaskError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 def fails():
     raise KeyError("in a task")
 
 
-@weft.remote
+@sooner.remote
 class Gate:
     """Calls wait in it until it is opened."""
 
@@ -57,13 +57,13 @@ class Gate:
 
 
 def test_a_coroutine_method_returns_its_value():
-    @weft.remote
+    @sooner.remote
     class Plain:
         async def f(self, x):
             return x + 1
 
     plain = Plain.remote()
-    assert weft.get([plain.f.remote(n) for n in range(500)], timeout=WAIT) == list(range(1, 501))
+    assert sooner.get([plain.f.remote(n) for n in range(500)], timeout=WAIT) == list(range(1, 501))
 
 
 @pytest.mark.api("actor.async")
@@ -71,27 +71,27 @@ def test_calls_overlap():
     gate = Gate.remote()
     refs = [gate.through.remote(n) for n in range(50)]
     gate.open.remote()
-    assert weft.get(refs, timeout=WAIT) == list(range(50))
-    assert weft.get(gate.most_at_once.remote(), timeout=WAIT) == 50
+    assert sooner.get(refs, timeout=WAIT) == list(range(50))
+    assert sooner.get(gate.most_at_once.remote(), timeout=WAIT) == 50
 
 
 def test_calls_overlap_across_callers():
     gate = Gate.remote()
 
-    @weft.remote(num_cpus=0.1)
+    @sooner.remote(num_cpus=0.1)
     def caller(handle, n):
-        return weft.get(handle.through.remote(n))
+        return sooner.get(handle.through.remote(n))
 
     refs = [caller.remote(gate, n) for n in range(4)]
-    while weft.get(gate.count.remote(), timeout=WAIT) < 4:
+    while sooner.get(gate.count.remote(), timeout=WAIT) < 4:
         pass
     gate.open.remote()
-    assert weft.get(refs, timeout=WAIT) == [0, 1, 2, 3]
+    assert sooner.get(refs, timeout=WAIT) == [0, 1, 2, 3]
 
 
 @pytest.mark.api("actor.max_concurrency")
 def test_max_concurrency_limits_the_calls_inside():
-    @weft.remote(max_concurrency=3)
+    @sooner.remote(max_concurrency=3)
     class Narrow:
         def __init__(self):
             self.inside = 0
@@ -106,7 +106,7 @@ def test_max_concurrency_limits_the_calls_inside():
             return self.most
 
     narrow = Narrow.remote()
-    assert max(weft.get([narrow.enter.remote() for _ in range(30)], timeout=WAIT)) == 3
+    assert max(sooner.get([narrow.enter.remote() for _ in range(30)], timeout=WAIT)) == 3
 
 
 @pytest.mark.api("actor.max_concurrency")
@@ -115,11 +115,11 @@ def test_more_than_a_thousand_calls_wait_their_turn():
     refs = [gate.through.remote(n) for n in range(999)]
     gate.open.remote()
     refs += [gate.through.remote(n) for n in range(999, 2500)]
-    assert weft.get(refs, timeout=WAIT) == list(range(2500))
+    assert sooner.get(refs, timeout=WAIT) == list(range(2500))
 
 
 def test_calls_begin_in_the_order_of_their_caller():
-    @weft.remote
+    @sooner.remote
     class Log:
         def __init__(self):
             self.begun = []
@@ -134,12 +134,12 @@ def test_calls_begin_in_the_order_of_their_caller():
     log = Log.remote()
     for n in range(500):
         log.note.remote(n)
-    assert weft.get(log.all.remote(), timeout=WAIT) == list(range(500))
+    assert sooner.get(log.all.remote(), timeout=WAIT) == list(range(500))
 
 
 @pytest.mark.api("actor.async")
 def test_sync_methods_run_in_the_loops_thread():
-    @weft.remote
+    @sooner.remote
     class Mixed:
         async def in_loop(self):
             return threading.get_ident()
@@ -148,12 +148,12 @@ def test_sync_methods_run_in_the_loops_thread():
             return threading.get_ident()
 
     mixed = Mixed.remote()
-    assert len(set(weft.get([mixed.in_loop.remote(), mixed.in_sync.remote()], timeout=WAIT))) == 1
+    assert len(set(sooner.get([mixed.in_loop.remote(), mixed.in_sync.remote()], timeout=WAIT))) == 1
 
 
 @pytest.mark.api("actor.async")
 def test_await_a_ref():
-    @weft.remote
+    @sooner.remote
     class Awaits:
         async def one(self, x):
             return await identity.remote(x)
@@ -165,21 +165,21 @@ def test_await_a_ref():
             return await box[0]
 
         async def put(self, x):
-            return await weft.put(x)
+            return await sooner.put(x)
 
         async def large(self, n):
             return len(await identity.remote(b"x" * n))
 
     awaits = Awaits.remote()
-    assert weft.get(awaits.one.remote(5), timeout=WAIT) == 5
-    assert weft.get(awaits.many.remote(100), timeout=WAIT) == list(range(100))
-    assert weft.get(awaits.given.remote([identity.remote("borrowed")]), timeout=WAIT) == "borrowed"
-    assert weft.get(awaits.put.remote("mine"), timeout=WAIT) == "mine"
-    assert weft.get(awaits.large.remote(1 << 20), timeout=WAIT) == 1 << 20
+    assert sooner.get(awaits.one.remote(5), timeout=WAIT) == 5
+    assert sooner.get(awaits.many.remote(100), timeout=WAIT) == list(range(100))
+    assert sooner.get(awaits.given.remote([identity.remote("borrowed")]), timeout=WAIT) == "borrowed"
+    assert sooner.get(awaits.put.remote("mine"), timeout=WAIT) == "mine"
+    assert sooner.get(awaits.large.remote(1 << 20), timeout=WAIT) == 1 << 20
 
 
 def test_await_an_error():
-    @weft.remote
+    @sooner.remote
     class Awaits:
         async def f(self):
             try:
@@ -187,14 +187,14 @@ def test_await_an_error():
             except KeyError as error:
                 return type(error).__name__, isinstance(error, TaskError)
 
-    assert weft.get(Awaits.remote().f.remote(), timeout=WAIT) == ("TaskError(KeyError)", True)
+    assert sooner.get(Awaits.remote().f.remote(), timeout=WAIT) == ("TaskError(KeyError)", True)
 
 
 @pytest.mark.api("actor.async")
 def test_await_another_actor():
     gate = Gate.remote()
 
-    @weft.remote
+    @sooner.remote
     class Front:
         async def through(self, handle, x):
             return await handle.through.remote(x)
@@ -202,19 +202,19 @@ def test_await_another_actor():
     front = Front.remote()
     refs = [front.through.remote(gate, n) for n in range(20)]
     gate.open.remote()
-    assert weft.get(refs, timeout=WAIT) == list(range(20))
+    assert sooner.get(refs, timeout=WAIT) == list(range(20))
 
 
 def test_two_async_actors_call_each_other():
-    @weft.remote
+    @sooner.remote
     class Ping:
         async def hit(self, other, n):
             if n == 0:
                 return "done"
-            return await other.hit.remote(weft.get_runtime_context().current_actor, n - 1)
+            return await other.hit.remote(sooner.get_runtime_context().current_actor, n - 1)
 
     one, two = Ping.remote(), Ping.remote()
-    assert weft.get(one.hit.remote(two, 50), timeout=WAIT) == "done"
+    assert sooner.get(one.hit.remote(two, 50), timeout=WAIT) == "done"
 
 
 def test_a_late_argument_does_not_hold_back_running_calls():
@@ -222,11 +222,11 @@ def test_a_late_argument_does_not_hold_back_running_calls():
     first = gate.through.remote("first")
     second = gate.through.remote(identity.remote("second"))
     gate.open.remote()
-    assert weft.get([first, second], timeout=WAIT) == ["first", "second"]
+    assert sooner.get([first, second], timeout=WAIT) == ["first", "second"]
 
 
 def test_an_error_in_a_coroutine():
-    @weft.remote
+    @sooner.remote
     class Fails:
         async def f(self):
             await asyncio.sleep(0)
@@ -237,13 +237,13 @@ def test_an_error_in_a_coroutine():
 
     actor = Fails.remote()
     with pytest.raises(LookupError, match="async trouble") as caught:
-        weft.get(actor.f.remote(), timeout=WAIT)
+        sooner.get(actor.f.remote(), timeout=WAIT)
     assert isinstance(caught.value, TaskError)
-    assert weft.get(actor.g.remote(), timeout=WAIT) == "alive"
+    assert sooner.get(actor.g.remote(), timeout=WAIT) == "alive"
 
 
 def test_a_cancelled_error_of_ones_own_is_an_error():
-    @weft.remote
+    @sooner.remote
     class Odd:
         async def f(self):
             raise asyncio.CancelledError
@@ -252,23 +252,23 @@ def test_a_cancelled_error_of_ones_own_is_an_error():
             return "alive"
 
     odd = Odd.remote()
-    with pytest.raises((TaskError, weft.exceptions.TaskCancelledError)):
-        weft.get(odd.f.remote(), timeout=WAIT)
-    assert weft.get(odd.g.remote(), timeout=WAIT) == "alive"
+    with pytest.raises((TaskError, sooner.exceptions.TaskCancelledError)):
+        sooner.get(odd.f.remote(), timeout=WAIT)
+    assert sooner.get(odd.g.remote(), timeout=WAIT) == "alive"
 
 
 def test_several_returns():
-    @weft.remote
+    @sooner.remote
     class Two:
-        @weft.method(num_returns=2)
+        @sooner.method(num_returns=2)
         async def pair(self):
             return "a", "b"
 
-    assert weft.get(Two.remote().pair.remote(), timeout=WAIT) == ["a", "b"]
+    assert sooner.get(Two.remote().pair.remote(), timeout=WAIT) == ["a", "b"]
 
 
 def test_background_tasks_of_the_loop_go_on_between_calls():
-    @weft.remote
+    @sooner.remote
     class Ticker:
         def __init__(self):
             self.ticks = 0
@@ -287,31 +287,31 @@ def test_background_tasks_of_the_loop_go_on_between_calls():
             return True
 
     ticker = Ticker.remote()
-    weft.get(ticker.start.remote(), timeout=WAIT)
-    assert weft.get(ticker.until.remote(50), timeout=WAIT)
+    sooner.get(ticker.start.remote(), timeout=WAIT)
+    assert sooner.get(ticker.until.remote(50), timeout=WAIT)
 
 
 def test_threads_of_the_actor_can_use_the_loop():
-    @weft.remote
+    @sooner.remote
     class Threads:
         async def f(self):
-            return await asyncio.to_thread(lambda: weft.get(identity.remote("from a thread")))
+            return await asyncio.to_thread(lambda: sooner.get(identity.remote("from a thread")))
 
-    assert weft.get(Threads.remote().f.remote(), timeout=WAIT) == "from a thread"
+    assert sooner.get(Threads.remote().f.remote(), timeout=WAIT) == "from a thread"
 
 
 def test_kill_with_calls_waiting():
     gate = Gate.remote()
     refs = [gate.through.remote() for _ in range(10)]
-    weft.get(gate.pid.remote(), timeout=WAIT)
-    weft.kill(gate)
+    sooner.get(gate.pid.remote(), timeout=WAIT)
+    sooner.kill(gate)
     for ref in refs:
         with pytest.raises(ActorDiedError):
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
 
 
 def test_pending_calls_are_done_when_the_last_handle_goes():
-    @weft.remote
+    @sooner.remote
     class Slow:
         async def f(self, n):
             await asyncio.sleep(0.1)
@@ -320,34 +320,34 @@ def test_pending_calls_are_done_when_the_last_handle_goes():
     slow = Slow.remote()
     refs = [slow.f.remote(n) for n in range(5)]
     del slow
-    assert weft.get(refs, timeout=WAIT) == list(range(5))
+    assert sooner.get(refs, timeout=WAIT) == list(range(5))
 
 
-def test_the_constructor_may_use_weft():
-    @weft.remote
+def test_the_constructor_may_use_sooner():
+    @sooner.remote
     class Eager:
         def __init__(self):
-            self.value = weft.get(identity.remote("early"))
+            self.value = sooner.get(identity.remote("early"))
 
         async def read(self):
             return self.value
 
-    assert weft.get(Eager.remote().read.remote(), timeout=WAIT) == "early"
+    assert sooner.get(Eager.remote().read.remote(), timeout=WAIT) == "early"
 
 
 def test_the_runtime_context_is_that_of_each_call():
     gate = Gate.remote()
 
-    @weft.remote
+    @sooner.remote
     class Context:
         async def task_id(self, handle):
-            before = weft.get_runtime_context().get_task_id()
+            before = sooner.get_runtime_context().get_task_id()
             await handle.through.remote()
-            return before, weft.get_runtime_context().get_task_id()
+            return before, sooner.get_runtime_context().get_task_id()
 
     context = Context.remote()
     refs = [context.task_id.remote(gate) for _ in range(5)]
     gate.open.remote()
-    found = weft.get(refs, timeout=WAIT)
+    found = sooner.get(refs, timeout=WAIT)
     assert all(before == after for before, after in found)
     assert [before for before, _ in found] == [ref.task_id() for ref in refs]

@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 from support import WAIT
 
-import weft
-from weft.exceptions import ActorDiedError, TaskError
+import sooner
+from sooner.exceptions import ActorDiedError, TaskError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 def fails(text):
     raise LookupError(text)
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 def when(path, value=None):
     """Returns once a file exists."""
     while not path.exists():
@@ -55,7 +55,7 @@ async def value_of(ref):
 @pytest.mark.api("ref.await")
 def test_await_a_task_and_a_put():
     async def main():
-        return await identity.remote(1), await weft.put("two")
+        return await identity.remote(1), await sooner.put("two")
 
     assert run(main()) == (1, "two")
 
@@ -191,8 +191,8 @@ def test_the_loop_runs_on_while_a_ref_is_awaited(gate):
 
 def test_a_ready_ref_does_not_starve_the_loop():
     async def main():
-        ref = weft.put(1)
-        weft.get(ref, timeout=WAIT)
+        ref = sooner.put(1)
+        sooner.get(ref, timeout=WAIT)
         others = 0
 
         async def other():
@@ -230,12 +230,12 @@ def test_a_loop_that_is_closed_before_the_result_comes(gate):
 
     run(main())
     gate.touch()
-    assert weft.get(ref, timeout=WAIT) == "kept"
+    assert sooner.get(ref, timeout=WAIT) == "kept"
     assert run(value_of(identity.remote("next loop"))) == "next loop"
 
 
 def test_calls_of_actors_can_be_awaited():
-    @weft.remote
+    @sooner.remote
     class Counter:
         def __init__(self):
             self.value = 0
@@ -247,7 +247,7 @@ def test_calls_of_actors_can_be_awaited():
     async def main():
         counter = Counter.remote()
         assert await asyncio.gather(*(counter.add.remote() for _ in range(100))) == list(range(1, 101))
-        weft.kill(counter)
+        sooner.kill(counter)
         with pytest.raises(ActorDiedError):
             while True:
                 await counter.add.remote()
@@ -280,7 +280,7 @@ def test_future_is_a_concurrent_future():
     assert isinstance(future, concurrent.futures.Future)
     assert future.result(timeout=WAIT) == 6
     assert identity.remote(np.arange(3)).future().result(timeout=WAIT).tolist() == [0, 1, 2]
-    assert weft.put("stored").future().result(timeout=WAIT) == "stored"
+    assert sooner.put("stored").future().result(timeout=WAIT) == "stored"
 
 
 @pytest.mark.api("ref.future")
@@ -317,14 +317,14 @@ def test_callbacks_of_futures_run(gate):
     assert called.wait(WAIT)
 
 
-def test_a_callback_may_use_weft(gate):
+def test_a_callback_may_use_sooner(gate):
     results = []
     done = threading.Event()
 
     def callback(future):
         # A callback that blocks the thread which delivers results would deadlock here.
         try:
-            results.append(weft.get(identity.remote(future.result() + 1), timeout=WAIT))
+            results.append(sooner.get(identity.remote(future.result() + 1), timeout=WAIT))
         finally:
             done.set()
 
@@ -354,11 +354,11 @@ def test_wait_of_concurrent_futures(gate):
 
 
 def test_asyncio_inside_a_task():
-    @weft.remote
+    @sooner.remote
     def inside():
         async def main():
             return await asyncio.gather(*(identity.remote(n) for n in range(20)))
 
         return asyncio.run(main())
 
-    assert weft.get(inside.remote(), timeout=WAIT) == list(range(20))
+    assert sooner.get(inside.remote(), timeout=WAIT) == list(range(20))

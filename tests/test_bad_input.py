@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from support import WAIT, is_alive, poll, run_driver
 
-import weft
-from weft.exceptions import (
+import sooner
+from sooner.exceptions import (
     ActorDiedError,
     GetTimeoutError,
     ObjectStoreFullError,
@@ -30,7 +30,7 @@ from weft.exceptions import (
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
@@ -42,7 +42,7 @@ class Holder:
         self.parts = {"guard": threading.Lock()}
 
 
-@weft.remote
+@sooner.remote
 class Plain:
     def __init__(self, first=None):
         self.first = first
@@ -58,7 +58,7 @@ class Plain:
 def the_session_still_works():
     """Whatever a test did, afterwards tasks run."""
     yield
-    assert weft.get([identity.remote(n) for n in range(4)], timeout=WAIT) == [0, 1, 2, 3]
+    assert sooner.get([identity.remote(n) for n in range(4)], timeout=WAIT) == [0, 1, 2, 3]
 
 
 # --- an argument, closure or result that cannot be pickled (name the attribute path) --------------------------------
@@ -71,7 +71,7 @@ def the_session_still_works():
         (lambda: identity.remote(value=Holder()), "value.*parts.*guard"),
         (lambda: identity.remote([1, {"key": Holder()}]), "key.*parts.*guard"),
         (lambda: Plain.remote(Holder()), "parts.*guard"),
-        (lambda: weft.put({"deep": (Holder(),)}), "deep.*parts.*guard"),
+        (lambda: sooner.put({"deep": (Holder(),)}), "deep.*parts.*guard"),
         (lambda: Plain.remote().echo.remote(Holder()), "parts.*guard"),
     ],
     ids=["argument", "keyword", "nested", "constructor", "put", "method"],
@@ -86,7 +86,7 @@ def test_a_closure_that_cannot_be_pickled():
     """A closure that cannot be pickled (name the attribute path)."""
     holder = Holder()
 
-    @weft.remote
+    @sooner.remote
     def uses_it():
         return holder
 
@@ -101,14 +101,14 @@ def test_a_default_argument_that_cannot_be_pickled():
         return lock
 
     with pytest.raises(TypeError, match=r"(?s)lock"):
-        weft.remote(uses_it).remote()
+        sooner.remote(uses_it).remote()
 
 
 def test_a_class_whose_closure_cannot_be_pickled():
     """A closure that cannot be pickled, in a method of an actor class."""
     holder = Holder()
 
-    @weft.remote
+    @sooner.remote
     class Uses:
         def it(self):
             return holder
@@ -121,7 +121,7 @@ def test_a_class_whose_closure_cannot_be_pickled():
 def test_a_result_that_cannot_be_pickled(where):
     """A result that cannot be pickled (name the attribute path)."""
 
-    @weft.remote
+    @sooner.remote
     class Gives:
         def it(self):
             return {"answer": Holder()}
@@ -129,11 +129,11 @@ def test_a_result_that_cannot_be_pickled(where):
         def ok(self):
             return "ok"
 
-    @weft.remote
+    @sooner.remote
     def gives():
         return {"answer": Holder()}
 
-    @weft.remote(num_returns=2)
+    @sooner.remote(num_returns=2)
     def gives_two():
         return "fine", {"answer": Holder()}
 
@@ -143,8 +143,8 @@ def test_a_result_that_cannot_be_pickled(where):
     else:
         ref = gives.remote() if where == "task" else actor.it.remote()
     with pytest.raises(TypeError, match=r"(?s)answer.*parts.*guard"):
-        weft.get(ref, timeout=WAIT)
-    assert weft.get(actor.ok.remote(), timeout=WAIT) == "ok"
+        sooner.get(ref, timeout=WAIT)
+    assert sooner.get(actor.ok.remote(), timeout=WAIT) == "ok"
 
 
 def test_a_value_whose_pickling_raises():
@@ -166,16 +166,16 @@ def test_a_value_that_cannot_be_unpickled():
             return int, ("not a number",)
 
     with pytest.raises(ValueError, match="not a number") as caught:
-        weft.get(identity.remote(Falls()), timeout=WAIT)
+        sooner.get(identity.remote(Falls()), timeout=WAIT)
     assert isinstance(caught.value, TaskError)
     with pytest.raises(ValueError, match="not a number"):
-        weft.get(weft.put(Falls()))
+        sooner.get(sooner.put(Falls()))
 
 
 def test_arguments_that_were_refused_hold_no_references():
     """Nothing is leaked by a call that was refused: the objects its arguments named are freed."""
     actor = Plain.remote()
-    actor_pid = weft.get(actor.pid.remote(), timeout=WAIT)
+    actor_pid = sooner.get(actor.pid.remote(), timeout=WAIT)
     with pytest.raises(TypeError):
         identity.remote([actor, Holder()])
     del actor
@@ -186,19 +186,19 @@ def test_arguments_that_were_refused_hold_no_references():
 
 
 def test_a_function_that_raises():
-    """A function that raises: weft's class and the cause's class, with the remote traceback."""
+    """A function that raises: sooner's class and the cause's class, with the remote traceback."""
 
     class Special(LookupError):
         def __init__(self, code):
             super().__init__(f"code {code}")
             self.code = code
 
-    @weft.remote
+    @sooner.remote
     def culprit():
         raise Special(7)
 
     with pytest.raises(LookupError) as caught:
-        weft.get(culprit.remote(), timeout=WAIT)
+        sooner.get(culprit.remote(), timeout=WAIT)
     error = caught.value
     assert isinstance(error, TaskError)
     assert type(error).__name__ == "TaskError(Special)"
@@ -210,16 +210,16 @@ def test_a_function_that_raises():
 def test_the_remote_traceback_shows_nested_tasks():
     """A function that raises, two tasks deep: both places are named."""
 
-    @weft.remote
+    @sooner.remote
     def inner():
         raise KeyError("at the bottom")
 
-    @weft.remote
+    @sooner.remote
     def outer():
-        return weft.get(inner.remote())
+        return sooner.get(inner.remote())
 
     with pytest.raises(KeyError) as caught:
-        weft.get(outer.remote(), timeout=WAIT)
+        sooner.get(outer.remote(), timeout=WAIT)
     assert "inner" in str(caught.value)
     assert "outer" in str(caught.value)
 
@@ -230,38 +230,38 @@ def test_the_remote_traceback_shows_nested_tasks():
 def test_a_function_that_raises_what_is_no_exception(make):
     """A function that raises something that is not an `Exception`."""
 
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def raises():
         raise make("on purpose")
 
     with pytest.raises((TaskError, WorkerCrashedError)) as caught:
-        weft.get(raises.remote(), timeout=WAIT)
+        sooner.get(raises.remote(), timeout=WAIT)
     assert "on purpose" in str(caught.value) or isinstance(caught.value, WorkerCrashedError)
 
 
 def test_an_exception_group():
     """A function that raises an exception group."""
 
-    @weft.remote
+    @sooner.remote
     def raises():
         raise ExceptionGroup("several", [ValueError("a"), KeyError("b")])
 
     with pytest.raises(TaskError) as caught:
-        weft.get(raises.remote(), timeout=WAIT)
+        sooner.get(raises.remote(), timeout=WAIT)
     assert [type(one) for one in caught.value.cause.exceptions] == [ValueError, KeyError]
 
 
 def test_an_exception_that_cannot_be_pickled():
     """An exception that cannot be pickled: its words arrive."""
 
-    @weft.remote
+    @sooner.remote
     def raises():
         error = ValueError("the words arrive")
         error.guard = threading.Lock()
         raise error
 
     with pytest.raises(TaskError, match="the words arrive") as caught:
-        weft.get(raises.remote(), timeout=WAIT)
+        sooner.get(raises.remote(), timeout=WAIT)
     assert isinstance(caught.value.cause, ValueError | UnserializableException)
 
 
@@ -273,12 +273,12 @@ def test_an_exception_whose_constructor_takes_other_arguments():
             super().__init__(f"{code}: {reason}")
             self.code = code
 
-    @weft.remote
+    @sooner.remote
     def raises():
         raise Odd(code=5, reason="odd")
 
     with pytest.raises(TaskError, match="5: odd"):
-        weft.get(raises.remote(), timeout=WAIT)
+        sooner.get(raises.remote(), timeout=WAIT)
 
 
 def test_an_exception_whose_text_raises():
@@ -290,18 +290,18 @@ def test_an_exception_whose_text_raises():
 
         __repr__ = __str__
 
-    @weft.remote
+    @sooner.remote
     def raises():
         raise Shy
 
     with pytest.raises(TaskError, match="Shy"):
-        weft.get(raises.remote(), timeout=WAIT)
+        sooner.get(raises.remote(), timeout=WAIT)
 
 
 def test_an_exception_whose_class_is_missing_on_the_other_side():
     """An exception whose class is missing on the other side: its words arrive."""
 
-    @weft.remote
+    @sooner.remote
     def raises():
         import types
 
@@ -311,30 +311,30 @@ def test_an_exception_whose_class_is_missing_on_the_other_side():
         raise module.Strange("the words arrive")
 
     with pytest.raises(TaskError, match="the words arrive") as caught:
-        weft.get(raises.remote(), timeout=WAIT)
+        sooner.get(raises.remote(), timeout=WAIT)
     assert "Strange" in str(caught.value)
 
 
 def test_an_exception_as_large_as_a_house():
     """An exception that drags megabytes along."""
 
-    @weft.remote
+    @sooner.remote
     def raises():
         raise ValueError("x" * (8 << 20), b"y" * (8 << 20))
 
     with pytest.raises(TaskError):
-        weft.get(raises.remote(), timeout=WAIT)
+        sooner.get(raises.remote(), timeout=WAIT)
 
 
 def test_a_recursion_without_end():
     """A function that raises from deep down: the traceback stays readable."""
 
-    @weft.remote
+    @sooner.remote
     def deeper(n):
         return deeper._function(n + 1)
 
     with pytest.raises(RecursionError) as caught:
-        weft.get(deeper.remote(0), timeout=WAIT)
+        sooner.get(deeper.remote(0), timeout=WAIT)
     assert len(str(caught.value)) < 1 << 20
 
 
@@ -345,27 +345,27 @@ def test_a_ref_from_an_earlier_init():
     """A ref from an earlier `init`: every use of it says so."""
     done = run_driver(
         """
-        import asyncio, pickle, weft
-        @weft.remote
+        import asyncio, pickle, sooner
+        @sooner.remote
         def f(x):
             return x
-        @weft.remote
+        @sooner.remote
         class A:
             def f(self):
                 return 1
-        weft.init(num_cpus=1)
-        refs = [weft.put(1), f.remote(2), weft.put(b"x" * (1 << 20)), f.remote(b"x" * (1 << 20))]
-        weft.get(refs)
+        sooner.init(num_cpus=1)
+        refs = [sooner.put(1), f.remote(2), sooner.put(b"x" * (1 << 20)), f.remote(b"x" * (1 << 20))]
+        sooner.get(refs)
         refs.append(f.remote(3))
         actor = A.remote()
-        weft.get(actor.f.remote())
-        weft.shutdown()
+        sooner.get(actor.f.remote())
+        sooner.shutdown()
         async def wait_for(ref):
             return await ref
         def refused(use):
             try:
                 use()
-            except (ValueError, TypeError, weft.exceptions.WeftError) as error:
+            except (ValueError, TypeError, sooner.exceptions.SoonerError) as error:
                 assert "session" in str(error), error
             except RuntimeError as error:
                 assert "not started" in str(error) and not again, error
@@ -373,30 +373,30 @@ def test_a_ref_from_an_earlier_init():
                 raise AssertionError(ref)
         for again in (False, True):
             if again:
-                weft.init(num_cpus=1)
+                sooner.init(num_cpus=1)
             for ref in refs:
                 for use in (
-                    lambda: weft.get(ref, timeout=30),
-                    lambda: weft.get([ref], timeout=30),
-                    lambda: weft.wait([ref], timeout=30),
-                    lambda: weft.cancel(ref),
+                    lambda: sooner.get(ref, timeout=30),
+                    lambda: sooner.get([ref], timeout=30),
+                    lambda: sooner.wait([ref], timeout=30),
+                    lambda: sooner.cancel(ref),
                     lambda: f.remote(ref),
                     lambda: f.remote([ref]),
-                    lambda: weft.put([ref]),
+                    lambda: sooner.put([ref]),
                     lambda: pickle.dumps(ref),
                     lambda: ref.future().result(30),
                     lambda: asyncio.run(wait_for(ref)),
                 ):
                     refused(use)
                 assert repr(ref) and hash(ref) and ref == ref
-            refused(lambda: weft.get(actor.f.remote(), timeout=30))
-            refused(lambda: weft.kill(actor))
+            refused(lambda: sooner.get(actor.f.remote(), timeout=30))
+            refused(lambda: sooner.kill(actor))
             refused(lambda: f.remote(actor))
-        assert weft.get(f.remote("new"), timeout=30) == "new"
-        assert weft.get(f.remote(weft.put("put")), timeout=30) == "put"
+        assert sooner.get(f.remote("new"), timeout=30) == "new"
+        assert sooner.get(f.remote(sooner.put("put")), timeout=30) == "put"
         print("refused")
         """,
-        env=os.environ | {"WEFT_ENABLE_AUTO_CONNECT": "0"},
+        env=os.environ | {"SOONER_ENABLE_AUTO_CONNECT": "0"},
     )
     assert done.stdout == "refused\n"
 
@@ -409,14 +409,14 @@ def test_a_resource_that_can_never_be_had(caplog):
     """Warn with what was asked and what exists; `get(timeout)` still ends; others run on."""
     ref = identity.options(num_cpus=1000, resources={"unobtainium": 3}).remote(1)
     with pytest.raises(GetTimeoutError):
-        weft.get(ref, timeout=0.5)
+        sooner.get(ref, timeout=0.5)
     poll("the warning is there", lambda: "unobtainium" in caplog.text)
     for word in ("1000", "unobtainium", "3", "CPU", "2"):
         assert word in caplog.text
-    assert weft.get(identity.remote(2), timeout=WAIT) == 2
-    weft.cancel(ref)
-    with pytest.raises(weft.exceptions.TaskCancelledError):
-        weft.get(ref, timeout=WAIT)
+    assert sooner.get(identity.remote(2), timeout=WAIT) == 2
+    sooner.cancel(ref)
+    with pytest.raises(sooner.exceptions.TaskCancelledError):
+        sooner.get(ref, timeout=WAIT)
 
 
 @pytest.mark.api("failure.infeasible")
@@ -425,21 +425,21 @@ def test_an_actor_that_can_never_be_placed(caplog):
     actor = Plain.options(num_gpus=8).remote()
     ref = actor.pid.remote()
     with pytest.raises(GetTimeoutError):
-        weft.get(ref, timeout=0.5)
+        sooner.get(ref, timeout=0.5)
     poll("the warning is there", lambda: "GPU" in caplog.text)
-    weft.kill(actor)
+    sooner.kill(actor)
     with pytest.raises(ActorDiedError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
 def test_the_warning_is_not_repeated_for_each_task(caplog):
     """Warn, but not a thousand times."""
     refs = [identity.options(resources={"onlyonce": 1}).remote(n) for n in range(1000)]
     with pytest.raises(GetTimeoutError):
-        weft.get(refs, timeout=0.5)
+        sooner.get(refs, timeout=0.5)
     assert 1 <= caplog.text.count("onlyonce") < 20
     for ref in refs:
-        weft.cancel(ref)
+        sooner.cancel(ref)
 
 
 # --- options that do not exist or have the wrong type (name the option and what is allowed) --------------------------
@@ -469,7 +469,7 @@ def test_the_warning_is_not_repeated_for_each_task(caplog):
 def test_options_that_do_not_exist_or_have_the_wrong_type(options, allowed):
     """Options that do not exist or have the wrong type (name the option and what is allowed)."""
     name = next(iter(options))
-    for use in (lambda: weft.remote(**options)(lambda: 1), lambda: identity.options(**options)):
+    for use in (lambda: sooner.remote(**options)(lambda: 1), lambda: identity.options(**options)):
         with pytest.raises(ValueError, match=f"(?s){name}.*{allowed}"):
             use()
 
@@ -480,7 +480,7 @@ def test_options_that_do_not_exist_or_have_the_wrong_type(options, allowed):
 def test_options_of_actors_that_do_not_exist_or_have_the_wrong_type(options):
     """The same for actors."""
     name = next(iter(options))
-    for use in (lambda: weft.remote(**options)(type("C", (), {})), lambda: Plain.options(**options)):
+    for use in (lambda: sooner.remote(**options)(type("C", (), {})), lambda: Plain.options(**options)):
         with pytest.raises(ValueError, match=name):
             use()
 
@@ -491,16 +491,16 @@ def test_options_of_methods_that_do_not_exist():
     with pytest.raises(ValueError, match="num_cpus"):
         actor.pid.options(num_cpus=1)
     with pytest.raises(ValueError, match="nonsense"):
-        weft.method(nonsense=1)
+        sooner.method(nonsense=1)
     with pytest.raises((TypeError, ValueError)):
-        weft.method()
+        sooner.method()
 
 
 @pytest.mark.parametrize("arguments", [(1,), ("f",), (lambda: 1, 2)], ids=["int", "text", "two"])
 def test_remote_of_something_else(arguments):
-    """`weft.remote` with what is neither a function, a class nor an option."""
+    """`sooner.remote` with what is neither a function, a class nor an option."""
     with pytest.raises(TypeError, match="remote"):
-        weft.remote(*arguments)
+        sooner.remote(*arguments)
 
 
 # --- a wrong number of returns or arguments --------------------------------------------------------------------------
@@ -510,13 +510,13 @@ def test_remote_of_something_else(arguments):
 def test_a_wrong_number_of_returns(value):
     """A wrong number of returns: each of the refs says how many were expected and what came."""
 
-    @weft.remote(num_returns=3)
+    @sooner.remote(num_returns=3)
     def returns():
         return value
 
     for ref in returns.remote():
         with pytest.raises((ValueError, TypeError), match="3") as caught:
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
         assert "returns" in str(caught.value)
 
 
@@ -543,13 +543,13 @@ def test_a_wrong_number_of_arguments(call, name):
 # --- a put larger than the store (say how large the store is and how to change it) -----------------------------------
 
 SMALL_STORE = """
-import gc, time, numpy as np, weft
-weft.init(num_cpus=2, object_store_memory=32 << 20, spill_directories=[])
-full = weft.exceptions.ObjectStoreFullError
-@weft.remote
+import gc, time, numpy as np, sooner
+sooner.init(num_cpus=2, object_store_memory=32 << 20, spill_directories=[])
+full = sooner.exceptions.ObjectStoreFullError
+@sooner.remote
 def make(megabytes):
     return np.zeros(megabytes << 20, dtype=np.uint8)
-@weft.remote
+@sooner.remote
 def size(array):
     return array.nbytes
 def refused(use):
@@ -570,10 +570,10 @@ def test_a_put_larger_than_the_store():
         SMALL_STORE
         + """
 big = np.zeros(40 << 20, dtype=np.uint8)
-refused(lambda: weft.put(big))
-refused(lambda: weft.get(make.remote(40), timeout=60))
-refused(lambda: weft.get(size.remote(big), timeout=60))
-assert weft.get(make.remote(20), timeout=60).nbytes == 20 << 20
+refused(lambda: sooner.put(big))
+refused(lambda: sooner.get(make.remote(40), timeout=60))
+refused(lambda: sooner.get(size.remote(big), timeout=60))
+assert sooner.get(make.remote(20), timeout=60).nbytes == 20 << 20
 print("said so")
 """
     )
@@ -587,12 +587,12 @@ def test_puts_that_together_are_larger_than_the_store():
         SMALL_STORE
         + """
 one = np.ones(10 << 20, dtype=np.uint8)
-kept = [weft.put(one) for _ in range(3)]
-refused(lambda: weft.put(one))
-assert all((weft.get(ref) == 1).all() for ref in kept)
-view = weft.get(kept[0])
+kept = [sooner.put(one) for _ in range(3)]
+refused(lambda: sooner.put(one))
+assert all((sooner.get(ref) == 1).all() for ref in kept)
+view = sooner.get(kept[0])
 del kept[0]
-refused(lambda: weft.put(one))
+refused(lambda: sooner.put(one))
 assert (view == 1).all()
 del view
 gc.collect()
@@ -601,7 +601,7 @@ for _ in range(10):
     deadline = time.monotonic() + 60
     while True:
         try:
-            kept[0] = weft.put(one)
+            kept[0] = sooner.put(one)
             break
         except full:
             assert time.monotonic() < deadline
@@ -618,10 +618,10 @@ NO_RESERVE = 0x4000
 
 def test_a_put_larger_than_the_disk():
     """What neither fits into the store nor onto the disk is refused before a byte is copied."""
-    size = int(weft.cluster_resources()["object_store_memory"]) + shutil.disk_usage(tempfile.gettempdir()).total
+    size = int(sooner.cluster_resources()["object_store_memory"]) + shutil.disk_usage(tempfile.gettempdir()).total
     # Address space only: nothing is touched.
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE) as region:
         array = np.frombuffer(region, dtype=np.uint8)
         with pytest.raises(ObjectStoreFullError, match="object_store_memory"):
-            weft.put(array)
+            sooner.put(array)
         del array

@@ -11,7 +11,7 @@ BENCH = Path(__file__).resolve().parent.parent / "bench"
 
 
 def run(code):
-    run_driver(code, env=os.environ | {"BENCH_API": "weft"}, cwd=BENCH)
+    run_driver(code, env=os.environ | {"BENCH_API": "sooner"}, cwd=BENCH)
 
 
 def test_rows_probes_plans_and_goals_fit_together():
@@ -21,7 +21,7 @@ def test_rows_probes_plans_and_goals_fit_together():
 
         known = {"idle", *probes.PROBES, *rows_recovery.PROBES}
         of_clusters = {**rows_cluster.PROBES, **rows_cluster_failure.PROBES}
-        assert set(of_clusters) == set(catalog.CLUSTER_PROBES) == set(plan_cluster._WEFT)
+        assert set(of_clusters) == set(catalog.CLUSTER_PROBES) == set(plan_cluster._SOONER)
         of_hosts = {name: tuple(probe.keys.values()) for name, probe in rows_hosts.PROBES.items()}
         assert {name: catalog.PROBE_KEYS[name] for name in catalog.HOSTS_PROBES} == of_hosts
         of_memory = set(plan_memory._SIZES)
@@ -58,18 +58,18 @@ def test_rows_on_memory_in_short(tmp_path):
             if event == "row":
                 found[key] = samples
 
-        rows_memory.broadcast("weft", 2, 4, tell)
-        rows_memory.sort_memory("weft", 2, 16, tell)
+        rows_memory.broadcast("sooner", 2, 4, tell)
+        rows_memory.sort_memory("sooner", 2, 16, tell)
         # What two tasks read and write at a time must fit; Dask's partitions differ by a factor of four.
         rows_memory.SPILL_FACTOR = 1.2
-        rows_memory.sort_spill("weft", 2, 60, 30, tell)
+        rows_memory.sort_spill("sooner", 2, 60, 30, tell)
         rows_memory.small_objects(2, 2_000_000, tell)
         assert {"broadcast_sum", "broadcast_items_cpu", "bare_sum_s", "sort_memory", "sort_30"} <= set(found), found
         assert 0 < found["sort_30_store"][0] <= 0.051, "the store is larger than its limit"
         assert found["sort_30_peak"][0] >= found["sort_30_heaps"][0] > 0
         assert found["objects_bytes"][0] > 0
         """,
-        env=os.environ | {"BENCH_API": "weft", "BENCH_RUN": tmp_path.name, "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
+        env=os.environ | {"BENCH_API": "sooner", "BENCH_RUN": tmp_path.name, "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
         cwd=BENCH,
     )
 
@@ -85,7 +85,7 @@ def test_values_are_written_and_read_in_turns_with_dd(tmp_path):
         assert all(len(found[key]) == rows_memory.SPILL_TURNS for key in ("dd_write", "dd_read"))
         assert all(rate > 0 for key in ("spill_write", "spill_read") for rate in found[key])
         """,
-        env=os.environ | {"BENCH_API": "weft", "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
+        env=os.environ | {"BENCH_API": "sooner", "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
         cwd=BENCH,
     )
     assert not list(tmp_path.iterdir())
@@ -150,8 +150,8 @@ def test_what_is_no_comparison_is_not_shown_as_one():
 
         results = Results({})
         seen = {"idle": 0.2, "goodput": 59.0, "expected": 59.6, "load": 0.1, "count": 2}
-        results.under("weft", "cast_4_64_mb", {**seen, "verdict": "CPU-bound"}, [1.5, 1.7])
-        results.under("weft", "cast_8_64_mb", {**seen, "verdict": ""}, [1.02, 1.04])
+        results.under("sooner", "cast_4_64_mb", {**seen, "verdict": "CPU-bound"}, [1.5, 1.7])
+        results.under("sooner", "cast_8_64_mb", {**seen, "verdict": ""}, [1.02, 1.04])
         document = results.as_json()
         text = report.render_terminal(document)
         assert "CPU-bound (20 %)" in text and "<= 1.08 x: CPU-bound" in text
@@ -169,7 +169,7 @@ def test_rows_of_a_run_of_their_own_stand_behind_those_of_a_whole_run():
 
         machine = dict.fromkeys(("cores", "processor", "memory", "system", "kernel"), "some")
         results = Results(machine)
-        results.add("weft", "add_node", [0.05])
+        results.add("sooner", "add_node", [0.05])
         document = results.as_json()
         page = report.with_part("# Results\\n\\nWhole.\\n", document, "the first command")
         page = report.with_part(page, document, "the second command")
@@ -177,7 +177,7 @@ def test_rows_of_a_run_of_their_own_stand_behind_those_of_a_whole_run():
         assert page.count("a node added and listed") == 1 and "first" not in page
         assert "\\n### Rows\\n" in page and "results.png" not in page
         memory = Results(machine)
-        memory.add("weft", "sort_memory", [5.0])
+        memory.add("sooner", "sort_memory", [5.0])
         for _ in range(2):
             page = report.with_part(page, memory.as_json(), "the third command")
         assert page.count("## Memory in a run of its own") == page.count("`the second command`") == 1

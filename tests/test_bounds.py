@@ -10,31 +10,31 @@ from typing import Any
 
 import pytest
 
-import weft
-from weft.exceptions import PendingCallsLimitExceeded
+import sooner
+from sooner.exceptions import PendingCallsLimitExceeded
 
 
 @pytest.fixture
 def limit() -> Iterator[int]:
-    weft.init(num_cpus=2, max_pending_tasks=20)
+    sooner.init(num_cpus=2, max_pending_tasks=20)
     yield 20
-    weft.shutdown()
+    sooner.shutdown()
 
 
-@weft.remote
+@sooner.remote
 def wait_for(path: Path) -> str:
     while not path.exists():
         time.sleep(0.01)
     return path.name
 
 
-@weft.remote
+@sooner.remote
 def short() -> int:
     return 1
 
 
 def pending() -> int:
-    from weft.util import state
+    from sooner.util import state
 
     return len([task for task in state.list_tasks() if task.state not in ("FINISHED", "FAILED")])
 
@@ -42,22 +42,22 @@ def pending() -> int:
 @pytest.mark.parametrize("asked", [0, -1, 1.5, "many", True, 1 << 40])
 def test_what_is_no_limit_is_refused(asked: Any) -> None:
     with pytest.raises(ValueError, match="max_pending_tasks must be a whole number, 1 or more"):
-        weft.init(max_pending_tasks=asked)
-    assert not weft.is_initialized()
+        sooner.init(max_pending_tasks=asked)
+    assert not sooner.is_initialized()
 
 
 def test_a_submission_beyond_the_limit_waits_until_there_is_room(
     limit: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = tmp_path / "gate"
-    refs: list[weft.ObjectRef[str]] = []
+    refs: list[sooner.ObjectRef[str]] = []
 
     def submit() -> None:
         while len(refs) < 3 * limit:
             refs.append(wait_for.remote(gate))
 
     thread = threading.Thread(target=submit)
-    with caplog.at_level(logging.WARNING, logger="weft"):
+    with caplog.at_level(logging.WARNING, logger="sooner"):
         thread.start()
         while len(refs) < limit:
             time.sleep(0.01)
@@ -67,14 +67,14 @@ def test_a_submission_beyond_the_limit_waits_until_there_is_room(
         assert pending() == limit
         gate.touch()
         thread.join()
-    assert weft.get(refs) == ["gate"] * 3 * limit
+    assert sooner.get(refs) == ["gate"] * 3 * limit
     told = [record.getMessage() for record in caplog.records if "max_pending_tasks=20" in record.getMessage()]
     assert len(told) == 1, "once"
     assert told[0].startswith("11 tasks and calls"), "at the half"
 
 
 def test_calls_of_actors_count_too(limit: int, tmp_path: Path) -> None:
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     class Slow:
         def wait(self, path: Path) -> None:
             while not path.exists():
@@ -85,7 +85,7 @@ def test_calls_of_actors_count_too(limit: int, tmp_path: Path) -> None:
 
     gate = tmp_path / "gate"
     actor = Slow.remote()
-    weft.get(actor.nothing.remote())
+    sooner.get(actor.nothing.remote())
     first = actor.wait.remote(gate)
     opener = threading.Timer(1, gate.touch)
     begin = time.monotonic()
@@ -97,8 +97,8 @@ def test_calls_of_actors_count_too(limit: int, tmp_path: Path) -> None:
     refs += [actor.nothing.remote() for _ in range(2)]
     assert gate.exists(), "the last one had to wait"
     assert time.monotonic() - begin >= 1
-    assert weft.get(refs) == [1] * limit
-    assert weft.get(first) is None
+    assert sooner.get(refs) == [1] * limit
+    assert sooner.get(first) is None
 
 
 def test_on_an_event_loop_it_is_an_error(limit: int, tmp_path: Path) -> None:
@@ -117,23 +117,23 @@ def test_on_an_event_loop_it_is_an_error(limit: int, tmp_path: Path) -> None:
 
 def test_more_tasks_than_the_limit_run_through(limit: int) -> None:
     refs = [short.remote() for _ in range(50 * limit)]
-    assert sum(weft.get(refs)) == 50 * limit
+    assert sum(sooner.get(refs)) == 50 * limit
 
 
 def test_what_waits_for_its_own_submitter_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing that is pending can end before all is submitted: a limit that held for ever would be a deadlock."""
-    weft.init(num_cpus=1, max_pending_tasks=4)
+    sooner.init(num_cpus=1, max_pending_tasks=4)
     gate = tmp_path / "gate"
     try:
-        with caplog.at_level(logging.WARNING, logger="weft"):
+        with caplog.at_level(logging.WARNING, logger="sooner"):
             refs = [wait_for.remote(gate) for _ in range(6)]
             gate.touch()
-            assert weft.get(refs) == ["gate"] * 6
+            assert sooner.get(refs) == ["gate"] * 6
         assert any("none of them has ended for 10 s" in record.getMessage() for record in caplog.records)
         # The limit is what it was.
-        assert sum(weft.get([short.remote() for _ in range(100)])) == 100
+        assert sum(sooner.get([short.remote() for _ in range(100)])) == 100
     finally:
-        weft.shutdown()
+        sooner.shutdown()
 
 
 def test_a_wait_for_room_ends_with_the_session(limit: int, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_wait_for_room_ends_with_the_session(limit: int, tmp_path: Path) -> No
     thread.start()
     while pending() < limit:
         time.sleep(0.01)
-    weft.shutdown()
+    sooner.shutdown()
     thread.join(30)
     assert not thread.is_alive()
     assert len(failures) == 1
@@ -158,29 +158,29 @@ def test_a_wait_for_room_ends_with_the_session(limit: int, tmp_path: Path) -> No
 
 
 def test_the_default_allows_a_hundred_thousand() -> None:
-    weft.init(num_cpus=1)
+    sooner.init(num_cpus=1)
     try:
         held = short.remote()
-        weft.get(held)
+        sooner.get(held)
         refs = [short.remote() for _ in range(100_000)]
-        assert weft.get(refs[-1]) == 1
+        assert sooner.get(refs[-1]) == 1
     finally:
-        weft.shutdown()
+        sooner.shutdown()
 
 
 def test_ever_new_functions_draw_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    weft.init(num_cpus=1)
+    sooner.init(num_cpus=1)
 
-    def call(number: int) -> weft.ObjectRef[int]:
-        return weft.remote(lambda: number).remote()
+    def call(number: int) -> sooner.ObjectRef[int]:
+        return sooner.remote(lambda: number).remote()
 
     try:
-        with caplog.at_level(logging.WARNING, logger="weft"):
+        with caplog.at_level(logging.WARNING, logger="sooner"):
             for number in range(10_003):
                 ref = call(number)
-            assert weft.get(ref) == 10_002
+            assert sooner.get(ref) == 10_002
         told = [text for text in map(logging.LogRecord.getMessage, caplog.records) if "remote functions and" in text]
         assert len(told) == 1
         assert told[0].startswith("this process has defined 10001 ")
     finally:
-        weft.shutdown()
+        sooner.shutdown()

@@ -9,82 +9,82 @@ import threading
 import pytest
 from support import WAIT, run_driver
 
-import weft
+import sooner
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def task_id():
-    return weft.get_runtime_context().get_task_id()
+    return sooner.get_runtime_context().get_task_id()
 
 
-@weft.remote
+@sooner.remote
 def actor_id():
-    return weft.get_runtime_context().get_actor_id()
+    return sooner.get_runtime_context().get_actor_id()
 
 
-@weft.remote
+@sooner.remote
 class Named:
     def name(self):
-        return weft.get_runtime_context().get_task_name()
+        return sooner.get_runtime_context().get_task_name()
 
     def actor_of_a_task(self):
-        return weft.get(actor_id.remote())
+        return sooner.get(actor_id.remote())
 
     def add(self, a, b=2, *, c=3):
         return a + b + c
 
 
 def test_nested_tasks_have_ids_of_their_own():
-    @weft.remote
+    @sooner.remote
     def outer():
-        before = weft.get_runtime_context().get_task_id()
-        return before, weft.get(task_id.remote()), weft.get_runtime_context().get_task_id()
+        before = sooner.get_runtime_context().get_task_id()
+        return before, sooner.get(task_id.remote()), sooner.get_runtime_context().get_task_id()
 
-    before, inner, after = weft.get(outer.remote(), timeout=WAIT)
+    before, inner, after = sooner.get(outer.remote(), timeout=WAIT)
     assert before == after
     assert inner != before
 
 
 def test_a_thread_of_a_task_can_ask():
-    @weft.remote
+    @sooner.remote
     def with_thread():
         found = []
-        thread = threading.Thread(target=lambda: found.append(weft.get_runtime_context().get_worker_id()))
+        thread = threading.Thread(target=lambda: found.append(sooner.get_runtime_context().get_worker_id()))
         thread.start()
         thread.join()
-        return found[0], weft.get_runtime_context().get_worker_id()
+        return found[0], sooner.get_runtime_context().get_worker_id()
 
-    in_thread, in_main = weft.get(with_thread.remote(), timeout=WAIT)
+    in_thread, in_main = sooner.get(with_thread.remote(), timeout=WAIT)
     assert in_thread == in_main
 
 
 def test_the_name_of_a_call():
     named = Named.remote()
     plain, other = named.name.remote(), named.name.options(name="this call").remote()
-    assert weft.get(plain, timeout=WAIT).endswith("name")
-    assert weft.get(other, timeout=WAIT) == "this call"
+    assert sooner.get(plain, timeout=WAIT).endswith("name")
+    assert sooner.get(other, timeout=WAIT) == "this call"
 
 
 def test_a_task_of_an_actor_is_not_in_the_actor():
-    assert weft.get(Named.remote().actor_of_a_task.remote(), timeout=WAIT) is None
+    assert sooner.get(Named.remote().actor_of_a_task.remote(), timeout=WAIT) is None
 
 
 def test_an_event_loop_inside_a_task():
-    @weft.remote
+    @sooner.remote
     def inside():
         async def main():
             return await asyncio.gather(*(task_id.remote() for _ in range(20)))
 
         return asyncio.run(main())
 
-    assert len(set(weft.get(inside.remote(), timeout=WAIT))) == 20
+    assert len(set(sooner.get(inside.remote(), timeout=WAIT))) == 20
 
 
 def test_a_ready_ref_does_not_starve_the_loop():
     async def main():
-        ref = weft.put(1)
+        ref = sooner.put(1)
         turns = 0
 
         async def other():
@@ -109,7 +109,7 @@ def test_a_ready_ref_does_not_starve_the_loop():
     ids=["too few", "too many", "twice", "unknown", "first missing"],
 )
 def test_arguments_that_do_not_fit_are_refused_at_the_call(args, kwargs):
-    @weft.remote
+    @sooner.remote
     def add(a, b=2, *, c=3):
         return a + b + c
 
@@ -118,11 +118,11 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(args, kwargs):
         with pytest.raises(TypeError):
             call(*args, **kwargs)
     # The name of the wrong argument does not break the next call.
-    assert weft.get([add.remote(1), named.add.remote(1, c=0)], timeout=WAIT) == [6, 3]
+    assert sooner.get([add.remote(1), named.add.remote(1, c=0)], timeout=WAIT) == [6, 3]
 
 
 def test_arguments_of_a_constructor_are_checked_at_the_call():
-    @weft.remote
+    @sooner.remote
     class Needs:
         def __init__(self, a, *, b):
             self.sum = a + b
@@ -133,21 +133,21 @@ def test_arguments_of_a_constructor_are_checked_at_the_call():
     for args, kwargs in [((), {}), ((1,), {}), ((1, 2), {}), ((1,), {"b": 2, "c": 3})]:
         with pytest.raises(TypeError):
             Needs.remote(*args, **kwargs)
-    assert weft.get(Needs.remote(1, b=2).read.remote(), timeout=WAIT) == 3
+    assert sooner.get(Needs.remote(1, b=2).read.remote(), timeout=WAIT) == 3
 
 
 def test_the_namespace_of_init_and_the_start_on_first_use():
     done = run_driver("""
-        import weft
-        with weft.init(num_cpus=1, namespace="rooms"):
-            @weft.remote
+        import sooner
+        with sooner.init(num_cpus=1, namespace="rooms"):
+            @sooner.remote
             def inside():
-                return weft.get_runtime_context().namespace
-            print(weft.get_runtime_context().namespace, weft.get(inside.remote(), timeout=60))
-            first = weft.get_runtime_context().get_job_id()
-        assert not weft.is_initialized()
-        second = weft.get_runtime_context().get_job_id()
-        print(weft.is_initialized(), first != second)
+                return sooner.get_runtime_context().namespace
+            print(sooner.get_runtime_context().namespace, sooner.get(inside.remote(), timeout=60))
+            first = sooner.get_runtime_context().get_job_id()
+        assert not sooner.is_initialized()
+        second = sooner.get_runtime_context().get_job_id()
+        print(sooner.is_initialized(), first != second)
     """)
     assert done.stdout.split() == ["rooms", "rooms", "True", "True"]
 
@@ -157,16 +157,16 @@ def test_the_namespace_of_init_and_the_start_on_first_use():
 
 @pytest.mark.api("own.call_sites")
 def test_an_error_names_large_arguments():
-    @weft.remote
+    @sooner.remote
     def fail(data, flag, *, extra):
         raise ValueError("no")
 
-    large = weft.put(bytearray(2_000_000))
+    large = sooner.put(bytearray(2_000_000))
     with pytest.raises(ValueError, match="no") as caught:
-        weft.get(fail.remote(large, True, extra=b"x" * 5000))
+        sooner.get(fail.remote(large, True, extra=b"x" * 5000))
     assert re.search(r"arguments: 0: 2\.0 MB, 1: \d+ B, extra: 5\.0 kB", str(caught.value))
     with pytest.raises(ValueError, match="no") as caught:
-        weft.get(fail.remote(1, True, extra=2))
+        sooner.get(fail.remote(1, True, extra=2))
     assert "arguments:" not in str(caught.value)
     assert "submitted at" not in str(caught.value)
 
@@ -174,24 +174,24 @@ def test_an_error_names_large_arguments():
 @pytest.mark.api("own.call_sites")
 def test_an_error_says_where_the_task_was_submitted_when_asked_to():
     done = run_driver("""
-        import weft
+        import sooner
 
-        weft.init(num_cpus=2, record_call_sites=True)
+        sooner.init(num_cpus=2, record_call_sites=True)
 
-        @weft.remote
+        @sooner.remote
         def fail():
             raise ValueError("no")
 
-        @weft.remote
+        @sooner.remote
         def outer():
-            weft.get(fail.remote())
+            sooner.get(fail.remote())
 
         def submit(function):
             return function.remote()
 
         for function in (fail, outer):
             try:
-                weft.get(submit(function))
+                sooner.get(submit(function))
             except ValueError as error:
                 print(str(error))
     """)

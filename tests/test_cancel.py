@@ -10,23 +10,23 @@ import time
 import pytest
 from support import WAIT, is_alive, poll
 
-import weft
-from weft.exceptions import TaskCancelledError, WorkerCrashedError
+import sooner
+from sooner.exceptions import TaskCancelledError, WorkerCrashedError
 
-pytestmark = pytest.mark.usefixtures("weft_session")
+pytestmark = pytest.mark.usefixtures("sooner_session")
 
 # A task that is not cancelled outlives every wait of the tests.
 LONG = 10 * WAIT
 
 
-@weft.remote
+@sooner.remote
 def sleeps(mark):
     """Blocks in one call of the system."""
     mark.write_text(str(os.getpid()))
     time.sleep(LONG)
 
 
-@weft.remote
+@sooner.remote
 def spins(mark):
     """Runs bytecode."""
     mark.write_text(str(os.getpid()))
@@ -34,7 +34,7 @@ def spins(mark):
         pass
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
@@ -51,7 +51,7 @@ def pid_in(mark):
 
 def assert_cancelled(ref):
     with pytest.raises(TaskCancelledError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
 @pytest.mark.api("errors.cancelled", "failure.cancel_running")
@@ -59,9 +59,9 @@ def assert_cancelled(ref):
 def test_a_running_task_is_interrupted(mark, task):
     ref = task.remote(mark)
     pid_in(mark)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
-    assert weft.get([identity.remote(n) for n in range(10)], timeout=WAIT) == list(range(10))
+    assert sooner.get([identity.remote(n) for n in range(10)], timeout=WAIT) == list(range(10))
 
 
 @pytest.mark.api("failure.cancel_force")
@@ -69,16 +69,16 @@ def test_a_running_task_is_interrupted(mark, task):
 def test_force_kills_the_worker(mark, task):
     ref = task.remote(mark)
     pid = pid_in(mark)
-    weft.cancel(ref, force=True)
+    sooner.cancel(ref, force=True)
     with pytest.raises((TaskCancelledError, WorkerCrashedError)) as caught:
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
     assert isinstance(caught.value, TaskCancelledError)
     poll("the worker is gone", lambda: not is_alive(pid))
 
 
 @pytest.mark.api("failure.cancel_force")
 def test_force_ends_a_task_that_ignores_interrupts(mark):
-    @weft.remote
+    @sooner.remote
     def stubborn(mark):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         mark.write_text(str(os.getpid()))
@@ -86,22 +86,22 @@ def test_force_ends_a_task_that_ignores_interrupts(mark):
 
     ref = stubborn.remote(mark)
     pid = pid_in(mark)
-    weft.cancel(ref, force=True)
+    sooner.cancel(ref, force=True)
     assert_cancelled(ref)
     poll("the worker is gone", lambda: not is_alive(pid))
 
 
 @pytest.mark.api("failure.cancel_running")
 def test_a_task_blocked_in_get_is_interrupted(mark):
-    @weft.remote
+    @sooner.remote
     def waits(mark, inner):
         ref = sleeps.remote(inner)
         mark.write_text(str(os.getpid()))
-        weft.get(ref)
+        sooner.get(ref)
 
     ref = waits.remote(mark, mark.with_name("inner"))
     pid_in(mark)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
 
 
@@ -109,7 +109,7 @@ def test_a_task_blocked_in_get_is_interrupted(mark):
 def test_a_queued_task_never_runs(tmp_path):
     mark, touched = tmp_path / "mark", tmp_path / "touched"
 
-    @weft.remote(num_cpus=2)
+    @sooner.remote(num_cpus=2)
     def touch():
         touched.touch()
 
@@ -117,11 +117,11 @@ def test_a_queued_task_never_runs(tmp_path):
     pid_in(mark)
     queued = [touch.remote() for _ in range(5)]
     for ref in queued:
-        weft.cancel(ref)
+        sooner.cancel(ref)
         assert_cancelled(ref)
-    weft.cancel(running)
+    sooner.cancel(running)
     assert_cancelled(running)
-    weft.get(identity.options(num_cpus=2).remote(1), timeout=WAIT)
+    sooner.get(identity.options(num_cpus=2).remote(1), timeout=WAIT)
     assert not touched.exists()
 
 
@@ -129,16 +129,16 @@ def test_a_queued_task_never_runs(tmp_path):
 def test_a_task_that_waits_for_its_arguments(mark, tmp_path):
     touched = tmp_path / "touched"
 
-    @weft.remote
+    @sooner.remote
     def touch(_):
         touched.touch()
 
     slow = sleeps.remote(mark)
     ref = touch.remote(slow)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
-    assert weft.wait([slow], timeout=0)[0] == []
-    weft.cancel(slow)
+    assert sooner.wait([slow], timeout=0)[0] == []
+    sooner.cancel(slow)
     assert_cancelled(slow)
     assert not touched.exists()
 
@@ -149,37 +149,37 @@ def test_many_queued_tasks(mark):
     pid_in(mark)
     refs = [identity.remote(n) for n in range(500)]
     for ref in refs[::2]:
-        weft.cancel(ref)
-    weft.cancel(running)
+        sooner.cancel(ref)
+    sooner.cancel(running)
     for ref in refs[::2]:
         assert_cancelled(ref)
-    assert weft.get(refs[1::2], timeout=WAIT) == list(range(1, 500, 2))
+    assert sooner.get(refs[1::2], timeout=WAIT) == list(range(1, 500, 2))
 
 
 def test_the_tasks_that_need_a_cancelled_one_fail_with_it(mark):
     first = sleeps.remote(mark)
     second = identity.remote(first)
     pid_in(mark)
-    weft.cancel(first)
+    sooner.cancel(first)
     assert_cancelled(second)
 
 
 @pytest.mark.api("cancel")
 def test_a_task_that_has_ended_keeps_its_value():
     ref = identity.remote("kept")
-    assert weft.get(ref, timeout=WAIT) == "kept"
-    weft.cancel(ref)
-    weft.cancel(ref, force=True)
-    assert weft.get(ref, timeout=WAIT) == "kept"
+    assert sooner.get(ref, timeout=WAIT) == "kept"
+    sooner.cancel(ref)
+    sooner.cancel(ref, force=True)
+    assert sooner.get(ref, timeout=WAIT) == "kept"
 
 
 def test_cancel_twice(mark):
     ref = sleeps.remote(mark)
     pid_in(mark)
-    weft.cancel(ref)
-    weft.cancel(ref)
+    sooner.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
 
 
@@ -187,7 +187,7 @@ def test_cancel_twice(mark):
 def test_cancelled_work_is_not_retried(tmp_path):
     marks = tmp_path / "marks"
 
-    @weft.remote(max_retries=5, retry_exceptions=True)
+    @sooner.remote(max_retries=5, retry_exceptions=True)
     def counts():
         with marks.open("a") as file:
             file.write("x")
@@ -197,9 +197,9 @@ def test_cancelled_work_is_not_retried(tmp_path):
         marks.write_text("")
         ref = counts.remote()
         poll("the task runs", marks.read_text)
-        weft.cancel(ref, force=force)
+        sooner.cancel(ref, force=force)
         assert_cancelled(ref)
-        weft.get([identity.remote(n) for n in range(10)], timeout=WAIT)
+        sooner.get([identity.remote(n) for n in range(10)], timeout=WAIT)
         assert marks.read_text() == "x"
 
 
@@ -207,41 +207,41 @@ def test_cancelled_work_is_not_retried(tmp_path):
 def test_children_are_cancelled_as_well(tmp_path):
     marks = [tmp_path / str(n) for n in range(3)]
 
-    @weft.remote
+    @sooner.remote
     def parent():
-        return weft.get([sleeps.options(num_cpus=0.1).remote(mark) for mark in marks])
+        return sooner.get([sleeps.options(num_cpus=0.1).remote(mark) for mark in marks])
 
-    @weft.remote
+    @sooner.remote
     def grandparent():
-        return weft.get(parent.remote())
+        return sooner.get(parent.remote())
 
     ref = grandparent.remote()
     pids = [pid_in(mark) for mark in marks]
     assert all(map(is_alive, pids))
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
     # All CPUs are free: nobody sleeps any more.
-    assert weft.get(identity.options(num_cpus=2).remote("free"), timeout=WAIT) == "free"
+    assert sooner.get(identity.options(num_cpus=2).remote("free"), timeout=WAIT) == "free"
 
 
 @pytest.mark.api("failure.cancel_recursive")
 def test_children_are_spared_without_recursive(tmp_path):
     mark, gate = tmp_path / "mark", tmp_path / "gate"
 
-    @weft.remote(num_cpus=0.5)
+    @sooner.remote(num_cpus=0.5)
     def child():
         mark.write_text(str(os.getpid()))
         while not gate.exists():
             time.sleep(0.005)
         mark.write_text("done")
 
-    @weft.remote
+    @sooner.remote
     def parent():
-        weft.get(child.remote())
+        sooner.get(child.remote())
 
     ref = parent.remote()
     pid_in(mark)
-    weft.cancel(ref, recursive=False)
+    sooner.cancel(ref, recursive=False)
     assert_cancelled(ref)
     gate.touch()
     poll("the child is done", lambda: mark.read_text() == "done")
@@ -250,27 +250,27 @@ def test_children_are_spared_without_recursive(tmp_path):
 def test_one_of_several_returns_cancels_the_task(mark):
     first, second = sleeps.options(num_returns=2).remote(mark)
     pid_in(mark)
-    weft.cancel(second)
+    sooner.cancel(second)
     assert_cancelled(first)
     assert_cancelled(second)
 
 
 @pytest.mark.api("cancel")
 def test_cancel_from_a_task(mark):
-    @weft.remote
+    @sooner.remote
     def cancels(box):
-        weft.cancel(box[0])
+        sooner.cancel(box[0])
 
     ref = sleeps.remote(mark)
     pid_in(mark)
-    weft.get(cancels.remote([ref]), timeout=WAIT)
+    sooner.get(cancels.remote([ref]), timeout=WAIT)
     assert_cancelled(ref)
 
 
 def test_a_task_may_clean_up(tmp_path):
     mark, cleaned = tmp_path / "mark", tmp_path / "cleaned"
 
-    @weft.remote
+    @sooner.remote
     def careful():
         try:
             mark.write_text(str(os.getpid()))
@@ -280,7 +280,7 @@ def test_a_task_may_clean_up(tmp_path):
 
     ref = careful.remote()
     pid_in(mark)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
     poll("it has cleaned up", cleaned.exists)
 
@@ -289,27 +289,27 @@ def test_the_next_task_on_the_worker_is_not_hit(tmp_path):
     """Cancelling just as tasks end must never interrupt another task."""
     for n in range(100):
         ref = identity.remote(n)
-        weft.cancel(ref)
+        sooner.cancel(ref)
         try:
-            assert weft.get(ref, timeout=WAIT) == n
+            assert sooner.get(ref, timeout=WAIT) == n
         except TaskCancelledError:
             pass
-        assert weft.get([identity.remote(n) for _ in range(3)], timeout=WAIT) == [n] * 3
+        assert sooner.get([identity.remote(n) for _ in range(3)], timeout=WAIT) == [n] * 3
 
 
 @pytest.mark.api("cancel")
 @pytest.mark.parametrize("thing", [None, "ref", [], 5], ids=repr)
 def test_cancel_of_something_else(thing):
     with pytest.raises(TypeError, match="ObjectRef"):
-        weft.cancel(thing)
+        sooner.cancel(thing)
 
 
-@weft.remote
+@sooner.remote
 class Sync:
     def block(self, mark, gate):
         mark.write_text(str(os.getpid()))
         while not gate.exists():
-            if weft.get_runtime_context().is_canceled():
+            if sooner.get_runtime_context().is_canceled():
                 return "saw it"
             time.sleep(0.005)
         return "did not"
@@ -328,11 +328,11 @@ def test_a_queued_actor_call_is_dropped(tmp_path):
     running = sync.block.remote(mark, gate)
     queued = sync.touch.remote(touched)
     pid_in(mark)
-    weft.cancel(queued)
+    sooner.cancel(queued)
     assert_cancelled(queued)
     gate.touch()
-    assert weft.get(running, timeout=WAIT) == "did not"
-    assert weft.get(sync.alive.remote(), timeout=WAIT) == "alive"
+    assert sooner.get(running, timeout=WAIT) == "did not"
+    assert sooner.get(sync.alive.remote(), timeout=WAIT) == "alive"
     assert not touched.exists()
 
 
@@ -343,25 +343,25 @@ def test_a_running_actor_call_can_see_that_it_is_cancelled(tmp_path, concurrency
     mark, gate = tmp_path / "mark", tmp_path / "gate"
     ref = sync.block.remote(mark, gate)
     pid_in(mark)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     try:
-        assert weft.get(ref, timeout=WAIT) == "saw it"
+        assert sooner.get(ref, timeout=WAIT) == "saw it"
     except TaskCancelledError:
         pass
     assert not gate.exists()
-    assert weft.get(sync.alive.remote(), timeout=WAIT) == "alive"
+    assert sooner.get(sync.alive.remote(), timeout=WAIT) == "alive"
 
 
 def test_a_call_that_was_not_cancelled_is_told_so():
-    @weft.remote
+    @sooner.remote
     class Asks:
         def asks(self):
-            return weft.get_runtime_context().is_canceled()
+            return sooner.get_runtime_context().is_canceled()
 
-    assert weft.get(Asks.remote().asks.remote(), timeout=WAIT) is False
+    assert sooner.get(Asks.remote().asks.remote(), timeout=WAIT) is False
 
 
-@weft.remote
+@sooner.remote
 class Async:
     def __init__(self):
         self.seen = []
@@ -386,9 +386,9 @@ def test_a_coroutine_is_cancelled(mark):
     actor = Async.remote()
     ref = actor.block.remote(mark)
     pid_in(mark)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
-    assert weft.get(actor.what.remote(), timeout=WAIT) == ["cancelled"]
+    assert sooner.get(actor.what.remote(), timeout=WAIT) == ["cancelled"]
 
 
 @pytest.mark.api("failure.cancel_recursive")
@@ -396,9 +396,9 @@ def test_children_of_a_coroutine_are_cancelled(mark):
     actor = Async.remote()
     ref = actor.child.remote(mark)
     pid_in(mark)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     assert_cancelled(ref)
-    assert weft.get(identity.options(num_cpus=2).remote("free"), timeout=WAIT) == "free"
+    assert sooner.get(identity.options(num_cpus=2).remote("free"), timeout=WAIT) == "free"
 
 
 @pytest.mark.api("failure.cancel_actor_call")
@@ -409,13 +409,13 @@ def test_force_is_not_for_actors(tmp_path, cls):
     ref = actor.block.remote(mark, gate) if cls is Sync else actor.block.remote(mark)
     pid_in(mark)
     with pytest.raises(ValueError, match="force"):
-        weft.cancel(ref, force=True)
+        sooner.cancel(ref, force=True)
     gate.touch()
-    weft.cancel(ref)
+    sooner.cancel(ref)
 
 
 def test_an_asyncio_call_that_is_cancelled_before_its_first_step():
-    @weft.remote
+    @sooner.remote
     class Loop:
         async def sleep(self):
             await asyncio.sleep(3600)
@@ -424,9 +424,9 @@ def test_an_asyncio_call_that_is_cancelled_before_its_first_step():
             return 1
 
     actor = Loop.remote()
-    weft.get(actor.ping.remote(), timeout=WAIT)
+    sooner.get(actor.ping.remote(), timeout=WAIT)
     for _ in range(50):
         ref = actor.sleep.remote()
-        weft.cancel(ref)
+        sooner.cancel(ref)
         with pytest.raises(TaskCancelledError):
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support import WAIT, is_alive, poll, poll_store_has_room, run_driver
 
-import weft
-from weft.exceptions import ActorDiedError, ActorUnavailableError
+import sooner
+from sooner.exceptions import ActorDiedError, ActorUnavailableError
 
 pytestmark = pytest.mark.chaos
 
@@ -27,10 +27,10 @@ SPARE_MIB = 2
 
 @pytest.fixture
 def session(nothing_left):
-    context = weft.init(num_cpus=3, object_store_memory=STORE_MIB * MIB)
+    context = sooner.init(num_cpus=3, object_store_memory=STORE_MIB * MIB)
     nothing_left.append(context["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def assert_store_is_empty():
@@ -49,21 +49,21 @@ class Keeper:
 
 
 def test_a_detached_actor_restarts_with_its_arguments_when_their_owner_is_gone(session):
-    @weft.remote(max_calls=1)
+    @sooner.remote(max_calls=1)
     def create():
         options = {"name": "keeper", "lifetime": "detached", "max_restarts": -1}
-        keeper = weft.remote(Keeper).options(**options).remote(weft.put(b"A" * (8 * MIB)))
-        weft.get(keeper.look.remote())
+        keeper = sooner.remote(Keeper).options(**options).remote(sooner.put(b"A" * (8 * MIB)))
+        sooner.get(keeper.look.remote())
         return os.getpid()
 
-    owner = weft.get(create.remote(), timeout=WAIT)
+    owner = sooner.get(create.remote(), timeout=WAIT)
     poll("the owner of the argument ends", lambda: not is_alive(owner))
-    keeper = weft.get_actor("keeper")
+    keeper = sooner.get_actor("keeper")
 
     def look(keeper):
         # The process is gone before everybody has heard of it: a call may still be sent there.
         with contextlib.suppress(ActorUnavailableError):
-            return weft.get(keeper.look.remote(), timeout=WAIT)
+            return sooner.get(keeper.look.remote(), timeout=WAIT)
         return None
 
     pids = set()
@@ -74,14 +74,14 @@ def test_a_detached_actor_restarts_with_its_arguments_when_their_owner_is_gone(s
         os.kill(pid, signal.SIGKILL)
         poll("the process ends", lambda pid=pid: not is_alive(pid))
         # What has taken the place of the argument if it was freed.
-        del [weft.put(b"B" * (8 * MIB)) for _ in range(6)][:]
+        del [sooner.put(b"B" * (8 * MIB)) for _ in range(6)][:]
     assert len(pids) == 3
-    weft.kill(keeper)
+    sooner.kill(keeper)
     del keeper
     assert_store_is_empty()
 
 
-@weft.remote
+@sooner.remote
 class Log:
     """Notes which calls were executed, over all processes of an actor."""
 
@@ -106,7 +106,7 @@ def kill_now_and_then(actor, times, seed):
     last = None
     for _ in range(times):
         with contextlib.suppress(ActorDiedError, ActorUnavailableError):
-            pid = weft.get(actor.pid.remote(), timeout=WAIT)
+            pid = sooner.get(actor.pid.remote(), timeout=WAIT)
             time.sleep(chance.random() * 0.02)
             if pid != last:
                 os.kill(pid, signal.SIGKILL)
@@ -126,8 +126,8 @@ def calls_of_four_threads(tmp_path, seed):
     def call(caller):
         refs = [log.note.remote(caller, number) for number in range(calls)]
         large = [log.large.remote(MIB // 2) for _ in range(4)]
-        assert weft.get(refs, timeout=WAIT) == list(range(calls))
-        assert [len(value) for value in weft.get(large, timeout=WAIT)] == [MIB // 2] * 4
+        assert sooner.get(refs, timeout=WAIT) == list(range(calls))
+        assert [len(value) for value in sooner.get(large, timeout=WAIT)] == [MIB // 2] * 4
 
     with ThreadPoolExecutor(5) as pool:
         callers = [pool.submit(call, caller) for caller in range(4)]
@@ -149,7 +149,7 @@ def test_without_retries_each_call_ends_in_its_value_or_a_typed_error(session, t
         ends = []
         for number in range(150):
             try:
-                ends.append(weft.get(log.note.remote(caller, number), timeout=WAIT) == number)
+                ends.append(sooner.get(log.note.remote(caller, number), timeout=WAIT) == number)
             except (ActorUnavailableError, ActorDiedError):
                 ends.append(None)
         return ends
@@ -167,7 +167,7 @@ def test_without_retries_each_call_ends_in_its_value_or_a_typed_error(session, t
 def test_exit_actor_with_calls_queued(session, kind):
     class Plain:
         def leave(self):
-            weft.actor.exit_actor()
+            sooner.actor.exit_actor()
 
         def work(self, n):
             time.sleep(0.001)
@@ -178,29 +178,29 @@ def test_exit_actor_with_calls_queued(session, kind):
             pass
 
     cls = Async if kind == "asyncio" else Plain
-    actor = weft.remote(cls).options(max_concurrency=4 if kind == "threads" else None, max_restarts=5).remote()
+    actor = sooner.remote(cls).options(max_concurrency=4 if kind == "threads" else None, max_restarts=5).remote()
     before = [actor.work.remote(n) for n in range(20)]
     leaving = actor.leave.remote()
     behind = [actor.work.remote(n) for n in range(200)]
     with pytest.raises(ActorDiedError, match="exit_actor"):
-        weft.get(leaving, timeout=WAIT)
+        sooner.get(leaving, timeout=WAIT)
     if kind == "plain":
-        assert weft.get(before, timeout=WAIT) == list(range(20))
+        assert sooner.get(before, timeout=WAIT) == list(range(20))
     for n, ref in enumerate(behind):
         try:
-            assert weft.get(ref, timeout=WAIT) == n
+            assert sooner.get(ref, timeout=WAIT) == n
             assert kind != "plain"
         except ActorDiedError:
             pass
     with pytest.raises(ActorDiedError):
-        weft.get(actor.work.remote(1), timeout=WAIT)
+        sooner.get(actor.work.remote(1), timeout=WAIT)
 
 
 def test_two_hundred_actors_clean_up_at_shutdown(tmp_path):
     run_driver(
         """
         import os, sys
-        import weft
+        import sooner
 
         class Plain:
             def __init__(self, path):
@@ -209,18 +209,18 @@ def test_two_hundred_actors_clean_up_at_shutdown(tmp_path):
             def ping(self):
                 return 1
 
-            def __weft_shutdown__(self):
+            def __sooner_shutdown__(self):
                 open(self.path, "w").close()
 
         class Async(Plain):
             async def other(self):
                 pass
 
-        weft.init(num_cpus=4)
-        kinds = [weft.remote(Plain), weft.remote(Plain).options(max_concurrency=3), weft.remote(Async)]
+        sooner.init(num_cpus=4)
+        kinds = [sooner.remote(Plain), sooner.remote(Plain).options(max_concurrency=3), sooner.remote(Async)]
         actors = [kinds[n % 3].remote(os.path.join(sys.argv[1], str(n))) for n in range(200)]
-        assert sum(weft.get([actor.ping.remote() for actor in actors])) == 200
-        weft.shutdown()
+        assert sum(sooner.get([actor.ping.remote() for actor in actors])) == 200
+        sooner.shutdown()
         """,
         tmp_path,
         timeout=240,
@@ -231,12 +231,12 @@ def test_two_hundred_actors_clean_up_at_shutdown(tmp_path):
 def test_an_actor_that_is_dropped_before_its_arguments_are_there(session, tmp_path):
     """It must not be created: nobody could end it."""
 
-    @weft.remote
+    @sooner.remote
     def waits(path):
         while not path.exists():
             time.sleep(0.005)
 
-    @weft.remote
+    @sooner.remote
     class Born:
         def __init__(self, _, path):
             path.touch()
@@ -247,23 +247,23 @@ def test_an_actor_that_is_dropped_before_its_arguments_are_there(session, tmp_pa
     (tmp_path / "go").touch()
     # What is created later is placed later.
     for _ in range(3):
-        weft.get(Log.remote(tmp_path).pid.remote(), timeout=WAIT)
+        sooner.get(Log.remote(tmp_path).pid.remote(), timeout=WAIT)
     assert not (tmp_path / "born").exists()
 
 
 def test_a_storm_of_cancellations(session):
-    @weft.remote
+    @sooner.remote
     def work(n):
         time.sleep(0.002)
         return bytes(n)
 
-    @weft.remote(max_concurrency=3)
+    @sooner.remote(max_concurrency=3)
     class Threads:
         def work(self, n):
             time.sleep(0.002)
             return bytes(n)
 
-    @weft.remote
+    @sooner.remote
     class Async:
         async def work(self, n):
             import asyncio
@@ -281,33 +281,33 @@ def test_a_storm_of_cancellations(session):
             refs = [(size, targets[chance.randrange(3)].remote(size)) for size in sizes * 6]
             chance.shuffle(refs)
             for _, ref in refs[::2]:
-                weft.cancel(ref)
-                weft.cancel(ref)
+                sooner.cancel(ref)
+                sooner.cancel(ref)
             for size, ref in refs:
                 try:
-                    if len(weft.get(ref, timeout=WAIT)) != size:
+                    if len(sooner.get(ref, timeout=WAIT)) != size:
                         problems.append(size)
-                except weft.exceptions.TaskCancelledError:
+                except sooner.exceptions.TaskCancelledError:
                     pass
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(storm, range(4), timeout=3 * WAIT))
     assert not problems
     for target in targets:
-        assert len(weft.get(target.remote(5), timeout=WAIT)) == 5
+        assert len(sooner.get(target.remote(5), timeout=WAIT)) == 5
     assert_store_is_empty()
 
 
 def test_restarting_actors_with_groups_and_unordered_calls(session):
     """Calls that wait for arguments, in groups, over restarts: each ends, none is lost."""
 
-    @weft.remote
+    @sooner.remote
     def later(n):
         time.sleep(0.01)
         return n
 
     class Server:
-        @weft.method(concurrency_group="io")
+        @sooner.method(concurrency_group="io")
         def fetch(self, n):
             return n
 
@@ -318,7 +318,7 @@ def test_restarting_actors_with_groups_and_unordered_calls(session):
             return os.getpid()
 
     options = {"max_restarts": -1, "max_task_retries": -1, "allow_out_of_order_execution": True}
-    server = weft.remote(Server).options(concurrency_groups={"io": 2}, **options).remote()
+    server = sooner.remote(Server).options(concurrency_groups={"io": 2}, **options).remote()
     stop = threading.Event()
 
     def call(caller):
@@ -326,7 +326,7 @@ def test_restarting_actors_with_groups_and_unordered_calls(session):
         while not stop.is_set() or rounds < 3:
             rounds += 1
             refs = [getattr(server, ("fetch", "work")[n % 2]).remote(later.remote(n)) for n in range(8)]
-            assert weft.get(refs, timeout=WAIT) == list(range(8))
+            assert sooner.get(refs, timeout=WAIT) == list(range(8))
 
     with ThreadPoolExecutor(3) as pool:
         callers = [pool.submit(call, caller) for caller in range(2)]

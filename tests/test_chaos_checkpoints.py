@@ -11,18 +11,18 @@ import pytest
 from checkpointed import RemoteBox, RemoteLog, kill, row_of
 from support import WAIT, poll, poll_store_has_room
 
-import weft
-from weft.util import state
+import sooner
+from sooner.util import state
 
 MIB = 1 << 20
 
 
 @pytest.fixture
 def session(nothing_left):
-    context = weft.init(num_cpus=4, object_store_memory=64 * MIB)
+    context = sooner.init(num_cpus=4, object_store_memory=64 * MIB)
     nothing_left.append(context["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def killer(actor, times):
@@ -42,18 +42,18 @@ def killer(actor, times):
 @pytest.mark.parametrize("every", [3, 50])
 def test_every_call_counts_once_whatever_dies(session, every):
 
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def caller(log, name, count):
         entries = [(name, n) for n in range(count)]
         results = []
         for n, entry in enumerate(entries):
             results.append(log.add.remote(entry))
             if n % 20 == 0:
-                weft.get(results)
-                seen = weft.get(log.read.remote())
+                sooner.get(results)
+                seen = sooner.get(log.read.remote())
                 # What was answered is there, whoever looks, even while others make their calls again.
                 assert [entry for entry in seen if entry[0] == name] == entries[: n + 1]
-        return weft.get(results)
+        return sooner.get(results)
 
     log = RemoteLog.options(checkpoint_every=every, max_task_retries=-1).remote()
     tasks = [caller.remote(log, name, 150) for name in ("a", "b")]
@@ -61,8 +61,8 @@ def test_every_call_counts_once_whatever_dies(session, every):
     thread.start()
     own = [log.add.remote(("driver", n)) for n in range(300)]
     thread.join()
-    results = [weft.get(own, timeout=WAIT), *weft.get(tasks, timeout=WAIT)]
-    entries = weft.get(log.read.remote(), timeout=WAIT)
+    results = [sooner.get(own, timeout=WAIT), *sooner.get(tasks, timeout=WAIT)]
+    entries = sooner.get(log.read.remote(), timeout=WAIT)
     for name, count, positions in zip(["driver", "a", "b"], [300, 150, 150], results, strict=True):
         assert [n for of, n in entries if of == name] == list(range(count))
         assert positions == sorted(positions)
@@ -75,11 +75,11 @@ def test_every_call_counts_once_whatever_dies(session, every):
 
 def test_large_states_are_restored_writable_and_let_go(session):
     box = RemoteBox.remote()
-    weft.get(box.fill.remote(MIB), timeout=WAIT)
+    sooner.get(box.fill.remote(MIB), timeout=WAIT)
     for expected in range(1, 4):
         kill(box)
-        weft.get([box.bump.remote() for _ in range(5)], timeout=WAIT)
-        values = weft.get(box.get.remote())
+        sooner.get([box.bump.remote() for _ in range(5)], timeout=WAIT)
+        values = sooner.get(box.get.remote())
         assert values.shape == (MIB,)
         assert (values == 5 * expected).all()
     assert row_of(box).checkpoints >= 16
@@ -89,32 +89,32 @@ def test_large_states_are_restored_writable_and_let_go(session):
 
 @pytest.fixture
 def session_without_disk(nothing_left):
-    context = weft.init(num_cpus=4, object_store_memory=64 * MIB, spill_directories=[])
+    context = sooner.init(num_cpus=4, object_store_memory=64 * MIB, spill_directories=[])
     nothing_left.append(context["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def test_a_state_that_does_not_fit_leaves_the_checkpoint_before(session_without_disk, capfd):
     box = RemoteBox.remote()
-    weft.get(box.fill.remote(100_000), timeout=WAIT)
-    weft.get(box.fill.remote(16 * MIB), timeout=WAIT)
-    weft.get(box.bump.remote(), timeout=WAIT)
+    sooner.get(box.fill.remote(100_000), timeout=WAIT)
+    sooner.get(box.fill.remote(16 * MIB), timeout=WAIT)
+    sooner.get(box.bump.remote(), timeout=WAIT)
     row = row_of(box)
     assert row.checkpoints == 1
     assert row.calls_since_checkpoint == 2
     kill(box)
     size = box.__ray_call__.options(read_only=True).remote(lambda actor: actor.value.sum())
-    assert weft.get(size, timeout=WAIT) == 16 * MIB
+    assert sooner.get(size, timeout=WAIT) == 16 * MIB
     del box
     poll("the terminal says why", lambda: "ObjectStoreFullError" in capfd.readouterr().err)
 
 
 def test_in_local_mode_nothing_fails_and_nothing_is_kept(nothing_left):
-    context = weft.init(local_mode=True)
+    context = sooner.init(local_mode=True)
     nothing_left.append(context["session_dir"])
     log = RemoteLog.remote()
-    assert weft.get([log.add.remote(n) for n in range(20)]) == list(range(1, 21))
-    assert weft.get(log.read.remote()) == list(range(20))
+    assert sooner.get([log.add.remote(n) for n in range(20)]) == list(range(1, 21))
+    assert sooner.get(log.read.remote()) == list(range(20))
     del log
-    weft.shutdown()
+    sooner.shutdown()

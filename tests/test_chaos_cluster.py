@@ -1,6 +1,6 @@
 """A workload with known answers on a cluster whose nodes, processes, head and network fail at random.
 
-`WEFT_CHAOS_SECONDS` says for how long; `make chaos` takes three minutes, the test suite ten seconds.
+`SOONER_CHAOS_SECONDS` says for how long; `make chaos` takes three minutes, the test suite ten seconds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from proxy import Faults, Proxy
 from storm import Keeper, Storm, make, send, sha, what_is_held
 from support import WAIT, is_alive, parent_of, poll, processes_of, run_command
 
-import weft
-from weft.exceptions import ObjectLostError
-from weft.util import placement_group, remove_placement_group
-from weft.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+import sooner
+from sooner.exceptions import ObjectLostError
+from sooner.util import placement_group, remove_placement_group
+from sooner.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-SECONDS = float(os.environ.get("WEFT_CHAOS_SECONDS", "10"))
+SECONDS = float(os.environ.get("SOONER_CHAOS_SECONDS", "10"))
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(max(300, SECONDS + 200))]
 
@@ -45,7 +45,7 @@ class Host:
     def start(self, head=None, token=None):
         """Starts the node, a head if no head is given. Asks again for a while: the head may be away."""
         role = ["--head"] if head is None else [f"--address={head}"]
-        environment = {} if token is None else {"WEFT_TOKEN": token}
+        environment = {} if token is None else {"SOONER_TOKEN": token}
         command = ["start", *role, "--object-store-memory=64M", "--json", *self.options]
 
         def started():
@@ -185,16 +185,16 @@ class Havoc(Storm):
         """A name that was given is found, whoever has been killed since."""
         name = seed.replace(" ", "-")
         kept = Keeper.options(name=name, lifetime="detached").remote()
-        weft.get(kept.next.remote(), timeout=WAIT)
-        found = weft.get(weft.get_actor(name).next.remote(), timeout=WAIT)
+        sooner.get(kept.next.remote(), timeout=WAIT)
+        found = sooner.get(sooner.get_actor(name).next.remote(), timeout=WAIT)
         self.check("named actors", found[1] >= 1)
-        weft.kill(kept)
+        sooner.kill(kept)
 
     def groups(self, seed):
         group = placement_group([{"CPU": 0.5}] * 2, "SPREAD")
-        weft.get(group.ready(), timeout=WAIT)
+        sooner.get(group.ready(), timeout=WAIT)
         strategy = PlacementGroupSchedulingStrategy(group)
-        value = weft.get(make.options(scheduling_strategy=strategy).remote(seed), timeout=WAIT)
+        value = sooner.get(make.options(scheduling_strategy=strategy).remote(seed), timeout=WAIT)
         self.check("groups", len(sha(value)) == 64)
         remove_placement_group(group)
 
@@ -217,11 +217,11 @@ def places():
 
 
 @pytest.mark.skipif(
-    "WEFT_CHAOS_SECONDS" not in os.environ,
+    "SOONER_CHAOS_SECONDS" not in os.environ,
     reason="tasks may be late by more than a minute (open, docs/verification.md): `make chaos` runs it",
 )
 def test_a_storm_over_nodes_head_and_network(places, nothing_left):
-    weft.init(address=places.program.node["session_dir"], namespace="storm", log_to_driver=False)
+    sooner.init(address=places.program.node["session_dir"], namespace="storm", log_to_driver=False)
     storm = Havoc(places, 5, SECONDS)
     storm.rage(storm.disturb)
     print(dict(storm.done))
@@ -236,15 +236,15 @@ def test_a_storm_over_nodes_head_and_network(places, nothing_left):
     ):
         assert storm.done[what] > 0, what
     storm.keepers.clear()
-    poll("all are there", lambda: len([node for node in weft.nodes() if node["Alive"]]) == 4)
+    poll("all are there", lambda: len([node for node in sooner.nodes() if node["Alive"]]) == 4)
     gc.collect()
     try:
         poll("nothing is held", lambda: not what_is_held())
     except AssertionError:
         pytest.fail(f"still held: {what_is_held()}")
     total = 1 + 2 * CPUS
-    poll("all CPUs are free", lambda: weft.available_resources().get("CPU") == total)
-    weft.shutdown()
+    poll("all CPUs are free", lambda: sooner.available_resources().get("CPU") == total)
+    sooner.shutdown()
     for host in (places.near, places.far, places.program, places.head):
         assert is_alive(host.pid), host.options
         run_command("stop", base=host.base)

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support import WAIT, poll, poll_store_has_room
 
-import weft
-from weft.exceptions import ActorDiedError, ActorUnavailableError, TaskCancelledError, WeftError, WorkerCrashedError
+import sooner
+from sooner.exceptions import ActorDiedError, ActorUnavailableError, SoonerError, TaskCancelledError, WorkerCrashedError
 
 pytestmark = pytest.mark.chaos
 
@@ -26,10 +26,10 @@ KILLS = 20
 
 @pytest.fixture
 def session(nothing_left):
-    context = weft.init(num_cpus=3, object_store_memory=STORE_MIB * MIB)
+    context = sooner.init(num_cpus=3, object_store_memory=STORE_MIB * MIB)
     nothing_left.append(context["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 # The value that is put to see how much room there is has a head, and lies in whole pages.
@@ -39,10 +39,10 @@ SPARE_MIB = 2
 def assert_store_is_empty():
     """Kills cost nothing: what the killed had given away without a word to the receiver is free again."""
     poll_store_has_room((STORE_MIB - SPARE_MIB) * MIB)
-    poll("all CPUs are free", lambda: weft.available_resources()["CPU"] == 3)
+    poll("all CPUs are free", lambda: sooner.available_resources()["CPU"] == 3)
 
 
-@weft.remote
+@sooner.remote
 def stream(n, path):
     """Items that are small and large in turn. Says under which process it runs."""
     (path / str(os.getpid())).touch()
@@ -68,7 +68,7 @@ def take_all(generator):
     numbers, errors = [], []
     for ref in generator:
         try:
-            number, data = weft.get(ref, timeout=WAIT)
+            number, data = sooner.get(ref, timeout=WAIT)
             assert data == (b"" if number % 2 else bytes(LARGE))
             numbers.append(number)
         except WorkerCrashedError as error:
@@ -114,7 +114,7 @@ def test_workers_are_killed_while_several_read_and_nothing_is_retried(session, t
     assert_store_is_empty()
 
 
-@weft.remote(max_restarts=-1, max_task_retries=-1)
+@sooner.remote(max_restarts=-1, max_task_retries=-1)
 class Streamer:
     def items(self, n, path):
         (path / str(os.getpid())).touch()
@@ -126,7 +126,7 @@ class Streamer:
         return True
 
 
-@weft.remote(max_restarts=-1, max_task_retries=-1)
+@sooner.remote(max_restarts=-1, max_task_retries=-1)
 class AsyncStreamer:
     async def items(self, n, path):
         import asyncio
@@ -149,7 +149,7 @@ def test_an_actor_is_killed_while_it_streams(session, tmp_path, kind):
         pool.submit(kill_those_who_said_so, tmp_path, 3, 1).result(3 * WAIT)
         for reader in readers:
             assert reader.result(2 * WAIT) == (list(range(25)), [])
-    assert weft.get(actor.ping.remote(), timeout=WAIT)
+    assert sooner.get(actor.ping.remote(), timeout=WAIT)
     del actor
     assert_store_is_empty()
 
@@ -175,15 +175,15 @@ def test_generators_are_left_cancelled_and_killed_at_random(session, tmp_path, s
                 for at, ref in enumerate(generator):
                     if at == leave_at:
                         break
-                    assert weft.get(ref, timeout=WAIT)[0] == at
+                    assert sooner.get(ref, timeout=WAIT)[0] == at
                 if how == "close":
                     generator.close()
                 if how == "cancel":
-                    weft.cancel(generator)
+                    sooner.cancel(generator)
                     for ref in generator:
-                        weft.get(ref, timeout=WAIT)
+                        sooner.get(ref, timeout=WAIT)
                 if completed is not None:
-                    assert weft.get(completed, timeout=WAIT) is None
+                    assert sooner.get(completed, timeout=WAIT) is None
             except (TaskCancelledError, ActorDiedError, ActorUnavailableError, WorkerCrashedError):
                 pass
 
@@ -204,44 +204,44 @@ def test_generators_are_left_cancelled_and_killed_at_random(session, tmp_path, s
             stop.set()
             (tmp_path / "999999999").touch()
         killer.result(WAIT)
-    assert all(weft.get([actor.ping.remote() for actor in actors], timeout=WAIT))
+    assert all(sooner.get([actor.ping.remote() for actor in actors], timeout=WAIT))
     actors.clear()
     assert_store_is_empty()
 
 
 def test_the_reader_dies_with_large_items_on_their_way(session, tmp_path):
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def reads_and_dies(path):
         readers = [stream.remote(200, path) for _ in range(2)]
         for reader in readers:
-            weft.get(next(reader))
+            sooner.get(next(reader))
         os.kill(os.getpid(), signal.SIGKILL)
 
     for _ in range(3):
         with pytest.raises(WorkerCrashedError):
-            weft.get(reads_and_dies.remote(tmp_path), timeout=WAIT)
+            sooner.get(reads_and_dies.remote(tmp_path), timeout=WAIT)
     assert_store_is_empty()
 
 
 @pytest.fixture
 def full_session(nothing_left):
     """A store that is full when it is full."""
-    context = weft.init(num_cpus=3, object_store_memory=STORE_MIB * MIB, spill_directories=[])
+    context = sooner.init(num_cpus=3, object_store_memory=STORE_MIB * MIB, spill_directories=[])
     nothing_left.append(context["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def test_items_that_do_not_fit_into_the_store(full_session):
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def too_many():
         while True:
             yield bytes(4 * MIB)
 
     generator = too_many.remote()
     refs = list(generator)
-    with pytest.raises(WeftError, match="does not fit"):
-        weft.get(refs[-1], timeout=WAIT)
+    with pytest.raises(SoonerError, match="does not fit"):
+        sooner.get(refs[-1], timeout=WAIT)
     assert len(refs) > STORE_MIB // 8
     refs.clear()
     assert_store_is_empty()
@@ -251,7 +251,7 @@ def test_dynamic_generators_are_killed_and_repeated(session, tmp_path):
     refs = [stream.options(num_returns="dynamic", max_retries=-1).remote(20, tmp_path) for _ in range(3)]
     kill_those_who_said_so(tmp_path, 3, 5)
     for ref in refs:
-        assert [number for number, _ in weft.get(list(weft.get(ref, timeout=WAIT)))] == list(range(20))
+        assert [number for number, _ in sooner.get(list(sooner.get(ref, timeout=WAIT)))] == list(range(20))
     refs.clear()
     del ref
     assert_store_is_empty()

@@ -1,6 +1,6 @@
 """Values that do not fit, at random, while workers die and the disk is full or gone; nothing is lost, nothing is left.
 
-`WEFT_CHAOS_SECONDS` says for how long: `CHAOS_SECONDS=1800 make chaos ARGS='-k memory'` takes half an hour.
+`SOONER_CHAOS_SECONDS` says for how long: `CHAOS_SECONDS=1800 make chaos ARGS='-k memory'` takes half an hour.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from model_memory import MIB, Disk, Model, content, in_threads, spill_files_of
 from storm import send, what_is_held
 from support import WAIT, Footprint, children_of, descriptors_of, poll, poll_store_has_room
 
-import weft
-from weft import _weft
-from weft._snapshot import METRICS, Snapshot
+import sooner
+from sooner import _sooner
+from sooner._snapshot import METRICS, Snapshot
 
-SECONDS = max(20.0, float(os.environ.get("WEFT_CHAOS_SECONDS", "20")))
-SEED = int(os.environ.get("WEFT_CHAOS_SEED", "6"))
+SECONDS = max(20.0, float(os.environ.get("SOONER_CHAOS_SECONDS", "20")))
+SEED = int(os.environ.get("SOONER_CHAOS_SEED", "6"))
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(max(280, SECONDS + 250))]
 
@@ -46,7 +46,7 @@ def disturb(disk, deadline, done, faults):
         fault = chance.choices(list(faults), list(faults.values()))[0]
         done[fault] += 1
         if fault == "kill":
-            pids = [pid for pid in _weft.worker_pids() if pid > 0]
+            pids = [pid for pid in _sooner.worker_pids() if pid > 0]
             if pids:
                 send(chance.choice(pids), signal.SIGKILL)
         else:
@@ -65,7 +65,7 @@ def disk(short_dir):
 def store(nothing_left, disk, eviction):
     size = STORE_MIB * MIB
     place = [disk.directory]
-    with weft.init(num_cpus=CPUS, object_store_memory=size, spill_directories=place, eviction=eviction) as context:
+    with sooner.init(num_cpus=CPUS, object_store_memory=size, spill_directories=place, eviction=eviction) as context:
         nothing_left.append(context["session_dir"])
         yield context
 
@@ -77,7 +77,7 @@ def store(nothing_left, disk, eviction):
 )
 def test_nothing_is_lost_and_nothing_is_left(store, disk, faults, eviction):
     session = store["session_dir"]
-    weft.get([weft.remote(content).remote(n, 64) for n in range(2 * CPUS)], timeout=WAIT)
+    sooner.get([sooner.remote(content).remote(n, 64) for n in range(2 * CPUS)], timeout=WAIT)
     before = Footprint.now()
     models = [Model(SEED * 100 + number, disk) for number in range(THREADS)]
     deadline = time.monotonic() + SECONDS
@@ -92,14 +92,14 @@ def test_nothing_is_lost_and_nothing_is_left(store, disk, faults, eviction):
         model.views.clear()
         model.verify_all()
         done.update(model.done)
-    print(dict(done), f"spilled {metric(session, 'weft_node_spilled_written_bytes') / MIB:.0f} MiB")
+    print(dict(done), f"spilled {metric(session, 'sooner_node_spilled_written_bytes') / MIB:.0f} MiB")
     assert not [problem for model in models for problem in model.problems]
-    assert metric(session, "weft_node_spilled_written_bytes") > STORE_MIB * MIB, "next to nothing was spilled"
+    assert metric(session, "sooner_node_spilled_written_bytes") > STORE_MIB * MIB, "next to nothing was spilled"
     for model in models:
         model.forget_all()
     gc.collect()
     poll("nothing is held", lambda: not what_is_held())
-    poll("nothing is on disk", lambda: metric(session, "weft_node_spill_files_bytes") == 0)
+    poll("nothing is on disk", lambda: metric(session, "sooner_node_spill_files_bytes") == 0)
     poll("no spill file is open", lambda: not spill_files_of({os.getpid(), *children_of(os.getpid())}, disk.directory))
     poll_store_has_room((STORE_MIB - 2) * MIB)
     # Workers that took the place of others have a socket and pipes each.

@@ -1,6 +1,6 @@
 """Nodes behind a bad network: a proxy of our own delays, cuts and garbles what goes between them and the head.
 
-`WEFT_CHAOS_SECONDS` says how long each kind of fault lasts; `make chaos` takes longer than the test suite.
+`SOONER_CHAOS_SECONDS` says how long each kind of fault lasts; `make chaos` takes longer than the test suite.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proxy import Faults, Proxy
 from support import WAIT, Node, is_alive, poll
 
 # A storm has many kinds of faults, this file one at a time.
-SECONDS = float(os.environ.get("WEFT_CHAOS_SECONDS", "10")) / 5
+SECONDS = float(os.environ.get("SOONER_CHAOS_SECONDS", "10")) / 5
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(max(240, 10 * SECONDS))]
 
@@ -56,7 +56,7 @@ def test_a_node_behind_a_bad_network_stays_in_the_cluster(kind, bases):
                 while not (has_happened(proxy, kind) and time.monotonic() > start + SECONDS):
                     assert time.monotonic() < start + SECONDS + WAIT, "nothing was passed on"
                     # Programs of the node notice nothing.
-                    done = node.driver("import weft; weft.init(); print(weft.get(weft.remote(abs).remote(-3)))")
+                    done = node.driver("import sooner; sooner.init(); print(sooner.get(sooner.remote(abs).remote(-3)))")
                     assert done.stdout == "3\n"
                 proxy.faults = Faults()
                 for one in (head, node):

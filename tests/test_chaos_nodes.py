@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from support import WAIT, Node, cpu_seconds_of, is_alive, no_descriptors, poll, processes_of, run_command
 
-import weft
-from weft.cluster_utils import Cluster
-from weft.exceptions import WorkerCrashedError
+import sooner
+from sooner.cluster_utils import Cluster
+from sooner.exceptions import WorkerCrashedError
 
 pytestmark = pytest.mark.chaos
 
@@ -33,7 +33,7 @@ def cluster():
             yield made
 
 
-@weft.remote(max_retries=2)
+@sooner.remote(max_retries=2)
 def slowly(directory, number):
     (directory / f"{number}-{os.getpid()}").touch()
     # The first time it takes too long for anybody to wait.
@@ -42,19 +42,19 @@ def slowly(directory, number):
     return number
 
 
-@weft.remote(num_cpus=1)
+@sooner.remote(num_cpus=1)
 def where(seconds):
     time.sleep(seconds)
     return os.getpid()
 
 
-@weft.remote
+@sooner.remote
 def large():
     return bytes(LARGE)
 
 
 def listed(cluster):
-    return {node["NodeID"] for node in weft.nodes()}
+    return {node["NodeID"] for node in sooner.nodes()}
 
 
 def test_a_killed_node_is_gone_although_nobody_reaps_it(cluster, tmp_path):
@@ -64,28 +64,28 @@ def test_a_killed_node_is_gone_although_nobody_reaps_it(cluster, tmp_path):
     poll("both run", lambda: len(list(tmp_path.iterdir())) == 2)
     os.kill(node.pid, signal.SIGKILL)
     with pytest.raises(WorkerCrashedError):
-        weft.get(refs[1], timeout=WAIT)
+        sooner.get(refs[1], timeout=WAIT)
     poll("it is gone for the cluster", lambda: node.node_id not in listed(cluster))
     poll("its processes end", lambda: not processes_of(node.pid))
     # Nobody has waited for it: a zombie.
     assert Path(f"/proc/{node.pid}").exists()
     cluster.add_node(num_cpus=1)
-    assert weft.get(refs[0], timeout=WAIT) == 0
+    assert sooner.get(refs[0], timeout=WAIT) == 0
 
 
 def test_gets_on_a_node_that_stands_still_end_and_it_ends_itself(cluster, tmp_path):
     (node,) = cluster.worker_nodes
     refs = [slowly.remote(tmp_path, 0), slowly.options(max_retries=0).remote(tmp_path, 1)]
     value = large.options(max_retries=3).remote()
-    weft.wait([value], fetch_local=False)
+    sooner.wait([value], fetch_local=False)
     poll("both run", lambda: len(list(tmp_path.iterdir())) == 2)
     os.kill(node.pid, signal.SIGSTOP)
     # Nobody has ended it: what waits there is given up by those who wait.
     with pytest.raises(WorkerCrashedError):
-        weft.get(refs[1], timeout=WAIT)
+        sooner.get(refs[1], timeout=WAIT)
     cluster.add_node(num_cpus=4)
-    assert weft.get(refs[0], timeout=WAIT) == 0
-    assert len(weft.get(value, timeout=WAIT)) == LARGE
+    assert sooner.get(refs[0], timeout=WAIT) == 0
+    assert len(sooner.get(value, timeout=WAIT)) == LARGE
     assert is_alive(node.pid)
     os.kill(node.pid, signal.SIGCONT)
     _, status = os.waitpid(node.pid, 0)
@@ -95,7 +95,7 @@ def test_gets_on_a_node_that_stands_still_end_and_it_ends_itself(cluster, tmp_pa
 
 def test_a_node_without_descriptors_goes_on_with_what_it_has(cluster):
     (node,) = cluster.worker_nodes
-    warm = weft.get(where.remote(0), timeout=WAIT)
+    warm = sooner.get(where.remote(0), timeout=WAIT)
     host, port = node.address.rsplit(":", 1)
     with contextlib.ExitStack() as waiting:
         with no_descriptors(node.pid):
@@ -107,12 +107,12 @@ def test_a_node_without_descriptors_goes_on_with_what_it_has(cluster):
                 program = waiting.enter_context(socket.socket(socket.AF_UNIX))
                 program.connect(f"{node.session_dir}/node.sock")
             # The worker that is there does all of it, and no further one can be started.
-            assert set(weft.get([where.remote(0.5) for _ in range(6)], timeout=WAIT)) == {warm}
+            assert set(sooner.get([where.remote(0.5) for _ in range(6)], timeout=WAIT)) == {warm}
             share = (cpu_seconds_of(node.pid) - used) / (time.monotonic() - begin)
             assert share < 0.5, "it spins"
             value = large.remote()
-        assert len(weft.get(value, timeout=WAIT)) == LARGE
-        poll("it starts workers again", lambda: len(set(weft.get([where.remote(0.2) for _ in range(4)]))) > 1)
+        assert len(sooner.get(value, timeout=WAIT)) == LARGE
+        poll("it starts workers again", lambda: len(set(sooner.get([where.remote(0.2) for _ in range(4)]))) > 1)
     log = (Path(node.session_dir) / "logs" / "node.log").read_text()
     assert "no process could connect for" in log
     assert "Too many open files" in log
@@ -188,22 +188,23 @@ def test_a_wrong_clock_has_no_effect(skew, clock, bases, monkeypatch):
     monkeypatch.setenv("CLOCK_SKEW", str(skew))
     node = Node(bases[1], "--node-name=wrong", "--resources", '{"there": 1}', join=(told["address"], token))
     code = """
-    import time, weft
-    weft.init(namespace="clock")
+    import time, sooner
+    sooner.init(namespace="clock")
 
-    @weft.remote
+    @sooner.remote
     def now():
         return time.time()
 
-    @weft.remote
+    @sooner.remote
     class Keeper:
         def now(self):
             return time.time()
 
-    there = weft.get(now.options(resources={"there": 1}).remote(), timeout=60)
-    assert len(weft.get(weft.remote(lambda: bytes(3_000_000)).options(resources={"there": 1}).remote())) == 3_000_000
+    there = sooner.get(now.options(resources={"there": 1}).remote(), timeout=60)
+    large = sooner.remote(lambda: bytes(3_000_000))
+    assert len(sooner.get(large.options(resources={"there": 1}).remote())) == 3_000_000
     keeper = Keeper.options(name="keeper", lifetime="detached", resources={"there": 0.5}).remote()
-    assert abs(weft.get(keeper.now.remote()) - there) < 600
+    assert abs(sooner.get(keeper.now.remote()) - there) < 600
     print(there - time.time(), flush=True)
     """
     monkeypatch.delenv("LD_PRELOAD")
@@ -214,6 +215,8 @@ def test_a_wrong_clock_has_no_effect(skew, clock, bases, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", clock)
     again = Node(bases[0], "--node-name=head")
     poll("the node is back", lambda: {row["node_name"] for row in again.json("list", "nodes")} == {"head", "wrong"})
-    found = "import weft; weft.init(namespace='clock'); print(weft.get(weft.get_actor('keeper').now.remote()) > 0)"
+    found = (
+        "import sooner; sooner.init(namespace='clock'); print(sooner.get(sooner.get_actor('keeper').now.remote()) > 0)"
+    )
     assert again.driver(found).stdout == "True\n"
     assert is_alive(node.pid)

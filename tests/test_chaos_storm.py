@@ -1,6 +1,6 @@
 """A workload with known answers while its processes are killed and stopped at random; afterwards nothing is left.
 
-`WEFT_CHAOS_SECONDS` says for how long; `make chaos` takes three minutes, the test suite ten seconds.
+`SOONER_CHAOS_SECONDS` says for how long; `make chaos` takes three minutes, the test suite ten seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 from storm import MIB, Storm, send, tree, what_is_held
 from support import WAIT, Footprint, descriptors_of, poll, poll_store_has_room
 
-import weft
-from weft import _weft, state
+import sooner
+from sooner import _sooner, state
 
-SECONDS = float(os.environ.get("WEFT_CHAOS_SECONDS", "10"))
+SECONDS = float(os.environ.get("SOONER_CHAOS_SECONDS", "10"))
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(max(240, SECONDS + 100))]
 
@@ -38,7 +38,7 @@ class KillsAndStops(Storm):
                     send(pid, signal.SIGCONT)
                     del stopped[pid]
                 # Asked of the node alone: processes that are stopped do not answer. Zero stands for one that begins.
-                pids = [pid for pid in _weft.worker_pids() if pid > 0]
+                pids = [pid for pid in _sooner.worker_pids() if pid > 0]
                 if not pids:
                     continue
                 victim = self.chance.choice(pids)
@@ -54,7 +54,7 @@ class KillsAndStops(Storm):
 
 def warm_up():
     """As many workers as there stay when nothing runs."""
-    weft.get([tree.options(num_cpus=1).remote(0, n) for n in range(2 * CPUS)], timeout=WAIT)
+    sooner.get([tree.options(num_cpus=1).remote(0, n) for n in range(2 * CPUS)], timeout=WAIT)
 
 
 def has_settled():
@@ -62,11 +62,11 @@ def has_settled():
     rows = state.list_workers(filters=[("state", "!=", "DEAD")])
     workers = [row for row in rows if row.worker_type == "WORKER"]
     is_idle = all(row.state == "IDLE" for row in workers) and len(workers) <= CPUS
-    return is_idle and weft.available_resources().get("CPU") == CPUS
+    return is_idle and sooner.available_resources().get("CPU") == CPUS
 
 
 def test_a_storm_of_kills_and_stops(nothing_left):
-    context = weft.init(num_cpus=CPUS, object_store_memory=STORE_MIB * MIB)
+    context = sooner.init(num_cpus=CPUS, object_store_memory=STORE_MIB * MIB)
     nothing_left.append(context["session_dir"])
     warm_up()
     poll("the session has settled", has_settled)
@@ -88,4 +88,4 @@ def test_a_storm_of_kills_and_stops(nothing_left):
     spare = 6 * CPUS
     poll("descriptors as before", lambda: len(descriptors_of(os.getpid())) <= len(before.descriptors) + spare)
     poll("threads as before", lambda: len(Footprint.now().threads) <= len(before.threads))
-    weft.shutdown()
+    sooner.shutdown()

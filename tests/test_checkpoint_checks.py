@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import weft
+import sooner
 
 
 class Hooks:
-    def __weft_checkpoint__(self):
+    def __sooner_checkpoint__(self):
         return None
 
-    def __weft_restore__(self, state):
+    def __sooner_restore__(self, state):
         pass
 
 
@@ -26,52 +26,52 @@ class Hooks:
 )
 def test_options_that_do_not_go_with_checkpoints(options, text):
     with pytest.raises(ValueError, match=text):
-        weft.remote(checkpoint_every=5, **options)(Hooks)
+        sooner.remote(checkpoint_every=5, **options)(Hooks)
     with pytest.raises(ValueError, match=text):
-        weft.remote(Hooks).options(checkpoint_every=5, **options)
+        sooner.remote(Hooks).options(checkpoint_every=5, **options)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many", True])
 def test_a_number_of_calls_is_needed(value):
     with pytest.raises(ValueError, match="checkpoint_every"):
-        weft.remote(checkpoint_every=value)(Hooks)
+        sooner.remote(checkpoint_every=value)(Hooks)
 
 
 def test_both_hooks_are_needed():
     class Half:
-        def __weft_checkpoint__(self):
+        def __sooner_checkpoint__(self):
             return None
 
     class Neither:
         pass
 
-    with pytest.raises(TypeError, match=r"__weft_checkpoint__.*__weft_restore__.*Half lacks __weft_restore__"):
-        weft.remote(checkpoint_every=5)(Half)
-    with pytest.raises(TypeError, match="Neither lacks __weft_checkpoint__ and __weft_restore__"):
-        weft.remote(checkpoint_every=5)(Neither)
+    with pytest.raises(TypeError, match=r"__sooner_checkpoint__.*__sooner_restore__.*Half lacks __sooner_restore__"):
+        sooner.remote(checkpoint_every=5)(Half)
+    with pytest.raises(TypeError, match="Neither lacks __sooner_checkpoint__ and __sooner_restore__"):
+        sooner.remote(checkpoint_every=5)(Neither)
 
 
 def test_hooks_that_cannot_be_called():
     class Asks(Hooks):
-        def __weft_checkpoint__(self, path):
+        def __sooner_checkpoint__(self, path):
             return path
 
     class Takes(Hooks):
-        def __weft_restore__(self):
+        def __sooner_restore__(self):
             pass
 
     class Waits(Hooks):
-        async def __weft_checkpoint__(self):
+        async def __sooner_checkpoint__(self):
             return None
 
     class Static(Hooks):
         @staticmethod
-        def __weft_checkpoint__():
+        def __sooner_checkpoint__():
             return None
 
     for cls, text in [(Asks, "is given nothing"), (Takes, "the state alone"), (Waits, "async"), (Static, "instance")]:
         with pytest.raises(TypeError, match=text):
-            weft.remote(checkpoint_every=5)(cls)
+            sooner.remote(checkpoint_every=5)(cls)
 
 
 def test_methods_that_do_not_go_with_checkpoints():
@@ -85,15 +85,15 @@ def test_methods_that_do_not_go_with_checkpoints():
 
     for cls, text in [(Waits, "async method Waits.wait"), (Yields, "generator Yields.items")]:
         with pytest.raises(ValueError, match=text):
-            weft.remote(checkpoint_every=5)(cls)
+            sooner.remote(checkpoint_every=5)(cls)
 
 
 def test_a_restore_that_makes_something_else():
-    from weft._checkpoints import restore
+    from sooner._checkpoints import restore
 
     class Wrong(Hooks):
         @classmethod
-        def __weft_restore__(cls, state):
+        def __sooner_restore__(cls, state):
             return state
 
     with pytest.raises(TypeError, match="returned int"):

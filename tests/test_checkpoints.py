@@ -12,9 +12,9 @@ import pytest
 from checkpointed import Box, Log, RemoteBox, RemoteLog, kill, row_of
 from support import WAIT, poll
 
-import weft
-from weft.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError, TaskCancelledError
-from weft.util import state
+import sooner
+from sooner.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError, TaskCancelledError
+from sooner.util import state
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -30,19 +30,19 @@ def notes_of(path):
 def test_calls_since_the_checkpoint_are_made_again(tmp_path):
     notes = tmp_path / "notes"
     log = RemoteLog.remote(notes)
-    assert weft.get([log.add.remote(n) for n in range(7)], timeout=WAIT) == list(range(1, 8))
+    assert sooner.get([log.add.remote(n) for n in range(7)], timeout=WAIT) == list(range(1, 8))
     kill(log)
-    assert weft.get(log.read.remote(), timeout=WAIT) == list(range(7))
-    assert weft.get(log.was_rebuilt.remote())
+    assert sooner.get(log.read.remote(), timeout=WAIT) == list(range(7))
+    assert sooner.get(log.was_rebuilt.remote())
     assert notes_of(notes) == ["init", *"01234", "checkpoint", *"56", "init", "restore", *"56", "read"]
 
 
 def test_without_a_checkpoint_yet_all_calls_are_made_again(tmp_path):
     notes = tmp_path / "notes"
     log = RemoteLog.options(checkpoint_every=100).remote(notes)
-    weft.get([log.add.remote(n) for n in range(4)], timeout=WAIT)
+    sooner.get([log.add.remote(n) for n in range(4)], timeout=WAIT)
     kill(log)
-    assert weft.get(log.read.remote(), timeout=WAIT) == list(range(4))
+    assert sooner.get(log.read.remote(), timeout=WAIT) == list(range(4))
     assert notes_of(notes) == ["init", *"0123", "init", *"0123", "read"]
 
 
@@ -51,8 +51,8 @@ def test_several_restarts_from_the_same_checkpoint():
     refs = [log.add.remote(n) for n in range(8)]
     for _ in range(4):
         kill(log)
-    assert weft.get(log.read.remote(), timeout=WAIT) == list(range(8))
-    assert weft.get(refs) == list(range(1, 9))
+    assert sooner.get(log.read.remote(), timeout=WAIT) == list(range(8))
+    assert sooner.get(refs) == list(range(1, 9))
     assert row_of(log).restarts == 4
 
 
@@ -61,19 +61,19 @@ def test_calls_in_flight_need_no_retries(tmp_path):
     refs = [log.add.remote(n) for n in range(3)]
     refs.append(log.die.remote(tmp_path / "died"))
     refs += [log.add.remote(n) for n in range(3, 20)]
-    assert weft.get(refs, timeout=WAIT) == list(range(1, 22))
-    assert weft.get(log.read.remote()) == [0, 1, 2, "died", *range(3, 20)]
+    assert sooner.get(refs, timeout=WAIT) == list(range(1, 22))
+    assert sooner.get(log.read.remote()) == [0, 1, 2, "died", *range(3, 20)]
 
 
 def test_a_call_that_raised_is_made_again_and_its_error_stays():
     log = RemoteLog.remote()
     refs = [log.add.remote(0), log.add_and_raise.remote(1), log.add.remote(2)]
     with pytest.raises(ValueError, match="1"):
-        weft.get(refs[1], timeout=WAIT)
+        sooner.get(refs[1], timeout=WAIT)
     kill(log)
-    assert weft.get(log.read.remote(), timeout=WAIT) == [0, 1, 2]
+    assert sooner.get(log.read.remote(), timeout=WAIT) == [0, 1, 2]
     with pytest.raises(ValueError, match="1"):
-        weft.get(refs[1])
+        sooner.get(refs[1])
 
 
 def test_arguments_of_kept_calls_stay():
@@ -84,26 +84,26 @@ def test_arguments_of_kept_calls_stay():
         def add(self, values):
             self.total += float(values.sum())
 
-        @weft.method(read_only=True)
+        @sooner.method(read_only=True)
         def pid(self):
             return os.getpid()
 
-        @weft.method(read_only=True)
+        @sooner.method(read_only=True)
         def read(self):
             return self.total
 
-        def __weft_checkpoint__(self):
+        def __sooner_checkpoint__(self):
             return self.total
 
-        def __weft_restore__(self, total):
+        def __sooner_restore__(self, total):
             self.total = total
 
-    total = weft.remote(checkpoint_every=100)(Sum).remote()
+    total = sooner.remote(checkpoint_every=100)(Sum).remote()
     for _ in range(3):
-        weft.get(total.add.remote(np.ones(200_000)), timeout=WAIT)
+        sooner.get(total.add.remote(np.ones(200_000)), timeout=WAIT)
     gc.collect()
     kill(total)
-    assert weft.get(total.read.remote(), timeout=WAIT) == 600_000
+    assert sooner.get(total.read.remote(), timeout=WAIT) == 600_000
 
 
 def test_a_cancelled_call_that_waited_is_not_executed(tmp_path):
@@ -112,39 +112,39 @@ def test_a_cancelled_call_that_waited_is_not_executed(tmp_path):
             poll("it may go on", path.exists)
 
     gate = tmp_path / "gate"
-    log = weft.remote(checkpoint_every=5)(Slow).remote()
+    log = sooner.remote(checkpoint_every=5)(Slow).remote()
     log.wait_for.remote(gate)
     refs = [log.add.remote(n) for n in range(4)]
-    weft.cancel(refs[1])
+    sooner.cancel(refs[1])
     with pytest.raises(TaskCancelledError):
-        weft.get(refs[1], timeout=WAIT)
+        sooner.get(refs[1], timeout=WAIT)
     gate.touch()
-    weft.get(refs[3], timeout=WAIT)
+    sooner.get(refs[3], timeout=WAIT)
     kill(log)
-    assert weft.get(log.read.remote(), timeout=WAIT) == [0, 2, 3]
+    assert sooner.get(log.read.remote(), timeout=WAIT) == [0, 2, 3]
 
 
 def test_a_caller_that_is_done_with_the_actor_holds_nobody_up():
-    @weft.remote
+    @sooner.remote
     def look(log):
-        return weft.get(log.read.remote())
+        return sooner.get(log.read.remote())
 
     log = RemoteLog.remote()
     refs = [log.add.remote(n) for n in range(3)]
-    assert weft.get([look.remote(log) for _ in range(4)], timeout=WAIT)
+    assert sooner.get([look.remote(log) for _ in range(4)], timeout=WAIT)
     kill(log)
-    assert weft.get(log.read.remote(), timeout=WAIT) == [0, 1, 2]
+    assert sooner.get(log.read.remote(), timeout=WAIT) == [0, 1, 2]
     del refs
 
 
 def test_restarts_run_out(tmp_path):
     log = RemoteLog.options(max_restarts=1).remote()
-    weft.get(log.add.remote(0), timeout=WAIT)
+    sooner.get(log.add.remote(0), timeout=WAIT)
     kill(log)
-    weft.get(log.add.remote(1), timeout=WAIT)
+    sooner.get(log.add.remote(1), timeout=WAIT)
     kill(log)
     with pytest.raises(ActorDiedError):
-        weft.get(log.add.remote(2), timeout=WAIT)
+        sooner.get(log.add.remote(2), timeout=WAIT)
 
 
 def test_a_call_that_ends_every_process_is_given_up():
@@ -152,24 +152,24 @@ def test_a_call_that_ends_every_process_is_given_up():
     refs = [log.add.remote(0), log.__ray_call__.remote(lambda actor: os.kill(os.getpid(), signal.SIGKILL))]
     refs.append(log.add.remote(1))
     with pytest.raises(ActorUnavailableError, match="max_task_retries=3"):
-        weft.get(refs[1], timeout=WAIT)
-    assert weft.get([refs[0], refs[2]], timeout=WAIT) == [1, 2]
+        sooner.get(refs[1], timeout=WAIT)
+    assert sooner.get([refs[0], refs[2]], timeout=WAIT) == [1, 2]
     assert row_of(log).restarts == 4
 
 
 def test_a_detached_actor_comes_back_after_its_creator():
-    @weft.remote(max_calls=1)
+    @sooner.remote(max_calls=1)
     def create():
         log = RemoteLog.options(name="kept", lifetime="detached").remote()
-        weft.get([log.add.remote(n) for n in range(10)])
+        sooner.get([log.add.remote(n) for n in range(10)])
         return os.getpid()
 
-    creator = weft.get(create.remote(), timeout=WAIT)
-    log = weft.get_actor("kept")
+    creator = sooner.get(create.remote(), timeout=WAIT)
+    log = sooner.get_actor("kept")
     poll("its creator has ended", lambda: all(row.pid != creator for row in state.list_workers() if row.is_alive))
     kill(log)
-    assert weft.get(weft.get_actor("kept").read.remote(), timeout=WAIT) == list(range(10))
-    weft.kill(log)
+    assert sooner.get(sooner.get_actor("kept").read.remote(), timeout=WAIT) == list(range(10))
+    sooner.kill(log)
 
 
 # --- states -----------------------------------------------------------------------------------------------------------
@@ -177,25 +177,25 @@ def test_a_detached_actor_comes_back_after_its_creator():
 
 def test_references_in_a_state_keep_their_objects():
     box = RemoteBox.remote()
-    ref = weft.put(np.arange(100_000))
+    ref = sooner.put(np.arange(100_000))
     identity = ref.hex()
-    weft.get(box.set.remote([ref]), timeout=WAIT)
+    sooner.get(box.set.remote([ref]), timeout=WAIT)
     del ref
     for _ in range(2):
         gc.collect()
         kill(box)
-        assert weft.get(box.inner.remote(), timeout=WAIT).sum() == sum(range(100_000))
-    weft.get(box.set.remote(None))
+        assert sooner.get(box.inner.remote(), timeout=WAIT).sum() == sum(range(100_000))
+    sooner.get(box.set.remote(None))
     poll("the object is let go", lambda: all(row.object_id != identity for row in state.list_objects()))
 
 
 def test_objects_of_the_actor_itself_share_its_fate():
     box = RemoteBox.remote()
-    weft.get(box.put_own.remote(), timeout=WAIT)
+    sooner.get(box.put_own.remote(), timeout=WAIT)
     kill(box)
-    ref = weft.get(box.get.remote(), timeout=WAIT)
+    ref = sooner.get(box.get.remote(), timeout=WAIT)
     with pytest.raises(OwnerDiedError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
 @pytest.mark.parametrize("kind", [classmethod, staticmethod, None], ids=["class", "static", "instance"])
@@ -208,15 +208,15 @@ def test_ways_to_restore(kind):
         def add(self):
             self.value += 1
 
-        @weft.method(read_only=True)
+        @sooner.method(read_only=True)
         def read(self):
             return self.value, self.made_by
 
-        @weft.method(read_only=True)
+        @sooner.method(read_only=True)
         def pid(self):
             return os.getpid()
 
-        def __weft_checkpoint__(self):
+        def __sooner_checkpoint__(self):
             return self.value
 
     def fill(made, state):
@@ -225,16 +225,16 @@ def test_ways_to_restore(kind):
         return made
 
     if kind is classmethod:
-        Value.__weft_restore__ = classmethod(lambda cls, state: fill(cls.__new__(cls), state))
+        Value.__sooner_restore__ = classmethod(lambda cls, state: fill(cls.__new__(cls), state))
     elif kind is staticmethod:
-        Value.__weft_restore__ = staticmethod(lambda state: fill(Value.__new__(Value), state))
+        Value.__sooner_restore__ = staticmethod(lambda state: fill(Value.__new__(Value), state))
     else:
-        Value.__weft_restore__ = fill
-    actor = weft.remote(checkpoint_every=1)(Value).remote(10)
-    weft.get(actor.add.remote(), timeout=WAIT)
+        Value.__sooner_restore__ = fill
+    actor = sooner.remote(checkpoint_every=1)(Value).remote(10)
+    sooner.get(actor.add.remote(), timeout=WAIT)
     kill(actor)
     expected = "nothing and restore" if kind else "init and restore"
-    assert weft.get(actor.read.remote(), timeout=WAIT) == (11, expected)
+    assert sooner.get(actor.read.remote(), timeout=WAIT) == (11, expected)
 
 
 # --- hooks that fail --------------------------------------------------------------------------------------------------
@@ -243,43 +243,43 @@ def test_ways_to_restore(kind):
 @pytest.mark.parametrize("problem", ["raises", "unpicklable"])
 def test_an_actor_whose_checkpoint_fails_ends(problem):
     class Failing(Box):
-        def __weft_checkpoint__(self):
+        def __sooner_checkpoint__(self):
             if problem == "raises":
                 raise ValueError("no state today")
             return threading.Lock()
 
-    box = weft.remote(checkpoint_every=2)(Failing).remote()
-    weft.get(box.set.remote(1), timeout=WAIT)
-    weft.get(box.set.remote(2), timeout=WAIT)
+    box = sooner.remote(checkpoint_every=2)(Failing).remote()
+    sooner.get(box.set.remote(1), timeout=WAIT)
+    sooner.get(box.set.remote(2), timeout=WAIT)
     expected = "no state today" if problem == "raises" else "lock"
-    with pytest.raises(ActorDiedError, match=f"(?s)Failing ended because __weft_checkpoint__ raised.*{expected}"):
-        weft.get(box.get.remote(), timeout=WAIT)
+    with pytest.raises(ActorDiedError, match=f"(?s)Failing ended because __sooner_checkpoint__ raised.*{expected}"):
+        sooner.get(box.get.remote(), timeout=WAIT)
 
 
 def test_an_actor_that_cannot_be_restored_ends():
     class Failing(Box):
-        def __weft_restore__(self, value):
+        def __sooner_restore__(self, value):
             raise ValueError("no way back")
 
-    box = weft.remote(checkpoint_every=1)(Failing).remote()
-    weft.get(box.set.remote(1), timeout=WAIT)
+    box = sooner.remote(checkpoint_every=1)(Failing).remote()
+    sooner.get(box.set.remote(1), timeout=WAIT)
     kill(box)
-    with pytest.raises(ActorDiedError, match=r"(?s)__weft_restore__.*no way back"):
-        weft.get(box.get.remote(), timeout=WAIT)
+    with pytest.raises(ActorDiedError, match=r"(?s)__sooner_restore__.*no way back"):
+        sooner.get(box.get.remote(), timeout=WAIT)
 
 
 def test_a_process_that_dies_while_it_takes_a_checkpoint(tmp_path):
     class Dying(Log):
-        def __weft_checkpoint__(self):
+        def __sooner_checkpoint__(self):
             path = tmp_path / str(len(self.entries))
             if not path.exists():
                 path.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().__weft_checkpoint__()
+            return super().__sooner_checkpoint__()
 
-    log = weft.remote(checkpoint_every=3)(Dying).remote()
-    assert weft.get([log.add.remote(n) for n in range(20)], timeout=WAIT) == list(range(1, 21))
-    assert weft.get(log.read.remote(), timeout=WAIT) == list(range(20))
+    log = sooner.remote(checkpoint_every=3)(Dying).remote()
+    assert sooner.get([log.add.remote(n) for n in range(20)], timeout=WAIT) == list(range(1, 21))
+    assert sooner.get(log.read.remote(), timeout=WAIT) == list(range(20))
     assert row_of(log).restarts == 6
 
 
@@ -288,8 +288,8 @@ def test_a_process_that_dies_while_it_takes_a_checkpoint(tmp_path):
 
 def test_kept_calls_keep_no_actor_alive_and_leave_nothing():
     log = RemoteLog.options(checkpoint_every=1000).remote()
-    pid = weft.get(log.pid.remote(), timeout=WAIT)
-    weft.get([log.add.remote(weft.put(np.ones(50_000))) for _ in range(10)], timeout=WAIT)
+    pid = sooner.get(log.pid.remote(), timeout=WAIT)
+    sooner.get([log.add.remote(sooner.put(np.ones(50_000))) for _ in range(10)], timeout=WAIT)
     row = row_of(log)
     assert (row.checkpoints, row.calls_since_checkpoint, row.restarts) == (0, 10, 0)
     del log
@@ -300,11 +300,11 @@ def test_kept_calls_keep_no_actor_alive_and_leave_nothing():
 
 def test_checkpoints_are_seen():
     log = RemoteLog.remote()
-    weft.get([log.add.remote(n) for n in range(12)], timeout=WAIT)
+    sooner.get([log.add.remote(n) for n in range(12)], timeout=WAIT)
     row = poll("the second one stands", lambda: (row := row_of(log)).checkpoints == 2 and row)
     assert row.calls_since_checkpoint == 2
-    plain = weft.remote(Box).remote()
-    weft.get(plain.get.remote(), timeout=WAIT)
+    plain = sooner.remote(Box).remote()
+    sooner.get(plain.get.remote(), timeout=WAIT)
     assert (row_of(plain).checkpoints, row_of(plain).calls_since_checkpoint) == (None, None)
 
 
@@ -314,4 +314,4 @@ def test_calls_that_do_not_go_with_checkpoints():
         log.read.options(num_returns="streaming")
     with pytest.raises(ValueError, match="retry_exceptions"):
         log.add.options(retry_exceptions=True)
-    assert weft.get(log.read.options(retry_exceptions=True).remote(), timeout=WAIT) == []
+    assert sooner.get(log.read.options(retry_exceptions=True).remote(), timeout=WAIT) == []

@@ -1,4 +1,4 @@
-"""The `weft` command against programs that run beside it."""
+"""The `sooner` command against programs that run beside it."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ import pytest
 from support import poll, running_driver
 
 PROGRAM = """
-import os, sys, threading, time, weft
+import os, sys, threading, time, sooner
 
-weft.init(num_cpus=2)
+sooner.init(num_cpus=2)
 gate = sys.argv[1]
 
-@weft.remote
+@sooner.remote
 def holds(number):
     print("holding", number)
     while not os.path.exists(gate):
         time.sleep(0.01)
     return number
 
-@weft.remote
+@sooner.remote
 def follows(value):
     return value
 
-@weft.remote(num_gpus=1)
+@sooner.remote(num_gpus=1)
 def never():
     pass
 
-@weft.remote
+@sooner.remote
 class Keeper:
     def get(self):
         return 1
 
 # First: the tasks take both CPUs until the gate is there, and an actor needs one to be placed.
 keeper = Keeper.options(name="keeper").remote()
-weft.get(keeper.get.remote())
+sooner.get(keeper.get.remote())
 held = [holds.remote(number) for number in range(3)]
 later = follows.remote(held[0])
-big = weft.put(bytes(1 << 20))
+big = sooner.put(bytes(1 << 20))
 stuck = never.remote()
-print(weft.init(ignore_reinit_error=True)["session_dir"], flush=True)
+print(sooner.init(ignore_reinit_error=True)["session_dir"], flush=True)
 print(held[2].hex(), later.hex(), big.hex(), stuck.task_id(), flush=True)
 sys.stdin.readline()
 """
 
 
 def command(*arguments, base, check=0, columns="100", **more):
-    environment = os.environ | {"WEFT_TMPDIR": str(base), "COLUMNS": columns}
+    environment = os.environ | {"SOONER_TMPDIR": str(base), "COLUMNS": columns}
     done = subprocess.run(
-        [sys.executable, "-m", "weft", *arguments],
+        [sys.executable, "-m", "sooner", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -93,7 +93,7 @@ def program(tmp_path_factory):
     # Short enough for a socket below it.
     short = f"/tmp/wt-cli-{os.getpid()}"
     os.symlink(base, short)
-    environment = os.environ | {"WEFT_TMPDIR": short}
+    environment = os.environ | {"SOONER_TMPDIR": short}
     try:
         with running_driver(PROGRAM, base / "gate", env=environment, stderr=subprocess.DEVNULL) as driver:
             started = Program(driver, short)
@@ -110,7 +110,7 @@ def program(tmp_path_factory):
 def test_nothing_runs(short_dir):
     for arguments in (("status",), ("list", "tasks"), ("stack",), ("why", "abc"), ("logs",)):
         done = command(*arguments, base=short_dir, check=3)
-        assert "no weft program of yours runs" in done.stderr
+        assert "no sooner program of yours runs" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_nothing_runs(short_dir):
     [(), ("dance",), ("list",), ("list", "fish"), ("get", "task"), ("list", "tasks", "--limit", "x")],
 )
 def test_wrong_usage(arguments, short_dir):
-    assert "usage: weft" in command(*arguments, base=short_dir, check=2).stderr
+    assert "usage: sooner" in command(*arguments, base=short_dir, check=2).stderr
 
 
 @pytest.mark.parametrize("option", [("--filter", "x"), ("--filter", "colour=red"), ("--limit", "0")])
 def test_wrong_values(program, option):
-    assert command("list", "tasks", *option, base=program.base, check=2).stderr.startswith("weft: ")
+    assert command("list", "tasks", *option, base=program.base, check=2).stderr.startswith("sooner: ")
 
 
 @pytest.mark.api("cli.status")
@@ -202,9 +202,9 @@ def test_logs(program):
 
 
 def test_logs_can_be_followed(program):
-    environment = os.environ | {"WEFT_TMPDIR": str(program.base)}
+    environment = os.environ | {"SOONER_TMPDIR": str(program.base)}
     with subprocess.Popen(
-        [sys.executable, "-m", "weft", "logs", ".out", "-f"], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-m", "sooner", "logs", ".out", "-f"], stdout=subprocess.PIPE, text=True, env=environment
     ) as following:
         assert "holding" in following.stdout.readline()
         time.sleep(0.3)
@@ -245,12 +245,12 @@ def test_why(program):
 
 def test_metrics(program):
     text = program.run("metrics")
-    assert 'weft_workers{state="leased"} 2' in text
-    assert any(series["name"] == "weft_tasks_submitted_total" for series in program.json("metrics"))
+    assert 'sooner_workers{state="leased"} 2' in text
+    assert any(series["name"] == "sooner_tasks_submitted_total" for series in program.json("metrics"))
 
 
 def test_one_of_several_programs_is_chosen(program, tmp_path):
-    environment = os.environ | {"WEFT_TMPDIR": str(program.base)}
+    environment = os.environ | {"SOONER_TMPDIR": str(program.base)}
     with running_driver(PROGRAM, tmp_path / "gate", env=environment, stderr=subprocess.DEVNULL) as driver:
         second = Program(driver, program.base)
         done = command("status", base=program.base, check=3)
@@ -264,7 +264,7 @@ def test_one_of_several_programs_is_chosen(program, tmp_path):
 
 
 def test_a_program_that_was_killed_does_not_run(short_dir, tmp_path):
-    environment = os.environ | {"WEFT_TMPDIR": str(short_dir)}
+    environment = os.environ | {"SOONER_TMPDIR": str(short_dir)}
     with running_driver(PROGRAM, tmp_path / "gate", env=environment, stderr=subprocess.DEVNULL) as driver:
         Program(driver, short_dir)
         command("status", base=short_dir)

@@ -10,7 +10,7 @@ import pytest
 from clusters import cluster_of
 from support import poll
 
-import weft
+import sooner
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def cluster():
         yield made
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self):
         self.count = 0
@@ -38,48 +38,48 @@ class Counter:
 @contextlib.contextmanager
 def program(node):
     """A program that uses this node."""
-    with weft.init(address=node.session_dir, namespace="x", log_to_driver=False):
+    with sooner.init(address=node.session_dir, namespace="x", log_to_driver=False):
         yield
 
 
 def count_at(node):
     with program(node):
         counter = Counter.options(name="counter", lifetime="detached").remote()
-        assert weft.get(counter.add.remote()) == 1
+        assert sooner.get(counter.add.remote()) == 1
 
 
 def test_call_over_nodes(cluster):
     (other,) = cluster.worker_nodes
     count_at(other)
     with program(cluster.head_node):
-        counter = weft.get_actor("counter")
-        assert weft.get(counter.add.remote()) == 2
-        assert weft.get([counter.add.remote() for _ in range(1000)]) == list(range(3, 1003)), "in order"
-        assert weft.get(counter.echo.remote(b"x" * 50_000)) == b"x" * 50_000
+        counter = sooner.get_actor("counter")
+        assert sooner.get(counter.add.remote()) == 2
+        assert sooner.get([counter.add.remote() for _ in range(1000)]) == list(range(3, 1003)), "in order"
+        assert sooner.get(counter.echo.remote(b"x" * 50_000)) == b"x" * 50_000
     # Both programs are gone, the actor is not.
     with program(other):
-        assert weft.get(weft.get_actor("counter").add.remote()) == 1003
+        assert sooner.get(sooner.get_actor("counter").add.remote()) == 1003
 
 
 def test_the_end_of_an_actor_is_told_to_callers_at_other_nodes(cluster):
     (other,) = cluster.worker_nodes
     count_at(other)
     with program(cluster.head_node):
-        counter = weft.get_actor("counter")
-        os.kill(weft.get(counter.pid.remote()), signal.SIGKILL)
-        with pytest.raises(weft.exceptions.ActorDiedError):
-            weft.get([counter.add.remote() for _ in range(10)])
-        poll("the name is free", lambda: weft.list_named_actors() == [])
+        counter = sooner.get_actor("counter")
+        os.kill(sooner.get(counter.pid.remote()), signal.SIGKILL)
+        with pytest.raises(sooner.exceptions.ActorDiedError):
+            sooner.get([counter.add.remote() for _ in range(10)])
+        poll("the name is free", lambda: sooner.list_named_actors() == [])
         keeper = Counter.options(name="counter").remote()
-        assert weft.get(keeper.add.remote()) == 1
+        assert sooner.get(keeper.add.remote()) == 1
 
 
 def test_a_kill_reaches_an_actor_at_another_node(cluster):
     (other,) = cluster.worker_nodes
     count_at(other)
     with program(cluster.head_node):
-        counter = weft.get_actor("counter")
-        weft.get(counter.add.remote())
-        weft.kill(counter)
-        with pytest.raises(weft.exceptions.ActorDiedError, match=r"weft\.kill"):
-            weft.get(counter.add.remote())
+        counter = sooner.get_actor("counter")
+        sooner.get(counter.add.remote())
+        sooner.kill(counter)
+        with pytest.raises(sooner.exceptions.ActorDiedError, match=r"sooner\.kill"):
+            sooner.get(counter.add.remote())

@@ -11,7 +11,7 @@ import pytest
 from clusters import cluster_of
 from support import poll
 
-import weft
+import sooner
 
 NODES = 4
 BYTES = 64 << 20
@@ -28,18 +28,18 @@ def at(number):
     return {"num_cpus": 0, "resources": {f"n{number}": 1}}
 
 
-@weft.remote
+@sooner.remote
 def digest(value):
     return hashlib.sha256(value).hexdigest()
 
 
-@weft.remote
+@sooner.remote
 def digest_inside(box):
-    return hashlib.sha256(weft.get(box[0])).hexdigest()
+    return hashlib.sha256(sooner.get(box[0])).hexdigest()
 
 
 def metrics(node):
-    command = [sys.executable, "-m", "weft", "metrics", "--json", "--address", node.session_dir]
+    command = [sys.executable, "-m", "sooner", "metrics", "--json", "--address", node.session_dir]
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     return {series["name"]: series["values"][0] for series in json.loads(said) if series["values"]}
 
@@ -47,7 +47,7 @@ def metrics(node):
 def moved(node):
     """Bytes of values that a node has sent to others, and got from them."""
     values = metrics(node)
-    return values["weft_node_values_sent_bytes"], values["weft_node_values_received_bytes"]
+    return values["sooner_node_values_sent_bytes"], values["sooner_node_values_received_bytes"]
 
 
 def content(seed):
@@ -58,10 +58,10 @@ def test_the_owners_node_sends_a_value_about_once(cluster):
     value = content(1)
     expected = hashlib.sha256(value).hexdigest()
     # Processes start before anything is counted.
-    weft.get([digest.options(**at(number)).remote(b"") for number in range(NODES)])
+    sooner.get([digest.options(**at(number)).remote(b"") for number in range(NODES)])
     before = [moved(node) for node in [cluster.head_node, *cluster.worker_nodes]]
-    ref = weft.put(value)
-    got = weft.get([digest.options(**at(number)).remote(ref) for number in range(NODES)], timeout=120)
+    ref = sooner.put(value)
+    got = sooner.get([digest.options(**at(number)).remote(ref) for number in range(NODES)], timeout=120)
     assert got == [expected] * NODES
     after = [moved(node) for node in [cluster.head_node, *cluster.worker_nodes]]
     sent = [now[0] - then[0] for now, then in zip(after, before, strict=True)]
@@ -78,11 +78,11 @@ def test_the_owners_node_sends_a_value_about_once(cluster):
 def test_a_value_of_another_node_comes_by_way_of_others(cluster):
     value = content(2)
     made = digest_source.options(**at(0)).remote(2)
-    got = weft.get([digest_inside.options(**at(number)).remote([made]) for number in range(NODES)], timeout=120)
+    got = sooner.get([digest_inside.options(**at(number)).remote([made]) for number in range(NODES)], timeout=120)
     assert got == [hashlib.sha256(value).hexdigest()] * NODES
 
 
-@weft.remote
+@sooner.remote
 def digest_source(seed):
     return content(seed)
 
@@ -90,23 +90,23 @@ def digest_source(seed):
 def test_copies_are_free_when_the_value_is_not_needed_any_more(cluster):
     # Each round needs most of a node's memory.
     for seed in range(3, 6):
-        ref = weft.put(content(seed))
-        weft.get([digest.options(**at(number)).remote(ref) for number in range(NODES)], timeout=120)
+        ref = sooner.put(content(seed))
+        sooner.get([digest.options(**at(number)).remote(ref) for number in range(NODES)], timeout=120)
         del ref
 
 
 def test_a_copy_stays_for_the_next_task_and_goes_with_its_value(cluster):
-    weft.get(digest.options(**at(0)).remote(b""))
+    sooner.get(digest.options(**at(0)).remote(b""))
     node = cluster.worker_nodes[0]
     before = metrics(node)
     value = content(3)
-    ref = weft.put(value)
+    ref = sooner.put(value)
     expected = hashlib.sha256(value).hexdigest()
     for _ in range(4):
-        assert weft.get(digest.options(**at(0)).remote(ref), timeout=120) == expected
+        assert sooner.get(digest.options(**at(0)).remote(ref), timeout=120) == expected
     after = metrics(node)
-    name = "weft_node_values_received_bytes"
+    name = "sooner_node_values_received_bytes"
     assert BYTES <= after[name] - before[name] < BYTES + 1024, "it was brought once"
-    assert after["weft_node_cached_bytes"] >= before["weft_node_cached_bytes"] + BYTES
+    assert after["sooner_node_cached_bytes"] >= before["sooner_node_cached_bytes"] + BYTES
     del ref
-    poll("the copy is gone", lambda: metrics(node)["weft_node_cached_bytes"] < BYTES)
+    poll("the copy is gone", lambda: metrics(node)["sooner_node_cached_bytes"] < BYTES)

@@ -10,17 +10,17 @@ import pytest
 from clusters import cluster_of
 from support import is_alive, poll, run_driver, running_driver
 
-import weft
-from weft.cluster_utils import Cluster
+import sooner
+from sooner.cluster_utils import Cluster
 
 # Only the second node has it.
 THERE = {"there": 0.01}
 
 PROGRAM = """
-import os, sys, weft
-weft.init(address=sys.argv[1], namespace="x")
+import os, sys, sooner
+sooner.init(address=sys.argv[1], namespace="x")
 
-@weft.remote(resources={"there": 0.01})
+@sooner.remote(resources={"there": 0.01})
 class Probe:
     def __init__(self, path):
         import json, mine
@@ -29,8 +29,8 @@ class Probe:
             "mine": mine.VALUE,
             "cwd": os.getcwd(),
             "path": sys.path,
-            "node": weft.get_runtime_context().get_node_id(),
-            "namespace": weft.get_runtime_context().namespace,
+            "node": sooner.get_runtime_context().get_node_id(),
+            "namespace": sooner.get_runtime_context().namespace,
         }
         with open(path + ".part", "w") as file:
             json.dump(found, file)
@@ -100,15 +100,15 @@ def test_lines_of_workers_elsewhere_are_shown_with_their_address(cluster, place)
 
 def test_no_line_of_workers_elsewhere_is_lost_however_many_there_are(cluster):
     code = """
-        import sys, weft
-        weft.init(address=sys.argv[1])
+        import sys, sooner
+        sooner.init(address=sys.argv[1])
 
-        @weft.remote(num_cpus=0, resources={"there": 0.1})
+        @sooner.remote(num_cpus=0, resources={"there": 0.1})
         def talk(lines):
             for number in range(lines):
                 print("x" * 100, number)
 
-        weft.get([talk.remote(20_000) for _ in range(2)])
+        sooner.get([talk.remote(20_000) for _ in range(2)])
     """
     lines = run_driver(code, cluster.head_node.session_dir).stdout.splitlines()
     assert len(lines) == 40_000
@@ -140,9 +140,9 @@ def test_a_detached_actor_elsewhere_outlives_its_program(cluster, place):
     done = run(cluster, place, rest, path)
     assert done.returncode == 0, done.stderr
     row = found(path)
-    with weft.init(address=cluster.head_node.session_dir, namespace="x", log_to_driver=False):
+    with sooner.init(address=cluster.head_node.session_dir, namespace="x", log_to_driver=False):
         assert is_alive(row["pid"])
-        weft.kill(weft.get_actor("p"))
+        sooner.kill(sooner.get_actor("p"))
         poll("the actor's process is gone", lambda: not is_alive(row["pid"]))
 
 
@@ -150,8 +150,8 @@ def test_a_module_that_is_not_there_is_named_with_the_error(cluster, place):
     (place / "modules" / "mine.py").write_text("import found_on_no_node")
     rest = """
 try:
-    weft.get(Probe.remote(sys.argv[2]).ping.remote())
-except weft.exceptions.ActorDiedError as error:
+    sooner.get(Probe.remote(sys.argv[2]).ping.remote())
+except sooner.exceptions.ActorDiedError as error:
     print(error)
 """
     done = run(cluster, place, rest, place / "found")
@@ -160,7 +160,7 @@ except weft.exceptions.ActorDiedError as error:
 
 def test_a_call_of_an_actor_elsewhere_is_answered(cluster, place):
     path = place / "found"
-    done = run(cluster, place, "print('answer', weft.get(Probe.remote(sys.argv[2]).ping.remote()))", path)
+    done = run(cluster, place, "print('answer', sooner.get(Probe.remote(sys.argv[2]).ping.remote()))", path)
     assert f"answer {found(path)['pid']}" in done.stdout
 
 
@@ -168,57 +168,57 @@ def test_a_call_of_an_actor_elsewhere_is_answered(cluster, place):
 def test_a_program_sees_all_nodes_with_their_addresses(cluster):
     third = cluster.add_node(num_cpus=1, host="127.0.0.2")
     with cluster.connect():
-        context = weft.get_runtime_context()
+        context = sooner.get_runtime_context()
         assert context.gcs_address == cluster.address
-        rows = {row["NodeID"]: row for row in weft.nodes()}
+        rows = {row["NodeID"]: row for row in sooner.nodes()}
         assert rows[third.node_id]["NodeManagerAddress"] == "127.0.0.2"
         assert rows[third.node_id]["Resources"]["node:127.0.0.2"] == 1
         assert rows[context.get_node_id()]["Resources"]["CPU"] == 2, "its own, not those of all"
-        total = weft.cluster_resources()
+        total = sooner.cluster_resources()
         assert (total["CPU"], total["node:127.0.0.1"], total["node:127.0.0.2"]) == (5, 2, 1)
 
 
 BARREN = """
 import os
-if os.environ.get("WEFT_TEST_BARREN"):
+if os.environ.get("SOONER_TEST_BARREN"):
     os._exit(3)
 """
 
 FRUSTRATED = """
-import sys, weft
-weft.init(address=sys.argv[1], preload=["barren"])
+import sys, sooner
+sooner.init(address=sys.argv[1], preload=["barren"])
 
-@weft.remote(num_cpus=0, resources={"there": 0.01})
+@sooner.remote(num_cpus=0, resources={"there": 0.01})
 def bound():
     return 1
 
-@weft.remote(num_cpus=0, resources={"there": 0.01})
+@sooner.remote(num_cpus=0, resources={"there": 0.01})
 class Bound:
     def ping(self):
         return 1
 
-@weft.remote
+@sooner.remote
 def anywhere():
-    return weft.get_runtime_context().get_node_id()
+    return sooner.get_runtime_context().get_node_id()
 
-@weft.remote(num_cpus=0, scheduling_strategy="SPREAD")
+@sooner.remote(num_cpus=0, scheduling_strategy="SPREAD")
 class Spread:
     def place(self):
-        return weft.get_runtime_context().get_node_id()
+        return sooner.get_runtime_context().get_node_id()
 
 spread = [Spread.remote() for _ in range(4)]
-places = set(weft.get([actor.place.remote() for actor in spread], timeout=90))
+places = set(sooner.get([actor.place.remote() for actor in spread], timeout=90))
 try:
-    weft.get(bound.remote(), timeout=90)
-except weft.exceptions.TaskUnschedulableError as error:
+    sooner.get(bound.remote(), timeout=90)
+except sooner.exceptions.TaskUnschedulableError as error:
     print("task:", error)
 try:
-    weft.get(Bound.remote().ping.remote(), timeout=90)
-except weft.exceptions.ActorDiedError as error:
+    sooner.get(Bound.remote().ping.remote(), timeout=90)
+except sooner.exceptions.ActorDiedError as error:
     print("actor:", error)
-here = weft.get_runtime_context().get_node_id()
+here = sooner.get_runtime_context().get_node_id()
 print("spread:", places == {here})
-print("elsewhere:", set(weft.get([anywhere.remote() for _ in range(50)], timeout=90)) == {here})
+print("elsewhere:", set(sooner.get([anywhere.remote() for _ in range(50)], timeout=90)) == {here})
 """
 
 
@@ -228,7 +228,7 @@ def barren(place, monkeypatch):
     (place / "modules" / "barren.py").write_text(BARREN)
     with Cluster(initialize_head=True, head_node_args={"num_cpus": 1}) as made:
         with monkeypatch.context() as there:
-            there.setenv("WEFT_TEST_BARREN", "1")
+            there.setenv("SOONER_TEST_BARREN", "1")
             made.add_node(num_cpus=4, resources={"there": 1})
         made.wait_for_nodes()
         yield made

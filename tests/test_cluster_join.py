@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from support import WAIT, is_alive, poll, run_command
 
-import weft
-from weft.cluster_utils import Cluster
+import sooner
+from sooner.cluster_utils import Cluster
 
 NO_ANSWER, NOBODY_LISTENS, SOMETHING_ELSE, OTHER_VERSION, TOKEN, NOT_WANTED = 3, 4, 5, 6, 7, 8
 
@@ -33,19 +33,19 @@ def cluster():
 
 @pytest.fixture
 def joiner(cluster):
-    """Runs `weft start --address=...` below a directory of its own, with the cluster's token unless one is given."""
+    """Runs `sooner start --address=...` below a directory of its own, with the cluster's token unless one is given."""
     base = Path(f"{cluster.base_directory}-j")
     base.mkdir()
 
     def join(address, *options, status, token="", **environment):
         token_file = token or Path(cluster.base_directory) / "cluster" / "token"
         done = subprocess.run(
-            [sys.executable, "-m", "weft", "start", f"--address={address}", f"--token-file={token_file}", *options],
+            [sys.executable, "-m", "sooner", "start", f"--address={address}", f"--token-file={token_file}", *options],
             capture_output=True,
             text=True,
             timeout=WAIT,
             check=False,
-            env=os.environ | {"WEFT_TMPDIR": str(base)} | environment,
+            env=os.environ | {"SOONER_TMPDIR": str(base)} | environment,
         )
         assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
         assert done.stderr.count("\n") == (1 if status else 0), done.stderr
@@ -101,9 +101,9 @@ def test_the_head_stands_for_the_nodes_of_one_cluster(cluster, monkeypatch):
     cluster.wait_for_nodes()
     rows = json.loads(run_command("list", "nodes", "--json", base=base).stdout)
     assert len(rows) == 2
-    monkeypatch.setenv("WEFT_TMPDIR", str(base))
-    with weft.init(address="auto"):
-        assert weft.get_runtime_context().get_node_id() == cluster.head_node.node_id
+    monkeypatch.setenv("SOONER_TMPDIR", str(base))
+    with sooner.init(address="auto"):
+        assert sooner.get_runtime_context().get_node_id() == cluster.head_node.node_id
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\0\n \n", b"address\nhead"])
@@ -112,37 +112,37 @@ def test_a_membership_that_is_garbled_counts_as_none(cluster, garbage):
     node = cluster.add_node(node_name="b")
     (Path(node.session_dir) / "cluster").write_bytes(garbage)
     done = run_command("list", "nodes", base=Path(cluster.base_directory), check=3)
-    assert "several weft programs run; choose one of" in done.stderr
+    assert "several sooner programs run; choose one of" in done.stderr
     assert listed(cluster, node) == ["b", "head"]
 
 
 def test_a_program_uses_the_node_of_its_machine(cluster):
     cluster.add_node()
     with cluster.connect(namespace="x"):
-        assert weft.get(weft.remote(lambda: 7).remote()) == 7
-        here, other = weft.nodes()
+        assert sooner.get(sooner.remote(lambda: 7).remote()) == 7
+        here, other = sooner.nodes()
         assert here["NodeID"] == cluster.head_node.node_id
         assert f"{other['NodeManagerAddress']}:{other['NodeManagerPort']}" == cluster.worker_nodes[0].address
-        assert sorted(node["NodeID"] for node in weft.get(weft.remote(weft.nodes).remote())) == sorted(
+        assert sorted(node["NodeID"] for node in sooner.get(sooner.remote(sooner.nodes).remote())) == sorted(
             node.node_id for node in cluster.list_all_nodes()
         )
     poll("what is in use is told", lambda: command(cluster, "status")["resources_available"]["CPU"] == 2)
 
 
 def test_an_address_names_the_node_of_this_machine(cluster, monkeypatch):
-    monkeypatch.setenv("WEFT_TMPDIR", cluster.base_directory)
+    monkeypatch.setenv("SOONER_TMPDIR", cluster.base_directory)
     cluster.add_node()
-    with weft.init(address=cluster.address):
-        assert weft.get_runtime_context().get_node_id() == cluster.head_node.node_id
+    with sooner.init(address=cluster.address):
+        assert sooner.get_runtime_context().get_node_id() == cluster.head_node.node_id
     with pytest.raises(ConnectionError, match=r"this program cannot join the cluster: "):
-        weft.init(address="127.0.0.1:1")
+        sooner.init(address="127.0.0.1:1")
 
 
 def test_what_a_node_uses_is_known_to_the_others(cluster, tmp_path):
     node = cluster.add_node()
     go = tmp_path / "go"
 
-    @weft.remote(num_cpus=2)
+    @sooner.remote(num_cpus=2)
     def hold():
         while not go.exists():
             time.sleep(0.01)
@@ -155,7 +155,7 @@ def test_what_a_node_uses_is_known_to_the_others(cluster, tmp_path):
         ref = hold.remote()
         poll("it is in use", lambda: free() == 0)
         go.touch()
-        weft.get(ref)
+        sooner.get(ref)
         poll("it is free", lambda: free() == 2)
 
 
@@ -173,7 +173,7 @@ def test_the_token_is_private_and_never_shown(cluster, short_dir):
         for path in Path(one.session_dir).rglob("*"):
             assert not path.is_file() or token.encode() not in path.read_bytes(), path
     done = run_command("token", base=short_dir, check=1)
-    assert done.stderr.startswith("weft token: there is no token file")
+    assert done.stderr.startswith("sooner token: there is no token file")
 
 
 def test_nodes_listen_on_loopback_only(cluster):
@@ -195,11 +195,11 @@ def test_nodes_listen_on_loopback_only(cluster):
 
 def test_a_wrong_token_is_refused_on_both_sides(cluster, joiner, short_dir):
     other = short_dir / "token"
-    other.write_text("weft-token-1-" + "0" * 64 + "\n")
+    other.write_text("sooner-token-1-" + "0" * 64 + "\n")
     other.chmod(0o600)
     said = joiner(cluster.address, status=TOKEN, token=other)
-    assert f"weft start: the token is not that of the cluster at {cluster.address}" in said
-    assert "weft token" in said
+    assert f"sooner start: the token is not that of the cluster at {cluster.address}" in said
+    assert "sooner token" in said
     assert "0" * 64 not in said
     poll("the head has noted it", lambda: "refused a connection from 127.0.0.1" in log_of(cluster.head_node))
     assert listed(cluster) == ["head"]
@@ -209,7 +209,7 @@ def test_a_wrong_token_is_refused_on_both_sides(cluster, joiner, short_dir):
     ("write", "expected"),
     [
         (None, "no token:"),
-        (("weft-token-1-" + "1" * 64, 0o644), "can be read or changed by others (mode 0644)"),
+        (("sooner-token-1-" + "1" * 64, 0o644), "can be read or changed by others (mode 0644)"),
         (("hello", 0o600), "does not contain a token"),
     ],
 )
@@ -223,20 +223,20 @@ def test_a_token_that_cannot_be_used_is_refused_here(cluster, joiner, short_dir,
 
 def test_the_environment_may_have_the_token(cluster, short_dir):
     token = (Path(cluster.base_directory) / "cluster" / "token").read_text()
-    arguments = [sys.executable, "-m", "weft", "start", f"--address={cluster.address}", "--node-name=b", "--json"]
-    environment = os.environ | {"WEFT_TMPDIR": str(short_dir), "WEFT_TOKEN": token}
+    arguments = [sys.executable, "-m", "sooner", "start", f"--address={cluster.address}", "--node-name=b", "--json"]
+    environment = os.environ | {"SOONER_TMPDIR": str(short_dir), "SOONER_TOKEN": token}
     told = json.loads(subprocess.run(arguments, env=environment, check=True, capture_output=True).stdout)
     try:
         assert listed(cluster) == ["b", "head"]
-        with weft.init(address=told["session_dir"]):
+        with sooner.init(address=told["session_dir"]):
             # Workers do not inherit it.
-            assert weft.get(weft.remote(lambda: os.environ.get("WEFT_TOKEN")).remote()) is None
+            assert sooner.get(sooner.remote(lambda: os.environ.get("SOONER_TOKEN")).remote()) is None
     finally:
         run_command("stop", base=short_dir)
     assert (
-        "WEFT_TOKEN does not contain a token"
+        "SOONER_TOKEN does not contain a token"
         in subprocess.run(
-            arguments, env=environment | {"WEFT_TOKEN": "x"}, check=False, capture_output=True, text=True
+            arguments, env=environment | {"SOONER_TOKEN": "x"}, check=False, capture_output=True, text=True
         ).stderr
     )
 
@@ -296,7 +296,7 @@ def answering(act):
 def test_a_head_that_says_nothing(joiner):
     with answering(lambda connection: None) as address:
         said = joiner(address, status=NO_ANSWER)
-        assert said.startswith(f"weft start: the head at {address} does not answer: ")
+        assert said.startswith(f"sooner start: the head at {address} does not answer: ")
         assert "firewall" in said
 
 
@@ -314,7 +314,7 @@ def test_a_head_that_says_nothing(joiner):
 def test_what_answers_is_no_head(joiner, act, says):
     with answering(act) as address:
         said = joiner(address, status=SOMETHING_ELSE)
-        assert said.startswith(f"weft start: what answers at {address} is not the head of a cluster: ")
+        assert said.startswith(f"sooner start: what answers at {address} is not the head of a cluster: ")
         assert says in said
 
 
@@ -338,7 +338,7 @@ def test_what_the_head_refuses_of_a_node(cluster, joiner, options, says):
 
 def test_a_cluster_directory_that_cannot_be_made_or_read(short_dir):
     done = run_command("start", "--head", "--cluster-dir=/proc/nowhere", base=short_dir, check=1)
-    assert done.stderr.startswith("weft start: the cluster directory /proc/nowhere cannot be made: ")
+    assert done.stderr.startswith("sooner start: the cluster directory /proc/nowhere cannot be made: ")
     directory = short_dir / "c"
     directory.mkdir(mode=0o700)
     (directory / "control.redb").write_bytes(b"no store" * 1000)
@@ -365,7 +365,7 @@ def test_the_name_of_a_living_node_is_refused(cluster, joiner):
 def test_a_port_that_is_taken(cluster, joiner, short_dir):
     port = cluster.address.rsplit(":", 1)[1]
     done = run_command("start", "--head", f"--port={port}", base=short_dir, check=1)
-    assert done.stderr.startswith(f"weft start: cannot listen at 127.0.0.1:{port}: ")
+    assert done.stderr.startswith(f"sooner start: cannot listen at 127.0.0.1:{port}: ")
     assert "choose another port" in joiner(cluster.address, f"--port={port}", status=1)
 
 

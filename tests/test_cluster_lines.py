@@ -12,8 +12,8 @@ import pytest
 from clusters import cluster_of
 from support import poll
 
-import weft
-from weft.cluster_utils import Cluster
+import sooner
+from sooner.cluster_utils import Cluster
 
 CALLS = 2000
 CUT_SECONDS = 0.05
@@ -25,7 +25,7 @@ def cluster():
         yield made
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self):
         self.count = 0
@@ -41,7 +41,7 @@ class Counter:
 @contextlib.contextmanager
 def program(node):
     """A program that uses this node."""
-    with weft.init(address=node.session_dir, namespace="x", log_to_driver=False):
+    with sooner.init(address=node.session_dir, namespace="x", log_to_driver=False):
         yield
 
 
@@ -51,9 +51,9 @@ def counter_elsewhere(cluster):
     (other,) = cluster.worker_nodes
     with program(other):
         counter = Counter.options(name="counter", lifetime="detached").remote()
-        assert weft.get(counter.add.remote()) == 1
+        assert sooner.get(counter.add.remote()) == 1
     with program(cluster.head_node):
-        yield weft.get_actor("counter")
+        yield sooner.get_actor("counter")
 
 
 def connections():
@@ -101,9 +101,9 @@ def cutting(cuts):
 def test_a_program_has_no_connection_to_another_machine_before_it_needs_one(cluster):
     with counter_elsewhere(cluster) as counter:
         assert list(connections()) == []
-        assert weft.get(counter.add.remote()) == 2
+        assert sooner.get(counter.add.remote()) == 2
         assert len(list(connections())) == 1
-        assert weft.get([counter.add.remote() for _ in range(100)]) == list(range(3, 103))
+        assert sooner.get([counter.add.remote() for _ in range(100)]) == list(range(3, 103))
         assert len(list(connections())) == 1
     poll("the line is gone with the program", lambda: list(connections()) == [])
 
@@ -115,12 +115,12 @@ def test_calls_are_executed_once_and_in_order_although_lines_are_cut(cluster):
         expected = 2
         while sum(cuts) < 5 or expected < CALLS:
             calls = [counter.add.remote() for _ in range(50)]
-            assert weft.get(calls) == list(range(expected, expected + 50))
+            assert sooner.get(calls) == list(range(expected, expected + 50))
             expected += 50
-            assert weft.get(counter.length.remote(b"x" * 40_000)) == 40_000
+            assert sooner.get(counter.length.remote(b"x" * 40_000)) == 40_000
 
 
-@weft.remote
+@sooner.remote
 def same(value):
     return os.getpid(), value
 
@@ -134,7 +134,7 @@ def test_tasks_go_on_at_the_workers_where_they_are_although_lines_are_cut():
         with program(made.head_node), cutting(cuts):
             pids = set()
             while sum(cuts) < 6:
-                done = weft.get([same.remote(number) for number in range(300)])
+                done = sooner.get([same.remote(number) for number in range(300)])
                 assert [value for _, value in done] == list(range(300))
                 pids |= {pid for pid, _ in done}
             # No line was given up: else its worker would have been ended.
@@ -143,7 +143,7 @@ def test_tasks_go_on_at_the_workers_where_they_are_although_lines_are_cut():
 
 def test_a_cut_is_not_felt_when_nothing_is_said(cluster):
     with counter_elsewhere(cluster) as counter:
-        assert weft.get(counter.add.remote()) == 2
+        assert sooner.get(counter.add.remote()) == 2
         assert cut_all() == 1
         time.sleep(CUT_SECONDS)
-        assert weft.get(counter.add.remote()) == 3
+        assert sooner.get(counter.add.remote()) == 3

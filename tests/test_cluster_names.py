@@ -10,7 +10,7 @@ import pytest
 from clusters import cluster_of
 from support import poll
 
-import weft
+import sooner
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def cluster():
         yield made
 
 
-@weft.remote
+@sooner.remote
 class Keeper:
     def __init__(self, value):
         self.value = value
@@ -31,13 +31,13 @@ class Keeper:
 @contextlib.contextmanager
 def program(node, namespace="x"):
     """A program that uses this node."""
-    with weft.init(address=node.session_dir, namespace=namespace, log_to_driver=False):
+    with sooner.init(address=node.session_dir, namespace=namespace, log_to_driver=False):
         yield
 
 
 def keep(name, value):
     keeper = Keeper.options(name=name, lifetime="detached").remote(value)
-    assert weft.get(keeper.get.remote()) == value
+    assert sooner.get(keeper.get.remote()) == value
 
 
 @pytest.mark.api("get_actor")
@@ -46,26 +46,26 @@ def test_a_name_is_found_from_every_node(cluster):
     with program(head):
         keep("a", 1)
     with program(other):
-        assert weft.get_actor("a")._actor_id is not None
+        assert sooner.get_actor("a")._actor_id is not None
         with pytest.raises(ValueError, match='an actor named "a" exists'):
             Keeper.options(name="a").remote(2)
         keep("b", 2)
-        assert sorted(weft.list_named_actors()) == ["a", "b"]
+        assert sorted(sooner.list_named_actors()) == ["a", "b"]
     with program(head, namespace="y"):
         with pytest.raises(ValueError, match='no actor named "b" lives'):
-            weft.get_actor("b")
-        found = weft.list_named_actors(all_namespaces=True)
+            sooner.get_actor("b")
+        found = sooner.list_named_actors(all_namespaces=True)
         assert sorted(row["name"] for row in found) == ["a", "b"]
-        assert weft.get(weft.get_actor("a", namespace="x").get.remote()) == 1, "it is on this node"
+        assert sooner.get(sooner.get_actor("a", namespace="x").get.remote()) == 1, "it is on this node"
 
 
 def test_a_name_is_free_when_its_actor_is_gone(cluster):
     (other,) = cluster.worker_nodes
     with program(other):
         keep("a", 1)
-        weft.kill(weft.get_actor("a"))
+        sooner.kill(sooner.get_actor("a"))
     with program(cluster.head_node):
-        poll("the name is free", lambda: weft.list_named_actors() == [])
+        poll("the name is free", lambda: sooner.list_named_actors() == [])
         keep("a", 2)
 
 
@@ -75,7 +75,7 @@ def test_names_of_a_node_that_is_gone_are_free(cluster):
         keep("a", 1)
     os.kill(other.pid, signal.SIGKILL)
     with program(cluster.head_node):
-        poll("the name is free", lambda: weft.list_named_actors() == [])
+        poll("the name is free", lambda: sooner.list_named_actors() == [])
         keep("a", 2)
 
 
@@ -84,5 +84,5 @@ def test_a_burst_of_large_actors_reaches_the_directory(cluster):
         with program(node):
             waiting = [Keeper.options(resources={"nowhere": 1}).remote(bytes(90_000)) for _ in range(200)]
             keep("a", 1)
-            weft.kill(weft.get_actor("a"))
+            sooner.kill(sooner.get_actor("a"))
             del waiting

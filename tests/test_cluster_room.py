@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support import WAIT
 
-import weft
-from weft.cluster_utils import Cluster
-from weft.exceptions import ObjectStoreFullError
+import sooner
+from sooner.cluster_utils import Cluster
+from sooner.exceptions import ObjectStoreFullError
 
 MIB = 1 << 20
 SMALL_STORE = 64 * MIB
@@ -25,12 +25,12 @@ def cluster():
             yield made
 
 
-@weft.remote
+@sooner.remote
 def make(number):
     return np.full(VALUE // 8, number)
 
 
-@weft.remote
+@sooner.remote
 def total(*arrays):
     return sum(int(array[0]) for array in arrays), sum(len(array) for array in arrays)
 
@@ -39,36 +39,36 @@ def test_a_producer_may_return_more_than_its_node_has_room_for(cluster):
     count = 4 * SMALL_STORE // VALUE
     refs = [make.remote(number) for number in range(count)]
     for number, ref in enumerate(refs):
-        array = weft.get(ref, timeout=WAIT)
+        array = sooner.get(ref, timeout=WAIT)
         assert (array == number).all()
     # They can be read again where they came from.
-    assert weft.get(total.remote(*refs[:4]), timeout=WAIT) == (0 + 1 + 2 + 3, 4 * VALUE // 8)
+    assert sooner.get(total.remote(*refs[:4]), timeout=WAIT) == (0 + 1 + 2 + 3, 4 * VALUE // 8)
 
 
 def test_nobody_has_to_read_the_values_for_that(cluster):
     refs = [make.remote(number) for number in range(3 * SMALL_STORE // VALUE)]
-    ready, rest = weft.wait(refs, num_returns=len(refs), timeout=WAIT, fetch_local=False)
+    ready, rest = sooner.wait(refs, num_returns=len(refs), timeout=WAIT, fetch_local=False)
     assert not rest
-    assert [int(array[0]) for array in weft.get(ready, timeout=WAIT)] == list(range(len(refs)))
+    assert [int(array[0]) for array in sooner.get(ready, timeout=WAIT)] == list(range(len(refs)))
 
 
 def test_values_that_tasks_still_read_stay_until_they_are_done(cluster):
     inputs = [make.remote(number) for number in range(4)]
     sums = [total.remote(*inputs) for _ in range(4)]
     refs = [make.remote(number) for number in range(2 * SMALL_STORE // VALUE)]
-    assert weft.get(sums, timeout=WAIT) == [(0 + 1 + 2 + 3, 4 * VALUE // 8)] * 4
-    assert [int(array[0]) for array in weft.get(refs, timeout=WAIT)] == list(range(len(refs)))
+    assert sooner.get(sums, timeout=WAIT) == [(0 + 1 + 2 + 3, 4 * VALUE // 8)] * 4
+    assert [int(array[0]) for array in sooner.get(refs, timeout=WAIT)] == list(range(len(refs)))
 
 
-@weft.remote
+@sooner.remote
 class Owner:
     """Owns what it makes, on the small node: nobody elsewhere can be asked to take it."""
 
     def fill(self):
-        self.refs = [weft.put(np.zeros(VALUE // 8)) for _ in range(2 * SMALL_STORE // VALUE)]
+        self.refs = [sooner.put(np.zeros(VALUE // 8)) for _ in range(2 * SMALL_STORE // VALUE)]
 
 
 def test_values_whose_owner_is_there_do_not_go_elsewhere(cluster):
     owner = Owner.remote()
     with pytest.raises(ObjectStoreFullError, match="object_store_memory"):
-        weft.get(owner.fill.remote(), timeout=WAIT)
+        sooner.get(owner.fill.remote(), timeout=WAIT)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft.cluster_utils import Cluster
+import sooner
+from sooner.cluster_utils import Cluster
 
 MIB = 1 << 20
 SMALL_STORE = 64 * MIB
@@ -37,18 +37,18 @@ def add(cluster, **arguments):
 
 
 def metric(node, name):
-    command = [sys.executable, "-m", "weft", "metrics", "--json", "--address", node.session_dir]
+    command = [sys.executable, "-m", "sooner", "metrics", "--json", "--address", node.session_dir]
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=WAIT).stdout
     found = {series["name"]: series["values"][0] for series in json.loads(said) if series["values"]}
-    return found[f"weft_node_{name}"]
+    return found[f"sooner_node_{name}"]
 
 
-@weft.remote
+@sooner.remote
 def make(number, size=VALUE):
     return np.full(size // 8, number)
 
 
-@weft.remote
+@sooner.remote
 def first(array):
     return int(array[0]), len(array)
 
@@ -56,7 +56,7 @@ def first(array):
 def made(count=COUNT, **options):
     """Values that a node has made, and that nobody has read."""
     refs = [make.options(**options).remote(number) for number in range(count)]
-    ready, _ = weft.wait(refs, num_returns=count, timeout=WAIT, fetch_local=False)
+    ready, _ = sooner.wait(refs, num_returns=count, timeout=WAIT, fetch_local=False)
     assert len(ready) == count
     return refs
 
@@ -64,7 +64,7 @@ def made(count=COUNT, **options):
 def read_all(refs):
     """Looks at every value, which this program keeps no longer than that."""
     for number, ref in enumerate(refs):
-        array = weft.get(ref, timeout=WAIT)
+        array = sooner.get(ref, timeout=WAIT)
         assert len(array) == VALUE // 8
         assert (array == number).all()
         del array
@@ -73,7 +73,7 @@ def read_all(refs):
 @pytest.mark.parametrize("shares", [True, False])
 def test_what_a_node_had_no_room_for_is_read_at_another_one(monkeypatch, shares):
     # Between nodes of one machine values go from memory to memory; what is on disk does not.
-    monkeypatch.setenv("WEFT_SHARE_MEMORY", str(int(shares)))
+    monkeypatch.setenv("SOONER_SHARE_MEMORY", str(int(shares)))
     small = {"num_cpus": 0, "object_store_memory": SMALL_STORE}
     with Cluster(initialize_head=True, head_node_args=small) as cluster:
         node = add(cluster)
@@ -95,28 +95,28 @@ def test_tasks_at_a_third_node_read_what_is_on_the_disk_of_another(cluster):
     cluster.connect()
     refs = made(resources={"makes": 1})
     reading = [first.options(resources={"reads": 1}).remote(ref) for ref in refs]
-    assert weft.get(reading, timeout=WAIT) == [(number, VALUE // 8) for number in range(COUNT)]
+    assert sooner.get(reading, timeout=WAIT) == [(number, VALUE // 8) for number in range(COUNT)]
 
 
 def test_what_this_program_put_on_disk_is_read_by_tasks_elsewhere(cluster):
     add(cluster)
     cluster.connect()
-    refs = [weft.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
+    refs = [sooner.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
     assert metric(cluster.head_node, "spilled_written_bytes") >= COUNT * VALUE - SMALL_STORE
-    assert weft.get([first.remote(ref) for ref in refs], timeout=WAIT) == [(n, VALUE // 8) for n in range(COUNT)]
+    assert sooner.get([first.remote(ref) for ref in refs], timeout=WAIT) == [(n, VALUE // 8) for n in range(COUNT)]
     read_all(refs)
 
 
-@weft.remote
+@sooner.remote
 class Owner:
     """Owns values at its node."""
 
     def fill(self):
-        self.refs = [weft.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
+        self.refs = [sooner.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
         return COUNT
 
     def sum(self):
-        return sum(int(weft.get(ref)[0]) for ref in self.refs)
+        return sum(int(sooner.get(ref)[0]) for ref in self.refs)
 
     def lend(self):
         return self.refs
@@ -126,13 +126,13 @@ def test_an_owner_elsewhere_fills_its_own_node(cluster):
     node = add(cluster)
     cluster.connect()
     owner = Owner.remote()
-    assert weft.get(owner.fill.remote(), timeout=WAIT) == COUNT
-    assert weft.get(owner.sum.remote(), timeout=WAIT) == sum(range(COUNT))
+    assert sooner.get(owner.fill.remote(), timeout=WAIT) == COUNT
+    assert sooner.get(owner.sum.remote(), timeout=WAIT) == sum(range(COUNT))
     assert metric(node, "spilled_written_bytes") >= COUNT * VALUE - SMALL_STORE
-    read_all(weft.get(owner.lend.remote(), timeout=WAIT))
+    read_all(sooner.get(owner.lend.remote(), timeout=WAIT))
 
 
-@weft.remote
+@sooner.remote
 class Submitter:
     """Owns what tasks at another node return."""
 
@@ -146,12 +146,12 @@ def test_values_on_disk_go_with_their_owner_at_another_node(cluster):
     add(cluster, resources={"owns": 1})
     cluster.connect()
     owner = Submitter.options(resources={"owns": 1}).remote()
-    pid = weft.get(owner.fill.remote(), timeout=WAIT)
+    pid = sooner.get(owner.fill.remote(), timeout=WAIT)
     assert metric(node, "spilled_bytes") > 0
     os.kill(pid, signal.SIGKILL)
     poll("nothing is on disk", lambda: metric(node, "spill_files_bytes") == 0)
     # The memory is free, too.
-    assert weft.get(first.options(resources={"makes": 1}).remote(np.full(6 * MIB, 3)), timeout=WAIT) == (3, 6 * MIB)
+    assert sooner.get(first.options(resources={"makes": 1}).remote(np.full(6 * MIB, 3)), timeout=WAIT) == (3, 6 * MIB)
 
 
 def test_values_on_the_disk_of_a_node_that_is_killed_are_made_again(cluster):
@@ -170,7 +170,7 @@ def test_values_on_the_disk_of_a_node_that_leaves_go_to_their_owner():
         node = add(cluster)
         cluster.connect()
         refs = [make.options(max_retries=0).remote(number) for number in range(COUNT)]
-        weft.wait(refs, num_returns=COUNT, timeout=WAIT, fetch_local=False)
+        sooner.wait(refs, num_returns=COUNT, timeout=WAIT, fetch_local=False)
         assert metric(node, "spilled_bytes") > 0
         cluster.remove_node(node)
         # None of them can be made again.
@@ -193,22 +193,22 @@ def test_a_value_on_disk_is_broadcast(cluster):
     nodes = [add(cluster, resources={f"n{number}": 100}) for number in range(4)]
     cluster.connect()
     value = make.options(resources={"n0": 1}).remote(7, 32 * MIB)
-    weft.wait([value], timeout=WAIT, fetch_local=False)
+    sooner.wait([value], timeout=WAIT, fetch_local=False)
     others = made(SMALL_STORE // VALUE, resources={"n0": 1})
     assert metric(nodes[0], "spilled_bytes") >= 32 * MIB
     reading = [first.options(resources={f"n{number}": 1}).remote(value) for number in (1, 2, 3)]
-    assert weft.get(reading, timeout=WAIT) == [(7, 4 * MIB)] * 3
+    assert sooner.get(reading, timeout=WAIT) == [(7, 4 * MIB)] * 3
     read_all(others)
 
 
 def test_a_program_that_joins_by_itself_puts_its_values_on_its_own_disk(cluster, tmp_path):
     add(cluster)
     token = os.path.join(cluster.base_directory, "cluster", "token")
-    with weft.init(cluster.address, token_file=token, object_store_memory=SMALL_STORE, spill_directories=[tmp_path]):
-        refs = [weft.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
+    with sooner.init(cluster.address, token_file=token, object_store_memory=SMALL_STORE, spill_directories=[tmp_path]):
+        refs = [sooner.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
         read_all(refs)
         expected = [(number, VALUE // 8) for number in range(COUNT)]
-        assert weft.get([first.remote(ref) for ref in refs], timeout=WAIT) == expected
+        assert sooner.get([first.remote(ref) for ref in refs], timeout=WAIT) == expected
     assert not os.listdir(tmp_path)
 
 
@@ -221,7 +221,7 @@ def test_a_program_that_joins_by_itself_puts_its_values_on_its_own_disk(cluster,
     ],
 )
 def test_a_node_with_a_wrong_place_for_its_values_does_not_start(tmp_path, options, said):
-    command = [sys.executable, "-m", "weft", "start", "--head", f"--cluster-dir={tmp_path}", *options]
+    command = [sys.executable, "-m", "sooner", "start", "--head", f"--cluster-dir={tmp_path}", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
     assert ended.returncode != 0
     assert said in ended.stderr

@@ -1,4 +1,4 @@
-"""What the `weft` command and the state API tell of a cluster: of all its nodes, whichever is asked."""
+"""What the `sooner` command and the state API tell of a cluster: of all its nodes, whichever is asked."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from clusters import cluster_of
 from support import WAIT, poll
 
-import weft
-from weft import _snapshot, _stacks, state
+import sooner
+from sooner import _snapshot, _stacks, state
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +29,21 @@ def busy(cluster, tmp_path_factory):
     gate = tmp_path_factory.mktemp("gate") / "open"
     actor = Keeper.options(name="keeper").remote()
     big = actor.make.remote()
-    weft.wait([big], fetch_local=False)
+    sooner.wait([big], fetch_local=False)
     held = hold.remote(str(gate))
     poll("it runs", lambda: state.list_tasks(filters=[("state", "=", "RUNNING"), ("name", "=", "hold")]))
     yield actor, big, held
     gate.touch()
-    weft.get(held, timeout=WAIT)
+    sooner.get(held, timeout=WAIT)
 
 
-@weft.remote(num_cpus=1)
+@sooner.remote(num_cpus=1)
 class Keeper:
     def make(self):
         return bytes(1 << 20)
 
 
-@weft.remote(num_cpus=1)
+@sooner.remote(num_cpus=1)
 def hold(gate):
     import time
 
@@ -52,14 +52,14 @@ def hold(gate):
         time.sleep(0.01)
 
 
-@weft.remote(num_cpus=1)
+@sooner.remote(num_cpus=1)
 def quick():
     return 1
 
 
 def command(node, *arguments, check=0):
     done = subprocess.run(
-        [sys.executable, "-m", "weft", *arguments, "--address", node.session_dir],
+        [sys.executable, "-m", "sooner", *arguments, "--address", node.session_dir],
         capture_output=True,
         text=True,
         timeout=60,
@@ -118,7 +118,7 @@ def test_what_waits_at_any_node_is_told_by_all(cluster, busy):
 
         ((row,),) = [poll("it is told", demand)]
         assert (row["count"], row["feasible"]) == (1, False)
-    weft.cancel(waiting)
+    sooner.cancel(waiting)
 
 
 def test_summary_and_memory(cluster, busy):
@@ -146,7 +146,7 @@ def test_logs_of_other_nodes(cluster, busy):
 
 
 def test_logs_of_other_nodes_can_be_followed(cluster, busy):
-    arguments = [sys.executable, "-m", "weft", "logs", ".out", "-f", "--address", cluster.head_node.session_dir]
+    arguments = [sys.executable, "-m", "sooner", "logs", ".out", "-f", "--address", cluster.head_node.session_dir]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as following:
         try:
             assert any("holding there" in line for line in following.stdout)
@@ -155,7 +155,7 @@ def test_logs_of_other_nodes_can_be_followed(cluster, busy):
 
 
 def test_timeline_has_the_tasks_of_other_nodes(cluster, busy):
-    weft.get([quick.remote() for _ in range(5)])
+    sooner.get([quick.remote() for _ in range(5)])
     events = json.loads(command(cluster.head_node, "timeline"))
     (other,) = cluster.worker_nodes
     places = {one["args"]["name"]: one["pid"] for one in events if one["name"] == "process_name"}

@@ -10,9 +10,9 @@ import pytest
 from clusters import cluster_of
 from support import poll, run_driver
 
-import weft
-from weft.util.placement_group import placement_group, placement_group_table, remove_placement_group
-from weft.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+import sooner
+from sooner.util.placement_group import placement_group, placement_group_table, remove_placement_group
+from sooner.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 
 @pytest.fixture
@@ -21,149 +21,149 @@ def cluster():
         yield made
 
 
-@weft.remote(num_cpus=0, resources={"there": 1})
+@sooner.remote(num_cpus=0, resources={"there": 1})
 def there(value=None):
-    return weft.get_runtime_context().get_node_id(), value
+    return sooner.get_runtime_context().get_node_id(), value
 
 
-@weft.remote(num_cpus=0, resources={"there": 1})
+@sooner.remote(num_cpus=0, resources={"there": 1})
 def fail():
     raise KeyError("from there")
 
 
-@weft.remote(num_cpus=0, resources={"there": 1})
+@sooner.remote(num_cpus=0, resources={"there": 1})
 def nested(count):
-    return sum(weft.get([leaf.remote(number) for number in range(count)]))
+    return sum(sooner.get([leaf.remote(number) for number in range(count)]))
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 def leaf(number):
     return number
 
 
-@weft.remote(num_cpus=0, resources={"there": 1}, num_returns="streaming")
+@sooner.remote(num_cpus=0, resources={"there": 1}, num_returns="streaming")
 def items(count):
     yield from range(count)
 
 
 def test_a_task_runs_where_its_resources_are(cluster):
     (other,) = cluster.worker_nodes
-    assert weft.get(there.remote(7)) == (other.node_id, 7)
+    assert sooner.get(there.remote(7)) == (other.node_id, 7)
 
 
 def test_many_tasks(cluster):
     (other,) = cluster.worker_nodes
-    results = weft.get([there.remote(number) for number in range(2_000)])
+    results = sooner.get([there.remote(number) for number in range(2_000)])
     assert results == [(other.node_id, number) for number in range(2_000)]
 
 
 def test_a_task_elsewhere_raises_here(cluster):
     with pytest.raises(KeyError, match="from there"):
-        weft.get(fail.remote())
+        sooner.get(fail.remote())
 
 
 def test_tasks_elsewhere_submit_tasks(cluster):
-    assert weft.get(nested.remote(20)) == sum(range(20))
+    assert sooner.get(nested.remote(20)) == sum(range(20))
 
 
 def test_results_of_tasks_are_arguments_of_others_wherever_those_run(cluster):
     here = leaf.remote(5)
-    node, value = weft.get(there.remote(here))
+    node, value = sooner.get(there.remote(here))
     assert value == 5
     both = there.remote(there.remote(1))
-    assert weft.get(both)[1] == (node, 1)
+    assert sooner.get(both)[1] == (node, 1)
 
 
 def test_a_reference_inside_a_value_reaches_its_task(cluster):
-    @weft.remote(num_cpus=0, resources={"there": 1})
+    @sooner.remote(num_cpus=0, resources={"there": 1})
     def inside(box):
-        return weft.get(box[0]) + 1
+        return sooner.get(box[0]) + 1
 
-    assert weft.get(inside.remote([leaf.remote(5)])) == 6
+    assert sooner.get(inside.remote([leaf.remote(5)])) == 6
 
 
 def test_a_generator_elsewhere(cluster):
-    assert [weft.get(item) for item in items.remote(10)] == list(range(10))
+    assert [sooner.get(item) for item in items.remote(10)] == list(range(10))
 
 
 def test_a_task_elsewhere_is_cancelled(cluster):
-    @weft.remote(num_cpus=0, resources={"there": 1})
+    @sooner.remote(num_cpus=0, resources={"there": 1})
     def sleep():
         time.sleep(600)
 
     ref = sleep.remote()
     # Whether it runs by then or still waits for its worker.
     time.sleep(0.3)
-    weft.cancel(ref, force=True)
-    with pytest.raises((weft.exceptions.TaskCancelledError, weft.exceptions.WorkerCrashedError)):
-        weft.get(ref)
+    sooner.cancel(ref, force=True)
+    with pytest.raises((sooner.exceptions.TaskCancelledError, sooner.exceptions.WorkerCrashedError)):
+        sooner.get(ref)
 
 
 def test_a_worker_elsewhere_that_is_killed_is_replaced(cluster, tmp_path):
     mark = tmp_path / "began"
 
-    @weft.remote(num_cpus=0, resources={"there": 1}, max_retries=2)
+    @sooner.remote(num_cpus=0, resources={"there": 1}, max_retries=2)
     def once(path):
         if not os.path.exists(path):
             open(path, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
         return os.getpid()
 
-    assert weft.get(once.remote(str(mark))) > 0
+    assert sooner.get(once.remote(str(mark))) > 0
 
 
 @pytest.mark.parametrize("size", [1, 1_000, 200_000, 16 << 20])
 def test_values_of_any_size_go_both_ways(cluster, size):
-    node, value = weft.get(there.remote(b"x" * size))
-    assert node != weft.get_runtime_context().get_node_id()
+    node, value = sooner.get(there.remote(b"x" * size))
+    assert node != sooner.get_runtime_context().get_node_id()
     assert value == b"x" * size
 
 
 def test_what_does_not_fit_here_goes_elsewhere(cluster):
-    @weft.remote(num_cpus=1)
+    @sooner.remote(num_cpus=1)
     def where():
         time.sleep(0.2)
-        return weft.get_runtime_context().get_node_id()
+        return sooner.get_runtime_context().get_node_id()
 
     # The first worker of a program takes longest.
-    weft.get(there.remote())
-    used = set(weft.get([where.remote() for _ in range(12)]))
-    assert used == {node["NodeID"] for node in weft.nodes()}
+    sooner.get(there.remote())
+    used = set(sooner.get([where.remote() for _ in range(12)]))
+    assert used == {node["NodeID"] for node in sooner.nodes()}
 
 
 @pytest.mark.api("placement_groups")
 def test_tasks_and_actors_run_in_bundles_of_other_nodes(cluster):
-    @weft.remote
+    @sooner.remote
     class Where:
         def node(self):
-            return weft.get_runtime_context().get_node_id()
+            return sooner.get_runtime_context().get_node_id()
 
-    where = weft.remote(lambda: weft.get_runtime_context().get_node_id())
+    where = sooner.remote(lambda: sooner.get_runtime_context().get_node_id())
     group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
-    weft.get(group.ready())
+    sooner.get(group.ready())
     places = placement_group_table(group)["bundles_to_node_id"]
     assert len(set(places.values())) == 2
     for index, node in places.items():
         there = PlacementGroupSchedulingStrategy(group, index)
-        assert weft.get(where.options(scheduling_strategy=there).remote()) == node
+        assert sooner.get(where.options(scheduling_strategy=there).remote()) == node
         actor = Where.options(scheduling_strategy=there).remote()
-        assert weft.get(actor.node.remote()) == node
-        weft.kill(actor)
+        assert sooner.get(actor.node.remote()) == node
+        sooner.kill(actor)
     remove_placement_group(group)
-    poll("all is free", lambda: weft.available_resources().get("CPU") == 3)
+    poll("all is free", lambda: sooner.available_resources().get("CPU") == 3)
 
 
 def test_a_strategy_names_another_node(cluster):
     (other,) = cluster.worker_nodes
-    where = weft.remote(num_cpus=0)(lambda: (time.sleep(0.2), weft.get_runtime_context().get_node_id())[1])
+    where = sooner.remote(num_cpus=0)(lambda: (time.sleep(0.2), sooner.get_runtime_context().get_node_id())[1])
     there = NodeAffinitySchedulingStrategy(other.node_id, soft=False)
-    assert weft.get(where.options(scheduling_strategy=there).remote()) == other.node_id
+    assert sooner.get(where.options(scheduling_strategy=there).remote()) == other.node_id
     spread = [where.options(scheduling_strategy="SPREAD").remote() for _ in range(20)]
-    assert len(set(weft.get(spread))) == 2
+    assert len(set(sooner.get(spread))) == 2
 
 
 def test_an_actor_is_called_from_the_node_of_another(cluster):
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     class Counter:
         def __init__(self):
             self.count = 0
@@ -172,47 +172,47 @@ def test_an_actor_is_called_from_the_node_of_another(cluster):
             self.count += 1
             return self.count
 
-    @weft.remote(num_cpus=0, resources={"there": 1})
+    @sooner.remote(num_cpus=0, resources={"there": 1})
     def add(counter):
-        return weft.get([counter.add.remote() for _ in range(100)])[-1]
+        return sooner.get([counter.add.remote() for _ in range(100)])[-1]
 
     counter = Counter.remote()
-    assert sorted(weft.get([add.remote(counter) for _ in range(3)]))[-1] == 300
-    assert weft.get(counter.add.remote()) == 301
+    assert sorted(sooner.get([add.remote(counter) for _ in range(3)]))[-1] == 300
+    assert sooner.get(counter.add.remote()) == 301
 
 
 def test_an_actor_elsewhere_is_restarted_after_its_process_was_killed(cluster):
-    @weft.remote(num_cpus=0, resources={"there": 1}, max_restarts=1, max_task_retries=2)
+    @sooner.remote(num_cpus=0, resources={"there": 1}, max_restarts=1, max_task_retries=2)
     class Pid:
         def get(self):
             return os.getpid()
 
     actor = Pid.remote()
-    first = weft.get(actor.get.remote())
+    first = sooner.get(actor.get.remote())
     os.kill(first, signal.SIGKILL)
-    assert weft.get(actor.get.remote()) != first
+    assert sooner.get(actor.get.remote()) != first
 
 
 def test_resources_are_those_of_all_nodes(cluster):
-    assert weft.cluster_resources()["CPU"] == 3
-    assert weft.cluster_resources()["there"] == 100
-    poll("all is free", lambda: weft.available_resources().get("CPU") == 3)
-    assert sorted(node["Resources"]["CPU"] for node in weft.nodes()) == [1, 2]
+    assert sooner.cluster_resources()["CPU"] == 3
+    assert sooner.cluster_resources()["there"] == 100
+    poll("all is free", lambda: sooner.available_resources().get("CPU") == 3)
+    assert sorted(node["Resources"]["CPU"] for node in sooner.nodes()) == [1, 2]
 
 
 def test_a_programs_end_leaves_nothing(cluster):
     cluster_directory = cluster.head_node.session_dir
-    weft.shutdown()
+    sooner.shutdown()
     code = """
-        import sys, weft
-        weft.init(address=sys.argv[1])
+        import sys, sooner
+        sooner.init(address=sys.argv[1])
 
-        @weft.remote(num_cpus=0, resources={"there": 1})
+        @sooner.remote(num_cpus=0, resources={"there": 1})
         def pid():
             import os
             return os.getpid()
 
-        print(weft.get(pid.remote()))
+        print(sooner.get(pid.remote()))
     """
     pid = int(run_driver(code, cluster_directory).stdout)
     poll("the worker is gone", lambda: not os.path.exists(f"/proc/{pid}"))

@@ -8,7 +8,7 @@ import pytest
 from clusters import cluster_of
 from support import poll
 
-import weft
+import sooner
 
 LARGE = 8_000_000
 SIZES = [1, 50_000, 200_000, 8_000_000]
@@ -29,27 +29,27 @@ def at(number):
     return {"num_cpus": 0, "resources": {f"n{number}": 1}}
 
 
-@weft.remote
+@sooner.remote
 def make(size):
     return pattern(size)
 
 
-@weft.remote
+@sooner.remote
 def length(value):
     assert value == pattern(len(value) - 1)
     return len(value)
 
 
-@weft.remote
+@sooner.remote
 def length_inside(box):
-    return length_of(weft.get(box[0]))
+    return length_of(sooner.get(box[0]))
 
 
 def length_of(value):
     return len(value)
 
 
-@weft.remote
+@sooner.remote
 class Shelf:
     def put(self, value):
         self.value = value
@@ -61,69 +61,69 @@ class Shelf:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_results_come_here(cluster, size):
-    assert weft.get(make.options(**at(1)).remote(size)) == pattern(size)
+    assert sooner.get(make.options(**at(1)).remote(size)) == pattern(size)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_arguments_go_there(cluster, size):
     value = pattern(size)
-    assert weft.get(length.options(**at(1)).remote(value)) == len(value)
-    ref = weft.put(value)
-    assert weft.get([length.options(**at(number)).remote(ref) for number in (1, 2)]) == [len(value)] * 2
+    assert sooner.get(length.options(**at(1)).remote(value)) == len(value)
+    ref = sooner.put(value)
+    assert sooner.get([length.options(**at(number)).remote(ref) for number in (1, 2)]) == [len(value)] * 2
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_values_go_from_one_node_to_another(cluster, size):
     made = make.options(**at(1)).remote(size)
-    assert weft.get(length.options(**at(2)).remote(made)) == len(pattern(size))
-    assert weft.get(length.options(**at(1)).remote(made)) == len(pattern(size))
+    assert sooner.get(length.options(**at(2)).remote(made)) == len(pattern(size))
+    assert sooner.get(length.options(**at(1)).remote(made)) == len(pattern(size))
 
 
 def test_references_inside_values_are_read_where_they_arrive(cluster):
     made = make.options(**at(1)).remote(SIZES[-1])
-    assert weft.get(length_inside.options(**at(2)).remote([made])) == len(pattern(SIZES[-1]))
+    assert sooner.get(length_inside.options(**at(2)).remote([made])) == len(pattern(SIZES[-1]))
 
 
 def test_actors_at_other_nodes_keep_and_give_values(cluster):
     shelf = Shelf.options(**at(1)).remote()
     value = pattern(SIZES[-1])
-    assert weft.get(shelf.put.remote(value)) == len(value)
-    assert weft.get(shelf.get.remote()) == value
+    assert sooner.get(shelf.put.remote(value)) == len(value)
+    assert sooner.get(shelf.get.remote()) == value
     del shelf
 
 
 def test_memory_is_free_when_values_are_not_needed_any_more(cluster):
     for _ in range(30):
         made = make.options(**at(1)).remote(SIZES[-1])
-        assert weft.get(length.options(**at(2)).remote(made)) == len(pattern(SIZES[-1]))
+        assert sooner.get(length.options(**at(2)).remote(made)) == len(pattern(SIZES[-1]))
         del made
 
 
-@weft.remote
+@sooner.remote
 def where(*values):
-    return weft.get_runtime_context().get_node_id()
+    return sooner.get_runtime_context().get_node_id()
 
 
-@weft.remote
+@sooner.remote
 def slowly_where(value):
     time.sleep(0.5)
-    return weft.get_runtime_context().get_node_id()
+    return sooner.get_runtime_context().get_node_id()
 
 
 def test_a_task_goes_to_the_node_that_holds_most_of_its_arguments(cluster):
-    nodes = {name: row["NodeID"] for row in weft.nodes() for name in row["Resources"]}
+    nodes = {name: row["NodeID"] for row in sooner.nodes() for name in row["Resources"]}
 
     def runs_there():
         # What runs elsewhere has its argument brought, and is of no use for another try.
         large = make.options(**at(2)).remote(LARGE)
         small = make.options(**at(1)).remote(200_000)
-        return weft.get(where.remote(small, large)) == nodes["n2"]
+        return sooner.get(where.remote(small, large)) == nodes["n2"]
 
     assert poll("what is said to be free there is up to a tenth of a second old", runs_there)
 
 
 def test_arguments_elsewhere_hold_up_no_task(cluster):
     large = make.options(**at(2)).remote(LARGE)
-    weft.wait([large], fetch_local=False)
-    used = set(weft.get([slowly_where.remote(large) for _ in range(9)]))
+    sooner.wait([large], fetch_local=False)
+    used = set(sooner.get([slowly_where.remote(large) for _ in range(9)]))
     assert len(used) > 1, "there is one processor where the argument is"

@@ -1,4 +1,4 @@
-"""Dask on weft: what Dask asks of schedulers, and its collections against its own scheduler."""
+"""Dask on sooner: what Dask asks of schedulers, and its collections against its own scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from support import WAIT, poll, run_driver
 
-import weft
+import sooner
 
 dask = pytest.importorskip("dask")
 import dask.array as da  # noqa: E402
@@ -25,11 +25,11 @@ import dask.dataframe as dd  # noqa: E402
 from dask._task_spec import Alias, DataNode, List, Task, TaskRef  # noqa: E402
 from dask.utils_test import GetFunctionTestMixin, add, inc  # noqa: E402
 
-from weft.util.dask import (  # noqa: E402
-    disable_dask_on_weft,
-    enable_dask_on_weft,
-    weft_dask_get,
-    weft_dask_get_sync,
+from sooner.util.dask import (  # noqa: E402
+    disable_dask_on_sooner,
+    enable_dask_on_sooner,
+    sooner_dask_get,
+    sooner_dask_get_sync,
 )
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -37,12 +37,12 @@ pytestmark = pytest.mark.usefixtures("shared_session")
 
 @pytest.fixture
 def enabled():
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         yield
 
 
 def computed_alike(collection):
-    """The result on weft, after a look that Dask's own scheduler has the same one."""
+    """The result on sooner, after a look that Dask's own scheduler has the same one."""
     ours = collection.compute()
     theirs = collection.compute(scheduler="sync")
     if isinstance(theirs, pd.DataFrame):
@@ -65,11 +65,11 @@ def computed_alike(collection):
 
 @pytest.mark.api("util.dask")
 class TestGet(GetFunctionTestMixin):
-    get = staticmethod(weft_dask_get)
+    get = staticmethod(sooner_dask_get)
 
 
 class TestGetSync(GetFunctionTestMixin):
-    get = staticmethod(weft_dask_get_sync)
+    get = staticmethod(sooner_dask_get_sync)
 
     # One task after the other, ten thousand times, says nothing more than a thousand.
     def test_get_stack_limit(self):
@@ -86,36 +86,36 @@ def test_graphs_in_the_present_form():
         "list": Task("list", sum, List(TaskRef("again"), Task(None, inc, TaskRef("alias")), 10)),
         "keyword": Task("keyword", int, "ff", base=Task(None, operator.mul, TaskRef("two"), 8)),
     }
-    assert weft_dask_get(graph, ["list", "again", "one", ["keyword"]]) == (15, 2, 1, (255,))
-    assert weft_dask_get(graph, "alias") == 2
-    assert weft_dask_get(graph, []) == ()
+    assert sooner_dask_get(graph, ["list", "again", "one", ["keyword"]]) == (15, 2, 1, (255,))
+    assert sooner_dask_get(graph, "alias") == 2
+    assert sooner_dask_get(graph, []) == ()
 
 
 def test_what_is_not_needed_is_not_executed(tmp_path):
     mark = tmp_path / "executed"
     graph = {"bad": Task("bad", mark.touch), "x": 1, "good": (inc, "x")}
-    assert weft_dask_get(graph, "good") == 2
+    assert sooner_dask_get(graph, "good") == 2
     assert not mark.exists()
 
 
 def test_graphs_that_are_wrong():
     with pytest.raises(ValueError, match="'b' depends on 'nothing'"):
-        weft_dask_get({"b": Task("b", inc, TaskRef("nothing"))}, "b")
+        sooner_dask_get({"b": Task("b", inc, TaskRef("nothing"))}, "b")
     with pytest.raises(RuntimeError, match="Cycle"):
-        weft_dask_get({"a": (inc, "b"), "b": (inc, "a")}, "a")
+        sooner_dask_get({"a": (inc, "b"), "b": (inc, "a")}, "a")
 
 
 def test_arguments_that_are_wrong():
-    with pytest.raises(TypeError, match="no argument 'weft_presist'"):
-        weft_dask_get({"x": 1}, "x", weft_presist=True)
+    with pytest.raises(TypeError, match="no argument 'sooner_presist'"):
+        sooner_dask_get({"x": 1}, "x", sooner_presist=True)
     with pytest.raises(ValueError, match="num_workers"):
-        weft_dask_get({"x": 1}, "x", num_workers=0)
+        sooner_dask_get({"x": 1}, "x", num_workers=0)
     with pytest.raises(ValueError, match="shuffle='p2p'"):
-        enable_dask_on_weft(shuffle="p2p")
+        enable_dask_on_sooner(shuffle="p2p")
 
 
 def test_tasks_run_in_workers():
-    pids = dask.compute(*[dask.delayed(os.getpid, pure=False)() for _ in range(10)], scheduler=weft_dask_get)
+    pids = dask.compute(*[dask.delayed(os.getpid, pure=False)() for _ in range(10)], scheduler=sooner_dask_get)
     assert os.getpid() not in pids
 
 
@@ -130,9 +130,9 @@ def test_delayed(enabled):
 
 
 def test_references_among_arguments_are_values():
-    ref = weft.put(np.arange(50_000))
-    total = dask.delayed(lambda array, other: array.sum() + other.sum())(ref, weft.put(np.ones(3)))
-    assert total.compute(scheduler=weft_dask_get) == np.arange(50_000).sum() + 3
+    ref = sooner.put(np.arange(50_000))
+    total = dask.delayed(lambda array, other: array.sum() + other.sum())(ref, sooner.put(np.ones(3)))
+    assert total.compute(scheduler=sooner_dask_get) == np.arange(50_000).sum() + 3
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_an_exception_is_the_one_that_was_raised(enabled):
     bad = dask.delayed(inc)(dask.delayed(divide)(1, 0))
     with pytest.raises(ZeroDivisionError) as caught:
         bad.compute()
-    assert isinstance(caught.value, weft.exceptions.TaskError)
+    assert isinstance(caught.value, sooner.exceptions.TaskError)
     assert "in divide" in str(caught.value)
     assert "return a / b" in str(caught.value)
 
@@ -295,7 +295,7 @@ def test_an_error_cancels_what_runs_and_what_waits(enabled, tmp_path):
     with pytest.raises(LookupError, match="failed"):
         dask.compute(later, dask.delayed(fail_after)(str(begun)))
     assert time.monotonic() - begin < 10 * WAIT
-    poll("the CPUs are free", lambda: weft.available_resources().get("CPU") == 2)
+    poll("the CPUs are free", lambda: sooner.available_resources().get("CPU") == 2)
     assert not after.exists()
 
 
@@ -306,16 +306,16 @@ def test_an_error_ends_submission(enabled, tmp_path):
 
     graph = {("x", number): Task(("x", number), mark_and_fail, number) for number in range(2000)}
     with pytest.raises(LookupError):
-        weft_dask_get(graph, list(graph))
+        sooner_dask_get(graph, list(graph))
     assert len(list(tmp_path.iterdir())) < 1000
 
 
 INTERRUPTED = """
-import sys, time, dask, weft
+import sys, time, dask, sooner
 from pathlib import Path
-from weft.util.dask import weft_dask_get
+from sooner.util.dask import sooner_dask_get
 
-weft.init(num_cpus=2)
+sooner.init(num_cpus=2)
 
 def sleep(mark):
     Path(mark).touch()
@@ -326,10 +326,10 @@ def sleep(mark):
 
 directory = sys.argv[1]
 try:
-    dask.compute(*[dask.delayed(sleep)(f"{directory}/{n}") for n in range(3)], scheduler=weft_dask_get)
+    dask.compute(*[dask.delayed(sleep)(f"{directory}/{n}") for n in range(3)], scheduler=sooner_dask_get)
 except KeyboardInterrupt:
     deadline = time.monotonic() + 60
-    while weft.available_resources().get("CPU") != 2:
+    while sooner.available_resources().get("CPU") != 2:
         assert time.monotonic() < deadline, "the tasks go on"
         time.sleep(0.01)
     marks = {path.name for path in Path(directory).iterdir()}
@@ -353,51 +353,51 @@ def test_an_interrupt_cancels(tmp_path):
 
 def test_a_session_is_started():
     program = """
-        import dask, weft
-        from weft.util.dask import weft_dask_get
-        assert not weft.is_initialized()
-        assert dask.delayed(sum)([1, 2]).compute(scheduler=weft_dask_get) == 3
-        assert weft.is_initialized()
+        import dask, sooner
+        from sooner.util.dask import sooner_dask_get
+        assert not sooner.is_initialized()
+        assert dask.delayed(sum)([1, 2]).compute(scheduler=sooner_dask_get) == 3
+        assert sooner.is_initialized()
     """
     run_driver(program)
 
 
 def test_enable_and_disable():
     assert dask.config.get("scheduler", None) is None
-    with enable_dask_on_weft():
-        assert dask.config.get("scheduler") is weft_dask_get
+    with enable_dask_on_sooner():
+        assert dask.config.get("scheduler") is sooner_dask_get
         assert dask.config.get("dataframe.shuffle.method") == "tasks"
-        with disable_dask_on_weft():
+        with disable_dask_on_sooner():
             assert dask.config.get("scheduler") is None
-        assert dask.config.get("scheduler") is weft_dask_get
+        assert dask.config.get("scheduler") is sooner_dask_get
     assert dask.config.get("scheduler", None) is None
     assert dask.config.get("dataframe.shuffle.method", None) is None
-    enable_dask_on_weft(shuffle=None)
+    enable_dask_on_sooner(shuffle=None)
     try:
         assert dask.config.get("dataframe.shuffle.method", None) is None
         assert dask.delayed(os.getpid)().compute() != os.getpid()
     finally:
-        disable_dask_on_weft()
+        disable_dask_on_sooner()
     assert dask.delayed(os.getpid)().compute() == os.getpid()
 
 
-@weft.remote
+@sooner.remote
 def mean_of(size):
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         return float(da.arange(size, chunks=size // 4).mean().compute())
 
 
 def test_in_a_task():
     # As many as there are CPUs: each gives its own back while it waits.
-    assert weft.get([mean_of.remote(size) for size in (101, 1001, 10_001)]) == [50, 500, 5000]
+    assert sooner.get([mean_of.remote(size) for size in (101, 1001, 10_001)]) == [50, 500, 5000]
 
 
 def test_in_a_task_of_dask():
     def inner(number):
-        return sum(dask.compute(*[dask.delayed(inc)(number) for _ in range(3)], scheduler=weft_dask_get))
+        return sum(dask.compute(*[dask.delayed(inc)(number) for _ in range(3)], scheduler=sooner_dask_get))
 
     outer = [dask.delayed(inner)(number) for number in range(4)]
-    assert dask.compute(*outer, scheduler=weft_dask_get) == (3, 6, 9, 12)
+    assert dask.compute(*outer, scheduler=sooner_dask_get) == (3, 6, 9, 12)
 
 
 def test_more_dependencies_than_a_call_has_arguments():
@@ -405,21 +405,21 @@ def test_more_dependencies_than_a_call_has_arguments():
     graph = {("x", n): DataNode(("x", n), n) for n in range(number)}
     graph["y"] = Task("y", inc, TaskRef(("x", 0)))
     graph["sum"] = Task("sum", sum, List(*[TaskRef(("x", n)) for n in range(number)], TaskRef("y")))
-    assert weft_dask_get(graph, "sum") == sum(range(number)) + 1
+    assert sooner_dask_get(graph, "sum") == sum(range(number)) + 1
 
 
 def test_local_mode():
     program = """
-        import os, dask, weft
+        import os, dask, sooner
         import dask.array as da
-        from weft.util.dask import WeftDaskCallback, weft_dask_get
+        from sooner.util.dask import SoonerDaskCallback, sooner_dask_get
 
-        weft.init(local_mode=True)
-        assert dask.delayed(os.getpid)().compute(scheduler=weft_dask_get) == os.getpid()
-        x = da.ones((20, 20), chunks=5).persist(scheduler=weft_dask_get)
-        assert (x + x.T).rechunk(4).sum().compute(scheduler=weft_dask_get) == 800
+        sooner.init(local_mode=True)
+        assert dask.delayed(os.getpid)().compute(scheduler=sooner_dask_get) == os.getpid()
+        x = da.ones((20, 20), chunks=5).persist(scheduler=sooner_dask_get)
+        assert (x + x.T).rechunk(4).sum().compute(scheduler=sooner_dask_get) == 800
         try:
-            dask.delayed(lambda: 1 / 0)().compute(scheduler=weft_dask_get)
+            dask.delayed(lambda: 1 / 0)().compute(scheduler=sooner_dask_get)
         except ZeroDivisionError:
             print("as elsewhere")
     """
@@ -431,7 +431,7 @@ def test_in_threads():
 
     def compute(number):
         graph = {("x", n): (add, n, number) for n in range(100)} | {"sum": (sum, [("x", n) for n in range(100)])}
-        results[number] = weft_dask_get(graph, "sum")
+        results[number] = sooner_dask_get(graph, "sum")
 
     threads = [threading.Thread(target=compute, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -445,11 +445,11 @@ def test_the_error_without_dask_says_what_to_do():
     program = """
         import sys
         sys.modules["dask"] = None
-        import weft.util
+        import sooner.util
         try:
-            weft.util.dask
+            sooner.util.dask
         except ImportError as error:
-            assert "pip install 'weft[dask]'" in str(error), error
+            assert "pip install 'sooner[dask]'" in str(error), error
         else:
             raise AssertionError("there is no error")
     """

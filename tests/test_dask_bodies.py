@@ -19,11 +19,11 @@ from dask.dataframe.partitionquantiles import percentiles_summary as dask_summar
 from dask.dataframe.shuffle import set_partitions_pre  # noqa: E402
 from dask.utils import random_state_data  # noqa: E402
 
-from weft.util.dask import bodies, grouping, quantiles  # noqa: E402
-from weft.util.dask.bodies import partition_numbers, sorted_by_index  # noqa: E402
-from weft.util.dask.graph import fused  # noqa: E402
-from weft.util.dask.grouping import grouped  # noqa: E402
-from weft.util.dask.quantiles import percentiles_summary  # noqa: E402
+from sooner.util.dask import bodies, grouping, quantiles  # noqa: E402
+from sooner.util.dask.bodies import partition_numbers, sorted_by_index  # noqa: E402
+from sooner.util.dask.graph import fused  # noqa: E402
+from sooner.util.dask.grouping import grouped  # noqa: E402
+from sooner.util.dask.quantiles import percentiles_summary  # noqa: E402
 
 KINDS = ["f8", "f4", "i8", "i4", "u8", "u1"]
 SEEDS = range(60)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from support import poll, run_driver
 
-import weft
-from weft.util.state import list_objects, list_tasks
+import sooner
+from sooner.util.state import list_objects, list_tasks
 
 dask = pytest.importorskip("dask")
 import dask.array as da  # noqa: E402
@@ -19,13 +19,13 @@ import dask.dataframe as dd  # noqa: E402
 from dask._task_spec import Alias, DataNode, Task, TaskRef  # noqa: E402
 from dask.utils_test import add, inc  # noqa: E402
 
-from weft.util.dask import (  # noqa: E402
-    WeftDaskCallback,
-    enable_dask_on_weft,
-    weft_dask_get,
-    weft_dask_get_sync,
+from sooner.util.dask import (  # noqa: E402
+    SoonerDaskCallback,
+    enable_dask_on_sooner,
+    sooner_dask_get,
+    sooner_dask_get_sync,
 )
-from weft.util.dask.graph import are_disjoint  # noqa: E402
+from sooner.util.dask.graph import are_disjoint  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -37,11 +37,11 @@ def refs_of(collection):
     values = list(dict(collection.__dask_graph__()).values())
     refs = [value.value if isinstance(value, DataNode) else value for value in values]
     refs = [ref for ref in refs if not isinstance(ref, Alias)]
-    assert all(isinstance(ref, weft.ObjectRef) for ref in refs), refs
+    assert all(isinstance(ref, sooner.ObjectRef) for ref in refs), refs
     return refs
 
 
-@pytest.mark.parametrize("get", [weft_dask_get, weft_dask_get_sync], ids=["get", "sync"])
+@pytest.mark.parametrize("get", [sooner_dask_get, sooner_dask_get_sync], ids=["get", "sync"])
 def test_persist_leaves_references(get):
     x = da.ones(400_000, chunks=100_000) + 1
     kept = x.persist(scheduler=get)
@@ -54,17 +54,17 @@ def test_persist_leaves_references(get):
 
 def test_persist_by_request():
     x = da.ones(10, chunks=5)
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         assert len(refs_of(x.persist())) == 2
-        values = dict(x.persist(weft_persist=False).__dask_graph__()).values()
+        values = dict(x.persist(sooner_persist=False).__dask_graph__()).values()
     assert all(isinstance(getattr(value, "value", value), np.ndarray) for value in values)
     graph = {"x": 1, "y": (inc, "x")}
-    (ref,) = weft_dask_get(graph, ["y"], weft_persist=True)
-    assert weft.get(ref) == 2
+    (ref,) = sooner_dask_get(graph, ["y"], sooner_persist=True)
+    assert sooner.get(ref) == 2
 
 
 def test_persisted_bags_delayed_and_data_frames():
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         bag = db.range(100, npartitions=4).map(inc).persist()
         assert len(refs_of(bag)) == 4
         assert bag.sum().compute() == 5050
@@ -72,7 +72,7 @@ def test_persisted_bags_delayed_and_data_frames():
         value = dask.delayed(add)(1, 2).persist()
         (ref,) = refs_of(value)
         assert dask.delayed(inc)(value).compute() == 4
-        assert weft.get(ref) == 3
+        assert sooner.get(ref) == 3
 
         table = pd.DataFrame({"a": range(1000), "b": [f"name {n % 7}" for n in range(1000)]})
         frame = dd.from_pandas(table, npartitions=5)
@@ -87,19 +87,19 @@ def test_persisted_bags_delayed_and_data_frames():
 
 
 def test_persisted_collections_travel():
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         kept = da.arange(1000, chunks=100).persist()
 
-        @weft.remote
+        @sooner.remote
         def total(array):
-            return int(array.sum().compute(scheduler=weft_dask_get))
+            return int(array.sum().compute(scheduler=sooner_dask_get))
 
-        assert weft.get(total.remote(kept)) == 499_500
+        assert sooner.get(total.remote(kept)) == 499_500
 
 
 def test_what_is_persisted_lives_as_long_as_the_collection():
     before = stored_bytes()
-    kept = da.ones(4 * MIB, chunks=MIB, dtype="u1").persist(scheduler=weft_dask_get)
+    kept = da.ones(4 * MIB, chunks=MIB, dtype="u1").persist(scheduler=sooner_dask_get)
     poll("four blocks are stored", lambda: stored_bytes() >= before + 4 * MIB)
     del kept
     poll("nothing is kept", lambda: stored_bytes() <= before)
@@ -127,8 +127,8 @@ def names_of_tasks():
 def test_items_are_returns_of_their_own():
     before = stored_bytes()
     graph = parts_graph(4, 2 * MIB)
-    refs = weft_dask_get(graph, [("part", n) for n in range(4)], weft_persist=True)
-    assert weft.get(refs[3])[0] == 3
+    refs = sooner_dask_get(graph, [("part", n) for n in range(4)], sooner_persist=True)
+    assert sooner.get(refs[3])[0] == 3
     rows = {row.object_id: row for row in list_objects(limit=100_000)}
     # Each array is an object. A whole that held them would be four times as large.
     assert all(2 * MIB <= rows[ref.hex()].object_size < 3 * MIB for ref in refs)
@@ -143,25 +143,25 @@ def test_a_consumer_gets_its_item_and_no_more(tmp_path):
         (tmp_path / f"{key[0]}-{key[1]}").write_text(str([getattr(value, "nbytes", -1) for value in values]))
 
     graph = parts_graph(3, MIB)
-    with WeftDaskCallback(weft_pretask=lambda key, values: note(key, values) if key != "whole" else None):
-        sums = weft_dask_get(graph, [("sum", n) for n in range(3)])
+    with SoonerDaskCallback(sooner_pretask=lambda key, values: note(key, values) if key != "whole" else None):
+        sums = sooner_dask_get(graph, [("sum", n) for n in range(3)])
     assert sums == (0, MIB, 2 * MIB)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {f"sum-{n}": f"[{MIB}]" for n in range(3)}
 
 
 def test_without_the_optimization_items_are_tasks():
-    with enable_dask_on_weft(use_shuffle_optimization=False):
+    with enable_dask_on_sooner(use_shuffle_optimization=False):
         graph = {
             "whole": Task("whole", list, "abc"),
             ("bit", 0): Task(("bit", 0), operator.getitem, TaskRef("whole"), 0),
         }
-        assert weft_dask_get(graph, [("bit", 0)]) == ("a",)
+        assert sooner_dask_get(graph, [("bit", 0)]) == ("a",)
     assert "dask:bit" in names_of_tasks()
 
 
 def test_a_shuffle_has_no_tasks_that_only_take_items():
     table = pd.DataFrame({"a": np.random.default_rng(3).permutation(1000), "b": 1.0})
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         frame = dd.from_pandas(table, npartitions=8).shuffle("a")
         assert sorted(frame.compute().a) == list(range(1000))
     names = names_of_tasks()
@@ -171,7 +171,7 @@ def test_a_shuffle_has_no_tasks_that_only_take_items():
 
 def test_chains_of_data_frames_are_one_task_each():
     before = len(list_tasks(limit=100_000))
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         frame = dd.from_pandas(pd.DataFrame({"a": range(100)}), npartitions=4)
         chain = frame.set_index("a", divisions=[0, 25, 50, 75, 99]).map_partitions(len)
         assert sorted(chain.compute()) == [25, 25, 25, 25]
@@ -181,7 +181,7 @@ def test_chains_of_data_frames_are_one_task_each():
 
 def test_what_reads_one_partition_twice_is_one_task():
     before = len(list_tasks(limit=100_000))
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         frame = dd.from_pandas(pd.DataFrame({"a": range(100)}), npartitions=4)
         twice = frame.assign(b=frame.a * 2, c=frame.a + 1)
         # What was fused bears another name than the one that is asked for.
@@ -197,7 +197,7 @@ def test_what_reads_one_partition_twice_is_one_task():
 def test_what_a_shuffle_takes_apart_is_made_in_the_same_task():
     rows = pd.DataFrame({"a": np.random.default_rng(5).permutation(1000)})
     before = len(list_tasks(limit=100_000))
-    with enable_dask_on_weft():
+    with enable_dask_on_sooner():
         frame = dd.from_pandas(rows, npartitions=6).assign(b=1).shuffle("a").map_partitions(len)
         assert sum(frame.compute()) == 1000
     # One for each partition before the shuffle and one after, and the last one; 19 if a partition is stored first.
@@ -206,13 +206,13 @@ def test_what_a_shuffle_takes_apart_is_made_in_the_same_task():
 
 def test_what_users_wrote_as_tasks_stays_so():
     value = dask.delayed(inc)(dask.delayed(abs)(-1))
-    assert value.compute(scheduler=weft_dask_get) == 2
+    assert value.compute(scheduler=sooner_dask_get) == 2
     assert {"dask:inc", "dask:abs"} <= names_of_tasks()
 
 
 def test_what_is_wanted_whole_stays_whole():
     graph = parts_graph(3, 10)
-    whole, part = weft_dask_get(graph, ["whole", ("part", 1)])
+    whole, part = sooner_dask_get(graph, ["whole", ("part", 1)])
     assert [array.tolist() for array in whole] == [[n] * 10 for n in range(3)]
     assert part.tolist() == [1] * 10
 
@@ -221,7 +221,7 @@ def test_a_task_with_very_many_items():
     number = 3000
     graph = {"whole": Task("whole", range, number)}
     graph |= {("part", n): Task(("part", n), operator.getitem, TaskRef("whole"), n) for n in range(number)}
-    assert weft_dask_get(graph, list(graph)[1:]) == tuple(range(number))
+    assert sooner_dask_get(graph, list(graph)[1:]) == tuple(range(number))
 
 
 @pytest.mark.parametrize(
@@ -247,13 +247,13 @@ def test_which_items_have_nothing_in_common(indices, expected):
 
 
 SMALL_STORE = """
-import sys, threading, time, numpy as np, dask, weft
+import sys, threading, time, numpy as np, dask, sooner
 import dask.array as da
-from weft.util.dask import weft_dask_get
-from weft.util.state import list_objects
+from sooner.util.dask import sooner_dask_get
+from sooner.util.state import list_objects
 
 MIB = 1 << 20
-weft.init(num_cpus=2, object_store_memory=64 * MIB)
+sooner.init(num_cpus=2, object_store_memory=64 * MIB)
 most, over = 0, threading.Event()
 
 def watch():
@@ -280,17 +280,17 @@ assert 4 * MIB <= most <= 64 * MIB, most
         """
     graph = {("x", 0): (np.zeros, MIB)}
     graph |= {("x", n): (np.add, ("x", n - 1), 1.0) for n in range(1, 100)}
-    assert weft_dask_get(graph, ("x", 99))[0] == 99
+    assert sooner_dask_get(graph, ("x", 99))[0] == 99
     """,
         """
     graph = {"sum": (sum, [("row", n) for n in range(100)])}
     graph |= {("x", n): (np.full, MIB // 2, n) for n in range(100)}
     graph |= {("row", n): (np.mean, ("x", n)) for n in range(100)}
-    assert weft_dask_get(graph, "sum") == 4950
+    assert sooner_dask_get(graph, "sum") == 4950
     """,
         """
     assert da.ones((64, MIB // 2), chunks=(1, -1)).sum(axis=0, split_every=2)[:2].compute(
-        scheduler=weft_dask_get).tolist() == [64, 64]
+        scheduler=sooner_dask_get).tolist() == [64, 64]
     """,
     ],
     ids=["chain", "wide", "tree"],

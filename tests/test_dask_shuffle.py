@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from weft.util.state import list_tasks
+from sooner.util.state import list_tasks
 
 dask = pytest.importorskip("dask")
 import dask.dataframe as dd  # noqa: E402
 from dask.dataframe.dask_expr import new_collection  # noqa: E402
 from dask.dataframe.dask_expr._shuffle import TaskShuffle  # noqa: E402
 
-from weft.util.dask import WeftDaskCallback, enable_dask_on_weft, shuffle, weft_dask_get  # noqa: E402
-from weft.util.dask.shuffle import joined, split  # noqa: E402
+from sooner.util.dask import SoonerDaskCallback, enable_dask_on_sooner, shuffle, sooner_dask_get  # noqa: E402
+from sooner.util.dask.shuffle import joined, split  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -70,9 +70,9 @@ def together(request, monkeypatch):
 def test_partitions_have_the_rows_that_dask_finds(make, frame):
     made = make(frame)
     counts = made.map_partitions(len)
-    assert list(counts.compute(scheduler=weft_dask_get)) == list(counts.compute(scheduler="synchronous"))
+    assert list(counts.compute(scheduler=sooner_dask_get)) == list(counts.compute(scheduler="synchronous"))
     expected = made.compute(scheduler="synchronous")
-    found = made.compute(scheduler=weft_dask_get)
+    found = made.compute(scheduler=sooner_dask_get)
     pd.testing.assert_frame_equal(in_one_order(found), in_one_order(expected))
 
 
@@ -85,7 +85,7 @@ def in_one_order(table):
 def executed(collection):
     """How many tasks a computation takes."""
     before = len(list_tasks(limit=1_000_000))
-    collection.compute(scheduler=weft_dask_get)
+    collection.compute(scheduler=sooner_dask_get)
     return len(list_tasks(limit=1_000_000)) - before
 
 
@@ -109,7 +109,7 @@ def test_branches_that_were_asked_for_are_kept(frame):
 
 
 def test_there_are_stages_where_items_are_tasks(frame):
-    with enable_dask_on_weft(use_shuffle_optimization=False):
+    with enable_dask_on_sooner(use_shuffle_optimization=False):
         # In one stage there would be over a thousand for the pieces.
         assert 3 * PARTITIONS < executed(frame.shuffle("key").map_partitions(len)) < PARTITIONS * PARTITIONS
 
@@ -133,7 +133,7 @@ def test_the_numbers_of_partitions_do_not_travel():
 def test_the_numbers_of_partitions_are_there_for_who_asks(frame):
     numbered = frame.assign(_partitions=frame.key % PARTITIONS)
     shuffled = new_collection(TaskShuffle(numbered.expr, "_partitions", PARTITIONS))
-    found = shuffled.compute(scheduler=weft_dask_get)
+    found = shuffled.compute(scheduler=sooner_dask_get)
     assert list(found.columns) == [*frame.columns, "_partitions"]
     assert (found._partitions == found.key % PARTITIONS).all()
     assert found._partitions.dtype == numbered["_partitions"].dtype
@@ -145,7 +145,7 @@ def test_the_numbers_of_partitions_are_there_for_who_asks(frame):
 def submitted(compute):
     """The keys of tasks in the order in which they were submitted."""
     order = []
-    with WeftDaskCallback(weft_postsubmit=lambda task, key, deps, object_ref: order.append(key)):
+    with SoonerDaskCallback(sooner_postsubmit=lambda task, key, deps, object_ref: order.append(key)):
         compute()
     return order
 
@@ -158,7 +158,7 @@ def test_what_needs_one_result_and_nothing_else_follows_it():
     sums = [dask.delayed(sum)(parts, dask_key_name=name) for name, parts in (("a", least), ("b", largest))]
 
     def compute():
-        assert dask.compute(*sums, scheduler=weft_dask_get) == (0, sum(range(20)))
+        assert dask.compute(*sums, scheduler=sooner_dask_get) == (0, sum(range(20)))
 
     order = submitted(compute)
     for number in range(20):
@@ -174,7 +174,7 @@ def test_what_makes_one_of_them_smaller_goes_before_the_next():
     least = [dask.delayed(np.min)(part, dask_key_name=("least", n)) for n, part in enumerate(wide)]
 
     def compute():
-        assert dask.compute(*least, scheduler=weft_dask_get) == tuple(range(5))
+        assert dask.compute(*least, scheduler=sooner_dask_get) == tuple(range(5))
 
     order = submitted(compute)
     assert order[0] == "table"

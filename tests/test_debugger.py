@@ -7,11 +7,11 @@ from screen import on_terminal
 from support import run_driver
 
 HEAD = """
-import weft
+import sooner
 
-weft.init(num_cpus=2)
+sooner.init(num_cpus=2)
 
-@weft.remote
+@sooner.remote
 def double(x):
     inside = x * 10
     breakpoint()
@@ -29,7 +29,7 @@ def prompts(count):
 
 @pytest.mark.api("own.breakpoint")
 def test_a_terminal_becomes_the_debugger():
-    with on_terminal(HEAD + "print('result', weft.get(double.remote(4)))") as program:
+    with on_terminal(HEAD + "print('result', sooner.get(double.remote(4)))") as program:
         program.wait_for("the debugger", has("stopped at", "(Pdb)"))
         program.type("p inside\n")
         program.wait_for("the value", lambda lines: "40" in lines)
@@ -42,7 +42,7 @@ def test_a_terminal_becomes_the_debugger():
 
 
 def test_stepping_out_of_the_task_ends_the_debugger():
-    with on_terminal(HEAD + "print('results', weft.get([double.remote(4), double.remote(5)]))") as program:
+    with on_terminal(HEAD + "print('results', sooner.get([double.remote(4), double.remote(5)]))") as program:
         for count in (1, 2):
             program.wait_for("a debugger", prompts(count))
             program.type("r\n")
@@ -53,7 +53,7 @@ def test_stepping_out_of_the_task_ends_the_debugger():
 def test_quitting_ends_the_task():
     code = """
 try:
-    weft.get(double.remote(4))
+    sooner.get(double.remote(4))
 except Exception as error:
     print("failed with", type(error.cause).__name__)
 """
@@ -66,13 +66,13 @@ except Exception as error:
 
 def test_an_actor_stops_too():
     code = """
-@weft.remote
+@sooner.remote
 class Counter:
     def add(self, n):
         breakpoint()
         return n + 1
 
-print("result", weft.get(Counter.remote().add.remote(1)))
+print("result", sooner.get(Counter.remote().add.remote(1)))
 """
     with on_terminal(HEAD + code) as program:
         program.wait_for("the debugger", prompts(1))
@@ -84,7 +84,7 @@ print("result", weft.get(Counter.remote().add.remote(1)))
 
 
 def test_without_a_terminal_the_task_goes_on():
-    done = run_driver(HEAD + "print(weft.get(double.remote(4)))")
+    done = run_driver(HEAD + "print(sooner.get(double.remote(4)))")
     assert done.stdout == "80\n"
     assert "passed over: the driver has no terminal" in done.stderr
     assert "\x1e" not in done.stderr
@@ -93,6 +93,6 @@ def test_without_a_terminal_the_task_goes_on():
 @pytest.mark.parametrize("setting", ["0", "builtins.print"])
 def test_the_environment_can_choose_another_debugger(setting, monkeypatch):
     monkeypatch.setenv("PYTHONBREAKPOINT", setting)
-    done = run_driver(HEAD + "print(weft.get(double.remote(4)))")
+    done = run_driver(HEAD + "print(sooner.get(double.remote(4)))")
     assert "80" in done.stdout
     assert "passed over" not in done.stderr

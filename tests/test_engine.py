@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from support import poll
 
-import weft
-from weft.exceptions import ActorAlreadyExistsError, ActorDiedError, GetTimeoutError, TaskError
+import sooner
+from sooner.exceptions import ActorAlreadyExistsError, ActorDiedError, GetTimeoutError, TaskError
 
 WAIT = 60
 Point = collections.namedtuple("Point", "x y")
@@ -35,9 +35,9 @@ class Wide(int):
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[None]:
     """One session for all tests here."""
-    weft.init(num_cpus=2, num_gpus=2, resources={"slot": 3})
+    sooner.init(num_cpus=2, num_gpus=2, resources={"slot": 3})
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def eventually(predicate: Callable[[], bool], seconds: float = 20) -> bool:
@@ -50,12 +50,12 @@ def eventually(predicate: Callable[[], bool], seconds: float = 20) -> bool:
     return predicate()
 
 
-@weft.remote
+@sooner.remote
 def echo(value: Any) -> Any:
     return value
 
 
-@weft.remote
+@sooner.remote
 def add(a: int, b: int = 10, *more: int, scale: int = 1) -> int:
     return (a + b + sum(more)) * scale
 
@@ -65,50 +65,50 @@ def add(a: int, b: int = 10, *more: int, scale: int = 1) -> int:
 
 def test_arguments_of_every_kind() -> None:
     refs = [add.remote(1), add.remote(1, 2), add.remote(1, 2, 3, scale=2), add.remote(b=1, a=2)]
-    assert weft.get(refs, timeout=WAIT) == [11, 3, 12, 3]
+    assert sooner.get(refs, timeout=WAIT) == [11, 3, 12, 3]
 
 
 def test_returns_none_one_and_many() -> None:
-    @weft.remote(num_returns=0)
+    @sooner.remote(num_returns=0)
     def nothing() -> None: ...
 
-    @weft.remote(num_returns=2)
+    @sooner.remote(num_returns=2)
     def two() -> list[int]:
         return [1, 2]
 
     assert nothing.remote() is None
-    assert weft.get(two.remote(), timeout=WAIT) == [1, 2]
-    assert weft.get(echo.options(num_returns=3).remote("abc"), timeout=WAIT) == ["a", "b", "c"]
-    assert weft.get(echo._remote(args=(5,), num_cpus=0.5), timeout=WAIT) == 5
+    assert sooner.get(two.remote(), timeout=WAIT) == [1, 2]
+    assert sooner.get(echo.options(num_returns=3).remote("abc"), timeout=WAIT) == ["a", "b", "c"]
+    assert sooner.get(echo._remote(args=(5,), num_cpus=0.5), timeout=WAIT) == 5
 
 
 def test_references_are_replaced_at_the_top_and_kept_inside() -> None:
-    ref = weft.put(5)
+    ref = sooner.put(5)
 
-    @weft.remote
+    @sooner.remote
     def look(value: int, box: list[Any]) -> tuple[int, bool, int]:
-        return value, isinstance(box[0], weft.ObjectRef), weft.get(box[0])
+        return value, isinstance(box[0], sooner.ObjectRef), sooner.get(box[0])
 
-    assert weft.get(look.remote(ref, [ref]), timeout=WAIT) == (5, True, 5)
+    assert sooner.get(look.remote(ref, [ref]), timeout=WAIT) == (5, True, 5)
 
 
 def test_reference_in_a_closure() -> None:
-    ref = weft.put([1, 2, 3])
+    ref = sooner.put([1, 2, 3])
 
-    @weft.remote
+    @sooner.remote
     def look() -> int:
-        return sum(weft.get(ref))
+        return sum(sooner.get(ref))
 
-    assert weft.get(look.remote(), timeout=WAIT) == 6
+    assert sooner.get(look.remote(), timeout=WAIT) == 6
 
 
 def test_a_chain_of_tasks_and_a_failure_that_runs_down_it() -> None:
     ref = echo.remote(0)
     for _ in range(200):
         ref = add.remote(ref, 1)
-    assert weft.get(ref, timeout=WAIT) == 200
+    assert sooner.get(ref, timeout=WAIT) == 200
 
-    @weft.remote
+    @sooner.remote
     def fails() -> int:
         raise ZeroDivisionError("at the start")
 
@@ -116,11 +116,11 @@ def test_a_chain_of_tasks_and_a_failure_that_runs_down_it() -> None:
     for _ in range(50):
         ref = add.remote(ref, 1)
     with pytest.raises(ZeroDivisionError, match="at the start"):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
 def test_retry_exceptions(tmp_path: Any) -> None:
-    @weft.remote(max_retries=5, retry_exceptions=[OSError])
+    @sooner.remote(max_retries=5, retry_exceptions=[OSError])
     def flaky(path: str, error: type[Exception]) -> int:
         with open(path, "a") as file:
             file.write("x")
@@ -129,9 +129,9 @@ def test_retry_exceptions(tmp_path: Any) -> None:
             raise error("again")
         return tries
 
-    assert weft.get(flaky.remote(str(tmp_path / "a"), OSError), timeout=WAIT) == 3
+    assert sooner.get(flaky.remote(str(tmp_path / "a"), OSError), timeout=WAIT) == 3
     with pytest.raises(ValueError, match="again"):
-        weft.get(flaky.remote(str(tmp_path / "b"), ValueError), timeout=WAIT)
+        sooner.get(flaky.remote(str(tmp_path / "b"), ValueError), timeout=WAIT)
 
 
 def test_direct_calls_are_refused() -> None:
@@ -142,34 +142,34 @@ def test_direct_calls_are_refused() -> None:
 
 
 def test_nested_tasks_lend_their_cpu() -> None:
-    @weft.remote(num_cpus=2)
+    @sooner.remote(num_cpus=2)
     def outer() -> int:
-        return sum(weft.get([inner.remote(n) for n in range(4)]))
+        return sum(sooner.get([inner.remote(n) for n in range(4)]))
 
-    @weft.remote(num_cpus=2)
+    @sooner.remote(num_cpus=2)
     def inner(n: int) -> int:
         return n
 
-    assert weft.get([outer.remote() for _ in range(3)], timeout=WAIT) == [6, 6, 6]
+    assert sooner.get([outer.remote() for _ in range(3)], timeout=WAIT) == [6, 6, 6]
 
 
 def test_a_task_is_not_held_up_behind_a_long_one() -> None:
-    weft.get([echo.remote(n) for n in range(200)], timeout=WAIT)
+    sooner.get([echo.remote(n) for n in range(200)], timeout=WAIT)
 
-    @weft.remote
+    @sooner.remote
     def wait(seconds: float) -> float:
         time.sleep(seconds)
         return seconds
 
-    weft.get([wait.remote(0) for _ in range(100)], timeout=WAIT)
+    sooner.get([wait.remote(0) for _ in range(100)], timeout=WAIT)
     long = wait.remote(600)
-    assert weft.get([wait.remote(0) for _ in range(50)], timeout=WAIT) == [0] * 50
-    weft.cancel(long)
+    assert sooner.get([wait.remote(0) for _ in range(50)], timeout=WAIT) == [0] * 50
+    sooner.cancel(long)
 
 
 def test_a_hundred_thousand_tasks() -> None:
     refs = [echo.remote(n) for n in range(100_000)]
-    assert sum(weft.get(refs, timeout=120)) == sum(range(100_000))
+    assert sum(sooner.get(refs, timeout=120)) == sum(range(100_000))
 
 
 # --- objects -----------------------------------------------------------------------------------------
@@ -183,37 +183,37 @@ VALUES: list[Any] = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}-{str(value)[:12]!r}")
 def test_values_come_back_as_they_were(value: Any) -> None:
-    for back in (weft.get(weft.put(value)), weft.get(echo.remote(value), timeout=WAIT)):
+    for back in (sooner.get(sooner.put(value)), sooner.get(echo.remote(value), timeout=WAIT)):
         assert back == value
         assert type(back) is type(value)
 
 
 def test_nan_aliases_and_cycles() -> None:
-    assert math.isnan(weft.get(weft.put(math.nan)))
+    assert math.isnan(sooner.get(sooner.put(math.nan)))
     inner = [1]
-    first, second = weft.get(weft.put([inner, inner]))
+    first, second = sooner.get(sooner.put([inner, inner]))
     assert first is second
     cycle: list[Any] = []
     cycle.append(cycle)
-    back = weft.get(weft.put(cycle))
+    back = sooner.get(sooner.put(cycle))
     assert back[0] is back
 
 
 def test_large_arrays_are_shared_read_only_and_outlive_their_reference() -> None:
     array = np.arange(1_000_000)
-    ref = weft.put({"a": array, "b": [array[:10], "text"]})
-    one, two = weft.get(ref), weft.get(ref)
+    ref = sooner.put({"a": array, "b": [array[:10], "text"]})
+    one, two = sooner.get(ref), sooner.get(ref)
     assert not one["a"].flags.writeable
     assert one["a"].ctypes.data == two["a"].ctypes.data
     assert one["a"].ctypes.data % 64 == 0
     del ref, two
     for _ in range(5):
-        weft.get(weft.put(np.zeros(1_000_000)))
+        sooner.get(sooner.put(np.zeros(1_000_000)))
     assert (one["a"] == array).all()
 
 
 def test_views_of_arguments_and_results_survive_in_actor_state() -> None:
-    @weft.remote
+    @sooner.remote
     class Keeper:
         def keep(self, array: Any) -> None:
             self.array = array
@@ -222,79 +222,79 @@ def test_views_of_arguments_and_results_survive_in_actor_state() -> None:
             return float(self.array.sum())
 
     keeper = Keeper.remote()
-    ref = weft.put(np.ones(500_000))
-    weft.get(keeper.keep.remote(ref), timeout=WAIT)
+    ref = sooner.put(np.ones(500_000))
+    sooner.get(keeper.keep.remote(ref), timeout=WAIT)
     del ref
     for _ in range(10):
-        weft.get(echo.remote(np.zeros(500_000)), timeout=WAIT)
-    assert weft.get(keeper.total.remote(), timeout=WAIT) == 500_000
+        sooner.get(echo.remote(np.zeros(500_000)), timeout=WAIT)
+    assert sooner.get(keeper.total.remote(), timeout=WAIT) == 500_000
 
 
 def test_memory_is_reused() -> None:
-    @weft.remote
+    @sooner.remote
     def make() -> Any:
         return np.ones(4_000_000)
 
-    store = weft.cluster_resources()["object_store_memory"]
+    store = sooner.cluster_resources()["object_store_memory"]
     rounds = int(store // 32_000_000) + 20
     for _ in range(min(rounds, 300)):
-        assert weft.get(make.remote(), timeout=WAIT)[0] == 1
+        assert sooner.get(make.remote(), timeout=WAIT)[0] == 1
 
 
 def test_references_in_values_from_tasks() -> None:
-    @weft.remote
+    @sooner.remote
     def make(count: int) -> list[Any]:
-        return [weft.put((n, "x" * 10)) for n in range(count)]
+        return [sooner.put((n, "x" * 10)) for n in range(count)]
 
-    refs = weft.get(make.remote(500), timeout=WAIT)
-    assert [value[0] for value in weft.get(refs, timeout=WAIT)] == list(range(500))
-    nested = weft.put({"refs": refs[:3]})
+    refs = sooner.get(make.remote(500), timeout=WAIT)
+    assert [value[0] for value in sooner.get(refs, timeout=WAIT)] == list(range(500))
+    nested = sooner.put({"refs": refs[:3]})
     del refs
-    assert weft.get(weft.get(nested)["refs"][2], timeout=WAIT)[0] == 2
+    assert sooner.get(sooner.get(nested)["refs"][2], timeout=WAIT)[0] == 2
 
 
 def test_a_borrowed_reference_is_passed_on() -> None:
-    @weft.remote
+    @sooner.remote
     def inner(box: list[Any]) -> int:
-        return int(weft.get(box[0]).sum())
+        return int(sooner.get(box[0]).sum())
 
-    @weft.remote
+    @sooner.remote
     def outer(box: list[Any]) -> Any:
         return [inner.remote(box)]
 
-    box = [weft.put(np.ones(200_000))]
+    box = [sooner.put(np.ones(200_000))]
     result = outer.remote(box)
     del box
-    assert weft.get(weft.get(result, timeout=WAIT)[0], timeout=WAIT) == 200_000
+    assert sooner.get(sooner.get(result, timeout=WAIT)[0], timeout=WAIT) == 200_000
 
 
 @pytest.mark.api("ref.equality")
 def test_identity_of_references() -> None:
-    ref = weft.put(1)
+    ref = sooner.put(1)
     again = pickle.loads(pickle.dumps(ref))
     assert ref == again
     assert len({ref, again}) == 1
     assert len(ref.binary()) == ref.size()
     assert ref.hex() == ref.binary().hex()
-    assert weft.get(again) == 1
+    assert sooner.get(again) == 1
     with pytest.raises(TypeError):
-        weft.put(ref)
+        sooner.put(ref)
 
 
 def test_classes_of_main_travel_by_value() -> None:
     code = """
-        import dataclasses, weft
+        import dataclasses, sooner
         @dataclasses.dataclass
         class Box:
             n: int
         class Oops(Exception): pass
-        @weft.remote
+        @sooner.remote
         def grow(box):
             if box.n < 0: raise Oops("negative")
             return Box(box.n + 1)
-        weft.init(num_cpus=1)
-        assert weft.get(grow.remote(Box(1)), timeout=30) == Box(2)
-        try: weft.get(grow.remote(Box(-1)), timeout=30)
+        sooner.init(num_cpus=1)
+        assert sooner.get(grow.remote(Box(1)), timeout=30) == Box(2)
+        try: sooner.get(grow.remote(Box(-1)), timeout=30)
         except Oops as error: print("ok", type(error).__name__)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100)
@@ -308,32 +308,32 @@ def test_wait_keeps_order_and_counts() -> None:
     event = Gate.remote()
     slow = event.wait.remote()
     quick = [echo.remote(n) for n in range(3)]
-    ready, rest = weft.wait([quick[0], slow, quick[1], quick[2]], num_returns=3, timeout=WAIT)
+    ready, rest = sooner.wait([quick[0], slow, quick[1], quick[2]], num_returns=3, timeout=WAIT)
     assert (ready, rest) == (quick, [slow])
-    assert weft.wait([slow], timeout=0) == ([], [slow])
-    weft.get(event.open.remote(), timeout=WAIT)
-    assert weft.wait([slow], timeout=WAIT) == ([slow], [])
+    assert sooner.wait([slow], timeout=0) == ([], [slow])
+    sooner.get(event.open.remote(), timeout=WAIT)
+    assert sooner.wait([slow], timeout=WAIT) == ([slow], [])
     with pytest.raises(ValueError, match="twice"):
-        weft.wait([slow, slow])
+        sooner.wait([slow, slow])
     with pytest.raises(ValueError, match="num_returns"):
-        weft.wait([slow], num_returns=2)
+        sooner.wait([slow], num_returns=2)
     with pytest.raises(TypeError):
-        weft.wait(slow)  # type: ignore[arg-type]
+        sooner.wait(slow)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="ObjectRef"):
-        weft.get(3)  # type: ignore[call-overload]
+        sooner.get(3)  # type: ignore[call-overload]
 
 
 def test_get_timeout_is_a_timeout_error() -> None:
     gate = Gate.remote()
     with pytest.raises(TimeoutError) as caught:
-        weft.get([gate.wait.remote()], timeout=0.1)
+        sooner.get([gate.wait.remote()], timeout=0.1)
     assert isinstance(caught.value, GetTimeoutError)
 
 
 # --- actors ------------------------------------------------------------------------------------------
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self, start: int = 0) -> None:
         self.value = start
@@ -342,7 +342,7 @@ class Counter:
         self.value += n
         return self.value
 
-    @weft.method(num_returns=2)
+    @sooner.method(num_returns=2)
     def pair(self) -> tuple[int, int]:
         return self.value, -self.value
 
@@ -353,7 +353,7 @@ class Counter:
         raise LookupError("in an actor")
 
 
-@weft.remote
+@sooner.remote
 class Gate:
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -368,39 +368,39 @@ class Gate:
 
 def test_calls_are_in_order_and_keep_state() -> None:
     counter = Counter.remote(5)
-    assert weft.get([counter.add.remote() for _ in range(2000)], timeout=WAIT) == list(range(6, 2006))
-    assert weft.get(counter.pair.remote(), timeout=WAIT) == [2005, -2005]
+    assert sooner.get([counter.add.remote() for _ in range(2000)], timeout=WAIT) == list(range(6, 2006))
+    assert sooner.get(counter.pair.remote(), timeout=WAIT) == [2005, -2005]
     with pytest.raises(LookupError) as caught:
-        weft.get(counter.fail.remote(), timeout=WAIT)
+        sooner.get(counter.fail.remote(), timeout=WAIT)
     assert isinstance(caught.value, TaskError)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 2006
-    assert weft.get(counter.__ray_ready__.remote(), timeout=WAIT) is True
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 2006
+    assert sooner.get(counter.__ray_ready__.remote(), timeout=WAIT) is True
 
 
 def test_a_call_whose_argument_is_late_holds_the_later_ones_back() -> None:
     gate, counter = Gate.remote(), Counter.remote()
 
-    @weft.remote
+    @sooner.remote
     def after(_: str) -> int:
         return 100
 
     late = counter.add.remote(after.remote(gate.wait.remote()))
     quick = counter.add.remote(1)
-    assert weft.wait([quick], timeout=0.2)[0] == []
-    weft.get(gate.open.remote(), timeout=WAIT)
-    assert weft.get([late, quick], timeout=WAIT) == [100, 101]
+    assert sooner.wait([quick], timeout=0.2)[0] == []
+    sooner.get(gate.open.remote(), timeout=WAIT)
+    assert sooner.get([late, quick], timeout=WAIT) == [100, 101]
 
 
 def test_handles_travel() -> None:
     counter = Counter.remote()
 
-    @weft.remote
+    @sooner.remote
     def bump(handle: Any, box: dict[str, Any]) -> bool:
-        weft.get([handle.add.remote(), box["h"].add.remote()])
+        sooner.get([handle.add.remote(), box["h"].add.remote()])
         return handle == box["h"]
 
-    assert weft.get(bump.remote(counter, {"h": counter}), timeout=WAIT)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 3
+    assert sooner.get(bump.remote(counter, {"h": counter}), timeout=WAIT)
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 3
     with pytest.raises(AttributeError, match="nothing"):
         _ = counter.nothing
     with pytest.raises(TypeError, match="remote"):
@@ -413,11 +413,11 @@ def gone(pid: int) -> bool:
 
 def test_an_actor_ends_with_its_last_handle_after_its_calls() -> None:
     counter = Counter.remote()
-    pid = weft.get(counter.pid.remote(), timeout=WAIT)
-    box = weft.put([counter])
+    pid = sooner.get(counter.pid.remote(), timeout=WAIT)
+    box = sooner.put([counter])
     refs = [counter.add.remote() for _ in range(100)]
     del counter
-    assert weft.get(refs, timeout=WAIT)[-1] == 100
+    assert sooner.get(refs, timeout=WAIT)[-1] == 100
     assert not gone(pid)
     del box
     assert eventually(lambda: gone(pid))
@@ -426,22 +426,22 @@ def test_an_actor_ends_with_its_last_handle_after_its_calls() -> None:
 @pytest.mark.api("actor.get_if_exists")
 def test_named_actors() -> None:
     first = Counter.options(name="shared").remote(1)
-    assert weft.get(weft.get_actor("shared").add.remote(), timeout=WAIT) == 2
+    assert sooner.get(sooner.get_actor("shared").add.remote(), timeout=WAIT) == 2
     with pytest.raises(ActorAlreadyExistsError):
         Counter.options(name="shared").remote()
     again = Counter.options(name="shared", get_if_exists=True).remote(50)
-    assert weft.get(again.add.remote(), timeout=WAIT) == 3
+    assert sooner.get(again.add.remote(), timeout=WAIT) == 3
 
-    @weft.remote
+    @sooner.remote
     def through() -> int:
-        return weft.get(weft.get_actor("shared").add.remote())
+        return sooner.get(sooner.get_actor("shared").add.remote())
 
-    assert weft.get(through.remote(), timeout=WAIT) == 4
-    weft.kill(first)
+    assert sooner.get(through.remote(), timeout=WAIT) == 4
+    sooner.kill(first)
 
     def is_dead() -> bool:
         try:
-            weft.get(first.add.remote(), timeout=WAIT)
+            sooner.get(first.add.remote(), timeout=WAIT)
         except ActorDiedError:
             return True
         return False
@@ -451,7 +451,7 @@ def test_named_actors() -> None:
 
     def is_free() -> bool:
         try:
-            weft.get_actor("shared")
+            sooner.get_actor("shared")
         except ValueError:
             return True
         return False
@@ -460,7 +460,7 @@ def test_named_actors() -> None:
 
 
 def test_threaded_actors_run_calls_at_the_same_time() -> None:
-    @weft.remote(max_concurrency=4)
+    @sooner.remote(max_concurrency=4)
     class Meeting:
         def __init__(self) -> None:
             self.barrier = threading.Barrier(4)
@@ -469,18 +469,18 @@ def test_threaded_actors_run_calls_at_the_same_time() -> None:
             return self.barrier.wait(WAIT) and threading.get_ident()
 
     meeting = Meeting.remote()
-    assert len(weft.get([meeting.meet.remote() for _ in range(4)], timeout=WAIT)) == 4
+    assert len(sooner.get([meeting.meet.remote() for _ in range(4)], timeout=WAIT)) == 4
 
 
 def test_async_actors_run_many_calls_at_once_and_in_one_loop() -> None:
     gate = Gate.remote()
     waits = [gate.wait.remote() for _ in range(300)]
-    weft.get(gate.open.remote(), timeout=WAIT)
-    assert weft.get(waits, timeout=WAIT) == ["opened"] * 300
+    sooner.get(gate.open.remote(), timeout=WAIT)
+    assert sooner.get(waits, timeout=WAIT) == ["opened"] * 300
 
 
 def test_an_async_actor_busy_with_blocking_code_still_answers_afterwards() -> None:
-    @weft.remote
+    @sooner.remote
     class Busy:
         async def block(self) -> int:
             time.sleep(0.2)
@@ -494,30 +494,30 @@ def test_an_async_actor_busy_with_blocking_code_still_answers_afterwards() -> No
         refs = [busy.block.remote(), busy.quick.remote()]
         time.sleep(0.05)
         refs.append(busy.quick.remote())
-        assert weft.get(refs, timeout=WAIT) == [1, 2, 2]
+        assert sooner.get(refs, timeout=WAIT) == [1, 2, 2]
 
 
 def test_an_actor_calls_itself_through_its_handle() -> None:
-    @weft.remote
+    @sooner.remote
     class Mirror:
         async def look(self, box: list[Any]) -> int:
-            return await box[0].answer.remote([weft.put(41)]) if box else 0
+            return await box[0].answer.remote([sooner.put(41)]) if box else 0
 
         async def answer(self, box: list[Any]) -> int:
             return 1 + await box[0]
 
     mirror = Mirror.remote()
-    assert weft.get(mirror.look.remote([mirror]), timeout=WAIT) == 42
+    assert sooner.get(mirror.look.remote([mirror]), timeout=WAIT) == 42
 
 
 def test_a_returned_reference_of_a_task_that_is_still_to_run() -> None:
-    @weft.remote
+    @sooner.remote
     def outer() -> Any:
         return echo.remote("inner")
 
-    refs = weft.get([outer.remote() for _ in range(20)], timeout=WAIT)
+    refs = sooner.get([outer.remote() for _ in range(20)], timeout=WAIT)
     time.sleep(0.2)
-    assert weft.get(refs, timeout=WAIT) == ["inner"] * 20
+    assert sooner.get(refs, timeout=WAIT) == ["inner"] * 20
 
 
 def test_twenty_actors_and_an_inherited_method() -> None:
@@ -525,12 +525,12 @@ def test_twenty_actors_and_an_inherited_method() -> None:
         def who(self) -> str:
             return type(self).__name__
 
-    @weft.remote
+    @sooner.remote
     class Child(Base):
         pass
 
     actors = [Child.remote() for _ in range(20)]
-    assert set(weft.get([actor.who.remote() for actor in actors], timeout=WAIT)) == {"Child"}
+    assert set(sooner.get([actor.who.remote() for actor in actors], timeout=WAIT)) == {"Child"}
     with pytest.raises(TypeError, match="inherit"):
 
         class Wrong(Child):  # type: ignore[valid-type,misc]
@@ -547,7 +547,7 @@ def test_await_gather_and_futures() -> None:
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(Gate.remote().wait.remote().as_future(), 0.1)
 
-        @weft.remote
+        @sooner.remote
         def fails() -> None:
             raise OSError("later")
 
@@ -562,20 +562,20 @@ def test_await_gather_and_futures() -> None:
 
 
 def test_gpus_are_distinct_and_visible() -> None:
-    @weft.remote(num_gpus=1)
+    @sooner.remote(num_gpus=1)
     class Owner:
         def seen(self) -> tuple[str, list[int]]:
-            return os.environ["CUDA_VISIBLE_DEVICES"], weft.get_gpu_ids()
+            return os.environ["CUDA_VISIBLE_DEVICES"], sooner.get_gpu_ids()
 
     owners = [Owner.remote(), Owner.remote()]
-    seen = weft.get([owner.seen.remote() for owner in owners], timeout=WAIT)
+    seen = sooner.get([owner.seen.remote() for owner in owners], timeout=WAIT)
     assert sorted(seen) == [("0", [0]), ("1", [1])]
     del owners
-    assert eventually(lambda: weft.available_resources().get("GPU") == 2)
+    assert eventually(lambda: sooner.available_resources().get("GPU") == 2)
 
 
 def test_custom_resources_and_fractions_limit_concurrency() -> None:
-    @weft.remote
+    @sooner.remote
     class Busy:
         def __init__(self) -> None:
             self.now = self.most = 0
@@ -590,49 +590,49 @@ def test_custom_resources_and_fractions_limit_concurrency() -> None:
 
     busy = Busy.remote()
 
-    @weft.remote(num_cpus=0.1, resources={"slot": 1})
+    @sooner.remote(num_cpus=0.1, resources={"slot": 1})
     def work(busy: Any) -> int:
-        weft.get(busy.enter.remote())
+        sooner.get(busy.enter.remote())
         time.sleep(0.05)
-        return weft.get(busy.leave.remote())
+        return sooner.get(busy.leave.remote())
 
-    assert max(weft.get([work.remote(busy) for _ in range(12)], timeout=WAIT)) == 3
-    assert eventually(lambda: weft.available_resources().get("slot") == 3)
+    assert max(sooner.get([work.remote(busy) for _ in range(12)], timeout=WAIT)) == 3
+    assert eventually(lambda: sooner.available_resources().get("slot") == 3)
 
 
 def test_runtime_context() -> None:
-    @weft.remote
+    @sooner.remote
     def facts() -> dict[str, Any]:
-        context = weft.get_runtime_context()
+        context = sooner.get_runtime_context()
         return context.get() | {"name": context.get_task_name(), "worker": context.get_worker_id()}
 
-    inside = weft.get(facts.options(name="named").remote(), timeout=WAIT)
-    outside = weft.get_runtime_context()
+    inside = sooner.get(facts.options(name="named").remote(), timeout=WAIT)
+    outside = sooner.get_runtime_context()
     assert inside["job_id"] == outside.get_job_id()
-    assert inside["node_id"] == outside.get_node_id() == weft.nodes()[0]["NodeID"]
+    assert inside["node_id"] == outside.get_node_id() == sooner.nodes()[0]["NodeID"]
     assert inside["worker"] != outside.get_worker_id()
     assert (inside["name"], outside.get_task_id()) == ("named", None)
 
 
 def test_second_init() -> None:
     with pytest.raises(RuntimeError, match="shutdown"):
-        weft.init()
-    assert weft.init(ignore_reinit_error=True)["node_id"] == weft.nodes()[0]["NodeID"]
+        sooner.init()
+    assert sooner.init(ignore_reinit_error=True)["node_id"] == sooner.nodes()[0]["NodeID"]
 
 
 def test_rounds_leave_no_descriptor_thread_or_child() -> None:
     code = """
-        import os, threading, weft
+        import os, threading, sooner
         def counts():
             return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        @weft.remote
+        @sooner.remote
         def f(): return 1
         for round in range(6):
-            weft.init(num_cpus=2)
-            assert weft.get([f.remote() for _ in range(10)], timeout=30) == [1] * 10
+            sooner.init(num_cpus=2)
+            assert sooner.get([f.remote() for _ in range(10)], timeout=30) == [1] * 10
             assert len(os.listdir("/proc/self/task")) <= 12
-            weft.shutdown()
-            weft.shutdown()
+            sooner.shutdown()
+            sooner.shutdown()
             if round == 1: before = counts()
         assert counts() == before, (before, counts())
         children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
@@ -646,11 +646,11 @@ def test_rounds_leave_no_descriptor_thread_or_child() -> None:
 def test_tasks_run_although_nobody_waits_for_them(tmp_path):
     """What was submitted leaves and returns within moments, whether the driver sleeps before, after or in between."""
 
-    @weft.remote
+    @sooner.remote
     def mark(name):
         (tmp_path / name).touch()
 
-    weft.get(mark.remote("first"), timeout=WAIT)
+    sooner.get(mark.remote("first"), timeout=WAIT)
     refs = []
 
     def have_all_run():
@@ -662,4 +662,4 @@ def test_tasks_run_although_nobody_waits_for_them(tmp_path):
         refs += [mark.remote(f"{burst}-{number}") for number in range(burst * 40 + 2)]
         poll("the tasks of the burst have run", have_all_run)
     # Their results came by themselves, too.
-    poll("the results are here", lambda: weft.wait(refs, num_returns=len(refs), timeout=0)[1] == [])
+    poll("the results are here", lambda: sooner.wait(refs, num_returns=len(refs), timeout=0)[1] == [])

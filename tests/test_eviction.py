@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft._snapshot import METRICS, Snapshot
-from weft.cluster_utils import Cluster
-from weft.exceptions import ObjectStoreFullError
-from weft.util.state import list_objects
+import sooner
+from sooner._snapshot import METRICS, Snapshot
+from sooner.cluster_utils import Cluster
+from sooner.exceptions import ObjectStoreFullError
+from sooner.util.state import list_objects
 
 MIB = 1 << 20
 STORE = 64 * MIB
@@ -32,12 +32,12 @@ def metrics(session):
 
 
 def written():
-    session = weft.init(ignore_reinit_error=True)["session_dir"]
+    session = sooner.init(ignore_reinit_error=True)["session_dir"]
     # A node without a disk has none.
-    return metrics(session).get("weft_node_spilled_written_bytes", 0)
+    return metrics(session).get("sooner_node_spilled_written_bytes", 0)
 
 
-@weft.remote
+@sooner.remote
 def make(number, log=None):
     if log is not None:
         with Path(log).open("a") as file:
@@ -45,12 +45,12 @@ def make(number, log=None):
     return np.full(VALUE // 8, number)
 
 
-@weft.remote
+@sooner.remote
 def first(array):
     return int(array[0])
 
 
-@weft.remote
+@sooner.remote
 def half(array):
     return array[::2].copy()
 
@@ -63,23 +63,23 @@ def times_made(log):
 def read_all(refs):
     """Looks at every value, which this program keeps no longer than that."""
     for number, ref in enumerate(refs):
-        assert int(weft.get(ref, timeout=WAIT)[0]) == number
+        assert int(sooner.get(ref, timeout=WAIT)[0]) == number
 
 
 @pytest.fixture
 def start(nothing_left):
     def begin(**arguments):
-        context = weft.init(**{"num_cpus": 2, "object_store_memory": STORE, "eviction": "recompute"} | arguments)
+        context = sooner.init(**{"num_cpus": 2, "object_store_memory": STORE, "eviction": "recompute"} | arguments)
         nothing_left.append(context["session_dir"])
         return context
 
     yield begin
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def made(log=None, **options):
     refs = [make.options(**options).remote(number, log) for number in range(COUNT)]
-    weft.wait(refs, num_returns=COUNT, timeout=WAIT, fetch_local=False)
+    sooner.wait(refs, num_returns=COUNT, timeout=WAIT, fetch_local=False)
     return refs
 
 
@@ -127,11 +127,11 @@ def test_what_may_not_be_executed_again_is_written(start, tmp_path):
 
 def test_what_was_put_is_written_and_so_is_what_was_made_of_it(start):
     start()
-    values = [weft.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
+    values = [sooner.put(np.full(VALUE // 8, number)) for number in range(COUNT)]
     read_all(values)
     assert written() > 0
     halves = [half.remote(value) for value in values]
-    weft.wait(halves, num_returns=COUNT, timeout=WAIT, fetch_local=False)
+    sooner.wait(halves, num_returns=COUNT, timeout=WAIT, fetch_local=False)
     # Nobody could make the halves again.
     del values
     more = [make.remote(number) for number in range(FITTING)]
@@ -151,26 +151,26 @@ def test_what_was_made_of_what_can_be_made_again_can_be_made_again(start):
 def test_tasks_whose_arguments_were_dropped_do_not_hold_the_workers_that_make_them(start):
     start(num_cpus=1)
     refs = made()
-    assert weft.get([first.remote(ref) for ref in refs], timeout=WAIT) == list(range(COUNT))
+    assert sooner.get([first.remote(ref) for ref in refs], timeout=WAIT) == list(range(COUNT))
 
 
 def test_an_actor_takes_what_was_dropped(start):
     start()
 
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     class Reader:
         def first(self, array):
             return int(array[0])
 
     reader = Reader.remote()
     refs = made()
-    assert weft.get([reader.first.remote(ref) for ref in refs], timeout=WAIT) == list(range(COUNT))
+    assert sooner.get([reader.first.remote(ref) for ref in refs], timeout=WAIT) == list(range(COUNT))
 
 
 def test_without_a_disk_what_cannot_be_made_again_is_an_error(start):
     start(spill_directories=[])
     with pytest.raises(ObjectStoreFullError):
-        [weft.put(np.zeros(VALUE // 8)) for _ in range(COUNT)]
+        [sooner.put(np.zeros(VALUE // 8)) for _ in range(COUNT)]
 
 
 def test_nodes_of_clusters_drop_what_others_own():
@@ -183,18 +183,18 @@ def test_nodes_of_clusters_drop_what_others_own():
         assert places.count("dropped") >= COUNT - 2 * STORE // VALUE
         read_all(refs)
         read_all(refs)
-        assert weft.get([first.remote(ref) for ref in refs], timeout=WAIT) == list(range(COUNT))
+        assert sooner.get([first.remote(ref) for ref in refs], timeout=WAIT) == list(range(COUNT))
         del refs
         cluster.remove_node(node)
 
 
-@weft.remote(resources={"there": 1}, num_cpus=0)
+@sooner.remote(resources={"there": 1}, num_cpus=0)
 def total(array):
     return float(array.sum())
 
 
 def cached(node):
-    return metrics(node.session_dir)["weft_node_cached_bytes"]
+    return metrics(node.session_dir)["sooner_node_cached_bytes"]
 
 
 @pytest.fixture
@@ -217,8 +217,8 @@ def two_nodes():
 
 def read_there(number):
     """Has the other node bring a value, which nobody has any more afterwards."""
-    ref = weft.put(np.full(VALUE // 8, number, dtype=np.float64))
-    assert weft.get(total.remote(ref), timeout=WAIT) == number * (VALUE // 8)
+    ref = sooner.put(np.full(VALUE // 8, number, dtype=np.float64))
+    assert sooner.get(total.remote(ref), timeout=WAIT) == number * (VALUE // 8)
 
 
 def leave_copies(node):
@@ -244,13 +244,13 @@ def test_copies_stay_beyond_their_value_until_there_is_no_room(two_nodes):
     for number in range(5 * STORE // VALUE):
         read_there(number)
     row = metrics(node.session_dir)
-    assert STORE // 2 < row["weft_node_cached_bytes"] <= STORE
+    assert STORE // 2 < row["sooner_node_cached_bytes"] <= STORE
     # They are no values: nothing is written for them.
-    assert row["weft_node_spilled_written_bytes"] == 0
+    assert row["sooner_node_spilled_written_bytes"] == 0
     # What is made there has all of the room.
     refs = [make.options(resources={"there": 1}, num_cpus=0).remote(number) for number in range(FITTING)]
-    weft.wait(refs, num_returns=FITTING, timeout=WAIT, fetch_local=False)
-    assert metrics(node.session_dir)["weft_node_spilled_written_bytes"] == 0
+    sooner.wait(refs, num_returns=FITTING, timeout=WAIT, fetch_local=False)
+    assert metrics(node.session_dir)["sooner_node_spilled_written_bytes"] == 0
     assert cached(node) <= 2 * VALUE
     read_all(refs)
 
@@ -258,7 +258,7 @@ def test_copies_stay_beyond_their_value_until_there_is_no_room(two_nodes):
 def test_copies_do_not_outlive_their_owner(two_nodes):
     cluster, node = two_nodes("unpin")
     leave_copies(node)
-    weft.shutdown()
+    sooner.shutdown()
     poll("the copies are gone", lambda: cached(node) == 0)
     cluster.connect()
     read_there(4)
@@ -266,8 +266,8 @@ def test_copies_do_not_outlive_their_owner(two_nodes):
 
 def test_it_has_three_values():
     with pytest.raises(ValueError, match='eviction must be "spill", "recompute" or "unpin", not \'lru\''):
-        weft.init(num_cpus=1, eviction="lru")
-    command = [sys.executable, "-m", "weft", "start", "--head", "--eviction=lru"]
+        sooner.init(num_cpus=1, eviction="lru")
+    command = [sys.executable, "-m", "sooner", "start", "--head", "--eviction=lru"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, env=dict(os.environ))
     assert ended.returncode == 2
     assert "invalid choice: 'lru'" in ended.stderr

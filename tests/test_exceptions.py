@@ -21,14 +21,14 @@ import types
 import cloudpickle
 import pytest
 
-from weft import _errors, exceptions
-from weft.exceptions import ActorDiedError, TaskError, UnserializableException, WeftError
+from sooner import _errors, exceptions
+from sooner.exceptions import ActorDiedError, SoonerError, TaskError, UnserializableException
 
 CLASSES = sorted(
-    {cls for cls in vars(exceptions).values() if isinstance(cls, type) and issubclass(cls, WeftError)},
+    {cls for cls in vars(exceptions).values() if isinstance(cls, type) and issubclass(cls, SoonerError)},
     key=lambda cls: cls.__name__,
 )
-ARGUMENTS = {"TaskError": ("f", "Traceback ...", KeyError("k")), "WeftSystemError": ("x",), "RpcError": ("x", 3)}
+ARGUMENTS = {"TaskError": ("f", "Traceback ...", KeyError("k")), "SoonerSystemError": ("x",), "RpcError": ("x", 3)}
 
 
 def failed(exception, name="f", **actor):
@@ -54,7 +54,7 @@ def in_new_process(code):
 
 @pytest.mark.parametrize("module", ["exceptions", "_errors", "_dual", "_culprit", "_traceback", "options"])
 def test_examples_in_docstrings_hold(module):
-    tried = doctest.testmod(importlib.import_module(f"weft.{module}"))
+    tried = doctest.testmod(importlib.import_module(f"sooner.{module}"))
     assert tried.failed == 0
     assert tried.attempted > 0
 
@@ -68,7 +68,7 @@ def test_every_class_survives_pickling(cls):
         pickle.loads(pickle.dumps(error)),
         copy.copy(error),
         copy.deepcopy(error),
-        WeftError.from_bytes(error.to_bytes()),
+        SoonerError.from_bytes(error.to_bytes()),
     ):
         assert type(again) is cls
         assert str(again) == str(error)
@@ -82,26 +82,26 @@ def test_every_class_survives_pickling(cls):
 def test_every_class_says_something_and_is_documented(cls):
     error = cls(*ARGUMENTS.get(cls.__name__, ()))
     assert cls.__doc__
-    if cls not in (WeftError, exceptions.UserCodeException) and cls._default_message:
+    if cls not in (SoonerError, exceptions.UserCodeException) and cls._default_message:
         assert cls._default_message in str(error)
     assert cls.__name__ in exceptions.__all__
 
 
 @pytest.mark.api("errors.base", "errors.node")
 @pytest.mark.parametrize(
-    ("ray", "weft"),
+    ("ray", "sooner"),
     [
-        ("RayError", "WeftError"),
+        ("RayError", "SoonerError"),
         ("RayTaskError", "TaskError"),
         ("RayActorError", "ActorError"),
-        ("RaySystemError", "WeftSystemError"),
+        ("RaySystemError", "SoonerSystemError"),
         ("LocalRayletDiedError", "LocalNodeDiedError"),
         ("PlasmaObjectNotAvailable", "ObjectNotAvailableError"),
     ],
 )
-def test_ray_names_are_the_same_classes(ray, weft):
-    assert getattr(exceptions, ray) is getattr(exceptions, weft)
-    assert {ray, weft} <= set(exceptions.__all__)
+def test_ray_names_are_the_same_classes(ray, sooner):
+    assert getattr(exceptions, ray) is getattr(exceptions, sooner)
+    assert {ray, sooner} <= set(exceptions.__all__)
 
 
 @pytest.mark.api("errors.lost_reasons", "errors.timeout")
@@ -141,17 +141,17 @@ def test_import_is_light():
 @pytest.mark.parametrize("data", [b"", b"garbage", pickle.dumps([1]), pickle.dumps(ValueError("x"))])
 def test_from_bytes_refuses_other_bytes(data):
     with pytest.raises(ValueError, match="these bytes hold"):
-        WeftError.from_bytes(data)
+        SoonerError.from_bytes(data)
 
 
 @pytest.mark.api("errors.base", "errors.system")
-def test_from_weft_exception():
+def test_from_sooner_exception():
     plain = TaskError("f", "tb", KeyError("k"))
-    assert isinstance(WeftError.from_weft_exception(plain), KeyError)
-    assert isinstance(WeftError.from_ray_exception(plain.to_bytes()), KeyError)
+    assert isinstance(SoonerError.from_sooner_exception(plain), KeyError)
+    assert isinstance(SoonerError.from_ray_exception(plain.to_bytes()), KeyError)
     died = exceptions.NodeDiedError()
-    assert WeftError.from_weft_exception(died) is died
-    wrapped = WeftError.from_weft_exception(KeyError("k"))
+    assert SoonerError.from_sooner_exception(died) is died
+    wrapped = SoonerError.from_sooner_exception(KeyError("k"))
     assert isinstance(wrapped, exceptions.UserCodeException)
     assert isinstance(wrapped.__cause__, KeyError)
 
@@ -293,7 +293,7 @@ def test_error_is_of_the_class_of_its_cause(cause, attributes):
         assert type(error.cause) is type(cause)
         assert error.function_name == "job"
         assert error.pid == 17
-        assert "weft::job() (pid=17" in str(error)
+        assert "sooner::job() (pid=17" in str(error)
         assert "raise exception" in str(error)
         assert {name: getattr(error, name) for name in attributes} == attributes
         assert error in {error}
@@ -331,7 +331,7 @@ def test_plain_error_where_a_dual_one_is_impossible_or_harmful(cause):
 
 
 def test_errors_of_general_classes_need_no_dual():
-    for cause in (Exception("x"), WeftError("x"), None):
+    for cause in (Exception("x"), SoonerError("x"), None):
         error = TaskError("f", "tb", cause)
         assert error.as_instanceof_cause() is error
 
@@ -427,9 +427,9 @@ def test_nested_tasks_keep_the_innermost_cause_and_show_all_tracebacks():
     assert type(outer).__name__ == "TaskError(FileNotFoundError)"
     assert type(outer.cause) is FileNotFoundError
     text = str(outer)
-    places = [text.index(f"weft::{name}()") for name in ("Counter.add", "middle", "inner")]
+    places = [text.index(f"sooner::{name}()") for name in ("Counter.add", "middle", "inner")]
     assert places == sorted(places)
-    assert text.splitlines()[0] == "weft::Counter.add() (pid=17, actor_id=00ff, repr=Counter(3))"
+    assert text.splitlines()[0] == "sooner::Counter.add() (pid=17, actor_id=00ff, repr=Counter(3))"
     assert text.endswith("FileNotFoundError: [Errno 2] missing: 'a.txt'")
 
 
@@ -442,8 +442,8 @@ def test_nesting_200_deep_stays_readable():
     assert str(error).endswith("ValueError: the root")
 
 
-def test_frames_of_weft_are_left_out():
-    # A function that the interpreter takes for one of weft's own, as the caller and as the callee.
+def test_frames_of_sooner_are_left_out():
+    # A function that the interpreter takes for one of sooner's own, as the caller and as the callee.
     place = exceptions.__file__.replace("exceptions.py", "worker.py")
     body = "def run(f):\n    f()\ndef get(error):\n    raise error\n"
     ours = {}
@@ -454,8 +454,8 @@ def test_frames_of_weft_are_left_out():
 
     try:
         ours["run"](fail)
-    except WeftError as error:
-        # The frame of this test comes first; a worker's first frame is weft's.
+    except SoonerError as error:
+        # The frame of this test comes first; a worker's first frame is sooner's.
         error.__traceback__ = error.__traceback__.tb_next
         text = str(_errors.unpack_task_error(_errors.pack_task_error(error, "fail", 1, None, None)))
     assert "worker.py" not in text
@@ -585,12 +585,12 @@ def test_class_that_is_missing_on_the_other_side(monkeypatch):
 
 def test_class_of_the_main_program_travels_by_value():
     payload = in_new_process("""
-        import weft._errors
+        import sooner._errors
         class Mine(Exception):
             def __init__(self, code):
                 super().__init__(code)
                 self.code = code
-        print(weft._errors.pack_task_error(Mine(7), "f", 1, None, None).hex())
+        print(sooner._errors.pack_task_error(Mine(7), "f", 1, None, None).hex())
     """)
     error = _errors.unpack_task_error(bytes.fromhex(payload))
     assert type(error).__name__ == "TaskError(Mine)"
@@ -654,17 +654,17 @@ CODES = {
     9: "OutOfMemoryError",
     10: "TaskUnschedulableError",
     11: "ActorUnschedulableError",
-    12: "WeftSystemError",
+    12: "SoonerSystemError",
     13: "NodeDiedError",
     14: "PendingCallsLimitExceeded",
     15: "RuntimeEnvSetupError",
     16: "GetTimeoutError",
     17: "ActorAlreadyExistsError",
     18: "ActorDiedError",
-    0: "WeftSystemError",
+    0: "SoonerSystemError",
     19: "ObjectRefStreamEndOfStreamError",
-    99: "WeftSystemError",
-    -1: "WeftSystemError",
+    99: "SoonerSystemError",
+    -1: "SoonerSystemError",
 }
 
 

@@ -1,4 +1,4 @@
-"""weft.util.Executor against what the standard library documents for its executors."""
+"""sooner.util.Executor against what the standard library documents for its executors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from support import WAIT, poll, run_driver
 
-import weft
-from weft.exceptions import TaskCancelledError, WorkerCrashedError
-from weft.util import Executor
+import sooner
+from sooner.exceptions import TaskCancelledError, WorkerCrashedError
+from sooner.util import Executor
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -208,10 +208,10 @@ def test_shutdown_that_cancels(tmp_path):
 def test_an_initializer_runs_once_in_each_worker(tmp_path):
     def set_up(directory, word):
         (Path(directory) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
-        os.environ["WEFT_TEST_WORD"] = word
+        os.environ["SOONER_TEST_WORD"] = word
 
     with Executor(initializer=set_up, initargs=(str(tmp_path), "hello")) as executor:
-        assert set(executor.map(lambda _: os.environ["WEFT_TEST_WORD"], range(50))) == {"hello"}
+        assert set(executor.map(lambda _: os.environ["SOONER_TEST_WORD"], range(50))) == {"hello"}
     pids = [path.name.split("-")[0] for path in tmp_path.iterdir()]
     assert len(pids) == len(set(pids))
 
@@ -231,7 +231,7 @@ def test_a_callback_may_submit(executor):
 
 def test_options():
     with Executor(options={"num_cpus": 2, "max_retries": 0}) as executor:
-        assert executor.submit(lambda: weft.get_runtime_context().get_assigned_resources()).result(WAIT)["CPU"] == 2
+        assert executor.submit(lambda: sooner.get_runtime_context().get_assigned_resources()).result(WAIT)["CPU"] == 2
     with pytest.raises(ValueError, match="max_retry"):
         Executor(options={"max_retry": 3})
 
@@ -259,7 +259,7 @@ def test_a_program_that_ends_waits_for_its_calls(tmp_path):
     done = run_driver(
         """
         import sys, time, pathlib
-        from weft.util import Executor
+        from sooner.util import Executor
         executor = Executor()
         def late(path):
             time.sleep(0.2)
@@ -279,13 +279,13 @@ def test_a_session_that_ends_before_the_calls(tmp_path):
     """Nothing hangs, and no new session is started for what waits."""
     done = run_driver(
         """
-        import time, weft
-        from weft.util import Executor
-        weft.init(num_cpus=1)
+        import time, sooner
+        from sooner.util import Executor
+        sooner.init(num_cpus=1)
         executor = Executor()
         futures = [executor.submit(time.sleep, 100) for _ in range(20)]
-        weft.shutdown()
-        print(sum(future.exception(30) is not None for future in futures), weft.is_initialized())
+        sooner.shutdown()
+        print(sum(future.exception(30) is not None for future in futures), sooner.is_initialized())
         executor.shutdown()
         """
     )

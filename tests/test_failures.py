@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import weft
-from weft.exceptions import (
+import sooner
+from sooner.exceptions import (
     ActorDiedError,
     GetTimeoutError,
     TaskCancelledError,
@@ -29,9 +29,9 @@ WAIT = 60
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[None]:
     """One session for the tests that do not end it."""
-    weft.init(num_cpus=2)
+    sooner.init(num_cpus=2)
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def run_driver(code: str, timeout: float = 120, **kwargs: object) -> subprocess.CompletedProcess[str]:
@@ -46,12 +46,12 @@ def run_driver(code: str, timeout: float = 120, **kwargs: object) -> subprocess.
     )
 
 
-@weft.remote
+@sooner.remote
 def identity(value: object) -> object:
     return value
 
 
-@weft.remote
+@sooner.remote
 def pid() -> int:
     return os.getpid()
 
@@ -71,7 +71,7 @@ def test_argument_that_cannot_be_pickled_names_the_path() -> None:
 def test_closure_that_cannot_be_pickled_names_the_variable() -> None:
     guard = threading.Lock()
 
-    @weft.remote
+    @sooner.remote
     def uses() -> bool:
         return guard.locked()
 
@@ -80,40 +80,40 @@ def test_closure_that_cannot_be_pickled_names_the_variable() -> None:
 
 
 def test_result_that_cannot_be_pickled_is_a_task_error() -> None:
-    @weft.remote
+    @sooner.remote
     def bad() -> object:
         return {"key": threading.Lock()}
 
     with pytest.raises(TypeError, match="key"):
-        weft.get(bad.remote(), timeout=WAIT)
+        sooner.get(bad.remote(), timeout=WAIT)
 
 
 @pytest.mark.api("errors.task")
 def test_exception_is_both_classes_and_shows_the_remote_line() -> None:
-    @weft.remote
+    @sooner.remote
     def fails() -> None:
         raise KeyError("missing thing")
 
     with pytest.raises(KeyError) as caught:
-        weft.get(fails.remote(), timeout=WAIT)
+        sooner.get(fails.remote(), timeout=WAIT)
     assert isinstance(caught.value, TaskError)
     assert "missing thing" in str(caught.value)
     assert "raise KeyError" in str(caught.value)
 
 
 def test_exception_that_cannot_be_pickled() -> None:
-    @weft.remote
+    @sooner.remote
     def fails() -> None:
         error = ValueError("locked")
         error.lock = threading.Lock()  # type: ignore[attr-defined]
         raise error
 
     with pytest.raises(TaskError, match="locked"):
-        weft.get(fails.remote(), timeout=WAIT)
+        sooner.get(fails.remote(), timeout=WAIT)
 
 
 def test_exception_whose_class_is_missing_on_this_side() -> None:
-    @weft.remote
+    @sooner.remote
     def fails() -> None:
         import types
 
@@ -124,54 +124,54 @@ def test_exception_whose_class_is_missing_on_this_side() -> None:
         raise module.Odd("strange")
 
     with pytest.raises(TaskError, match="strange"):
-        weft.get(fails.remote(), timeout=WAIT)
+        sooner.get(fails.remote(), timeout=WAIT)
 
 
 @pytest.mark.chaos
 def test_worker_killed_in_the_middle_of_a_task_without_retry() -> None:
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def dies() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(WorkerCrashedError, match="signal 9"):
-        weft.get(dies.remote(), timeout=WAIT)
+        sooner.get(dies.remote(), timeout=WAIT)
 
 
 @pytest.mark.chaos
 def test_worker_killed_in_the_middle_of_a_task_is_retried(tmp_path: object) -> None:
     flag = f"{tmp_path}/once"
 
-    @weft.remote(max_retries=1)
+    @sooner.remote(max_retries=1)
     def dies_once() -> str:
         if not os.path.exists(flag):
             open(flag, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
         return "second"
 
-    assert weft.get(dies_once.remote(), timeout=WAIT) == "second"
+    assert sooner.get(dies_once.remote(), timeout=WAIT) == "second"
 
 
 @pytest.mark.chaos
 def test_tasks_behind_a_crash_that_had_not_begun_do_not_spend_a_retry() -> None:
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def maybe(n: int) -> int:
         if n == 150:
             os.kill(os.getpid(), signal.SIGKILL)
         return n
 
-    weft.get([maybe.remote(n) for n in range(100)], timeout=WAIT)
+    sooner.get([maybe.remote(n) for n in range(100)], timeout=WAIT)
     refs = [maybe.remote(n) for n in range(100, 300)]
     lost = 0
     for n, ref in enumerate(refs, start=100):
         try:
-            assert weft.get(ref, timeout=WAIT) == n
+            assert sooner.get(ref, timeout=WAIT) == n
         except WorkerCrashedError:
             lost += 1
     # The one that crashed, and those whose replies had not left: never the whole queue behind it.
     assert 1 <= lost < 100
 
 
-@weft.remote
+@sooner.remote
 class Fragile:
     def __init__(self, fails: bool = False) -> None:
         if fails:
@@ -194,27 +194,27 @@ def test_actor_that_dies_in_its_constructor() -> None:
     actor = Fragile.remote(fails=True)
     for _ in range(2):
         with pytest.raises(ActorDiedError, match="no construction today"):
-            weft.get(actor.fine.remote(), timeout=WAIT)
+            sooner.get(actor.fine.remote(), timeout=WAIT)
 
 
 @pytest.mark.chaos
 def test_actor_that_dies_in_a_method_with_calls_queued() -> None:
     actor = Fragile.remote()
-    assert weft.get(actor.fine.remote(), timeout=WAIT) == "fine"
+    assert sooner.get(actor.fine.remote(), timeout=WAIT) == "fine"
     refs = [actor.exit.remote(), *(actor.fine.remote() for _ in range(5))]
     for ref in refs:
         with pytest.raises(ActorDiedError, match="status 3"):
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
 
 
 @pytest.mark.chaos
 def test_actor_that_dies_between_calls() -> None:
     actor = Fragile.remote()
-    os.kill(weft.get(actor.pid.remote(), timeout=WAIT), signal.SIGKILL)
+    os.kill(sooner.get(actor.pid.remote(), timeout=WAIT), signal.SIGKILL)
 
     def call_for_a_while() -> None:
         for _ in range(1000):
-            weft.get(actor.fine.remote(), timeout=WAIT)
+            sooner.get(actor.fine.remote(), timeout=WAIT)
             time.sleep(0.01)
 
     with pytest.raises(ActorDiedError):
@@ -224,54 +224,54 @@ def test_actor_that_dies_between_calls() -> None:
 @pytest.mark.api("failure.kill")
 def test_kill_ends_calls_in_flight_and_later_ones() -> None:
     actor = Fragile.remote()
-    weft.get(actor.fine.remote(), timeout=WAIT)
+    sooner.get(actor.fine.remote(), timeout=WAIT)
     running = actor.sleep.remote(600)
-    weft.kill(actor)
+    sooner.kill(actor)
     with pytest.raises(ActorDiedError, match="kill"):
-        weft.get(running, timeout=WAIT)
+        sooner.get(running, timeout=WAIT)
     with pytest.raises(ActorDiedError):
-        weft.get(actor.fine.remote(), timeout=WAIT)
+        sooner.get(actor.fine.remote(), timeout=WAIT)
 
 
 def test_get_with_a_timeout() -> None:
-    @weft.remote
+    @sooner.remote
     def slow() -> None:
         time.sleep(600)
 
     ref = slow.remote()
     for timeout in (0, -1, 0.05):
         with pytest.raises(GetTimeoutError):
-            weft.get(ref, timeout=timeout)
-    weft.cancel(ref)
+            sooner.get(ref, timeout=timeout)
+    sooner.cancel(ref)
     with pytest.raises(TaskCancelledError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
 def test_resource_that_can_never_be_had(caplog: pytest.LogCaptureFixture) -> None:
     ref = identity.options(resources={"unobtainium": 1}).remote(1)
     with pytest.raises(GetTimeoutError):
-        weft.get(ref, timeout=0.5)
+        sooner.get(ref, timeout=0.5)
     assert "unobtainium" in caplog.text
     assert "CPU" in caplog.text
-    weft.cancel(ref)
+    sooner.cancel(ref)
     with pytest.raises(TaskCancelledError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
 @pytest.mark.parametrize("options", [{"num_cpu": 1}, {"num_cpus": "two"}, {"max_retries": 1.5}, {"num_returns": -1}])
 def test_bad_options_name_the_option(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
-        weft.remote(**options)(lambda: None)
+        sooner.remote(**options)(lambda: None)
 
 
 def test_wrong_number_of_returns() -> None:
-    @weft.remote(num_returns=3)
+    @sooner.remote(num_returns=3)
     def two() -> tuple[int, int]:
         return 1, 2
 
     for ref in two.remote():
         with pytest.raises(ValueError, match="num_returns=3"):
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
 
 
 def test_wrong_number_of_arguments() -> None:
@@ -285,10 +285,10 @@ def test_wrong_number_of_arguments() -> None:
 
 def test_fork_in_the_driver() -> None:
     done = run_driver("""
-        import os, weft
-        @weft.remote
+        import os, sooner
+        @sooner.remote
         def f(): return 7
-        weft.init(num_cpus=1)
+        sooner.init(num_cpus=1)
         ref = f.remote()
         pid = os.fork()
         if pid == 0:
@@ -297,7 +297,7 @@ def test_fork_in_the_driver() -> None:
             except RuntimeError as error:
                 os._exit(5 if "fork" in str(error) else 6)
             os._exit(7)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), weft.get(f.remote(), timeout=30), weft.get(ref))
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sooner.get(f.remote(), timeout=30), sooner.get(ref))
     """)
     assert done.stdout.split() == ["5", "7", "7"], done.stderr
 
@@ -309,8 +309,8 @@ def test_several_threads_calling_the_api() -> None:
         try:
             for n in range(50):
                 refs = [identity.remote(seed * 1000 + n + i) for i in range(5)]
-                assert weft.get(refs, timeout=WAIT) == [seed * 1000 + n + i for i in range(5)]
-                ready, rest = weft.wait([identity.remote(i) for i in range(3)], num_returns=3, timeout=WAIT)
+                assert sooner.get(refs, timeout=WAIT) == [seed * 1000 + n + i for i in range(5)]
+                ready, rest = sooner.wait([identity.remote(i) for i in range(3)], num_returns=3, timeout=WAIT)
                 assert (len(ready), len(rest)) == (3, 0)
         except BaseException as error:
             errors.append(error)
@@ -326,37 +326,37 @@ def test_several_threads_calling_the_api() -> None:
 
 def test_ctrl_c_in_get() -> None:
     code = """
-        import os, signal, threading, time, weft
-        @weft.remote
+        import os, signal, threading, time, sooner
+        @sooner.remote
         def slow(): time.sleep(600)
-        weft.init(num_cpus=1)
+        sooner.init(num_cpus=1)
         ref = slow.remote()
         threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
-            weft.get(ref)
+            sooner.get(ref)
         except KeyboardInterrupt:
             print("interrupted")
-        weft.shutdown()
+        sooner.shutdown()
     """
     assert run_driver(code).stdout.split() == ["interrupted"]
 
 
 def test_shutdown_with_work_in_flight_and_init_again() -> None:
     done = run_driver("""
-        import time, weft
-        @weft.remote
+        import time, sooner
+        @sooner.remote
         def slow(): time.sleep(600)
-        @weft.remote
+        @sooner.remote
         def quick(x): return x
         for round in range(3):
-            weft.init(num_cpus=2)
+            sooner.init(num_cpus=2)
             old = quick.remote(round)
-            assert weft.get(old, timeout=30) == round
+            assert sooner.get(old, timeout=30) == round
             refs = [slow.remote() for _ in range(10)]
-            weft.shutdown()
+            sooner.shutdown()
             for ref in (old, refs[0]):
                 try:
-                    weft.get(ref)
+                    sooner.get(ref)
                 except ValueError as error:
                     assert "session" in str(error), error
                 else:
@@ -367,18 +367,18 @@ def test_shutdown_with_work_in_flight_and_init_again() -> None:
 
 
 def test_nesting_200_tasks_deep() -> None:
-    @weft.remote
+    @sooner.remote
     def nested(depth: int) -> int:
-        return 1 + weft.get(nested.remote(depth - 1)) if depth else 0
+        return 1 + sooner.get(nested.remote(depth - 1)) if depth else 0
 
-    assert weft.get(nested.remote(200), timeout=120) == 200
+    assert sooner.get(nested.remote(200), timeout=120) == 200
 
 
 def test_a_task_that_prints_a_gigabyte(tmp_path: object) -> None:
     done = run_driver(
         """
-        import weft
-        @weft.remote
+        import sooner
+        @sooner.remote
         def chatty():
             line = "x" * 1023
             for _ in range(1024):
@@ -390,9 +390,9 @@ def test_a_task_that_prints_a_gigabyte(tmp_path: object) -> None:
             def flush(self): pass
         import sys
         real, sys.stdout = sys.stdout, Count()
-        weft.init(num_cpus=1)
-        result = weft.get(chatty.remote(), timeout=200)
-        weft.shutdown()
+        sooner.init(num_cpus=1)
+        result = sooner.get(chatty.remote(), timeout=200)
+        sooner.shutdown()
         print(result, sys.stdout.lines, file=real, flush=True)
     """,
         timeout=220,
@@ -401,11 +401,11 @@ def test_a_task_that_prints_a_gigabyte(tmp_path: object) -> None:
 
 
 def test_cancel_queued_running_and_forced() -> None:
-    @weft.remote(num_cpus=2)
+    @sooner.remote(num_cpus=2)
     def sleeps() -> None:
         time.sleep(600)
 
-    @weft.remote(num_cpus=2)
+    @sooner.remote(num_cpus=2)
     def spins() -> None:
         while True:
             pass
@@ -413,17 +413,17 @@ def test_cancel_queued_running_and_forced() -> None:
     for make, force in ((sleeps, False), (spins, False), (sleeps, True)):
         running, queued = make.remote(), sleeps.remote()
         time.sleep(0.3)
-        weft.cancel(queued)
+        sooner.cancel(queued)
         with pytest.raises(TaskCancelledError):
-            weft.get(queued, timeout=WAIT)
-        weft.cancel(running, force=force)
+            sooner.get(queued, timeout=WAIT)
+        sooner.cancel(running, force=force)
         with pytest.raises(TaskCancelledError):
-            weft.get(running, timeout=WAIT)
-    assert weft.get(identity.remote(3), timeout=WAIT) == 3
+            sooner.get(running, timeout=WAIT)
+    assert sooner.get(identity.remote(3), timeout=WAIT) == 3
 
 
 def test_cancel_async_actor_call() -> None:
-    @weft.remote
+    @sooner.remote
     class Waits:
         async def long(self) -> None:
             await asyncio.sleep(600)
@@ -433,27 +433,27 @@ def test_cancel_async_actor_call() -> None:
 
     actor = Waits.remote()
     ref = actor.long.remote()
-    assert weft.get(actor.quick.remote(), timeout=WAIT) == 1
-    weft.cancel(ref)
+    assert sooner.get(actor.quick.remote(), timeout=WAIT) == 1
+    sooner.cancel(ref)
     with pytest.raises(TaskCancelledError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
     with pytest.raises(ValueError, match="kill"):
-        weft.cancel(actor.long.remote(), force=True)
+        sooner.cancel(actor.long.remote(), force=True)
 
 
 @pytest.mark.chaos
 def test_nothing_is_left_after_the_driver_is_killed(tmp_path: object) -> None:
     code = """
-        import os, sys, time, weft
-        @weft.remote
+        import os, sys, time, sooner
+        @sooner.remote
         class A:
             def pid(self): return os.getpid()
-        @weft.remote
+        @sooner.remote
         def slow(): time.sleep(600)
-        context = weft.init(num_cpus=2)
+        context = sooner.init(num_cpus=2)
         actors = [A.remote() for _ in range(3)]
         refs = [slow.remote() for _ in range(2)]
-        print(context["session_dir"], *weft.get([a.pid.remote() for a in actors]), flush=True)
+        print(context["session_dir"], *sooner.get([a.pid.remote() for a in actors]), flush=True)
         time.sleep(600)
     """
     driver = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
@@ -473,11 +473,11 @@ def test_nothing_is_left_after_the_driver_is_killed(tmp_path: object) -> None:
 
 def test_no_tcp_listener_and_private_modes() -> None:
     done = run_driver("""
-        import os, stat, weft
-        context = weft.init(num_cpus=1)
-        @weft.remote
+        import os, stat, sooner
+        context = sooner.init(num_cpus=1)
+        @sooner.remote
         def f(): return os.getpid()
-        pids = [os.getpid(), weft.get(f.remote(), timeout=30)]
+        pids = [os.getpid(), sooner.get(f.remote(), timeout=30)]
         for pid in pids:
             inodes = set()
             for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -500,8 +500,8 @@ def test_no_tcp_listener_and_private_modes() -> None:
                 try:
                     while stranger.recv(4096): pass
                 except (TimeoutError, ConnectionError): pass
-        assert weft.get(f.remote(), timeout=30) == pids[1]
-        weft.shutdown()
+        assert sooner.get(f.remote(), timeout=30) == pids[1]
+        sooner.shutdown()
         assert not os.path.exists(directory)
         print("private")
     """)
@@ -510,9 +510,9 @@ def test_no_tcp_listener_and_private_modes() -> None:
 
 def test_output_is_prefixed_and_whole() -> None:
     done = run_driver("""
-        import os, sys, weft
-        weft.init(num_cpus=2)
-        @weft.remote
+        import os, sys, sooner
+        sooner.init(num_cpus=2)
+        @sooner.remote
         def speak(n):
             print(f"line {n} " + "y" * 50)
             print(f"error {n}", file=sys.stderr)
@@ -520,8 +520,8 @@ def test_output_is_prefixed_and_whole() -> None:
                 os.write(1, b"from C\\n")
                 print("no end", end="")
             return os.getpid()
-        pids = set(weft.get([speak.remote(n) for n in range(500)], timeout=60))
-        weft.shutdown()
+        pids = set(sooner.get([speak.remote(n) for n in range(500)], timeout=60))
+        sooner.shutdown()
         print("pids", *pids)
     """)
     lines = done.stdout.splitlines()

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 from support import WAIT, poll, run_driver
 
-import weft
-from weft.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedError
+import sooner
+from sooner.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def count(n):
     yield from range(n)
 
 
-@weft.remote
+@sooner.remote
 def count_and_fail(n):
     yield from range(n)
     raise ValueError(f"after {n}")
@@ -41,7 +41,7 @@ def notes(path):
     return Path(path).read_text().split() if os.path.exists(path) else []
 
 
-@weft.remote
+@sooner.remote
 def noting(path, n):
     """Writes down each item before it yields it, and how it ended."""
     try:
@@ -53,12 +53,12 @@ def noting(path, n):
         note(path, "closed")
 
 
-@weft.remote
+@sooner.remote
 class Source:
     def items(self, n):
         yield from range(n)
 
-    @weft.method(num_returns="streaming")
+    @sooner.method(num_returns="streaming")
     def listed(self, n):
         return list(range(n))
 
@@ -67,7 +67,7 @@ class Source:
         os._exit(1)
 
 
-@weft.remote
+@sooner.remote
 class AsyncSource:
     async def items(self, n):
         for i in range(n):
@@ -89,8 +89,8 @@ class AsyncSource:
 @pytest.mark.api("generator")
 def test_a_generator_streams_by_default():
     generator = count.remote(4)
-    assert isinstance(generator, weft.ObjectRefGenerator)
-    assert [weft.get(ref) for ref in generator] == [0, 1, 2, 3]
+    assert isinstance(generator, sooner.ObjectRefGenerator)
+    assert [sooner.get(ref) for ref in generator] == [0, 1, 2, 3]
     assert generator.is_finished()
     assert next(generator, None) is None
 
@@ -101,30 +101,30 @@ def test_an_empty_generator_ends_at_once():
 
 @pytest.mark.api("task.num_returns")
 def test_any_iterable_streams_when_asked():
-    @weft.remote(num_returns="streaming")
+    @sooner.remote(num_returns="streaming")
     def letters():
         return "abc"
 
-    assert weft.get(list(letters.remote())) == ["a", "b", "c"]
+    assert sooner.get(list(letters.remote())) == ["a", "b", "c"]
 
 
 def test_what_cannot_be_iterated_is_refused():
-    @weft.remote(num_returns="streaming")
+    @sooner.remote(num_returns="streaming")
     def number():
         return 3
 
     with pytest.raises(TypeError, match="must return a generator"):
-        weft.get(list(number.remote()))
+        sooner.get(list(number.remote()))
 
 
 def test_a_generator_with_a_number_of_returns_is_not_streamed():
     first, second = count.options(num_returns=2).remote(2)
-    assert weft.get([first, second]) == [0, 1]
+    assert sooner.get([first, second]) == [0, 1]
 
 
 @pytest.mark.api("generator")
 def test_items_come_as_they_are_yielded(tmp_path):
-    @weft.remote
+    @sooner.remote
     def two(gate):
         yield "first"
         while not gate.exists():
@@ -133,67 +133,67 @@ def test_items_come_as_they_are_yielded(tmp_path):
 
     gate = tmp_path / "gate"
     generator = two.remote(gate)
-    assert weft.get(next(generator), timeout=WAIT) == "first"
+    assert sooner.get(next(generator), timeout=WAIT) == "first"
     assert not generator.next_ready()
     gate.touch()
-    assert weft.get(next(generator), timeout=WAIT) == "second"
+    assert sooner.get(next(generator), timeout=WAIT) == "second"
 
 
 @pytest.mark.api("generator")
 def test_an_error_is_the_last_item():
     refs = list(count_and_fail.remote(2))
-    assert weft.get(refs[:2]) == [0, 1]
+    assert sooner.get(refs[:2]) == [0, 1]
     assert len(refs) == 3
     with pytest.raises(ValueError, match="after 2"):
-        weft.get(refs[2])
+        sooner.get(refs[2])
 
 
 def test_an_item_that_cannot_be_pickled_is_an_error_item():
-    @weft.remote
+    @sooner.remote
     def locks():
         yield 1
         yield threading.Lock()
 
     first, second = locks.remote()
-    assert weft.get(first) == 1
+    assert sooner.get(first) == 1
     with pytest.raises(TypeError, match="item 2 of the generator"):
-        weft.get(second)
+        sooner.get(second)
 
 
 def test_large_items_lie_in_shared_memory():
-    @weft.remote
+    @sooner.remote
     def arrays(n):
         for i in range(n):
             yield np.full(100_000, i)
 
     for i, ref in enumerate(arrays.remote(5)):
-        array = weft.get(ref)
+        array = sooner.get(ref)
         assert not array.flags.writeable
         assert (array == i).all()
 
 
 def test_items_may_hold_references_and_be_passed_on():
-    @weft.remote
+    @sooner.remote
     def boxes(n):
         for i in range(n):
-            yield [weft.put(i)]
+            yield [sooner.put(i)]
 
-    @weft.remote
+    @sooner.remote
     def open_box(box):
-        return weft.get(box[0])
+        return sooner.get(box[0])
 
     refs = [open_box.remote(ref) for ref in boxes.remote(4)]
-    assert weft.get(refs, timeout=WAIT) == [0, 1, 2, 3]
+    assert sooner.get(refs, timeout=WAIT) == [0, 1, 2, 3]
 
 
 @pytest.mark.api("generator.protocol")
 def test_completed_is_ready_at_the_end():
     generator = count.remote(3)
-    assert weft.get(generator.completed(), timeout=WAIT) is None
-    assert weft.get(list(generator)) == [0, 1, 2]
+    assert sooner.get(generator.completed(), timeout=WAIT) is None
+    assert sooner.get(list(generator)) == [0, 1, 2]
     failed = count_and_fail.remote(1)
     with pytest.raises(ValueError, match="after 1"):
-        weft.get(failed.completed(), timeout=WAIT)
+        sooner.get(failed.completed(), timeout=WAIT)
 
 
 @pytest.mark.api("task.backpressure")
@@ -203,9 +203,9 @@ def test_back_pressure_holds_the_producer(tmp_path):
     poll("three items", lambda: len(notes(path)) == 3)
     time.sleep(0.05)
     assert len(notes(path)) == 3
-    assert weft.get([next(generator), next(generator)]) == [0, 1]
+    assert sooner.get([next(generator), next(generator)]) == [0, 1]
     poll("two more", lambda: len(notes(path)) == 5)
-    assert weft.get(list(generator)) == list(range(2, 100))
+    assert sooner.get(list(generator)) == list(range(2, 100))
 
 
 @pytest.mark.api("generator.protocol")
@@ -236,7 +236,7 @@ def test_a_dropped_generator_goes_on_when_its_end_is_awaited(tmp_path):
     end = generator.completed()
     del generator
     gc.collect()
-    assert weft.get(end, timeout=WAIT) is None
+    assert sooner.get(end, timeout=WAIT) is None
     assert notes(path)[-2:] == ["end", "closed"]
 
 
@@ -244,18 +244,18 @@ def test_a_dropped_generator_goes_on_when_its_end_is_awaited(tmp_path):
 def test_unread_items_are_freed():
     # Each round fills most of the store; the second one only fits when the items of the first are freed.
     run_driver("""
-        import numpy, weft
+        import numpy, sooner
 
-        weft.init(num_cpus=1, object_store_memory=64 << 20)
+        sooner.init(num_cpus=1, object_store_memory=64 << 20)
 
-        @weft.remote
+        @sooner.remote
         def arrays():
             for _ in range(20):
                 yield numpy.zeros(250_000)
 
         for end in ("del", "close", "read one"):
             generator = arrays.remote()
-            weft.get(generator.completed())
+            sooner.get(generator.completed())
             if end == "read one":
                 next(generator)
             if end == "close":
@@ -268,20 +268,20 @@ def test_unread_items_are_freed():
 def test_wait_takes_generators(tmp_path):
     gate = tmp_path / "gate"
 
-    @weft.remote
+    @sooner.remote
     def when(gate):
         while not gate.exists():
             time.sleep(0.005)
         yield 1
 
     closed, open_ = when.remote(gate), count.remote(1)
-    ready, rest = weft.wait([closed, open_], num_returns=1, timeout=WAIT)
+    ready, rest = sooner.wait([closed, open_], num_returns=1, timeout=WAIT)
     assert ready == [open_]
     assert rest == [closed]
     with pytest.raises(ValueError, match="twice"):
-        weft.wait([closed, closed])
+        sooner.wait([closed, closed])
     gate.touch()
-    ready, rest = weft.wait([closed, weft.put(1)], num_returns=2, timeout=WAIT)
+    ready, rest = sooner.wait([closed, sooner.put(1)], num_returns=2, timeout=WAIT)
     assert len(ready) == 2
     assert rest == []
 
@@ -290,28 +290,28 @@ def test_wait_takes_generators(tmp_path):
 def test_get_refuses_a_generator():
     generator = count.remote(1)
     with pytest.raises(ValueError, match="ObjectRefGenerator"):
-        weft.get(generator)
+        sooner.get(generator)
 
 
 @pytest.mark.api("generator.verbs")
 def test_cancel_ends_a_running_generator(tmp_path):
-    @weft.remote
+    @sooner.remote
     def slow(path):
         note(path, "runs")
         yield 1
         time.sleep(3600)
 
     generator = slow.remote(tmp_path / "notes")
-    assert weft.get(next(generator), timeout=WAIT) == 1
-    weft.cancel(generator)
+    assert sooner.get(next(generator), timeout=WAIT) == 1
+    sooner.cancel(generator)
     error = next(generator)
     with pytest.raises(TaskCancelledError):
-        weft.get(error, timeout=WAIT)
+        sooner.get(error, timeout=WAIT)
     assert next(generator, None) is None
 
 
 def test_a_crash_repeats_the_task_and_no_item(tmp_path):
-    @weft.remote(max_retries=1)
+    @sooner.remote(max_retries=1)
     def crashing(path):
         for i in range(6):
             if i == 3 and not path.exists():
@@ -320,11 +320,11 @@ def test_a_crash_repeats_the_task_and_no_item(tmp_path):
                 os._exit(1)
             yield i
 
-    assert weft.get(list(crashing.remote(tmp_path / "crashed")), timeout=WAIT) == list(range(6))
+    assert sooner.get(list(crashing.remote(tmp_path / "crashed")), timeout=WAIT) == list(range(6))
 
 
 def test_without_retries_a_crash_is_the_last_item():
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def crashing():
         yield 1
         time.sleep(0.05)
@@ -332,8 +332,8 @@ def test_without_retries_a_crash_is_the_last_item():
 
     refs = list(crashing.remote())
     assert len(refs) <= 2
-    with pytest.raises(weft.exceptions.WorkerCrashedError):
-        weft.get(refs[-1], timeout=WAIT)
+    with pytest.raises(sooner.exceptions.WorkerCrashedError):
+        sooner.get(refs[-1], timeout=WAIT)
 
 
 def test_two_threads_share_the_items():
@@ -341,7 +341,7 @@ def test_two_threads_share_the_items():
     seen = [[], []]
 
     def read(values):
-        values.extend(weft.get(ref) for ref in generator)
+        values.extend(sooner.get(ref) for ref in generator)
 
     threads = [threading.Thread(target=read, args=(values,)) for values in seen]
     for thread in threads:
@@ -355,9 +355,9 @@ def test_two_threads_share_the_items():
 @pytest.mark.api("actor.generators")
 def test_actors_stream():
     source = Source.remote()
-    assert weft.get(list(source.items.remote(3))) == [0, 1, 2]
-    assert weft.get(list(source.listed.remote(3))) == [0, 1, 2]
-    assert weft.get(source.items.options(num_returns=3).remote(3)) == [0, 1, 2]
+    assert sooner.get(list(source.items.remote(3))) == [0, 1, 2]
+    assert sooner.get(list(source.listed.remote(3))) == [0, 1, 2]
+    assert sooner.get(source.items.options(num_returns=3).remote(3)) == [0, 1, 2]
 
 
 def test_an_actor_that_dies_ends_its_streams():
@@ -365,10 +365,10 @@ def test_an_actor_that_dies_ends_its_streams():
     generator = source.die_after.remote(2)
     refs = list(generator)
     with pytest.raises(ActorDiedError):
-        weft.get(refs[-1], timeout=WAIT)
+        sooner.get(refs[-1], timeout=WAIT)
 
 
-@weft.remote
+@sooner.remote
 class Endless:
     def count(self):
         i = 0
@@ -384,12 +384,12 @@ class Endless:
 def test_cancel_ends_the_generator_of_an_actor(unread):
     actor = Endless.remote()
     generator = actor.count.options(_generator_backpressure_num_objects=unread).remote()
-    assert weft.get(next(generator)) == 0
-    weft.cancel(generator)
+    assert sooner.get(next(generator)) == 0
+    sooner.cancel(generator)
     with pytest.raises(TaskCancelledError):
         for ref in generator:
-            weft.get(ref)
-    assert weft.get(actor.ping.remote(), timeout=WAIT) == "pong"
+            sooner.get(ref)
+    assert sooner.get(actor.ping.remote(), timeout=WAIT) == "pong"
 
 
 @pytest.mark.chaos
@@ -398,27 +398,27 @@ def test_cancel_ends_the_generator_of_an_actor(unread):
 def test_an_actor_goes_on_when_the_reader_of_its_items_dies(unread, calls_at_a_time):
     actor = Endless.options(max_concurrency=calls_at_a_time).remote()
 
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def reads_and_dies(actor):
         readers = [
             actor.count.options(_generator_backpressure_num_objects=unread).remote() for _ in range(calls_at_a_time)
         ]
         for reader in readers:
-            weft.get(next(reader))
+            sooner.get(next(reader))
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(WorkerCrashedError):
-        weft.get(reads_and_dies.remote(actor), timeout=WAIT)
-    assert weft.get(actor.ping.remote(), timeout=WAIT) == "pong"
+        sooner.get(reads_and_dies.remote(actor), timeout=WAIT)
+    assert sooner.get(actor.ping.remote(), timeout=WAIT) == "pong"
 
 
 @pytest.mark.api("actor.generators")
 def test_asyncio_actors_stream():
     source = AsyncSource.remote()
-    assert weft.get(list(source.items.remote(3))) == [0, 1, 2]
-    assert weft.get(list(source.plain.remote(3))) == [0, 1, 2]
+    assert sooner.get(list(source.items.remote(3))) == [0, 1, 2]
+    assert sooner.get(list(source.plain.remote(3))) == [0, 1, 2]
     both = [source.items.remote(50), source.plain.remote(50)]
-    assert [weft.get(list(generator)) for generator in both] == [list(range(50))] * 2
+    assert [sooner.get(list(generator)) for generator in both] == [list(range(50))] * 2
 
 
 @pytest.mark.api("generator.protocol")
@@ -445,17 +445,17 @@ def test_asynchronous_iteration():
 
 
 def test_generators_inside_tasks():
-    @weft.remote
+    @sooner.remote
     def total(n):
-        return sum(weft.get(ref) for ref in count.remote(n))
+        return sum(sooner.get(ref) for ref in count.remote(n))
 
-    assert weft.get(total.remote(100), timeout=WAIT) == sum(range(100))
+    assert sooner.get(total.remote(100), timeout=WAIT) == sum(range(100))
 
 
 @pytest.mark.api("generator.protocol")
 def test_generator_protocol():
     generator = count.remote(3)
-    assert weft.get(generator.send(None)) == 0
+    assert sooner.get(generator.send(None)) == 0
     with pytest.raises(TypeError, match="cannot be sent"):
         generator.send(1)
     with pytest.raises(KeyError, match="mine"):
@@ -470,26 +470,26 @@ def test_a_generator_stays_in_its_process():
 
 @pytest.mark.api("task.num_returns", "generator.dynamic")
 def test_dynamic_generators_give_all_references_at_the_end():
-    @weft.remote(num_returns="dynamic")
+    @sooner.remote(num_returns="dynamic")
     def squares(n):
         for i in range(n):
             yield np.full(50_000, i * i)
 
     ref = squares.remote(4)
-    assert isinstance(ref, weft.ObjectRef)
-    items = weft.get(ref, timeout=WAIT)
+    assert isinstance(ref, sooner.ObjectRef)
+    items = sooner.get(ref, timeout=WAIT)
     del ref
     assert len(items) == 4
-    assert [weft.get(item)[0] for item in items] == [0, 1, 4, 9]
+    assert [sooner.get(item)[0] for item in items] == [0, 1, 4, 9]
 
-    @weft.remote
+    @sooner.remote
     def firsts(items):
-        return [int(weft.get(item)[0]) for item in items]
+        return [int(sooner.get(item)[0]) for item in items]
 
-    assert weft.get(firsts.remote(items), timeout=WAIT) == [0, 1, 4, 9]
+    assert sooner.get(firsts.remote(items), timeout=WAIT) == [0, 1, 4, 9]
 
 
 @pytest.mark.api("generator.dynamic")
 def test_a_failing_dynamic_generator_raises():
     with pytest.raises(ValueError, match="after 2"):
-        weft.get(count_and_fail.options(num_returns="dynamic").remote(2), timeout=WAIT)
+        sooner.get(count_and_fail.options(num_returns="dynamic").remote(2), timeout=WAIT)

@@ -12,10 +12,10 @@ import time
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft.cluster_utils import Cluster
-from weft.util import get_placement_group, placement_group, placement_group_table, remove_placement_group
-from weft.util.scheduling_strategies import (
+import sooner
+from sooner.cluster_utils import Cluster
+from sooner.util import get_placement_group, placement_group, placement_group_table, remove_placement_group
+from sooner.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
     PlacementGroupSchedulingStrategy,
 )
@@ -33,7 +33,7 @@ def cluster():
         yield made
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self, count=0):
         self.count = count
@@ -46,13 +46,13 @@ class Counter:
         return os.getpid()
 
 
-@weft.remote
+@sooner.remote
 def slowly(seconds):
     time.sleep(seconds)
     return os.getpid()
 
 
-@weft.remote
+@sooner.remote
 def make(size):
     return bytes(size)
 
@@ -60,7 +60,7 @@ def make(size):
 @contextlib.contextmanager
 def program(node):
     """A program that uses this node."""
-    with weft.init(address=node.session_dir, namespace="x", log_to_driver=False):
+    with sooner.init(address=node.session_dir, namespace="x", log_to_driver=False):
         yield
 
 
@@ -80,26 +80,26 @@ def restart_head(cluster):
 def keep(name, *arguments, **options):
     """A detached actor that has begun."""
     counter = Counter.options(name=name, lifetime="detached", **options).remote(*arguments)
-    weft.get(counter.pid.remote(), timeout=WAIT)
+    sooner.get(counter.pid.remote(), timeout=WAIT)
     return counter
 
 
 def test_what_runs_sees_nothing_of_it(cluster):
     with program(cluster.worker_nodes[0]):
         counter = Counter.options(resources={"c": 0.1}).remote()
-        assert weft.get(counter.add.remote()) == 1
+        assert sooner.get(counter.add.remote()) == 1
         tasks = [slowly.remote(2) for _ in range(4)]
         kill_head(cluster)
-        assert weft.get([counter.add.remote() for _ in range(500)]) == list(range(2, 502))
-        assert len(weft.get(tasks, timeout=WAIT)) == 4
+        assert sooner.get([counter.add.remote() for _ in range(500)]) == list(range(2, 502))
+        assert len(sooner.get(tasks, timeout=WAIT)) == 4
         start_head(cluster)
-        assert weft.get([counter.add.remote() for _ in range(500)]) == list(range(502, 1002))
+        assert sooner.get([counter.add.remote() for _ in range(500)]) == list(range(502, 1002))
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 class Caller:
     def call(self, counter):
-        return weft.get(counter.add.remote(), timeout=WAIT)
+        return sooner.get(counter.add.remote(), timeout=WAIT)
 
 
 def test_no_caller_hears_that_an_actor_elsewhere_is_dead(cluster):
@@ -109,29 +109,29 @@ def test_no_caller_hears_that_an_actor_elsewhere_is_dead(cluster):
         counters = {name: Counter.options(resources={name: 0.1}).remote() for name in names}
         callers = {name: Caller.options(resources={name: 0.1}).remote() for name in names}
         pairs = [(caller, counter) for caller in names for counter in names]
-        weft.get([callers[caller].call.remote(counters[counter]) for caller, counter in pairs], timeout=WAIT)
+        sooner.get([callers[caller].call.remote(counters[counter]) for caller, counter in pairs], timeout=WAIT)
         for restarts in range(1, 6):
             restart_head(cluster)
             # An answer of the head: it has heard of all that there is.
-            assert weft.list_named_actors() == []
+            assert sooner.list_named_actors() == []
             # Those who had known them, and others who ask the new head.
             new = {name: Caller.options(resources={name: 0.1}).remote() for name in names}
             for these in (callers, new):
                 calls = [these[caller].call.remote(counters[counter]) for caller, counter in pairs]
-                weft.get(calls, timeout=WAIT)
+                sooner.get(calls, timeout=WAIT)
             callers = new
             ends = [counter.add.remote() for counter in counters.values()]
-            assert weft.get(ends, timeout=WAIT) == [2 + 5 * restarts] * 2, "each call was done once"
+            assert sooner.get(ends, timeout=WAIT) == [2 + 5 * restarts] * 2, "each call was done once"
 
 
 def test_new_actors_begin_under_the_next_head(cluster):
     with program(cluster.worker_nodes[0]):
         warm = Counter.remote()
-        weft.get(warm.add.remote())
+        sooner.get(warm.add.remote())
         for options in ({}, {"name": "one"}, {"name": "two", "lifetime": "detached"}):
             restart_head(cluster)
             counter = Counter.options(**options).remote()
-            assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+            assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
 
 
 def test_names_are_kept_for_who_had_them(cluster):
@@ -139,15 +139,15 @@ def test_names_are_kept_for_who_had_them(cluster):
     with program(first):
         keep("kept")
         keep("ended")
-        weft.kill(weft.get_actor("ended"))
-        poll("its name is free", lambda: weft.list_named_actors() == ["kept"])
+        sooner.kill(sooner.get_actor("ended"))
+        poll("its name is free", lambda: sooner.list_named_actors() == ["kept"])
     restart_head(cluster)
     with program(second):
         # That one ended may not have been on the disk: then the node of who ended it says so.
-        poll("the other is still free", lambda: weft.list_named_actors() == ["kept"])
+        poll("the other is still free", lambda: sooner.list_named_actors() == ["kept"])
         with pytest.raises(ValueError, match='an actor named "kept" exists'):
             Counter.options(name="kept").remote()
-        assert weft.get(weft.get_actor("kept").add.remote()) == 1
+        assert sooner.get(sooner.get_actor("kept").add.remote()) == 1
 
 
 def test_an_actor_whose_node_ended_meanwhile_begins_elsewhere(cluster):
@@ -155,16 +155,16 @@ def test_an_actor_whose_node_ended_meanwhile_begins_elsewhere(cluster):
     with program(first):
         keep("moves", 10, max_restarts=-1, num_cpus=1)
         keep("stays", 20, max_restarts=0, num_cpus=1)
-        at = {name: weft.get(weft.get_actor(name).add.remote()) for name in ("moves", "stays")}
+        at = {name: sooner.get(sooner.get_actor(name).add.remote()) for name in ("moves", "stays")}
         assert at == {"moves": 11, "stays": 21}
     # Where both are: work that nothing binds goes to the node of whoever asks for it.
     kill_head(cluster)
     cluster.remove_node(first, allow_graceful=False)
     start_head(cluster)
     with program(second):
-        counter = weft.get_actor("moves")
-        assert weft.get(counter.add.remote(), timeout=WAIT) == 11, "from the beginning, with what it was given"
-        poll("the other one is dead", lambda: weft.list_named_actors() == ["moves"])
+        counter = sooner.get_actor("moves")
+        assert sooner.get(counter.add.remote(), timeout=WAIT) == 11, "from the beginning, with what it was given"
+        poll("the other one is dead", lambda: sooner.list_named_actors() == ["moves"])
 
 
 def test_what_was_on_the_node_of_the_head_goes_on_elsewhere():
@@ -175,15 +175,15 @@ def test_what_was_on_the_node_of_the_head_goes_on_elsewhere():
         with program(cluster.worker_nodes[0]):
             there = NodeAffinitySchedulingStrategy(cluster.head_node.node_id, soft=True)
             value = make.options(scheduling_strategy=there).remote(3_000_000)
-            weft.wait([value], fetch_local=False, timeout=WAIT)
+            sooner.wait([value], fetch_local=False, timeout=WAIT)
             counter = keep("moves", 10, max_restarts=-1, num_cpus=0, scheduling_strategy=there)
-            pid = weft.get(counter.pid.remote(), timeout=WAIT)
+            pid = sooner.get(counter.pid.remote(), timeout=WAIT)
             started = [slowly.options(scheduling_strategy=there).remote(1) for _ in range(3)]
-            weft.wait(started, num_returns=1, timeout=0.3)
+            sooner.wait(started, num_returns=1, timeout=0.3)
             kill_head(cluster)
             cluster.add_node(num_cpus=4)
-            assert len(weft.get(started, timeout=WAIT)) == 3
-            assert len(weft.get(value, timeout=WAIT)) == 3_000_000
+            assert len(sooner.get(started, timeout=WAIT)) == 3
+            assert len(sooner.get(value, timeout=WAIT)) == 3_000_000
             poll("it begins again", lambda: _pid_or_none(counter) not in (None, pid))
 
 
@@ -195,16 +195,16 @@ def test_the_job_of_a_detached_actor_outlives_its_drivers_node(cluster):
     cluster.remove_node(first, allow_graceful=False)
     start_head(cluster)
     with program(second):
-        counter = weft.get_actor("far")
-        pid = weft.get(counter.pid.remote(), timeout=WAIT)
+        counter = sooner.get_actor("far")
+        pid = sooner.get(counter.pid.remote(), timeout=WAIT)
         os.kill(pid, 9)
         poll("it begins again", lambda: _pid_or_none(counter) not in (None, pid))
 
 
 def _pid_or_none(counter):
     try:
-        return weft.get(counter.pid.remote(), timeout=WAIT)
-    except weft.exceptions.WeftError:
+        return sooner.get(counter.pid.remote(), timeout=WAIT)
+    except sooner.exceptions.SoonerError:
         return None
 
 
@@ -212,14 +212,14 @@ def test_a_placement_group_stays_where_it_is(cluster):
     first, second = cluster.worker_nodes
     with program(first):
         group = placement_group([{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD", name="g", lifetime="detached")
-        weft.get(group.ready(), timeout=WAIT)
+        sooner.get(group.ready(), timeout=WAIT)
         before = placement_group_table(group)["bundles_to_node_id"]
         restart_head(cluster)
         found = poll("it is known", lambda: get_placement_group("g"))
         poll("it is created", lambda: placement_group_table(found)["state"] == "CREATED")
         assert placement_group_table(found)["bundles_to_node_id"] == before
         strategy = PlacementGroupSchedulingStrategy(found, 1)
-        assert weft.get(slowly.options(scheduling_strategy=strategy, num_cpus=1).remote(0), timeout=WAIT)
+        assert sooner.get(slowly.options(scheduling_strategy=strategy, num_cpus=1).remote(0), timeout=WAIT)
         remove_placement_group(found)
         poll("it is gone", lambda: placement_group_table(found)["state"] == "REMOVED")
     restart_head(cluster)
@@ -237,12 +237,12 @@ def test_twenty_times_under_load(cluster):
             calls = [kept.add.remote() for _ in range(50)]
             named = Counter.options(name=f"n{number}", lifetime="detached", num_cpus=0).remote(number)
             restart_head(cluster)
-            assert weft.get(calls, timeout=WAIT) == list(range(expected + 1, expected + 51))
+            assert sooner.get(calls, timeout=WAIT) == list(range(expected + 1, expected + 51))
             expected += 50
-            assert len(weft.get(tasks, timeout=WAIT)) == 50
-            assert weft.get(named.add.remote(), timeout=WAIT) == number + 1
+            assert len(sooner.get(tasks, timeout=WAIT)) == 50
+            assert sooner.get(named.add.remote(), timeout=WAIT) == number + 1
         names = {"kept", *(f"n{number}" for number in range(20))}
-        assert set(weft.list_named_actors()) == names
+        assert set(sooner.list_named_actors()) == names
 
 
 FULL = textwrap.dedent(
@@ -251,10 +251,10 @@ FULL = textwrap.dedent(
     from pathlib import Path
     sys.path.insert(0, sys.argv[1])
     from support import WAIT, poll
-    import weft
-    from weft.cluster_utils import Cluster
+    import sooner
+    from sooner.cluster_utils import Cluster
 
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     class Keeper:
         def __init__(self, data=b""):
             self.data = data
@@ -262,7 +262,7 @@ FULL = textwrap.dedent(
         def size(self):
             return len(self.data)
 
-    @weft.remote
+    @sooner.remote
     def one():
         return 1
 
@@ -275,9 +275,9 @@ FULL = textwrap.dedent(
             sys.exit(0)
         cluster.add_node(num_cpus=0)
         node = cluster.add_node(num_cpus=2)
-        with weft.init(address=node.session_dir, namespace="x", log_to_driver=False):
+        with sooner.init(address=node.session_dir, namespace="x", log_to_driver=False):
             first = Keeper.options(name="first", lifetime="detached").remote()
-            assert weft.get(first.size.remote(), timeout=WAIT) == 0
+            assert sooner.get(first.size.remote(), timeout=WAIT) == 0
             ballast = directory / "ballast"
             with open(ballast, "wb", buffering=0) as file:
                 try:
@@ -289,31 +289,31 @@ FULL = textwrap.dedent(
             for number in range(200):
                 try:
                     made = Keeper.options(name=f"more{number}", lifetime="detached").remote(bytes(60_000))
-                    weft.get(made.size.remote(), timeout=WAIT)
-                except (weft.exceptions.RpcError, weft.exceptions.ActorDiedError) as error:
+                    sooner.get(made.size.remote(), timeout=WAIT)
+                except (sooner.exceptions.RpcError, sooner.exceptions.ActorDiedError) as error:
                     failures.append(str(error))
                     break
             assert failures, "a full disk takes nothing"
             assert "the head cannot write this down" in failures[0], failures
             assert "control.redb" in failures[0] and "No space left" in failures[0], failures
             # Nothing else is held up.
-            assert weft.get(one.remote(), timeout=WAIT) == 1
-            assert weft.get(first.size.remote(), timeout=WAIT) == 0
-            assert weft.get(Keeper.remote().size.remote(), timeout=WAIT) == 0, "an ordinary actor needs no disk"
-            assert "first" in weft.list_named_actors()
+            assert sooner.get(one.remote(), timeout=WAIT) == 1
+            assert sooner.get(first.size.remote(), timeout=WAIT) == 0
+            assert sooner.get(Keeper.remote().size.remote(), timeout=WAIT) == 0, "an ordinary actor needs no disk"
+            assert "first" in sooner.list_named_actors()
             ballast.unlink()
 
             def again():
                 try:
                     later = Keeper.options(name="later", lifetime="detached").remote()
-                    return weft.get(later.size.remote(), timeout=WAIT) == 0
-                except (weft.exceptions.RpcError, weft.exceptions.ActorDiedError):
+                    return sooner.get(later.size.remote(), timeout=WAIT) == 0
+                except (sooner.exceptions.RpcError, sooner.exceptions.ActorDiedError):
                     return False
 
             poll("there is room again", again)
             cluster.remove_node(cluster.head_node, allow_graceful=False)
             cluster.add_node(num_cpus=0)
-            names = set(weft.list_named_actors())
+            names = set(sooner.list_named_actors())
             assert {"first", "later"} <= names, names
             assert f"more{number}" not in names, "what was refused is not there"
     print("all there")

@@ -1,4 +1,4 @@
-"""`weft start --http-port`: what autoscalers and monitors read."""
+"""`sooner start --http-port`: what autoscalers and monitors read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_node_says_that_it_is_well_and_what_it_has(served):
     status, text = ask(port, "/status")
     assert status == 200
     assert json.loads(text)["session_dir"] == str(node.directory)
-    assert ask(port, "/metrics")[1].splitlines().count("# TYPE weft_leases gauge") == 1
+    assert ask(port, "/metrics")[1].splitlines().count("# TYPE sooner_leases gauge") == 1
     assert ask(port, "/healthz", "HEAD") == (200, "")
 
 
@@ -56,10 +56,10 @@ def test_an_autoscaler_reads_what_cannot_be_placed(served):
     assert told["placement_groups"] == []
     assert [row["resources_total"]["CPU"] for row in told["nodes"]] == [2.0]
     code = """
-    import sys, weft
-    from weft.util.placement_group import placement_group
-    weft.init()
-    refs = [weft.remote(num_cpus=3)(lambda: 1).remote() for _ in range(4)]
+    import sys, sooner
+    from sooner.util.placement_group import placement_group
+    sooner.init()
+    refs = [sooner.remote(num_cpus=3)(lambda: 1).remote() for _ in range(4)]
     group = placement_group([{"CPU": 1}, {"GPU": 1}])
     print("asked", flush=True)
     sys.stdin.read()

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-import weft
-from weft import ids
+import sooner
+from sooner import ids
 
 CLASSES = [value for value in vars(ids).values() if isinstance(value, type) and issubclass(value, ids.BaseID)]
 
@@ -47,14 +47,14 @@ def test_classes_are_not_mixed():
 
 @pytest.mark.api("ids")
 def test_the_engine_shows_the_same_text(shared_session):
-    @weft.remote
+    @sooner.remote
     def own():
-        context = weft.get_runtime_context()
+        context = sooner.get_runtime_context()
         return context.get_task_id(), context.get_node_id(), context.get_worker_id(), context.get_job_id()
 
     ref = own.remote()
-    task, node, worker, job = weft.get(ref)
-    assert weft.TaskID.from_hex(task) == weft.TaskID.from_hex(ref.task_id())
-    for cls, text in ((weft.NodeID, node), (weft.WorkerID, worker), (weft.JobID, job)):
+    task, node, worker, job = sooner.get(ref)
+    assert sooner.TaskID.from_hex(task) == sooner.TaskID.from_hex(ref.task_id())
+    for cls, text in ((sooner.NodeID, node), (sooner.WorkerID, worker), (sooner.JobID, job)):
         assert cls.from_hex(text).hex() == text
-    assert weft.ObjectRef.size() == len(ref.binary())
+    assert sooner.ObjectRef.size() == len(ref.binary())

@@ -10,61 +10,61 @@ from pathlib import Path
 import pytest
 from support import WAIT, run_driver
 
-import weft
-from weft.exceptions import GetTimeoutError
-from weft.util import accelerators
+import sooner
+from sooner.exceptions import GetTimeoutError
+from sooner.util import accelerators
 
 
 @pytest.fixture(autouse=True)
 def no_session_remains(nothing_left):
     """Every test ends without a session, also a failed one; then nothing may be left."""
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
 @pytest.mark.api("init", "is_initialized")
 def test_init_and_shutdown():
-    assert not weft.is_initialized()
-    context = weft.init(num_cpus=1)
-    assert weft.is_initialized()
+    assert not sooner.is_initialized()
+    context = sooner.init(num_cpus=1)
+    assert sooner.is_initialized()
     assert Path(context["session_dir"]).is_dir()
-    assert weft.get(identity.remote(1), timeout=WAIT) == 1
-    weft.shutdown()
-    assert not weft.is_initialized()
+    assert sooner.get(identity.remote(1), timeout=WAIT) == 1
+    sooner.shutdown()
+    assert not sooner.is_initialized()
     assert not Path(context["session_dir"]).exists()
 
 
 @pytest.mark.api("shutdown")
 def test_shutdown_may_be_called_at_any_time():
-    weft.shutdown()
-    weft.init(num_cpus=1)
-    weft.shutdown()
-    weft.shutdown(wait_for_processes=True)
+    sooner.shutdown()
+    sooner.init(num_cpus=1)
+    sooner.shutdown()
+    sooner.shutdown(wait_for_processes=True)
 
 
 @pytest.mark.api("shutdown")
 def test_several_sessions_in_turn():
     directories = set()
     for n in range(5):
-        directories.add(weft.init(num_cpus=1)["session_dir"])
-        assert weft.get(identity.remote(n), timeout=WAIT) == n
-        weft.shutdown()
+        directories.add(sooner.init(num_cpus=1)["session_dir"])
+        assert sooner.get(identity.remote(n), timeout=WAIT) == n
+        sooner.shutdown()
     assert len(directories) == 5
 
 
 def test_a_session_that_is_not_used():
-    weft.init(num_cpus=2)
-    weft.shutdown()
+    sooner.init(num_cpus=2)
+    sooner.shutdown()
 
 
 @pytest.mark.api("init.context")
 def test_the_context_is_a_mapping():
-    context = weft.init(num_cpus=1)
+    context = sooner.init(num_cpus=1)
     assert dict(context) == context.address_info
     expected = {
         "address",
@@ -81,71 +81,71 @@ def test_the_context_is_a_mapping():
     }
     assert expected <= set(context)
     assert len(context) == len(list(context))
-    assert context["node_id"] == weft.nodes()[0]["NodeID"]
+    assert context["node_id"] == sooner.nodes()[0]["NodeID"]
     assert context.python_version == ".".join(map(str, sys.version_info[:3]))
-    assert context.ray_version == weft.__version__
+    assert context.ray_version == sooner.__version__
     assert isinstance(context.dashboard_url, str)
 
 
 @pytest.mark.api("init.context")
 def test_the_context_ends_the_session():
-    with weft.init(num_cpus=1) as context:
-        assert weft.get(identity.remote(context["node_id"]), timeout=WAIT) == context["node_id"]
-    assert not weft.is_initialized()
+    with sooner.init(num_cpus=1) as context:
+        assert sooner.get(identity.remote(context["node_id"]), timeout=WAIT) == context["node_id"]
+    assert not sooner.is_initialized()
 
 
 @pytest.mark.api("init.context")
 def test_the_context_ends_the_session_after_an_error():
-    with pytest.raises(KeyError), weft.init(num_cpus=1):
+    with pytest.raises(KeyError), sooner.init(num_cpus=1):
         raise KeyError
-    assert not weft.is_initialized()
+    assert not sooner.is_initialized()
 
 
 @pytest.mark.api("init.context")
 def test_disconnect():
-    weft.init(num_cpus=1).disconnect()
-    assert not weft.is_initialized()
+    sooner.init(num_cpus=1).disconnect()
+    assert not sooner.is_initialized()
 
 
 @pytest.mark.api("init.again")
 def test_a_second_init_is_refused():
-    weft.init(num_cpus=1)
+    sooner.init(num_cpus=1)
     with pytest.raises(RuntimeError, match="ignore_reinit_error"):
-        weft.init()
-    assert weft.get(identity.remote(1), timeout=WAIT) == 1
+        sooner.init()
+    assert sooner.get(identity.remote(1), timeout=WAIT) == 1
 
 
 @pytest.mark.api("init.again")
 def test_ignore_reinit_error():
-    first = weft.init(num_cpus=1)
-    second = weft.init(num_cpus=7, ignore_reinit_error=True)
+    first = sooner.init(num_cpus=1)
+    second = sooner.init(num_cpus=7, ignore_reinit_error=True)
     assert second["session_dir"] == first["session_dir"]
-    assert weft.cluster_resources()["CPU"] == 1
+    assert sooner.cluster_resources()["CPU"] == 1
 
 
 @pytest.mark.api("init")
 def test_num_cpus_by_default_is_what_this_process_may_use():
-    weft.init()
-    assert weft.cluster_resources()["CPU"] == len(os.sched_getaffinity(0))
+    sooner.init()
+    assert sooner.cluster_resources()["CPU"] == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.api("init")
 def test_resources():
-    weft.init(num_cpus=3, num_gpus=2, resources={"tape": 1.5}, object_store_memory=64 << 20)
-    total = weft.cluster_resources()
+    sooner.init(num_cpus=3, num_gpus=2, resources={"tape": 1.5}, object_store_memory=64 << 20)
+    total = sooner.cluster_resources()
     assert (total["CPU"], total["GPU"], total["tape"]) == (3, 2, 1.5)
     assert total["object_store_memory"] == 64 << 20
-    assert weft.available_resources() == total
+    assert sooner.available_resources() == total
 
 
 def test_no_cpus_at_all():
-    weft.init(num_cpus=0)
-    assert weft.get(identity.options(num_cpus=0).remote(1), timeout=WAIT) == 1
+    sooner.init(num_cpus=0)
+    assert sooner.get(identity.options(num_cpus=0).remote(1), timeout=WAIT) == 1
 
 
 @pytest.mark.api("init")
 def test_address_local():
-    assert weft.init("local", num_cpus=1)["node_id"]
+    assert sooner.init("local", num_cpus=1)["node_id"]
 
 
 @pytest.mark.api("init")
@@ -176,10 +176,10 @@ def test_address_local():
 )
 def test_wrong_arguments_are_named(arguments, words):
     with pytest.raises((TypeError, ValueError, ConnectionError), match=words):
-        weft.init(**arguments)
-    assert not weft.is_initialized()
-    weft.init(num_cpus=1)
-    assert weft.get(identity.remote(1), timeout=WAIT) == 1
+        sooner.init(**arguments)
+    assert not sooner.is_initialized()
+    sooner.init(num_cpus=1)
+    assert sooner.get(identity.remote(1), timeout=WAIT) == 1
 
 
 ARGUMENTS_OF_RAY = {
@@ -215,25 +215,25 @@ ARGUMENTS_OF_RAY = {
 
 @pytest.mark.api("init.ray_arguments")
 def test_arguments_of_ray_change_nothing():
-    with weft.init(num_cpus=1, **ARGUMENTS_OF_RAY) as context:
+    with sooner.init(num_cpus=1, **ARGUMENTS_OF_RAY) as context:
         assert not context["session_dir"].startswith("/nowhere")
-        assert weft.cluster_resources()["CPU"] == 1
-        assert weft.get(identity.remote(1), timeout=WAIT) == 1
+        assert sooner.cluster_resources()["CPU"] == 1
+        assert sooner.get(identity.remote(1), timeout=WAIT) == 1
 
 
 @pytest.mark.api("task.accelerator_type", "util.accelerators")
 def test_a_kind_of_accelerator():
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     def held():
-        return weft.get_runtime_context().get_assigned_resources()
+        return sooner.get_runtime_context().get_assigned_resources()
 
     kinds = {f"accelerator_type:{accelerators.NVIDIA_H100}": 1}
-    with weft.init(num_cpus=1, resources=kinds):
+    with sooner.init(num_cpus=1, resources=kinds):
         here = held.options(accelerator_type=accelerators.NVIDIA_H100).remote()
         nowhere = held.options(accelerator_type=accelerators.AMD_INSTINCT_MI210).remote()
-        assert list(weft.get(here, timeout=WAIT)) == ["accelerator_type:H100"]
+        assert list(sooner.get(here, timeout=WAIT)) == ["accelerator_type:H100"]
         with pytest.raises(GetTimeoutError):
-            weft.get(nowhere, timeout=0)
+            sooner.get(nowhere, timeout=0)
 
 
 @pytest.mark.api("init.remote", "runtime_env")
@@ -247,86 +247,86 @@ def test_a_kind_of_accelerator():
 )
 def test_sessions_of_later_versions(arguments, words):
     with pytest.raises(ValueError, match=words):
-        weft.init(num_cpus=1, **arguments)
-    assert not weft.is_initialized()
+        sooner.init(num_cpus=1, **arguments)
+    assert not sooner.is_initialized()
 
 
 @pytest.mark.api("init")
 def test_namespace():
-    weft.init(num_cpus=1, namespace="mine")
-    assert weft.get_runtime_context().namespace == "mine"
+    sooner.init(num_cpus=1, namespace="mine")
+    assert sooner.get_runtime_context().namespace == "mine"
 
 
 def test_namespaces_of_sessions_differ():
     found = set()
     for _ in range(2):
-        weft.init(num_cpus=1)
-        found.add(weft.get_runtime_context().namespace)
-        weft.shutdown()
+        sooner.init(num_cpus=1)
+        found.add(sooner.get_runtime_context().namespace)
+        sooner.shutdown()
     assert len(found) == 2
 
 
-def test_the_session_lies_below_weft_tmpdir(short_dir, monkeypatch):
-    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir))
-    directory = Path(weft.init(num_cpus=1)["session_dir"])
+def test_the_session_lies_below_sooner_tmpdir(short_dir, monkeypatch):
+    monkeypatch.setenv("SOONER_TMPDIR", str(short_dir))
+    directory = Path(sooner.init(num_cpus=1)["session_dir"])
     assert short_dir in directory.parents
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    weft.shutdown()
+    sooner.shutdown()
     assert not list(short_dir.rglob("session-*"))
 
 
-def test_weft_tmpdir_that_does_not_exist(short_dir, monkeypatch):
-    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir / "nowhere"))
+def test_sooner_tmpdir_that_does_not_exist(short_dir, monkeypatch):
+    monkeypatch.setenv("SOONER_TMPDIR", str(short_dir / "nowhere"))
     try:
-        weft.init(num_cpus=1)
+        sooner.init(num_cpus=1)
     except OSError as error:
         assert "nowhere" in str(error)  # noqa: PT017  being made is as good
 
 
 # Some of these lengths are too long for one socket of a session and not for the one before it.
 @pytest.mark.parametrize("length", [*range(20, 100, 5), 100, 200])
-def test_weft_tmpdir_that_is_too_long_for_a_socket(length, short_dir, monkeypatch):
+def test_sooner_tmpdir_that_is_too_long_for_a_socket(length, short_dir, monkeypatch):
     long = short_dir / ("d" * length)
     long.mkdir()
-    monkeypatch.setenv("WEFT_TMPDIR", str(long))
+    monkeypatch.setenv("SOONER_TMPDIR", str(long))
     try:
-        weft.init(num_cpus=1)
+        sooner.init(num_cpus=1)
     except OSError as error:
-        assert "WEFT_TMPDIR" in str(error) or "ddd" in str(error)  # noqa: PT017  working is as good
+        assert "SOONER_TMPDIR" in str(error) or "ddd" in str(error)  # noqa: PT017  working is as good
 
 
 def test_a_directory_of_wrong_mode_is_not_trusted(short_dir, monkeypatch):
     """Somebody has made the place before us, open to all."""
-    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir))
-    place = short_dir / f"weft-{os.getuid()}"
+    monkeypatch.setenv("SOONER_TMPDIR", str(short_dir))
+    place = short_dir / f"sooner-{os.getuid()}"
     place.mkdir()
     place.chmod(0o777)
     with pytest.raises(OSError, match="0700"):
-        weft.init(num_cpus=1)
+        sooner.init(num_cpus=1)
 
 
 @pytest.mark.api("own.preload")
 def test_preload():
-    weft.init(num_cpus=1, preload=["colorsys"])
+    sooner.init(num_cpus=1, preload=["colorsys"])
 
-    @weft.remote
+    @sooner.remote
     def loaded(name):
         return name in sys.modules
 
-    assert weft.get(loaded.remote("colorsys"), timeout=WAIT)
+    assert sooner.get(loaded.remote("colorsys"), timeout=WAIT)
 
 
 @pytest.mark.api("own.preload")
 def test_a_preload_that_cannot_be_imported_says_so_and_does_not_stop_the_session():
     done = run_driver(
         """
-        import weft
-        @weft.remote
+        import sooner
+        @sooner.remote
         def f():
             return "works"
-        weft.init(num_cpus=1, preload=["no_such_module_here"])
-        print(weft.get(f.remote(), timeout=60))
-        weft.shutdown()
+        sooner.init(num_cpus=1, preload=["no_such_module_here"])
+        print(sooner.get(f.remote(), timeout=60))
+        sooner.shutdown()
         """
     )
     assert done.stdout == "works\n"
@@ -337,28 +337,28 @@ def test_a_preload_that_cannot_be_imported_says_so_and_does_not_stop_the_session
 @pytest.mark.parametrize(
     "first_use",
     [
-        "weft.get(f.remote(), timeout=60)",
-        "weft.get(weft.put(1), timeout=60)",
+        "sooner.get(f.remote(), timeout=60)",
+        "sooner.get(sooner.put(1), timeout=60)",
         "A.remote()",
-        "weft.get_runtime_context()",
-        "weft.wait([weft.put(1)])",
-        "weft.cluster_resources()",
-        "weft.nodes()",
+        "sooner.get_runtime_context()",
+        "sooner.wait([sooner.put(1)])",
+        "sooner.cluster_resources()",
+        "sooner.nodes()",
     ],
 )
 def test_the_first_use_starts_a_session(first_use):
     done = run_driver(
         f"""
-        import weft
-        @weft.remote
+        import sooner
+        @sooner.remote
         def f():
             return 1
-        @weft.remote
+        @sooner.remote
         class A:
             pass
-        assert not weft.is_initialized()
+        assert not sooner.is_initialized()
         {first_use}
-        assert weft.is_initialized()
+        assert sooner.is_initialized()
         print("started")
         """
     )
@@ -369,15 +369,15 @@ def test_the_first_use_starts_a_session(first_use):
 def test_declaring_starts_nothing():
     done = run_driver(
         """
-        import threading, weft
-        @weft.remote(num_cpus=2)
+        import threading, sooner
+        @sooner.remote(num_cpus=2)
         def f():
             return 1
-        @weft.remote
+        @sooner.remote
         class A:
             pass
         f.options(num_cpus=1), A.options(name="a")
-        print(weft.is_initialized(), threading.active_count())
+        print(sooner.is_initialized(), threading.active_count())
         """
     )
     assert done.stdout == "False 1\n"
@@ -387,22 +387,22 @@ def test_declaring_starts_nothing():
 def test_starting_on_first_use_can_be_switched_off():
     done = run_driver(
         """
-        import weft
-        @weft.remote
+        import sooner
+        @sooner.remote
         def f():
             return 1
-        for use in (f.remote, lambda: weft.put(1), lambda: weft.get_actor("x"), weft.get_runtime_context):
+        for use in (f.remote, lambda: sooner.put(1), lambda: sooner.get_actor("x"), sooner.get_runtime_context):
             try:
                 use()
             except Exception as error:
                 assert "init" in str(error), error
             else:
                 raise AssertionError("it has started")
-        assert not weft.is_initialized()
-        weft.init(num_cpus=1)
-        print(weft.get(f.remote(), timeout=60))
+        assert not sooner.is_initialized()
+        sooner.init(num_cpus=1)
+        print(sooner.get(f.remote(), timeout=60))
         """,
-        env=os.environ | {"WEFT_ENABLE_AUTO_CONNECT": "0"},
+        env=os.environ | {"SOONER_ENABLE_AUTO_CONNECT": "0"},
     )
     assert done.stdout == "1\n"
 
@@ -411,7 +411,7 @@ def test_starting_on_first_use_can_be_switched_off():
 def test_import_as_ray():
     done = run_driver(
         """
-        import weft as ray
+        import sooner as ray
         ray.init(num_cpus=1)
         @ray.remote
         def f(x):
@@ -429,24 +429,24 @@ def test_import_as_ray():
 def test_import_is_light():
     """What is not needed is not imported."""
     heavy = ["asyncio", "numpy", "multiprocessing", "socket", "concurrent.futures"]
-    done = run_driver(f"import sys, weft; weft.init; print([name for name in {heavy} if name in sys.modules])")
+    done = run_driver(f"import sys, sooner; sooner.init; print([name for name in {heavy} if name in sys.modules])")
     assert done.stdout == "[]\n"
 
 
 @pytest.mark.api("constants")
 def test_public_names():
-    for name in weft.__all__:
-        assert getattr(weft, name) is not None
+    for name in sooner.__all__:
+        assert getattr(sooner, name) is not None
     with pytest.raises(AttributeError, match="nonsense"):
-        weft.nonsense  # noqa: B018
-    assert isinstance(weft.__version__, str)
-    assert set(weft.__all__) <= set(dir(weft))
+        sooner.nonsense  # noqa: B018
+    assert isinstance(sooner.__version__, str)
+    assert set(sooner.__all__) <= set(dir(sooner))
 
 
 @pytest.mark.api("nodes")
 def test_nodes():
-    context = weft.init(num_cpus=1)
-    (node,) = weft.nodes()
+    context = sooner.init(num_cpus=1)
+    (node,) = sooner.nodes()
     expected = {
         "NodeID",
         "Alive",

@@ -1,4 +1,4 @@
-"""weft's joblib backend against what joblib documents, and scikit-learn through it."""
+"""sooner's joblib backend against what joblib documents, and scikit-learn through it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support import WAIT, poll, run_driver
 
-import weft
+import sooner
 
 joblib = pytest.importorskip("joblib")
 from joblib import Parallel, delayed, parallel_config  # noqa: E402
 
-import weft.util.joblib  # noqa: E402
+import sooner.util.joblib  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("shared_session", "backend")
 
@@ -26,8 +26,8 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def backend():
-    weft.util.joblib.register()
-    with parallel_config(backend="weft", n_jobs=2):
+    sooner.util.joblib.register()
+    with parallel_config(backend="sooner", n_jobs=2):
         yield
 
 
@@ -75,7 +75,7 @@ def test_calls_run_in_workers():
     assert os.getpid() not in Parallel()(delayed(pid_of)(n) for n in range(20))
 
 
-@pytest.mark.parametrize("name", ["weft", "ray"])
+@pytest.mark.parametrize("name", ["sooner", "ray"])
 def test_names(name):
     with parallel_config(backend=name, n_jobs=2):
         assert Parallel()(delayed(square)(n) for n in range(5)) == [0, 1, 4, 9, 16]
@@ -84,8 +84,8 @@ def test_names(name):
 
 @pytest.mark.api("util.joblib")
 def test_all_ways_to_register():
-    assert weft.util.joblib.register_ray is weft.util.joblib.register
-    assert weft.util.joblib.register_weft is weft.util.joblib.register
+    assert sooner.util.joblib.register_ray is sooner.util.joblib.register
+    assert sooner.util.joblib.register_sooner is sooner.util.joblib.register
 
 
 @pytest.mark.parametrize("batch_size", ["auto", 1, 7])
@@ -185,7 +185,7 @@ def test_effective_n_jobs():
     assert joblib.effective_n_jobs(-9) == 1
     with pytest.raises(ValueError, match="n_jobs == 0"):
         joblib.effective_n_jobs(0)
-    with parallel_config(backend="weft"):
+    with parallel_config(backend="sooner"):
         assert joblib.effective_n_jobs() == 2
 
 
@@ -214,11 +214,11 @@ def test_threads_and_shared_memory_stay_here():
 class TestLargeArrays:
     def test_an_array_is_put_once(self):
         array = np.ones(100 * MIB // 8)
-        before = weft.available_resources()["object_store_memory"]
+        before = sooner.available_resources()["object_store_memory"]
         parallel = Parallel(n_jobs=2, return_as="generator", batch_size=1)
         results = parallel(delayed(is_view)(array) for _ in range(100))
         assert next(results) == (True, False, array.size)
-        used = before - weft.available_resources()["object_store_memory"]
+        used = before - sooner.available_resources()["object_store_memory"]
         assert used < 150 * MIB
         assert list(results) == [(True, False, array.size)] * 99
 
@@ -266,12 +266,12 @@ class TestLargeArrays:
     @pytest.mark.parametrize("mode", ["r+", "w+"])
     def test_modes_that_do_not_exist(self, mode):
         with pytest.raises(ValueError, match="mmap_mode"):
-            Parallel(n_jobs=2, backend="weft", mmap_mode=mode)(delayed(square)(n) for n in range(2))
+            Parallel(n_jobs=2, backend="sooner", mmap_mode=mode)(delayed(square)(n) for n in range(2))
 
     @pytest.mark.parametrize("limit", [-1, 1.5, []], ids=repr)
     def test_limits_that_are_none(self, limit):
         with pytest.raises(ValueError, match="max_nbytes"):
-            Parallel(n_jobs=2, backend="weft", max_nbytes=limit)(delayed(square)(n) for n in range(2))
+            Parallel(n_jobs=2, backend="sooner", max_nbytes=limit)(delayed(square)(n) for n in range(2))
 
 
 class TestNested:
@@ -282,11 +282,11 @@ class TestNested:
 
         assert Parallel()(delayed(outer)(n) for n in range(4)) == [(True, [0, n, 2 * n]) for n in range(4)]
 
-    def test_weft_in_weft(self):
+    def test_sooner_in_sooner(self):
         """All CPUs are held by calls that wait for inner ones."""
 
         def outer(n):
-            with parallel_config(backend="weft", n_jobs=2):
+            with parallel_config(backend="sooner", n_jobs=2):
                 return sum(Parallel()(delayed(square)(n + m) for m in range(3)))
 
         assert Parallel(batch_size=1)(delayed(outer)(n) for n in range(6)) == [
@@ -294,12 +294,12 @@ class TestNested:
         ]
 
     def test_in_a_task(self):
-        @weft.remote
+        @sooner.remote
         def task():
-            weft.util.joblib.register()
-            return Parallel(n_jobs=2, backend="weft")(delayed(square)(n) for n in range(5))
+            sooner.util.joblib.register()
+            return Parallel(n_jobs=2, backend="sooner")(delayed(square)(n) for n in range(5))
 
-        assert weft.get([task.remote() for _ in range(2)], timeout=WAIT) == [[0, 1, 4, 9, 16]] * 2
+        assert sooner.get([task.remote() for _ in range(2)], timeout=WAIT) == [[0, 1, 4, 9, 16]] * 2
 
 
 def threads_of_blas(_item):
@@ -311,17 +311,17 @@ def threads_of_blas(_item):
 
 def test_threads_of_libraries():
     pytest.importorskip("threadpoolctl")
-    with parallel_config(backend="weft", n_jobs=2, inner_max_num_threads=1):
+    with parallel_config(backend="sooner", n_jobs=2, inner_max_num_threads=1):
         assert Parallel()(delayed(threads_of_blas)(n) for n in range(4)) == [{1}] * 4
 
 
 def test_options_of_the_tasks():
     def cpus(_):
-        return weft.get_runtime_context().get_assigned_resources()["CPU"]
+        return sooner.get_runtime_context().get_assigned_resources()["CPU"]
 
-    with parallel_config(backend="weft", n_jobs=2, ray_remote_args={"num_cpus": 2}):
+    with parallel_config(backend="sooner", n_jobs=2, ray_remote_args={"num_cpus": 2}):
         assert Parallel()(delayed(cpus)(n) for n in range(2)) == [2, 2]
-    with pytest.raises(ValueError, match="num_cpus"), parallel_config(backend="weft", ray_remote_args={"num_cpu": 2}):
+    with pytest.raises(ValueError, match="num_cpus"), parallel_config(backend="sooner", ray_remote_args={"num_cpu": 2}):
         Parallel(n_jobs=2)(delayed(square)(n) for n in range(2))
 
 
@@ -332,13 +332,13 @@ def test_without_joblib(tmp_path):
         import sys
         sys.path.insert(0, sys.argv[1])
         try:
-            import weft.util.joblib
+            import sooner.util.joblib
         except ImportError as error:
             print(error)
         """,
         tmp_path,
     )
-    assert done.stdout.startswith("weft.util.joblib needs joblib")
+    assert done.stdout.startswith("sooner.util.joblib needs joblib")
 
 
 class TestScikitLearn:

@@ -9,42 +9,42 @@ from pathlib import Path
 import pytest
 from support import WAIT, children_of, is_alive, poll
 
-import weft
+import sooner
 
 PIDS = """
-import os, sys, time, weft
+import os, sys, time, sooner
 sys.path.insert(0, sys.argv[1])
-weft.init()
-@weft.remote
+sooner.init()
+@sooner.remote
 def look():
     import which
     time.sleep(0.005)
     return which.NAME, os.getpid(), os.getcwd()
-print("\\n".join(" ".join(map(str, found)) for found in weft.get([look.remote() for _ in range(60)])))
+print("\\n".join(" ".join(map(str, found)) for found in sooner.get([look.remote() for _ in range(60)])))
 """
 
 # Prints the processes of two tasks and an actor that wait for ever.
 BUSY = """
-import os, sys, time, weft
-weft.init()
-@weft.remote
+import os, sys, time, sooner
+sooner.init()
+@sooner.remote
 def pid():
     return os.getpid()
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 def sleeps(path):
     open(os.path.join(path, str(os.getpid())), "w").close()
     time.sleep(1000)
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 class Actor:
     def pid(self):
         return os.getpid()
 path = sys.argv[1]
 refs = [sleeps.remote(path) for _ in range(2)]
 actor = Actor.remote()
-big = weft.put(bytes(4 << 20))
+big = sooner.put(bytes(4 << 20))
 while len(os.listdir(path)) < 2:
     time.sleep(0.01)
-print(*os.listdir(path), weft.get(actor.pid.remote()), flush=True)
+print(*os.listdir(path), sooner.get(actor.pid.remote()), flush=True)
 """
 
 WAITS = BUSY + "input()\n"
@@ -88,10 +88,10 @@ def test_jobs_at_the_same_time_share_no_worker(node, tmp_path):
 def test_the_end_of_a_driver_is_the_end_of_its_job(node):
     output = node.driver(
         """
-        import os, weft
-        weft.init()
-        big = weft.put(bytes(4 << 20))
-        print(os.getpid(), *weft.get([weft.remote(os.getpid).remote() for _ in range(4)]))
+        import os, sooner
+        sooner.init()
+        big = sooner.put(bytes(4 << 20))
+        print(os.getpid(), *sooner.get([sooner.remote(os.getpid).remote() for _ in range(4)]))
         """
     ).stdout
     for pid in map(int, output.split()):
@@ -104,19 +104,19 @@ def test_the_end_of_a_driver_is_the_end_of_its_job(node):
 def test_after_shutdown_nothing_is_left(node):
     node.driver(
         """
-        import os, weft
-        weft.init()
-        @weft.remote
+        import os, sooner
+        sooner.init()
+        @sooner.remote
         class Actor:
             def pid(self):
                 return os.getpid()
         actor = Actor.remote()
-        pids = weft.get([weft.remote(os.getpid).remote(), actor.pid.remote()])
-        weft.shutdown()
+        pids = sooner.get([sooner.remote(os.getpid).remote(), actor.pid.remote()])
+        sooner.shutdown()
         for pid in pids:
             assert not os.path.exists(f"/proc/{pid}"), "a worker is left"
-        weft.init()
-        assert weft.get(weft.remote(os.getpid).remote()) not in pids
+        sooner.init()
+        assert sooner.get(sooner.remote(os.getpid).remote()) not in pids
         """
     )
 
@@ -125,25 +125,25 @@ def test_actors_leave_in_order_with_their_program(node, tmp_path):
     """As with a node of the program's own: clean-up hooks run, also of actors that tasks made."""
     node.driver(
         """
-        import os, sys, weft
-        weft.init()
+        import os, sys, sooner
+        sooner.init()
         class Base:
             def __init__(self, path):
                 self.path = path
             def ping(self):
                 pass
-            def __weft_shutdown__(self):
+            def __sooner_shutdown__(self):
                 open(self.path, "w").close()
-        @weft.remote(num_cpus=0, max_restarts=-1)
+        @sooner.remote(num_cpus=0, max_restarts=-1)
         class Inner(Base):
             pass
-        @weft.remote(num_cpus=0, max_restarts=-1)
+        @sooner.remote(num_cpus=0, max_restarts=-1)
         class Actor(Base):
             def nested(self):
                 self.inner = Inner.remote(self.path + "-inner")
-                weft.get(self.inner.ping.remote())
+                sooner.get(self.inner.ping.remote())
         actor = Actor.remote(sys.argv[1])
-        weft.get(actor.nested.remote())
+        sooner.get(actor.nested.remote())
         """,
         tmp_path / "outer",
     )
@@ -154,16 +154,16 @@ def test_actors_leave_in_order_with_their_program(node, tmp_path):
 @pytest.mark.parametrize("end", ["kill", "exit"])
 def test_one_driver_ends_and_the_other_goes_on(node, end, tmp_path):
     code = """
-    import sys, weft
-    weft.init()
-    @weft.remote(num_cpus=0)
+    import sys, sooner
+    sooner.init()
+    @sooner.remote(num_cpus=0)
     class Counter:
         def __init__(self):
             self.count = 0
         def add(self):
             self.count += 1
             return self.count
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def square(x):
         return x * x
     counter = Counter.remote()
@@ -171,9 +171,9 @@ def test_one_driver_ends_and_the_other_goes_on(node, end, tmp_path):
     print("begun", flush=True)
     while sys.stdin.readline() != "end\\n":
         for _ in range(20):
-            assert weft.get([square.remote(x) for x in range(100)]) == [x * x for x in range(100)]
+            assert sooner.get([square.remote(x) for x in range(100)]) == [x * x for x in range(100)]
             number += 1
-            assert weft.get(counter.add.remote()) == number
+            assert sooner.get(counter.add.remote()) == number
         print("fine", flush=True)
     """
     with node.running_driver(code) as living:
@@ -218,9 +218,9 @@ def test_a_copy_of_a_driver_does_not_keep_its_job(node, tmp_path):
 def test_a_detached_actor_outlives_its_job(node):
     node.driver(
         """
-        import os, weft
-        weft.init(namespace="shared")
-        @weft.remote
+        import os, sooner
+        sooner.init(namespace="shared")
+        @sooner.remote
         class Store:
             def __init__(self, big):
                 self.value = len(big)
@@ -229,12 +229,12 @@ def test_a_detached_actor_outlives_its_job(node):
             def get(self):
                 return self.value, os.getpid()
             def nested(self):
-                return weft.get(weft.remote(os.getpid).options(num_cpus=0).remote())
-        big = weft.put(bytes(1 << 20))
+                return sooner.get(sooner.remote(os.getpid).options(num_cpus=0).remote())
+        big = sooner.put(bytes(1 << 20))
         store = Store.options(name="store", lifetime="detached", num_cpus=0, max_restarts=1).remote(big)
         other = Store.options(name="other", num_cpus=0).remote(b"")
-        assert weft.get(store.get.remote())[0] == 1 << 20
-        weft.get([store.set.remote(7), other.get.remote()])
+        assert sooner.get(store.get.remote())[0] == 1 << 20
+        sooner.get([store.set.remote(7), other.get.remote()])
         """
     )
     (actor,) = node.json("list", "actors", "--filter", "state=ALIVE")
@@ -244,25 +244,25 @@ def test_a_detached_actor_outlives_its_job(node):
     assert actor["job_id"] == job["job_id"]
     output = node.driver(
         """
-        import os, signal, time, weft
-        weft.init(namespace="shared")
-        store = weft.get_actor("store")
+        import os, signal, time, sooner
+        sooner.init(namespace="shared")
+        store = sooner.get_actor("store")
         try:
-            weft.get_actor("other")
+            sooner.get_actor("other")
         except ValueError:
             print("other is gone")
-        value, pid = weft.get(store.get.remote())
-        assert weft.get(store.nested.remote()) != os.getpid()
+        value, pid = sooner.get(store.get.remote())
+        assert sooner.get(store.nested.remote()) != os.getpid()
         os.kill(pid, signal.SIGKILL)
         # Its next process comes from the template of the job that has ended.
         while True:
             try:
-                again = weft.get(store.get.remote())
+                again = sooner.get(store.get.remote())
                 break
-            except weft.exceptions.ActorUnavailableError:
+            except sooner.exceptions.ActorUnavailableError:
                 time.sleep(0.01)
         print(value, again[0])
-        weft.kill(store)
+        sooner.kill(store)
         """
     ).stdout
     assert output.split("\n")[:2] == ["other is gone", f"7 {1 << 20}"]
@@ -272,14 +272,14 @@ def test_a_detached_actor_outlives_its_job(node):
 
 def test_names_are_found_in_their_namespace_only(node):
     code = """
-    import weft
-    weft.init(%s)
-    @weft.remote(num_cpus=0)
+    import sooner
+    sooner.init(%s)
+    @sooner.remote(num_cpus=0)
     class Actor:
         def ping(self):
             return 1
-    weft.get(Actor.options(name="same", lifetime="detached").remote().ping.remote())
-    print(weft.get_runtime_context().namespace)
+    sooner.get(Actor.options(name="same", lifetime="detached").remote().ping.remote())
+    print(sooner.get_runtime_context().namespace)
     """
     spaces = {node.driver(code % arguments).stdout.strip() for arguments in ("", "", "namespace='mine'")}
     assert len(spaces) == 3
@@ -289,15 +289,15 @@ def test_names_are_found_in_their_namespace_only(node):
 
 def test_each_driver_sees_its_own_lines(node):
     code = """
-    import sys, weft
-    weft.init()
+    import sys, sooner
+    sooner.init()
     name = sys.argv[1]
-    @weft.remote
+    @sooner.remote
     def shout(number, name):
         print(name, number)
         print(name, number, file=sys.stderr)
         return number
-    weft.get([shout.remote(number, name) for number in range(200)])
+    sooner.get([shout.remote(number, name) for number in range(200)])
     """
     with node.running_driver(code, "left") as left, node.running_driver(code, "right") as right:
         outputs = {"left": left.communicate(timeout=WAIT)[0], "right": right.communicate(timeout=WAIT)[0]}
@@ -308,15 +308,15 @@ def test_each_driver_sees_its_own_lines(node):
 
 def test_a_driver_that_shows_nothing_holds_up_its_own_workers_only(node, tmp_path):
     code = """
-    import os, sys, weft
-    weft.init()
-    @weft.remote(num_cpus=1)
+    import os, sys, sooner
+    sooner.init()
+    @sooner.remote(num_cpus=1)
     def prints():
         for number in range(400_000):
             print("x" * 40)
         return os.getpid()
     print("begun", flush=True)
-    weft.get(prints.remote())
+    sooner.get(prints.remote())
     # One write: `print` writes the end of the line apart, and lines of the worker may come in between.
     sys.stdout.write("all\\n")
     """
@@ -324,7 +324,7 @@ def test_a_driver_that_shows_nothing_holds_up_its_own_workers_only(node, tmp_pat
         assert full.stdout.readline() == "begun\n"
         # Nobody reads its output, so its pipe fills.
         poll("it prints", lambda: list((node.directory / "logs").glob("*.out")))
-        done = node.driver("import weft; weft.init(); print(weft.get(weft.remote(lambda: 5).remote()))")
+        done = node.driver("import sooner; sooner.init(); print(sooner.get(sooner.remote(lambda: 5).remote()))")
         assert done.stdout == "5\n"
         lines = full.communicate(timeout=WAIT)[0].splitlines()
         assert "all" in lines
@@ -332,13 +332,13 @@ def test_a_driver_that_shows_nothing_holds_up_its_own_workers_only(node, tmp_pat
 
 
 def test_log_to_driver_can_be_switched_off(node):
-    code = "import weft; weft.init(log_to_driver=False); weft.get(weft.remote(lambda: print('seen')).remote())"
+    code = "import sooner; sooner.init(log_to_driver=False); sooner.get(sooner.remote(lambda: print('seen')).remote())"
     done = node.driver(code)
     assert done.stdout == ""
 
 
 def test_a_preload_that_fails_is_told_to_its_driver(node):
-    code = "import weft; weft.init(preload=['nowhere']); print(weft.get(weft.remote(lambda: 3).remote()))"
+    code = "import sooner; sooner.init(preload=['nowhere']); print(sooner.get(sooner.remote(lambda: 3).remote()))"
     done = node.driver(code)
     assert done.stdout == "3\n"
     assert "preload='nowhere' cannot be imported" in done.stderr
@@ -348,7 +348,7 @@ def test_a_job_whose_workers_cannot_start_ends(node, tmp_path):
     place = tmp_path / "gone"
     place.mkdir()
     done = node.driver(
-        "import os, weft; weft.init(); os.rmdir(os.getcwd()); weft.get(weft.remote(lambda: 3).remote())",
+        "import os, sooner; sooner.init(); os.rmdir(os.getcwd()); sooner.get(sooner.remote(lambda: 3).remote())",
         cwd=place,
         check=False,
     )
@@ -359,15 +359,15 @@ def test_a_job_whose_workers_cannot_start_ends(node, tmp_path):
 
 def test_drivers_share_the_resources(node, tmp_path):
     code = """
-    import os, sys, time, weft
-    weft.init()
-    @weft.remote
+    import os, sys, time, sooner
+    sooner.init()
+    @sooner.remote
     def step(path):
         open(path, "a").write("x")
         time.sleep(0.005)
     print("begun", flush=True)
     input()
-    weft.get([step.remote(sys.argv[1]) for _ in range(400)])
+    sooner.get([step.remote(sys.argv[1]) for _ in range(400)])
     """
     first, second = tmp_path / "first", tmp_path / "second"
     with node.running_driver(code, first) as one, node.running_driver(code, second) as two:
@@ -386,27 +386,27 @@ def test_drivers_share_the_resources(node, tmp_path):
 
 @pytest.mark.api("init.address")
 def test_a_driver_finds_the_node(node, monkeypatch, nothing_left):
-    monkeypatch.setenv("WEFT_TMPDIR", str(node.base))
+    monkeypatch.setenv("SOONER_TMPDIR", str(node.base))
     for address in ("auto", str(node.directory), node.directory.name, None):
         if address is None:
-            monkeypatch.setenv("WEFT_ADDRESS", str(node.directory))
-        with weft.init(address, namespace="n") as context:
+            monkeypatch.setenv("SOONER_ADDRESS", str(node.directory))
+        with sooner.init(address, namespace="n") as context:
             assert context.address_info["session_dir"] == str(node.directory)
-            assert weft.cluster_resources()["CPU"] == 2
-            assert weft.get(weft.remote(os.getpid).remote()) not in children_of(os.getpid())
+            assert sooner.cluster_resources()["CPU"] == 2
+            assert sooner.get(sooner.remote(os.getpid).remote()) not in children_of(os.getpid())
             (job,) = node.json("list", "jobs")
             assert job["driver_pid"] == os.getpid()
-            assert job["job_id"] == weft.get_runtime_context().get_job_id()
+            assert job["job_id"] == sooner.get_runtime_context().get_job_id()
             tasks = node.json("list", "tasks")
             assert {row["job_id"] for row in tasks} == {job["job_id"]}
     assert node.json("list", "jobs") == []
 
 
 def test_a_node_of_ones_own_is_not_touched_by_others(node, monkeypatch, nothing_left):
-    monkeypatch.setenv("WEFT_TMPDIR", str(node.base))
-    monkeypatch.delenv("WEFT_ADDRESS", raising=False)
-    with weft.init(num_cpus=1) as context:
+    monkeypatch.setenv("SOONER_TMPDIR", str(node.base))
+    monkeypatch.delenv("SOONER_ADDRESS", raising=False)
+    with sooner.init(num_cpus=1) as context:
         assert context.address_info["address"] == "local"
         assert Path(context["session_dir"]) != node.directory
-        assert weft.cluster_resources()["CPU"] == 1
+        assert sooner.cluster_resources()["CPU"] == 1
     assert node.json("list", "jobs") == []

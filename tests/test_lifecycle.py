@@ -22,27 +22,27 @@ from support import (
     threads_of,
 )
 
-import weft
+import sooner
 
 HEAD = """
 import atexit, gc, os, signal, subprocess, sys, threading, time
 from pathlib import Path
-import weft
+import sooner
 
-@weft.remote
+@sooner.remote
 def identity(x):
     return x
 
-@weft.remote
+@sooner.remote
 def sleeps():
     time.sleep(1000)
 
-@weft.remote
+@sooner.remote
 def spins():
     while True:
         pass
 
-@weft.remote
+@sooner.remote
 class Actor:
     def pid(self):
         return os.getpid()
@@ -50,7 +50,7 @@ class Actor:
         time.sleep(1000)
 
 def get(refs):
-    return weft.get(refs, timeout=100)
+    return sooner.get(refs, timeout=100)
 """
 
 READY = """
@@ -64,17 +64,20 @@ DOING = {
     "tasks": "refs = [f.remote() for f in (sleeps, spins) for _ in range(5)]; get(identity.options(num_cpus=0).remote(1))",  # noqa: E501
     "actors": "actors = [Actor.remote() for _ in range(5)]; get([a.pid.remote() for a in actors])\n"
     "refs = [a.sleep.remote() for a in actors]",
-    "objects": "big = weft.put(b'x' * (64 << 20)); view = get(big); get(identity.remote(big))",
+    "objects": "big = sooner.put(b'x' * (64 << 20)); view = get(big); get(identity.remote(big))",
     "nested": """
-@weft.remote
+@sooner.remote
 def nest(depth):
-    return weft.get(nest.remote(depth - 1)) if depth else time.sleep(1000)
+    return sooner.get(nest.remote(depth - 1)) if depth else time.sleep(1000)
 ref = nest.remote(5)
 time.sleep(0.2)
 """,
-    "get": "threading.Timer(0.2, lambda: print(context['session_dir'], flush=True)).start(); weft.get(sleeps.remote())",
+    "get": """
+threading.Timer(0.2, lambda: print(context['session_dir'], flush=True)).start()
+sooner.get(sleeps.remote())
+""",
     "printing": """
-@weft.remote
+@sooner.remote
 def prints():
     while True:
         print("x" * 100, file=sys.stderr)
@@ -101,7 +104,7 @@ def assert_gone(pids, directory=None):
 @pytest.mark.chaos
 @pytest.mark.parametrize("doing", DOING)
 def test_nothing_is_left_of_a_driver_that_is_killed(doing):
-    with running_driver(HEAD + "context = weft.init(num_cpus=2)\n" + DOING[doing] + READY) as driver:
+    with running_driver(HEAD + "context = sooner.init(num_cpus=2)\n" + DOING[doing] + READY) as driver:
         directory = Path(driver.stdout.readline().strip())
         assert directory.is_dir()
         pids = children_of(driver.pid)
@@ -115,7 +118,7 @@ def test_nothing_is_left_of_a_driver_that_is_killed(doing):
 @pytest.mark.api("failure.driver")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT], ids=str)
 def test_nothing_is_left_of_a_driver_that_ends_by_a_signal(number):
-    code = HEAD + "context = weft.init(num_cpus=2); refs = [sleeps.remote() for _ in range(3)]" + READY
+    code = HEAD + "context = sooner.init(num_cpus=2); refs = [sleeps.remote() for _ in range(3)]" + READY
     with running_driver("import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n" + code) as driver:
         directory = Path(driver.stdout.readline().strip())
         pids = children_of(driver.pid)
@@ -127,8 +130,8 @@ def test_nothing_is_left_of_a_driver_that_ends_by_a_signal(number):
 @pytest.mark.chaos
 def test_a_stale_directory_is_removed_by_the_next_start(short_dir):
     """Driver and template are killed at once: nobody is there to clean up."""
-    env = os.environ | {"WEFT_TMPDIR": str(short_dir)}
-    code = HEAD + "context = weft.init(num_cpus=1); get(identity.remote(1))" + READY
+    env = os.environ | {"SOONER_TMPDIR": str(short_dir)}
+    code = HEAD + "context = sooner.init(num_cpus=1); get(identity.remote(1))" + READY
     with running_driver(code, env=env) as driver:
         directory = Path(driver.stdout.readline().strip())
         pids = children_of(driver.pid)
@@ -138,17 +141,17 @@ def test_a_stale_directory_is_removed_by_the_next_start(short_dir):
             os.kill(pid, signal.SIGKILL)
         driver.wait()
         assert_gone(pids)
-    run_driver(HEAD + "weft.init(num_cpus=1); get(identity.remote(1)); weft.shutdown()", env=env)
+    run_driver(HEAD + "sooner.init(num_cpus=1); get(identity.remote(1)); sooner.shutdown()", env=env)
     assert not directory.exists()
     assert not list(short_dir.rglob("session-*"))
 
 
 def test_two_drivers_at_once(short_dir):
     """Each has its own session; the end of one, and the start of another, leaves the other alone."""
-    env = os.environ | {"WEFT_TMPDIR": str(short_dir)}
+    env = os.environ | {"SOONER_TMPDIR": str(short_dir)}
     serve = """
-context = weft.init(num_cpus=1)
-held = weft.put(b"z" * (1 << 20))
+context = sooner.init(num_cpus=1)
+held = sooner.put(b"z" * (1 << 20))
 print(context["session_dir"], flush=True)
 for line in sys.stdin:
     print(get(identity.remote(line.strip())), len(get(held)), flush=True)
@@ -165,7 +168,7 @@ for line in sys.stdin:
         assert [ask(one, "a"), ask(two, "b")] == [f"a {1 << 20}\n", f"b {1 << 20}\n"]
         one.kill()
         one.wait()
-        run_driver(HEAD + "weft.init(num_cpus=1); get(identity.remote(1)); weft.shutdown()", env=env)
+        run_driver(HEAD + "sooner.init(num_cpus=1); get(identity.remote(1)); sooner.shutdown()", env=env)
         assert ask(two, "c") == f"c {1 << 20}\n"
 
 
@@ -177,24 +180,24 @@ for line in sys.stdin:
         ("sys.exit(3)", 3),
         ("raise KeyError('by design')", 1),
         ("os._exit(4)", 4),
-        ("weft.shutdown()", 0),
+        ("sooner.shutdown()", 0),
         ("threading.Thread(target=lambda: (time.sleep(0.2), get(quick.remote(1)))).start()", 0),
-        ("threading.Thread(target=lambda: ended(weft.get, refs), daemon=True).start(); time.sleep(0.1)", 0),
-        ("atexit.register(lambda: print('late', weft.is_initialized()))", 0),
-        ("keep = [weft.put(b'x' * (1 << 20)), actor, refs]; view = get(keep[0])", 0),
-        ("cycle = [weft.put(1)]; cycle.append(cycle); del refs, actor", 0),
+        ("threading.Thread(target=lambda: ended(sooner.get, refs), daemon=True).start(); time.sleep(0.1)", 0),
+        ("atexit.register(lambda: print('late', sooner.is_initialized()))", 0),
+        ("keep = [sooner.put(b'x' * (1 << 20)), actor, refs]; view = get(keep[0])", 0),
+        ("cycle = [sooner.put(1)]; cycle.append(cycle); del refs, actor", 0),
     ],
 )
 def test_ways_a_driver_ends(ending, status, short_dir):
     code = (
         HEAD
-        + "weft.init(num_cpus=2); refs = [sleeps.remote() for _ in range(5)]\n"
+        + "sooner.init(num_cpus=2); refs = [sleeps.remote() for _ in range(5)]\n"
         + "actor = Actor.remote(); pid = get(actor.pid.remote()); print(pid, flush=True)\n"
         + "quick = identity.options(num_cpus=0)\n"
         + "def ended(verb, *args):\n    try:\n        verb(*args)\n    except Exception:\n        pass\n"
         + ending
     )
-    done = run_driver(code, check=False, env=os.environ | {"WEFT_TMPDIR": str(short_dir)})
+    done = run_driver(code, check=False, env=os.environ | {"SOONER_TMPDIR": str(short_dir)})
     assert done.returncode == status, done.stderr
     assert_gone([int(done.stdout.split()[0])])
     poll("no directory is left", lambda: not list(short_dir.rglob("session-*")))
@@ -204,7 +207,7 @@ def test_ways_a_driver_ends(ending, status, short_dir):
 
 @pytest.mark.api("shutdown", "failure.driver")
 @pytest.mark.parametrize("_run", range(4))
-def test_daemon_threads_that_call_weft_until_the_end(_run):
+def test_daemon_threads_that_call_sooner_until_the_end(_run):
     done = run_driver(
         HEAD
         + """
@@ -217,11 +220,11 @@ class Python:
 def without_end():
     while True:
         try:
-            get(identity.remote(get(weft.put(Python()))))
+            get(identity.remote(get(sooner.put(Python()))))
         except Exception:
             pass
 
-weft.init(num_cpus=1)
+sooner.init(num_cpus=1)
 sys.setswitchinterval(1e-5)
 for _ in range(4):
     threading.Thread(target=without_end, daemon=True).start()
@@ -231,11 +234,11 @@ time.sleep(0.1)
     assert done.stderr == ""
 
 
-def test_exit_handlers_of_the_program_may_still_use_weft():
+def test_exit_handlers_of_the_program_may_still_use_sooner():
     done = run_driver(
         HEAD
         + """
-weft.init(num_cpus=1)
+sooner.init(num_cpus=1)
 atexit.register(lambda: print("late", get(identity.remote(1))))
 """
     )
@@ -253,8 +256,8 @@ def template_of(pid):
 
 
 @pytest.mark.chaos
-def test_work_goes_on_when_the_template_is_killed(weft_session):
-    @weft.remote
+def test_work_goes_on_when_the_template_is_killed(sooner_session):
+    @sooner.remote
     class Keeper:
         def __init__(self):
             self.value = "kept"
@@ -262,20 +265,20 @@ def test_work_goes_on_when_the_template_is_killed(weft_session):
         def read(self):
             return self.value
 
-    @weft.remote
+    @sooner.remote
     def identity(x):
         return x
 
     keeper = Keeper.remote()
-    assert weft.get(keeper.read.remote(), timeout=WAIT) == "kept"
+    assert sooner.get(keeper.read.remote(), timeout=WAIT) == "kept"
     template = template_of(os.getpid())
     for _ in range(3):
         os.kill(template, signal.SIGKILL)
         # Workers that live go on; new ones come from a new template.
-        assert weft.get(keeper.read.remote(), timeout=WAIT) == "kept"
+        assert sooner.get(keeper.read.remote(), timeout=WAIT) == "kept"
         actors = [Keeper.remote() for _ in range(3)]
-        assert weft.get([actor.read.remote() for actor in actors], timeout=WAIT) == ["kept"] * 3
-        assert weft.get([identity.remote(n) for n in range(20)], timeout=WAIT) == list(range(20))
+        assert sooner.get([actor.read.remote() for actor in actors], timeout=WAIT) == ["kept"] * 3
+        assert sooner.get([identity.remote(n) for n in range(20)], timeout=WAIT) == list(range(20))
         template = template_of(os.getpid())
 
 
@@ -285,14 +288,14 @@ def test_a_warning_that_nobody_can_read_ends_nothing():
         done = run_driver(
             HEAD
             + """
-weft.init(num_cpus=1)
-worker = weft.get(Actor.remote().pid.remote())
+sooner.init(num_cpus=1)
+worker = sooner.get(Actor.remote().pid.remote())
 template = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
 os.kill(template, signal.SIGSTOP)
 late = [Actor.remote() for _ in range(3)]
 time.sleep(0.2)
 os.kill(template, signal.SIGKILL)
-print(len(set(weft.get([actor.pid.remote() for actor in late], timeout=20))))
+print(len(set(sooner.get([actor.pid.remote() for actor in late], timeout=20))))
 """,
             stdout=subprocess.PIPE,
             stderr=full,
@@ -302,48 +305,48 @@ print(len(set(weft.get([actor.pid.remote() for actor in late], timeout=20))))
 
 
 @pytest.mark.chaos
-def test_idle_workers_that_are_killed_are_replaced(weft_session):
-    @weft.remote
+def test_idle_workers_that_are_killed_are_replaced(sooner_session):
+    @sooner.remote
     def pid():
         return os.getpid()
 
     for _ in range(10):
-        victims = set(weft.get([pid.remote() for _ in range(10)], timeout=WAIT))
+        victims = set(sooner.get([pid.remote() for _ in range(10)], timeout=WAIT))
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
-        assert not victims & set(weft.get([pid.remote() for _ in range(10)], timeout=WAIT))
+        assert not victims & set(sooner.get([pid.remote() for _ in range(10)], timeout=WAIT))
 
 
 @pytest.mark.api("shutdown")
 def test_shutdown_with_work_in_flight(nothing_left):
     """Running and queued tasks, actors, streams of results, a thread in `get`: all end, and a new session works."""
 
-    @weft.remote
+    @sooner.remote
     def sleeps():
         time.sleep(10 * WAIT)
 
-    @weft.remote
+    @sooner.remote
     def identity(x):
         return x
 
-    @weft.remote
+    @sooner.remote
     class Sleeper:
         def sleep(self):
             time.sleep(10 * WAIT)
 
     for round_number in range(3):
-        nothing_left.append(weft.init(num_cpus=2)["session_dir"])
+        nothing_left.append(sooner.init(num_cpus=2)["session_dir"])
         actors = [Sleeper.remote() for _ in range(3)]
         refs = [actor.sleep.remote() for actor in actors]
         refs += [sleeps.remote() for _ in range(20)]
         refs += [identity.remote(n) for n in range(1000)]
-        refs += [weft.put(b"x" * (1 << 20))]
+        refs += [sooner.put(b"x" * (1 << 20))]
         if round_number:
-            weft.wait(refs, timeout=0.1)
-        weft.shutdown()
+            sooner.wait(refs, timeout=0.1)
+        sooner.shutdown()
         for ref in (refs[0], refs[-1], refs[500]):
             with pytest.raises(ValueError, match="session"):
-                weft.get(ref, timeout=WAIT)
+                sooner.get(ref, timeout=WAIT)
         del ref, refs, actors
 
 
@@ -351,7 +354,7 @@ def test_a_thread_that_waits_is_released_by_shutdown():
     done = run_driver(
         HEAD
         + """
-weft.init(num_cpus=1)
+sooner.init(num_cpus=1)
 ref = sleeps.remote()
 outcome = []
 def wait(verb):
@@ -359,12 +362,12 @@ def wait(verb):
         outcome.append(verb())
     except Exception as error:
         outcome.append(error)
-verbs = [lambda: weft.get(ref), lambda: weft.get([ref]), lambda: weft.wait([ref]), lambda: ref.future().result()]
+verbs = [lambda: sooner.get(ref), lambda: sooner.get([ref]), lambda: sooner.wait([ref]), lambda: ref.future().result()]
 threads = [threading.Thread(target=wait, args=(verb,)) for verb in verbs]
 for thread in threads:
     thread.start()
 time.sleep(0.3)
-weft.shutdown()
+sooner.shutdown()
 for thread in threads:
     thread.join(15)
 if any(thread.is_alive() for thread in threads):
@@ -381,15 +384,15 @@ def test_shutdown_from_another_thread_and_from_several():
     done = run_driver(
         HEAD
         + """
-weft.init(num_cpus=1)
+sooner.init(num_cpus=1)
 get(identity.remote(1))
-threads = [threading.Thread(target=weft.shutdown) for _ in range(4)]
+threads = [threading.Thread(target=sooner.shutdown) for _ in range(4)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join(60)
-assert not weft.is_initialized()
-weft.init(num_cpus=1)
+assert not sooner.is_initialized()
+sooner.init(num_cpus=1)
 print(get(identity.remote(2)))
 """
     )
@@ -400,7 +403,7 @@ def test_init_in_another_thread():
     done = run_driver(
         HEAD
         + """
-thread = threading.Thread(target=weft.init, kwargs={"num_cpus": 1})
+thread = threading.Thread(target=sooner.init, kwargs={"num_cpus": 1})
 thread.start()
 thread.join()
 print(get(identity.remote(1)))
@@ -417,12 +420,12 @@ def test_what_is_kept_of_an_ended_session_holds_no_descriptors():
 kept = []
 counts = []
 for n in range(4):
-    weft.init(num_cpus=1)
-    ref = weft.put(bytes([n]) * (1 << 20))
+    sooner.init(num_cpus=1)
+    ref = sooner.put(bytes([n]) * (1 << 20))
     import numpy
-    view = get(weft.put(numpy.full(1 << 20, n, dtype=numpy.uint8)))
+    view = get(sooner.put(numpy.full(1 << 20, n, dtype=numpy.uint8)))
     kept.append((ref, view, Actor.remote(), identity.remote(1)))
-    weft.shutdown()
+    sooner.shutdown()
     gc.collect()
     counts.append(len(os.listdir("/proc/self/fd")))
 assert all((view == n).all() for n, (_, view, _, _) in enumerate(kept))
@@ -433,11 +436,11 @@ print(counts[0] == counts[-1], counts)
 
 
 def test_memory_of_an_ended_session_is_given_back(nothing_left):
-    nothing_left.append(weft.init(num_cpus=1)["session_dir"])
-    ref = weft.put(b"x" * (1 << 20))
-    weft.get(ref)
+    nothing_left.append(sooner.init(num_cpus=1)["session_dir"])
+    ref = sooner.put(b"x" * (1 << 20))
+    sooner.get(ref)
     del ref
-    weft.shutdown()
+    sooner.shutdown()
     assert not memfds_of(os.getpid())
 
 
@@ -446,19 +449,19 @@ def test_a_task_whose_child_process_lives_on():
     done = run_driver(
         HEAD
         + """
-@weft.remote
+@sooner.remote
 def starts():
     return subprocess.Popen(["sleep", "1000"]).pid
-@weft.remote
+@sooner.remote
 class Starts:
     def __init__(self):
         self.child = subprocess.Popen(["sleep", "1000"])
     def pid(self):
         return self.child.pid
-weft.init(num_cpus=1)
+sooner.init(num_cpus=1)
 starter = Starts.remote()
 print(get(starts.remote()), get(starter.pid.remote()))
-weft.shutdown()
+sooner.shutdown()
 """
     )
     pids = [int(pid) for pid in done.stdout.split()]
@@ -475,27 +478,27 @@ def test_a_program_that_ends_flushes_its_files(tmp_path):
     file = tmp_path / "file"
     run_driver(
         """
-        import sys, weft
+        import sys, sooner
         file = open(sys.argv[1], "w")
         file.write("written")
-        @weft.remote
+        @sooner.remote
         def f(x):
             return file and x
-        @weft.remote
+        @sooner.remote
         class Sync:
             def f(self):
                 return 1
-        @weft.remote
+        @sooner.remote
         class Async:
             async def f(self):
                 return 1
         g = f.options(num_cpus=0.5)
-        weft.init(num_cpus=2)
+        sooner.init(num_cpus=2)
         sync, parallel = Sync.remote(), Async.options(name="parallel").remote()
-        weft.get([sync.f.remote(), parallel.f.remote(), Sync.options(num_cpus=0).remote().f.remote()])
+        sooner.get([sync.f.remote(), parallel.f.remote(), Sync.options(num_cpus=0).remote().f.remote()])
         # Cannot be pickled, since it refers to the file.
         try:
-            weft.get(g.remote(1))
+            sooner.get(g.remote(1))
         except TypeError:
             refused = True
         """,
@@ -510,13 +513,13 @@ def test_shutdown_ends_the_session_although_a_forked_child_lives():
     code = (
         HEAD
         + """
-context = weft.init(num_cpus=1)
+context = sooner.init(num_cpus=1)
 actor = Actor.remote()
 print(context["session_dir"], get(actor.pid.remote()), end=" ", flush=True)
 pid = os.fork()
 if pid == 0:
     time.sleep(1000)
-weft.shutdown()
+sooner.shutdown()
 print(pid, flush=True)
 time.sleep(1000)
 """
@@ -535,7 +538,7 @@ def test_a_forked_child_of_the_driver_does_not_keep_the_session():
     code = (
         HEAD
         + """
-context = weft.init(num_cpus=1)
+context = sooner.init(num_cpus=1)
 actor = Actor.remote()
 print(context["session_dir"], get(actor.pid.remote()), end=" ", flush=True)
 pid = os.fork()
@@ -559,12 +562,12 @@ def test_a_forked_child_that_exits_leaves_the_session_alone():
     done = run_driver(
         HEAD
         + """
-weft.init(num_cpus=1)
-refs = [weft.put(n) for n in range(3)] + [identity.remote(b"x" * (1 << 20))]
+sooner.init(num_cpus=1)
+refs = [sooner.put(n) for n in range(3)] + [identity.remote(b"x" * (1 << 20))]
 actor = Actor.remote()
 before = get(actor.pid.remote())
 get(refs)
-for ending in (sys.exit, lambda: os._exit(0), lambda: weft.shutdown(), lambda: (refs.clear(), gc.collect())):
+for ending in (sys.exit, lambda: os._exit(0), lambda: sooner.shutdown(), lambda: (refs.clear(), gc.collect())):
     pid = os.fork()
     if pid == 0:
         try:
@@ -584,15 +587,15 @@ print("unharmed")
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_multiprocessing_beside_weft(method, tmp_path):
+def test_multiprocessing_beside_sooner(method, tmp_path):
     """A pool of the standard library works while a session runs, and its processes can have sessions of their own."""
     script = tmp_path / "script.py"
     script.write_text(
         f"""
 import multiprocessing
-import weft
+import sooner
 
-@weft.remote
+@sooner.remote
 def double(x):
     return 2 * x
 
@@ -600,16 +603,16 @@ def plain(x):
     return x + 1
 
 def own_session(x):
-    with weft.init(num_cpus=1):
-        return weft.get(double.remote(x), timeout=100)
+    with sooner.init(num_cpus=1):
+        return sooner.get(double.remote(x), timeout=100)
 
 if __name__ == "__main__":
-    weft.init(num_cpus=1)
-    assert weft.get(double.remote(1), timeout=100) == 2
+    sooner.init(num_cpus=1)
+    assert sooner.get(double.remote(1), timeout=100) == 2
     with multiprocessing.get_context({method!r}).Pool(2) as pool:
         assert pool.map(plain, range(10)) == list(range(1, 11))
         assert pool.map(own_session, [5, 6], chunksize=1) == [10, 12]
-    assert weft.get(double.remote(2), timeout=100) == 4
+    assert sooner.get(double.remote(2), timeout=100) == 4
     print("fine")
 """
     )
@@ -625,15 +628,15 @@ def test_standard_streams_that_are_closed(tmp_path):
     code = (
         HEAD
         + """
-weft.init(num_cpus=1)
-@weft.remote
+sooner.init(num_cpus=1)
+@sooner.remote
 def prints():
     print("to nobody")
     os.write(1, b"to nobody")
     return "well"
 answer = get([prints.remote(), identity.remote(1)])
 os.write(2, b"garbage for whoever is descriptor 2") if len(sys.argv) > 2 else None
-weft.shutdown()
+sooner.shutdown()
 Path(sys.argv[1]).write_text(repr(answer))
 """
     )
@@ -652,19 +655,19 @@ Path(sys.argv[1]).write_text(repr(answer))
 
 def test_an_idle_session_is_small():
     """At most 12 threads beside the driver's own, all processes together."""
-    code = HEAD + "context = weft.init(num_cpus=2); get([identity.remote(n) for n in range(10)])" + READY
+    code = HEAD + "context = sooner.init(num_cpus=2); get([identity.remote(n) for n in range(10)])" + READY
     with running_driver(code) as driver:
         driver.stdout.readline()
         pids = (driver.pid, *children_of(driver.pid))
         assert sum(len(threads_of(pid)) for pid in pids) - 1 <= 12
 
 
-def test_the_template_has_one_thread(weft_session):
+def test_the_template_has_one_thread(sooner_session):
     assert len(threads_of(template_of(os.getpid()))) == 1
 
 
-# `WEFT_LONG=1` takes some minutes.
-SESSIONS = 1000 if os.environ.get("WEFT_LONG") else 50
+# `SOONER_LONG=1` takes some minutes.
+SESSIONS = 1000 if os.environ.get("SOONER_LONG") else 50
 
 
 @pytest.mark.timeout(240 + SESSIONS)
@@ -677,10 +680,10 @@ def anonymous_kib():
     status = Path("/proc/self/status").read_text()
     return int(status.partition("RssAnon:")[2].split()[0])
 def round():
-    weft.init(num_cpus=2, _temp_dir=sys.argv[2])
+    sooner.init(num_cpus=2, _temp_dir=sys.argv[2])
     actor = Actor.remote()
     get([identity.remote(b"x" * 200_000), actor.pid.remote()])
-    weft.shutdown()
+    sooner.shutdown()
 for _ in range(10):
     round()
 gc.collect()
@@ -702,7 +705,7 @@ print([path for path in Path(sys.argv[2]).rglob("*") if path.is_file()])
     assert done.stdout.splitlines() == ["nothing", "True", "[]"]
 
 
-def test_footprints_see_what_is_left(weft_session):
+def test_footprints_see_what_is_left(sooner_session):
     """The check that all these tests rely on finds a session when there is one."""
     nothing = Footprint(set(), [], [], [])
     found = nothing.left_over(Footprint.now())

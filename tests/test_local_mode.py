@@ -14,30 +14,30 @@ import numpy as np
 import pytest
 from support import WAIT, children_of, poll, run_driver
 
-import weft
-from weft.exceptions import ActorAlreadyExistsError, ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError
+import sooner
+from sooner.exceptions import ActorAlreadyExistsError, ActorDiedError, GetTimeoutError, TaskCancelledError, TaskError
 
 
 @pytest.fixture(autouse=True)
 def session():
     before = children_of(os.getpid())
-    weft.init(num_cpus=2, num_gpus=2, resources={"tape": 1}, local_mode=True)
+    sooner.init(num_cpus=2, num_gpus=2, resources={"tape": 1}, local_mode=True)
     yield
-    weft.shutdown()
+    sooner.shutdown()
     assert children_of(os.getpid()) <= before
 
 
-@weft.remote
+@sooner.remote
 def here():
     return os.getpid(), threading.get_ident()
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self, start=0):
         self.value = start
@@ -53,16 +53,16 @@ class Counter:
             i += 1
 
     def leave(self):
-        weft.actor.exit_actor()
+        sooner.actor.exit_actor()
 
     def facts(self):
-        context = weft.get_runtime_context()
+        context = sooner.get_runtime_context()
         return context.get_actor_id(), context.get_task_name(), context.current_actor
 
 
 @pytest.mark.api("own.local_mode")
 def test_tasks_run_on_the_calling_thread():
-    assert weft.get(here.remote()) == (os.getpid(), threading.get_ident())
+    assert sooner.get(here.remote()) == (os.getpid(), threading.get_ident())
 
 
 @pytest.mark.api("own.local_mode")
@@ -70,23 +70,23 @@ def test_a_breakpoint_works(monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "breakpointhook", lambda: seen.append(sys._getframe(1).f_code.co_name))
 
-    @weft.remote
+    @sooner.remote
     def stops():
         breakpoint()  # noqa: T100
         return 1
 
-    assert weft.get(stops.remote()) == 1
+    assert sooner.get(stops.remote()) == 1
     assert seen == ["stops"]
 
 
 @pytest.mark.api("own.local_mode")
 def test_values_are_pickled_as_otherwise():
     value = {"list": [1]}
-    back = weft.get(identity.remote(value))
+    back = sooner.get(identity.remote(value))
     assert back == value
     assert back is not value
     array = np.zeros(1_000_000)
-    shared = weft.get(identity.remote(array))
+    shared = sooner.get(identity.remote(array))
     assert not shared.flags.writeable
     with pytest.raises(TypeError, match="argument 0"):
         identity.remote(threading.Lock())
@@ -94,45 +94,45 @@ def test_values_are_pickled_as_otherwise():
 
 @pytest.mark.api("own.local_mode")
 def test_errors_are_the_same():
-    @weft.remote
+    @sooner.remote
     def fail(ref):
-        raise KeyError(weft.get(ref[0]))
+        raise KeyError(sooner.get(ref[0]))
 
-    ref = fail.remote([weft.put("key")])
+    ref = fail.remote([sooner.put("key")])
     with pytest.raises(KeyError, match="key") as caught:
-        weft.get(ref)
+        sooner.get(ref)
     assert isinstance(caught.value, TaskError)
     with pytest.raises(KeyError):
-        weft.get(identity.remote(ref))
+        sooner.get(identity.remote(ref))
 
 
 def test_nested_tasks_and_references():
-    @weft.remote
+    @sooner.remote
     def depth(n):
-        return 0 if n == 0 else 1 + weft.get(depth.remote(n - 1))
+        return 0 if n == 0 else 1 + sooner.get(depth.remote(n - 1))
 
-    assert weft.get(depth.remote(30)) == 30
-    assert weft.get(identity.remote(identity.remote(3))) == 3
-    inner = weft.put(4)
-    assert weft.get(weft.get(identity.remote([inner]))[0]) == 4
+    assert sooner.get(depth.remote(30)) == 30
+    assert sooner.get(identity.remote(identity.remote(3))) == 3
+    inner = sooner.put(4)
+    assert sooner.get(sooner.get(identity.remote([inner]))[0]) == 4
 
 
 def test_a_task_that_fails_is_retried(tmp_path):
-    @weft.remote(max_retries=2, retry_exceptions=[ValueError])
+    @sooner.remote(max_retries=2, retry_exceptions=[ValueError])
     def flaky(path):
         path.write_text(path.read_text() + "x" if path.exists() else "x")
         if len(path.read_text()) < 3:
             raise ValueError("again")
         return len(path.read_text())
 
-    assert weft.get(flaky.remote(tmp_path / "attempts")) == 3
+    assert sooner.get(flaky.remote(tmp_path / "attempts")) == 3
 
 
 @pytest.mark.api("own.local_mode")
 def test_actors():
     counter = Counter.remote(5)
-    assert weft.get([counter.add.remote() for _ in range(3)]) == [6, 7, 8]
-    identity_, name, handle = weft.get(counter.facts.remote())
+    assert sooner.get([counter.add.remote() for _ in range(3)]) == [6, 7, 8]
+    identity_, name, handle = sooner.get(counter.facts.remote())
     assert identity_ == counter._actor_id
     assert name == "facts"
     assert handle == counter
@@ -140,17 +140,17 @@ def test_actors():
 
 def test_names():
     counter = Counter.options(name="local").remote(1)
-    assert weft.get(weft.get_actor("local").add.remote()) == 2
+    assert sooner.get(sooner.get_actor("local").add.remote()) == 2
     with pytest.raises(ActorAlreadyExistsError):
         Counter.options(name="local").remote()
-    weft.kill(counter)
+    sooner.kill(counter)
     with pytest.raises(ActorDiedError):
-        weft.get(counter.add.remote())
-    poll("the name is free", lambda: "local" not in weft.list_named_actors())
+        sooner.get(counter.add.remote())
+    poll("the name is free", lambda: "local" not in sooner.list_named_actors())
 
 
 def test_the_ends_of_actors(tmp_path):
-    @weft.remote
+    @sooner.remote
     class Tidy:
         def __init__(self, path):
             self.path = path
@@ -158,22 +158,22 @@ def test_the_ends_of_actors(tmp_path):
         def ping(self):
             return 1
 
-        def __weft_shutdown__(self):
+        def __sooner_shutdown__(self):
             self.path.touch()
 
     counter = Counter.remote()
     with pytest.raises(ActorDiedError, match="exit_actor"):
-        weft.get(counter.leave.remote())
+        sooner.get(counter.leave.remote())
     tidy = Tidy.remote(tmp_path / "scope")
-    weft.get(tidy.ping.remote())
+    sooner.get(tidy.ping.remote())
     del tidy
     gc.collect()
     poll("it is cleaned up", (tmp_path / "scope").exists)
     killed = Tidy.remote(tmp_path / "killed")
-    weft.kill(killed)
+    sooner.kill(killed)
     assert not (tmp_path / "killed").exists()
 
-    @weft.remote
+    @sooner.remote
     class Fails:
         def __init__(self):
             raise ValueError("cannot begin")
@@ -182,27 +182,27 @@ def test_the_ends_of_actors(tmp_path):
             return 1
 
     with pytest.raises(ActorDiedError, match="cannot begin"):
-        weft.get(Fails.remote().ping.remote())
+        sooner.get(Fails.remote().ping.remote())
 
 
 def test_generators_without_an_end():
     counter = Counter.remote()
     generator = counter.count.remote()
-    assert [weft.get(next(generator)) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [sooner.get(next(generator)) for _ in range(5)] == [0, 1, 2, 3, 4]
     generator.close()
     assert list(generator) == []
 
-    @weft.remote
+    @sooner.remote
     def three():
         yield from range(3)
 
-    assert weft.get(three.remote().completed()) is None
-    ready, _ = weft.wait([three.remote()], timeout=WAIT)
-    assert weft.get(list(ready[0])) == [0, 1, 2]
+    assert sooner.get(three.remote().completed()) is None
+    ready, _ = sooner.wait([three.remote()], timeout=WAIT)
+    assert sooner.get(list(ready[0])) == [0, 1, 2]
 
 
 def test_asyncio_actors_wait_for_each_other():
-    @weft.remote
+    @sooner.remote
     class Gate:
         def __init__(self):
             self.opened = asyncio.Event()
@@ -220,27 +220,27 @@ def test_asyncio_actors_wait_for_each_other():
 
     gate = Gate.remote()
     waiting = [gate.through.remote(n) for n in range(3)]
-    assert weft.get(gate.open.remote(), timeout=WAIT) == "open"
-    assert weft.get(waiting, timeout=WAIT) == [0, 1, 2]
+    assert sooner.get(gate.open.remote(), timeout=WAIT) == "open"
+    assert sooner.get(waiting, timeout=WAIT) == [0, 1, 2]
     endless = gate.forever.remote()
-    weft.cancel(endless)
+    sooner.cancel(endless)
     with pytest.raises(TaskCancelledError):
-        weft.get(endless, timeout=WAIT)
+        sooner.get(endless, timeout=WAIT)
 
 
 def test_what_cannot_be_had_stays_pending():
     with pytest.raises(GetTimeoutError):
-        weft.get(identity.options(num_cpus=64).remote(1), timeout=0.05)
+        sooner.get(identity.options(num_cpus=64).remote(1), timeout=0.05)
     with pytest.raises(GetTimeoutError):
-        weft.get(Counter.options(resources={"tape": 2}).remote().add.remote(), timeout=0.05)
-    assert weft.get(identity.options(num_gpus=2, resources={"tape": 1}).remote(1)) == 1
+        sooner.get(Counter.options(resources={"tape": 2}).remote().add.remote(), timeout=0.05)
+    assert sooner.get(identity.options(num_gpus=2, resources={"tape": 1}).remote(1)) == 1
 
 
 def test_threads_submit():
     results = []
 
     def work(n):
-        results.append(weft.get([identity.remote(n * 100 + i) for i in range(50)]))
+        results.append(sooner.get([identity.remote(n * 100 + i) for i in range(50)]))
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
@@ -257,7 +257,7 @@ def on_threads(count, work):
 
 
 def test_an_actor_runs_one_call_at_a_time():
-    @weft.remote
+    @sooner.remote
     class Careless:
         def __init__(self):
             self.value = 0
@@ -285,10 +285,10 @@ def test_an_actor_runs_one_call_at_a_time():
     def work(thread):
         calls = [actor.add.remote(thread, n) for n in range(20)]
         assert len(list(actor.count.remote())) == 5
-        return weft.get(calls, timeout=WAIT)
+        return sooner.get(calls, timeout=WAIT)
 
     assert on_threads(4, work) == [list(range(20))] * 4
-    value, order = weft.get(actor.seen.remote())
+    value, order = sooner.get(actor.seen.remote())
     assert value == 4 * 25
     for thread in range(4):
         assert [n for other, n in order if other == thread] == list(range(20))
@@ -298,7 +298,7 @@ def test_a_generator_is_advanced_by_whoever_waits(tmp_path):
     # The thread that waits for the end meets a generator that another thread is advancing, by one item only.
     running, go_on = tmp_path / "running", tmp_path / "go_on"
 
-    @weft.remote
+    @sooner.remote
     def slowly():
         for i in range(3):
             running.touch()
@@ -309,9 +309,9 @@ def test_a_generator_is_advanced_by_whoever_waits(tmp_path):
     generator = slowly.remote()
     completed = generator.completed()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(lambda: weft.get(next(generator)))
+        first = pool.submit(lambda: sooner.get(next(generator)))
         poll("the generator runs", running.exists)
-        end = pool.submit(weft.get, completed, timeout=WAIT)
+        end = pool.submit(sooner.get, completed, timeout=WAIT)
         time.sleep(0.05)
         go_on.touch()
         assert first.result(WAIT) == 0
@@ -321,40 +321,40 @@ def test_a_generator_is_advanced_by_whoever_waits(tmp_path):
 def test_a_wait_with_a_deadline_ends_beside_an_endless_generator():
     generator = Counter.remote().count.remote()
     with pytest.raises(GetTimeoutError):
-        weft.get(generator.completed(), timeout=0.05)
-    assert weft.get(next(generator)) == 0
+        sooner.get(generator.completed(), timeout=0.05)
+    assert sooner.get(next(generator)) == 0
 
 
 def test_cancel_ends_a_generator():
     generator = Counter.remote().count.remote()
-    assert weft.get(next(generator)) == 0
-    weft.cancel(generator)
+    assert sooner.get(next(generator)) == 0
+    sooner.cancel(generator)
     with pytest.raises(TaskCancelledError):
-        weft.get(next(generator))
+        sooner.get(next(generator))
     assert list(generator) == []
 
 
 def test_an_actor_exits_from_a_generator():
-    @weft.remote
+    @sooner.remote
     class Leaves:
         def items(self):
             yield 1
-            weft.actor.exit_actor()
+            sooner.actor.exit_actor()
 
         def ping(self):
             return 1
 
     actor = Leaves.remote()
     item, end = actor.items.remote()
-    assert weft.get(item) == 1
+    assert sooner.get(item) == 1
     with pytest.raises(ActorDiedError, match="exit_actor"):
-        weft.get(end)
+        sooner.get(end)
     with pytest.raises(ActorDiedError, match="exit_actor"):
-        weft.get(actor.ping.remote())
+        sooner.get(actor.ping.remote())
 
 
-@weft.remote
-class UsesWeft:
+@sooner.remote
+class UsesSooner:
     """Its clean-up hook stores a large value and reads a generator."""
 
     def __init__(self, path):
@@ -363,88 +363,88 @@ class UsesWeft:
     def ping(self):
         return 1
 
-    def __weft_shutdown__(self):
-        @weft.remote
+    def __sooner_shutdown__(self):
+        @sooner.remote
         def items(value):
             yield len(value)
 
-        sizes = [weft.get(ref) for ref in items.remote(weft.put(b"x" * (1 << 20)))]
+        sizes = [sooner.get(ref) for ref in items.remote(sooner.put(b"x" * (1 << 20)))]
         self.path.write_text(str(sizes))
 
 
-def test_a_clean_up_hook_uses_weft(tmp_path):
+def test_a_clean_up_hook_uses_sooner(tmp_path):
     path = tmp_path / "sizes"
-    actor = UsesWeft.remote(path)
-    weft.get(actor.ping.remote())
+    actor = UsesSooner.remote(path)
+    sooner.get(actor.ping.remote())
     del actor
     gc.collect()
     poll("the hook has run", lambda: path.exists() and path.read_text() == str([1 << 20]))
 
 
-def test_a_clean_up_hook_uses_weft_at_the_end(tmp_path):
+def test_a_clean_up_hook_uses_sooner_at_the_end(tmp_path):
     path = tmp_path / "sizes"
-    actor = UsesWeft.remote(path)
-    weft.get(actor.ping.remote())
-    weft.shutdown()
+    actor = UsesSooner.remote(path)
+    sooner.get(actor.ping.remote())
+    sooner.shutdown()
     assert path.read_text() == str([1 << 20])
-    assert not weft.is_initialized()
+    assert not sooner.is_initialized()
 
 
 def test_a_forked_process_has_nothing_of_it(tmp_path):
     done = run_driver(
         """
         import os, sys, warnings
-        import weft
+        import sooner
 
         warnings.simplefilter("ignore")
 
-        @weft.remote
+        @sooner.remote
         class Actor:
             def ping(self):
                 return 1
 
-            def __weft_shutdown__(self):
+            def __sooner_shutdown__(self):
                 print("cleaned up", os.getpid() == parent, flush=True)
 
-        @weft.remote
+        @sooner.remote
         class Async:
             async def ping(self):
                 return 2
 
         parent = os.getpid()
-        weft.init(local_mode=True)
+        sooner.init(local_mode=True)
         actor, other = Actor.remote(), Async.remote()
-        assert weft.get([actor.ping.remote(), other.ping.remote()]) == [1, 2]
+        assert sooner.get([actor.ping.remote(), other.ping.remote()]) == [1, 2]
         child = os.fork()
         if child == 0:
-            weft.init(local_mode=True)
-            assert weft.get(Async.remote().ping.remote(), timeout=30) == 2
-            weft.shutdown()
+            sooner.init(local_mode=True)
+            assert sooner.get(Async.remote().ping.remote(), timeout=30) == 2
+            sooner.shutdown()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        weft.shutdown()
+        sooner.shutdown()
         """
     )
     assert done.stdout.split("\n")[:-1] == ["cleaned up True"]
 
 
 def test_helpers_work():
-    with weft.Executor() as executor:
+    with sooner.Executor() as executor:
         assert list(executor.map(pow, range(4), [2] * 4)) == [0, 1, 4, 9]
-    pool = weft.util.ActorPool([Counter.remote(), Counter.remote()])
+    pool = sooner.util.ActorPool([Counter.remote(), Counter.remote()])
     assert len(list(pool.map_unordered(lambda actor, n: actor.add.remote(n), [10, 20, 30]))) == 3
 
 
 def test_several_sessions_after_each_other():
     run_driver("""
-        import weft
+        import sooner
 
-        @weft.remote
+        @sooner.remote
         def f(x):
             return x + 1
 
         for local in (True, False, True):
-            weft.init(num_cpus=1, local_mode=local)
-            assert weft.get(f.remote(1)) == 2
-            weft.shutdown()
+            sooner.init(num_cpus=1, local_mode=local)
+            assert sooner.get(f.remote(1)) == 2
+            sooner.shutdown()
     """)

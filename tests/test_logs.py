@@ -12,10 +12,10 @@ from support import run_driver, running_driver
 HEAD = """
 import ctypes, io, logging, os, subprocess, sys, threading, time
 from pathlib import Path
-import weft
-context = weft.init(num_cpus=2, **{})
+import sooner
+context = sooner.init(num_cpus=2, **{})
 def get(refs):
-    return weft.get(refs, timeout=100)
+    return sooner.get(refs, timeout=100)
 """
 
 LINE = re.compile(r"\((?P<name>.*?) pid=(?P<pid>\d+)\) (?P<text>.*)")
@@ -23,7 +23,7 @@ LINE = re.compile(r"\((?P<name>.*?) pid=(?P<pid>\d+)\) (?P<text>.*)")
 
 def run(body, options="dict()", **kwargs):
     """Runs a driver and ends its session, so that all lines are out."""
-    done = run_driver(HEAD.format(options) + body + "\nweft.shutdown()\n", **kwargs)
+    done = run_driver(HEAD.format(options) + body + "\nsooner.shutdown()\n", **kwargs)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -37,12 +37,12 @@ def lines(text):
 
 def test_the_prefix_is_function_and_pid():
     done = run("""
-@weft.remote
+@sooner.remote
 def train(n):
     print("epoch", n)
     return os.getpid()
 pid = get(train.remote(3))
-weft.shutdown()
+sooner.shutdown()
 print("pid", pid)
 """)
     line, _, pid = done.stdout.rstrip("\n").partition("\npid ")
@@ -51,7 +51,7 @@ print("pid", pid)
 
 def test_each_stream_reaches_its_own():
     done = run("""
-@weft.remote
+@sooner.remote
 def both():
     print("to stdout")
     print("to stderr", file=sys.stderr)
@@ -64,7 +64,7 @@ get(both.remote())
 def test_nothing_is_dropped_and_nothing_merged():
     """Equal lines are counted, different ones are whole, and each worker's are in order."""
     done = run("""
-@weft.remote(num_cpus=0.25)
+@sooner.remote(num_cpus=0.25)
 def chatter(who):
     for n in range(500):
         print("the same line")
@@ -89,7 +89,7 @@ def make(name):
     def f(n):
         print(name, n)
     f.__name__ = name
-    return weft.remote(f)
+    return sooner.remote(f)
 functions = [make("first"), make("second"), make("third")]
 get([f.remote(n) for n in range(100) for f in functions])
 """)
@@ -100,7 +100,7 @@ get([f.remote(n) for n in range(100) for f in functions])
 
 def test_actors_print_under_their_class():
     done = run("""
-@weft.remote
+@sooner.remote
 class Trainer:
     def __init__(self):
         print("constructed")
@@ -114,7 +114,7 @@ get([trainer.step.remote() for _ in range(3)])
 
 def test_an_actor_with_a_repr_prints_under_it():
     done = run("""
-@weft.remote
+@sooner.remote
 class Trainer:
     def __init__(self, rank):
         self.rank = rank
@@ -130,7 +130,7 @@ get(Trainer.remote(7).step.remote())
 @pytest.mark.parametrize("kind", ["threads", "loop"])
 def test_lines_of_calls_at_the_same_time_are_whole(kind):
     done = run(f"""
-@weft.remote{"(max_concurrency=8)" if kind == "threads" else ""}
+@sooner.remote{"(max_concurrency=8)" if kind == "threads" else ""}
 class Many:
     {"async " if kind == "loop" else ""}def say(self, who):
         for n in range(200):
@@ -144,7 +144,7 @@ get([many.say.remote(who) for who in range(8)])
 
 def test_partial_lines_are_joined():
     done = run("""
-@weft.remote
+@sooner.remote
 def counts():
     for n in range(5):
         print(n, end=" ", flush=True)
@@ -157,10 +157,10 @@ get(counts.remote())
 
 def test_a_line_without_an_end_is_not_lost():
     done = run("""
-@weft.remote
+@sooner.remote
 def first():
     print("no end", end="")
-@weft.remote
+@sooner.remote
 class Actor:
     def f(self):
         sys.stderr.write("nor here")
@@ -173,7 +173,7 @@ get([first.remote(), actor.f.remote()])
 
 def test_empty_lines_and_lines_of_blanks():
     done = run(r"""
-@weft.remote
+@sooner.remote
 def blank():
     print()
     print("  indented")
@@ -194,7 +194,7 @@ get(blank.remote())
 def test_text_that_is_not_ascii():
     done = run(
         r"""
-@weft.remote
+@sooner.remote
 def text():
     print("grüße €𝄞")
     print("lone \ud800 surrogate")
@@ -217,7 +217,7 @@ get(text.remote())
 def test_a_very_long_line_is_complete():
     """It may be shown in parts, but every character of it is there."""
     done = run("""
-@weft.remote
+@sooner.remote
 def long():
     print("z" * 5_000_000)
     print("after")
@@ -229,7 +229,7 @@ get(long.remote())
 
 def test_writes_below_python():
     done = run(r"""
-@weft.remote
+@sooner.remote
 def low():
     os.write(1, b"written to 1\n")
     os.write(2, b"written to 2\n")
@@ -245,7 +245,7 @@ get(low.remote())
 
 def test_the_order_of_python_and_c_writes_stays():
     done = run(r"""
-@weft.remote
+@sooner.remote
 def mixed():
     for n in range(200):
         print("python", n)
@@ -258,7 +258,7 @@ get(mixed.remote())
 
 def test_what_a_task_logs():
     done = run("""
-@weft.remote
+@sooner.remote
 def logs():
     logging.warning("careful")
 get(logs.remote())
@@ -268,7 +268,7 @@ get(logs.remote())
 
 def test_the_streams_are_text_streams():
     done = run(r"""
-@weft.remote
+@sooner.remote
 def uses():
     assert sys.stdout.writable() and not sys.stdout.readable() and not sys.stdout.isatty()
     assert (sys.stdout.fileno(), sys.stderr.fileno()) == (1, 2)
@@ -293,7 +293,7 @@ get(uses.remote())
 
 def test_a_thread_that_outlives_its_task():
     done = run("""
-@weft.remote
+@sooner.remote
 class Host:
     def start(self):
         self.thread = threading.Thread(target=lambda: [print("from a thread") for _ in range(10)])
@@ -308,14 +308,14 @@ get([host.start.remote(), host.end.remote()])
 
 def test_the_last_words_of_a_killed_worker():
     done = run("""
-@weft.remote(max_retries=0)
+@sooner.remote(max_retries=0)
 def dies():
     print("last words")
     print("and a partial", end="", flush=True)
     os.kill(os.getpid(), 9)
 try:
     get(dies.remote())
-except weft.exceptions.WorkerCrashedError:
+except sooner.exceptions.WorkerCrashedError:
     pass
 """)
     assert ("dies", "last words") in lines(done.stdout)
@@ -323,7 +323,7 @@ except weft.exceptions.WorkerCrashedError:
 
 def test_output_of_an_actor_that_ends():
     done = run("""
-@weft.remote
+@sooner.remote
 class Ends:
     def ready(self):
         import atexit
@@ -338,13 +338,13 @@ time.sleep(0.5)
 
 def test_nested_tasks_print_to_the_driver():
     done = run("""
-@weft.remote
+@sooner.remote
 def inner():
     print("inner speaks")
-@weft.remote
+@sooner.remote
 def outer():
     print("outer speaks")
-    weft.get(inner.remote())
+    sooner.get(inner.remote())
     print("outer again")
 get(outer.remote())
 """)
@@ -357,12 +357,12 @@ get(outer.remote())
 
 def test_the_drivers_own_stream_is_used():
     done = run("""
-@weft.remote
+@sooner.remote
 def speaks():
     print("hello")
 real, sys.stdout = sys.stdout, io.StringIO()
 get(speaks.remote())
-weft.shutdown()
+sooner.shutdown()
 text, sys.stdout = sys.stdout.getvalue(), real
 print("caught", text.strip())
 """)
@@ -371,7 +371,7 @@ print("caught", text.strip())
 
 def test_a_driver_whose_terminal_is_gone_goes_on():
     done = run("""
-@weft.remote
+@sooner.remote
 def speaks(n):
     print("x" * 1000)
     return n
@@ -388,7 +388,7 @@ sys.stderr.write(f"{len(result)} results\\n")
 
 def test_a_driver_that_shows_slowly_loses_nothing():
     done = run("""
-@weft.remote
+@sooner.remote
 def speaks(who):
     for n in range(2000):
         print(who, n, "x" * 100)
@@ -398,7 +398,7 @@ class Slow(io.StringIO):
         return super().write(text)
 real, sys.stdout = sys.stdout, Slow()
 get([speaks.remote(who) for who in "ab"])
-weft.shutdown()
+sooner.shutdown()
 text, sys.stdout = sys.stdout.getvalue(), real
 print(text.count("\\n"))
 """)
@@ -406,7 +406,7 @@ print(text.count("\\n"))
 
 
 FILES = """
-@weft.remote
+@sooner.remote
 def speaks(n):
     print("line", n)
     print("problem", n, file=sys.stderr)
@@ -435,14 +435,14 @@ print(modes == {0o700})
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_lines_can_be_kept_from_the_terminal(how):
     options = "dict(log_to_driver=False)" if how == "argument" else "dict()"
-    env = os.environ | ({"WEFT_LOG_TO_DRIVER": "0"} if how == "environment" else {})
+    env = os.environ | ({"SOONER_LOG_TO_DRIVER": "0"} if how == "environment" else {})
     done = run(FILES, options, env=env)
     assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.api("init.logging")
 def test_the_argument_wins_over_the_environment():
-    done = run(FILES, "dict(log_to_driver=True)", env=os.environ | {"WEFT_LOG_TO_DRIVER": "0"})
+    done = run(FILES, "dict(log_to_driver=True)", env=os.environ | {"SOONER_LOG_TO_DRIVER": "0"})
     assert done.stdout.count("line") == 20
 
 
@@ -450,7 +450,7 @@ def test_files_are_rotated():
     """What is kept is bounded, and it is the end that is kept."""
     done = run(
         """
-@weft.remote
+@sooner.remote
 def chatty():
     block = "\\n".join(["q" * 1023] * 1024)
     for _ in range(100):
@@ -470,18 +470,18 @@ print(sum(path.stat().st_size for path in logs.rglob("*")))
 
 
 def test_files_are_gone_after_the_session(short_dir):
-    run(FILES, env=os.environ | {"WEFT_TMPDIR": str(short_dir)})
+    run(FILES, env=os.environ | {"SOONER_TMPDIR": str(short_dir)})
     assert not [path for path in short_dir.rglob("*") if path.is_file()]
 
 
 def test_files_are_gone_after_an_exit_without_shutdown(short_dir):
-    run_driver(HEAD.format("dict()") + FILES, env=os.environ | {"WEFT_TMPDIR": str(short_dir)})
+    run_driver(HEAD.format("dict()") + FILES, env=os.environ | {"SOONER_TMPDIR": str(short_dir)})
     assert not [path for path in short_dir.rglob("*") if path.is_file()]
 
 
 def test_lines_come_while_the_task_runs():
     code = """
-@weft.remote
+@sooner.remote
 def speaks(path):
     print("early")
     while not path.exists():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support import poll
 
-import weft
-from weft.util.state import list_objects
+import sooner
+from sooner.util.state import list_objects
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -28,12 +28,12 @@ def locations(refs):
 def test_returns_that_are_large_together_do_not_fill_the_heap_of_their_owner(make):
     count = 50
 
-    @weft.remote(num_returns=count)
+    @sooner.remote(num_returns=count)
     def values():
         return [make(4 * KIB) for _ in range(count)]
 
     refs = values.remote()
-    assert sum(map(len, weft.get(refs, timeout=60))) == count * 4 * KIB
+    assert sum(map(len, sooner.get(refs, timeout=60))) == count * 4 * KIB
     found = locations(refs)
     each = len(make(4 * KIB)) * (1 if make is bytes else 8)
     assert 0 < found.count("message") * each <= 100 * KIB
@@ -43,18 +43,18 @@ def test_returns_that_are_large_together_do_not_fill_the_heap_of_their_owner(mak
 def test_small_returns_are_inside_of_messages_however_many_they_are():
     count = 2000
 
-    @weft.remote(num_returns=count)
+    @sooner.remote(num_returns=count)
     def values():
         return [bytes(200) for _ in range(count)]
 
     refs = values.remote()
-    weft.get(refs, timeout=60)
+    sooner.get(refs, timeout=60)
     assert set(locations(refs)) == {"message"}
 
 
 @pytest.mark.parametrize("make", [bytes, lambda size: np.zeros(size // 8)], ids=["bytes", "arrays"])
 def test_arguments_that_are_large_together(make, tmp_path):
-    @weft.remote
+    @sooner.remote
     def hold(path, *args, **kwargs):
         (path / "there").touch()
         deadline = time.monotonic() + 60
@@ -68,7 +68,7 @@ def test_arguments_that_are_large_together(make, tmp_path):
     # A mebibyte of them is inside of the message.
     assert 40 - 18 <= arguments_in_memory() <= 40 - 16
     (tmp_path / "go").touch()
-    assert weft.get(held, timeout=60) == (30, 10)
+    assert sooner.get(held, timeout=60) == (30, 10)
     poll("they are freed", lambda: arguments_in_memory() == 0)
 
 
@@ -79,7 +79,7 @@ def arguments_in_memory():
 
 
 def test_an_actor_takes_arguments_that_are_large_together():
-    @weft.remote
+    @sooner.remote
     class Holder:
         def __init__(self, *args):
             self.count = len(args)
@@ -89,4 +89,4 @@ def test_an_actor_takes_arguments_that_are_large_together():
 
     values = [bytes(SIZE) for _ in range(40)]
     holder = Holder.remote(*values)
-    assert weft.get(holder.total.remote(*values), timeout=60) == 40 + 40 * SIZE
+    assert sooner.get(holder.total.remote(*values), timeout=60) == 40 + 40 * SIZE

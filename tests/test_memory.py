@@ -1,4 +1,4 @@
-"""Why objects are kept: `list_objects`, `weft memory` and `weft why`, asked from the program and from beside it."""
+"""Why objects are kept: `list_objects`, `sooner memory` and `sooner why`, asked from the program and from beside it."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import pytest
 from support import poll, running_driver
 from test_cli import command
 
-import weft
-from weft.util import state
+import sooner
+from sooner.util import state
 
 # Every kind of hold on objects of a driver that waits. Names of objects go to standard output.
 PROGRAM = """
 import builtins, os, pickle, sys, time
-import numpy, weft
+import numpy, sooner
 
-session = weft.init(num_cpus=4, record_call_sites=True)["session_dir"]
+session = sooner.init(num_cpus=4, record_call_sites=True)["session_dir"]
 gate = sys.argv[1]
 
 def wait():
     while not os.path.exists(gate):
         time.sleep(0.01)
 
-@weft.remote
+@sooner.remote
 def inner(held):
     wait()
 
-@weft.remote
+@sooner.remote
 def outer(held):
-    weft.get(inner.remote(held))
+    sooner.get(inner.remote(held))
 
-@weft.remote
+@sooner.remote
 def forgets(held):
     builtins.kept = held
 
-@weft.remote
+@sooner.remote
 class Keeper:
     def __init__(self, held):
         self.held = held
@@ -46,19 +46,19 @@ class Keeper:
         wait()
 
 def put(size=1 << 20):
-    return weft.put(numpy.zeros(size, "u1"))
+    return sooner.put(numpy.zeros(size, "u1"))
 
 ids = {}
 named = put()
 ids["named"] = named.hex()
 
 viewed = put()
-view = weft.get(viewed)
+view = sooner.get(viewed)
 ids["viewed"] = viewed.hex()
 del viewed
 
 nested = put()
-box = weft.put([nested])
+box = sooner.put([nested])
 ids["nested"], ids["box"] = nested.hex(), box.hex()
 del nested
 
@@ -68,16 +68,16 @@ ids["lent"] = lent.hex()
 
 given = put()
 keeper = Keeper.options(name="keeper").remote([given])
-weft.get(keeper.__ray_ready__.remote())
+sooner.get(keeper.__ray_ready__.remote())
 call = keeper.works.remote()
 ids["given"], ids["keeper"] = given.hex(), keeper.__ray_ready__.remote().hex()
 del given
 
 captured = put()
-@weft.remote
+@sooner.remote
 def closure():
     return captured
-weft.get(closure.remote())
+sooner.get(closure.remote())
 ids["captured"] = captured.hex()
 
 pinned = put()
@@ -85,7 +85,7 @@ pickle.dumps(pinned)
 ids["pinned"] = pinned.hex()
 
 forgotten = put()
-weft.get(forgets.remote([forgotten]))
+sooner.get(forgets.remote([forgotten]))
 ids["forgotten"] = forgotten.hex()
 del forgotten
 
@@ -122,7 +122,7 @@ def program(tmp_path_factory):
     # Short enough for a socket below it.
     short = f"/tmp/wt-memory-{os.getpid()}"
     os.symlink(base, short)
-    environment = os.environ | {"WEFT_TMPDIR": short}
+    environment = os.environ | {"SOONER_TMPDIR": short}
     try:
         with running_driver(PROGRAM, base / "gate", env=environment, stderr=subprocess.DEVNULL) as driver:
             started = Running(driver, short)
@@ -246,7 +246,7 @@ def test_the_largest_objects(program):
     told = program_json(program, "memory", "--top", "1")
     assert {row["object_id"] for row in told["objects"]} == {program.ids["lent"]}
     assert "the largest 1 of" in command("memory", "--top", "1", base=program.base).stderr
-    assert command("memory", "--top", "0", base=program.base, check=2).stderr.startswith("weft: ")
+    assert command("memory", "--top", "0", base=program.base, check=2).stderr.startswith("sooner: ")
 
 
 @pytest.mark.api("cli.why")
@@ -267,19 +267,19 @@ def program_json(program, *arguments):
 # --- from the program itself ------------------------------------------------------------------------------------------
 
 
-@weft.remote
+@sooner.remote
 def waits_for(path):
     while not Path(path).exists():
         pass
     return 1
 
 
-@weft.remote
+@sooner.remote
 def gets(refs):
-    return weft.get(refs[0])
+    return sooner.get(refs[0])
 
 
-@weft.remote
+@sooner.remote
 def counts(number):
     yield from range(number)
 
@@ -297,16 +297,16 @@ def test_who_waits_for_a_value(shared_session, tmp_path):
         assert owner.task_status == "PENDING"
     finally:
         gate.touch()
-    assert weft.get(reader) == 1
+    assert sooner.get(reader) == 1
     assert not any(row.is_fetching or row.waiting for row in state.get_objects(ref.hex()))
 
 
 def test_many_tasks_are_counted_not_named(shared_session, tmp_path):
     gate = tmp_path / "gate"
     blocked = waits_for.remote(str(gate))
-    ref = weft.put(bytes(1 << 20))
+    ref = sooner.put(bytes(1 << 20))
 
-    @weft.remote
+    @sooner.remote
     def after(first, held):
         return 1
 
@@ -318,7 +318,7 @@ def test_many_tasks_are_counted_not_named(shared_session, tmp_path):
         assert holds[-1].id is None
     finally:
         gate.touch()
-    weft.get(used)
+    sooner.get(used)
 
 
 def test_items_of_a_generator(shared_session):
@@ -332,8 +332,8 @@ def test_items_of_a_generator(shared_session):
 
 
 def test_references_by_hand(shared_session):
-    ref = weft.put(bytes(1 << 20))
-    again = [weft.ObjectRef.from_hex(ref.hex()) for _ in range(2)]
+    ref = sooner.put(bytes(1 << 20))
+    again = [sooner.ObjectRef.from_hex(ref.hex()) for _ in range(2)]
     (row,) = state.get_objects(ref.hex())
     assert row.local_references == 3
     assert ref.call_site() == ""
@@ -342,13 +342,13 @@ def test_references_by_hand(shared_session):
 
 
 def test_what_only_lineage_keeps(shared_session):
-    @weft.remote
+    @sooner.remote
     def longer(value):
         return value + value[:1]
 
     large = passes_on.remote(bytes(1 << 20))
     ref = longer.remote(large)
-    weft.get(ref)
+    sooner.get(ref)
     identity = large.hex()
     del large
     poll("its value is let go", lambda: state.get_objects(identity)[0].location is None)
@@ -359,12 +359,12 @@ def test_what_only_lineage_keeps(shared_session):
     poll("its task is forgotten", lambda: state.get_objects(identity) == [])
 
 
-@weft.remote
+@sooner.remote
 def passes_on(value):
     return value
 
 
-@weft.remote(checkpoint_every=3)
+@sooner.remote(checkpoint_every=3)
 class Collects:
     def __init__(self):
         self.held = []
@@ -372,10 +372,10 @@ class Collects:
     def add(self, refs):
         self.held.append(refs)
 
-    def __weft_checkpoint__(self):
+    def __sooner_checkpoint__(self):
         return self.held
 
-    def __weft_restore__(self, state):
+    def __sooner_restore__(self, state):
         self.held = state
 
 
@@ -384,12 +384,12 @@ def test_calls_and_checkpoints_of_an_actor(shared_session):
         return [hold.reason for hold in row.holds]
 
     actor = Collects.remote()
-    ref = weft.put(bytes(1 << 20))
-    weft.get(actor.add.remote([ref]))
+    ref = sooner.put(bytes(1 << 20))
+    sooner.get(actor.add.remote([ref]))
     (owner, *_) = state.get_objects(ref.hex())
     assert "KEPT_CALL" in reasons(owner)
     assert owner.hint is None
-    weft.get([actor.add.remote([]) for _ in range(3)])
+    sooner.get([actor.add.remote([]) for _ in range(3)])
     poll("a checkpoint covers it", lambda: "KEPT_CALL" not in reasons(state.get_objects(ref.hex())[0]))
     rows = state.get_objects(ref.hex())
     assert any("CHECKPOINT" in reasons(row) for row in rows)

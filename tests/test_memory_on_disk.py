@@ -1,4 +1,4 @@
-"""Values on disk as people see them: `weft memory`, metrics, rows of objects, and where objects are."""
+"""Values on disk as people see them: `sooner memory`, metrics, rows of objects, and where objects are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from support import poll
 from test_cli import command
 
-import weft
-from weft._snapshot import METRICS, Snapshot
-from weft.experimental import get_object_locations
-from weft.util import state
+import sooner
+from sooner._snapshot import METRICS, Snapshot
+from sooner.experimental import get_object_locations
+from sooner.util import state
 
 MIB = 1 << 20
 STORE_MIB = 64
@@ -23,14 +23,14 @@ COUNT = 3 * STORE_MIB // VALUE_MIB
 
 @pytest.fixture(scope="module")
 def session():
-    with weft.init(num_cpus=2, object_store_memory=STORE_MIB * MIB) as context:
+    with sooner.init(num_cpus=2, object_store_memory=STORE_MIB * MIB) as context:
         yield context["session_dir"]
 
 
 @pytest.fixture
 def refs(session):
     """Three times what there is room for; the first ones are on disk, and nothing is on its way there."""
-    made = [weft.put(np.full(VALUE_MIB * MIB // 8, number)) for number in range(COUNT)]
+    made = [sooner.put(np.full(VALUE_MIB * MIB // 8, number)) for number in range(COUNT)]
     poll("what is written is on disk", lambda: node_of(session)["outgoing"] == 0)
     yield made
     # The framework has the list, too.
@@ -72,7 +72,7 @@ def test_a_node_says_what_its_memory_is_used_for(session, refs):
 
 
 def test_a_value_that_is_read_again_is_a_copy(session, refs):
-    array = weft.get(refs[0])
+    array = sooner.get(refs[0])
     node = node_of(session)
     assert node["cached"] >= array.nbytes
     assert node["used"] >= node["pinned"] + node["cached"]
@@ -97,14 +97,14 @@ def test_metrics_say_the_same(session, refs):
     node = node_of(session)
     names = {"pinned": "pinned", "cached": "cached", "incoming": "incoming", "outgoing": "outgoing"}
     for key in (*names, "spilled"):
-        assert series[f"weft_node_{key}_bytes"] == node[key], key
-    assert series["weft_node_spilled_values"] == node["spilled_values"]
-    assert "weft_node_pinned_bytes" in command_in(session, "metrics")
+        assert series[f"sooner_node_{key}_bytes"] == node[key], key
+    assert series["sooner_node_spilled_values"] == node["spilled_values"]
+    assert "sooner_node_pinned_bytes" in command_in(session, "metrics")
 
 
 @pytest.mark.api("values.locations")
 def test_locations_say_what_has_spilled(session, refs):
-    node = weft.get_runtime_context().get_node_id()
+    node = sooner.get_runtime_context().get_node_id()
     where = locations(refs)
     assert where.count("on disk") == node_of(session)["spilled_values"]
     assert set(where) == {"on disk", "shared memory"}
@@ -113,6 +113,6 @@ def test_locations_say_what_has_spilled(session, refs):
     assert all(found[ref]["node_ids"] == [node] for ref in refs)
     # Brought back, it is on disk nevertheless.
     ref = refs[where.index("on disk")]
-    assert weft.get(ref).nbytes == VALUE_MIB * MIB
+    assert sooner.get(ref).nbytes == VALUE_MIB * MIB
     assert get_object_locations([ref])[ref]["did_spill"]
     assert locations([ref]) == ["shared memory"]

@@ -9,8 +9,8 @@ import time
 import pytest
 from support import WAIT, poll, poll_store_has_room
 
-import weft
-from weft.exceptions import ObjectStoreFullError
+import sooner
+from sooner.exceptions import ObjectStoreFullError
 
 MIB = 1 << 20
 STORE_MIB = 100
@@ -30,22 +30,22 @@ class Cycle:
 @pytest.fixture
 def session(nothing_left):
     # Nothing but the collector makes room.
-    context = weft.init(num_cpus=3, object_store_memory=STORE_MIB * MIB, spill_directories=[])
+    context = sooner.init(num_cpus=3, object_store_memory=STORE_MIB * MIB, spill_directories=[])
     nothing_left.append(context["session_dir"])
     # The collector must not run by itself: few objects hold much memory.
     thresholds = gc.get_threshold()
     gc.set_threshold(10**9)
     yield
     gc.set_threshold(*thresholds)
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def fill(mib, count=6):
     """References to so much in all, inside a cycle that nothing else refers to."""
-    Cycle([weft.put(b"x" * (mib * MIB // count)) for _ in range(count)])
+    Cycle([sooner.put(b"x" * (mib * MIB // count)) for _ in range(count)])
 
 
-@weft.remote
+@sooner.remote
 class Holder:
     """A process with garbage of its own."""
 
@@ -59,52 +59,52 @@ class Holder:
         Cycle(box)
 
     def fits(self, mib):
-        return len(weft.get(weft.put(b"y" * (mib * MIB)))) == mib * MIB
+        return len(sooner.get(sooner.put(b"y" * (mib * MIB)))) == mib * MIB
 
 
 def test_cycles_of_the_driver_make_room_for_its_own_value(session):
     fill(HELD_MIB)
-    assert len(weft.get(weft.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
+    assert len(sooner.get(sooner.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
 
 
 def test_cycles_of_an_idle_worker_make_room_for_the_driver(session):
     holder = Holder.remote()
-    weft.get(holder.fill.remote(HELD_MIB), timeout=WAIT)
-    assert len(weft.get(weft.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
+    sooner.get(holder.fill.remote(HELD_MIB), timeout=WAIT)
+    assert len(sooner.get(sooner.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
 
 
 def test_cycles_of_an_idle_asyncio_actor_make_room_for_the_driver(session):
-    @weft.remote
+    @sooner.remote
     class Async:
         async def fill(self, mib):
             gc.set_threshold(10**9)
             fill(mib)
 
     holder = Async.remote()
-    weft.get(holder.fill.remote(HELD_MIB), timeout=WAIT)
-    assert len(weft.get(weft.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
+    sooner.get(holder.fill.remote(HELD_MIB), timeout=WAIT)
+    assert len(sooner.get(sooner.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
 
 
 def test_cycles_of_the_driver_make_room_for_a_worker(session):
     holder = Holder.remote()
     fill(HELD_MIB)
     # The driver waits meanwhile.
-    assert weft.get(holder.fits.remote(NEEDED_MIB), timeout=WAIT)
+    assert sooner.get(holder.fits.remote(NEEDED_MIB), timeout=WAIT)
 
 
 def test_cycles_of_borrowers_make_room(session):
     holders = [Holder.remote() for _ in range(2)]
-    box = [weft.put(b"x" * (HELD_MIB * MIB))]
-    weft.get([holder.hold.remote(box) for holder in holders], timeout=WAIT)
+    box = [sooner.put(b"x" * (HELD_MIB * MIB))]
+    sooner.get([holder.hold.remote(box) for holder in holders], timeout=WAIT)
     Cycle(box)
     del box
-    assert weft.get(holders[0].fits.remote(NEEDED_MIB), timeout=WAIT)
+    assert sooner.get(holders[0].fits.remote(NEEDED_MIB), timeout=WAIT)
 
 
 def test_a_worker_collects_beside_a_task_that_runs(session, tmp_path):
     gate = tmp_path / "gate"
 
-    @weft.remote
+    @sooner.remote
     def fills_and_waits():
         gc.set_threshold(10**9)
         fill(HELD_MIB)
@@ -114,37 +114,37 @@ def test_a_worker_collects_beside_a_task_that_runs(session, tmp_path):
 
     ref = fills_and_waits.remote()
     poll("it has filled the store", (tmp_path / "filled").exists)
-    assert len(weft.get(weft.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
+    assert len(sooner.get(sooner.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
     gate.touch()
-    weft.get(ref, timeout=WAIT)
+    sooner.get(ref, timeout=WAIT)
 
 
-def test_a_finalizer_may_use_weft(session):
+def test_a_finalizer_may_use_sooner(session):
     """The collector runs on a thread that holds nothing of the engine."""
     seen = []
 
     class Final(Cycle):
         def __del__(self):
-            seen.append(weft.get(echo.remote("final")))
+            seen.append(sooner.get(echo.remote("final")))
             seen.append(threading.current_thread() is threading.main_thread())
 
-    @weft.remote
+    @sooner.remote
     def echo(value):
         return value
 
-    Final([weft.put(b"x" * (HELD_MIB * MIB))])
-    assert len(weft.get(weft.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
+    Final([sooner.put(b"x" * (HELD_MIB * MIB))])
+    assert len(sooner.get(sooner.put(b"y" * (NEEDED_MIB * MIB)))) == NEEDED_MIB * MIB
     assert seen == ["final", False]
 
 
 def test_what_is_referred_to_stays(nothing_left):
-    context = weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[])
+    context = sooner.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[])
     nothing_left.append(context["session_dir"])
-    held = [weft.put(b"x" * (HELD_MIB * MIB))]
+    held = [sooner.put(b"x" * (HELD_MIB * MIB))]
     cycle = Cycle(held)
     with pytest.raises(ObjectStoreFullError):
-        weft.put(b"y" * (NEEDED_MIB * MIB))
-    assert len(weft.get(cycle.held[0])) == HELD_MIB * MIB
+        sooner.put(b"y" * (NEEDED_MIB * MIB))
+    assert len(sooner.get(cycle.held[0])) == HELD_MIB * MIB
     del held, cycle
     poll_store_has_room((STORE_MIB - 2) * MIB)
-    weft.shutdown()
+    sooner.shutdown()

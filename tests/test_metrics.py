@@ -8,9 +8,9 @@ import signal
 import pytest
 from support import poll
 
-import weft
-from weft.util import metrics
-from weft.util.metrics import Counter, Gauge, Histogram
+import sooner
+from sooner.util import metrics
+from sooner.util.metrics import Counter, Gauge, Histogram
 
 
 def values():
@@ -23,11 +23,11 @@ def values():
 def test_counters_of_all_processes_add_up(shared_session):
     counter = Counter("add_up_total", description="Things", tag_keys=("kind",))
 
-    @weft.remote
+    @sooner.remote
     def count(kind):
         counter.inc(2, tags={"kind": kind})
 
-    weft.get([count.remote("a") for _ in range(5)] + [count.remote("b")])
+    sooner.get([count.remote("a") for _ in range(5)] + [count.remote("b")])
     counter.inc(tags={"kind": "a"})
     shown = values()
     assert shown['add_up_total{kind="a"}'] == 11
@@ -36,64 +36,64 @@ def test_counters_of_all_processes_add_up(shared_session):
 
 
 def test_what_a_dead_worker_counted_stays(shared_session):
-    @weft.remote
+    @sooner.remote
     class Counting:
         def count(self):
             Counter("survives_total").inc(3)
             return os.getpid()
 
     actor = Counting.remote()
-    worker = weft.get(actor.count.remote())
+    worker = sooner.get(actor.count.remote())
     assert values()["survives_total"] == 3
     os.kill(worker, signal.SIGKILL)
-    with pytest.raises(weft.exceptions.ActorDiedError):
-        weft.get(actor.count.remote())
+    with pytest.raises(sooner.exceptions.ActorDiedError):
+        sooner.get(actor.count.remote())
     assert values()["survives_total"] == 3
 
 
 def test_an_actor_that_leaves_reports_first(shared_session):
-    @weft.remote
+    @sooner.remote
     class Counting:
         def count(self):
             Counter("leaves_total").inc()
 
     actor = Counting.remote()
-    weft.get(actor.count.remote())
+    sooner.get(actor.count.remote())
     del actor
-    poll("it has left", lambda: values()['weft_workers{state="actor"}'] == 0)
+    poll("it has left", lambda: values()['sooner_workers{state="actor"}'] == 0)
     assert values()["leaves_total"] == 1
 
 
 def test_a_report_comes_by_itself(shared_session):
-    @weft.remote
+    @sooner.remote
     class Counting:
         def count(self):
             Counter("by_itself_total").inc()
             return os.getpid()
 
     actor = Counting.remote()
-    worker = weft.get(actor.count.remote())
+    worker = sooner.get(actor.count.remote())
     # A question would make it report; a kill does not.
     from time import sleep
 
     sleep(2.5)
     os.kill(worker, signal.SIGKILL)
-    with pytest.raises(weft.exceptions.ActorDiedError):
-        weft.get(actor.count.remote())
+    with pytest.raises(sooner.exceptions.ActorDiedError):
+        sooner.get(actor.count.remote())
     assert values()["by_itself_total"] == 1
 
 
 @pytest.mark.api("metrics")
 def test_gauges_belong_to_their_process(shared_session):
-    @weft.remote
+    @sooner.remote
     class Level:
         def set(self, value):
             Gauge("level").set(value)
-            return weft.get_runtime_context().get_worker_id()
+            return sooner.get_runtime_context().get_worker_id()
 
     a, b = Level.remote(), Level.remote()
-    first, second = weft.get([a.set.remote(1.5), b.set.remote(7)])
-    weft.get(b.set.remote(8))
+    first, second = sooner.get([a.set.remote(1.5), b.set.remote(7)])
+    sooner.get(b.set.remote(8))
     shown = values()
     assert shown[f'level{{WorkerId="{first}"}}'] == 1.5
     assert shown[f'level{{WorkerId="{second}"}}'] == 8
@@ -103,11 +103,11 @@ def test_gauges_belong_to_their_process(shared_session):
 def test_histograms_count_what_is_at_most_a_boundary(shared_session):
     seconds = Histogram("seconds", boundaries=[0.1, 1, 10], tag_keys=("op",))
 
-    @weft.remote
+    @sooner.remote
     def observe(value):
         seconds.observe(value, tags={"op": "read"})
 
-    weft.get([observe.remote(value) for value in (0.1, 0.5, 5, 50)])
+    sooner.get([observe.remote(value) for value in (0.1, 0.5, 5, 50)])
     shown = values()
     buckets = [shown[f'seconds_bucket{{op="read",le="{end}"}}'] for end in ("0.1", "1", "10", "+Inf")]
     assert buckets == [1, 2, 3, 4]
@@ -134,21 +134,21 @@ def test_default_tags_and_info(shared_session):
 
 @pytest.mark.api("metrics")
 def test_the_engine_has_metrics_of_its_own(shared_session):
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def fails():
         raise ValueError
 
     before = values()
-    weft.get([weft.remote(lambda: None).remote() for _ in range(3)])
+    sooner.get([sooner.remote(lambda: None).remote() for _ in range(3)])
     with pytest.raises(ValueError):  # noqa: PT011  which text it has does not matter
-        weft.get(fails.remote())
-    ref = weft.put(bytes(1 << 20))
+        sooner.get(fails.remote())
+    ref = sooner.put(bytes(1 << 20))
     shown = values()
-    assert shown["weft_tasks_finished_total"] - before.get("weft_tasks_finished_total", 0) == 3
-    assert shown["weft_tasks_failed_total"] - before.get("weft_tasks_failed_total", 0) == 1
-    assert shown["weft_store_used_bytes"] >= 1 << 20
-    assert shown['weft_resource_total{resource="CPU"}'] == 2
-    assert sum(value for name, value in shown.items() if name.startswith("weft_workers{")) >= 1
+    assert shown["sooner_tasks_finished_total"] - before.get("sooner_tasks_finished_total", 0) == 3
+    assert shown["sooner_tasks_failed_total"] - before.get("sooner_tasks_failed_total", 0) == 1
+    assert shown["sooner_store_used_bytes"] >= 1 << 20
+    assert shown['sooner_resource_total{resource="CPU"}'] == 2
+    assert sum(value for name, value in shown.items() if name.startswith("sooner_workers{")) >= 1
     del ref
 
 
@@ -157,7 +157,7 @@ def test_the_engine_has_metrics_of_its_own(shared_session):
     [
         (lambda: Counter("1st"), ValueError, "metric's name"),
         (lambda: Counter(""), ValueError, "metric's name"),
-        (lambda: Counter("weft_mine"), ValueError, "the engine's"),
+        (lambda: Counter("sooner_mine"), ValueError, "the engine's"),
         (lambda: Counter("c", description=3), TypeError, "description"),
         (lambda: Counter("c", tag_keys="key"), TypeError, "tag_keys"),
         (lambda: Counter("c", tag_keys=("a-b",)), ValueError, "tag key"),
@@ -186,6 +186,6 @@ def test_one_name_is_one_metric(shared_session):
 
 def test_metrics_travel(shared_session):
     histogram = Histogram("travels_seconds", boundaries=[1], tag_keys=("a",)).set_default_tags({"a": "b"})
-    other = weft.get(weft.remote(lambda metric: (metric.observe(0.5), metric)[1]).remote(histogram))
+    other = sooner.get(sooner.remote(lambda metric: (metric.observe(0.5), metric)[1]).remote(histogram))
     assert other.info == histogram.info
     assert values()['travels_seconds_count{a="b"}'] == 1

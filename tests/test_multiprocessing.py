@@ -1,4 +1,4 @@
-"""weft.util.multiprocessing.Pool against what the standard library documents for its own.
+"""sooner.util.multiprocessing.Pool against what the standard library documents for its own.
 
 Tests that take `pool` or `make_pool` run with both: they say what a program may rely on whichever it uses.
 """
@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 from support import WAIT, is_alive, poll, run_driver
 
-import weft
-from weft.exceptions import ActorDiedError, TaskError
-from weft.util import multiprocessing as drop_in
-from weft.util.multiprocessing import AsyncResult, JoinableQueue, Pool
-from weft.util.queue import Queue
+import sooner
+from sooner.exceptions import ActorDiedError, TaskError
+from sooner.util import multiprocessing as drop_in
+from sooner.util.multiprocessing import AsyncResult, JoinableQueue, Pool
+from sooner.util.queue import Queue
 
 
-@pytest.fixture(scope="module", params=["standard", "weft"])
+@pytest.fixture(scope="module", params=["standard", "sooner"])
 def kind(request):
     # All tests of the standard pool come first: it forks, and there is no session yet.
-    if request.param == "weft":
+    if request.param == "sooner":
         request.getfixturevalue("shared_session")
     return request.param
 
@@ -38,7 +38,7 @@ def make_pool(kind):
     made = []
 
     def make(*args, **kwargs):
-        cls = Pool if kind == "weft" else multiprocessing.get_context("fork").Pool
+        cls = Pool if kind == "sooner" else multiprocessing.get_context("fork").Pool
         made.append(cls(*args, **kwargs))
         return made[-1]
 
@@ -54,7 +54,7 @@ def pool(make_pool):
 
 
 @pytest.fixture
-def weft_pool(shared_session):
+def sooner_pool(shared_session):
     with Pool(2) as pool:
         yield pool
 
@@ -514,12 +514,18 @@ class TestRefused:
             pool.map(square, 5)
 
 
-# --- weft's pool alone
+# --- sooner's pool alone
 
 
 @pytest.mark.parametrize("chunksize", [0, -1, 1.5, "2"], ids=repr)
-def test_a_chunksize_that_is_none(weft_pool, chunksize):
-    for method in (weft_pool.map, weft_pool.map_async, weft_pool.starmap, weft_pool.imap, weft_pool.imap_unordered):
+def test_a_chunksize_that_is_none(sooner_pool, chunksize):
+    for method in (
+        sooner_pool.map,
+        sooner_pool.map_async,
+        sooner_pool.starmap,
+        sooner_pool.imap,
+        sooner_pool.imap_unordered,
+    ):
         with pytest.raises(ValueError, match="chunksize must be a whole number of at least 1"):
             method(square, [1], chunksize)
 
@@ -541,12 +547,12 @@ def test_arguments_it_refuses(shared_session, option, value, error, match):
         Pool(**{option: value})
 
 
-def test_callbacks_that_cannot_be_called(weft_pool):
+def test_callbacks_that_cannot_be_called(sooner_pool):
     for name in ("callback", "error_callback"):
         with pytest.raises(TypeError, match=f"^{name} must be callable"):
-            weft_pool.apply_async(square, (1,), **{name: 5})
+            sooner_pool.apply_async(square, (1,), **{name: 5})
         with pytest.raises(TypeError, match=f"^{name} must be callable"):
-            weft_pool.map_async(square, [1], **{name: 5})
+            sooner_pool.map_async(square, [1], **{name: 5})
 
 
 def test_defaults(shared_session):
@@ -560,7 +566,7 @@ def test_defaults(shared_session):
 
 def test_options_of_the_workers(shared_session):
     with Pool(1, ray_remote_args={"num_cpus": 2}) as pool:
-        assert pool.apply(lambda: weft.get_runtime_context().get_assigned_resources()) == {"CPU": 2}
+        assert pool.apply(lambda: sooner.get_runtime_context().get_assigned_resources()) == {"CPU": 2}
 
 
 def test_workers_that_can_never_start(shared_session):
@@ -570,39 +576,39 @@ def test_workers_that_can_never_start(shared_session):
             result.get(0.2)
 
 
-def test_lambdas_and_closures(weft_pool):
+def test_lambdas_and_closures(sooner_pool):
     state = [1]
-    assert weft_pool.map(lambda n: n + state[0], range(5)) == [1, 2, 3, 4, 5]
+    assert sooner_pool.map(lambda n: n + state[0], range(5)) == [1, 2, 3, 4, 5]
     state[0] = 10
-    assert weft_pool.map(lambda n: n + state[0], range(5)) == [10, 11, 12, 13, 14]
+    assert sooner_pool.map(lambda n: n + state[0], range(5)) == [10, 11, 12, 13, 14]
     functions = [lambda n, k=k: n + k for k in range(200)]
-    assert [weft_pool.apply(function, (1,)) for function in functions] == list(range(1, 201))
-    assert weft_pool.apply(functions[0], (1,)) == 1
+    assert [sooner_pool.apply(function, (1,)) for function in functions] == list(range(1, 201))
+    assert sooner_pool.apply(functions[0], (1,)) == 1
 
 
-def test_functions_are_not_kept(weft_pool):
+def test_functions_are_not_kept(sooner_pool):
     seen = []
     for number in range(3):
         function = eval("lambda item: item + 1")
-        assert weft_pool.map(function, [number]) == [number + 1]
+        assert sooner_pool.map(function, [number]) == [number + 1]
         seen.append(weakref.ref(function))
         del function
     assert [ref() for ref in seen] == [None] * 3
 
 
-def test_refs_are_replaced_by_their_values(weft_pool):
-    ref = weft.put(np.ones(100_000))
-    assert weft_pool.apply(np.sum, (ref,)) == 100_000
-    assert weft_pool.apply(np.sum, kwds={"a": ref}) == 100_000
-    assert weft_pool.map(np.sum, [ref] * 5) == [100_000] * 5
-    assert weft_pool.starmap(np.full_like, [(ref, 2.0)] * 3, chunksize=2)[2].sum() == 200_000
-    assert list(weft_pool.imap(np.sum, [ref] * 5, chunksize=2)) == [100_000] * 5
+def test_refs_are_replaced_by_their_values(sooner_pool):
+    ref = sooner.put(np.ones(100_000))
+    assert sooner_pool.apply(np.sum, (ref,)) == 100_000
+    assert sooner_pool.apply(np.sum, kwds={"a": ref}) == 100_000
+    assert sooner_pool.map(np.sum, [ref] * 5) == [100_000] * 5
+    assert sooner_pool.starmap(np.full_like, [(ref, 2.0)] * 3, chunksize=2)[2].sum() == 200_000
+    assert list(sooner_pool.imap(np.sum, [ref] * 5, chunksize=2)) == [100_000] * 5
 
 
 @pytest.mark.parametrize("chunksize", [1, 2, 3, 100])
-def test_chunks_of_imap_keep_errors_apart(weft_pool, chunksize):
+def test_chunks_of_imap_keep_errors_apart(sooner_pool, chunksize):
     """The standard library ends the iteration at a chunk with an error."""
-    results = weft_pool.imap(inverse, [1, 0, 2, 0, 4], chunksize)
+    results = sooner_pool.imap(inverse, [1, 0, 2, 0, 4], chunksize)
     seen = []
     for _ in range(5):
         try:
@@ -614,23 +620,23 @@ def test_chunks_of_imap_keep_errors_apart(weft_pool, chunksize):
         next(results)
 
 
-def test_an_error_in_a_chunk_that_cannot_be_pickled(weft_pool):
+def test_an_error_in_a_chunk_that_cannot_be_pickled(sooner_pool):
     def bad(_item):
         error = ValueError("holds a lock")
         error.lock = threading.Lock()
         raise error
 
     with pytest.raises(TaskError, match="holds a lock"):
-        next(weft_pool.imap(bad, range(4), chunksize=2))
+        next(sooner_pool.imap(bad, range(4), chunksize=2))
     with pytest.raises(TaskError, match="holds a lock"):
-        weft_pool.apply(bad, (1,))
+        sooner_pool.apply(bad, (1,))
 
 
 @pytest.mark.parametrize("make", [lambda: itertools.count(), lambda: map(abs, itertools.count())], ids=["count", "map"])
-def test_imap_takes_an_endless_iterable(weft_pool, make):
-    results = weft_pool.imap(square, make())
+def test_imap_takes_an_endless_iterable(sooner_pool, make):
+    results = sooner_pool.imap(square, make())
     assert list(itertools.islice(results, 1000)) == [n * n for n in range(1000)]
-    chunks = weft_pool.imap_unordered(square, make(), chunksize=5)
+    chunks = sooner_pool.imap_unordered(square, make(), chunksize=5)
     assert len(list(itertools.islice(chunks, 1000))) == 1000
 
 
@@ -660,18 +666,18 @@ class Taken:
         return (self.taken.append(n) or n for n in range(self.length))
 
 
-def test_an_iterator_that_nobody_uses_any_more(weft_pool):
+def test_an_iterator_that_nobody_uses_any_more(sooner_pool):
     before = threading.active_count()
     for _ in range(5):
-        next(weft_pool.imap(square, itertools.count()))
+        next(sooner_pool.imap(square, itertools.count()))
     poll("its thread has ended", lambda: threading.active_count() <= before + 1)
 
 
 @pytest.mark.parametrize("position", [0, 1])
-def test_what_cannot_be_pickled_fails_alone(weft_pool, position):
+def test_what_cannot_be_pickled_fails_alone(sooner_pool, position):
     items = [1, 2]
     items[position] = threading.Lock()
-    results = weft_pool.imap(type, items)
+    results = sooner_pool.imap(type, items)
     for number in range(2):
         if number == position:
             with pytest.raises(TypeError, match="pickled"):
@@ -679,12 +685,12 @@ def test_what_cannot_be_pickled_fails_alone(weft_pool, position):
         else:
             assert next(results) is int
     with pytest.raises(TypeError, match="pickled"):
-        weft_pool.apply_async(lambda lock=items[position]: lock).get(WAIT)
+        sooner_pool.apply_async(lambda lock=items[position]: lock).get(WAIT)
     with pytest.raises(TypeError, match="pickled"):
-        weft_pool.apply(threading.Lock)
+        sooner_pool.apply(threading.Lock)
 
 
-def test_a_function_that_cannot_be_loaded_in_the_worker(weft_pool, tmp_path, monkeypatch):
+def test_a_function_that_cannot_be_loaded_in_the_worker(sooner_pool, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text(
         f"import os\nif os.getpid() != {os.getpid()}: raise ImportError('not there')\ndef f(): pass\n"
     )
@@ -692,39 +698,39 @@ def test_a_function_that_cannot_be_loaded_in_the_worker(weft_pool, tmp_path, mon
     import only_here
 
     with pytest.raises(Exception, match=r"not there|only_here"):
-        weft_pool.apply(only_here.f)
-    assert weft_pool.apply(square, (2,)) == 4
+        sooner_pool.apply(only_here.f)
+    assert sooner_pool.apply(square, (2,)) == 4
 
 
-def test_a_callback_that_raises(weft_pool, caplog):
+def test_a_callback_that_raises(sooner_pool, caplog):
     def bad(_value):
         raise LookupError("in the callback")
 
-    assert weft_pool.apply_async(square, (2,), callback=bad).get(WAIT) == 4
+    assert sooner_pool.apply_async(square, (2,), callback=bad).get(WAIT) == 4
     assert "a callback of a pool raised" in caplog.text
-    assert weft_pool.apply(square, (3,)) == 9
+    assert sooner_pool.apply(square, (3,)) == 9
 
 
-def test_a_callback_may_use_the_pool(weft_pool):
+def test_a_callback_may_use_the_pool(sooner_pool):
     seen = []
     done = threading.Event()
 
     def again(value):
-        seen.append(weft_pool.apply(square, (value,)))
+        seen.append(sooner_pool.apply(square, (value,)))
         done.set()
 
-    weft_pool.apply_async(square, (2,), callback=again)
+    sooner_pool.apply_async(square, (2,), callback=again)
     assert done.wait(WAIT)
     assert seen == [16]
 
 
-def test_terminate_ends_who_waits(weft_pool, tmp_path):
+def test_terminate_ends_who_waits(sooner_pool, tmp_path):
     """The standard library's results would never come."""
-    running = weft_pool.apply_async(wait_for_file, (str(tmp_path / "never"),))
+    running = sooner_pool.apply_async(wait_for_file, (str(tmp_path / "never"),))
     called = []
-    many = weft_pool.map_async(wait_for_file, [str(tmp_path / "never")] * 9, 1, error_callback=called.append)
-    iterator = weft_pool.imap(square, itertools.count())
-    weft_pool.terminate()
+    many = sooner_pool.map_async(wait_for_file, [str(tmp_path / "never")] * 9, 1, error_callback=called.append)
+    iterator = sooner_pool.imap(square, itertools.count())
+    sooner_pool.terminate()
     for result in (running, many):
         with pytest.raises(multiprocessing.ProcessError, match="terminated"):
             result.get(WAIT)
@@ -759,11 +765,11 @@ def test_an_initializer_runs_once_in_each_worker(shared_session, tmp_path):
 
 
 @pytest.mark.chaos
-def test_a_worker_that_dies(weft_pool):
+def test_a_worker_that_dies(sooner_pool):
     """The standard library's pool would wait for ever."""
     with pytest.raises(ActorDiedError):
-        weft_pool.apply(os._exit, (1,))
-    results = weft_pool.imap(lambda n: os._exit(1) if n == 2 else n, range(6))
+        sooner_pool.apply(os._exit, (1,))
+    results = sooner_pool.imap(lambda n: os._exit(1) if n == 2 else n, range(6))
     seen = []
     for _ in range(6):
         try:
@@ -771,7 +777,7 @@ def test_a_worker_that_dies(weft_pool):
         except ActorDiedError:
             seen.append("died")
     assert seen[2] == "died"
-    assert weft_pool.map(square, range(100)) == [n * n for n in range(100)]
+    assert sooner_pool.map(square, range(100)) == [n * n for n in range(100)]
 
 
 def test_an_unclosed_pool_warns(shared_session):
@@ -783,33 +789,33 @@ def test_an_unclosed_pool_warns(shared_session):
 
 
 def test_a_pool_in_a_task(shared_session):
-    @weft.remote
+    @sooner.remote
     def outer():
         with Pool(2) as pool:
             return pool.map(square, range(10))
 
-    assert weft.get([outer.remote() for _ in range(2)], timeout=WAIT) == [[n * n for n in range(10)]] * 2
+    assert sooner.get([outer.remote() for _ in range(2)], timeout=WAIT) == [[n * n for n in range(10)]] * 2
 
 
 def test_a_pool_beside_tasks_that_hold_all_cpus(shared_session, tmp_path):
-    hold = weft.remote(wait_for_file)
+    hold = sooner.remote(wait_for_file)
     refs = [hold.remote(str(tmp_path / "go")) for _ in range(2)]
     with Pool(2) as pool:
         assert pool.map(square, range(10)) == [n * n for n in range(10)]
     (tmp_path / "go").touch()
-    weft.get(refs, timeout=WAIT)
+    sooner.get(refs, timeout=WAIT)
 
 
 def test_no_session(tmp_path):
     """A pool starts one; when it ends first, calls fail instead of hanging."""
     done = run_driver(
         """
-        import time, weft
-        from weft.util.multiprocessing import Pool
+        import time, sooner
+        from sooner.util.multiprocessing import Pool
         pool = Pool(2, ray_address="local")
         print(pool.map(abs, [-1, -2]))
         result = pool.apply_async(time.sleep, (100,))
-        weft.shutdown()
+        sooner.shutdown()
         for use in (lambda: result.get(30), lambda: pool.apply(abs, (1,))):
             try:
                 use()
@@ -825,7 +831,7 @@ def test_no_session(tmp_path):
 def test_a_program_that_does_not_close_its_pool():
     done = run_driver(
         """
-        from weft.util.multiprocessing import Pool
+        from sooner.util.multiprocessing import Pool
         pool = Pool(2)
         print(pool.map(abs, [-1, -2]))
         results = pool.imap(abs, iter(int, 1))
@@ -842,7 +848,7 @@ class TestJoinableQueue:
         queue = JoinableQueue()
         assert isinstance(queue, Queue)
 
-        @weft.remote
+        @sooner.remote
         def work(queue):
             while (item := queue.get()) is not None:
                 time.sleep(0.01 * item)
@@ -854,7 +860,7 @@ class TestJoinableQueue:
         workers = [work.remote(queue) for _ in range(2)]
         queue.join()
         assert queue.empty()
-        weft.get(workers, timeout=WAIT)
+        sooner.get(workers, timeout=WAIT)
         queue.shutdown()
 
     def test_an_empty_queue_has_nothing_to_wait_for(self, shared_session):
@@ -871,9 +877,9 @@ class TestJoinableQueue:
             queue.task_done()
         queue.shutdown()
 
-    def test_workers_of_a_pool_use_it(self, weft_pool):
+    def test_workers_of_a_pool_use_it(self, sooner_pool):
         queue = JoinableQueue()
-        weft_pool.map(queue.put, range(10))
+        sooner_pool.map(queue.put, range(10))
         assert sorted(queue.get() for _ in range(10)) == list(range(10))
         queue.shutdown()
 

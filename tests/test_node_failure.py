@@ -10,9 +10,9 @@ import time
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft.cluster_utils import Cluster
-from weft.exceptions import ActorDiedError, ObjectLostError, WorkerCrashedError
+import sooner
+from sooner.cluster_utils import Cluster
+from sooner.exceptions import ActorDiedError, ObjectLostError, WorkerCrashedError
 
 pytestmark = pytest.mark.chaos
 
@@ -35,7 +35,7 @@ def kill(cluster):
     cluster.remove_node(node, allow_graceful=False)
 
 
-@weft.remote(max_retries=2)
+@sooner.remote(max_retries=2)
 def slowly(directory, number):
     (directory / f"{number}-{os.getpid()}").touch()
     # The first time it takes too long for anybody to wait.
@@ -49,7 +49,7 @@ def test_tasks_of_a_node_that_is_killed_begin_elsewhere(cluster, tmp_path):
     poll("both run", lambda: len(list(tmp_path.iterdir())) == 2)
     kill(cluster)
     cluster.add_node(num_cpus=2)
-    assert weft.get(refs, timeout=WAIT) == [0, 1]
+    assert sooner.get(refs, timeout=WAIT) == [0, 1]
 
 
 def test_a_task_without_retries_says_what_happened(cluster, tmp_path):
@@ -57,32 +57,32 @@ def test_a_task_without_retries_says_what_happened(cluster, tmp_path):
     poll("it runs", lambda: list(tmp_path.iterdir()))
     kill(cluster)
     with pytest.raises(WorkerCrashedError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
-@weft.remote(max_retries=2)
+@sooner.remote(max_retries=2)
 def large(number):
     return bytes([number]) * LARGE
 
 
 def test_values_of_a_node_that_is_killed_are_made_again(cluster):
     refs = [large.remote(number) for number in range(4)]
-    weft.wait(refs, num_returns=4, fetch_local=False)
+    sooner.wait(refs, num_returns=4, fetch_local=False)
     kill(cluster)
     cluster.add_node(num_cpus=2)
-    assert [value[:1] for value in weft.get(refs, timeout=WAIT)] == [bytes([number]) for number in range(4)]
+    assert [value[:1] for value in sooner.get(refs, timeout=WAIT)] == [bytes([number]) for number in range(4)]
 
 
 STEPS = 8
 STEP_BYTES = 10_000_000
 
 
-@weft.remote(max_retries=2)
+@sooner.remote(max_retries=2)
 def begin():
     return bytes(STEP_BYTES)
 
 
-@weft.remote(max_retries=2)
+@sooner.remote(max_retries=2)
 def go_on(before, directory, number):
     """One more step of a chain; the last but one waits until the node was killed."""
     if number == STEPS - 1:
@@ -102,25 +102,25 @@ def test_a_chain_of_large_values_goes_on_when_its_node_is_killed(cluster, tmp_pa
     kill(cluster)
     (tmp_path / "killed").touch()
     cluster.add_node(num_cpus=cpus)
-    assert weft.get(ref, timeout=WAIT)[STEP_BYTES:] == bytes(range(1, STEPS + 1))
+    assert sooner.get(ref, timeout=WAIT)[STEP_BYTES:] == bytes(range(1, STEPS + 1))
 
 
 def test_a_value_that_nobody_can_make_again_is_lost_with_a_reason(cluster):
     ref = large.options(max_retries=0).remote(1)
-    weft.wait([ref], fetch_local=False)
+    sooner.wait([ref], fetch_local=False)
     kill(cluster)
     with pytest.raises(ObjectLostError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
 
 
 def test_a_copy_here_outlives_the_node_that_made_it(cluster):
     ref = large.options(max_retries=0).remote(1)
-    assert len(weft.get(ref)) == LARGE
+    assert len(sooner.get(ref)) == LARGE
     kill(cluster)
-    assert len(weft.get(ref)) == LARGE
+    assert len(sooner.get(ref)) == LARGE
 
 
-@weft.remote
+@sooner.remote
 class Counter:
     def __init__(self):
         self.count = 0
@@ -135,24 +135,24 @@ class Counter:
 
 def test_an_actor_of_a_node_that_is_killed_starts_elsewhere(cluster):
     counter = Counter.options(max_restarts=1, max_task_retries=1, num_cpus=1).remote()
-    assert weft.get([counter.add.remote() for _ in range(3)]) == [1, 2, 3]
+    assert sooner.get([counter.add.remote() for _ in range(3)]) == [1, 2, 3]
     kill(cluster)
     cluster.add_node(num_cpus=1)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
 
 
 def test_an_actor_without_restarts_is_dead(cluster):
     counter = Counter.options(num_cpus=1).remote()
-    assert weft.get(counter.add.remote()) == 1
+    assert sooner.get(counter.add.remote()) == 1
     kill(cluster)
     with pytest.raises(ActorDiedError):
-        weft.get(counter.add.remote(), timeout=WAIT)
+        sooner.get(counter.add.remote(), timeout=WAIT)
 
 
 def test_a_worker_elsewhere_is_as_dead_as_one_here(cluster):
     counter = Counter.options(max_restarts=1, max_task_retries=1, num_cpus=1).remote()
-    os.kill(weft.get(counter.pid.remote()), signal.SIGKILL)
-    assert weft.get(counter.add.remote(), timeout=WAIT) == 1
+    os.kill(sooner.get(counter.pid.remote()), signal.SIGKILL)
+    assert sooner.get(counter.add.remote(), timeout=WAIT) == 1
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def two_nodes():
             yield made, maker
 
 
-@weft.remote
+@sooner.remote
 class Maker:
     def make(self, directory):
         return make_once(directory)
@@ -177,7 +177,7 @@ def make_once(directory):
     return os.urandom(LARGE)
 
 
-@weft.remote
+@sooner.remote
 def digest(value):
     return hashlib.sha256(value).digest()
 
@@ -191,11 +191,11 @@ def test_a_copy_at_a_third_node_becomes_the_value_when_the_node_that_made_it_is_
         maker = Maker.options(**there).remote()
         ref = maker.make.remote(tmp_path)
     else:
-        ref = weft.remote(make_once).options(max_retries=0, **there).remote(tmp_path)
-    expected = weft.get(digest.options(**elsewhere).remote(ref), timeout=WAIT)
+        ref = sooner.remote(make_once).options(max_retries=0, **there).remote(tmp_path)
+    expected = sooner.get(digest.options(**elsewhere).remote(ref), timeout=WAIT)
     cluster.remove_node(node, allow_graceful=False)
-    poll("the other node is told to be gone", lambda: sum(row["Alive"] for row in weft.nodes()) == 2)
+    poll("the other node is told to be gone", lambda: sum(row["Alive"] for row in sooner.nodes()) == 2)
     # First where the copy is, then here.
-    assert weft.get(digest.options(**elsewhere).remote(ref), timeout=WAIT) == expected
-    assert hashlib.sha256(weft.get(ref, timeout=WAIT)).digest() == expected
+    assert sooner.get(digest.options(**elsewhere).remote(ref), timeout=WAIT) == expected
+    assert hashlib.sha256(sooner.get(ref, timeout=WAIT)).digest() == expected
     assert len(list(tmp_path.iterdir())) == 1, "it was made once"

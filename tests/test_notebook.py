@@ -9,9 +9,9 @@ import textwrap
 import pytest
 from support import WAIT, run_driver
 
-import weft
+import sooner
 
-# What weft uses of IPython, for drivers that believe to be a kernel.
+# What sooner uses of IPython, for drivers that believe to be a kernel.
 IPYTHON = """
 import contextvars, types
 
@@ -54,7 +54,7 @@ def display(shown_now, display_id=False):
 HEAD = """
 import os, signal, sys, threading, time
 import IPython, IPython.display
-import weft
+import sooner
 """
 
 
@@ -87,7 +87,7 @@ class TestLooks:
         assert table["resource memory"].endswith("GiB free")
 
     def test_an_actor_and_its_class(self):
-        @weft.remote(num_cpus=0, name="<b>bold</b>")
+        @sooner.remote(num_cpus=0, name="<b>bold</b>")
         class Trainer:
             """Trains <i>things</i>.
 
@@ -115,7 +115,7 @@ class TestLooks:
         assert (table["class"], table["id"], table["methods"]) == ("Trainer", actor._actor_id, "train")
 
     def test_a_function(self):
-        @weft.remote
+        @sooner.remote
         def add(a: int, b="<b>"):
             return a
 
@@ -123,26 +123,26 @@ class TestLooks:
         assert table["call"].startswith("add.remote(a:")
         assert "b=&#x27;&lt;b&gt;&#x27;" in table["call"]
         assert "options" not in table
-        assert cells(weft.remote(min)._repr_html_())["call"] == "min.remote(...)"
+        assert cells(sooner.remote(min)._repr_html_())["call"] == "min.remote(...)"
 
     def test_a_reference(self):
-        from weft._html import ref_html
+        from sooner._html import ref_html
 
-        ref = weft.put(1)
-        weft.get(ref, timeout=WAIT)
+        ref = sooner.put(1)
+        sooner.get(ref, timeout=WAIT)
         assert cells(ref_html(ref)) == {"id": ref.hex(), "state": "ready", "owner": ref.owner_address()}
 
 
 def test_looks_after_the_session():
     done = run_driver(
         """
-        import weft
-        from weft._html import ref_html
-        context = weft.init(num_cpus=1)
-        ref = weft.put(1)
-        weft.shutdown()
+        import sooner
+        from sooner._html import ref_html
+        context = sooner.init(num_cpus=1)
+        ref = sooner.put(1)
+        sooner.shutdown()
         print(context._repr_html_(), ref_html(ref))
-        weft.init(num_cpus=1)
+        sooner.init(num_cpus=1)
         print(context._repr_html_(), ref_html(ref))
         """
     )
@@ -165,19 +165,19 @@ class Stream:
         pass
 
 sys.stdout, real = Stream(), sys.stdout
-say = weft.remote(print)
+say = sooner.remote(print)
 
 def wait_for(count):
     while len(sys.stdout.written) < count:
         time.sleep(0.01)
 
 def one():
-    weft.init(num_cpus=1)
-    weft.get(say.remote("first"))
+    sooner.init(num_cpus=1)
+    sooner.get(say.remote("first"))
     wait_for(1)
 
 def two():
-    weft.get(say.remote("second"))
+    sooner.get(say.remote("second"))
     wait_for(2)
 
 IPython.run_cell("one", one)
@@ -193,23 +193,23 @@ def test_bars_are_one_output_of_their_cell(kernel):
     done = run_driver(
         HEAD
         + """
-from weft.util.progress import tqdm
+from sooner.util.progress import tqdm
 
 def one():
-    weft.init(num_cpus=1)
+    sooner.init(num_cpus=1)
 
 def two():
-    for _ in weft.progress([weft.put(n) for n in range(3)], description="<refs>"):
+    for _ in sooner.progress([sooner.put(n) for n in range(3)], description="<refs>"):
         pass
 
-@weft.remote
+@sooner.remote
 def inside():
     with tqdm(total=4, desc="inside", leave=True) as bar:
         bar.update(2)
 
 def three():
-    weft.get(inside.remote())
-    weft.shutdown()
+    sooner.get(inside.remote())
+    sooner.shutdown()
 
 IPython.run_cell("one", one)
 IPython.run_cell("two", two)
@@ -233,7 +233,7 @@ for cell, kind, bars in IPython.shown:
 
 
 INTERRUPT = """
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 def sleep():
     time.sleep(1000)
 
@@ -247,8 +247,8 @@ def interrupted(verb, refs):
 
 def is_cancelled(ref, seconds=60):
     try:
-        weft.get(ref, timeout=seconds)
-    except weft.exceptions.TaskCancelledError:
+        sooner.get(ref, timeout=seconds)
+    except sooner.exceptions.TaskCancelledError:
         return True
     except TimeoutError:
         return False
@@ -263,30 +263,30 @@ def test_an_interrupted_wait_cancels_in_a_notebook(kernel):
         HEAD
         + INTERRUPT
         + """
-weft.init(num_cpus=1)
+sooner.init(num_cpus=1)
 refs = [sleep.remote() for _ in range(4)]
-interrupted(weft.get, refs[:2])
-interrupted(weft.wait, [refs[2]])
+interrupted(sooner.get, refs[:2])
+interrupted(sooner.wait, [refs[2]])
 print([is_cancelled(ref) for ref in refs[:3]], is_cancelled(refs[3], 0.2))
 # What is done stays, and others still work.
-put = weft.put(1)
-interrupted(weft.get, (put, refs[3]))
-print(weft.get(put), is_cancelled(refs[3]))
+put = sooner.put(1)
+interrupted(sooner.get, (put, refs[3]))
+print(sooner.get(put), is_cancelled(refs[3]))
 
 # An error of a task is no key that was pressed.
-@weft.remote
+@sooner.remote
 def raises():
     raise KeyboardInterrupt
 other = sleep.remote()
 try:
-    weft.get([raises.remote(), other], timeout=2)
+    sooner.get([raises.remote(), other], timeout=2)
 except BaseException as error:
     print(type(error).__mro__[0] is not KeyboardInterrupt)
 print(is_cancelled(other, 0.2))
-weft.shutdown()
-weft.init(num_cpus=1, cancel_on_interrupt=False)
+sooner.shutdown()
+sooner.init(num_cpus=1, cancel_on_interrupt=False)
 ref = sleep.remote()
-interrupted(weft.get, ref)
+interrupted(sooner.get, ref)
 print(is_cancelled(ref, 0.2))
 """,
         **kernel,
@@ -296,22 +296,22 @@ print(is_cancelled(ref, 0.2))
 
 def test_an_interrupt_in_a_program():
     done = run_driver(
-        "import os, signal, threading, time, weft\n"
+        "import os, signal, threading, time, sooner\n"
         + INTERRUPT
         + """
-weft.init(num_cpus=1)
-plain = weft.get
+sooner.init(num_cpus=1)
+plain = sooner.get
 ref = sleep.remote()
-interrupted(weft.get, ref)
+interrupted(sooner.get, ref)
 print(is_cancelled(ref, 0.2))
-weft.shutdown()
-weft.init(num_cpus=1, cancel_on_interrupt=True)
+sooner.shutdown()
+sooner.init(num_cpus=1, cancel_on_interrupt=True)
 ref = sleep.remote()
-interrupted(weft.get, ref)
+interrupted(sooner.get, ref)
 print(is_cancelled(ref))
-weft.shutdown()
-weft.init(num_cpus=1)
-print(weft.get is plain)
+sooner.shutdown()
+sooner.init(num_cpus=1)
+print(sooner.get is plain)
 """
     )
     assert done.stdout.splitlines() == ["False", "True", "True"]
@@ -320,4 +320,4 @@ print(weft.get is plain)
 @pytest.mark.parametrize("value", [1, "yes", 0], ids=repr)
 def test_cancel_on_interrupt_is_a_flag(value):
     with pytest.raises(ValueError, match="cancel_on_interrupt"):
-        weft.init(cancel_on_interrupt=value)
+        sooner.init(cancel_on_interrupt=value)

@@ -12,11 +12,11 @@ import pytest
 from object_stores import SECRET, Relay, Server
 from support import WAIT, poll, running_driver
 
-import weft
-from weft import _spilling
-from weft._snapshot import METRICS, Snapshot
-from weft.cluster_utils import Cluster
-from weft.exceptions import ObjectStoreFullError, OutOfDiskError
+import sooner
+from sooner import _spilling
+from sooner._snapshot import METRICS, Snapshot
+from sooner.cluster_utils import Cluster
+from sooner.exceptions import ObjectStoreFullError, OutOfDiskError
 
 pytest.importorskip("moto.server", reason="needs requirements/object_store.txt")
 
@@ -25,7 +25,7 @@ STORE_MIB = 64
 VALUE_MIB = 8
 # Almost three times what there is room for.
 COUNT = 22
-BUCKET = "weft-tests"
+BUCKET = "sooner-tests"
 
 
 def value(number, size=VALUE_MIB * MIB):
@@ -33,9 +33,9 @@ def value(number, size=VALUE_MIB * MIB):
 
 
 def metric(name):
-    session = weft.init(ignore_reinit_error=True)["session_dir"]
+    session = sooner.init(ignore_reinit_error=True)["session_dir"]
     series = {series["name"]: series["values"] for series in Snapshot(session, METRICS).node["metrics"]}
-    return series[f"weft_node_{name}"][0]
+    return series[f"sooner_node_{name}"][0]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,9 @@ def use(monkeypatch, endpoint, key="someone", secret=SECRET):
 
 
 def init(prefix, **arguments):
-    return weft.init(num_cpus=2, object_store_memory=STORE_MIB * MIB, spill_directories=[f"s3://{prefix}"], **arguments)
+    return sooner.init(
+        num_cpus=2, object_store_memory=STORE_MIB * MIB, spill_directories=[f"s3://{prefix}"], **arguments
+    )
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def session(nothing_left, prefix):
     context = init(prefix)
     nothing_left.append(context["session_dir"])
     yield context
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def objects_below(server, prefix):
@@ -81,23 +83,23 @@ def objects_below(server, prefix):
     return [key for key in keys if not key.endswith("/session")]
 
 
-@weft.remote
+@sooner.remote
 def make(number, size=VALUE_MIB * MIB):
     return value(number, size)
 
 
-@weft.remote
+@sooner.remote
 def first(array):
     return int(array[0]), len(array)
 
 
 def test_more_is_put_than_there_is_room_for(server, session, prefix):
-    refs = [weft.put(value(number)) for number in range(COUNT)]
+    refs = [sooner.put(value(number)) for number in range(COUNT)]
     assert metric("spilled_written_bytes") >= (COUNT * VALUE_MIB - STORE_MIB) * MIB
     for number, ref in enumerate(refs):
-        assert (weft.get(ref) == number).all()
-    assert (weft.get(refs[0]) == 0).all(), "again, from the beginning"
-    assert weft.get([first.remote(ref) for ref in refs], timeout=WAIT) == [
+        assert (sooner.get(ref) == number).all()
+    assert (sooner.get(refs[0]) == 0).all(), "again, from the beginning"
+    assert sooner.get([first.remote(ref) for ref in refs], timeout=WAIT) == [
         (n, VALUE_MIB * MIB // 8) for n in range(COUNT)
     ]
     assert objects_below(server, prefix)
@@ -109,7 +111,7 @@ def test_more_is_put_than_there_is_room_for(server, session, prefix):
 
 def test_tasks_return_more_than_there_is_room_for(session):
     made = [make.remote(number) for number in range(COUNT)]
-    assert weft.get([first.remote(ref) for ref in made], timeout=WAIT) == [
+    assert sooner.get([first.remote(ref) for ref in made], timeout=WAIT) == [
         (number, VALUE_MIB * MIB // 8) for number in range(COUNT)
     ]
 
@@ -117,45 +119,45 @@ def test_tasks_return_more_than_there_is_room_for(session):
 def test_a_value_of_many_objects_comes_back(session):
     draw = np.random.default_rng(7)
     arrays = [draw.integers(0, 1 << 40, 45 * MIB // 8 + 3) for _ in range(3)]
-    refs = [weft.put(array) for array in arrays]
+    refs = [sooner.put(array) for array in arrays]
     assert metric("spilled_bytes") > 45 * MIB
     for array, ref in zip(arrays, refs, strict=True):
-        assert (weft.get(ref) == array).all()
+        assert (sooner.get(ref) == array).all()
 
 
 def test_a_value_larger_than_the_store_is_in_the_file_behind_the_memory(session):
-    if not _spilling._on_disk(os.environ.get("WEFT_TMPDIR", "/tmp")):
+    if not _spilling._on_disk(os.environ.get("SOONER_TMPDIR", "/tmp")):
         pytest.skip("no directory on a disk for it")
-    assert weft.get(weft.put(value(3, 2 * STORE_MIB * MIB))).sum() == 3 * 2 * STORE_MIB * MIB // 8
+    assert sooner.get(sooner.put(value(3, 2 * STORE_MIB * MIB))).sum() == 3 * 2 * STORE_MIB * MIB // 8
 
 
 def test_many_small_values_are_few_objects(server, session, prefix):
     size, count = 100 << 10, 1500
-    refs = [weft.put(value(number, size)) for number in range(count)]
+    refs = [sooner.put(value(number, size)) for number in range(count)]
     written = metric("spilled_written_bytes")
     assert written >= count * size - STORE_MIB * MIB
     puts = server.count("PUT", prefix)
     assert puts < written / size / 10, "they are fused"
-    assert [int(weft.get(ref)[0]) for ref in refs] == list(range(count))
+    assert [int(sooner.get(ref)[0]) for ref in refs] == list(range(count))
 
 
 def test_objects_that_are_mostly_dead_are_rewritten(server, session, prefix):
     size, count = 100 << 10, 1500
-    refs = [weft.put(value(number, size)) for number in range(count)]
+    refs = [sooner.put(value(number, size)) for number in range(count)]
     before = metric("spill_files_bytes")
     refs = refs[::5]
     poll("most of it is given back", lambda: metric("spill_files_bytes") < before / 2)
     poll("what is there is needed", lambda: metric("spill_files_bytes") <= 2.5 * metric("spilled_bytes"))
-    assert [int(weft.get(ref)[0]) for ref in refs] == list(range(0, count, 5))
+    assert [int(sooner.get(ref)[0]) for ref in refs] == list(range(0, count, 5))
 
 
 def test_nothing_is_left_at_the_end(server, nothing_left, prefix):
     with init(prefix) as context:
         nothing_left.append(context["session_dir"])
-        refs = [weft.put(value(number)) for number in range(COUNT)]
+        refs = [sooner.put(value(number)) for number in range(COUNT)]
         assert objects_below(server, prefix)
         del refs
-        held = [weft.put(value(number)) for number in range(COUNT)]
+        held = [sooner.put(value(number)) for number in range(COUNT)]
         assert objects_below(server, prefix)
     assert not [key for key in server.keys(BUCKET) if key.startswith(prefix.partition("/")[2])]
     del held
@@ -164,13 +166,13 @@ def test_nothing_is_left_at_the_end(server, nothing_left, prefix):
 DRIVER = """
     import sys
     import numpy as np
-    import weft
+    import sooner
 
-    weft.init(num_cpus=1, object_store_memory=64 << 20, spill_directories=[sys.argv[1]])
-    refs = [weft.put(np.full(1 << 20, number)) for number in range(22)]
+    sooner.init(num_cpus=1, object_store_memory=64 << 20, spill_directories=[sys.argv[1]])
+    refs = [sooner.put(np.full(1 << 20, number)) for number in range(22)]
     print("full", flush=True)
     sys.stdin.readline()
-    assert [int(weft.get(ref)[0]) for ref in refs] == list(range(22))
+    assert [int(sooner.get(ref)[0]) for ref in refs] == list(range(22))
 """
 
 
@@ -205,14 +207,14 @@ def test_nodes_of_clusters_write_there_and_others_read_through_them(server, pref
         cluster.connect()
         refs = [make.options(resources={"makes": 1}).remote(number) for number in range(COUNT)]
         large = make.options(resources={"makes": 1}).remote(99, 40 * MIB)
-        ready, _ = weft.wait([*refs, large], num_returns=COUNT + 1, timeout=WAIT, fetch_local=False)
+        ready, _ = sooner.wait([*refs, large], num_returns=COUNT + 1, timeout=WAIT, fetch_local=False)
         assert len(ready) == COUNT + 1
         assert objects_below(server, prefix)
         reading = [first.options(resources={"reads": 1}).remote(ref) for ref in [*refs, large]]
         expected = [(number, VALUE_MIB * MIB // 8) for number in range(COUNT)]
-        assert weft.get(reading, timeout=WAIT) == [*expected, (99, 40 * MIB // 8)]
+        assert sooner.get(reading, timeout=WAIT) == [*expected, (99, 40 * MIB // 8)]
         for number, ref in enumerate(refs):
-            array = weft.get(ref, timeout=WAIT)
+            array = sooner.get(ref, timeout=WAIT)
             assert (array == number).all()
             del array
         # Nodes are killed at the end, and killed ones leave what they have to the next session.
@@ -227,12 +229,12 @@ def test_a_store_that_goes_away_and_comes_back(server, monkeypatch, nothing_left
         use(monkeypatch, relay.url)
         with init(prefix) as context:
             nothing_left.append(context["session_dir"])
-            refs = [weft.put(value(number)) for number in range(COUNT)]
+            refs = [sooner.put(value(number)) for number in range(COUNT)]
             relay.go()
             more = []
             with pytest.raises(OutOfDiskError, match="does not answer"):
                 for number in range(COUNT, 2 * COUNT):
-                    more.append(weft.put(value(number)))  # noqa: PERF401  those before the error count
+                    more.append(sooner.put(value(number)))  # noqa: PERF401  those before the error count
             said = capfd.readouterr().err
             assert "values stay in memory because they cannot be written to disk" in said
             assert SECRET not in said
@@ -240,30 +242,30 @@ def test_a_store_that_goes_away_and_comes_back(server, monkeypatch, nothing_left
 
             def put():
                 with contextlib.suppress(ObjectStoreFullError):
-                    return weft.put(value(COUNT + len(more)))
+                    return sooner.put(value(COUNT + len(more)))
                 return None
 
             # What could not be written is tried again, after a while.
             while len(more) < COUNT:
                 more.append(poll("the store is used again", put))
             for number, ref in enumerate(refs + more):
-                assert int(weft.get(ref)[0]) == number
+                assert int(sooner.get(ref)[0]) == number
     assert not objects_below(server, prefix)
 
 
 def test_the_end_does_not_wait_for_a_store_that_hangs(server, nothing_left, prefix, capfd):
     with init(prefix) as context:
         nothing_left.append(context["session_dir"])
-        refs = [weft.put(value(number)) for number in range(COUNT)]
+        refs = [sooner.put(value(number)) for number in range(COUNT)]
         with server.hanging():
-            weft.shutdown()
+            sooner.shutdown()
     said = capfd.readouterr().err
     assert "are left in the object store below" in said
     del refs
     left = objects_below(server, prefix)
     assert left
     # This process is there, so they are taken for those of a living session until it is not.
-    code = f"import weft; weft.init(num_cpus=1, spill_directories=['s3://{prefix}']); import time; time.sleep(0.5)"
+    code = f"import sooner; sooner.init(num_cpus=1, spill_directories=['s3://{prefix}']); import time; time.sleep(0.5)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=WAIT)
     after = set(objects_below(server, prefix))
     assert set(left) <= after
@@ -273,11 +275,11 @@ def test_the_end_does_not_wait_for_a_store_that_hangs(server, nothing_left, pref
 
 def test_objects_that_others_delete_are_values_that_are_lost(server, session, prefix):
     refs = [make.remote(number) for number in range(COUNT)]
-    weft.wait(refs, num_returns=COUNT, timeout=WAIT)
+    sooner.wait(refs, num_returns=COUNT, timeout=WAIT)
     for key in objects_below(server, prefix):
         server.delete(BUCKET, key)
     # Their tasks are known.
-    assert [int(weft.get(ref, timeout=WAIT)[0]) for ref in refs] == list(range(COUNT))
+    assert [int(sooner.get(ref, timeout=WAIT)[0]) for ref in refs] == list(range(COUNT))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_objects_that_others_delete_are_values_that_are_lost(server, session, pr
 )
 def test_wrong_urls_are_refused(places, message):
     with pytest.raises(ValueError, match=message) as caught:
-        weft.init(num_cpus=1, spill_directories=places)
+        sooner.init(num_cpus=1, spill_directories=places)
     assert SECRET not in str(caught.value)
 
 
@@ -303,14 +305,14 @@ def refused(error, message):
         init(f"{BUCKET}/refused")
     assert str(caught.value).startswith("spill_directories: ")
     assert SECRET not in str(caught.value)
-    assert not weft.is_initialized()
+    assert not sooner.is_initialized()
 
 
 def test_a_missing_bucket_is_said(server, monkeypatch):
     use(monkeypatch, server.url)
     with pytest.raises(FileNotFoundError, match="s3://nowhere-at-all/x has no such bucket"):
         init("nowhere-at-all/x")
-    assert not weft.is_initialized()
+    assert not sooner.is_initialized()
 
 
 def test_an_endpoint_where_nobody_listens_is_said(monkeypatch):
@@ -354,7 +356,7 @@ def test_credentials_that_are_not_known_are_refused(tmp_path, monkeypatch):
 
 def test_a_node_says_why_it_does_not_start(server, tmp_path, monkeypatch):
     use(monkeypatch, server.url)
-    command = [sys.executable, "-m", "weft", "start", "--head", f"--cluster-dir={tmp_path}"]
+    command = [sys.executable, "-m", "sooner", "start", "--head", f"--cluster-dir={tmp_path}"]
     for place, said in [
         ("s3://nowhere-at-all/x", "has no such bucket"),
         ("ftp://bucket", "--spill-directory: ftp://bucket is no URL of an object store"),

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from support import WAIT, memfds_of, poll, run_driver
 
-import weft
+import sooner
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -32,24 +32,24 @@ pytestmark = pytest.mark.usefixtures("shared_session")
 LARGE = 1 << 20
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 def boxed(box):
     """Its argument, as a reference gave it."""
-    return weft.get(box[0])
+    return sooner.get(box[0])
 
 
 def there_and_back(value):
     """The value by put, by a task's argument and result, inside a list, and by a reference as an argument."""
-    yield weft.get(weft.put(value), timeout=WAIT)
-    yield weft.get(identity.remote(value), timeout=WAIT)
-    yield weft.get(identity.remote([value]), timeout=WAIT)[0]
-    yield weft.get(identity.remote(weft.put(value)), timeout=WAIT)
-    yield weft.get(boxed.remote([weft.put(value)]), timeout=WAIT)
+    yield sooner.get(sooner.put(value), timeout=WAIT)
+    yield sooner.get(identity.remote(value), timeout=WAIT)
+    yield sooner.get(identity.remote([value]), timeout=WAIT)[0]
+    yield sooner.get(identity.remote(sooner.put(value)), timeout=WAIT)
+    yield sooner.get(boxed.remote([sooner.put(value)]), timeout=WAIT)
 
 
 def nested_tuple(depth):
@@ -269,7 +269,7 @@ def test_deep_values():
 
 def test_a_value_with_many_parts():
     value = {str(n): (n, [n]) for n in range(50_000)}
-    assert weft.get(weft.put(value)) == value
+    assert sooner.get(sooner.put(value)) == value
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 4095, 102_399, 102_400, 102_401, 1_000_003])
@@ -288,34 +288,34 @@ def test_lambdas_local_classes_and_modules_travel():
         def double(self):
             return self.x * 2
 
-    assert weft.get(identity.remote(lambda x: x + 1), timeout=WAIT)(1) == 2
-    assert weft.get(identity.remote(Local(4)), timeout=WAIT).double() == 8
-    assert weft.get(identity.remote(math), timeout=WAIT) is math
+    assert sooner.get(identity.remote(lambda x: x + 1), timeout=WAIT)(1) == 2
+    assert sooner.get(identity.remote(Local(4)), timeout=WAIT).double() == 8
+    assert sooner.get(identity.remote(math), timeout=WAIT) is math
 
 
 def test_recursive_closures_travel():
     def factorial(n):
         return 1 if n < 2 else n * factorial(n - 1)
 
-    assert weft.get(weft.remote(factorial).remote(10), timeout=WAIT) == 3_628_800
+    assert sooner.get(sooner.remote(factorial).remote(10), timeout=WAIT) == 3_628_800
 
 
 @pytest.mark.api("put")
 def test_put_stores_a_copy():
     value = [1]
-    ref = weft.put(value)
+    ref = sooner.put(value)
     value.append(2)
-    assert weft.get(ref) == [1]
-    weft.get(ref).append(3)
-    assert weft.get(ref) == [1]
+    assert sooner.get(ref) == [1]
+    sooner.get(ref).append(3)
+    assert sooner.get(ref) == [1]
 
 
 @pytest.mark.api("put")
 def test_put_of_an_array_stores_a_copy():
     source = np.zeros(LARGE, dtype=np.uint8)
-    ref = weft.put(source)
+    ref = sooner.put(source)
     source[:] = 7
-    assert not weft.get(ref).any()
+    assert not sooner.get(ref).any()
 
 
 ARRAYS = {
@@ -348,21 +348,21 @@ def test_numpy_arrays(name):
 
 @pytest.mark.api("values.zero_copy")
 def test_large_arrays_are_read_only_views():
-    ref = weft.put(np.zeros(LARGE))
-    view = weft.get(ref)
+    ref = sooner.put(np.zeros(LARGE))
+    view = sooner.get(ref)
     assert not view.flags.writeable
     assert not view.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         view[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
         view.flags.writeable = True
-    assert not weft.get(ref).any()
+    assert not sooner.get(ref).any()
 
 
 @pytest.mark.api("values.zero_copy")
 def test_views_share_one_copy():
-    ref = weft.put(np.arange(LARGE))
-    first, second = weft.get(ref), weft.get(ref)
+    ref = sooner.put(np.arange(LARGE))
+    first, second = sooner.get(ref), sooner.get(ref)
     assert first is not second
     assert np.shares_memory(first, second)
     assert first.ctypes.data % 64 == 0
@@ -370,38 +370,38 @@ def test_views_share_one_copy():
 
 @pytest.mark.api("values.zero_copy")
 def test_a_view_lies_in_the_shared_memory_of_the_node():
-    address = weft.get(weft.put(np.arange(LARGE))).ctypes.data
+    address = sooner.get(sooner.put(np.arange(LARGE))).ctypes.data
     spans = [line.split()[0].split("-") for line in memfds_of("self")]
     assert any(int(low, 16) <= address < int(high, 16) for low, high in spans)
 
 
 def test_a_task_reads_an_argument_in_place_and_cannot_write_it():
-    @weft.remote
+    @sooner.remote
     def look(value):
         spans = [line.split()[0].split("-") for line in memfds_of("self")]
         address = value.ctypes.data
         in_place = any(int(low, 16) <= address < int(high, 16) for low, high in spans)
         return in_place, value.flags.writeable, float(value.sum())
 
-    ref = weft.put(np.ones(LARGE))
-    assert weft.get([look.remote(ref) for _ in range(4)], timeout=WAIT) == [(True, False, LARGE)] * 4
+    ref = sooner.put(np.ones(LARGE))
+    assert sooner.get([look.remote(ref) for _ in range(4)], timeout=WAIT) == [(True, False, LARGE)] * 4
 
 
 def test_a_view_outlives_its_ref():
     expected = np.random.default_rng(1).random(LARGE)
-    ref = weft.put(expected)
-    view = weft.get(ref)
+    ref = sooner.put(expected)
+    view = sooner.get(ref)
     part = view[100:200]
     del ref, view
     gc.collect()
     # What is put now must not land in the memory of the view.
-    others = [weft.put(np.full(LARGE, n)) for n in range(20)]
+    others = [sooner.put(np.full(LARGE, n)) for n in range(20)]
     assert (part == expected[100:200]).all()
     del others
 
 
 def test_a_view_in_an_actor_outlives_the_drivers_ref():
-    @weft.remote
+    @sooner.remote
     class Keeper:
         def keep(self, value):
             self.value = value
@@ -410,33 +410,33 @@ def test_a_view_in_an_actor_outlives_the_drivers_ref():
             return float(self.value.sum())
 
     keeper = Keeper.remote()
-    ref = weft.put(np.ones(LARGE))
-    weft.get(keeper.keep.remote(ref), timeout=WAIT)
+    ref = sooner.put(np.ones(LARGE))
+    sooner.get(keeper.keep.remote(ref), timeout=WAIT)
     del ref
     gc.collect()
     for n in range(20):
-        weft.put(np.full(LARGE, n))
-    assert weft.get(keeper.total.remote(), timeout=WAIT) == LARGE
+        sooner.put(np.full(LARGE, n))
+    assert sooner.get(keeper.total.remote(), timeout=WAIT) == LARGE
 
 
 def test_memory_of_dropped_objects_is_used_again():
     """Far more bytes go through the store than it has."""
-    total = int(weft.cluster_resources()["object_store_memory"])
+    total = int(sooner.cluster_resources()["object_store_memory"])
     piece = np.zeros(total // 8, dtype=np.uint8)
     for n in range(12):
         piece[0] = n
-        assert weft.get(weft.put(piece))[0] == n
+        assert sooner.get(sooner.put(piece))[0] == n
 
 
 def test_memory_of_dropped_results_is_used_again():
-    total = int(weft.cluster_resources()["object_store_memory"])
+    total = int(sooner.cluster_resources()["object_store_memory"])
 
-    @weft.remote
+    @sooner.remote
     def make(size):
         return np.zeros(size, dtype=np.uint8)
 
     for _ in range(12):
-        assert weft.get(make.remote(total // 8), timeout=WAIT).nbytes == total // 8
+        assert sooner.get(make.remote(total // 8), timeout=WAIT).nbytes == total // 8
 
 
 @pytest.mark.api("values.zero_copy")
@@ -449,167 +449,167 @@ def test_pickle_5_buffers_are_not_copied():
             assert protocol == 5
             return Buffered, (pickle.PickleBuffer(self.data),)
 
-    back = weft.get(weft.put(Buffered(b"z" * LARGE)))
+    back = sooner.get(sooner.put(Buffered(b"z" * LARGE)))
     view = memoryview(back.data)
     assert view.readonly
     assert view.nbytes == LARGE
     assert bytes(view[:3]) == b"zzz"
-    assert back.data is not weft.get(weft.put(1))
+    assert back.data is not sooner.get(sooner.put(1))
 
 
 def test_many_buffers_in_one_value():
     value = [np.full(n * 100, n) for n in range(200)]
-    back = weft.get(identity.remote(value), timeout=WAIT)
+    back = sooner.get(identity.remote(value), timeout=WAIT)
     assert all((a == b).all() for a, b in zip(value, back, strict=True))
 
 
 def test_an_array_inside_other_values():
     value = {"a": [np.arange(LARGE)], "b": (np.zeros(3), "text")}
-    back = weft.get(weft.put(value))
+    back = sooner.get(sooner.put(value))
     assert (back["a"][0] == value["a"][0]).all()
     assert not back["a"][0].flags.writeable
 
 
 def test_memoryview_of_a_mapping_is_refused_by_name():
     with mmap.mmap(-1, 4096) as region, pytest.raises(TypeError, match="mmap"):
-        weft.put({"region": region})
+        sooner.put({"region": region})
 
 
 @pytest.mark.api("task.arguments", "ref.travel")
 def test_refs_inside_values():
-    inner = weft.put("inner")
-    outer = weft.put({"ref": inner, "list": [inner, inner]})
-    back = weft.get(outer)
+    inner = sooner.put("inner")
+    outer = sooner.put({"ref": inner, "list": [inner, inner]})
+    back = sooner.get(outer)
     assert back["ref"] == inner
     assert back["list"] == [inner, inner]
-    assert weft.get(back["ref"]) == "inner"
+    assert sooner.get(back["ref"]) == "inner"
 
 
 @pytest.mark.api("ref.travel")
 def test_a_ref_inside_an_object_keeps_its_object():
-    outer = weft.put([weft.put(np.ones(LARGE))])
+    outer = sooner.put([sooner.put(np.ones(LARGE))])
     gc.collect()
     for n in range(20):
-        weft.put(np.full(LARGE, n))
-    assert weft.get(weft.get(outer)[0]).sum() == LARGE
+        sooner.put(np.full(LARGE, n))
+    assert sooner.get(sooner.get(outer)[0]).sum() == LARGE
 
 
 @pytest.mark.api("ref.travel")
 def test_a_ref_inside_a_result_keeps_its_object():
-    @weft.remote
+    @sooner.remote
     def make():
-        return [weft.put(np.ones(LARGE)), weft.put("small")]
+        return [sooner.put(np.ones(LARGE)), sooner.put("small")]
 
     outer = make.remote()
-    large, small = weft.get(outer, timeout=WAIT)
+    large, small = sooner.get(outer, timeout=WAIT)
     del outer
     gc.collect()
-    assert weft.get(small, timeout=WAIT) == "small"
-    assert weft.get(large, timeout=WAIT).sum() == LARGE
+    assert sooner.get(small, timeout=WAIT) == "small"
+    assert sooner.get(large, timeout=WAIT).sum() == LARGE
 
 
 def test_refs_nested_through_many_levels():
-    ref = weft.put("core")
+    ref = sooner.put("core")
     for _ in range(20):
-        ref = weft.put([ref])
+        ref = sooner.put([ref])
     gc.collect()
     for _ in range(20):
-        ref = weft.get(ref)[0]
-    assert weft.get(ref) == "core"
+        ref = sooner.get(ref)[0]
+    assert sooner.get(ref) == "core"
 
 
 @pytest.mark.api("ref.travel")
 def test_a_borrowed_ref_is_passed_on():
-    @weft.remote
+    @sooner.remote
     def last(box):
-        return weft.get(box[0])
+        return sooner.get(box[0])
 
-    @weft.remote
+    @sooner.remote
     def middle(box):
-        return weft.get(last.remote(box))
+        return sooner.get(last.remote(box))
 
     for value in ("small", b"l" * LARGE):
-        assert weft.get(middle.remote([weft.put(value)]), timeout=WAIT) == value
+        assert sooner.get(middle.remote([sooner.put(value)]), timeout=WAIT) == value
 
 
 @pytest.mark.api("ref.travel")
 def test_an_actor_keeps_a_borrowed_ref():
-    @weft.remote
+    @sooner.remote
     class Shelf:
         def keep(self, box):
             self.box = box
 
         def read(self):
-            return weft.get(self.box[0])
+            return sooner.get(self.box[0])
 
     shelf = Shelf.remote()
     for value in ("small", b"l" * LARGE):
-        ref = weft.put(value)
-        weft.get(shelf.keep.remote([ref]), timeout=WAIT)
+        ref = sooner.put(value)
+        sooner.get(shelf.keep.remote([ref]), timeout=WAIT)
         del ref
         gc.collect()
-        assert weft.get(shelf.read.remote(), timeout=WAIT) == value
+        assert sooner.get(shelf.read.remote(), timeout=WAIT) == value
 
 
 @pytest.mark.api("task.closures")
 def test_a_ref_captured_by_a_function():
-    small, large = weft.put("small"), weft.put(np.ones(LARGE))
+    small, large = sooner.put("small"), sooner.put(np.ones(LARGE))
 
-    @weft.remote
+    @sooner.remote
     def f():
-        return weft.get(small), float(weft.get(large).sum())
+        return sooner.get(small), float(sooner.get(large).sum())
 
-    assert weft.get([f.remote(), f.remote()], timeout=WAIT) == [("small", LARGE)] * 2
+    assert sooner.get([f.remote(), f.remote()], timeout=WAIT) == [("small", LARGE)] * 2
 
 
 @pytest.mark.api("task.closures")
 def test_a_captured_ref_lives_as_long_as_the_function():
-    ref = weft.put(np.ones(LARGE))
+    ref = sooner.put(np.ones(LARGE))
 
-    @weft.remote
+    @sooner.remote
     def f():
-        return float(weft.get(captured[0]).sum())
+        return float(sooner.get(captured[0]).sum())
 
     captured = [ref]
-    assert weft.get(f.remote(), timeout=WAIT) == LARGE
+    assert sooner.get(f.remote(), timeout=WAIT) == LARGE
     del ref
     captured.clear()
     gc.collect()
-    assert weft.get(f.remote(), timeout=WAIT) == LARGE
+    assert sooner.get(f.remote(), timeout=WAIT) == LARGE
 
 
 def test_a_pending_ref_travels_inside_a_value():
-    gate = weft.put(None)
+    gate = sooner.put(None)
 
-    @weft.remote
+    @sooner.remote
     def slow(_):
         return "late"
 
-    box = weft.put([slow.remote(gate)])
-    assert weft.get(boxed.remote([weft.get(box)[0]]), timeout=WAIT) == "late"
+    box = sooner.put([slow.remote(gate)])
+    assert sooner.get(boxed.remote([sooner.get(box)[0]]), timeout=WAIT) == "late"
 
 
 @pytest.mark.api("ref.out_of_band")
 def test_out_of_band_pickle_of_a_ref():
-    ref = weft.put("pinned")
+    ref = sooner.put("pinned")
     data = pickle.dumps(ref)
     back = pickle.loads(data)
     assert back == ref
     del ref, back
     gc.collect()
-    assert weft.get(pickle.loads(data)) == "pinned"
+    assert sooner.get(pickle.loads(data)) == "pinned"
 
 
 @pytest.mark.api("put")
 def test_put_of_a_ref_is_refused():
     with pytest.raises(TypeError, match="ObjectRef"):
-        weft.put(weft.put(1))
+        sooner.put(sooner.put(1))
 
 
 @pytest.mark.api("ref.identity", "ref.equality", "ref.owner_address")
 def test_identity_of_refs():
-    one, two = weft.put(1), weft.put(1)
-    same = weft.get(weft.put([one]))[0]
+    one, two = sooner.put(1), sooner.put(1)
+    same = sooner.get(sooner.put([one]))[0]
     assert one != two
     assert one == same
     assert hash(one) == hash(same)
@@ -620,7 +620,7 @@ def test_identity_of_refs():
     assert bytes.fromhex(one.hex()) == one.binary()
     assert one.hex() in repr(one)
     assert not one.is_nil()
-    assert len(one.binary()) == weft.ObjectRef.size()
+    assert len(one.binary()) == sooner.ObjectRef.size()
 
 
 @pytest.mark.api("ref.identity")
@@ -631,7 +631,7 @@ def test_refs_of_one_task_have_its_task_id():
 
 
 def test_a_ref_can_be_referenced_weakly():
-    ref = weft.put(1)
+    ref = sooner.put(1)
     weak = weakref.ref(ref)
     assert weak() is ref
     del ref
@@ -639,7 +639,7 @@ def test_a_ref_can_be_referenced_weakly():
 
 
 def test_a_ref_cannot_be_iterated_ordered_or_called():
-    ref = weft.put([1])
+    ref = sooner.put([1])
     with pytest.raises(TypeError):
         iter(ref)
     with pytest.raises(TypeError):
@@ -654,18 +654,18 @@ def test_values_with_a_finalizer_are_not_kept():
 
     value = Canary()
     weak = weakref.ref(value)
-    ref = weft.put(value)
+    ref = sooner.put(value)
     task = identity.remote(value)
-    weft.get([ref, task], timeout=WAIT)
+    sooner.get([ref, task], timeout=WAIT)
     del value
     poll("the engine holds no value", lambda: gc.collect() >= 0 and weak() is None)
 
 
 def test_ten_thousand_refs_in_one_object():
-    refs = [weft.put(n) for n in range(10_000)]
-    back = weft.get(weft.put(refs))
+    refs = [sooner.put(n) for n in range(10_000)]
+    back = sooner.get(sooner.put(refs))
     assert back == refs
-    assert weft.get(back[::1000]) == list(range(0, 10_000, 1000))
+    assert sooner.get(back[::1000]) == list(range(0, 10_000, 1000))
 
 
 # --- copies to change -------------------------------------------------------------------------------------------------
@@ -674,11 +674,11 @@ def test_ten_thousand_refs_in_one_object():
 @pytest.mark.api("own.copy")
 @pytest.mark.parametrize("length", [3, 1_000_000], ids=["small", "large"])
 def test_a_copy_can_be_changed_and_the_object_stays(length):
-    ref = weft.put({"a": np.zeros(length), "b": np.ones(length)})
-    mine = weft.get(ref, copy=True)
+    ref = sooner.put({"a": np.zeros(length), "b": np.ones(length)})
+    mine = sooner.get(ref, copy=True)
     mine["a"][:] = 5
     mine["b"][-1] = 6
-    again = weft.get(ref)
+    again = sooner.get(ref)
     assert (again["a"] == 0).all()
     assert (again["b"] == 1).all()
     assert not again["a"].flags.writeable
@@ -688,83 +688,83 @@ def test_a_copy_can_be_changed_and_the_object_stays(length):
 
 @pytest.mark.api("own.copy")
 def test_copies_of_a_list():
-    refs = [weft.put(np.full(100_000, i)) for i in range(3)]
-    for i, mine in enumerate(weft.get(refs, copy=True)):
+    refs = [sooner.put(np.full(100_000, i)) for i in range(3)]
+    for i, mine in enumerate(sooner.get(refs, copy=True)):
         mine += 1
         assert (mine == i + 1).all()
 
 
 @pytest.mark.api("own.copy")
 def test_a_copy_outlives_its_reference():
-    ref = weft.put(np.arange(1_000_000))
-    mine = weft.get(ref, copy=True)
+    ref = sooner.put(np.arange(1_000_000))
+    mine = sooner.get(ref, copy=True)
     mine[0] = -1
     del ref
     gc.collect()
     # Room for others, which must not be the copy's.
     for _ in range(5):
-        weft.put(np.zeros(1_000_000))
+        sooner.put(np.zeros(1_000_000))
     assert (mine[1:] == np.arange(1, 1_000_000)).all()
 
 
 @pytest.mark.api("own.take")
 def test_take_moves_the_last_reference():
-    @weft.remote
+    @sooner.remote
     def zeros():
         return np.zeros(1_000_000)
 
     ref = zeros.remote()
-    mine = weft.take(ref, timeout=60)
+    mine = sooner.take(ref, timeout=60)
     mine[:] = 3
-    for use in (lambda taken: weft.get([taken]), lambda taken: weft.put([taken]), identity.remote, weft.take):
+    for use in (lambda taken: sooner.get([taken]), lambda taken: sooner.put([taken]), identity.remote, sooner.take):
         with pytest.raises((ValueError, TypeError), match="was taken"):
             use(ref)
-    with pytest.raises(ValueError, match=r"was taken with weft.take\(\)"):
-        weft.get(ref)
+    with pytest.raises(ValueError, match=r"was taken with sooner.take\(\)"):
+        sooner.get(ref)
     del ref
     gc.collect()
-    weft.put(np.ones(1_000_000))
+    sooner.put(np.ones(1_000_000))
     assert (mine == 3).all()
 
 
 @pytest.mark.api("own.take")
 def test_take_copies_what_others_may_read():
-    ref = weft.put(np.zeros(1_000_000))
-    view = weft.get(ref)
-    mine = weft.take(ref)
+    ref = sooner.put(np.zeros(1_000_000))
+    view = sooner.get(ref)
+    mine = sooner.take(ref)
     mine[:] = 1
     assert (view == 0).all()
-    assert (weft.get(ref) == 0).all()
+    assert (sooner.get(ref) == 0).all()
 
-    inner = weft.put(np.zeros(1_000_000))
-    outer = weft.put([inner])
-    weft.take(inner)[:] = 1
-    assert (weft.get(weft.get(outer)[0]) == 0).all()
+    inner = sooner.put(np.zeros(1_000_000))
+    outer = sooner.put([inner])
+    sooner.take(inner)[:] = 1
+    assert (sooner.get(sooner.get(outer)[0]) == 0).all()
 
 
 def test_take_in_a_task_of_a_borrowed_object():
-    @weft.remote
+    @sooner.remote
     def change(refs):
-        array = weft.take(refs[0])
+        array = sooner.take(refs[0])
         array[:] = 7
         return float(array.sum())
 
-    ref = weft.put(np.zeros(1_000_000))
-    assert weft.get(change.remote([ref])) == 7_000_000
-    assert (weft.get(ref) == 0).all()
+    ref = sooner.put(np.zeros(1_000_000))
+    assert sooner.get(change.remote([ref])) == 7_000_000
+    assert (sooner.get(ref) == 0).all()
 
 
 def test_take_of_an_error_and_of_other_things():
-    @weft.remote
+    @sooner.remote
     def fail():
         raise KeyError("gone")
 
     with pytest.raises(KeyError, match="gone"):
-        weft.take(fail.remote())
+        sooner.take(fail.remote())
     with pytest.raises(TypeError, match="takes an ObjectRef, not list"):
-        weft.take([weft.put(1)])
-    with pytest.raises(weft.exceptions.GetTimeoutError):
-        weft.take(weft.remote(lambda: __import__("time").sleep(3600)).remote(), timeout=0)
+        sooner.take([sooner.put(1)])
+    with pytest.raises(sooner.exceptions.GetTimeoutError):
+        sooner.take(sooner.remote(lambda: __import__("time").sleep(3600)).remote(), timeout=0)
 
 
 # --- references by id -------------------------------------------------------------------------------------------------
@@ -772,31 +772,31 @@ def test_take_of_an_error_and_of_other_things():
 
 @pytest.mark.api("ref.from", "ref.call_site")
 def test_references_by_id():
-    ref = weft.put([1, 2])
-    keep = weft.put([ref])
-    for same in (weft.ObjectRef.from_hex(ref.hex()), weft.ObjectRef.from_binary(ref.binary())):
+    ref = sooner.put([1, 2])
+    keep = sooner.put([ref])
+    for same in (sooner.ObjectRef.from_hex(ref.hex()), sooner.ObjectRef.from_binary(ref.binary())):
         assert same == ref
-        assert weft.get(same) == [1, 2]
-    assert weft.get(keep)
+        assert sooner.get(same) == [1, 2]
+    assert sooner.get(keep)
 
-    @weft.remote
+    @sooner.remote
     def read(text):
-        return weft.get(weft.ObjectRef.from_hex(text))
+        return sooner.get(sooner.ObjectRef.from_hex(text))
 
-    assert weft.get(read.remote(ref.hex()), timeout=WAIT) == [1, 2]
-    nil = weft.ObjectRef.nil()
+    assert sooner.get(read.remote(ref.hex()), timeout=WAIT) == [1, 2]
+    nil = sooner.ObjectRef.nil()
     assert nil.is_nil()
     assert not ref.is_nil()
-    with pytest.raises(weft.exceptions.ObjectLostError, match="nil"):
-        weft.get(nil)
+    with pytest.raises(sooner.exceptions.ObjectLostError, match="nil"):
+        sooner.get(nil)
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00" * 19, "é" * 20, "0" * 39])
 def test_wrong_ids_are_refused(text):
     with pytest.raises(ValueError, match="40 hexadecimal digits"):
-        weft.ObjectRef.from_hex(text)
+        sooner.ObjectRef.from_hex(text)
     with pytest.raises(ValueError, match="20 bytes"):
-        weft.ObjectRef.from_binary(b"short")
+        sooner.ObjectRef.from_binary(b"short")
 
 
 # --- giving objects up ------------------------------------------------------------------------------------------------
@@ -805,66 +805,66 @@ def test_wrong_ids_are_refused(text):
 @pytest.mark.api("values.free")
 def test_freed_objects_cannot_be_read_and_give_their_memory_back():
     run_driver("""
-        import numpy, pytest, weft
+        import numpy, pytest, sooner
 
-        weft.init(num_cpus=1, object_store_memory=64 << 20)
+        sooner.init(num_cpus=1, object_store_memory=64 << 20)
         keep = []
         for _ in range(5):
-            ref = weft.put(numpy.zeros(6_000_000))
-            weft.internal.free(ref)
-            weft.internal.free([ref])
+            ref = sooner.put(numpy.zeros(6_000_000))
+            sooner.internal.free(ref)
+            sooner.internal.free([ref])
             keep.append(ref)
-        with pytest.raises(weft.exceptions.ObjectFreedError, match="was freed"):
-            weft.get(keep[0])
-        ref = weft.put(numpy.ones(1_000_000))
-        view = weft.get(ref)
-        weft.internal.free(ref)
-        other = weft.put(numpy.zeros(1_000_000))
+        with pytest.raises(sooner.exceptions.ObjectFreedError, match="was freed"):
+            sooner.get(keep[0])
+        ref = sooner.put(numpy.ones(1_000_000))
+        view = sooner.get(ref)
+        sooner.internal.free(ref)
+        other = sooner.put(numpy.zeros(1_000_000))
         assert view.sum() == 1_000_000
     """)
 
 
 def test_free_refuses_other_things():
     with pytest.raises(TypeError, match="takes ObjectRefs, not int"):
-        weft.internal.free([3])
+        sooner.internal.free([3])
 
 
 def test_a_freed_object_that_others_read_stays_for_them():
-    inner = weft.put(np.zeros(100_000))
-    outer = weft.put([inner])
-    weft.internal.free(inner)
+    inner = sooner.put(np.zeros(100_000))
+    outer = sooner.put([inner])
+    sooner.internal.free(inner)
 
-    @weft.remote
+    @sooner.remote
     def read(box):
-        return float(weft.get(box[0]).sum())
+        return float(sooner.get(box[0]).sum())
 
-    assert weft.get(read.remote(outer), timeout=WAIT) == 0.0
+    assert sooner.get(read.remote(outer), timeout=WAIT) == 0.0
 
 
 @pytest.mark.api("values.locations")
 def test_locations():
-    small, large = weft.put(1), weft.put(np.zeros(1_000_000))
-    found = weft.experimental.get_object_locations([small, large])
-    node = weft.get_runtime_context().get_node_id()
+    small, large = sooner.put(1), sooner.put(np.zeros(1_000_000))
+    found = sooner.experimental.get_object_locations([small, large])
+    node = sooner.get_runtime_context().get_node_id()
     assert found[large] == {"node_ids": [node], "object_size": found[large]["object_size"], "did_spill": False}
     assert found[large]["object_size"] > 8_000_000
     assert found[small]["node_ids"] == []
 
 
 @pytest.mark.api("ref.out_of_band")
-def test_pickling_references_outside_of_weft_can_be_forbidden():
+def test_pickling_references_outside_of_sooner_can_be_forbidden():
     done = run_driver(
         """
-        import pickle, weft
+        import pickle, sooner
 
-        weft.init(num_cpus=1)
-        ref = weft.put([1])
+        sooner.init(num_cpus=1)
+        ref = sooner.put([1])
         try:
             pickle.dumps(ref)
-        except weft.exceptions.OufOfBandObjectRefSerializationException as error:
+        except sooner.exceptions.OufOfBandObjectRefSerializationException as error:
             print(error)
-        assert weft.get(weft.get(weft.put([ref]))[0]) == [1]
+        assert sooner.get(sooner.get(sooner.put([ref]))[0]) == [1]
         """,
-        env=os.environ | {"WEFT_ALLOW_OUT_OF_BAND_REFS": "0"},
+        env=os.environ | {"SOONER_ALLOW_OUT_OF_BAND_REFS": "0"},
     )
-    assert "WEFT_ALLOW_OUT_OF_BAND_REFS=0 forbids" in done.stdout
+    assert "SOONER_ALLOW_OUT_OF_BAND_REFS=0 forbids" in done.stdout

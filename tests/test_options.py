@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from weft import _checks, options
-from weft.options import OPTIONS, actor_resources, check_combination, defaults, docs_table, resources_of, validate
-from weft.placement import PlacementGroup
-from weft.scheduling import SchedulingStrategy
+from sooner import _checks, options
+from sooner.options import OPTIONS, actor_resources, check_combination, defaults, docs_table, resources_of, validate
+from sooner.placement import PlacementGroup
+from sooner.scheduling import SchedulingStrategy
 
 KINDS = ("task", "actor", "method")
 TYPED = {"task": options.TaskOptions, "actor": options.ActorOptions, "method": options.MethodOptions}
@@ -225,13 +225,18 @@ def test_every_option_has_a_value_that_is_refused():
 def test_features_of_later_versions_are_named(name, value, feature):
     kind = next(kind for kind in KINDS if name in NAMES[kind])
     text = refusal(kind, {name: value})
-    assert f"this version of weft does not have {feature} yet; give " in text
+    assert f"this version of sooner does not have {feature} yet; give " in text
 
 
 @pytest.mark.api("task.resources")
 @pytest.mark.parametrize(
     ("key", "instead"),
-    [("CPU", "use num_cpus"), ("GPU", "use num_gpus"), ("memory", "use memory"), ("object_store_memory", "weft.init")],
+    [
+        ("CPU", "use num_cpus"),
+        ("GPU", "use num_gpus"),
+        ("memory", "use memory"),
+        ("object_store_memory", "sooner.init"),
+    ],
 )
 def test_builtin_resources_have_their_own_options(key, instead):
     assert instead in refusal("task", {"resources": {key: 1}})

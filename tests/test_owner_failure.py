@@ -9,9 +9,9 @@ import time
 import pytest
 from support import WAIT, is_alive, poll
 
-import weft
-from weft import state
-from weft.exceptions import (
+import sooner
+from sooner import state
+from sooner.exceptions import (
     ActorDiedError,
     OwnerDiedError,
     TaskCancelledError,
@@ -25,18 +25,18 @@ LARGE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def session(nothing_left):
-    context = weft.init(num_cpus=4, object_store_memory=64 << 20)
+    context = sooner.init(num_cpus=4, object_store_memory=64 << 20)
     nothing_left.append(context["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
-@weft.remote
+@sooner.remote
 def never():
     time.sleep(10 * WAIT)
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 class Owner:
     """Owns values and tasks."""
 
@@ -44,7 +44,7 @@ class Owner:
         return os.getpid()
 
     def own(self, size):
-        self.refs = [weft.put(b"x" * size)]
+        self.refs = [sooner.put(b"x" * size)]
         return self.refs
 
     def submit(self, count):
@@ -52,7 +52,7 @@ class Owner:
         return self.tasks
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 class Borrower:
     """Holds what it is handed."""
 
@@ -60,10 +60,10 @@ class Borrower:
         self.box = box
 
     def read(self):
-        return len(weft.get(self.box[0]))
+        return len(sooner.get(self.box[0]))
 
     def read_and_keep(self):
-        self.value = weft.get(self.box[0])
+        self.value = sooner.get(self.box[0])
         return memoryview(self.value).nbytes
 
     def look_again(self):
@@ -74,7 +74,7 @@ class Borrower:
 
     def what_reading_raises(self):
         try:
-            weft.get(self.box[0])
+            sooner.get(self.box[0])
         except OwnerDiedError as error:
             return type(error), str(error)
         return None
@@ -82,13 +82,13 @@ class Borrower:
 
 def kill(owner):
     """Kills the process of an actor and gives its id."""
-    pid = weft.get(owner.pid.remote(), timeout=WAIT)
+    pid = sooner.get(owner.pid.remote(), timeout=WAIT)
     os.kill(pid, signal.SIGKILL)
     return pid
 
 
 def all_cpus_are_free():
-    return weft.available_resources().get("CPU") == 4
+    return sooner.available_resources().get("CPU") == 4
 
 
 def assert_names(text, pid):
@@ -100,16 +100,16 @@ def assert_names(text, pid):
 @pytest.mark.api("errors.lost", "failure.owner")
 def test_borrowers_that_wait_learn_who_died_and_how():
     owner, borrowers = Owner.remote(), [Borrower.remote() for _ in range(2)]
-    box = weft.get(owner.submit.remote(2), timeout=WAIT)
-    weft.get([borrower.hold.remote(box) for borrower in borrowers], timeout=WAIT)
+    box = sooner.get(owner.submit.remote(2), timeout=WAIT)
+    sooner.get([borrower.hold.remote(box) for borrower in borrowers], timeout=WAIT)
     waiting = [borrower.what_reading_raises.remote() for borrower in borrowers]
-    assert weft.wait(waiting, timeout=0.2)[0] == []
+    assert sooner.wait(waiting, timeout=0.2)[0] == []
     pid = kill(owner)
-    for kind, text in weft.get(waiting, timeout=WAIT):
+    for kind, text in sooner.get(waiting, timeout=WAIT):
         assert kind is OwnerDiedError
         assert_names(text, pid)
     with pytest.raises(OwnerDiedError) as caught:
-        weft.get(box, timeout=WAIT)
+        sooner.get(box, timeout=WAIT)
     assert_names(str(caught.value), pid)
 
 
@@ -118,14 +118,14 @@ def test_borrowers_that_wait_learn_who_died_and_how():
 def test_whoever_asks_later_learns_it_as_well(size):
     """Also a process that never spoke with the owner."""
     owner, borrower = Owner.remote(), Borrower.remote()
-    box = weft.get(owner.own.remote(size), timeout=WAIT)
-    weft.get(borrower.hold.remote(box), timeout=WAIT)
+    box = sooner.get(owner.own.remote(size), timeout=WAIT)
+    sooner.get(borrower.hold.remote(box), timeout=WAIT)
     pid = kill(owner)
     poll("the owner is gone", lambda: not is_alive(pid))
-    assert_names(weft.get(borrower.what_reading_raises.remote(), timeout=WAIT)[1], pid)
+    assert_names(sooner.get(borrower.what_reading_raises.remote(), timeout=WAIT)[1], pid)
     stranger = Borrower.remote()
-    weft.get(stranger.hold.remote(weft.get(borrower.lend.remote(), timeout=WAIT)), timeout=WAIT)
-    kind, text = weft.get(stranger.what_reading_raises.remote(), timeout=WAIT)
+    sooner.get(stranger.hold.remote(sooner.get(borrower.lend.remote(), timeout=WAIT)), timeout=WAIT)
+    kind, text = sooner.get(stranger.what_reading_raises.remote(), timeout=WAIT)
     assert kind is OwnerDiedError
     assert_names(text, pid)
 
@@ -133,84 +133,84 @@ def test_whoever_asks_later_learns_it_as_well(size):
 @pytest.mark.api("failure.owner")
 def test_who_reads_goes_on_reading():
     owner, borrower = Owner.remote(), Borrower.remote()
-    weft.get(borrower.hold.remote(weft.get(owner.own.remote(LARGE), timeout=WAIT)), timeout=WAIT)
-    assert weft.get(borrower.read_and_keep.remote(), timeout=WAIT) == LARGE
+    sooner.get(borrower.hold.remote(sooner.get(owner.own.remote(LARGE), timeout=WAIT)), timeout=WAIT)
+    assert sooner.get(borrower.read_and_keep.remote(), timeout=WAIT) == LARGE
     pid = kill(owner)
     poll("the owner is gone", lambda: not is_alive(pid))
     # What would take the place of the value if its memory were free.
-    del [weft.put(b"y" * LARGE) for _ in range(50)][:]
-    assert weft.get(borrower.look_again.remote(), timeout=WAIT) == set(b"x")
+    del [sooner.put(b"y" * LARGE) for _ in range(50)][:]
+    assert sooner.get(borrower.look_again.remote(), timeout=WAIT) == set(b"x")
 
 
 @pytest.mark.api("failure.owner")
 def test_a_task_that_gets_a_lost_argument_fails_with_its_cause():
     owner = Owner.remote()
-    (ref,) = weft.get(owner.submit.remote(1), timeout=WAIT)
-    later = weft.remote(lambda value: value).remote(ref)
+    (ref,) = sooner.get(owner.submit.remote(1), timeout=WAIT)
+    later = sooner.remote(lambda value: value).remote(ref)
     pid = kill(owner)
     with pytest.raises(OwnerDiedError) as caught:
-        weft.get(later, timeout=WAIT)
+        sooner.get(later, timeout=WAIT)
     assert_names(str(caught.value), pid)
 
 
 @pytest.mark.api("failure.owner")
 def test_the_leases_of_a_dead_owner_come_back():
     owner = Owner.remote()
-    weft.get(owner.submit.remote(9), timeout=WAIT)
-    poll("its tasks have all CPUs", lambda: not weft.available_resources().get("CPU"))
+    sooner.get(owner.submit.remote(9), timeout=WAIT)
+    poll("its tasks have all CPUs", lambda: not sooner.available_resources().get("CPU"))
     kill(owner)
     poll("all CPUs are free", all_cpus_are_free)
-    assert weft.get(weft.remote(num_cpus=4)(lambda: "free").remote(), timeout=WAIT) == "free"
+    assert sooner.get(sooner.remote(num_cpus=4)(lambda: "free").remote(), timeout=WAIT) == "free"
 
 
 @pytest.mark.api("failure.owner")
 def test_an_actor_shares_the_fate_of_its_owner():
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     class Parent:
         def pid(self):
             return os.getpid()
 
         def child(self):
             self.actor = Owner.remote()
-            weft.get(self.actor.pid.remote())
+            sooner.get(self.actor.pid.remote())
             return self.actor
 
     parent = Parent.remote()
-    child = weft.get(parent.child.remote(), timeout=WAIT)
-    child_pid = weft.get(child.pid.remote(), timeout=WAIT)
+    child = sooner.get(parent.child.remote(), timeout=WAIT)
+    child_pid = sooner.get(child.pid.remote(), timeout=WAIT)
     kill(parent)
     poll("the child is gone", lambda: not is_alive(child_pid))
     with pytest.raises(ActorDiedError, match="owned it"):
-        weft.get(child.pid.remote(), timeout=WAIT)
+        sooner.get(child.pid.remote(), timeout=WAIT)
 
 
 @pytest.mark.api("failure.owner", "task.max_retries")
 def test_a_retried_task_makes_its_children_again(tmp_path):
     attempts = tmp_path / "attempts"
 
-    @weft.remote(num_cpus=0.5)
+    @sooner.remote(num_cpus=0.5)
     def child(n):
         with (tmp_path / f"child {n}").open("a") as file:
             file.write("x")
         return b"c" * LARGE
 
-    @weft.remote(max_retries=2)
+    @sooner.remote(max_retries=2)
     def parent():
         with attempts.open("a") as file:
             file.write("x")
         refs = [child.remote(n) for n in range(3)]
-        values = weft.get(refs)
+        values = sooner.get(refs)
         if len(attempts.read_text()) < 3:
             never.remote()
             os.kill(os.getpid(), signal.SIGKILL)
         return sum(map(len, values)), refs
 
-    size, refs = weft.get(parent.remote(), timeout=WAIT)
+    size, refs = sooner.get(parent.remote(), timeout=WAIT)
     assert size == 3 * LARGE
     assert attempts.read_text() == "xxx"
     assert [(tmp_path / f"child {n}").read_text() for n in range(3)] == ["xxx"] * 3
     # The children of the last attempt belong to a process that lives.
-    assert [len(value) for value in weft.get(refs, timeout=WAIT)] == [LARGE] * 3
+    assert [len(value) for value in sooner.get(refs, timeout=WAIT)] == [LARGE] * 3
     del refs
     poll("the children of dead parents are gone", all_cpus_are_free)
 
@@ -225,25 +225,25 @@ def blocks():
 def test_what_a_cancelled_task_used_is_released(tmp_path, force):
     mark = tmp_path / "mark"
 
-    @weft.remote(num_cpus=0.5)
+    @sooner.remote(num_cpus=0.5)
     def child(box):
         mark.touch()
         time.sleep(10 * WAIT)
 
-    @weft.remote
+    @sooner.remote
     def parent(value, box):
-        weft.get(child.remote(box))
+        sooner.get(child.remote(box))
 
-    argument, inner = weft.put(b"a" * LARGE), weft.put(b"b" * LARGE)
+    argument, inner = sooner.put(b"a" * LARGE), sooner.put(b"b" * LARGE)
     ref = parent.remote(argument, [inner])
-    queued = [weft.remote(lambda value, box: None).remote(ref, [inner]) for _ in range(3)]
+    queued = [sooner.remote(lambda value, box: None).remote(ref, [inner]) for _ in range(3)]
     poll("the child runs", mark.exists)
     del argument, inner
     assert len(blocks()) >= 2
-    weft.cancel(ref, force=force)
+    sooner.cancel(ref, force=force)
     for each in (ref, *queued):
         with pytest.raises(TaskCancelledError):
-            weft.get(each, timeout=WAIT)
+            sooner.get(each, timeout=WAIT)
     poll("its arguments are gone", lambda: not blocks())
     poll("all CPUs are free", all_cpus_are_free)
 
@@ -252,27 +252,27 @@ def test_what_a_cancelled_task_used_is_released(tmp_path, force):
 def test_queued_children_of_children_are_cancelled(tmp_path):
     ran = tmp_path / "ran"
 
-    @weft.remote(num_cpus=4)
+    @sooner.remote(num_cpus=4)
     def leaf():
         ran.touch()
 
-    @weft.remote(num_cpus=1)
+    @sooner.remote(num_cpus=1)
     def middle():
-        return weft.get([leaf.remote() for _ in range(3)])
+        return sooner.get([leaf.remote() for _ in range(3)])
 
-    @weft.remote(num_cpus=1)
+    @sooner.remote(num_cpus=1)
     def root():
-        return weft.get([middle.remote() for _ in range(2)])
+        return sooner.get([middle.remote() for _ in range(2)])
 
     # One CPU is taken, so that no leaf ever fits.
     blocker = never.remote()
     ref = root.remote()
     poll("leaves are queued", lambda: len(state.list_tasks(filters=[("name", "=", "leaf")])) == 6)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     with pytest.raises(TaskCancelledError):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
     poll("nothing waits", lambda: all(row.state in ("FINISHED", "FAILED") for row in tasks_but(blocker)))
-    weft.cancel(blocker)
+    sooner.cancel(blocker)
     poll("all CPUs are free", all_cpus_are_free)
     assert not ran.exists()
 
@@ -285,19 +285,19 @@ def test_each_cause_has_its_error(tmp_path):
     """What happened to the process is in the type: a crash, an actor's end, the owner's end, a cancellation."""
     owner, mark = Owner.remote(), tmp_path / "mark"
 
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def crashes():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    @weft.remote(max_retries=-1)
+    @sooner.remote(max_retries=-1)
     def sleeps():
         mark.touch()
         time.sleep(10 * WAIT)
 
-    (owned,) = weft.get(owner.submit.remote(1), timeout=WAIT)
+    (owned,) = sooner.get(owner.submit.remote(1), timeout=WAIT)
     cancelled = sleeps.remote()
     poll("it runs", mark.exists)
-    weft.cancel(cancelled, force=True)
+    sooner.cancel(cancelled, force=True)
     kill(owner)
     for ref, error in [
         (crashes.remote(), WorkerCrashedError),
@@ -305,8 +305,8 @@ def test_each_cause_has_its_error(tmp_path):
         (owned, OwnerDiedError),
         (cancelled, TaskCancelledError),
     ]:
-        with pytest.raises(weft.exceptions.WeftError) as caught:
-            weft.get(ref, timeout=WAIT)
+        with pytest.raises(sooner.exceptions.SoonerError) as caught:
+            sooner.get(ref, timeout=WAIT)
         assert type(caught.value) is error
 
 
@@ -314,14 +314,14 @@ def test_each_cause_has_its_error(tmp_path):
 IDLE_S = 2
 
 
-@weft.remote(num_cpus=4)
+@sooner.remote(num_cpus=4)
 def own_after_waiting(depth):
     """Has another worker started for each level, since this one waits; what is returned belongs to this one."""
-    inner = weft.get(own_after_waiting.remote(depth - 1)) if depth else []
-    return [*inner, weft.put(b"x" * LARGE), later.remote(depth)]
+    inner = sooner.get(own_after_waiting.remote(depth - 1)) if depth else []
+    return [*inner, sooner.put(b"x" * LARGE), later.remote(depth)]
 
 
-@weft.remote
+@sooner.remote
 def later(number):
     time.sleep(IDLE_S)
     return number
@@ -332,10 +332,10 @@ def workers():
 
 
 def test_idle_workers_stay_as_long_as_what_they_own_is_needed():
-    refs = weft.get(own_after_waiting.remote(9), timeout=WAIT)
+    refs = sooner.get(own_after_waiting.remote(9), timeout=WAIT)
     assert len(workers()) > 4
     time.sleep(2 * IDLE_S + 1)
-    found = weft.get(refs, timeout=WAIT)
+    found = sooner.get(refs, timeout=WAIT)
     assert found[1::2] == list(range(10))
     assert found[::2] == [b"x" * LARGE] * 10
     del refs

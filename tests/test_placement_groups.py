@@ -11,25 +11,25 @@ from collections.abc import Iterator
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft.exceptions import ActorDiedError, ActorPlacementGroupRemoved, GetTimeoutError, TaskPlacementGroupRemoved
-from weft.util import (
+import sooner
+from sooner.exceptions import ActorDiedError, ActorPlacementGroupRemoved, GetTimeoutError, TaskPlacementGroupRemoved
+from sooner.util import (
     get_current_placement_group,
     get_placement_group,
     placement_group,
     placement_group_table,
     remove_placement_group,
 )
-from weft.util.placement_group import PlacementGroup
-from weft.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup
+from sooner.util.placement_group import PlacementGroup
+from sooner.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup
 
 
 @pytest.fixture
 def session_4(nothing_left: list[str]) -> Iterator[None]:
     """Four CPUs and a label."""
-    nothing_left.append(weft.init(num_cpus=4, labels={"zone": "a"})["session_dir"])
+    nothing_left.append(sooner.init(num_cpus=4, labels={"zone": "a"})["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 @pytest.fixture
@@ -41,16 +41,16 @@ def group(session_4: None) -> Iterator[PlacementGroup]:
     remove_placement_group(made)
 
 
-@weft.remote
+@sooner.remote
 def where() -> tuple[str | None, dict[str, float]]:
-    context = weft.get_runtime_context()
+    context = sooner.get_runtime_context()
     return context.get_placement_group_id(), context.get_assigned_resources()
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 class Holder:
     def group(self) -> str | None:
-        return weft.get_runtime_context().get_placement_group_id()
+        return sooner.get_runtime_context().get_placement_group_id()
 
     def wait(self, seconds: float) -> None:
         import time
@@ -60,13 +60,13 @@ class Holder:
 
 @pytest.mark.api("placement_groups")
 def test_a_group_reserves_its_bundles_until_it_is_removed(session_4) -> None:
-    assert weft.available_resources()["CPU"] == 4
+    assert sooner.available_resources()["CPU"] == 4
     made = placement_group([{"CPU": 2}, {"CPU": 1}], strategy="PACK")
-    assert weft.get(made.ready(), timeout=WAIT) == made
+    assert sooner.get(made.ready(), timeout=WAIT) == made
     assert (made.bundle_count, made.bundle_specs) == (2, [{"CPU": 2}, {"CPU": 1}])
-    assert weft.available_resources()["CPU"] == 1
+    assert sooner.available_resources()["CPU"] == 1
     remove_placement_group(made)
-    poll("the CPUs are back", lambda: weft.available_resources()["CPU"] == 4)
+    poll("the CPUs are back", lambda: sooner.available_resources()["CPU"] == 4)
     remove_placement_group(made)
     assert made.wait(WAIT) is False
 
@@ -75,17 +75,17 @@ def test_a_group_reserves_its_bundles_until_it_is_removed(session_4) -> None:
 def test_tasks_and_actors_run_in_their_bundle(group) -> None:
     in_first = where.options(num_cpus=2, scheduling_strategy=InGroup(group, 0))
     in_any = where.options(placement_group=group, placement_group_bundle_index=-1)
-    assert weft.get(in_first.remote(), timeout=WAIT) == (group.id.hex(), {"CPU": 2.0})
-    assert weft.get(in_any.remote(), timeout=WAIT) == (group.id.hex(), {"CPU": 1.0})
-    assert weft.get(where.remote(), timeout=WAIT)[0] is None
+    assert sooner.get(in_first.remote(), timeout=WAIT) == (group.id.hex(), {"CPU": 2.0})
+    assert sooner.get(in_any.remote(), timeout=WAIT) == (group.id.hex(), {"CPU": 1.0})
+    assert sooner.get(where.remote(), timeout=WAIT)[0] is None
     actor = Holder.options(num_cpus=1, scheduling_strategy=InGroup(group, 1)).remote()
-    assert weft.get(actor.group.remote(), timeout=WAIT) == group.id.hex()
+    assert sooner.get(actor.group.remote(), timeout=WAIT) == group.id.hex()
     # The bundle is in use, and what is free outside of the group is not for it.
     late = where.options(scheduling_strategy=InGroup(group, 1)).remote()
     with pytest.raises(GetTimeoutError):
-        weft.get(late, timeout=0.2)
-    weft.kill(actor)
-    assert weft.get(late, timeout=WAIT)[0] == group.id.hex()
+        sooner.get(late, timeout=0.2)
+    sooner.kill(actor)
+    assert sooner.get(late, timeout=WAIT)[0] == group.id.hex()
 
 
 @pytest.mark.api("placement_groups")
@@ -115,18 +115,18 @@ def test_what_does_not_fit_is_refused_at_once(group) -> None:
 
 @pytest.mark.api("placement_groups")
 def test_children_run_in_the_group_if_it_captures_them(group) -> None:
-    @weft.remote(num_cpus=1)
+    @sooner.remote(num_cpus=1)
     def parent(explicit: object) -> list[str | None]:
-        context = weft.get_runtime_context()
+        context = sooner.get_runtime_context()
         own = get_current_placement_group()
         assert own is not None
         assert own.id.hex() == context.current_placement_group_id
         children = [where.options(num_cpus=0), where.options(num_cpus=0, placement_group=explicit)]
-        found = [weft.get(child.remote(), timeout=WAIT)[0] for child in children]
+        found = [sooner.get(child.remote(), timeout=WAIT)[0] for child in children]
         actor = Holder.remote()
         return [
             *found,
-            weft.get(actor.group.remote(), timeout=WAIT),
+            sooner.get(actor.group.remote(), timeout=WAIT),
             str(context.should_capture_child_tasks_in_placement_group),
         ]
 
@@ -134,13 +134,13 @@ def test_children_run_in_the_group_if_it_captures_them(group) -> None:
     for captures, expected in ((True, [own, None, own, "True"]), (None, [None, None, None, "False"])):
         strategy = InGroup(group, placement_group_capture_child_tasks=captures)
         task = parent.options(scheduling_strategy=strategy)
-        assert weft.get(task.remote(None), timeout=WAIT) == expected
+        assert sooner.get(task.remote(None), timeout=WAIT) == expected
     assert get_current_placement_group() is None
 
 
 @pytest.mark.api("placement_groups", "errors.placement_group")
 def test_removal_ends_what_runs_and_waits_in_the_group(group) -> None:
-    @weft.remote(num_cpus=1, max_retries=-1)
+    @sooner.remote(num_cpus=1, max_retries=-1)
     def sleep() -> None:
         import time
 
@@ -149,24 +149,24 @@ def test_removal_ends_what_runs_and_waits_in_the_group(group) -> None:
     in_group = sleep.options(scheduling_strategy=InGroup(group))
     tasks = [in_group.remote() for _ in range(6)]
     actor = Holder.options(max_restarts=-1, scheduling_strategy=InGroup(group)).remote()
-    weft.get(actor.group.remote(), timeout=WAIT)
+    sooner.get(actor.group.remote(), timeout=WAIT)
     call = actor.wait.remote(1000)
     ready = group.ready()
-    assert weft.get(ready, timeout=WAIT) == group
+    assert sooner.get(ready, timeout=WAIT) == group
     remove_placement_group(group)
     for task in [*tasks, in_group.remote()]:
         with pytest.raises(TaskPlacementGroupRemoved, match="was removed"):
-            weft.get(task, timeout=WAIT)
+            sooner.get(task, timeout=WAIT)
     with pytest.raises((ActorPlacementGroupRemoved, ActorDiedError)):
-        weft.get(call, timeout=WAIT)
+        sooner.get(call, timeout=WAIT)
     with pytest.raises(ActorPlacementGroupRemoved):
-        weft.get(actor.group.remote(), timeout=WAIT)
+        sooner.get(actor.group.remote(), timeout=WAIT)
     late = Holder.options(scheduling_strategy=InGroup(group)).remote()
     with pytest.raises(ActorPlacementGroupRemoved):
-        weft.get(late.group.remote(), timeout=WAIT)
+        sooner.get(late.group.remote(), timeout=WAIT)
     with pytest.raises(TaskPlacementGroupRemoved):
-        weft.get(group.ready(), timeout=WAIT)
-    poll("the CPUs are back", lambda: weft.available_resources()["CPU"] == 4)
+        sooner.get(group.ready(), timeout=WAIT)
+    poll("the CPUs are back", lambda: sooner.available_resources()["CPU"] == 4)
 
 
 @pytest.mark.api("placement_groups")
@@ -180,8 +180,8 @@ def test_a_group_waits_for_room_and_tasks_for_the_group(session_4) -> None:
     assert placement_group_table(second)["state"] == "PENDING"
     remove_placement_group(first)
     assert second.wait(WAIT)
-    assert weft.get(task, timeout=WAIT)[0] == second.id.hex()
-    assert weft.get(actor.group.remote(), timeout=WAIT) == second.id.hex()
+    assert sooner.get(task, timeout=WAIT)[0] == second.id.hex()
+    assert sooner.get(actor.group.remote(), timeout=WAIT) == second.id.hex()
 
 
 @pytest.mark.api("placement_groups")
@@ -191,7 +191,7 @@ def test_what_needs_several_nodes_stays_pending_and_says_why(session_4, capfd) -
     table = placement_group_table(made)
     assert (table["state"], table["strategy"], table["name"]) == ("PENDING", "STRICT_SPREAD", "apart")
     assert "a node of its own for each of 2 bundles" in table["stats"]["scheduling_detail"]
-    assert weft.available_resources()["CPU"] == 4
+    assert sooner.available_resources()["CPU"] == 4
     poll("the user is told", lambda: "apart" in capfd.readouterr().err)
     one = placement_group([{"CPU": 1}], strategy="STRICT_SPREAD")
     assert one.wait(WAIT)
@@ -224,7 +224,7 @@ def test_names_and_the_table(session_4) -> None:
         placement_group([{"CPU": 1}], name="mine")
     with pytest.raises(ValueError, match="there is no placement group named"):
         get_placement_group("yours")
-    node = weft.get_runtime_context().get_node_id()
+    node = sooner.get_runtime_context().get_node_id()
     table = placement_group_table(made)
     assert table == placement_group_table()[made.id.hex()]
     assert table["bundles"] == {0: {"CPU": 1.0}, 1: {"CPU": 0.5}}
@@ -238,26 +238,26 @@ def test_names_and_the_table(session_4) -> None:
 
 @pytest.mark.api("placement_groups")
 def test_handles_travel_and_formatted_resources_show(group) -> None:
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     def use(group: PlacementGroup) -> tuple[int, str | None]:
         assert group.wait(WAIT)
-        assert weft.get(group.ready(), timeout=WAIT) == group
+        assert sooner.get(group.ready(), timeout=WAIT) == group
         task = where.options(scheduling_strategy=InGroup(group, 1))
-        return group.bundle_count, weft.get(task.remote(), timeout=WAIT)[0]
+        return group.bundle_count, sooner.get(task.remote(), timeout=WAIT)[0]
 
-    assert weft.get(use.remote(group), timeout=WAIT) == (2, group.id.hex())
+    assert sooner.get(use.remote(group), timeout=WAIT) == (2, group.id.hex())
     assert pickle.loads(pickle.dumps(group)) == group
     assert len({group, pickle.loads(pickle.dumps(group))}) == 1
     fresh = placement_group([{"CPU": 1}])
-    assert weft.get(use.options(num_cpus=0).remote(group), timeout=WAIT)[0] == 2
+    assert sooner.get(use.options(num_cpus=0).remote(group), timeout=WAIT)[0] == 2
     hex_id = group.id.hex()
-    total, free = weft.cluster_resources(), weft.available_resources()
+    total, free = sooner.cluster_resources(), sooner.available_resources()
     assert (total[f"CPU_group_{hex_id}"], total[f"CPU_group_0_{hex_id}"]) == (3.0, 2.0)
     assert total["CPU"] == 4.0
     assert free[f"bundle_group_1_{hex_id}"] == 1000.0
     remove_placement_group(fresh)
     assert PlacementGroup.empty().is_empty
-    assert weft.get(where.options(placement_group=PlacementGroup.empty()).remote(), timeout=WAIT)[0] is None
+    assert sooner.get(where.options(placement_group=PlacementGroup.empty()).remote(), timeout=WAIT)[0] is None
 
 
 @pytest.mark.api("placement_groups")
@@ -265,14 +265,14 @@ def test_the_name_is_a_function_and_a_module() -> None:
     code = """
     import importlib, sys
     order = sys.argv[1]
-    import weft
+    import sooner
     if order == "module":
-        from weft.util.placement_group import placement_group
-        import weft.util.placement_group as module
-    made = weft.util.placement_group([{"CPU": 1}])
+        from sooner.util.placement_group import placement_group
+        import sooner.util.placement_group as module
+    made = sooner.util.placement_group([{"CPU": 1}])
     if order == "function":
-        from weft.util.placement_group import placement_group
-        import weft.util.placement_group as module
+        from sooner.util.placement_group import placement_group
+        import sooner.util.placement_group as module
     assert module.PlacementGroup is type(made)
     assert placement_group([{"CPU": 1}]).wait(60) or True
     """
@@ -284,8 +284,8 @@ def test_the_name_is_a_function_and_a_module() -> None:
 
 @pytest.mark.api("placement_groups", "cli.list", "state.list", "state.get")
 def test_groups_in_the_state_and_the_command(session_4) -> None:
-    from weft.util.state import get_placement_group as state_of
-    from weft.util.state import list_placement_groups
+    from sooner.util.state import get_placement_group as state_of
+    from sooner.util.state import list_placement_groups
 
     made = placement_group([{"CPU": 1}], name="shown")
     apart = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
@@ -294,13 +294,13 @@ def test_groups_in_the_state_and_the_command(session_4) -> None:
     poll("the node has heard of both", lambda: len(list_placement_groups()) == 2)
     rows = {row.placement_group_id: row for row in list_placement_groups()}
     assert (rows[made.id.hex()].state, rows[made.id.hex()].name) == ("CREATED", "shown")
-    assert rows[made.id.hex()].bundles[0]["node_id"] == weft.get_runtime_context().get_node_id()
+    assert rows[made.id.hex()].bundles[0]["node_id"] == sooner.get_runtime_context().get_node_id()
     assert list_placement_groups(filters=[("state", "=", "PENDING")])[0].placement_group_id == apart.id.hex()
     assert state_of(apart.id.hex()).reason
-    directory = weft.get_runtime_context().get_temp_dir()
+    directory = sooner.get_runtime_context().get_temp_dir()
 
     def command(*arguments: str) -> str:
-        run = [sys.executable, "-m", "weft", *arguments, "--address", directory]
+        run = [sys.executable, "-m", "sooner", *arguments, "--address", directory]
         return subprocess.run(run, check=True, capture_output=True, text=True, timeout=120).stdout
 
     listed = json.loads(command("list", "placement-groups", "--json"))
@@ -311,19 +311,19 @@ def test_groups_in_the_state_and_the_command(session_4) -> None:
 
 
 def test_local_mode_has_groups(nothing_left) -> None:
-    nothing_left.append(weft.init(num_cpus=2, local_mode=True)["session_dir"])
+    nothing_left.append(sooner.init(num_cpus=2, local_mode=True)["session_dir"])
     made = placement_group([{"CPU": 1}])
     assert made.wait(WAIT)
-    assert weft.get(where.options(scheduling_strategy=InGroup(made)).remote())[0] == made.id.hex()
+    assert sooner.get(where.options(scheduling_strategy=InGroup(made)).remote())[0] == made.id.hex()
     assert get_current_placement_group() is None
     remove_placement_group(made)
     assert made.wait(WAIT) is False
-    weft.shutdown()
+    sooner.shutdown()
 
 
 @pytest.mark.chaos
 def test_a_worker_that_dies_in_a_group_gives_its_place_back(group) -> None:
-    @weft.remote(num_cpus=1, max_retries=3)
+    @sooner.remote(num_cpus=1, max_retries=3)
     def die_once(path: str) -> str:
         import os
         import signal
@@ -339,6 +339,6 @@ def test_a_worker_that_dies_in_a_group_gives_its_place_back(group) -> None:
         tasks = [
             die_once.options(scheduling_strategy=InGroup(group)).remote(f"{directory}/{number}") for number in range(6)
         ]
-        assert weft.get(tasks, timeout=WAIT) == ["lived"] * 6
+        assert sooner.get(tasks, timeout=WAIT) == ["lived"] * 6
     hex_id = group.id.hex()
-    poll("all is free", lambda: weft.available_resources().get(f"CPU_group_{hex_id}") == 3.0)
+    poll("all is free", lambda: sooner.available_resources().get(f"CPU_group_{hex_id}") == 3.0)

@@ -10,19 +10,19 @@ import time
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft import state
-from weft.exceptions import TaskCancelledError, WorkerCrashedError
+import sooner
+from sooner import state
+from sooner.exceptions import TaskCancelledError, WorkerCrashedError
 
-pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("weft_session")]
+pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("sooner_session")]
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote(max_retries=-1)
+@sooner.remote(max_retries=-1)
 def poison(marks):
     with marks.open("a") as file:
         file.write("x")
@@ -37,7 +37,7 @@ def run_beside(seconds):
     """Normal tasks, one after the other, for so long: how many there were."""
     deadline, count = time.monotonic() + seconds, 0
     while time.monotonic() < deadline:
-        assert weft.get([identity.remote(n) for n in range(20)], timeout=WAIT) == list(range(20))
+        assert sooner.get([identity.remote(n) for n in range(20)], timeout=WAIT) == list(range(20))
         count += 20
     return count
 
@@ -52,9 +52,9 @@ def test_poison_beside_normal_tasks_until_it_is_cancelled(tmp_path):
     allowed = 4 * (3 + (time.monotonic() - begun) / 0.4)
     assert sum(map(attempts, marks)) - before <= allowed
     for ref in refs:
-        weft.cancel(ref)
+        sooner.cancel(ref)
         with pytest.raises((TaskCancelledError, WorkerCrashedError)) as caught:
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
         assert isinstance(caught.value, TaskCancelledError)
     assert run_beside(0.1) > 0
 
@@ -73,14 +73,14 @@ def test_poison_with_few_retries_ends_in_its_error(tmp_path):
     ref = poison.options(max_retries=3).remote(mark)
     assert run_beside(0.2) > 0
     with pytest.raises(WorkerCrashedError, match=r"poison.*signal 9.*max_retries=3"):
-        weft.get(ref, timeout=WAIT)
+        sooner.get(ref, timeout=WAIT)
     assert attempts(mark) == 4
 
 
 def test_a_child_of_an_asyncio_actor_is_tried_again_while_the_loop_waits(tmp_path):
     """The event loop reads by itself, and knows of no timer of ours."""
 
-    @weft.remote(max_retries=5)
+    @sooner.remote(max_retries=5)
     def dies_thrice(mark):
         with mark.open("a") as file:
             file.write("x")
@@ -88,19 +88,19 @@ def test_a_child_of_an_asyncio_actor_is_tried_again_while_the_loop_waits(tmp_pat
             os.kill(os.getpid(), signal.SIGKILL)
         return "alive"
 
-    @weft.remote
+    @sooner.remote
     class Parent:
         async def wait(self, mark):
             return await dies_thrice.remote(mark)
 
     parent = Parent.remote()
-    assert weft.get(parent.wait.remote(tmp_path / "mark"), timeout=WAIT) == "alive"
+    assert sooner.get(parent.wait.remote(tmp_path / "mark"), timeout=WAIT) == "alive"
 
 
 def test_an_actor_whose_constructor_kills_it(tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote(max_restarts=-1)
+    @sooner.remote(max_restarts=-1)
     class Poison:
         def __init__(self):
             with mark.open("a") as file:
@@ -115,16 +115,16 @@ def test_an_actor_whose_constructor_kills_it(tmp_path):
     begun, before = time.monotonic(), attempts(mark)
     assert run_beside(1) > 0
     assert attempts(mark) - before <= 4 + (time.monotonic() - begun) / 0.4
-    weft.kill(actor)
-    with pytest.raises(weft.exceptions.ActorDiedError):
-        weft.get(actor.ping.remote(), timeout=WAIT)
+    sooner.kill(actor)
+    with pytest.raises(sooner.exceptions.ActorDiedError):
+        sooner.get(actor.ping.remote(), timeout=WAIT)
 
 
 def test_a_call_that_kills_its_actor_until_it_is_cancelled(tmp_path):
     """Calls behind it wait; when it is gone they have their turn."""
     mark = tmp_path / "mark"
 
-    @weft.remote(max_restarts=-1, max_task_retries=-1)
+    @sooner.remote(max_restarts=-1, max_task_retries=-1)
     class Mortal:
         def die(self):
             with mark.open("a") as file:
@@ -138,7 +138,7 @@ def test_a_call_that_kills_its_actor_until_it_is_cancelled(tmp_path):
     poisoned, behind = actor.die.remote(), [actor.ping.remote() for _ in range(5)]
     poll("it is tried again", lambda: attempts(mark) >= 25)
     assert run_beside(0.2) > 0
-    weft.cancel(poisoned)
+    sooner.cancel(poisoned)
     with pytest.raises(TaskCancelledError):
-        weft.get(poisoned, timeout=WAIT)
-    assert weft.get(behind, timeout=WAIT) == ["alive"] * 5
+        sooner.get(poisoned, timeout=WAIT)
+    assert sooner.get(behind, timeout=WAIT) == ["alive"] * 5

@@ -1,4 +1,4 @@
-"""Progress bars: `weft.progress`, `weft.util.progress.tqdm`, and programs that draw bars of their own."""
+"""Progress bars: `sooner.progress`, `sooner.util.progress.tqdm`, and programs that draw bars of their own."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import pytest
 from screen import on_terminal
 from support import run_driver
 
-import weft
-from weft.util.progress import progress, tqdm
+import sooner
+from sooner.util.progress import progress, tqdm
 
 HEAD = """
 import os, sys, time
 from pathlib import Path
-import weft
-from weft.util.progress import tqdm
-weft.init(num_cpus=2)
+import sooner
+from sooner.util.progress import tqdm
+sooner.init(num_cpus=2)
 
 def wait_for(path):
     while not Path(path).exists():
         time.sleep(0.005)
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 def when(path, value=None):
     wait_for(path)
     return value
 
-@weft.remote
+@sooner.remote
 def square(n):
     return n * n
 """
@@ -40,14 +40,14 @@ class TestInThisProcess:
     """The driver's standard error is captured here: no terminal."""
 
     def test_progress_yields_results(self, capsys):
-        square = weft.remote(lambda n: n * n)
-        assert sorted(weft.progress([square.remote(n) for n in range(50)])) == sorted(n * n for n in range(50))
+        square = sooner.remote(lambda n: n * n)
+        assert sorted(sooner.progress([square.remote(n) for n in range(50)])) == sorted(n * n for n in range(50))
         last = capsys.readouterr().err.splitlines()[-1]
         assert re.fullmatch(r"100% 50/50 \[\d\d:\d\d<00:00, .*it/s\]", last), last
-        assert list(weft.progress([])) == []
+        assert list(sooner.progress([])) == []
 
     def test_progress_yields_references(self):
-        refs = [weft.put(n) for n in range(3)]
+        refs = [sooner.put(n) for n in range(3)]
         assert list(progress(iter(refs), yield_obj_refs=True, disable=True)) == refs
 
     def test_progress_ends_with_an_error(self, capsys):
@@ -55,11 +55,11 @@ class TestInThisProcess:
             raise LookupError("why")
 
         with pytest.raises(LookupError, match="why"):
-            list(progress([weft.remote(bad).remote()], description="bad"))
+            list(progress([sooner.remote(bad).remote()], description="bad"))
         assert capsys.readouterr().err.startswith("bad: 0% 0/1 ")
 
     def test_options_of_progress(self, capsys):
-        refs = [weft.put(n) for n in range(4)]
+        refs = [sooner.put(n) for n in range(4)]
         list(progress(refs, description="puts", total=8, unit="put"))
         assert re.match(r"puts: 50% 4/8 .*put", capsys.readouterr().err)
         list(progress(refs, leave=False))
@@ -91,16 +91,16 @@ class TestInThisProcess:
 
     def test_refusals(self):
         with pytest.raises(TypeError, match="put it into a list"):
-            weft.progress(weft.put(1))
+            sooner.progress(sooner.put(1))
         with pytest.raises(TypeError, match="iterable"):
-            weft.progress(5)
+            sooner.progress(5)
         with pytest.raises(TypeError, match="ObjectRef"):
-            weft.progress([5])
-        ref = weft.put(1)
+            sooner.progress([5])
+        ref = sooner.put(1)
         with pytest.raises(ValueError, match="twice"):
-            weft.progress([ref, ref])
+            sooner.progress([ref, ref])
         with pytest.raises(TypeError, match="total must be a number"):
-            weft.progress([ref], total="3")
+            sooner.progress([ref], total="3")
         with pytest.raises(TypeError, match="total="):
             tqdm(5)
         for name in ("total", "initial"):
@@ -121,11 +121,11 @@ def test_in_a_pipe_there_are_lines():
     done = run_driver(
         HEAD
         + """
-@weft.remote
+@sooner.remote
 def slow(n):
     time.sleep(0.02)
     return n
-print(sum(weft.progress([slow.remote(n) for n in range(300)], description="slow")))
+print(sum(sooner.progress([slow.remote(n) for n in range(300)], description="slow")))
 """
     )
     assert done.stdout == f"{sum(range(300))}\n"
@@ -138,13 +138,13 @@ print(sum(weft.progress([slow.remote(n) for n in range(300)], description="slow"
 
 def test_on_a_terminal_lines_go_above_the_bar(tmp_path):
     code = """
-@weft.remote
+@sooner.remote
 def say(n):
     print("line", n)
     return n
 refs = [say.remote(n) for n in range(20)]
 seen = []
-for n in weft.progress([*refs, when.remote(sys.argv[1])], description="all"):
+for n in sooner.progress([*refs, when.remote(sys.argv[1])], description="all"):
     seen.append(n)
     if len(seen) == 20:
         print("the driver too")
@@ -152,7 +152,7 @@ for n in weft.progress([*refs, when.remote(sys.argv[1])], description="all"):
         print("pieces", end="")
         print(flush=True)
 print("after", type(sys.stdout).__name__, type(sys.stderr).__name__)
-weft.shutdown()
+sooner.shutdown()
 """
     with on_terminal(HEAD + code, tmp_path / "go") as program:
         screen = program.wait_for(
@@ -171,7 +171,7 @@ weft.shutdown()
 @pytest.mark.api("own.progress")
 def test_bars_of_workers_and_driver_stand_below_each_other(tmp_path):
     code = """
-@weft.remote
+@sooner.remote
 def work(name, path):
     with tqdm(total=10, desc=name) as bar:
         bar.update(5)
@@ -180,10 +180,10 @@ def work(name, path):
         print("end of", name)
     return name
 refs = [work.remote(name, sys.argv[1] + name) for name in "ab"]
-for name in weft.progress(refs, description="driver"):
+for name in sooner.progress(refs, description="driver"):
     Path(sys.argv[1] + "got-" + name).touch()
 wait_for(sys.argv[1] + "end")
-weft.shutdown()
+sooner.shutdown()
 """
     with on_terminal(HEAD + code, f"{tmp_path}/") as program:
         is_half = re.compile(r"\(work pid=\d+\) (?P<name>[ab]):  50%\|█+ +\| 5/10 ")
@@ -225,18 +225,18 @@ for bar in bars:
 @pytest.mark.chaos
 def test_the_bar_of_a_worker_that_dies_goes(tmp_path):
     code = """
-@weft.remote(max_retries=0)
+@sooner.remote(max_retries=0)
 def dies(path):
     bar = tqdm(total=10, desc="doomed")
     wait_for(path)
     os._exit(1)
 ref = dies.remote(sys.argv[1])
 try:
-    for _ in weft.progress([ref], description="driver"):
+    for _ in sooner.progress([ref], description="driver"):
         pass
-except weft.exceptions.WorkerCrashedError:
+except sooner.exceptions.WorkerCrashedError:
     pass
-weft.shutdown()
+sooner.shutdown()
 print("end")
 """
     with on_terminal(HEAD + code, tmp_path / "go") as program:
@@ -249,7 +249,7 @@ print("end")
 
 # A program that draws as tqdm does: each state over the one before, the last with a line end.
 FRAMES = """
-@weft.remote
+@sooner.remote
 def draws(path, leave=True):
     for percent in range(0, 101, 10):
         sys.stderr.write(f"\\r{percent:3}%|{'#' * (percent // 10):10}|")
@@ -272,8 +272,8 @@ def test_bars_of_other_libraries_in_a_pipe(tmp_path):
         HEAD
         + FRAMES
         + """
-weft.get([draws.remote(sys.argv[1], leave) for leave in (True, False, "no end")])
-weft.shutdown()
+sooner.get([draws.remote(sys.argv[1], leave) for leave in (True, False, "no end")])
+sooner.shutdown()
 """,
         tmp_path / "go",
     )
@@ -285,8 +285,8 @@ weft.shutdown()
 @pytest.mark.api("own.bars")
 def test_bars_of_other_libraries_on_a_terminal(tmp_path):
     code = """
-weft.get(draws.remote(sys.argv[1]))
-weft.shutdown()
+sooner.get(draws.remote(sys.argv[1]))
+sooner.shutdown()
 """
     with on_terminal(HEAD + FRAMES + code, tmp_path / "go") as program:
         screen = program.wait_for("a bar half way", lambda lines: any("%|#" in line for line in lines))
@@ -300,15 +300,15 @@ def test_carriage_returns_and_cursor_moves_of_c_code():
     done = run_driver(
         HEAD
         + r"""
-@weft.remote
+@sooner.remote
 def moves():
     os.write(2, b"first\rsecond\r\n\x1b[2Aup\x1b[K \x1b[31mred\x1b[0m\n")
     os.write(2, b"begun ")
     tqdm([], desc="bar").close()
     os.write(2, b"\x1ebar:{no json\n\x1ebar:[1]\n\x1ebar:{\"key\": 5}\n")
     return 1
-weft.get(moves.remote())
-weft.shutdown()
+sooner.get(moves.remote())
+sooner.shutdown()
 """
     )
     lines = [line.partition(") ")[2] for line in done.stderr.split("\n")]
@@ -323,7 +323,7 @@ def test_rich_in_a_task():
     done = run_driver(
         HEAD
         + """
-@weft.remote
+@sooner.remote
 def rich_bar():
     from rich.console import Console
     from rich.progress import Progress
@@ -332,8 +332,8 @@ def rich_bar():
         for _ in range(10):
             bars.advance(task)
             time.sleep(0.01)
-weft.get(rich_bar.remote())
-weft.shutdown()
+sooner.get(rich_bar.remote())
+sooner.shutdown()
 """
     )
     assert "100%" in done.stderr
@@ -343,7 +343,7 @@ weft.shutdown()
 @pytest.mark.api("own.progress")
 def test_actors_have_bars(tmp_path):
     code = """
-@weft.remote
+@sooner.remote
 class Trainer:
     def train(self, path):
         for step in tqdm(range(2), desc="steps"):
@@ -353,8 +353,8 @@ class Trainer:
     async def later(self):
         pass
 ref = Trainer.remote().train.remote(sys.argv[1])
-weft.get(ref)
-weft.shutdown()
+sooner.get(ref)
+sooner.shutdown()
 print("end")
 """
     with on_terminal(HEAD + code, tmp_path / "go") as program:
@@ -364,10 +364,10 @@ print("end")
 
 
 def test_progress_over_a_generator(shared_session):
-    @weft.remote
+    @sooner.remote
     def count(n):
         yield from range(n)
 
-    assert list(weft.progress(count.remote(5), total=5, disable=True)) == [0, 1, 2, 3, 4]
-    refs = list(weft.progress(count.remote(2), yield_obj_refs=True, disable=True))
-    assert weft.get(refs) == [0, 1]
+    assert list(sooner.progress(count.remote(5), total=5, disable=True)) == [0, 1, 2, 3, 4]
+    refs = list(sooner.progress(count.remote(2), yield_obj_refs=True, disable=True))
+    assert sooner.get(refs) == [0, 1]

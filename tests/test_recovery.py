@@ -6,29 +6,29 @@ import time
 import pytest
 from support import poll
 
-import weft
-from weft import exceptions
-from weft.util import state
-from weft.util.testing import lose_objects
+import sooner
+from sooner import exceptions
+from sooner.util import state
+from sooner.util.testing import lose_objects
 
 LARGE = 1 << 20
 
 
 @pytest.fixture
 def session():
-    weft.init(num_cpus=2)
+    sooner.init(num_cpus=2)
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 @pytest.fixture
 def small_lineage():
-    weft.init(num_cpus=2, lineage_bytes=10_000)
+    sooner.init(num_cpus=2, lineage_bytes=10_000)
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
-@weft.remote
+@sooner.remote
 def fill(letter, log=None):
     if log is not None:
         with open(log, "a") as file:
@@ -36,22 +36,22 @@ def fill(letter, log=None):
     return letter * LARGE
 
 
-@weft.remote
+@sooner.remote
 def join(*parts):
     return b"".join(parts)
 
 
-@weft.remote
+@sooner.remote
 def first_bytes(value):
     return value[:1]
 
 
-@weft.remote
+@sooner.remote
 def length_of(refs):
-    return [len(value) for value in weft.get(refs)]
+    return [len(value) for value in sooner.get(refs)]
 
 
-@weft.remote
+@sooner.remote
 class Maker:
     def __init__(self):
         self.made = 0
@@ -70,7 +70,7 @@ class Maker:
         self.refs = refs
 
     def read(self):
-        return weft.get(self.refs[0])[:1]
+        return sooner.get(self.refs[0])[:1]
 
 
 def executions(log):
@@ -79,26 +79,26 @@ def executions(log):
 
 def test_a_lost_result_is_computed_again(session, tmp_path):
     ref = fill.remote(b"a", tmp_path / "log")
-    assert weft.get(ref) == b"a" * LARGE
+    assert sooner.get(ref) == b"a" * LARGE
     assert lose_objects(ref) == 1
-    assert weft.get(ref) == b"a" * LARGE
+    assert sooner.get(ref) == b"a" * LARGE
     assert executions(tmp_path / "log") == 2
 
 
 def test_what_was_read_before_the_loss_stays_readable(session):
     numpy = pytest.importorskip("numpy")
 
-    @weft.remote
+    @sooner.remote
     def array():
         return numpy.arange(LARGE)
 
     ref = array.remote()
-    before = weft.get(ref)
+    before = sooner.get(ref)
     lose_objects(ref)
-    after = weft.get(ref)
+    after = sooner.get(ref)
     assert before[-1] == after[-1] == LARGE - 1
     del ref, after
-    others = [weft.put(numpy.full(LARGE, n)) for n in range(4)]
+    others = [sooner.put(numpy.full(LARGE, n)) for n in range(4)]
     assert before.sum() == LARGE * (LARGE - 1) // 2
     del others
 
@@ -107,12 +107,12 @@ def test_lost_arguments_are_computed_again_first(session, tmp_path):
     log = tmp_path / "log"
     parts = [fill.remote(letter, log) for letter in (b"a", b"b")]
     whole = join.remote(*parts)
-    assert len(weft.get(whole)) == 2 * LARGE
+    assert len(sooner.get(whole)) == 2 * LARGE
     # Nothing but the lineage of the result knows the arguments from here on: their memory is free.
     del parts
     poll("the arguments go", lambda: in_use() <= 2)
     lose_objects(whole)
-    assert weft.get(whole) == b"a" * LARGE + b"b" * LARGE
+    assert sooner.get(whole) == b"a" * LARGE + b"b" * LARGE
     assert executions(log) == 4
     poll("the arguments go again", lambda: in_use() <= 2)
 
@@ -122,118 +122,118 @@ def in_use():
 
 
 def test_a_long_chain_comes_back_from_its_beginning(session):
-    @weft.remote
+    @sooner.remote
     def longer(value):
         return value + b"y"
 
     ref = fill.remote(b"x")
     for _ in range(50):
         ref = longer.remote(ref)
-    assert len(weft.get(ref)) == LARGE + 50
+    assert len(sooner.get(ref)) == LARGE + 50
     lose_objects(ref)
-    assert weft.get(ref) == b"x" * LARGE + b"y" * 50
+    assert sooner.get(ref) == b"x" * LARGE + b"y" * 50
 
 
 def test_tasks_and_calls_get_a_lost_argument_again(session):
     ref = fill.remote(b"a")
     actor = Maker.remote()
-    assert weft.get([first_bytes.remote(ref), actor.head.remote(ref)]) == [b"a", b"a"]
+    assert sooner.get([first_bytes.remote(ref), actor.head.remote(ref)]) == [b"a", b"a"]
     for _ in range(3):
         calls = [actor.head.remote(ref) for _ in range(5)] + [first_bytes.remote(ref) for _ in range(5)]
-        lose_objects(ref) if weft.get(ref) else None
-        assert weft.get(calls) == [b"a"] * 10
+        lose_objects(ref) if sooner.get(ref) else None
+        assert sooner.get(calls) == [b"a"] * 10
 
 
 def test_borrowers_ask_again(session):
     ref = fill.options(max_retries=-1).remote(b"a")
     actor = Maker.remote()
-    weft.get(actor.keep.remote([ref]))
-    assert weft.get(actor.read.remote()) == b"a"
+    sooner.get(actor.keep.remote([ref]))
+    assert sooner.get(actor.read.remote()) == b"a"
     for _ in range(5):
         lose_objects(ref)
-        assert weft.get(actor.read.remote()) == b"a"
-        assert weft.get(length_of.remote([ref])) == [LARGE]
+        assert sooner.get(actor.read.remote()) == b"a"
+        assert sooner.get(length_of.remote([ref])) == [LARGE]
 
 
 def test_a_borrower_may_lose_what_the_owner_holds(session):
-    @weft.remote
+    @sooner.remote
     def lose(refs):
-        weft.get(refs)
+        sooner.get(refs)
         return lose_objects(refs)
 
     ref = fill.remote(b"a")
-    weft.get(ref)
-    assert weft.get(lose.remote([ref])) == 1
-    assert weft.get(ref) == b"a" * LARGE
+    sooner.get(ref)
+    assert sooner.get(lose.remote([ref])) == 1
+    assert sooner.get(ref) == b"a" * LARGE
 
 
 @pytest.mark.api("errors.lost_reasons")
 def test_what_put_made_stays_lost(session):
-    ref = weft.put(b"a" * LARGE)
+    ref = sooner.put(b"a" * LARGE)
     lose_objects(ref)
-    with pytest.raises(exceptions.ObjectLostError, match=r"made by weft.put\(\)") as caught:
-        weft.get(ref)
+    with pytest.raises(exceptions.ObjectLostError, match=r"made by sooner.put\(\)") as caught:
+        sooner.get(ref)
     assert type(caught.value) is exceptions.ObjectLostError
     with pytest.raises(exceptions.ObjectLostError):
-        weft.get(first_bytes.remote(ref))
+        sooner.get(first_bytes.remote(ref))
 
 
 def test_calls_are_repeated_only_where_that_is_allowed(session):
     actor = Maker.remote()
     ref = actor.fill.remote(b"a")
-    weft.get(ref)
+    sooner.get(ref)
     lose_objects(ref)
     with pytest.raises(exceptions.ObjectLostError, match="max_task_retries"):
-        weft.get(ref)
+        sooner.get(ref)
     again = Maker.options(max_restarts=1, max_task_retries=2).remote()
     ref = again.fill.remote(b"a")
-    weft.get(ref)
+    sooner.get(ref)
     lose_objects(ref)
-    assert weft.get(ref) == b"a" * LARGE
-    assert weft.get(again.count.remote()) == 2
+    assert sooner.get(ref) == b"a" * LARGE
+    assert sooner.get(again.count.remote()) == 2
 
 
 def test_items_of_a_generator_stay_lost(session):
-    @weft.remote(num_returns="streaming")
+    @sooner.remote(num_returns="streaming")
     def items():
         yield b"a" * LARGE
         yield b"b" * LARGE
 
     refs = list(items.remote())
-    weft.wait(refs, num_returns=2)
+    sooner.wait(refs, num_returns=2)
     lose_objects(refs)
     with pytest.raises(exceptions.ObjectLostError, match="generator"):
-        weft.get(refs[0])
+        sooner.get(refs[0])
 
 
 @pytest.mark.api("errors.lost_reasons")
 def test_retries_are_used_up(session, tmp_path):
     ref = fill.options(max_retries=2).remote(b"a", tmp_path / "log")
     for _ in range(2):
-        weft.get(ref)
+        sooner.get(ref)
         lose_objects(ref)
-    assert weft.get(ref) == b"a" * LARGE
+    assert sooner.get(ref) == b"a" * LARGE
     lose_objects(ref)
     with pytest.raises(exceptions.ObjectReconstructionFailedError, match="no retries left"):
-        weft.get(ref)
+        sooner.get(ref)
     assert executions(tmp_path / "log") == 3
 
 
 def test_an_argument_that_cannot_come_back_is_named(session):
-    big = weft.put(b"a" * LARGE)
+    big = sooner.put(b"a" * LARGE)
     whole = join.remote(big, fill.remote(b"b"))
-    weft.get(whole)
+    sooner.get(whole)
     del big
     poll("the argument goes", lambda: in_use() <= 2)
     lose_objects(whole)
     with pytest.raises(exceptions.ObjectReconstructionFailedError, match=r"executing join\(\) again failed: object"):
-        weft.get(whole)
+        sooner.get(whole)
 
 
 def test_an_exception_of_the_second_execution_is_the_result(session, tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote
+    @sooner.remote
     def once():
         if mark.exists():
             raise KeyError("only once")
@@ -241,62 +241,62 @@ def test_an_exception_of_the_second_execution_is_the_result(session, tmp_path):
         return b"a" * LARGE
 
     ref = once.remote()
-    weft.get(ref)
+    sooner.get(ref)
     lose_objects(ref)
     with pytest.raises(KeyError, match="only once"):
-        weft.get(ref)
+        sooner.get(ref)
 
 
 def test_the_oldest_lineage_goes_first(small_lineage):
     refs = [fill.remote(b"a") for _ in range(60)]
-    weft.get(refs)
+    sooner.get(refs)
     lose_objects([refs[0], refs[-1]])
-    assert weft.get(refs[-1]) == b"a" * LARGE
+    assert sooner.get(refs[-1]) == b"a" * LARGE
     with pytest.raises(exceptions.ObjectReconstructionFailedLineageEvictedError, match="lineage_bytes"):
-        weft.get(refs[0])
+        sooner.get(refs[0])
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1 GiB", True])
 def test_bad_lineage_bytes(wrong):
     with pytest.raises(ValueError, match="lineage_bytes must be a whole number"):
-        weft.init(lineage_bytes=wrong)
+        sooner.init(lineage_bytes=wrong)
 
 
 def test_several_returns_come_back_together(session, tmp_path):
     log = tmp_path / "log"
 
-    @weft.remote(num_returns=3)
+    @sooner.remote(num_returns=3)
     def three():
         with open(log, "a") as file:
             file.write("x")
         return b"a" * LARGE, 5, b"c" * LARGE
 
     refs = three.remote()
-    weft.get(refs)
+    sooner.get(refs)
     lose_objects([refs[0], refs[2]])
-    assert [value if value == 5 else value[:1] for value in weft.get(refs)] == [b"a", 5, b"c"]
+    assert [value if value == 5 else value[:1] for value in sooner.get(refs)] == [b"a", 5, b"c"]
     lose_objects(refs[2])
-    assert weft.get(refs[2])[:1] == b"c"
+    assert sooner.get(refs[2])[:1] == b"c"
     assert executions(log) == 3
 
 
 def test_references_inside_a_lost_value_come_back_with_it(session):
-    @weft.remote
+    @sooner.remote
     def nested():
-        return [weft.put(b"inner"), bytes(LARGE)]
+        return [sooner.put(b"inner"), bytes(LARGE)]
 
     ref = nested.remote()
-    inner = weft.get(ref)[0]
+    inner = sooner.get(ref)[0]
     lose_objects(ref)
-    again = weft.get(ref)[0]
-    assert weft.get([inner, again]) == [b"inner", b"inner"]
+    again = sooner.get(ref)[0]
+    assert sooner.get([inner, again]) == [b"inner", b"inner"]
     assert inner != again
 
 
 def test_a_cancelled_recovery(session, tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote
+    @sooner.remote
     def slow_the_second_time():
         if mark.exists():
             time.sleep(60)
@@ -304,17 +304,17 @@ def test_a_cancelled_recovery(session, tmp_path):
         return bytes(LARGE)
 
     ref = slow_the_second_time.remote()
-    weft.get(ref)
+    sooner.get(ref)
     lose_objects(ref)
-    weft.cancel(ref)
+    sooner.cancel(ref)
     with pytest.raises(exceptions.TaskCancelledError):
-        weft.get(ref)
+        sooner.get(ref)
 
 
 def test_a_worker_that_dies_while_it_recovers(session, tmp_path):
     count = tmp_path / "count"
 
-    @weft.remote
+    @sooner.remote
     def dies_the_second_time():
         with open(count, "a") as file:
             file.write("x")
@@ -323,18 +323,18 @@ def test_a_worker_that_dies_while_it_recovers(session, tmp_path):
         return bytes(LARGE)
 
     ref = dies_the_second_time.remote()
-    weft.get(ref)
+    sooner.get(ref)
     lose_objects(ref)
-    assert len(weft.get(ref)) == LARGE
+    assert len(sooner.get(ref)) == LARGE
     assert executions(count) == 3
 
 
 def test_lost_memory_is_used_again(session):
     for _ in range(40):
         refs = [fill.remote(b"a") for _ in range(4)]
-        weft.get(refs)
+        sooner.get(refs)
         lose_objects(refs)
-        assert [value[:1] for value in weft.get(refs)] == [b"a"] * 4
+        assert [value[:1] for value in sooner.get(refs)] == [b"a"] * 4
         del refs
     poll("nothing is left", lambda: in_use() == 0)
 

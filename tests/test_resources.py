@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft.exceptions import GetTimeoutError
+import sooner
+from sooner.exceptions import GetTimeoutError
 
 CPUS = 4
 
@@ -18,35 +18,35 @@ CPUS = 4
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[None]:
     """CPUs, GPUs and two custom resources."""
-    weft.init(num_cpus=CPUS, num_gpus=4, resources={"tape": 2, "tiny": 0.5})
+    sooner.init(num_cpus=CPUS, num_gpus=4, resources={"tape": 2, "tiny": 0.5})
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 @pytest.fixture(autouse=True)
 def everything_is_given_back():
     """After each test all resources are free again."""
     yield
-    total = weft.cluster_resources()
-    poll("all resources are free", lambda: weft.available_resources() == total)
+    total = sooner.cluster_resources()
+    poll("all resources are free", lambda: sooner.available_resources() == total)
 
 
-@weft.remote
+@sooner.remote
 def holds(ready, gate):
     """Tells that it runs, and runs until the gate opens."""
     ready.touch()
     while not gate.exists():
         time.sleep(0.005)
-    return weft.available_resources()
+    return sooner.available_resources()
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
 def available(name):
-    return weft.available_resources().get(name, 0)
+    return sooner.available_resources().get(name, 0)
 
 
 class Runs:
@@ -64,7 +64,7 @@ class Runs:
 
     def end(self):
         self.gate.touch()
-        weft.get(self.refs, timeout=WAIT)
+        sooner.get(self.refs, timeout=WAIT)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def runs(tmp_path):
 
 @pytest.mark.api("cluster_resources")
 def test_totals():
-    total = weft.cluster_resources()
+    total = sooner.cluster_resources()
     assert total["CPU"] == CPUS
     assert total["GPU"] == 4
     assert total["tape"] == 2
@@ -90,10 +90,10 @@ def test_totals():
 
 @pytest.mark.api("nodes")
 def test_nodes_agree():
-    (node,) = weft.nodes()
+    (node,) = sooner.nodes()
     assert node["Alive"]
-    assert node["Resources"] == weft.cluster_resources()
-    assert node["NodeID"] == weft.get_runtime_context().get_node_id()
+    assert node["Resources"] == sooner.cluster_resources()
+    assert node["NodeID"] == sooner.get_runtime_context().get_node_id()
 
 
 @pytest.mark.api("cluster_resources", "task.resources")
@@ -154,18 +154,18 @@ def test_a_task_that_needs_much_is_not_starved_by_a_task_that_needs_little(runs)
     runs.start(num_cpus=1)
     big = identity.options(num_cpus=CPUS).remote("big")
     small = [identity.options(num_cpus=1).remote(n) for n in range(20)]
-    assert weft.get(small, timeout=WAIT) == list(range(20))
+    assert sooner.get(small, timeout=WAIT) == list(range(20))
     runs.end()
-    assert weft.get(big, timeout=WAIT) == "big"
+    assert sooner.get(big, timeout=WAIT) == "big"
 
 
 def test_a_task_sees_what_it_was_given():
-    @weft.remote
+    @sooner.remote
     def assigned():
-        return weft.get_runtime_context().get_assigned_resources()
+        return sooner.get_runtime_context().get_assigned_resources()
 
-    assert weft.get(assigned.remote(), timeout=WAIT)["CPU"] == 1
-    found = weft.get(assigned.options(num_cpus=0.5, resources={"tape": 1}).remote(), timeout=WAIT)
+    assert sooner.get(assigned.remote(), timeout=WAIT)["CPU"] == 1
+    found = sooner.get(assigned.options(num_cpus=0.5, resources={"tape": 1}).remote(), timeout=WAIT)
     assert found["CPU"] == 0.5
     assert found["tape"] == 1
 
@@ -174,37 +174,37 @@ def test_a_task_sees_what_it_was_given():
 def test_a_blocked_task_gives_its_cpu_back():
     """Each of these tasks needs a CPU while its parents wait: many more than there are CPUs."""
 
-    @weft.remote
+    @sooner.remote
     def nest(depth):
-        return 1 + weft.get(nest.remote(depth - 1)) if depth else 0
+        return 1 + sooner.get(nest.remote(depth - 1)) if depth else 0
 
-    assert weft.get(nest.remote(5 * CPUS), timeout=WAIT) == 5 * CPUS
+    assert sooner.get(nest.remote(5 * CPUS), timeout=WAIT) == 5 * CPUS
 
 
 def test_a_task_blocked_in_wait_gives_its_cpu_back():
-    @weft.remote
+    @sooner.remote
     def nest(depth):
         if not depth:
             return 0
-        (ready,), _ = weft.wait([nest.remote(depth - 1)])
-        return 1 + weft.get(ready)
+        (ready,), _ = sooner.wait([nest.remote(depth - 1)])
+        return 1 + sooner.get(ready)
 
-    assert weft.get(nest.remote(5 * CPUS), timeout=WAIT) == 5 * CPUS
+    assert sooner.get(nest.remote(5 * CPUS), timeout=WAIT) == 5 * CPUS
 
 
 def test_all_workers_blocked_at_once():
-    @weft.remote
+    @sooner.remote
     def fan(width):
-        return sum(weft.get([identity.remote(1) for _ in range(width)]))
+        return sum(sooner.get([identity.remote(1) for _ in range(width)]))
 
-    assert weft.get([fan.remote(10) for _ in range(3 * CPUS)], timeout=WAIT) == [10] * (3 * CPUS)
+    assert sooner.get([fan.remote(10) for _ in range(3 * CPUS)], timeout=WAIT) == [10] * (3 * CPUS)
 
 
 def test_a_blocked_task_keeps_its_custom_resources(runs):
-    @weft.remote(num_cpus=1, resources={"tape": 2})
+    @sooner.remote(num_cpus=1, resources={"tape": 2})
     def waits(box, mark):
         mark.touch()
-        return weft.get(box[0])
+        return sooner.get(box[0])
 
     mark = runs.path / "mark"
     ready = runs.start(num_cpus=0)
@@ -213,30 +213,30 @@ def test_a_blocked_task_keeps_its_custom_resources(runs):
     poll("the CPU is given back", lambda: available("CPU") == CPUS)
     assert available("tape") == 0
     runs.end()
-    weft.get(ref, timeout=WAIT)
+    sooner.get(ref, timeout=WAIT)
 
 
 @pytest.mark.api("actor.resources")
 def test_an_actor_without_num_cpus_holds_none():
-    @weft.remote
+    @sooner.remote
     class Idle:
         def ready(self):
             return True
 
     idle = Idle.remote()
-    weft.get(idle.ready.remote(), timeout=WAIT)
+    sooner.get(idle.ready.remote(), timeout=WAIT)
     poll("its CPU is free again", lambda: available("CPU") == CPUS)
 
 
 @pytest.mark.api("actor.resources")
 def test_an_actor_with_resources_holds_them_for_life():
-    @weft.remote(num_cpus=2, resources={"tape": 1})
+    @sooner.remote(num_cpus=2, resources={"tape": 1})
     class Holder:
         def ready(self):
             return True
 
     holder = Holder.remote()
-    weft.get(holder.ready.remote(), timeout=WAIT)
+    sooner.get(holder.ready.remote(), timeout=WAIT)
     assert available("CPU") == CPUS - 2
     assert available("tape") == 1
     del holder
@@ -245,54 +245,54 @@ def test_an_actor_with_resources_holds_them_for_life():
 
 @pytest.mark.api("actor.resources")
 def test_resources_of_a_killed_actor_are_free_again():
-    @weft.remote(num_cpus=CPUS)
+    @sooner.remote(num_cpus=CPUS)
     class Greedy:
         def ready(self):
             return True
 
     for _ in range(3):
         greedy = Greedy.remote()
-        weft.get(greedy.ready.remote(), timeout=WAIT)
-        weft.kill(greedy)
+        sooner.get(greedy.ready.remote(), timeout=WAIT)
+        sooner.kill(greedy)
 
 
 def test_an_actor_waits_for_its_resources():
-    @weft.remote(resources={"tape": 2})
+    @sooner.remote(resources={"tape": 2})
     class Both:
         def ready(self):
             return True
 
     first = Both.remote()
-    weft.get(first.ready.remote(), timeout=WAIT)
+    sooner.get(first.ready.remote(), timeout=WAIT)
     second = Both.remote()
     ref = second.ready.remote()
     with pytest.raises(GetTimeoutError):
-        weft.get(ref, timeout=0.2)
+        sooner.get(ref, timeout=0.2)
     del first
-    assert weft.get(ref, timeout=WAIT)
+    assert sooner.get(ref, timeout=WAIT)
 
 
-@weft.remote
+@sooner.remote
 def devices(ready=None, gate=None):
     if ready is not None:
         ready.touch()
         while not gate.exists():
             time.sleep(0.005)
-    return weft.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return sooner.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 @pytest.mark.api("get_gpu_ids")
 def test_a_gpu_task_sees_its_device():
-    ids, visible = weft.get(devices.options(num_gpus=1).remote(), timeout=WAIT)
+    ids, visible = sooner.get(devices.options(num_gpus=1).remote(), timeout=WAIT)
     assert len(ids) == 1
     assert visible == str(ids[0])
-    context = weft.remote(num_gpus=1)(lambda: weft.get_runtime_context().get_accelerator_ids())
-    assert len(weft.get(context.remote(), timeout=WAIT)["GPU"]) == 1
+    context = sooner.remote(num_gpus=1)(lambda: sooner.get_runtime_context().get_accelerator_ids())
+    assert len(sooner.get(context.remote(), timeout=WAIT)["GPU"]) == 1
 
 
 @pytest.mark.api("get_gpu_ids")
 def test_a_task_with_several_gpus():
-    ids, visible = weft.get(devices.options(num_gpus=3).remote(), timeout=WAIT)
+    ids, visible = sooner.get(devices.options(num_gpus=3).remote(), timeout=WAIT)
     assert len(set(ids)) == 3
     assert visible == ",".join(map(str, ids))
 
@@ -300,8 +300,8 @@ def test_a_task_with_several_gpus():
 @pytest.mark.api("get_gpu_ids")
 def test_a_task_without_gpus_sees_none():
     """Also on a worker that has run a task with GPUs before."""
-    weft.get([devices.options(num_gpus=1).remote() for _ in range(8)], timeout=WAIT)
-    for ids, visible in weft.get([devices.remote() for _ in range(8)], timeout=WAIT):
+    sooner.get([devices.options(num_gpus=1).remote() for _ in range(8)], timeout=WAIT)
+    for ids, visible in sooner.get([devices.remote() for _ in range(8)], timeout=WAIT):
         assert ids == []
         assert not visible
 
@@ -313,7 +313,7 @@ def test_gpus_of_tasks_at_the_same_time_are_distinct(tmp_path):
     refs = [devices.options(num_gpus=1, num_cpus=0).remote(mark, gate) for mark in marks]
     poll("all run", lambda: all(mark.exists() for mark in marks))
     gate.touch()
-    assert sorted(ids[0] for ids, _ in weft.get(refs, timeout=WAIT)) == [0, 1, 2, 3]
+    assert sorted(ids[0] for ids, _ in sooner.get(refs, timeout=WAIT)) == [0, 1, 2, 3]
 
 
 def test_fractions_share_a_gpu(tmp_path):
@@ -322,25 +322,25 @@ def test_fractions_share_a_gpu(tmp_path):
     refs = [devices.options(num_gpus=0.5, num_cpus=0).remote(mark, gate) for mark in marks]
     poll("all run", lambda: all(mark.exists() for mark in marks))
     gate.touch()
-    used = [ids[0] for ids, _ in weft.get(refs, timeout=WAIT)]
+    used = [ids[0] for ids, _ in sooner.get(refs, timeout=WAIT)]
     assert sorted(used) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.api("actor.resources")
 def test_a_gpu_actor_keeps_its_device():
-    @weft.remote(num_gpus=1)
+    @sooner.remote(num_gpus=1)
     class OnGpu:
         def __init__(self):
             self.at_start = os.environ["CUDA_VISIBLE_DEVICES"]
 
         def now(self):
-            return self.at_start, os.environ["CUDA_VISIBLE_DEVICES"], weft.get_gpu_ids()
+            return self.at_start, os.environ["CUDA_VISIBLE_DEVICES"], sooner.get_gpu_ids()
 
     actors = [OnGpu.remote() for _ in range(4)]
-    found = weft.get([actor.now.remote() for actor in actors], timeout=WAIT)
+    found = sooner.get([actor.now.remote() for actor in actors], timeout=WAIT)
     assert sorted(start for start, _, _ in found) == ["0", "1", "2", "3"]
     assert all(start == now == str(ids[0]) for start, now, ids in found)
 
 
 def test_accelerators_of_the_driver():
-    assert weft.get_gpu_ids() == []
+    assert sooner.get_gpu_ids() == []

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from support import WAIT, children_of, poll, run_driver
 
-import weft
+import sooner
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 class Actor:
     def pid(self):
         return os.getpid()
@@ -54,8 +54,8 @@ def node(directory):
 
 
 def still_works():
-    assert weft.get([identity.remote(n) for n in range(10)], timeout=WAIT) == list(range(10))
-    assert weft.get(Actor.remote().pid.remote(), timeout=WAIT) != os.getpid()
+    assert sooner.get([identity.remote(n) for n in range(10)], timeout=WAIT) == list(range(10))
+    assert sooner.get(Actor.remote().pid.remote(), timeout=WAIT) != os.getpid()
 
 
 def processes():
@@ -77,8 +77,8 @@ def socket_inodes(pid):
 @pytest.mark.api("own.closed")
 def test_no_process_has_an_internet_socket():
     actor = Actor.remote()
-    weft.get([actor.pid.remote(), identity.remote(1)], timeout=WAIT)
-    # Descriptors the tests themselves have are none of weft's business; there are none with a network.
+    sooner.get([actor.pid.remote(), identity.remote(1)], timeout=WAIT)
+    # Descriptors the tests themselves have are none of sooner's business; there are none with a network.
     for pid in processes():
         inodes = socket_inodes(pid)
         for table in ("tcp", "tcp6", "udp", "udp6"):
@@ -115,10 +115,10 @@ def test_modes(directory):
 def test_modes_do_not_depend_on_the_umask():
     done = run_driver(
         """
-        import os, weft
-        directory = weft.init(num_cpus=1)["session_dir"]
+        import os, sooner
+        directory = sooner.init(num_cpus=1)["session_dir"]
         print(*[oct(os.stat(directory + name).st_mode & 0o777) for name in ("", "/logs", "/node.sock")])
-        weft.shutdown()
+        sooner.shutdown()
         """,
         preexec_fn=lambda: os.umask(0),
     )
@@ -129,12 +129,12 @@ def test_a_symbolic_link_is_not_followed(short_dir):
     """Whoever plants a link where the directory should be does not choose where it goes."""
     elsewhere = short_dir / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    (short_dir / f"weft-{os.getuid()}").symlink_to(elsewhere)
+    (short_dir / f"sooner-{os.getuid()}").symlink_to(elsewhere)
     done = run_driver(
-        "import weft; weft.init(num_cpus=1)", check=False, env=os.environ | {"WEFT_TMPDIR": str(short_dir)}
+        "import sooner; sooner.init(num_cpus=1)", check=False, env=os.environ | {"SOONER_TMPDIR": str(short_dir)}
     )
     assert done.returncode == 1
-    assert "WEFT_TMPDIR" in done.stderr
+    assert "SOONER_TMPDIR" in done.stderr
     assert not list(elsewhere.iterdir())
 
 
@@ -213,7 +213,7 @@ def test_a_stranger_that_says_it_byte_by_byte(node):
             stranger.send(bytes([byte]))
         except (BrokenPipeError, ConnectionResetError):
             break
-        assert weft.get(identity.remote(1), timeout=WAIT) == 1
+        assert sooner.get(identity.remote(1), timeout=WAIT) == 1
 
 
 def test_the_descriptors_of_strangers_are_closed(node):
@@ -263,11 +263,11 @@ except (BrokenPipeError, ConnectionResetError):
 def test_workers_do_not_inherit_descriptors_of_the_driver():
     done = run_driver(
         """
-        import os, tempfile, weft
+        import os, tempfile, sooner
         secret = tempfile.NamedTemporaryFile(prefix="secret-")
         os.set_inheritable(secret.fileno(), True)
-        weft.init(num_cpus=1)
-        @weft.remote
+        sooner.init(num_cpus=1)
+        @sooner.remote
         def links():
             found = []
             for name in os.listdir("/proc/self/fd"):
@@ -276,21 +276,21 @@ def test_workers_do_not_inherit_descriptors_of_the_driver():
                 except FileNotFoundError:
                     pass
             return found
-        assert not [link for link in weft.get(links.remote(), timeout=60) if "secret-" in link]
-        weft.shutdown()
+        assert not [link for link in sooner.get(links.remote(), timeout=60) if "secret-" in link]
+        sooner.shutdown()
         print("closed")
         """
     )
     assert done.stdout == "closed\n"
 
 
-def test_children_of_the_driver_do_not_inherit_descriptors_of_weft():
+def test_children_of_the_driver_do_not_inherit_descriptors_of_sooner():
     done = subprocess.run(["ls", "-l", "/proc/self/fd"], close_fds=False, capture_output=True, text=True, check=True)
-    assert "weft" not in done.stdout
+    assert "sooner" not in done.stdout
 
 
 def test_shared_memory_has_no_name_and_cannot_be_shrunk():
-    @weft.remote
+    @sooner.remote
     def attack():
         tried = 0
         for name in os.listdir("/proc/self/fd"):
@@ -298,31 +298,31 @@ def test_shared_memory_has_no_name_and_cannot_be_shrunk():
                 link = os.readlink(f"/proc/self/fd/{name}")
             except FileNotFoundError:
                 continue
-            if "memfd:weft" in link:
+            if "memfd:sooner" in link:
                 tried += 1
                 with pytest.raises(OSError, match=r"not permitted|bad file|Invalid"):
                     os.ftruncate(int(name), 0)
         return tried, Path("/proc/self/maps").read_text()
 
-    ref = weft.put(b"x" * (1 << 20))
-    tried, maps = weft.get(attack.remote(), timeout=WAIT)
-    assert "memfd:weft" in maps
+    ref = sooner.put(b"x" * (1 << 20))
+    tried, maps = sooner.get(attack.remote(), timeout=WAIT)
+    assert "memfd:sooner" in maps
     assert "/dev/shm" not in maps
-    assert weft.get(ref) == b"x" * (1 << 20)
+    assert sooner.get(ref) == b"x" * (1 << 20)
     assert tried >= 0
 
 
 def test_writing_through_a_pointer_cannot_change_an_object():
     """A reader's mapping is read-only: a task that writes dies, and the value stays."""
 
-    @weft.remote(max_retries=0)
+    @sooner.remote(max_retries=0)
     def force(value):
         import ctypes
 
         ctypes.memset(value.ctypes.data, 7, 8)
 
     np = pytest.importorskip("numpy")
-    ref = weft.put(np.zeros(1 << 20, dtype=np.uint8))
-    with pytest.raises(weft.exceptions.WorkerCrashedError):
-        weft.get(force.remote(ref), timeout=WAIT)
-    assert not weft.get(ref).any()
+    ref = sooner.put(np.zeros(1 << 20, dtype=np.uint8))
+    with pytest.raises(sooner.exceptions.WorkerCrashedError):
+        sooner.get(force.remote(ref), timeout=WAIT)
+    assert not sooner.get(ref).any()

@@ -1,4 +1,4 @@
-"""Serializers of users, `inspect_serializability`, and cloudpickle under weft's name."""
+"""Serializers of users, `inspect_serializability`, and cloudpickle under sooner's name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import threading
 import pytest
 from support import WAIT, run_driver
 
-import weft
-from weft.util import deregister_serializer, inspect_serializability, register_serializer
+import sooner
+from sooner.util import deregister_serializer, inspect_serializability, register_serializer
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -39,19 +39,19 @@ def registered(cls=Account, serializer=lambda account: account.balance, deserial
 
 
 def get(ref):
-    return weft.get(ref, timeout=WAIT)
+    return sooner.get(ref, timeout=WAIT)
 
 
 def remote(function):
     """A remote function that no session has seen yet, so that it takes the registrations of now along."""
-    return weft.remote(function)
+    return sooner.remote(function)
 
 
 @pytest.mark.api("values.serializers")
 def test_put_arguments_returns_and_closures():
     with registered():
-        assert get(weft.put(Account(1))).balance == 1
-        assert get(weft.put({"inside": [Account(2)]}))["inside"][0].balance == 2
+        assert get(sooner.put(Account(1))).balance == 1
+        assert get(sooner.put({"inside": [Account(2)]}))["inside"][0].balance == 2
         account = Account(3)
 
         @remote
@@ -74,7 +74,7 @@ def test_tasks_learn_it_with_their_code():
 
         @remote
         def outer(balance):
-            return get(weft.put(get(remote(lambda n: Account(n)).remote(balance))))
+            return get(sooner.put(get(remote(lambda n: Account(n)).remote(balance))))
 
         @remote
         class Bank:
@@ -95,26 +95,26 @@ def test_a_worker_may_register_for_its_returns():
     came = get(local.remote())
     assert came.balance == 5
     # The registration came with the value.
-    assert get(weft.put(came)).balance == 5
+    assert get(sooner.put(came)).balance == 5
     deregister_serializer(Savings)
     with pytest.raises(TypeError, match="lock"):
-        weft.put(came)
+        sooner.put(came)
 
 
 def test_without_it_the_culprit_is_named():
     with pytest.raises(TypeError, match=r"\.lock"):
-        weft.put(Account(1))
+        sooner.put(Account(1))
 
 
 @pytest.mark.api("values.serializers")
 def test_deregister():
     with registered():
-        ref = weft.put(Account(6))
+        ref = sooner.put(Account(6))
     assert Account not in copyreg.dispatch_table
     # What was pickled can be read, and reading it registers nothing.
     assert get(ref).balance == 6
     with pytest.raises(TypeError, match="lock"):
-        weft.put(Account(7))
+        sooner.put(Account(7))
     deregister_serializer(Account)
 
 
@@ -126,24 +126,24 @@ def test_register_again_and_what_was_there_before():
     try:
         with registered():
             register_serializer(Account, serializer=lambda account: account.balance * 10, deserializer=Account)
-            assert get(weft.put(Account(1))).balance == 10
+            assert get(sooner.put(Account(1))).balance == 10
         assert copyreg.dispatch_table[Account] is reduce
-        assert get(weft.put(Account(1))).balance == -1
+        assert get(sooner.put(Account(1))).balance == -1
     finally:
         del copyreg.dispatch_table[Account]
 
 
 def test_subclasses_are_not_concerned():
     with registered(), pytest.raises(TypeError, match="lock"):
-        weft.put(Savings(1))
+        sooner.put(Savings(1))
 
 
 def test_references_inside_stay_references():
-    inner = weft.put("inner")
+    inner = sooner.put("inner")
     with registered(serializer=lambda account: [inner, account.balance], deserializer=lambda parts: tuple(parts)):
-        outer = get(weft.put(Account(2)))
+        outer = get(sooner.put(Account(2)))
         assert outer == (inner, 2)
-        assert get(remote(lambda pair: weft.get(pair[0])).remote(Account(3))) == "inner"
+        assert get(remote(lambda pair: sooner.get(pair[0])).remote(Account(3))) == "inner"
 
 
 def test_a_serializer_that_fails():
@@ -151,9 +151,9 @@ def test_a_serializer_that_fails():
         raise ArithmeticError("cannot be said")
 
     with registered(serializer=bad), pytest.raises(TypeError, match="cannot be said"):
-        weft.put(Account(1))
+        sooner.put(Account(1))
     with registered(deserializer=lambda balance: balance / 0), pytest.raises(ZeroDivisionError):
-        get(weft.put(Account(1)))
+        get(sooner.put(Account(1)))
 
 
 @pytest.mark.api("values.serializers")
@@ -174,8 +174,8 @@ def test_register_refuses():
 def test_classes_and_functions_of_a_script():
     done = run_driver(
         """
-        import threading, weft
-        from weft.util.serialization import register_serializer
+        import threading, sooner
+        from sooner.util.serialization import register_serializer
 
         class Account:
             def __init__(self, balance):
@@ -185,8 +185,8 @@ def test_classes_and_functions_of_a_script():
             return Account(account.balance + amount)
 
         register_serializer(Account, serializer=lambda a: a.balance, deserializer=lambda b: Account(b))
-        weft.init(num_cpus=1)
-        account = weft.get(weft.remote(add).remote(Account(1), 2))
+        sooner.init(num_cpus=1)
+        account = sooner.get(sooner.remote(add).remote(Account(1), 2))
         print(type(account) is Account, account.balance)
         """
     )
@@ -204,7 +204,7 @@ def inspect(value, **options):
 def test_inspect_what_is_fine(capsys):
     assert inspect_serializability([1, lambda: 2], name="values") == (True, set())
     assert capsys.readouterr().out == "values: can be pickled\n"
-    assert inspect(weft.put(1))[1] == []
+    assert inspect(sooner.put(1))[1] == []
 
 
 @pytest.mark.api("values.inspect")
@@ -272,14 +272,14 @@ def test_inspect_values_that_are_strange():
 def test_inspect_leaves_references_alone():
     done = run_driver(
         """
-        import gc, weft
-        from weft.util import inspect_serializability
-        weft.init(num_cpus=1, object_store_memory=8 << 20)
+        import gc, sooner
+        from sooner.util import inspect_serializability
+        sooner.init(num_cpus=1, object_store_memory=8 << 20)
         for _ in range(20):
             # More than fits, if one of them was kept.
-            inspect_serializability({"ref": weft.put(bytes(3 << 20))}, name="x")
-        old = weft.put(1)
-        weft.shutdown()
+            inspect_serializability({"ref": sooner.put(bytes(3 << 20))}, name="x")
+        old = sooner.put(1)
+        sooner.shutdown()
         print(inspect_serializability([old], name="old")[0])
         """
     )
@@ -295,9 +295,9 @@ def test_inspect_refuses(depth):
 
 @pytest.mark.api("values.cloudpickle")
 def test_cloudpickle_under_our_name():
-    from weft import cloudpickle
+    from sooner import cloudpickle
 
-    assert weft.cloudpickle is cloudpickle
+    assert sooner.cloudpickle is cloudpickle
     assert cloudpickle.pickle is pickle
     assert cloudpickle.loads(cloudpickle.dumps(lambda: 5))() == 5
     file = io.BytesIO()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft._snapshot import METRICS, Snapshot
+import sooner
+from sooner._snapshot import METRICS, Snapshot
 
 MIB = 1 << 20
 STORE = 32 * MIB
@@ -65,18 +65,18 @@ def slow_disk(tmp_path):
 
 @pytest.fixture
 def session(slow_disk, nothing_left):
-    context = weft.init(num_cpus=2, object_store_memory=STORE, spill_directories=[str(slow_disk)])
+    context = sooner.init(num_cpus=2, object_store_memory=STORE, spill_directories=[str(slow_disk)])
     nothing_left.append(context["session_dir"])
     yield context["session_dir"]
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def written(session):
     rows = {row["name"]: row["values"] for row in Snapshot(session, METRICS).node["metrics"]}
-    return rows["weft_node_spilled_written_bytes"][0]
+    return rows["sooner_node_spilled_written_bytes"][0]
 
 
-@weft.remote
+@sooner.remote
 def add(one, other):
     return one + other
 
@@ -85,20 +85,20 @@ def test_values_come_back_and_others_are_not_held_up(session):
     refs = []
 
     def put_all():
-        refs.extend(weft.put(np.full(VALUE // 8, number)) for number in range(COUNT))
+        refs.extend(sooner.put(np.full(VALUE // 8, number)) for number in range(COUNT))
 
     writer = threading.Thread(target=put_all)
     writer.start()
     done = 0
     while writer.is_alive():
-        assert weft.get(add.remote(done, 1), timeout=WAIT) == done + 1
+        assert sooner.get(add.remote(done, 1), timeout=WAIT) == done + 1
         done += 1
     writer.join()
     # That took more than a second: most of what has no room at the end is on the disk.
     assert written(session) >= (COUNT * VALUE - STORE) // 2
     assert done > 100
     for number, ref in enumerate(refs):
-        found = weft.get(ref, timeout=WAIT)
+        found = sooner.get(ref, timeout=WAIT)
         assert (found == number).all()
         del found
 
@@ -108,13 +108,13 @@ def test_arguments_come_from_it_and_results_go_there(session):
     made = [add.remote(np.full(VALUE // 8, number), 0) for number in range(count)]
     sums = [add.remote(one, other) for one, other in zip(made, reversed(made), strict=True)]
     for ref in sums:
-        found = weft.get(ref, timeout=WAIT)
+        found = sooner.get(ref, timeout=WAIT)
         assert (found == count - 1).all()
         del found
 
 
 def test_a_session_ends_while_it_writes(session):
-    refs = [weft.put(np.full(VALUE // 8, number)) for number in range(STORE // VALUE + 2)]
+    refs = [sooner.put(np.full(VALUE // 8, number)) for number in range(STORE // VALUE + 2)]
     poll("it writes", lambda: written(session) > 0)
-    weft.shutdown()
+    sooner.shutdown()
     del refs

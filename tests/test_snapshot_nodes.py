@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from weft import _rows, _snapshot, _task_rows, _timeline, _weft
+from sooner import _rows, _snapshot, _sooner, _task_rows, _timeline
 
 HERE, THERE = "00000000aa000000", "00000000bb000000"
 DRIVER, AWAY = "00000000aa000001", "00000000bb000001"
@@ -83,7 +83,7 @@ def snapshot(monkeypatch):
         (AWAY, report(pid=77, running=[{"task": running, "since": began + AHEAD, "cancelled": False}])),
     ]
     answer = (here, reports, [], [(AHEAD, there)], ["00000000cc000000"])
-    monkeypatch.setattr(_weft, "inspect", lambda *_: copy.deepcopy(answer))
+    monkeypatch.setattr(_sooner, "inspect", lambda *_: copy.deepcopy(answer))
     return _snapshot.Snapshot("/nowhere", 0, everywhere=True)
 
 

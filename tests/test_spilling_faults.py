@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from support import WAIT, no_descriptors, poll
 
-import weft
-from weft.exceptions import ObjectLostError
-from weft.util import state
+import sooner
+from sooner.exceptions import ObjectLostError
+from sooner.util import state
 
 MIB = 1 << 20
 STORE_MIB = 32
@@ -23,17 +23,17 @@ def value(number):
     return np.full(VALUE_MIB * MIB // 8, number)
 
 
-@weft.remote
+@sooner.remote
 def make(number):
     return value(number)
 
 
 @pytest.fixture
 def session(nothing_left, tmp_path):
-    context = weft.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[tmp_path])
+    context = sooner.init(num_cpus=1, object_store_memory=STORE_MIB * MIB, spill_directories=[tmp_path])
     nothing_left.append(context["session_dir"])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def on_disk():
@@ -62,25 +62,25 @@ def damage_files(directory):
 
 @pytest.mark.parametrize("by_task", [True, False], ids=["task", "put"])
 def test_a_value_in_a_damaged_file_is_made_again_or_an_error(session, tmp_path, by_task):
-    refs = [make.remote(number) if by_task else weft.put(value(number)) for number in range(COUNT)]
-    weft.wait(refs, num_returns=COUNT, timeout=WAIT, fetch_local=False)
+    refs = [make.remote(number) if by_task else sooner.put(value(number)) for number in range(COUNT)]
+    sooner.wait(refs, num_returns=COUNT, timeout=WAIT, fetch_local=False)
     poll("most are on disk", lambda: len(on_disk()) >= COUNT // 2)
     damaged = on_disk()
     assert damage_files(tmp_path) > 0
     for number, ref in enumerate(refs):
         if by_task or ref.hex() not in damaged:
-            assert (weft.get(ref, timeout=WAIT) == number).all()
+            assert (sooner.get(ref, timeout=WAIT) == number).all()
             continue
         with pytest.raises(ObjectLostError, match="no copy of its value is left"):
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
 
 
 def test_without_descriptors_values_stay_and_go_to_disk_later(session):
-    refs = [weft.put(value(number)) for number in range(3)]
+    refs = [sooner.put(value(number)) for number in range(3)]
     with no_descriptors(os.getpid()):
         # What is in the file behind the memory needs no descriptor.
-        refs += [weft.put(value(number)) for number in range(3, COUNT)]
-        assert [int(weft.get(ref)[0]) for ref in refs] == list(range(COUNT))
+        refs += [sooner.put(value(number)) for number in range(3, COUNT)]
+        assert [int(sooner.get(ref)[0]) for ref in refs] == list(range(COUNT))
     # It is tried again when somebody wants room, after a pause.
-    poll("values go to disk", lambda: weft.put(value(-1)) and on_disk())
-    assert [int(weft.get(ref)[0]) for ref in refs] == list(range(COUNT))
+    poll("values go to disk", lambda: sooner.put(value(-1)) and on_disk())
+    assert [int(sooner.get(ref)[0]) for ref in refs] == list(range(COUNT))

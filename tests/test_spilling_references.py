@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft._snapshot import METRICS, Snapshot
+import sooner
+from sooner._snapshot import METRICS, Snapshot
 
 MIB = 1 << 20
 STORE_MIB = 64
@@ -22,7 +22,7 @@ def value(number):
 
 @pytest.fixture
 def metric(nothing_left):
-    with weft.init(num_cpus=2, object_store_memory=STORE_MIB * MIB) as context:
+    with sooner.init(num_cpus=2, object_store_memory=STORE_MIB * MIB) as context:
         nothing_left.append(context["session_dir"])
 
         def read(name):
@@ -32,7 +32,7 @@ def metric(nothing_left):
         yield read
 
 
-@weft.remote
+@sooner.remote
 class Keeper:
     def __init__(self):
         self.refs = []
@@ -42,70 +42,70 @@ class Keeper:
         return len(self.refs)
 
     def look(self):
-        return [int(weft.get(ref)[0]) for ref in self.refs]
+        return [int(sooner.get(ref)[0]) for ref in self.refs]
 
     def drop(self):
         self.refs.clear()
 
 
-@weft.remote
+@sooner.remote
 def box(begin):
-    return [weft.put(value(begin + number)) for number in range(COUNT // 2)]
+    return [sooner.put(value(begin + number)) for number in range(COUNT // 2)]
 
 
-@weft.remote(num_returns="streaming")
+@sooner.remote(num_returns="streaming")
 def stream():
     for number in range(COUNT):
         yield value(number)
 
 
 def assert_all_went_to_disk(metric):
-    assert metric("weft_node_fallback_bytes") == 0, "nothing had to go to the file behind the memory"
-    assert metric("weft_node_spilled_bytes") >= (COUNT * VALUE_MIB - STORE_MIB) * MIB
+    assert metric("sooner_node_fallback_bytes") == 0, "nothing had to go to the file behind the memory"
+    assert metric("sooner_node_spilled_bytes") >= (COUNT * VALUE_MIB - STORE_MIB) * MIB
 
 
 def test_values_inside_values_go_to_disk(metric):
-    outer = weft.put([weft.put(value(number)) for number in range(COUNT)])
+    outer = sooner.put([sooner.put(value(number)) for number in range(COUNT)])
     assert_all_went_to_disk(metric)
-    assert [int(weft.get(ref)[0]) for ref in weft.get(outer)] == list(range(COUNT))
+    assert [int(sooner.get(ref)[0]) for ref in sooner.get(outer)] == list(range(COUNT))
     del outer
-    poll("nothing is on disk", lambda: metric("weft_node_spilled_bytes") == 0)
+    poll("nothing is on disk", lambda: metric("sooner_node_spilled_bytes") == 0)
 
 
 def test_values_inside_results_go_to_disk(metric):
     boxes = [box.remote(0), box.remote(COUNT // 2)]
-    weft.wait(boxes, num_returns=2, timeout=WAIT)
+    sooner.wait(boxes, num_returns=2, timeout=WAIT)
     assert_all_went_to_disk(metric)
-    found = [int(weft.get(ref)[0]) for inner in weft.get(boxes) for ref in inner]
+    found = [int(sooner.get(ref)[0]) for inner in sooner.get(boxes) for ref in inner]
     assert found == list(range(COUNT))
 
 
 def test_values_that_an_actor_refers_to_and_has_not_read_go_to_disk(metric):
     keeper = Keeper.remote()
     for number in range(COUNT):
-        assert weft.get(keeper.keep.remote([weft.put(value(number))]), timeout=WAIT) == number + 1
+        assert sooner.get(keeper.keep.remote([sooner.put(value(number))]), timeout=WAIT) == number + 1
     assert_all_went_to_disk(metric)
     for _ in range(2):
         # What it has read it may read again.
-        assert weft.get(keeper.look.remote(), timeout=WAIT) == list(range(COUNT))
-    weft.get(keeper.drop.remote(), timeout=WAIT)
-    poll("nothing is on disk", lambda: metric("weft_node_spilled_bytes") == 0)
+        assert sooner.get(keeper.look.remote(), timeout=WAIT) == list(range(COUNT))
+    sooner.get(keeper.drop.remote(), timeout=WAIT)
+    poll("nothing is on disk", lambda: metric("sooner_node_spilled_bytes") == 0)
 
 
 def test_what_a_borrower_has_read_stays_right_while_others_come_and_go(metric):
     keeper = Keeper.remote()
-    kept = [weft.put(value(number)) for number in range(4)]
-    weft.get(keeper.keep.remote(kept), timeout=WAIT)
+    kept = [sooner.put(value(number)) for number in range(4)]
+    sooner.get(keeper.keep.remote(kept), timeout=WAIT)
     for begin in range(0, 3 * COUNT, COUNT):
-        assert weft.get(keeper.look.remote(), timeout=WAIT) == [0, 1, 2, 3]
-        refs = [weft.put(value(begin + number)) for number in range(COUNT)]
+        assert sooner.get(keeper.look.remote(), timeout=WAIT) == [0, 1, 2, 3]
+        refs = [sooner.put(value(begin + number)) for number in range(COUNT)]
         looks = keeper.look.remote()
-        assert [int(weft.get(ref)[0]) for ref in refs] == list(range(begin, begin + COUNT))
-        assert weft.get(looks, timeout=WAIT) == [0, 1, 2, 3]
+        assert [int(sooner.get(ref)[0]) for ref in refs] == list(range(begin, begin + COUNT))
+        assert sooner.get(looks, timeout=WAIT) == [0, 1, 2, 3]
 
 
 def test_arguments_of_calls_that_wait_go_to_disk(metric, tmp_path):
-    @weft.remote
+    @sooner.remote
     class Summer:
         def __init__(self):
             self.seen = []
@@ -119,15 +119,15 @@ def test_arguments_of_calls_that_wait_go_to_disk(metric, tmp_path):
 
     summer = Summer.remote()
     blocked = summer.block.remote(tmp_path / "go")
-    sums = [summer.add.remote(weft.put(value(number))) for number in range(COUNT)]
+    sums = [summer.add.remote(sooner.put(value(number))) for number in range(COUNT)]
     assert_all_went_to_disk(metric)
     (tmp_path / "go").touch()
-    weft.get(blocked, timeout=WAIT)
-    assert weft.get(sums, timeout=WAIT)[-1] == list(range(COUNT)), "calls keep their order"
+    sooner.get(blocked, timeout=WAIT)
+    assert sooner.get(sums, timeout=WAIT)[-1] == list(range(COUNT)), "calls keep their order"
 
 
 def test_items_that_nobody_has_read_go_to_disk(metric):
     items = stream.remote()
-    weft.get(items.completed(), timeout=WAIT)
+    sooner.get(items.completed(), timeout=WAIT)
     assert_all_went_to_disk(metric)
-    assert [int(weft.get(item)[0]) for item in items] == list(range(COUNT))
+    assert [int(sooner.get(item)[0]) for item in items] == list(range(COUNT))

@@ -1,4 +1,4 @@
-"""`weft stack` shows what runs and disturbs nobody."""
+"""`sooner stack` shows what runs and disturbs nobody."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import time
 import pytest
 from support import poll
 
-import weft
-from weft.util import state
+import sooner
+from sooner.util import state
 
 
 def stacks():
-    directory = weft.init(ignore_reinit_error=True)["session_dir"]
+    directory = sooner.init(ignore_reinit_error=True)["session_dir"]
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "stack", "--json", "--address", directory],
+        [sys.executable, "-m", "sooner", "stack", "--json", "--address", directory],
         capture_output=True,
         text=True,
         timeout=60,
@@ -70,10 +70,10 @@ CALLS = [sleeps, reads, selects, waits_for_a_lock, waits_for_a_process, holds_th
 @pytest.mark.parametrize("call", CALLS, ids=[call.__name__ for call in CALLS])
 def test_what_runs_is_shown_and_goes_on(shared_session, call):
     def is_shown():
-        ref = weft.remote(call).remote()
+        ref = sooner.remote(call).remote()
         poll("it has begun", lambda: state.get_task(ref.task_id()).state in ("RUNNING", "FINISHED"))
         shown = [stacks() for _ in range(2)]
-        assert weft.get(ref) is True
+        assert sooner.get(ref) is True
         return any(f" in {call.__name__}\n" in (one.get(call.__name__) or "") for one in shown)
 
     # On a busy machine a call may be over before anybody asks: then it is made again.
@@ -83,7 +83,7 @@ def test_what_runs_is_shown_and_goes_on(shared_session, call):
 def test_all_threads_of_an_actor_are_shown(shared_session, tmp_path):
     gate = str(tmp_path / "gate")
 
-    @weft.remote(max_concurrency=2)
+    @sooner.remote(max_concurrency=2)
     class Threads:
         def first_call(self):
             self._wait()
@@ -102,16 +102,16 @@ def test_all_threads_of_an_actor_are_shown(shared_session, tmp_path):
     assert " in first_call\n" in text
     assert " in second_call\n" in text
     (tmp_path / "gate").touch()
-    weft.get(refs)
+    sooner.get(refs)
 
 
 def test_the_signals_of_a_program_stay_its_own(shared_session):
     caught = []
     before = signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
     try:
-        ref = weft.remote(sleeps).remote()
+        ref = sooner.remote(sleeps).remote()
         stacks()
-        assert weft.get(ref) is True
+        assert sooner.get(ref) is True
         assert caught == []
     finally:
         signal.signal(signal.SIGUSR1, before)

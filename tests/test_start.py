@@ -1,4 +1,4 @@
-"""`weft start` and what ends a node again: ready or one line why not, exit codes, privacy, and nothing left."""
+"""`sooner start` and what ends a node again: ready or one line why not, exit codes, privacy, and nothing left."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from support import WAIT, Node, is_alive, poll, run_command
 
-import weft
+import sooner
 
 TASK = """
-import weft
-weft.init()
-print(weft.get(weft.remote(lambda: 1).remote()))
+import sooner
+sooner.init()
+print(sooner.get(sooner.remote(lambda: 1).remote()))
 """
 
 
@@ -35,7 +35,7 @@ def test_a_node_starts_shows_itself_and_ends(short_dir):
     done = run_command("start", "--head", "--num-cpus", "3", "--labels", "zone=a,example.com/disk=ssd", base=short_dir)
     directory = Path(re.search(r"^directory\s+(\S+)$", done.stdout, re.M)[1])
     pid = int(re.search(r"^node head runs \(process (\d+)\)$", done.stdout, re.M)[1])
-    assert f"WEFT_ADDRESS={directory}" in done.stdout
+    assert f"SOONER_ADDRESS={directory}" in done.stdout
     status = json.loads(run_command("status", "--json", base=short_dir).stdout)
     assert status["node_name"] == "head"
     assert status["node_pid"] == pid
@@ -84,7 +84,7 @@ def test_there_is_one_head_below_a_directory(node):
     done = run_command("start", "--head", base=node.base, check=1)
     assert done.stderr.count("\n") == 1
     assert f"a head runs already below {node.directory.parent}: process {node.pid} in {node.directory}" in done.stderr
-    assert "weft stop" in done.stderr
+    assert "sooner stop" in done.stderr
     told = json.loads(run_command("start", "--head", "--json", base=node.base, check=1).stdout)
     assert "a head runs already" in told["error"]
     assert node.json("health-check")["healthy"]
@@ -125,7 +125,7 @@ def test_heads_below_other_directories_do_not_matter(node, tmp_path_factory):
         (["--head", "--labels", "zone=a,zone=b"], "is there twice"),
         (["--head", "--labels", "zone/=a"], "is no key"),
         (["--head", "--labels", "zone=a b"], "is no value"),
-        (["--head", "--labels", "weft.io/node-id=1"], "set by weft"),
+        (["--head", "--labels", "sooner.io/node-id=1"], "set by sooner"),
         (["--head", "--object-store-memory", "lots"], "write a number of bytes"),
         (["--head", "--object-store-memory", "1k"], "at least 1048576 bytes"),
         (["--head", "--node-name", "../x"], "a name has 1 to 63 letters"),
@@ -139,7 +139,7 @@ def test_wrong_options(options, says, short_dir):
 
 
 def test_sizes(short_dir):
-    from weft._cli_start import _bytes
+    from sooner._cli_start import _bytes
 
     assert [_bytes("x", text) for text in ("5", "2k", "3M", "1.5GiB", "4gb", "7B")] == [
         5,
@@ -153,9 +153,9 @@ def test_sizes(short_dir):
 
 def test_a_node_that_cannot_start_says_why(short_dir):
     done = run_command("start", "--head", base=short_dir / "missing", check=1)
-    assert done.stderr.startswith("weft start: ")
+    assert done.stderr.startswith("sooner start: ")
     assert done.stderr.count("\n") == 1
-    file = short_dir / f"weft-{os.getuid()}"
+    file = short_dir / f"sooner-{os.getuid()}"
     file.write_text("")
     done = run_command("start", "--head", base=short_dir, check=1)
     assert "must be a directory of yours with mode 0700" in done.stderr
@@ -172,7 +172,7 @@ def test_health(node, short_dir):
     poll("it answers again", lambda: run_command("health-check", base=node.base, check=None).returncode == 0)
     node.run("stop")
     done = run_command("health-check", base=node.base, check=3)
-    assert "no weft program of yours runs" in done.stderr
+    assert "no sooner program of yours runs" in done.stderr
 
 
 def test_stop_without_a_node(short_dir):
@@ -182,7 +182,7 @@ def test_stop_without_a_node(short_dir):
 
 def test_stop_leaves_programs_with_nodes_of_their_own_alone(node):
     with node.running_driver(
-        "import weft; print(weft.init('local', num_cpus=1)['session_dir'], flush=True); input()"
+        "import sooner; print(sooner.init('local', num_cpus=1)['session_dir'], flush=True); input()"
     ) as driver:
         directory = driver.stdout.readline().strip()
         done = run_command("stop", "--address", directory, base=node.base, check=2)
@@ -196,9 +196,9 @@ def test_stop_leaves_programs_with_nodes_of_their_own_alone(node):
 @pytest.mark.parametrize("how", ["term", "stop"])
 def test_a_node_lets_running_tasks_end(node, how, tmp_path):
     code = """
-    import sys, time, weft
-    weft.init()
-    @weft.remote
+    import sys, time, sooner
+    sooner.init()
+    @sooner.remote
     def waits(gate):
         import os
         print("begun", flush=True)
@@ -206,7 +206,7 @@ def test_a_node_lets_running_tasks_end(node, how, tmp_path):
             time.sleep(0.01)
         return "done"
     ref = waits.remote(sys.argv[1])
-    print(weft.get(ref), flush=True)
+    print(sooner.get(ref), flush=True)
     """
     with node.running_driver(code, tmp_path / "gate") as driver:
         assert "begun" in driver.stdout.readline()
@@ -214,9 +214,9 @@ def test_a_node_lets_running_tasks_end(node, how, tmp_path):
         if how == "term":
             os.kill(node.pid, signal.SIGTERM)
         else:
-            stopping = subprocess.Popen([sys.executable, "-m", "weft", "stop"], env=node.environment)
+            stopping = subprocess.Popen([sys.executable, "-m", "sooner", "stop"], env=node.environment)
         poll("it drains", lambda: is_draining(node))
-        refused = node.driver("import weft; weft.init()", check=False)
+        refused = node.driver("import sooner; sooner.init()", check=False)
         assert "the node is about to end" in refused.stderr
         (tmp_path / "gate").touch()
         assert driver.stdout.readline() == "done\n"
@@ -228,15 +228,15 @@ def test_a_node_lets_running_tasks_end(node, how, tmp_path):
 def test_a_second_signal_ends_it_at_once(node):
     with node.running_driver(
         """
-        import time, weft
-        weft.init()
-        @weft.remote
+        import time, sooner
+        sooner.init()
+        @sooner.remote
         def sleeps():
             print("begun", flush=True)
             time.sleep(1000)
         try:
-            weft.get(sleeps.remote())
-        except weft.exceptions.WeftError as error:
+            sooner.get(sleeps.remote())
+        except sooner.exceptions.SoonerError as error:
             print("raised", type(error).__name__, flush=True)
         """
     ) as driver:
@@ -263,21 +263,21 @@ def test_nothing_is_left_of_a_node_that_is_killed(node, doing):
         return
     with node.running_driver(
         """
-        import time, weft
-        weft.init()
-        @weft.remote
+        import time, sooner
+        sooner.init()
+        @sooner.remote
         def sleeps():
             time.sleep(1000)
-        @weft.remote
+        @sooner.remote
         def spins():
             while True:
                 pass
-        big = weft.put(bytes(8 << 20))
-        print("ready" if weft.get(weft.remote(len).remote(big)) else "", flush=True)
+        big = sooner.put(bytes(8 << 20))
+        print("ready" if sooner.get(sooner.remote(len).remote(big)) else "", flush=True)
         refs = [sleeps.remote(), spins.remote()]
         try:
-            weft.get(refs)
-        except weft.exceptions.WeftError as error:
+            sooner.get(refs)
+        except sooner.exceptions.SoonerError as error:
             print("raised", flush=True)
         """
     ) as driver:
@@ -301,8 +301,8 @@ def test_a_stopped_node_can_be_ended(node):
 
 
 def test_in_the_foreground(short_dir):
-    environment = os.environ | {"WEFT_TMPDIR": str(short_dir)}
-    program = [sys.executable, "-m", "weft", "start", "--head", "--block"]
+    environment = os.environ | {"SOONER_TMPDIR": str(short_dir)}
+    program = [sys.executable, "-m", "sooner", "start", "--head", "--block"]
     with subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True) as node:
         try:
             word, directory = node.stdout.readline().split()
@@ -311,7 +311,7 @@ def test_in_the_foreground(short_dir):
             assert f"/node-{node.pid}-" in directory
             second = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=WAIT, check=False)
             assert second.returncode == 1
-            assert second.stderr.startswith("weft start: a head runs already")
+            assert second.stderr.startswith("sooner start: a head runs already")
             node.send_signal(signal.SIGINT)
             assert node.wait(WAIT) == 0
             assert not Path(directory).exists()
@@ -332,20 +332,20 @@ def test_in_the_foreground(short_dir):
     ],
 )
 def test_wrong_addresses(address, error, says, short_dir, monkeypatch, nothing_left):
-    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir))
-    for name in ("WEFT_ADDRESS", "WEFT_TOKEN", "WEFT_TOKEN_FILE", "WEFT_CLUSTER_DIR"):
+    monkeypatch.setenv("SOONER_TMPDIR", str(short_dir))
+    for name in ("SOONER_ADDRESS", "SOONER_TOKEN", "SOONER_TOKEN_FILE", "SOONER_CLUSTER_DIR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(error, match=re.escape(says)):
-        weft.init(address)
-    assert not weft.is_initialized()
+        sooner.init(address)
+    assert not sooner.is_initialized()
 
 
 def test_a_node_has_its_own_resources(node, monkeypatch, nothing_left):
-    monkeypatch.setenv("WEFT_TMPDIR", str(node.base))
+    monkeypatch.setenv("SOONER_TMPDIR", str(node.base))
     for arguments in ({"num_cpus": 1}, {"resources": {"x": 1}}, {"object_store_memory": 1 << 30}, {"local_mode": True}):
         with pytest.raises(ValueError, match=f"{next(iter(arguments))}: the node at the address"):
-            weft.init("auto", **arguments)
-    assert not weft.is_initialized()
+            sooner.init("auto", **arguments)
+    assert not sooner.is_initialized()
 
 
 def _cbor(value):
@@ -376,38 +376,38 @@ def test_another_python_is_refused(node):
 
 def test_completion(short_dir):
     script = run_command("completion", "bash", base=short_dir).stdout
-    complete = "COMP_WORDS=(weft {words}); COMP_CWORD={at}; _weft; echo ${{COMPREPLY[*]}}"
+    complete = "COMP_WORDS=(sooner {words}); COMP_CWORD={at}; _sooner; echo ${{COMPREPLY[*]}}"
     for words, expected in (("sta", "start status stack"), ("list jo", "jobs"), ("start --node", "--node-name")):
         asked = complete.format(words=words, at=words.count(" ") + 1)
         done = subprocess.run(["bash", "-c", script + asked], capture_output=True, text=True, check=True)
         assert set(done.stdout.split()) == set(expected.split())
-    assert "complete -c weft" in run_command("completion", "fish", base=short_dir).stdout
+    assert "complete -c sooner" in run_command("completion", "fish", base=short_dir).stdout
     assert "bashcompinit" in run_command("completion", "zsh", base=short_dir).stdout
 
 
 def test_a_program_whose_node_is_gone_does_not_go_on_in_another_session_unasked(node, nothing_left):
     """Every call says that the session has ended, until the program begins a new one; nothing is left of the first."""
-    weft.init(address=str(node.directory), log_to_driver=False)
-    one = weft.remote(lambda: 1)
+    sooner.init(address=str(node.directory), log_to_driver=False)
+    one = sooner.remote(lambda: 1)
     ref = one.remote()
     try:
-        assert weft.get(ref, timeout=WAIT) == 1
+        assert sooner.get(ref, timeout=WAIT) == 1
         os.kill(node.pid, signal.SIGKILL)
-        poll("the program has noticed", lambda: not weft.is_initialized())
+        poll("the program has noticed", lambda: not sooner.is_initialized())
         calls = [
-            lambda: weft.get(ref),
-            lambda: weft.wait([ref]),
-            lambda: weft.put(1),
+            lambda: sooner.get(ref),
+            lambda: sooner.wait([ref]),
+            lambda: sooner.put(1),
             one.remote,
-            weft.nodes,
-            lambda: weft.get_actor("nobody"),
+            sooner.nodes,
+            lambda: sooner.get_actor("nobody"),
         ]
         for call in calls:
-            with pytest.raises(weft.exceptions.LocalNodeDiedError, match=r"the node is gone.*weft.init\(\)"):
+            with pytest.raises(sooner.exceptions.LocalNodeDiedError, match=r"the node is gone.*sooner.init\(\)"):
                 call()
-        weft.init(num_cpus=1)
-        assert weft.get(one.remote(), timeout=WAIT) == 1
+        sooner.init(num_cpus=1)
+        assert sooner.get(one.remote(), timeout=WAIT) == 1
         with pytest.raises(ValueError, match="belongs to a session that has ended"):
-            weft.get(ref)
+            sooner.get(ref)
     finally:
-        weft.shutdown()
+        sooner.shutdown()

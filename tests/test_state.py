@@ -12,30 +12,30 @@ from pathlib import Path
 import pytest
 from support import poll
 
-import weft
-from weft.util import state
+import sooner
+from sooner.util import state
 
 KIB_200 = 200 << 10
 
 
-@weft.remote
+@sooner.remote
 def passes(value=None):
     return value
 
 
-@weft.remote(max_retries=0)
+@sooner.remote(max_retries=0)
 def raises():
     raise KeyError("no")
 
 
-@weft.remote
+@sooner.remote
 def waits_for_file(path):
     while not os.path.exists(path):
         time.sleep(0.01)
     return os.getpid()
 
 
-@weft.remote
+@sooner.remote
 class Keeper:
     def __init__(self, value=None):
         self.value = value
@@ -68,7 +68,7 @@ def gate(tmp_path):
 def test_a_finished_task_has_its_times(shared_session):
     before = time.time() * 1000
     ref = passes.options(name="shown").remote(1)
-    weft.get(ref)
+    sooner.get(ref)
     task = by_task(ref)
     assert (task.name, task.func_or_class_name, task.state) == ("shown", "passes", "FINISHED")
     assert (task.type, task.attempt_number, task.error_type) == ("NORMAL_TASK", 0, None)
@@ -77,7 +77,7 @@ def test_a_finished_task_has_its_times(shared_session):
     worker = state.get_worker(task.worker_id)
     assert worker.worker_type == "WORKER"
     assert worker.pid == task.worker_pid
-    context = weft.get_runtime_context()
+    context = sooner.get_runtime_context()
     assert (task.job_id, task.node_id, task.owner_id) == (
         context.get_job_id(),
         context.get_node_id(),
@@ -88,7 +88,7 @@ def test_a_finished_task_has_its_times(shared_session):
 def test_a_failed_task_says_how(shared_session):
     ref = raises.remote()
     with pytest.raises(KeyError):
-        weft.get(ref)
+        sooner.get(ref)
     task = by_task(ref)
     assert (task.state, task.error_type) == ("FAILED", "TASK_EXECUTION_EXCEPTION")
 
@@ -105,33 +105,33 @@ def test_states_of_tasks_on_their_way(shared_session, gate):
     (worker,) = state.list_workers(filters=[("worker_id", "=", by_task(running[0]).worker_id)])
     assert worker.running_tasks == [running[0].task_id()]
     gate.touch()
-    weft.get([*running, queued, blocked])
+    sooner.get([*running, queued, blocked])
     assert states_of(*running, queued, blocked) == ["FINISHED"] * 4
 
 
 def test_a_cancelled_task_has_failed(shared_session, gate):
     running = [waits_for_file.remote(str(gate)) for _ in range(2)]
     queued = passes.remote(1)
-    weft.cancel(queued)
-    with pytest.raises(weft.exceptions.TaskCancelledError):
-        weft.get(queued)
+    sooner.cancel(queued)
+    with pytest.raises(sooner.exceptions.TaskCancelledError):
+        sooner.get(queued)
     assert (by_task(queued).state, by_task(queued).error_type) == ("FAILED", "TASK_CANCELLED")
     gate.touch()
-    weft.get(running)
+    sooner.get(running)
 
 
 @pytest.mark.chaos
 def test_every_execution_is_listed(shared_session, tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote(max_retries=1)
+    @sooner.remote(max_retries=1)
     def dies_once():
         if not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
     ref = dies_once.remote()
-    weft.get(ref)
+    sooner.get(ref)
     first, second = sorted(state.get_task(ref.task_id()), key=lambda one: one.attempt_number)
     assert (first.state, first.error_type, first.attempt_number) == ("FAILED", "WORKER_DIED", 0)
     assert (second.state, second.attempt_number) == ("FINISHED", 1)
@@ -141,22 +141,22 @@ def test_every_execution_is_listed(shared_session, tmp_path):
 
 
 def test_tasks_of_tasks_name_their_parent(shared_session):
-    @weft.remote
+    @sooner.remote
     def outer():
-        return weft.get_runtime_context().get_task_id(), passes.remote(2)
+        return sooner.get_runtime_context().get_task_id(), passes.remote(2)
 
-    identity, ref = weft.get(outer.remote())
-    weft.get(ref)
+    identity, ref = sooner.get(outer.remote())
+    sooner.get(ref)
     task = by_task(ref)
     assert task.parent_task_id == identity
-    assert task.owner_id != weft.get_runtime_context().get_worker_id()
+    assert task.owner_id != sooner.get_runtime_context().get_worker_id()
 
 
 @pytest.mark.api("task.enable_task_events")
 def test_a_task_that_does_not_want_it_is_not_recorded(shared_session):
     silent = passes.options(enable_task_events=False)
     ref = silent.remote(1)
-    weft.get(ref)
+    sooner.get(ref)
     assert by_task(ref) is None
 
 
@@ -165,7 +165,7 @@ def test_an_actor_whose_calls_are_not_recorded(shared_session):
     keeper = Keeper.options(enable_task_events=False).remote()
     silent = keeper.keep.remote(1)
     shown = keeper.keep.options(enable_task_events=True).remote(1)
-    weft.get([silent, shown])
+    sooner.get([silent, shown])
     assert by_task(silent) is None
     assert by_task(shown).state == "FINISHED"
 
@@ -175,7 +175,7 @@ def test_life_of_an_actor(shared_session, gate):
     slow = waits_for_file.remote(str(gate))
     unready = Keeper.remote(slow)
     named = Keeper.options(name="named-keeper", namespace="here").remote()
-    weft.get(named.__ray_ready__.remote())
+    sooner.get(named.__ray_ready__.remote())
     call = named.waits_for_file.remote(str(gate))
     (actor,) = state.list_actors(filters=[("name", "=", "named-keeper")])
     assert (actor.class_name, actor.state, actor.namespace, actor.ray_namespace) == ("Keeper", "ALIVE", "here", "here")
@@ -184,17 +184,17 @@ def test_life_of_an_actor(shared_session, gate):
     assert actor.pending_calls == 1
     assert len(state.list_actors(filters=[("state", "=", "DEPENDENCIES_UNREADY")])) == 1
     gate.touch()
-    weft.get([slow, call, unready.__ray_ready__.remote()])
-    weft.kill(named)
+    sooner.get([slow, call, unready.__ray_ready__.remote()])
+    sooner.kill(named)
     poll("it is dead", lambda: state.get_actor(actor.actor_id).state == "DEAD")
-    assert "weft.kill()" in state.get_actor(actor.actor_id).death_cause
+    assert "sooner.kill()" in state.get_actor(actor.actor_id).death_cause
 
 
 @pytest.mark.chaos
 def test_an_actor_that_restarts(shared_session, tmp_path):
     gate, mark = tmp_path / "again", tmp_path / "mark"
 
-    @weft.remote(max_restarts=1)
+    @sooner.remote(max_restarts=1)
     class Phoenix:
         def __init__(self):
             while mark.exists() and not gate.exists():
@@ -205,7 +205,7 @@ def test_an_actor_that_restarts(shared_session, tmp_path):
             return os.getpid()
 
     actor = Phoenix.options(name="phoenix").remote()
-    os.kill(weft.get(actor.pid.remote()), signal.SIGKILL)
+    os.kill(sooner.get(actor.pid.remote()), signal.SIGKILL)
 
     def state_now():
         return state.list_actors(filters=[("name", "=", "phoenix")])[0].state
@@ -225,9 +225,9 @@ def test_an_actor_that_waits_for_resources(shared_session):
 
 @pytest.mark.api("state.list")
 def test_objects_and_why_they_are_kept(shared_session):
-    ref = weft.put(bytes(KIB_200))
+    ref = sooner.put(bytes(KIB_200))
     keeper = Keeper.remote()
-    weft.get(keeper.keep.remote([ref]))
+    sooner.get(keeper.keep.remote([ref]))
     identity = ref.hex()
     poll("it is borrowed", lambda: len(state.get_objects(identity)) == 2)
     owner, borrower = state.get_objects(identity)
@@ -239,7 +239,7 @@ def test_objects_and_why_they_are_kept(shared_session):
     summary = state.summarize_objects()
     assert summary["total_size_bytes"] >= KIB_200
     del ref
-    weft.get(keeper.keep.remote(None))
+    sooner.get(keeper.keep.remote(None))
     poll("it is freed", lambda: state.get_objects(identity) == [])
 
 
@@ -249,35 +249,35 @@ def test_one_node_and_one_job(shared_session):
     assert (node.state, node.is_head_node, node.resources_total["CPU"]) == ("ALIVE", True, 2.0)
     assert state.get_node(node.node_id) == node or state.get_node(node.node_id).node_id == node.node_id
     (job,) = state.list_jobs()
-    assert (job.job_id, job.driver_pid) == (weft.get_runtime_context().get_job_id(), os.getpid())
+    assert (job.job_id, job.driver_pid) == (sooner.get_runtime_context().get_job_id(), os.getpid())
     assert state.get_job(job.job_id).session_dir == shared_session_dir()
     assert state.get_job("nobody") is None
 
 
 def shared_session_dir():
-    return weft.init(ignore_reinit_error=True)["session_dir"]
+    return sooner.init(ignore_reinit_error=True)["session_dir"]
 
 
 def test_a_worker_can_ask_too(shared_session):
-    @weft.remote
+    @sooner.remote
     def asks():
-        mine = weft.get_runtime_context().get_task_id()
+        mine = sooner.get_runtime_context().get_task_id()
         return state.get_task(mine).state
 
-    assert weft.get(asks.remote()) == "RUNNING"
+    assert sooner.get(asks.remote()) == "RUNNING"
 
 
 @pytest.mark.api("state.summarize")
 def test_summaries(shared_session):
     counted = passes.options(name="another name")
-    weft.get([counted.remote(1) for _ in range(3)])
+    sooner.get([counted.remote(1) for _ in range(3)])
     summary = state.summarize_tasks()
     entry = summary["summary"]["passes"]
     assert entry["type"] == "NORMAL_TASK"
     assert entry["state_counts"]["FINISHED"] >= 3
     assert summary["total_tasks"] >= 3
     keeper = Keeper.remote()
-    weft.get(keeper.__ray_ready__.remote())
+    sooner.get(keeper.__ray_ready__.remote())
     actors = state.summarize_actors()
     assert actors["summary"]["Keeper"]["state_counts"]["ALIVE"] >= 1
 
@@ -285,7 +285,7 @@ def test_summaries(shared_session):
 @pytest.mark.api("state.list")
 def test_filters_and_limits(shared_session):
     name = "filtered"
-    weft.get([passes.options(name=name).remote(1) for _ in range(5)])
+    sooner.get([passes.options(name=name).remote(1) for _ in range(5)])
     assert len(state.list_tasks(filters=[("name", "=", name)])) == 5
     assert len(state.list_tasks(filters=[("name", "=", name), ("state", "!=", "finished")])) == 0
     assert len(state.list_tasks(filters=[("name", "=", name)], limit=2)) == 2
@@ -328,10 +328,10 @@ def slices(trace, name):
 @pytest.mark.api("timeline")
 def test_the_timeline_has_every_task_and_its_phases(shared_session, gate, tmp_path):
     refs = [passes.options(name="traced").remote(bytes(KIB_200)) for _ in range(5)]
-    weft.get(refs)
+    sooner.get(refs)
     running = waits_for_file.remote(str(gate))
     poll("it runs", lambda: by_task(running).state == "RUNNING")
-    trace = weft.timeline()
+    trace = sooner.timeline()
     traced = slices(trace, "traced")
     assert {event["args"]["task_id"] for event in traced} == {ref.task_id() for ref in refs}
     assert {event["args"]["state"] for event in slices(trace, "waits_for_file")} >= {"RUNNING"}
@@ -350,14 +350,14 @@ def test_the_timeline_has_every_task_and_its_phases(shared_session, gate, tmp_pa
     titles = {event["args"]["name"] for event in trace if event["name"] == "thread_name"}
     assert f"driver {os.getpid()}" in titles
     gate.touch()
-    weft.get(running)
+    sooner.get(running)
     path = tmp_path / "trace.json"
-    assert weft.timeline(path) is None
+    assert sooner.timeline(path) is None
     assert len(slices(json.loads(path.read_text()), "traced")) == 5
 
 
 def test_calls_at_the_same_time_lie_on_different_tracks(shared_session, tmp_path):
-    @weft.remote(max_concurrency=2)
+    @sooner.remote(max_concurrency=2)
     class Pair:
         def meet(self, mine, other):
             Path(mine).touch()
@@ -366,27 +366,27 @@ def test_calls_at_the_same_time_lie_on_different_tracks(shared_session, tmp_path
 
     pair = Pair.remote()
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    weft.get([pair.meet.remote(a, b), pair.meet.remote(b, a)])
-    first, second = slices(weft.timeline(), "meet")
+    sooner.get([pair.meet.remote(a, b), pair.meet.remote(b, a)])
+    first, second = slices(sooner.timeline(), "meet")
     assert first["tid"] != second["tid"]
 
 
 def test_async_calls_have_their_time(shared_session):
-    @weft.remote
+    @sooner.remote
     class Async:
         async def answer(self):
             return 42
 
     actor = Async.remote()
     ref = actor.answer.remote()
-    assert weft.get(ref) == 42
+    assert sooner.get(ref) == 42
     task = by_task(ref)
     assert (task.type, task.state) == ("ACTOR_TASK", "FINISHED")
     assert task.start_time_ms is not None
 
 
 def test_many_ask_at_the_same_time(shared_session):
-    weft.get([passes.remote(number) for number in range(100)])
+    sooner.get([passes.remote(number) for number in range(100)])
     found = []
 
     def ask():
@@ -395,7 +395,7 @@ def test_many_ask_at_the_same_time(shared_session):
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
-    weft.get([passes.remote(number) for number in range(500)])
+    sooner.get([passes.remote(number) for number in range(500)])
     for thread in threads:
         thread.join()
     assert found == [10] * 40

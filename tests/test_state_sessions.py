@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from support import poll, run_driver
 
-import weft
-from weft.util import state
+import sooner
+from sooner.util import state
 
 
-@weft.remote
+@sooner.remote
 def passes(value=None):
     return value
 
 
-@weft.remote
+@sooner.remote
 def waits_for_file(path):
     while not os.path.exists(path):
         time.sleep(0.01)
@@ -34,48 +34,48 @@ def gate(tmp_path):
 
 
 def test_the_record_is_bounded_and_the_latest_stay(nothing_left):
-    context = weft.init(num_cpus=1, task_events_bytes=64 << 10)
+    context = sooner.init(num_cpus=1, task_events_bytes=64 << 10)
     nothing_left.append(context["session_dir"])
-    weft.get([passes.remote(number) for number in range(2000)])
+    sooner.get([passes.remote(number) for number in range(2000)])
     last = passes.options(name="last").remote(1)
-    weft.get(last)
+    sooner.get(last)
     kept = state.list_tasks(limit=5000)
     # 64 bytes each, beside an eighth for names.
     assert len(kept) == 896
     assert state.get_task(last.task_id()).state == "FINISHED"
     assert state.summarize_tasks()["events_lost"] == 2001 - 896
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def test_without_memory_nothing_is_recorded(nothing_left, tmp_path):
-    context = weft.init(num_cpus=1, task_events_bytes=0)
+    context = sooner.init(num_cpus=1, task_events_bytes=0)
     nothing_left.append(context["session_dir"])
-    weft.get(passes.remote(1))
+    sooner.get(passes.remote(1))
     gate = tmp_path / "gate"
     running = waits_for_file.remote(str(gate))
     poll("it runs", lambda: [task.state for task in state.list_tasks()] == ["RUNNING"])
     gate.touch()
-    weft.get(running)
+    sooner.get(running)
     assert state.list_tasks() == []
-    weft.shutdown()
+    sooner.shutdown()
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "16", True, 1 << 40])
 def test_a_wrong_bound_is_refused(value):
     with pytest.raises(ValueError, match="task_events_bytes"):
-        weft.init(task_events_bytes=value)
+        sooner.init(task_events_bytes=value)
 
 
 def test_without_a_session_there_is_nobody_to_ask(short_dir, monkeypatch):
-    monkeypatch.setenv("WEFT_TMPDIR", str(short_dir))
-    with pytest.raises(ConnectionError, match="no weft program"):
+    monkeypatch.setenv("SOONER_TMPDIR", str(short_dir))
+    with pytest.raises(ConnectionError, match="no sooner program"):
         state.list_tasks()
     with pytest.raises(RuntimeError, match="not started"):
-        weft.timeline()
+        sooner.timeline()
 
 
 def test_a_process_that_stands_still_is_named_and_the_others_answer(nothing_left, gate):
-    context = weft.init(num_cpus=2)
+    context = sooner.init(num_cpus=2)
     nothing_left.append(context["session_dir"])
     running = waits_for_file.remote(str(gate))
     pid = poll("it runs", lambda: state.get_task(running.task_id()).worker_pid)
@@ -89,16 +89,16 @@ def test_a_process_that_stands_still_is_named_and_the_others_answer(nothing_left
     finally:
         os.kill(pid, signal.SIGCONT)
     gate.touch()
-    weft.get(running)
-    weft.shutdown()
+    sooner.get(running)
+    sooner.shutdown()
 
 
 def test_a_tool_may_only_ask(nothing_left):
     run_driver(
         """
-        import socket, struct, weft
+        import socket, struct, sooner
 
-        path = weft.init(num_cpus=1)["raylet_socket_name"]
+        path = sooner.init(num_cpus=1)["raylet_socket_name"]
 
         def frame(kind, body):
             return struct.pack("<IHH", len(body), kind, 0) + body
@@ -113,6 +113,6 @@ def test_a_tool_may_only_ask(nothing_left):
         while part := tool.recv(1 << 16):
             data += part
         assert b"a tool only asks" in data, data
-        assert weft.get(weft.remote(lambda: 1).remote()) == 1
+        assert sooner.get(sooner.remote(lambda: 1).remote()) == 1
         """
     )

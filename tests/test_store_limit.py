@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import weft
-from weft import _resources
-from weft.cluster_utils import Cluster
-from weft.exceptions import ObjectStoreFullError
-from weft.util import state
+import sooner
+from sooner import _resources
+from sooner.cluster_utils import Cluster
+from sooner.exceptions import ObjectStoreFullError
+from sooner.util import state
 
 MIB = 1 << 20
 STORE = 32 * MIB
@@ -24,13 +24,13 @@ STORE = 32 * MIB
 
 @pytest.fixture
 def store() -> Iterator[None]:
-    weft.init(num_cpus=1, object_store_memory=STORE, spill_directories=[])
+    sooner.init(num_cpus=1, object_store_memory=STORE, spill_directories=[])
     yield
-    weft.shutdown()
+    sooner.shutdown()
 
 
 def used() -> int:
-    total, free = weft.cluster_resources(), state.list_nodes()[0]
+    total, free = sooner.cluster_resources(), state.list_nodes()[0]
     assert total["object_store_memory"] == free.object_store_capacity_bytes
     return int(free.object_store_used_bytes)
 
@@ -39,7 +39,7 @@ def memory_file() -> Path:
     """The node's shared memory, which is a file of this process without a name."""
     for link in Path("/proc/self/fd").iterdir():
         try:
-            if "memfd:weft-objects" in os.readlink(link):
+            if "memfd:sooner-objects" in os.readlink(link):
                 return link
         except FileNotFoundError:
             continue
@@ -50,28 +50,28 @@ def memory_file() -> Path:
 def test_what_is_no_limit_is_refused_with_the_default(asked: Any) -> None:
     default = _resources.store_bytes(None)
     with pytest.raises(ValueError, match=f"object_store_memory must be .*default is {default}"):
-        weft.init(object_store_memory=asked)
-    assert not weft.is_initialized()
+        sooner.init(object_store_memory=asked)
+    assert not sooner.is_initialized()
 
 
 def test_the_smallest_store_works() -> None:
     with pytest.raises(ValueError, match=r"at least 1048576 bytes \(1 MiB\), not 1048575"):
-        weft.init(object_store_memory=MIB - 1)
-    weft.init(num_cpus=1, object_store_memory=MIB)
+        sooner.init(object_store_memory=MIB - 1)
+    sooner.init(num_cpus=1, object_store_memory=MIB)
     try:
-        assert weft.get(weft.put(bytes(900_000))) == bytes(900_000)
+        assert sooner.get(sooner.put(bytes(900_000))) == bytes(900_000)
         # What is larger goes to the file behind it.
-        assert weft.get(weft.put(np.ones(MIB, dtype=np.uint8))).all()
+        assert sooner.get(sooner.put(np.ones(MIB, dtype=np.uint8))).all()
     finally:
-        weft.shutdown()
+        sooner.shutdown()
 
 
 def test_the_limit_is_whole_pages_and_never_more_than_asked() -> None:
-    weft.init(num_cpus=1, object_store_memory=5 * MIB + 4095)
+    sooner.init(num_cpus=1, object_store_memory=5 * MIB + 4095)
     try:
-        assert weft.cluster_resources()["object_store_memory"] == 5 * MIB
+        assert sooner.cluster_resources()["object_store_memory"] == 5 * MIB
     finally:
-        weft.shutdown()
+        sooner.shutdown()
 
 
 def test_the_default_is_a_share_of_what_there_is() -> None:
@@ -83,52 +83,52 @@ def test_the_default_is_a_share_of_what_there_is() -> None:
 
 def test_more_than_the_machine_has_draws_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     machine, default = _resources.memory_bytes(), _resources.store_bytes(None)
-    with caplog.at_level(logging.WARNING, logger="weft"):
-        weft.init(num_cpus=1, object_store_memory=machine + 4096)
+    with caplog.at_level(logging.WARNING, logger="sooner"):
+        sooner.init(num_cpus=1, object_store_memory=machine + 4096)
     try:
         text = next(record.getMessage() for record in caplog.records if "object_store_memory" in record.getMessage())
         assert str(machine + 4096) in text
         assert str(machine) in text
         assert str(default) in text
-        assert weft.get(weft.put(bytes(MIB))) == bytes(MIB)
+        assert sooner.get(sooner.put(bytes(MIB))) == bytes(MIB)
     finally:
-        weft.shutdown()
+        sooner.shutdown()
 
 
 def test_a_value_that_the_machine_has_no_memory_for_is_an_error() -> None:
     machine = _resources.memory_bytes()
-    weft.init(num_cpus=1, object_store_memory=2 * machine, spill_directories=[])
+    sooner.init(num_cpus=1, object_store_memory=2 * machine, spill_directories=[])
     try:
         # Pages that are never touched: the store asks for them, and the array itself takes none.
         large = np.zeros(machine, dtype=np.uint8)
         with pytest.raises(ObjectStoreFullError, match="there is no memory for a value of") as refused:
-            weft.put(large)
+            sooner.put(large)
         assert "or end other programs" in str(refused.value)
-        assert weft.get(weft.put(bytes(MIB))) == bytes(MIB), "the session goes on"
+        assert sooner.get(sooner.put(bytes(MIB))) == bytes(MIB), "the session goes on"
         assert used() < 128 * MIB, "nothing is left of the attempt"
     finally:
-        weft.shutdown()
+        sooner.shutdown()
 
 
 def test_every_byte_is_counted_and_the_limit_holds(store: None) -> None:
     assert used() == 0
-    held = [weft.put(np.zeros(MIB - 4096, dtype=np.uint8))]
+    held = [sooner.put(np.zeros(MIB - 4096, dtype=np.uint8))]
     assert MIB - 4096 <= used() <= MIB
     one = used()
     while used() + one <= STORE:
-        held.append(weft.put(np.zeros(MIB - 4096, dtype=np.uint8)))
+        held.append(sooner.put(np.zeros(MIB - 4096, dtype=np.uint8)))
     assert used() == len(held) * one <= STORE
     assert len(held) >= 31
     with pytest.raises(ObjectStoreFullError):
-        weft.put(np.zeros(MIB - 4096, dtype=np.uint8))
+        sooner.put(np.zeros(MIB - 4096, dtype=np.uint8))
     assert used() == len(held) * one
     held.pop(7)
-    held.append(weft.put(np.zeros(MIB - 4096, dtype=np.uint8)))
+    held.append(sooner.put(np.zeros(MIB - 4096, dtype=np.uint8)))
     assert used() == len(held) * one, "the room of the one serves the other"
     del held
     gc.collect()
-    weft.put(1)
-    assert weft.get(weft.put(np.ones(STORE // 2, dtype=np.uint8))).sum() == STORE // 2
+    sooner.put(1)
+    assert sooner.get(sooner.put(np.ones(STORE // 2, dtype=np.uint8))).sum() == STORE // 2
 
 
 def test_pages_are_reserved_before_they_are_written(store: None) -> None:
@@ -138,28 +138,28 @@ def test_pages_are_reserved_before_they_are_written(store: None) -> None:
         return file.stat().st_blocks * 512
 
     before = there()
-    ref = weft.put(np.zeros(10 * MIB, dtype=np.uint8))
+    ref = sooner.put(np.zeros(10 * MIB, dtype=np.uint8))
     assert there() - before >= 10 * MIB
     assert there() <= STORE + MIB, "the cells at the beginning come on top"
     del ref
     gc.collect()
     warm = there()
     for _ in range(5):
-        weft.put(np.zeros(10 * MIB, dtype=np.uint8))
+        sooner.put(np.zeros(10 * MIB, dtype=np.uint8))
     assert there() >= warm, "the pages of freed values stay for the next ones"
 
 
 def test_a_large_value_is_reserved_in_rounds_and_its_pages_are_given_back() -> None:
     """A loop must not stand still for it: 256 MiB at a time. What is beyond 256 MiB goes back when it was idle."""
-    weft.init(num_cpus=1, object_store_memory=768 * MIB)
+    sooner.init(num_cpus=1, object_store_memory=768 * MIB)
     try:
         file = memory_file()
         data = np.zeros(600 * MIB, dtype=np.uint8)
         data[-1] = 7
-        ref = weft.put(data)
+        ref = sooner.put(data)
         del data
         assert file.stat().st_blocks * 512 >= 600 * MIB
-        read = weft.get(ref)
+        read = sooner.get(ref)
         assert (int(read[0]), int(read[-1])) == (0, 7)
         del ref, read
         gc.collect()
@@ -169,29 +169,29 @@ def test_a_large_value_is_reserved_in_rounds_and_its_pages_are_given_back() -> N
         assert 256 * MIB <= file.stat().st_blocks * 512 <= 260 * MIB
         assert used() == 0
     finally:
-        weft.shutdown()
+        sooner.shutdown()
 
 
 def test_the_memory_has_no_name(store: None) -> None:
-    weft.put(np.zeros(MIB, dtype=np.uint8))
+    sooner.put(np.zeros(MIB, dtype=np.uint8))
     assert "(deleted)" in os.readlink(memory_file())
-    assert not [path for path in Path("/dev/shm").glob("*") if "weft" in path.name]
+    assert not [path for path in Path("/dev/shm").glob("*") if "sooner" in path.name]
 
 
 def test_a_refusal_names_the_largest_holders(store: None) -> None:
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     class Keeper:
         def __init__(self, megabytes: int) -> None:
-            self.refs = [weft.put(np.zeros(MIB, dtype=np.uint8)) for _ in range(megabytes)]
+            self.refs = [sooner.put(np.zeros(MIB, dtype=np.uint8)) for _ in range(megabytes)]
 
         def pid(self) -> int:
             return os.getpid()
 
     keepers = [Keeper.remote(megabytes) for megabytes in (1, 2, 3, 1, 1, 2)]
-    pids = weft.get([keeper.pid.remote() for keeper in keepers])
-    mine = weft.put(np.zeros(9 * MIB, dtype=np.uint8))
+    pids = sooner.get([keeper.pid.remote() for keeper in keepers])
+    mine = sooner.put(np.zeros(9 * MIB, dtype=np.uint8))
     with pytest.raises(ObjectStoreFullError) as refused:
-        weft.put(np.zeros(20 * MIB, dtype=np.uint8))
+        sooner.put(np.zeros(20 * MIB, dtype=np.uint8))
     text = str(refused.value)
     assert "a value of 20.00 MiB" in text
     assert "of 32.00 MiB" in text
@@ -214,11 +214,11 @@ def test_a_value_of_another_node_names_the_holders_here() -> None:
         cluster.add_node(num_cpus=1, object_store_memory=4 * MIB, spill_directories=[])
         cluster.connect()
 
-        @weft.remote(num_cpus=1)
+        @sooner.remote(num_cpus=1)
         def take(data: Any) -> int:
             return len(data)
 
-        small, large = (weft.put(np.zeros(size * MIB, dtype=np.uint8)) for size in (1, 8))
-        assert weft.get(take.remote(small)) == MIB
+        small, large = (sooner.put(np.zeros(size * MIB, dtype=np.uint8)) for size in (1, 8))
+        assert sooner.get(take.remote(small)) == MIB
         with pytest.raises(ObjectStoreFullError, match=r"8\.00 MiB .*from another node does not fit .*4\.00 MiB"):
-            weft.get(take.remote(large))
+            sooner.get(take.remote(large))

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 from support import WAIT
 
-import weft
-from weft.exceptions import TaskError
+import sooner
+from sooner.exceptions import TaskError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote
+@sooner.remote
 def add(a, b):
     return a + b
 
 
-@weft.remote
+@sooner.remote
 def pid():
     return os.getpid()
 
@@ -34,26 +34,26 @@ def pid():
 @pytest.mark.api("task.remote")
 def test_a_task_returns_its_value():
     ref = add.remote(1, 2)
-    assert isinstance(ref, weft.ObjectRef)
-    assert weft.get(ref, timeout=WAIT) == 3
+    assert isinstance(ref, sooner.ObjectRef)
+    assert sooner.get(ref, timeout=WAIT) == 3
 
 
 @pytest.mark.api("task.remote")
 def test_a_task_runs_in_another_process():
-    assert weft.get(pid.remote(), timeout=WAIT) != os.getpid()
+    assert sooner.get(pid.remote(), timeout=WAIT) != os.getpid()
 
 
 def test_many_tasks_keep_their_order_in_get():
-    assert weft.get([identity.remote(n) for n in range(3000)], timeout=WAIT) == list(range(3000))
+    assert sooner.get([identity.remote(n) for n in range(3000)], timeout=WAIT) == list(range(3000))
 
 
 @pytest.mark.api("remote")
 def test_decorator_with_options():
-    @weft.remote(num_cpus=0.5, max_retries=0)
+    @sooner.remote(num_cpus=0.5, max_retries=0)
     def f():
         return "f"
 
-    assert weft.get(f.remote(), timeout=WAIT) == "f"
+    assert sooner.get(f.remote(), timeout=WAIT) == "f"
 
 
 @pytest.mark.api("remote")
@@ -61,8 +61,8 @@ def test_remote_as_a_call():
     def f(x):
         return x + 1
 
-    assert weft.get(weft.remote(f).remote(1), timeout=WAIT) == 2
-    assert weft.get(weft.remote(num_cpus=1)(f).remote(1), timeout=WAIT) == 2
+    assert sooner.get(sooner.remote(f).remote(1), timeout=WAIT) == 2
+    assert sooner.get(sooner.remote(num_cpus=1)(f).remote(1), timeout=WAIT) == 2
 
 
 @pytest.mark.api("remote")
@@ -72,19 +72,19 @@ def test_remote_as_a_call():
     ids=["lambda", "partial", "bound builtin"],
 )
 def test_any_callable_can_be_remote(make):
-    assert weft.get(weft.remote(make()).remote(2), timeout=WAIT) == 3
+    assert sooner.get(sooner.remote(make()).remote(2), timeout=WAIT) == 3
 
 
 @pytest.mark.api("task.options")
 def test_options_returns_a_copy():
     other = add.options(num_cpus=0.1, name="sum")
     assert other is not add
-    assert weft.get([other.remote(1, 2), add.remote(3, 4)], timeout=WAIT) == [3, 7]
+    assert sooner.get([other.remote(1, 2), add.remote(3, 4)], timeout=WAIT) == [3, 7]
 
 
 @pytest.mark.api("task.options")
 def test_name_and_docstring_stay():
-    @weft.remote
+    @sooner.remote
     def documented():
         """What it does."""
 
@@ -101,104 +101,104 @@ def test_direct_call_is_refused():
 
 @pytest.mark.api("task._remote")
 def test_underscore_remote():
-    assert weft.get(add._remote(args=[1, 2]), timeout=WAIT) == 3
-    assert weft.get(add._remote([1], {"b": 5}, num_cpus=1), timeout=WAIT) == 6
-    assert isinstance(weft.get(pid._remote(), timeout=WAIT), int)
+    assert sooner.get(add._remote(args=[1, 2]), timeout=WAIT) == 3
+    assert sooner.get(add._remote([1], {"b": 5}, num_cpus=1), timeout=WAIT) == 6
+    assert isinstance(sooner.get(pid._remote(), timeout=WAIT), int)
 
 
 @pytest.mark.api("task.remote")
 def test_keyword_and_default_arguments():
-    @weft.remote
+    @sooner.remote
     def f(a, /, b, c=3, *rest, d, e=5, **more):
         return a, b, c, rest, d, e, more
 
-    assert weft.get(f.remote(1, 2, d=4), timeout=WAIT) == (1, 2, 3, (), 4, 5, {})
+    assert sooner.get(f.remote(1, 2, d=4), timeout=WAIT) == (1, 2, 3, (), 4, 5, {})
     expected = (1, 2, 7, (8, 9), 4, 6, {"x": "y"})
-    assert weft.get(f.remote(1, 2, 7, 8, 9, d=4, e=6, x="y"), timeout=WAIT) == expected
+    assert sooner.get(f.remote(1, 2, 7, 8, 9, d=4, e=6, x="y"), timeout=WAIT) == expected
 
 
 def test_keyword_only_and_positional_only_with_refs():
-    @weft.remote
+    @sooner.remote
     def f(a, /, *, b):
         return a, b
 
-    assert weft.get(f.remote(weft.put(1), b=weft.put(2)), timeout=WAIT) == (1, 2)
+    assert sooner.get(f.remote(sooner.put(1), b=sooner.put(2)), timeout=WAIT) == (1, 2)
 
 
 def test_many_arguments():
-    @weft.remote
+    @sooner.remote
     def count(*args, **kwargs):
         return sum(args) + sum(kwargs.values())
 
     kwargs = {f"k{n}": n for n in range(300)}
-    assert weft.get(count.remote(*range(500), **kwargs), timeout=WAIT) == sum(range(500)) + sum(range(300))
+    assert sooner.get(count.remote(*range(500), **kwargs), timeout=WAIT) == sum(range(500)) + sum(range(300))
 
 
 @pytest.mark.api("task.arguments")
 def test_argument_refs_are_replaced_by_values():
-    assert weft.get(add.remote(identity.remote(1), weft.put(2)), timeout=WAIT) == 3
-    assert weft.get(add.remote(b=identity.remote("y"), a=weft.put("x")), timeout=WAIT) == "xy"
+    assert sooner.get(add.remote(identity.remote(1), sooner.put(2)), timeout=WAIT) == 3
+    assert sooner.get(add.remote(b=identity.remote("y"), a=sooner.put("x")), timeout=WAIT) == "xy"
 
 
 def test_the_same_ref_twice():
     ref = identity.remote([1])
-    assert weft.get(add.remote(ref, ref), timeout=WAIT) == [1, 1]
+    assert sooner.get(add.remote(ref, ref), timeout=WAIT) == [1, 1]
 
 
 @pytest.mark.api("task.arguments")
 def test_refs_in_containers_stay_refs():
-    @weft.remote
+    @sooner.remote
     def f(box):
-        assert isinstance(box[0], weft.ObjectRef)
-        return weft.get(box[0]) + weft.get(box[1]["key"])
+        assert isinstance(box[0], sooner.ObjectRef)
+        return sooner.get(box[0]) + sooner.get(box[1]["key"])
 
-    assert weft.get(f.remote([identity.remote(1), {"key": weft.put(2)}]), timeout=WAIT) == 3
+    assert sooner.get(f.remote([identity.remote(1), {"key": sooner.put(2)}]), timeout=WAIT) == 3
 
 
 def test_a_chain_of_dependencies():
-    ref = weft.put(0)
+    ref = sooner.put(0)
     for _ in range(200):
         ref = add.remote(ref, 1)
-    assert weft.get(ref, timeout=WAIT) == 200
+    assert sooner.get(ref, timeout=WAIT) == 200
 
 
 def test_a_tree_of_dependencies():
     refs = [identity.remote(n) for n in range(64)]
     while len(refs) > 1:
         refs = [add.remote(*pair) for pair in zip(refs[::2], refs[1::2], strict=True)]
-    assert weft.get(refs[0], timeout=WAIT) == sum(range(64))
+    assert sooner.get(refs[0], timeout=WAIT) == sum(range(64))
 
 
 @pytest.mark.api("task.arguments")
 def test_a_task_does_not_start_before_its_arguments_are_there(tmp_path):
     gate = tmp_path / "gate"
 
-    @weft.remote(num_cpus=0.5)
+    @sooner.remote(num_cpus=0.5)
     def waits():
         while not gate.exists():
             time.sleep(0.01)
         return "first"
 
     second = identity.options(num_cpus=0.5).remote(waits.remote())
-    assert weft.wait([second], timeout=0.2) == ([], [second])
+    assert sooner.wait([second], timeout=0.2) == ([], [second])
     gate.touch()
-    assert weft.get(second, timeout=WAIT) == "first"
+    assert sooner.get(second, timeout=WAIT) == "first"
 
 
 def test_dropping_the_refs_of_arguments_and_results_loses_nothing():
-    ref = add.remote(identity.remote(identity.remote(20)), weft.put(22))
-    assert weft.get(ref, timeout=WAIT) == 42
+    ref = add.remote(identity.remote(identity.remote(20)), sooner.put(22))
+    assert sooner.get(ref, timeout=WAIT) == 42
 
 
 def test_a_task_whose_ref_is_dropped_runs_nevertheless(tmp_path):
     mark = tmp_path / "mark"
 
-    @weft.remote
+    @sooner.remote
     def touch(after):
         mark.touch()
 
     done = touch.remote(identity.remote(1))
-    weft.get(done, timeout=WAIT)
+    sooner.get(done, timeout=WAIT)
     mark.unlink()
     touch.remote(identity.remote(1))
     deadline = time.monotonic() + WAIT
@@ -209,27 +209,27 @@ def test_a_task_whose_ref_is_dropped_runs_nevertheless(tmp_path):
 
 @pytest.mark.api("task.num_returns")
 def test_several_returns():
-    @weft.remote(num_returns=3)
+    @sooner.remote(num_returns=3)
     def three():
         return 1, "two", [3]
 
     refs = three.remote()
     assert isinstance(refs, list)
-    assert weft.get(refs, timeout=WAIT) == [1, "two", [3]]
+    assert sooner.get(refs, timeout=WAIT) == [1, "two", [3]]
 
 
 def test_several_returns_may_be_any_iterable_of_that_length():
-    @weft.remote(num_returns=2)
+    @sooner.remote(num_returns=2)
     def listed():
         return ["a", "b"]
 
     first, second = listed.remote()
-    assert weft.get([second, first], timeout=WAIT) == ["b", "a"]
+    assert sooner.get([second, first], timeout=WAIT) == ["b", "a"]
 
 
 @pytest.mark.api("task.num_returns")
 def test_no_returns():
-    @weft.remote(num_returns=0)
+    @sooner.remote(num_returns=0)
     def none():
         return None
 
@@ -238,106 +238,106 @@ def test_no_returns():
 
 @pytest.mark.api("task.num_returns")
 def test_num_returns_by_options():
-    assert weft.get(identity.options(num_returns=2).remote((1, 2)), timeout=WAIT) == [1, 2]
+    assert sooner.get(identity.options(num_returns=2).remote((1, 2)), timeout=WAIT) == [1, 2]
 
 
 def test_one_of_several_returns_can_be_an_argument():
-    @weft.remote(num_returns=2)
+    @sooner.remote(num_returns=2)
     def pair(x):
         return x, x * 10
 
     low, high = pair.remote(3)
     del low
-    assert weft.get(identity.remote(high), timeout=WAIT) == 30
+    assert sooner.get(identity.remote(high), timeout=WAIT) == 30
 
 
 def test_an_error_with_several_returns_is_in_each():
-    @weft.remote(num_returns=2)
+    @sooner.remote(num_returns=2)
     def fails():
         raise KeyError("gone")
 
     for ref in fails.remote():
         with pytest.raises(KeyError):
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
 
 
 def test_a_tuple_is_one_value_without_num_returns():
-    assert weft.get(identity.remote((1, 2)), timeout=WAIT) == (1, 2)
+    assert sooner.get(identity.remote((1, 2)), timeout=WAIT) == (1, 2)
 
 
 def test_a_returned_ref_stays_a_ref():
-    @weft.remote
+    @sooner.remote
     def makes():
         return identity.remote("inner")
 
-    inner = weft.get(makes.remote(), timeout=WAIT)
-    assert isinstance(inner, weft.ObjectRef)
-    assert weft.get(inner, timeout=WAIT) == "inner"
+    inner = sooner.get(makes.remote(), timeout=WAIT)
+    assert isinstance(inner, sooner.ObjectRef)
+    assert sooner.get(inner, timeout=WAIT) == "inner"
 
 
 def test_nested_tasks():
-    @weft.remote
+    @sooner.remote
     def fib(n):
-        return n if n < 2 else sum(weft.get([fib.remote(n - 1), fib.remote(n - 2)]))
+        return n if n < 2 else sum(sooner.get([fib.remote(n - 1), fib.remote(n - 2)]))
 
-    assert weft.get(fib.remote(9), timeout=WAIT) == 34
+    assert sooner.get(fib.remote(9), timeout=WAIT) == 34
 
 
 @pytest.mark.api("task.closures")
 def test_globals_and_closures_travel():
     base = {"x": 40}
 
-    @weft.remote
+    @sooner.remote
     def f(y):
         return base["x"] + y
 
-    assert weft.get(f.remote(2), timeout=WAIT) == 42
+    assert sooner.get(f.remote(2), timeout=WAIT) == 42
 
 
 def test_a_remote_function_can_be_an_argument_a_result_and_in_a_closure():
-    @weft.remote
+    @sooner.remote
     def apply(function, x):
-        return weft.get(function.remote(x))
+        return sooner.get(function.remote(x))
 
-    @weft.remote
+    @sooner.remote
     def give():
         return identity
 
-    assert weft.get(apply.remote(identity, 5), timeout=WAIT) == 5
-    assert weft.get(weft.get(give.remote(), timeout=WAIT).remote(6), timeout=WAIT) == 6
+    assert sooner.get(apply.remote(identity, 5), timeout=WAIT) == 5
+    assert sooner.get(sooner.get(give.remote(), timeout=WAIT).remote(6), timeout=WAIT) == 6
 
 
 def test_a_function_is_exported_with_what_it_captured_at_its_first_call():
     values = []
     for n in range(3):
 
-        @weft.remote
+        @sooner.remote
         def f(captured=n):
             return captured
 
         values.append(f.remote())
-    assert weft.get(values, timeout=WAIT) == [0, 1, 2]
+    assert sooner.get(values, timeout=WAIT) == [0, 1, 2]
 
 
 def test_arguments_are_copied_when_the_task_is_submitted():
     box = [1]
     ref = identity.remote(box)
     box.append(2)
-    assert weft.get(ref, timeout=WAIT) == [1]
+    assert sooner.get(ref, timeout=WAIT) == [1]
 
 
 def test_large_arguments_and_results():
     data = os.urandom(3 << 20)
-    assert weft.get(identity.remote(data), timeout=WAIT) == data
+    assert sooner.get(identity.remote(data), timeout=WAIT) == data
 
 
 def test_an_error_of_an_argument_reaches_the_task_that_needs_it():
-    @weft.remote
+    @sooner.remote
     def fails():
         raise ZeroDivisionError("deep down")
 
     with pytest.raises(ZeroDivisionError, match="deep down") as caught:
-        weft.get(identity.remote(identity.remote(fails.remote())), timeout=WAIT)
+        sooner.get(identity.remote(identity.remote(fails.remote())), timeout=WAIT)
     assert isinstance(caught.value, TaskError)
 
 
@@ -345,14 +345,14 @@ def test_an_error_of_an_argument_reaches_the_task_that_needs_it():
 def test_user_errors_are_not_retried_by_default(tmp_path):
     marks = tmp_path / "marks"
 
-    @weft.remote(max_retries=5)
+    @sooner.remote(max_retries=5)
     def fails():
         with marks.open("a") as file:
             file.write("x")
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        weft.get(fails.remote(), timeout=WAIT)
+        sooner.get(fails.remote(), timeout=WAIT)
     assert marks.read_text() == "x"
 
 
@@ -361,7 +361,7 @@ def test_user_errors_are_not_retried_by_default(tmp_path):
 def test_retry_exceptions(tmp_path, which):
     marks = tmp_path / "marks"
 
-    @weft.remote(max_retries=2, retry_exceptions=which)
+    @sooner.remote(max_retries=2, retry_exceptions=which)
     def flaky(path):
         with path.open("a") as file:
             file.write("x")
@@ -369,7 +369,7 @@ def test_retry_exceptions(tmp_path, which):
             raise ValueError("again")
         return "done"
 
-    assert weft.get(flaky.remote(marks), timeout=WAIT) == "done"
+    assert sooner.get(flaky.remote(marks), timeout=WAIT) == "done"
     assert marks.read_text() == "xxx"
 
 
@@ -377,14 +377,14 @@ def test_retry_exceptions(tmp_path, which):
 def test_retry_exceptions_ends_at_max_retries(tmp_path):
     marks = tmp_path / "marks"
 
-    @weft.remote(max_retries=2, retry_exceptions=True)
+    @sooner.remote(max_retries=2, retry_exceptions=True)
     def fails():
         with marks.open("a") as file:
             file.write("x")
         raise ValueError("always")
 
     with pytest.raises(ValueError, match="always"):
-        weft.get(fails.remote(), timeout=WAIT)
+        sooner.get(fails.remote(), timeout=WAIT)
     assert marks.read_text() == "xxx"
 
 
@@ -392,19 +392,19 @@ def test_retry_exceptions_ends_at_max_retries(tmp_path):
 def test_retry_exceptions_leaves_other_classes_alone(tmp_path):
     marks = tmp_path / "marks"
 
-    @weft.remote(max_retries=5, retry_exceptions=[KeyError])
+    @sooner.remote(max_retries=5, retry_exceptions=[KeyError])
     def fails():
         with marks.open("a") as file:
             file.write("x")
         raise ValueError("another")
 
     with pytest.raises(ValueError, match="another"):
-        weft.get(fails.remote(), timeout=WAIT)
+        sooner.get(fails.remote(), timeout=WAIT)
     assert marks.read_text() == "x"
 
 
 def test_a_class_of_this_module_travels():
-    assert weft.get(identity.remote(Point(1, 2)), timeout=WAIT) == Point(1, 2)
+    assert sooner.get(identity.remote(Point(1, 2)), timeout=WAIT) == Point(1, 2)
 
 
 class Point:
@@ -418,20 +418,20 @@ class Point:
 
 
 def test_the_working_directory_is_the_drivers():
-    @weft.remote
+    @sooner.remote
     def where():
         return Path.cwd()
 
-    assert weft.get(where.remote(), timeout=WAIT) == Path.cwd()
+    assert sooner.get(where.remote(), timeout=WAIT) == Path.cwd()
 
 
 def test_a_generator_object_is_not_a_value():
-    @weft.remote
+    @sooner.remote
     def generates():
         return (n for n in range(3))
 
     with pytest.raises(TypeError, match="generator"):
-        weft.get(generates.remote(), timeout=WAIT)
+        sooner.get(generates.remote(), timeout=WAIT)
 
 
 def test_an_async_function_is_refused():
@@ -439,16 +439,16 @@ def test_an_async_function_is_refused():
         pass
 
     with pytest.raises(ValueError, match="async"):
-        weft.remote(f)
+        sooner.remote(f)
 
 
 @pytest.mark.api("remote")
 @pytest.mark.parametrize("target", [3, "f", None], ids=repr)
 def test_only_functions_and_classes_can_be_remote(target):
     with pytest.raises(TypeError):
-        weft.remote(target)
+        sooner.remote(target)
 
 
 def test_a_remote_function_of_a_remote_function_is_refused():
     with pytest.raises(TypeError, match="already"):
-        weft.remote(add)
+        sooner.remote(add)

@@ -8,17 +8,17 @@ import threading
 import pytest
 from support import WAIT, is_alive, poll
 
-import weft
+import sooner
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote(max_concurrency=4)
+@sooner.remote(max_concurrency=4)
 class Meeting:
     """Calls meet in it."""
 
@@ -42,14 +42,14 @@ class Meeting:
             return self.count
 
     def get(self, box):
-        return weft.get(box[0])
+        return sooner.get(box[0])
 
     def task(self, x):
-        return weft.get(identity.remote(x))
+        return sooner.get(identity.remote(x))
 
     def task_id(self):
         self.barrier.wait(timeout=WAIT)
-        return weft.get_runtime_context().get_task_id()
+        return sooner.get_runtime_context().get_task_id()
 
     def fail(self):
         raise LookupError("in a thread")
@@ -61,13 +61,13 @@ class Meeting:
 @pytest.mark.api("actor.max_concurrency", "actor.threaded")
 def test_as_many_calls_as_max_concurrency_run_at_a_time():
     meeting = Meeting.remote()
-    idents = weft.get([meeting.join.remote() for _ in range(4)], timeout=WAIT)
+    idents = sooner.get([meeting.join.remote() for _ in range(4)], timeout=WAIT)
     assert len(set(idents)) == 4
 
 
 @pytest.mark.api("actor.max_concurrency")
 def test_no_more_calls_than_max_concurrency_run_at_a_time():
-    @weft.remote(max_concurrency=3)
+    @sooner.remote(max_concurrency=3)
     class Narrow:
         def __init__(self):
             self.lock = threading.Lock()
@@ -84,24 +84,24 @@ def test_no_more_calls_than_max_concurrency_run_at_a_time():
                 return self.most
 
     narrow = Narrow.remote()
-    assert max(weft.get([narrow.enter.remote() for _ in range(30)], timeout=WAIT)) == 3
+    assert max(sooner.get([narrow.enter.remote() for _ in range(30)], timeout=WAIT)) == 3
 
 
 @pytest.mark.api("actor.threaded")
 def test_the_constructor_runs_on_the_main_thread():
-    assert weft.get(Meeting.remote().where.remote(), timeout=WAIT)
+    assert sooner.get(Meeting.remote().where.remote(), timeout=WAIT)
 
 
 @pytest.mark.api("actor.threaded")
 def test_state_is_shared():
     meeting = Meeting.remote()
-    values = weft.get([meeting.add.remote() for _ in range(400)], timeout=WAIT)
+    values = sooner.get([meeting.add.remote() for _ in range(400)], timeout=WAIT)
     assert sorted(values) == list(range(1, 401))
 
 
 def test_max_concurrency_by_options():
     meeting = Meeting.options(max_concurrency=6).remote(6)
-    assert len(set(weft.get([meeting.join.remote() for _ in range(6)], timeout=WAIT))) == 6
+    assert len(set(sooner.get([meeting.join.remote() for _ in range(6)], timeout=WAIT))) == 6
 
 
 def test_a_call_may_wait_for_another_call_of_its_actor():
@@ -109,30 +109,30 @@ def test_a_call_may_wait_for_another_call_of_its_actor():
     first = meeting.join.remote()
     second = meeting.get.remote([first])
     third = meeting.join.remote()
-    one, two, three = weft.get([first, second, third], timeout=WAIT)
+    one, two, three = sooner.get([first, second, third], timeout=WAIT)
     assert one == two != three
 
 
 def test_tasks_submitted_from_threads():
     meeting = Meeting.remote()
-    assert weft.get([meeting.task.remote(n) for n in range(50)], timeout=WAIT) == list(range(50))
+    assert sooner.get([meeting.task.remote(n) for n in range(50)], timeout=WAIT) == list(range(50))
 
 
 def test_the_runtime_context_is_that_of_each_call():
     meeting = Meeting.remote()
     refs = [meeting.task_id.remote() for _ in range(4)]
-    assert weft.get(refs, timeout=WAIT) == [ref.task_id() for ref in refs]
+    assert sooner.get(refs, timeout=WAIT) == [ref.task_id() for ref in refs]
 
 
 def test_an_error_in_a_thread():
     meeting = Meeting.remote()
     with pytest.raises(LookupError, match="in a thread"):
-        weft.get(meeting.fail.remote(), timeout=WAIT)
-    assert weft.get(meeting.add.remote(), timeout=WAIT) == 1
+        sooner.get(meeting.fail.remote(), timeout=WAIT)
+    assert sooner.get(meeting.add.remote(), timeout=WAIT) == 1
 
 
 def test_it_ends_with_its_last_handle():
     meeting = Meeting.remote()
-    pid = weft.get(meeting.pid.remote(), timeout=WAIT)
+    pid = sooner.get(meeting.pid.remote(), timeout=WAIT)
     del meeting
     poll("the actor is gone", lambda: not is_alive(pid))

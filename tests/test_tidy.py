@@ -37,48 +37,56 @@ def test_this_tree_is_tidy(name: str) -> None:
 PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
     (
         tidy_rust.check_arrows,
-        {"crates/weft-protocol/Cargo.toml": manifest("weft-protocol", "weft-store.workspace = true")},
-        "weft-protocol -> weft-store",
+        {"crates/sooner-protocol/Cargo.toml": manifest("sooner-protocol", "sooner-store.workspace = true")},
+        "sooner-protocol -> sooner-store",
     ),
     (
         tidy_rust.check_arrows,
-        {"crates/weft-wire/Cargo.toml": "[package]\nname = 'weft-wire'\n[dev-dependencies]\nweft-sim = '1'\n"},
-        "[dev-dependencies] weft-wire -> weft-sim",
+        {"crates/sooner-wire/Cargo.toml": "[package]\nname = 'sooner-wire'\n[dev-dependencies]\nsooner-sim = '1'\n"},
+        "[dev-dependencies] sooner-wire -> sooner-sim",
     ),
     (
         tidy_rust.check_arrows,
-        {"crates/weft-sim/Cargo.toml": manifest("weft-sim", 'r = { package = "weft-runtime", path = "x" }')},
-        "weft-sim -> weft-runtime",
+        {"crates/sooner-sim/Cargo.toml": manifest("sooner-sim", 'r = { package = "sooner-runtime", path = "x" }')},
+        "sooner-sim -> sooner-runtime",
     ),
-    (tidy_rust.check_arrows, {"crates/weft-x/Cargo.toml": manifest("weft-x")}, "weft-x is not a room"),
+    (tidy_rust.check_arrows, {"crates/sooner-x/Cargo.toml": manifest("sooner-x")}, "sooner-x is not a room"),
     (
         tidy_rust.check_arrows,
-        {"crates/weft-runtime/Cargo.toml": manifest("weft-runtime", 'pyo3 = "0.30"')},
-        "only weft-python may name it",
+        {"crates/sooner-runtime/Cargo.toml": manifest("sooner-runtime", 'pyo3 = "0.30"')},
+        "only sooner-python may name it",
     ),
     (tidy_rust.check_headers, {"crates/a/src/lib.rs": "use std::io;\n//! Too late.\n"}, "a/src/lib.rs:1: no `//!`"),
     (tidy_rust.check_headers, {"crates/a/src/lib.rs": ""}, "a/src/lib.rs:1: no `//!`"),
     (tidy_rust.check_walls, {"README.md": ""}, "clippy.toml: missing"),
     (
         tidy_rust.check_walls,
-        {"crates/weft-protocol/clippy.toml": CLIPPY.format(items='"std::time::Instant::now"')},
+        {"crates/sooner-protocol/clippy.toml": CLIPPY.format(items='"std::time::Instant::now"')},
         "std::env::var is not forbidden: the environment must stay out",
     ),
     (
         tidy_rust.check_walls,
         {
-            "crates/weft-protocol/clippy.toml": CLIPPY.format(items=""),
-            "crates/weft-protocol/Cargo.toml": manifest("weft-protocol", 'rand = "0.9"'),
+            "crates/sooner-protocol/clippy.toml": CLIPPY.format(items=""),
+            "crates/sooner-protocol/Cargo.toml": manifest("sooner-protocol", 'rand = "0.9"'),
         },
         "rand: seeds come in as arguments",
     ),
-    (tidy_python.check_docstrings, {"python/weft/a.py": "x = 1\n"}, "weft/a.py:1: no docstring"),
+    (tidy_python.check_docstrings, {"python/sooner/a.py": "x = 1\n"}, "sooner/a.py:1: no docstring"),
     (tidy_python.check_docstrings, {"tools/a.py": "x = = 1\n"}, "tools/a.py:1: not valid Python"),
-    (tidy_python.check_imports, {"python/weft/util/a.py": "from weft import _weft\n"}, "weft._weft: only public"),
-    (tidy_python.check_imports, {"python/weft/util/a.py": "import weft.options\n"}, "weft.options: only public"),
-    (tidy_python.check_imports, {"python/weft/util/a.py": "from ..actor import x\n"}, "weft.actor.x: only public"),
-    (tidy_python.check_imports, {"python/weft/compat/ray.py": "import weft\nweft._x()\n"}, "weft._x: only public"),
-    (tidy_python.check_imports, {"python/weft/a.py": "def f():\n    import tests.b\n"}, "a.py:2: tests.b"),
+    (
+        tidy_python.check_imports,
+        {"python/sooner/util/a.py": "from sooner import _sooner\n"},
+        "sooner._sooner: only public",
+    ),
+    (tidy_python.check_imports, {"python/sooner/util/a.py": "import sooner.options\n"}, "sooner.options: only public"),
+    (tidy_python.check_imports, {"python/sooner/util/a.py": "from ..actor import x\n"}, "sooner.actor.x: only public"),
+    (
+        tidy_python.check_imports,
+        {"python/sooner/compat/ray.py": "import sooner\nsooner._x()\n"},
+        "sooner._x: only public",
+    ),
+    (tidy_python.check_imports, {"python/sooner/a.py": "def f():\n    import tests.b\n"}, "a.py:2: tests.b"),
     (tidy.check_sizes, {"docs/a.md": "x\n" * 1001}, "docs/a.md: 1001 lines"),
     (tidy.check_sizes, {f"crates/a/src/{n}.rs": "x\n" * 300 for n in range(10)}, "half of the code files"),
     (tidy.check_sizes, {f"crates/a/src/{n}.rs": "x\n" * (n // 8 * 600) for n in range(10)}, "a tenth of the code"),
@@ -92,7 +100,7 @@ PLANTED: list[tuple[Callable[[Path], list[str]], dict[str, str], str]] = [
         {"requirements/a.txt": "My_Lib==1\n", "requirements/b.txt": "my-lib==2\n"},
         "my-lib is 2 here and 1 in a.txt",
     ),
-    (tidy.check_error_pages, {"docs/errors.md": ""}, "python/weft/exceptions.py: missing"),
+    (tidy.check_error_pages, {"docs/errors.md": ""}, "python/sooner/exceptions.py: missing"),
 ]
 
 
@@ -120,14 +128,14 @@ def test_a_planted_fault_is_found(
     ],
 )
 def test_errors_are_described(page: str, finding: str | None, tmp_path: Path) -> None:
-    write(tmp_path, {"docs/errors.md": page, "python/weft/exceptions.py": "class ClearError(Exception): ...\n"})
+    write(tmp_path, {"docs/errors.md": page, "python/sooner/exceptions.py": "class ClearError(Exception): ...\n"})
     found = tidy.check_error_pages(tmp_path)
     assert any(finding in line for line in found) if finding else found == []
 
 
 def test_public_imports_pass(tmp_path: Path) -> None:
-    text = "import weft\nfrom weft import get\nfrom weft.exceptions import WeftError\nfrom . import queue\n"
-    write(tmp_path, {"python/weft/util/a.py": text, "python/weft/actor.py": "from weft import _weft\n"})
+    text = "import sooner\nfrom sooner import get\nfrom sooner.exceptions import SoonerError\nfrom . import queue\n"
+    write(tmp_path, {"python/sooner/util/a.py": text, "python/sooner/actor.py": "from sooner import _sooner\n"})
     assert tidy_python.check_imports(tmp_path) == []
 
 

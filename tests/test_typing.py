@@ -12,45 +12,45 @@ from pathlib import Path
 import pytest
 import typing_cases
 
-import weft
+import sooner
 
-PACKAGE = Path(weft.__file__).parent
+PACKAGE = Path(sooner.__file__).parent
 MARKED = """x = 1
 f("a")  # mypy: arg-type; pyright: reportArgumentType, reportCallIssue
 g()  # mypy: -; pyright: reportCallIssue
 """
 
 
-class Counter(weft.TypedActor):
+class Counter(sooner.TypedActor):
     def __init__(self, start: int = 0) -> None:
         self.value = start
 
-    @weft.method
+    @sooner.method
     def add(self, n: int, *, times: int = 1) -> int:
         self.value += n * times
         return self.value
 
-    @weft.method(num_returns=2)
+    @sooner.method(num_returns=2)
     def both(self) -> tuple[int, int]:
         return self.value, -self.value
 
     def unmarked(self) -> int:
         return self.value
 
-    @weft.method
+    @sooner.method
     @staticmethod
     def twice(n: int) -> int:
         return 2 * n
 
 
 @pytest.mark.api("own.typed_actors")
-def test_typed_actor_is_an_actor_like_any_other(weft_session):
-    counter = weft.remote(Counter).remote(start=1)
-    assert isinstance(counter, weft.ActorHandle)
-    assert weft.get(counter.add.remote(weft.put(2), times=2)) == 5
-    assert weft.get(counter.both.remote()) == [5, -5]
-    assert weft.get(counter.unmarked.remote()) == 5
-    assert weft.get(counter.twice.remote(4)) == 8
+def test_typed_actor_is_an_actor_like_any_other(sooner_session):
+    counter = sooner.remote(Counter).remote(start=1)
+    assert isinstance(counter, sooner.ActorHandle)
+    assert sooner.get(counter.add.remote(sooner.put(2), times=2)) == 5
+    assert sooner.get(counter.both.remote()) == [5, -5]
+    assert sooner.get(counter.unmarked.remote()) == 5
+    assert sooner.get(counter.twice.remote(4)) == 8
     with pytest.raises(TypeError, match="positional"):
         counter.add.remote(1, 2)
     with pytest.raises(AttributeError, match="no method 'ad'"):
@@ -68,25 +68,25 @@ def test_a_marked_method_stays_a_method():
 @pytest.mark.api("own.typed_actors")
 def test_a_mark_refuses_what_is_no_method():
     with pytest.raises(TypeError, match="not options"):
-        weft.method(3)
+        sooner.method(3)
     with pytest.raises(TypeError, match="not options"):
-        weft.method(print, num_returns=2)
+        sooner.method(print, num_returns=2)
     with pytest.raises(ValueError, match="at least one option"):
-        weft.method()
+        sooner.method()
 
 
 @pytest.mark.api("actor.types", "own.typed_actors")
 def test_actor_proxy_is_a_handle_at_run_time():
-    assert weft.ActorProxy is weft.ActorHandle
-    assert weft.ActorProxy[Counter] == weft.ActorHandle[Counter]
+    assert sooner.ActorProxy is sooner.ActorHandle
+    assert sooner.ActorProxy[Counter] == sooner.ActorHandle[Counter]
 
 
 def test_the_cases_hold_at_run_time_as_far_as_they_declare():
-    specification = importlib.util.spec_from_file_location("weft_typing_cases_good", typing_cases.GOOD)
+    specification = importlib.util.spec_from_file_location("sooner_typing_cases_good", typing_cases.GOOD)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    assert isinstance(module.scale, weft.RemoteFunction)
-    assert isinstance(module.RemoteCounter, weft.ActorClass)
+    assert isinstance(module.scale, sooner.RemoteFunction)
+    assert isinstance(module.RemoteCounter, sooner.ActorClass)
 
 
 @pytest.mark.api("own.typing")
@@ -96,7 +96,7 @@ def test_checkers_see_every_public_name():
     block = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     seen |= {node.targets[0].id for node in block.body if isinstance(node, ast.Assign)}
-    assert seen == {*weft._HOMES, *weft._MODULES}
+    assert seen == {*sooner._HOMES, *sooner._MODULES}
 
 
 @pytest.mark.api("own.typing")

@@ -1,4 +1,4 @@
-"""weft.util: results as they come, actor pools, queues, names of actors."""
+"""sooner.util: results as they come, actor pools, queues, names of actors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 from support import WAIT, poll
 
-import weft
-from weft.exceptions import ActorDiedError
-from weft.util import ActorPool, as_completed, list_named_actors, map_unordered
-from weft.util.queue import Empty, Full, Queue
+import sooner
+from sooner.exceptions import ActorDiedError
+from sooner.util import ActorPool, as_completed, list_named_actors, map_unordered
+from sooner.util.queue import Empty, Full, Queue
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def double(number):
     return 2 * number
 
 
-@weft.remote
+@sooner.remote
 def wait_for_file(path, result):
     deadline = time.monotonic() + WAIT
     while not Path(path).exists():
@@ -34,12 +34,12 @@ def wait_for_file(path, result):
     return result
 
 
-@weft.remote
+@sooner.remote
 def fail(message):
     raise ValueError(message)
 
 
-@weft.remote
+@sooner.remote
 class Worker:
     def double(self, number):
         return 2 * number
@@ -89,7 +89,7 @@ def test_an_error_ends_as_completed_but_not_the_references():
         list(as_completed(refs))
     for ref in as_completed(refs, yield_obj_refs=True):
         if ref == refs[1]:
-            assert weft.get(ref) == 2
+            assert sooner.get(ref) == 2
 
 
 def test_as_completed_over_many_references():
@@ -123,7 +123,7 @@ def test_sizes_that_are_none(size):
 def test_map_unordered():
     assert sorted(map_unordered(double, range(250))) == list(range(0, 500, 2))
     assert list(map_unordered(double, [])) == []
-    assert {weft.get(ref) for ref in map_unordered(double, [1, 2], yield_obj_refs=True)} == {2, 4}
+    assert {sooner.get(ref) for ref in map_unordered(double, [1, 2], yield_obj_refs=True)} == {2, 4}
     actor = Worker.remote()
     assert sorted(map_unordered(actor.double, range(3), chunk_size=1)) == [0, 2, 4]
 
@@ -145,7 +145,7 @@ def test_map_unordered_takes_items_as_results_are_taken():
 
 
 def test_map_unordered_of_something_that_is_not_remote():
-    with pytest.raises(TypeError, match=r"weft\.remote"):
+    with pytest.raises(TypeError, match=r"sooner\.remote"):
         map_unordered(lambda x: x, [1])
 
 
@@ -197,7 +197,7 @@ def test_has_free_pop_and_push(pool, tmp_path):
     pool.submit(lambda actor, n: actor.slow_first.remote(n, str(path)), 0)
     assert pool.has_free()
     idle = pool.pop_idle()
-    assert weft.get(idle.double.remote(1)) == 2
+    assert sooner.get(idle.double.remote(1)) == 2
     assert not pool.has_free()
     assert pool.pop_idle() is None
     pool.submit(lambda actor, n: actor.double.remote(n), 7)
@@ -321,14 +321,14 @@ def test_batches_are_all_or_nothing():
 def test_a_queue_between_tasks_and_a_thread():
     queue = Queue(maxsize=4)
 
-    @weft.remote
+    @sooner.remote
     def produce(queue, start):
         for number in range(start, start + 50):
             queue.put(number)
 
     refs = [produce.remote(queue, 0), produce.remote(queue, 50)]
     items = [queue.get(timeout=WAIT) for _ in range(100)]
-    weft.get(refs, timeout=WAIT)
+    sooner.get(refs, timeout=WAIT)
     assert sorted(items) == list(range(100))
     # Each producer's items stay in order.
     assert [item for item in items if item < 50] == list(range(50))
@@ -385,7 +385,7 @@ def test_a_queue_with_options():
     queue = Queue(actor_options={"name": "the-queue", "num_cpus": 1})
     queue.put(1)
     assert "the-queue" in list_named_actors()
-    assert weft.get(weft.get_actor("the-queue").qsize.remote()) == 1
+    assert sooner.get(sooner.get_actor("the-queue").qsize.remote()) == 1
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -396,18 +396,18 @@ def test_list_named_actors():
     before = set(list_named_actors())
     here = Worker.options(name="here").remote()
     there = Worker.options(name="there", namespace="elsewhere").remote()
-    weft.get([here.double.remote(1), there.double.remote(1)])
+    sooner.get([here.double.remote(1), there.double.remote(1)])
     assert set(list_named_actors()) - before == {"here"}
     everywhere = list_named_actors(all_namespaces=True)
     assert {"name": "there", "namespace": "elsewhere"} in everywhere
     assert "here" in {actor["name"] for actor in everywhere}
-    assert weft.list_named_actors is list_named_actors
+    assert sooner.list_named_actors is list_named_actors
 
 
 def test_a_queue_whose_actor_died_says_so():
     queue = Queue(maxsize=2)
     queue.put(1)
-    weft.kill(queue.actor)
+    sooner.kill(queue.actor)
     for use in (lambda: queue.put(2), queue.get, queue.qsize, queue.get_nowait, lambda: queue.put_nowait(3)):
         with pytest.raises(ActorDiedError):
             use()

@@ -7,18 +7,18 @@ import time
 import pytest
 from support import WAIT
 
-import weft
-from weft.exceptions import GetTimeoutError, TaskError
+import sooner
+from sooner.exceptions import GetTimeoutError, TaskError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-@weft.remote
+@sooner.remote
 def identity(value):
     return value
 
 
-@weft.remote(num_cpus=0)
+@sooner.remote(num_cpus=0)
 def when(path, value=None):
     """Returns once a file exists."""
     while not path.exists():
@@ -26,7 +26,7 @@ def when(path, value=None):
     return value
 
 
-@weft.remote
+@sooner.remote
 def fails(text):
     raise ValueError(text)
 
@@ -43,45 +43,45 @@ def gates(tmp_path):
 @pytest.mark.api("get")
 def test_get_of_a_list_keeps_its_order():
     refs = [identity.remote(n) for n in range(50)]
-    assert weft.get(refs[::-1], timeout=WAIT) == list(range(50))[::-1]
+    assert sooner.get(refs[::-1], timeout=WAIT) == list(range(50))[::-1]
 
 
 def test_get_of_a_list_with_repeats():
     ref = identity.remote("x")
-    assert weft.get([ref, ref, ref], timeout=WAIT) == ["x"] * 3
+    assert sooner.get([ref, ref, ref], timeout=WAIT) == ["x"] * 3
 
 
 def test_get_of_an_empty_list():
-    assert weft.get([]) == []
-    assert weft.get([], timeout=0) == []
+    assert sooner.get([]) == []
+    assert sooner.get([], timeout=0) == []
 
 
 def test_get_twice_gives_the_same():
     ref = identity.remote([1])
-    assert weft.get(ref, timeout=WAIT) == weft.get(ref) == [1]
+    assert sooner.get(ref, timeout=WAIT) == sooner.get(ref) == [1]
 
 
 def test_get_mixes_puts_results_and_large_values():
     large = b"x" * (1 << 20)
-    refs = [weft.put(1), identity.remote(2), weft.put(large), identity.remote(large)]
-    assert weft.get(refs, timeout=WAIT) == [1, 2, large, large]
+    refs = [sooner.put(1), identity.remote(2), sooner.put(large), identity.remote(large)]
+    assert sooner.get(refs, timeout=WAIT) == [1, 2, large, large]
 
 
 @pytest.mark.api("get")
 @pytest.mark.parametrize("value", [1, "ref", None, {"a": 1}, iter([])], ids=lambda v: type(v).__name__)
 def test_get_of_something_else(value):
     with pytest.raises(ValueError, match="ObjectRef"):
-        weft.get(value)
+        sooner.get(value)
 
 
 def test_get_of_a_list_with_something_else():
     with pytest.raises(ValueError, match=r"ObjectRef.*int"):
-        weft.get([weft.put(1), 2])
+        sooner.get([sooner.put(1), 2])
 
 
 def test_get_of_a_list_of_lists():
     with pytest.raises(ValueError, match=r"ObjectRef.*list"):
-        weft.get([[weft.put(1)]])
+        sooner.get([[sooner.put(1)]])
 
 
 @pytest.mark.api("get", "errors.timeout")
@@ -89,42 +89,42 @@ def test_get_of_a_list_of_lists():
 def test_get_with_a_timeout_that_passes(gates, timeout):
     ref = when.remote(gates[0], "late")
     with pytest.raises(GetTimeoutError) as caught:
-        weft.get(ref, timeout=timeout)
+        sooner.get(ref, timeout=timeout)
     assert isinstance(caught.value, TimeoutError)
     gates[0].touch()
-    assert weft.get(ref, timeout=WAIT) == "late"
+    assert sooner.get(ref, timeout=WAIT) == "late"
 
 
 def test_get_of_a_list_times_out_when_one_is_missing(gates):
     refs = [identity.remote(1), when.remote(gates[0])]
     with pytest.raises(GetTimeoutError):
-        weft.get(refs, timeout=0.1)
+        sooner.get(refs, timeout=0.1)
 
 
 @pytest.mark.api("get")
 def test_timeout_0_gives_what_is_there():
     ref = identity.remote(1)
-    weft.wait([ref], timeout=WAIT)
-    assert weft.get(ref, timeout=0) == 1
-    assert weft.get([ref, weft.put(2)], timeout=0) == [1, 2]
+    sooner.wait([ref], timeout=WAIT)
+    assert sooner.get(ref, timeout=0) == 1
+    assert sooner.get([ref, sooner.put(2)], timeout=0) == [1, 2]
 
 
 @pytest.mark.api("get")
 @pytest.mark.parametrize("timeout", ["1", [], float("nan")], ids=str)
 def test_a_timeout_of_another_kind(gates, timeout):
     with pytest.raises((TypeError, ValueError)):
-        weft.get(when.remote(gates[0]), timeout=timeout)
+        sooner.get(when.remote(gates[0]), timeout=timeout)
 
 
 def test_a_huge_timeout():
-    assert weft.get(identity.remote(1), timeout=1e18) == 1
-    assert weft.get(identity.remote(1), timeout=float("inf")) == 1
+    assert sooner.get(identity.remote(1), timeout=1e18) == 1
+    assert sooner.get(identity.remote(1), timeout=float("inf")) == 1
 
 
 @pytest.mark.api("get")
 def test_an_error_in_a_list_is_raised():
     with pytest.raises(ValueError, match="second") as caught:
-        weft.get([identity.remote(1), fails.remote("second")], timeout=WAIT)
+        sooner.get([identity.remote(1), fails.remote("second")], timeout=WAIT)
     assert isinstance(caught.value, TaskError)
 
 
@@ -132,22 +132,22 @@ def test_an_error_is_raised_each_time():
     ref = fails.remote("again")
     for _ in range(3):
         with pytest.raises(ValueError, match="again"):
-            weft.get(ref, timeout=WAIT)
+            sooner.get(ref, timeout=WAIT)
 
 
 def test_an_error_in_a_list_does_not_wait_for_the_rest(gates):
     """A failed task is reported although another of the list still runs."""
     refs = [when.remote(gates[0]), fails.remote("early")]
-    weft.wait([refs[1]], timeout=WAIT)
+    sooner.wait([refs[1]], timeout=WAIT)
     with pytest.raises((ValueError, GetTimeoutError)):
-        weft.get(refs, timeout=0.2)
+        sooner.get(refs, timeout=0.2)
 
 
 @pytest.mark.api("wait")
 def test_wait_for_one(gates):
     refs = [when.remote(gate, n) for n, gate in enumerate(gates)]
     gates[2].touch()
-    ready, rest = weft.wait(refs, timeout=WAIT)
+    ready, rest = sooner.wait(refs, timeout=WAIT)
     assert ready == [refs[2]]
     assert rest == [refs[0], refs[1], refs[3]]
 
@@ -156,76 +156,76 @@ def test_wait_for_one(gates):
 def test_wait_keeps_the_order_of_the_list_not_of_completion(gates):
     refs = [when.remote(gate, n) for n, gate in enumerate(gates)]
     gates[3].touch()
-    weft.wait([refs[3]], timeout=WAIT)
+    sooner.wait([refs[3]], timeout=WAIT)
     gates[1].touch()
-    ready, rest = weft.wait(refs, num_returns=2, timeout=WAIT)
+    ready, rest = sooner.wait(refs, num_returns=2, timeout=WAIT)
     assert ready == [refs[1], refs[3]]
     assert rest == [refs[0], refs[2]]
 
 
 def test_wait_for_all():
     refs = [identity.remote(n) for n in range(100)]
-    assert weft.wait(refs, num_returns=100, timeout=WAIT) == (refs, [])
+    assert sooner.wait(refs, num_returns=100, timeout=WAIT) == (refs, [])
 
 
 def test_wait_gives_no_more_than_asked_for():
-    refs = [weft.put(n) for n in range(5)]
-    assert weft.wait(refs, num_returns=2) == (refs[:2], refs[2:])
+    refs = [sooner.put(n) for n in range(5)]
+    assert sooner.wait(refs, num_returns=2) == (refs[:2], refs[2:])
 
 
 @pytest.mark.api("wait")
 def test_wait_with_a_timeout_gives_what_is_ready(gates):
-    refs = [when.remote(gates[0]), weft.put(1)]
-    assert weft.wait(refs, num_returns=2, timeout=0.1) == ([refs[1]], [refs[0]])
-    assert weft.wait(refs[:1], timeout=0) == ([], refs[:1])
+    refs = [when.remote(gates[0]), sooner.put(1)]
+    assert sooner.wait(refs, num_returns=2, timeout=0.1) == ([refs[1]], [refs[0]])
+    assert sooner.wait(refs[:1], timeout=0) == ([], refs[:1])
 
 
 def test_wait_returns_the_refs_that_came_in():
-    ref = weft.put(1)
-    (ready,), _ = weft.wait([ref])
+    ref = sooner.put(1)
+    (ready,), _ = sooner.wait([ref])
     assert ready is ref
 
 
 def test_a_failed_task_is_ready():
     ref = fails.remote("x")
-    assert weft.wait([ref], timeout=WAIT) == ([ref], [])
+    assert sooner.wait([ref], timeout=WAIT) == ([ref], [])
 
 
 def test_wait_of_an_empty_list():
     """There is nothing that could be ready: one return of none is too many."""
     with pytest.raises(ValueError, match="num_returns"):
-        weft.wait([])
+        sooner.wait([])
 
 
 @pytest.mark.api("wait")
 def test_wait_for_too_many():
     with pytest.raises(ValueError, match="num_returns"):
-        weft.wait([weft.put(1)], num_returns=2)
+        sooner.wait([sooner.put(1)], num_returns=2)
 
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_wait_for_none(number):
     with pytest.raises(ValueError, match="num_returns"):
-        weft.wait([weft.put(1)], num_returns=number)
+        sooner.wait([sooner.put(1)], num_returns=number)
 
 
 @pytest.mark.api("wait")
 def test_wait_with_a_repeated_ref():
-    ref = weft.put(1)
+    ref = sooner.put(1)
     with pytest.raises(ValueError, match=r"twice|duplicate|once"):
-        weft.wait([ref, weft.put(2), ref])
+        sooner.wait([ref, sooner.put(2), ref])
 
 
 @pytest.mark.api("wait")
 @pytest.mark.parametrize("kind", [lambda r: r, lambda r: {r}, lambda r: (r,)], ids=["ref", "set", "tuple"])
 def test_wait_takes_a_list(kind):
     with pytest.raises(TypeError, match="list"):
-        weft.wait(kind(weft.put(1)))
+        sooner.wait(kind(sooner.put(1)))
 
 
 def test_wait_with_something_else_in_the_list():
     with pytest.raises(TypeError, match=r"ObjectRef.*int"):
-        weft.wait([1])
+        sooner.wait([1])
 
 
 def test_wait_drains_a_thousand_refs():
@@ -233,36 +233,36 @@ def test_wait_drains_a_thousand_refs():
     refs = [identity.remote(n) for n in range(1000)]
     values = []
     while refs:
-        ready, refs = weft.wait(refs, timeout=WAIT)
+        ready, refs = sooner.wait(refs, timeout=WAIT)
         assert len(ready) == 1
-        values += weft.get(ready)
+        values += sooner.get(ready)
     assert sorted(values) == list(range(1000))
 
 
 def test_wait_inside_a_task_on_borrowed_refs(gates):
-    @weft.remote
+    @sooner.remote
     def first(refs):
-        ready, rest = weft.wait(refs, num_returns=1, timeout=WAIT)
-        return weft.get(ready[0]), len(rest)
+        ready, rest = sooner.wait(refs, num_returns=1, timeout=WAIT)
+        return sooner.get(ready[0]), len(rest)
 
     refs = [when.remote(gates[0]), when.remote(gates[1], "b")]
     result = first.remote(refs)
     gates[1].touch()
-    assert weft.get(result, timeout=WAIT) == ("b", 1)
+    assert sooner.get(result, timeout=WAIT) == ("b", 1)
 
 
 def test_get_inside_a_task_with_a_timeout(gates):
-    @weft.remote
+    @sooner.remote
     def impatient(box):
         try:
-            weft.get(box[0], timeout=0.05)
+            sooner.get(box[0], timeout=0.05)
         except GetTimeoutError:
             return "timed out"
 
-    assert weft.get(impatient.remote([when.remote(gates[0])]), timeout=WAIT) == "timed out"
+    assert sooner.get(impatient.remote([when.remote(gates[0])]), timeout=WAIT) == "timed out"
 
 
 @pytest.mark.api("wait")
 def test_fetch_local_is_accepted():
-    ref = weft.put(1)
-    assert weft.wait([ref], fetch_local=False) == ([ref], [])
+    ref = sooner.put(1)
+    assert sooner.wait([ref], fetch_local=False) == ([ref], [])

@@ -26,7 +26,7 @@ KEYS = frozenset({"id", "name", "means", "priority", "gap", "later"})
 HEAD = """\
 # API support
 
-What weft has of Ray's API, and what it adds (priority *own*). `tools/api_support.py` writes this page from the marks
+What sooner has of Ray's API, and what it adds (priority *own*). `tools/api_support.py` writes this page from the marks
 of the tests, and a test fails when it is out of date.
 
 - **tested**: the tests named in the row prove it.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Changes weft-protocol in one place after another and sees whether its tests notice. MUTANTS_SHARD=k/n takes every n-th
+# Changes sooner-protocol in one place after another and sees whether its tests notice. MUTANTS_SHARD=k/n takes every n-th
 # change, from the k-th on. Fails when fewer than 80 % are noticed. Further arguments go to cargo-mutants.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ fi
 export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0
 unset CARGO_TARGET_DIR
 code=0
-"$cargo" mutants --package weft-protocol --shard "$shard" --sharding round-robin --colors never \
+"$cargo" mutants --package sooner-protocol --shard "$shard" --sharding round-robin --colors never \
   --output "$out" "$@" || code=$?
 # 2: some were not noticed; 3: some ended in a time limit.
 case $code in

@@ -13,9 +13,9 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
 # The doorway crate links against an interpreter only when it is loaded by one: pytest covers it.
-echo "==> cargo test (all crates but weft-python)"
+echo "==> cargo test (all crates but sooner-python)"
 timeout --kill-after=10 "$suite_seconds_max" \
-  "$cargo" test --locked --workspace --exclude weft-python --no-fail-fast 2>&1 | tee "$logs/rust"
+  "$cargo" test --locked --workspace --exclude sooner-python --no-fail-fast 2>&1 | tee "$logs/rust"
 rust=$?
 
 echo "==> pytest"

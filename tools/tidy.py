@@ -83,12 +83,12 @@ def check_unfinished(root: Path) -> list[str]:
 
 def check_error_pages(root: Path) -> list[str]:
     """docs/errors.md and exceptions.py name the same classes, and each entry answers three questions."""
-    module, page = root / "python/weft/exceptions.py", root / "docs/errors.md"
+    module, page = root / "python/sooner/exceptions.py", root / "docs/errors.md"
     if not module.is_file() or not page.is_file():
         return [f"{path.relative_to(root)}: missing" for path in (module, page) if not path.is_file()]
     classes = tidy_python.public_classes(module)
     if not classes:
-        return ["python/weft/exceptions.py: no class can be read from it"]
+        return ["python/sooner/exceptions.py: no class can be read from it"]
     described = _error_entries(page.read_text(encoding="utf-8"))
     missing = [name for name in classes if name not in described]
     findings = [f"docs/errors.md: {name} of exceptions.py is not described" for name in missing]
@@ -161,7 +161,7 @@ def check_pins(root: Path) -> list[str]:
 CHECKS: dict[str, Callable[[Path], list[str]]] = {
     "arrows between crates": tidy_rust.check_arrows,
     "headers of Rust modules": tidy_rust.check_headers,
-    "walls of weft-protocol": tidy_rust.check_walls,
+    "walls of sooner-protocol": tidy_rust.check_walls,
     "docstrings of Python modules": tidy_python.check_docstrings,
     "imports of Python modules": tidy_python.check_imports,
     "sizes of files": check_sizes,

@@ -6,17 +6,17 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-# The modules of weft that are public by themselves. Everything else public is a name of `weft`.
+# The modules of sooner that are public by themselves. Everything else public is a name of `sooner`.
 PUBLIC_MODULES = (
-    "weft",
-    "weft.exceptions",
-    "weft.metrics",
-    "weft.placement",
-    "weft.scheduling",
-    "weft.state",
-    "weft.testing",
-    "weft.util",
-    "weft.compat",
+    "sooner",
+    "sooner.exceptions",
+    "sooner.metrics",
+    "sooner.placement",
+    "sooner.scheduling",
+    "sooner.state",
+    "sooner.testing",
+    "sooner.util",
+    "sooner.compat",
 )
 # The rooms that stand on the public API alone.
 ON_PUBLIC_NAMES = ("util", "compat")
@@ -50,11 +50,11 @@ def check_docstrings(root: Path) -> list[str]:
 
 def check_imports(root: Path) -> list[str]:
     """util/ and compat/ import public names only; the package imports nothing that only tests and tools have."""
-    package = root / "python/weft"
+    package = root / "python/sooner"
     findings = []
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).parts
-        name = ".".join(["weft", *parts]).removesuffix(".py").removesuffix(".__init__")
+        name = ".".join(["sooner", *parts]).removesuffix(".py").removesuffix(".__init__")
         package_name = name if path.name == "__init__.py" else name.rpartition(".")[0]
         try:
             tree = _parse(path)
@@ -64,11 +64,11 @@ def check_imports(root: Path) -> list[str]:
             where = f"{path.relative_to(root)}:{line}"
             if module.split(".")[0] in {"tests", "bench", "examples", "tools"}:
                 findings.append(f"{where}: {module}: the package does not import the porch")
-            if parts[0] in ON_PUBLIC_NAMES and module.split(".")[0] == "weft":
+            if parts[0] in ON_PUBLIC_NAMES and module.split(".")[0] == "sooner":
                 findings += _private(where, module, imported)
         if parts[0] in ON_PUBLIC_NAMES:
             findings += [
-                f"{path.relative_to(root)}:{line}: weft.{attribute}: only public names here"
+                f"{path.relative_to(root)}:{line}: sooner.{attribute}: only public names here"
                 for line, attribute in _attributes(tree)
                 if _is_private(attribute)
             ]
@@ -92,7 +92,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str, str | N
 
 
 def _private(where: str, module: str, imported: str | None) -> Iterator[str]:
-    public = any(module == name or module.startswith(f"{name}.") for name in PUBLIC_MODULES[1:]) or module == "weft"
+    public = any(module == name or module.startswith(f"{name}.") for name in PUBLIC_MODULES[1:]) or module == "sooner"
     full = f"{module}.{imported}" if imported else module
     if not public or any(_is_private(part) for part in full.split(".")):
         yield f"{where}: {full}: only public names here: {', '.join(PUBLIC_MODULES)}"
@@ -100,7 +100,7 @@ def _private(where: str, module: str, imported: str | None) -> Iterator[str]:
 
 def _attributes(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "weft":
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sooner":
             yield node.lineno, node.attr
 
 

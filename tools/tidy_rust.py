@@ -1,4 +1,4 @@
-"""The tidy checks of the Rust side: arrows between crates, module headers, and the walls of weft-protocol."""
+"""The tidy checks of the Rust side: arrows between crates, module headers, and the walls of sooner-protocol."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 
 # Crate -> the crates it may name. Whatever is not listed here is not an arrow of this house.
 ARROWS: dict[str, frozenset[str]] = {
-    "weft-wire": frozenset(),
-    "weft-protocol": frozenset({"weft-wire"}),
-    "weft-store": frozenset({"weft-wire"}),
-    "weft-object-store": frozenset({"weft-store", "weft-wire"}),
-    "weft-runtime": frozenset({"weft-object-store", "weft-protocol", "weft-store", "weft-wire"}),
-    "weft-python": frozenset({"weft-runtime"}),
-    "weft-sim": frozenset({"weft-protocol", "weft-store", "weft-wire"}),
+    "sooner-wire": frozenset(),
+    "sooner-protocol": frozenset({"sooner-wire"}),
+    "sooner-store": frozenset({"sooner-wire"}),
+    "sooner-object-store": frozenset({"sooner-store", "sooner-wire"}),
+    "sooner-runtime": frozenset({"sooner-object-store", "sooner-protocol", "sooner-store", "sooner-wire"}),
+    "sooner-python": frozenset({"sooner-runtime"}),
+    "sooner-sim": frozenset({"sooner-protocol", "sooner-store", "sooner-wire"}),
 }
 # Libraries that one crate alone may name: the interpreter at the doorway, the encoding in the schema crate, the
 # database in the shell, and clients of object stores with their executor in a crate of their own.
 ONLY_IN = {
-    "pyo3": "weft-python",
-    "minicbor": "weft-wire",
-    "redb": "weft-runtime",
-    "object_store": "weft-object-store",
-    "reqwest": "weft-object-store",
-    "tokio": "weft-object-store",
+    "pyo3": "sooner-python",
+    "minicbor": "sooner-wire",
+    "redb": "sooner-runtime",
+    "object_store": "sooner-object-store",
+    "reqwest": "sooner-object-store",
+    "tokio": "sooner-object-store",
 }
 
-# What clippy.toml of weft-protocol must forbid. Of each topic at least the named items.
+# What clippy.toml of sooner-protocol must forbid. Of each topic at least the named items.
 WALLS: dict[str, frozenset[str]] = {
     "clocks": frozenset({"std::time::Instant::now", "std::time::SystemTime::now"}),
     "the environment": frozenset({"std::env::var", "std::env::vars"}),
@@ -65,7 +65,7 @@ def check_arrows(root: Path) -> list[str]:
             findings.append(f"{where}: {crate} is not a room of the design; draw it in tools/tidy_rust.py first")
             continue
         for section, name in _dependencies(manifest):
-            if name.startswith("weft") and name not in ARROWS[crate]:
+            if name.startswith("sooner") and name not in ARROWS[crate]:
                 allowed = ", ".join(sorted(ARROWS[crate])) or "none of the others"
                 findings.append(f"{where}: [{section}] {crate} -> {name}: it may name {allowed}")
             if ONLY_IN.get(name, crate) != crate:
@@ -89,8 +89,8 @@ def check_headers(root: Path) -> list[str]:
 
 
 def check_walls(root: Path) -> list[str]:
-    """clippy.toml of weft-protocol forbids what would make a state machine depend on anything but its events."""
-    path = root / "crates/weft-protocol/clippy.toml"
+    """clippy.toml of sooner-protocol forbids what would make a state machine depend on anything but its events."""
+    path = root / "crates/sooner-protocol/clippy.toml"
     if not path.is_file():
         return [f"{path.relative_to(root)}: missing: nothing keeps clocks and randomness out of the state machines"]
     config = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def check_walls(root: Path) -> list[str]:
         for item in sorted(items - forbidden)
     ]
     for manifest_path, manifest in _manifests(root):
-        if manifest["package"]["name"] == "weft-protocol":
+        if manifest["package"]["name"] == "sooner-protocol":
             findings += [
                 f"{manifest_path.relative_to(root)}: {name}: seeds come in as arguments"
                 for section, name in _dependencies(manifest)

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use weft_store::Arena;
+use sooner_store::Arena;
 
 const START: u64 = 4096;
 const CAPACITY: u64 = 1 << 20;

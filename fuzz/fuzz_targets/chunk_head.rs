@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_runtime::node::data::{Fault, Part, Reader};
-use weft_wire::limits::CHUNK_BYTES_MAX;
-use weft_wire::message::ChunkHead;
+use sooner_runtime::node::data::{Fault, Part, Reader};
+use sooner_wire::limits::CHUNK_BYTES_MAX;
+use sooner_wire::message::ChunkHead;
 
 /// The parts of what came in pieces of so many bytes, as text, with the bytes of values apart.
 fn read(bytes: &[u8], step: usize) -> (String, Vec<u8>, Option<Fault>) {

@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use weft_fuzz::{HERE, changed, client_hello};
-use weft_protocol::time::Instant;
-use weft_runtime::identity::Destination;
-use weft_runtime::node::accept::{Doorman, Verdict, Visitor, look};
-use weft_wire::limits::PEEK_BYTES;
+use sooner_fuzz::{HERE, changed, client_hello};
+use sooner_protocol::time::Instant;
+use sooner_runtime::identity::Destination;
+use sooner_runtime::node::accept::{Doorman, Verdict, Visitor, look};
+use sooner_wire::limits::PEEK_BYTES;
 
 static HELLOS: LazyLock<[Vec<u8>; 2]> =
     LazyLock::new(|| [Destination::Node, Destination::Control].map(client_hello));
@@ -41,6 +41,6 @@ fuzz_target!(|input: &[u8]| {
     }
     if let Verdict::Deliver(destination) = verdict {
         let said = look(bytes).expect("was read").expect("is whole").server_name;
-        assert!(said == "control.weft" || said == destination.server_name(HERE).to_str());
+        assert!(said == "control.sooner" || said == destination.server_name(HERE).to_str());
     }
 });

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::message::Message;
+use sooner_wire::frame::{HEAD_BYTES, whole_frame};
+use sooner_wire::message::Message;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;

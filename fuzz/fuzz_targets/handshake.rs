@@ -7,9 +7,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use weft_fuzz::{HERE, THERE, changed, client_hello, credentials, identity, sockets};
-use weft_runtime::identity::{Credentials, Destination, Identity};
-use weft_runtime::transport::TlsStream;
+use sooner_fuzz::{HERE, THERE, changed, client_hello, credentials, identity, sockets};
+use sooner_runtime::identity::{Credentials, Destination, Identity};
+use sooner_runtime::transport::TlsStream;
 
 static CERTIFIED: LazyLock<Credentials> = LazyLock::new(|| credentials(THERE));
 static OURS: LazyLock<Identity> = LazyLock::new(|| identity(HERE));

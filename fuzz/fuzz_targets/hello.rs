@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_protocol::session::hello::{HEAD, Me, hello, on_answer, on_hello, welcome};
-use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::message::Message;
-use weft_wire::{NodeId, WorkerId};
+use sooner_protocol::session::hello::{HEAD, Me, hello, on_answer, on_hello, welcome};
+use sooner_wire::frame::{HEAD_BYTES, whole_frame};
+use sooner_wire::message::Message;
+use sooner_wire::{NodeId, WorkerId};
 
 const HERE: NodeId = NodeId(0x0b00_0000);
 const THERE: NodeId = NodeId(0x0a00_0000);

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use rustix::event::epoll::{self, EventFlags};
-use weft_protocol::session::hello::{Me, hello};
-use weft_protocol::time::Instant;
-use weft_runtime::transport::{Line, Stream, Turn, pair};
-use weft_wire::WorkerId;
-use weft_wire::message::{Connect, Message, PeerWelcome};
+use sooner_protocol::session::hello::{Me, hello};
+use sooner_protocol::time::Instant;
+use sooner_runtime::transport::{Line, Stream, Turn, pair};
+use sooner_wire::WorkerId;
+use sooner_wire::message::{Connect, Message, PeerWelcome};
 
 const HERE: WorkerId = WorkerId(0x0b00_0001);
 const THERE: WorkerId = WorkerId(0x0a00_0001);

@@ -5,11 +5,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_fuzz::HERE;
-use weft_runtime::identity::{Destination, Fingerprint, Token};
-use weft_wire::names::{check_label_key, check_label_value, check_labels, check_node_name, check_resources};
-use weft_wire::strategy::LabelTerm;
-use weft_wire::{ObjectId, ResourceSet};
+use sooner_fuzz::HERE;
+use sooner_runtime::identity::{Destination, Fingerprint, Token};
+use sooner_wire::names::{check_label_key, check_label_value, check_labels, check_node_name, check_resources};
+use sooner_wire::strategy::LabelTerm;
+use sooner_wire::{ObjectId, ResourceSet};
 
 /// A sentence may repeat what was said once or twice.
 const SENTENCE_BYTES: usize = 1024;

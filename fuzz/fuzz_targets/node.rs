@@ -4,12 +4,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_protocol::node::{NodeAction, NodeActions};
-use weft_protocol::solo::Solo;
-use weft_protocol::time::Instant;
-use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::message::Message;
-use weft_wire::{ResourceSet, WorkerId};
+use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::solo::Solo;
+use sooner_protocol::time::Instant;
+use sooner_wire::frame::{HEAD_BYTES, whole_frame};
+use sooner_wire::message::Message;
+use sooner_wire::{ResourceSet, WorkerId};
 
 const STEP_NANOS: u64 = 10_000_000;
 const ENDS: u8 = 0x80;

@@ -7,16 +7,16 @@
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
-use weft_fuzz::{HERE, THERE};
-use weft_protocol::control::Probed;
-use weft_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
-use weft_protocol::control::persist::BatchId;
-use weft_protocol::control::view::View;
-use weft_protocol::time::Instant;
-use weft_wire::NodeId;
-use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::limits::{CANDIDATES_MAX, HEALTH_TIMEOUT_NANOS};
-use weft_wire::message::{AboutNode, Message, Register, kind};
+use sooner_fuzz::{HERE, THERE};
+use sooner_protocol::control::Probed;
+use sooner_protocol::control::nodes::{Nodes, NodesAction, NodesOptions};
+use sooner_protocol::control::persist::BatchId;
+use sooner_protocol::control::view::View;
+use sooner_protocol::time::Instant;
+use sooner_wire::NodeId;
+use sooner_wire::frame::{HEAD_BYTES, whole_frame};
+use sooner_wire::limits::{CANDIDATES_MAX, HEALTH_TIMEOUT_NANOS};
+use sooner_wire::message::{AboutNode, Message, Register, kind};
 
 const STEP_NANOS: u64 = 100_000_000;
 const PYTHON: &str = "3.11";
@@ -51,7 +51,7 @@ impl World {
                 address: Some(format!("10.0.0.{}:1", node.0 >> 24)),
                 host: "h".into(),
                 boot_id: "b".into(),
-                resources: weft_wire::ResourceSet::from_amounts([("CPU".to_owned(), 2.0)]),
+                resources: sooner_wire::ResourceSet::from_amounts([("CPU".to_owned(), 2.0)]),
                 labels: Vec::new(),
             };
             let register = Register {

@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_protocol::control::{ControlActions, ControlCore, Found};
-use weft_protocol::time::Instant;
-use weft_wire::record::{ACTORS, CREATIONS, GROUPS, HEAD, JOBS, NAMES, NODES, creation_key};
-use weft_wire::{ActorId, WorkerId};
+use sooner_protocol::control::{ControlActions, ControlCore, Found};
+use sooner_protocol::time::Instant;
+use sooner_wire::record::{ACTORS, CREATIONS, GROUPS, HEAD, JOBS, NAMES, NODES, creation_key};
+use sooner_wire::{ActorId, WorkerId};
 
 const TABLES: [&str; 7] = [HEAD, NODES, JOBS, NAMES, ACTORS, CREATIONS, GROUPS];
 

@@ -5,12 +5,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_protocol::member::Member;
-use weft_protocol::node::{NodeAction, NodeActions};
-use weft_protocol::time::Instant;
-use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::message::Message;
-use weft_wire::{NodeId, ResourceSet};
+use sooner_protocol::member::Member;
+use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::time::Instant;
+use sooner_wire::frame::{HEAD_BYTES, whole_frame};
+use sooner_wire::message::Message;
+use sooner_wire::{NodeId, ResourceSet};
 
 const STEP_NANOS: u64 = 10_000_000;
 const HERE: NodeId = NodeId(0x0b00_0000);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use weft_object_store::Identity;
+use sooner_object_store::Identity;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -23,7 +23,7 @@ fn check(text: &str) {
         assert_eq!(Identity::decode(&found.encode()).as_ref(), Some(found));
     }
     // Nobody who cannot tell calls a session dead that may be alive.
-    let nobody = Identity::decode("a session of weft, version 1\nboot \nnamespace 0\npid 0\nstarted 0\n")
+    let nobody = Identity::decode("a session of sooner, version 1\nboot \nnamespace 0\npid 0\nstarted 0\n")
         .expect("a marker");
     assert!(!nobody.finds_dead(found.as_ref(), Duration::from_secs(3600)));
     assert!(nobody.finds_dead(found.as_ref(), Duration::from_secs(48 * 3600)));

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_store::spill::{CHUNK_BYTES, SpillHeader, SpillPlace, record_bytes};
+use sooner_store::spill::{CHUNK_BYTES, SpillHeader, SpillPlace, record_bytes};
 
 /// An object of so many bytes has a header of three blocks.
 const LENGTH_MAX: u64 = 2048 * CHUNK_BYTES;

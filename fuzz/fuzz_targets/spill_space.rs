@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use weft_store::spill::{BLOCK_BYTES, SpillLimits, SpillPlace, SpillSpace, record_bytes};
+use sooner_store::spill::{BLOCK_BYTES, SpillLimits, SpillPlace, SpillSpace, record_bytes};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(([directories, spare, room, disk], steps)) = bytes.split_first_chunk::<4>() else { return };

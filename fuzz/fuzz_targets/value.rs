@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_wire::value::{BUFFER_ALIGNMENT, PickleParts, pickle_head_bytes};
+use sooner_wire::value::{BUFFER_ALIGNMENT, PickleParts, pickle_head_bytes};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(mut parts) = PickleParts::read(bytes) else { return };

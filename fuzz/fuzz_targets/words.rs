@@ -5,13 +5,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft_protocol::control::{ControlActions, ControlCore, ToControl, ToNode};
-use weft_protocol::member::Member;
-use weft_protocol::node::{NodeAction, NodeActions};
-use weft_protocol::time::Instant;
-use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::message::Message;
-use weft_wire::{NodeId, ResourceSet, WorkerId};
+use sooner_protocol::control::{ControlActions, ControlCore, ToControl, ToNode};
+use sooner_protocol::member::Member;
+use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::time::Instant;
+use sooner_wire::frame::{HEAD_BYTES, whole_frame};
+use sooner_wire::message::Message;
+use sooner_wire::{NodeId, ResourceSet, WorkerId};
 
 const STEP_NANOS: u64 = 100_000_000;
 const HERE: NodeId = NodeId(1 << 24);

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use weft_protocol::action::{Actions, Peer};
-use weft_protocol::ownership::Slot;
-use weft_protocol::time::Instant;
-use weft_protocol::worker::WorkerCore;
-use weft_wire::frame::{HEAD_BYTES, whole_frame};
-use weft_wire::message::{Define, Message, TaskKind, TaskSpec};
-use weft_wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+use sooner_protocol::action::{Actions, Peer};
+use sooner_protocol::ownership::Slot;
+use sooner_protocol::time::Instant;
+use sooner_protocol::worker::WorkerCore;
+use sooner_wire::frame::{HEAD_BYTES, whole_frame};
+use sooner_wire::message::{Define, Message, TaskKind, TaskSpec};
+use sooner_wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
 
 const ME: WorkerId = WorkerId(1);
 const STEP_NANOS: u64 = 10_000_000;

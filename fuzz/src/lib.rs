@@ -2,9 +2,9 @@
 //! of TLS by itself.
 
 use rustix::fd::OwnedFd;
-use weft_runtime::identity::{Authority, Bearer, Credentials, Destination, Identity, Token};
-use weft_runtime::transport::{TlsStream, pair};
-use weft_wire::NodeId;
+use sooner_runtime::identity::{Authority, Bearer, Credentials, Destination, Identity, Token};
+use sooner_runtime::transport::{TlsStream, pair};
+use sooner_wire::NodeId;
 
 /// The node that is attacked, and the one that is or seems to be at the other end.
 pub const HERE: NodeId = NodeId(0x0b00_0000);
@@ -35,7 +35,7 @@ pub fn changed(golden: &[u8], changes: &[u8]) -> Vec<u8> {
 /// Never: the token is one.
 #[must_use]
 pub fn credentials(node: NodeId) -> Credentials {
-    let token = Token::parse(&format!("weft-token-1-{}", "07".repeat(32))).expect("a token");
+    let token = Token::parse(&format!("sooner-token-1-{}", "07".repeat(32))).expect("a token");
     let authority = Authority::new(&token);
     Credentials::issue(node, Bearer::Head, &authority, &[&authority])
 }

@@ -104,12 +104,12 @@ class Host:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for programs of this host."""
-        return os.environ | {"WEFT_TMPDIR": str(self.base), "WEFT_ADDRESS": "auto"}
+        return os.environ | {"SOONER_TMPDIR": str(self.base), "SOONER_ADDRESS": "auto"}
 
-    def weft(self, *arguments: str, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess:
-        """Runs the `weft` command on this host."""
+    def sooner(self, *arguments: str, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess:
+        """Runs the `sooner` command on this host."""
         done = subprocess.run(
-            self.space.command(sys.executable, "-m", "weft", *arguments),
+            self.space.command(sys.executable, "-m", "sooner", *arguments),
             capture_output=True,
             text=True,
             timeout=WAIT,
@@ -120,8 +120,8 @@ class Host:
         return done
 
     def json(self, *arguments: str, **environment: str) -> Any:
-        """What a `weft` command says."""
-        return json.loads(self.weft(*arguments, "--json", **environment).stdout)
+        """What a `sooner` command says."""
+        return json.loads(self.sooner(*arguments, "--json", **environment).stdout)
 
     @contextlib.contextmanager
     def running(self, code: str, **environment: str) -> Iterator[subprocess.Popen]:
@@ -158,7 +158,7 @@ class Host:
         """Ends the nodes of this host."""
         if any(self.base.iterdir()):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.weft("stop", "--force", check=None)
+                self.sooner("stop", "--force", check=None)
         self.space.close()
 
 

@@ -28,13 +28,13 @@ def three() -> Iterator[Sequence[Host]]:
 
 
 def start_cluster(made: Sequence[Host], *head_options: str) -> list[dict[str, str]]:
-    """A node on each host, the head on the first; gives what `weft start` said of each."""
+    """A node on each host, the head on the first; gives what `sooner start` said of each."""
     first, *others = made
     told = [first.json("start", "--head", "--num-cpus=1", f"--host={first.address}", *head_options)]
-    token = first.weft("token").stdout.strip()
+    token = first.sooner("token").stdout.strip()
     address = told[0]["address"]
     told += [
-        host.json("start", f"--address={address}", "--num-cpus=1", f"--node-name=n{number}", WEFT_TOKEN=token)
+        host.json("start", f"--address={address}", "--num-cpus=1", f"--node-name=n{number}", SOONER_TOKEN=token)
         for number, host in enumerate(others, 1)
     ]
     return told
@@ -111,9 +111,9 @@ def test_a_cut_that_is_short_changes_nothing(three):
 
 def test_a_host_without_a_route_to_the_head_is_told_so(three):
     said = three[0].json("start", "--head", f"--host={three[0].address}")
-    token = three[0].weft("token").stdout.strip()
+    token = three[0].sooner("token").stdout.strip()
     three[1].cut()
-    refused = three[1].weft("start", f"--address={said['address']}", check=None, WEFT_TOKEN=token)
+    refused = three[1].sooner("start", f"--address={said['address']}", check=None, SOONER_TOKEN=token)
     assert refused.returncode > 2
     assert said["address"] in refused.stderr
 
@@ -122,19 +122,19 @@ def test_work_goes_over_hosts_and_comes_back_when_one_is_cut_off(three):
     start_cluster(three, "--health-timeout=1")
     poll("all are known", lambda: states(three[0]) == ALL)
     code = """
-    import os, sys, time, weft
-    weft.init()
-    here = weft.get_runtime_context().get_node_id()
-    others = [node["NodeID"] for node in weft.nodes() if node["NodeID"] != here]
+    import os, sys, time, sooner
+    sooner.init()
+    here = sooner.get_runtime_context().get_node_id()
+    others = [node["NodeID"] for node in sooner.nodes() if node["NodeID"] != here]
     assert len(others) == 2
 
-    @weft.remote(num_cpus=0, max_retries=3, scheduling_strategy="SPREAD")
+    @sooner.remote(num_cpus=0, max_retries=3, scheduling_strategy="SPREAD")
     def where(seconds):
         time.sleep(seconds)
-        return weft.get_runtime_context().get_node_id(), bytes(2_000_000)
+        return sooner.get_runtime_context().get_node_id(), bytes(2_000_000)
 
     def seen(refs):
-        return {node for node, value in weft.get(refs) if len(value) == 2_000_000}
+        return {node for node, value in sooner.get(refs) if len(value) == 2_000_000}
 
     while seen([where.remote(0.2) for _ in range(12)]) != {here, *others}:
         # On a busy machine the first worker of a node may come too late for all of them.
@@ -158,17 +158,17 @@ def test_a_value_goes_from_host_to_host_whole(three):
     for host in three:
         host.shape(500)
     code = f"""
-    import hashlib, weft
-    weft.init()
+    import hashlib, sooner
+    sooner.init()
 
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     def digest(value):
         return hashlib.sha256(value).hexdigest()
 
     value = bytes(range(256)) * 125_000
-    ref = weft.put(value)
+    ref = sooner.put(value)
     places = [{{"node:" + address: 0.001}} for address in {[host.address for host in three[1:]]}]
-    got = weft.get([digest.options(resources=place).remote(ref) for place in places])
+    got = sooner.get([digest.options(resources=place).remote(ref) for place in places])
     assert got == [hashlib.sha256(value).hexdigest()] * 2
     print("done", flush=True)
     """
@@ -178,7 +178,7 @@ def test_a_value_goes_from_host_to_host_whole(three):
 
     def moved(host: Host, name: str) -> float:
         return sum(
-            sum(row["values"]) for row in host.json("metrics") if row["name"] == f"weft_node_values_{name}_bytes"
+            sum(row["values"]) for row in host.json("metrics") if row["name"] == f"sooner_node_values_{name}_bytes"
         )
 
     came = [moved(host, "received") for host in three]
@@ -193,31 +193,31 @@ def test_a_value_goes_from_host_to_host_whole(three):
 
 def test_a_program_on_a_host_without_a_node_joins_by_itself(three):
     told = start_cluster(three[:2])
-    token = three[0].weft("token").stdout.strip()
+    token = three[0].sooner("token").stdout.strip()
     code = """
-    import weft
-    weft.init()
-    me = weft.get_runtime_context().get_node_id()
-    nodes = {node["NodeID"] for node in weft.nodes()}
+    import sooner
+    sooner.init()
+    me = sooner.get_runtime_context().get_node_id()
+    nodes = {node["NodeID"] for node in sooner.nodes()}
     assert len(nodes) == 3
 
-    @weft.remote(num_cpus=1)
+    @sooner.remote(num_cpus=1)
     def inner(box):
-        return weft.get_runtime_context().get_node_id(), len(weft.get(box[0]))
+        return sooner.get_runtime_context().get_node_id(), len(sooner.get(box[0]))
 
-    @weft.remote(num_cpus=0, scheduling_strategy="SPREAD")
+    @sooner.remote(num_cpus=0, scheduling_strategy="SPREAD")
     def outer(box):
-        return weft.get(inner.remote(box))
+        return sooner.get(inner.remote(box))
 
     for size in (10, 20_000_000):
-        box = [weft.put(bytes(size))]
-        seen = weft.get([outer.remote(box) for _ in range(4)])
+        box = [sooner.put(bytes(size))]
+        seen = sooner.get([outer.remote(box) for _ in range(4)])
         assert {length for _, length in seen} == {size}
         assert me not in {node for node, _ in seen}
-    weft.shutdown()
+    sooner.shutdown()
     print("done", flush=True)
     """
-    with three[2].running(code, WEFT_ADDRESS=told[0]["address"], WEFT_TOKEN=token) as program:
+    with three[2].running(code, SOONER_ADDRESS=told[0]["address"], SOONER_TOKEN=token) as program:
         listening = []
         poll("it has joined", lambda: program.poll() is not None or len(states(three[0])) == 3)
         if program.poll() is None:
@@ -230,24 +230,24 @@ def test_a_program_on_a_host_without_a_node_joins_by_itself(three):
 
 def test_a_program_that_is_cut_off_is_gone_and_says_so(three):
     told = start_cluster(three[:2], "--health-timeout=1")
-    token = three[0].weft("token").stdout.strip()
+    token = three[0].sooner("token").stdout.strip()
     code = """
-    import sys, weft
-    weft.init()
+    import sys, sooner
+    sooner.init()
 
-    @weft.remote(num_cpus=0)
+    @sooner.remote(num_cpus=0)
     def one():
         return 1
 
-    assert weft.get(one.remote()) == 1
+    assert sooner.get(one.remote()) == 1
     print("ready", flush=True)
     sys.stdin.readline()
     try:
-        weft.get(one.remote(), timeout=30)
+        sooner.get(one.remote(), timeout=30)
     except Exception as error:
         print(type(error).__name__, flush=True)
     """
-    with three[2].running(code, WEFT_ADDRESS=told[0]["address"], WEFT_TOKEN=token) as program:
+    with three[2].running(code, SOONER_ADDRESS=told[0]["address"], SOONER_TOKEN=token) as program:
         assert program.stdout.readline() == "ready\n"
         three[2].cut()
         poll("it is gone", lambda: len(states(three[0])) == 2)
@@ -260,11 +260,11 @@ def test_a_program_that_is_cut_off_is_gone_and_says_so(three):
 # Tasks and values on all hosts, an actor that may begin again, and calls of it; every answer is checked. It goes on
 # until it is told to end, and says then how often it was right; whatever is wrong ends it.
 WORK = """
-import hashlib, sys, threading, weft
-from weft.scheduling import NodeAffinitySchedulingStrategy
-weft.init()
+import hashlib, sys, threading, sooner
+from sooner.scheduling import NodeAffinitySchedulingStrategy
+sooner.init()
 COUNT = int(sys.stdin.readline())
-nodes = [node["NodeID"] for node in weft.nodes() if node["Alive"]]
+nodes = [node["NodeID"] for node in sooner.nodes() if node["Alive"]]
 assert len(nodes) == COUNT, nodes
 SIZE = 1_000_000
 
@@ -276,34 +276,34 @@ def on(task, number):
 def payload(seed):
     return hashlib.sha256(str(seed).encode()).digest() * (SIZE // 32)
 
-@weft.remote(num_cpus=0, max_retries=-1)
+@sooner.remote(num_cpus=0, max_retries=-1)
 def make(seed):
-    return weft.get_runtime_context().get_node_id(), payload(seed)
+    return sooner.get_runtime_context().get_node_id(), payload(seed)
 
-@weft.remote(num_cpus=0, max_retries=-1)
+@sooner.remote(num_cpus=0, max_retries=-1)
 def digest(made):
     return hashlib.sha256(made[1]).hexdigest()
 
-@weft.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+@sooner.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
 class Counter:
     def __init__(self):
         self.count = 0
 
     def add(self):
         self.count += 1
-        return weft.get_runtime_context().get_actor_id(), id(self), self.count
+        return sooner.get_runtime_context().get_actor_id(), id(self), self.count
 
 def work(seed, seen):
     refs = [on(make, number).remote((seed, number)) for number in range(3)]
-    digests = weft.get([on(digest, number + 1).remote(ref) for number, ref in enumerate(refs)], timeout=100)
+    digests = sooner.get([on(digest, number + 1).remote(ref) for number, ref in enumerate(refs)], timeout=100)
     assert digests == [hashlib.sha256(payload((seed, number))).hexdigest() for number in range(3)], seed
-    seen.update(weft.get(ref, timeout=100)[0] for ref in refs)
+    seen.update(sooner.get(ref, timeout=100)[0] for ref in refs)
 
 seen, seed = set(), 1
 work(0, seen)
 assert len(seen) == COUNT, seen
 counter = Counter.remote()
-assert weft.get(counter.add.remote())[2] == 1
+assert sooner.get(counter.add.remote())[2] == 1
 print("begun", flush=True)
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
@@ -311,7 +311,7 @@ begin = seed
 while not ended.is_set():
     work(seed, seen)
     seed += 1
-    calls = weft.get([counter.add.remote() for _ in range(20)], timeout=100)
+    calls = sooner.get([counter.add.remote() for _ in range(20)], timeout=100)
     for life in {call[:2] for call in calls}:
         counts = [count for *call, count in calls if tuple(call) == life]
         assert counts == list(range(counts[0], counts[0] + len(counts))), calls
@@ -319,7 +319,7 @@ print(seed - begin, flush=True)
 """
 
 # How long each kind of partition lasts; `make chaos` takes longer than the test suite.
-PARTITION_SECONDS = float(os.environ.get("WEFT_CHAOS_SECONDS", "10")) / 5
+PARTITION_SECONDS = float(os.environ.get("SOONER_CHAOS_SECONDS", "10")) / 5
 
 
 @contextlib.contextmanager

@@ -6,44 +6,44 @@ The comment of a line names the codes under which mypy and pyright report it; `-
 from collections.abc import Iterator
 from typing import Any, TypeVar, assert_type
 
-import weft
-from weft.util import ActorPool, as_completed, map_unordered
-from weft.util.queue import Queue
+import sooner
+from sooner.util import ActorPool, as_completed, map_unordered
+from sooner.util.queue import Queue
 
 T = TypeVar("T")
 
 
-@weft.remote
+@sooner.remote
 def scale(values: list[float], by: float = 2.0, *, offset: float = 0.0) -> list[float]:
     return [value * by + offset for value in values]
 
 
-@weft.remote(num_returns=2)
+@sooner.remote(num_returns=2)
 def pair(x: int) -> tuple[int, str]:
     return x, str(x)
 
 
-@weft.remote
+@sooner.remote
 def count_up(n: int) -> Iterator[int]:
     yield from range(n)
 
 
-@weft.remote
+@sooner.remote
 def total(*numbers: int) -> int:
     return sum(numbers)
 
 
-@weft.remote
+@sooner.remote
 def anything(x: int) -> Any:
     return x
 
 
-@weft.remote
+@sooner.remote
 def first(values: list[T], key: str = "") -> T:
     return values[0]
 
 
-@weft.remote
+@sooner.remote
 def length(text: str) -> int:
     return len(text)
 
@@ -56,33 +56,33 @@ class Plain:
         return self.value + n
 
 
-class Counter(weft.TypedActor):
+class Counter(sooner.TypedActor):
     def __init__(self, start: int = 0) -> None:
         self.value = start
 
-    @weft.method
+    @sooner.method
     def add(self, n: int, *, times: int = 1) -> int:
         return self.value + n * times
 
-    @weft.method
+    @sooner.method
     async def later(self, seconds: float) -> str:
         return str(seconds)
 
     def forgotten(self) -> None: ...
 
 
-@weft.remote
-class Decorated(weft.TypedActor):
+@sooner.remote
+class Decorated(sooner.TypedActor):
     def __init__(self, start: int) -> None:
         self.value = start
 
-    @weft.method
+    @sooner.method
     def add(self, n: int) -> int:
         return self.value + n
 
 
-RemotePlain = weft.remote(Plain)
-RemoteCounter = weft.remote(Counter)
+RemotePlain = sooner.remote(Plain)
+RemoteCounter = sooner.remote(Counter)
 
 # --- arguments of functions ----------------------------------------------------------------------------
 
@@ -93,12 +93,12 @@ scale.remote([1.0], 2.0, 3.0)  # mypy: call-overload; pyright: reportCallIssue
 scale.remote([1.0], offset="a")  # mypy: call-overload; pyright: reportArgumentType
 scale.remote([1.0], of=1.0)  # mypy: call-overload; pyright: reportCallIssue
 scale.remote([1.0], values=[2.0])  # mypy: call-overload; pyright: reportCallIssue
-length.remote(weft.put(1))  # mypy: arg-type; pyright: reportArgumentType
-scale.remote(weft.put([1.0]), "2")  # mypy: call-overload; pyright: reportArgumentType
-scale.remote(weft.put([1.0]), weft.put("2"))  # mypy: arg-type; pyright: reportArgumentType
-scale.remote(weft.put([1.0]), of=1.0)  # mypy: call-overload; pyright: reportCallIssue
-scale.remote(weft.put([1.0]), offset="a")  # mypy: call-overload; pyright: reportArgumentType
-total.remote(*[weft.put("1")])  # mypy: arg-type; pyright: reportArgumentType
+length.remote(sooner.put(1))  # mypy: arg-type; pyright: reportArgumentType
+scale.remote(sooner.put([1.0]), "2")  # mypy: call-overload; pyright: reportArgumentType
+scale.remote(sooner.put([1.0]), sooner.put("2"))  # mypy: arg-type; pyright: reportArgumentType
+scale.remote(sooner.put([1.0]), of=1.0)  # mypy: call-overload; pyright: reportCallIssue
+scale.remote(sooner.put([1.0]), offset="a")  # mypy: call-overload; pyright: reportArgumentType
+total.remote(*[sooner.put("1")])  # mypy: arg-type; pyright: reportArgumentType
 total.remote(1, *["1"])  # mypy: call-overload; pyright: reportArgumentType
 length.remote(length.remote("abc"))  # mypy: arg-type; pyright: reportArgumentType
 scale([1.0])  # mypy: operator; pyright: reportCallIssue
@@ -106,25 +106,25 @@ scale.remotely([1.0])  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 anything.remote("a")  # mypy: -; pyright: reportArgumentType
 first.remote([1], key=2)  # mypy: call-overload; pyright: reportArgumentType
-weft.get(first.remote([1])).upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+sooner.get(first.remote([1])).upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 # --- results -------------------------------------------------------------------------------------------
 
 length.remote("abc") + 1  # mypy: operator; pyright: reportOperatorIssue
-weft.get(length.remote("abc")).upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-assert_type(weft.get(length.remote("abc")), str)  # mypy: assert-type; pyright: reportAssertTypeFailure
+sooner.get(length.remote("abc")).upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+assert_type(sooner.get(length.remote("abc")), str)  # mypy: assert-type; pyright: reportAssertTypeFailure
 pair.remote(1).hex()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 count_up.remote(3).hex()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 for _ in length.remote("abc"):  # mypy: attr-defined; pyright: reportGeneralTypeIssues
     ...
-weft.get(3)  # mypy: call-overload; pyright: reportArgumentType
-weft.get(["abc"])  # mypy: arg-type; pyright: reportArgumentType
-weft.get(length.remote("abc"), 3.0)  # mypy: call-overload; pyright: reportCallIssue
-weft.get({length.remote("abc")})  # mypy: call-overload; pyright: reportArgumentType
-weft.wait(length.remote("abc"))  # mypy: arg-type; pyright: reportArgumentType
-weft.wait((length.remote("abc"),))  # mypy: arg-type; pyright: reportArgumentType
-weft.cancel("abc")  # mypy: arg-type; pyright: reportArgumentType
-weft.gett(length.remote("abc"))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+sooner.get(3)  # mypy: call-overload; pyright: reportArgumentType
+sooner.get(["abc"])  # mypy: arg-type; pyright: reportArgumentType
+sooner.get(length.remote("abc"), 3.0)  # mypy: call-overload; pyright: reportCallIssue
+sooner.get({length.remote("abc")})  # mypy: call-overload; pyright: reportArgumentType
+sooner.wait(length.remote("abc"))  # mypy: arg-type; pyright: reportArgumentType
+sooner.wait((length.remote("abc"),))  # mypy: arg-type; pyright: reportArgumentType
+sooner.cancel("abc")  # mypy: arg-type; pyright: reportArgumentType
+sooner.gett(length.remote("abc"))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 # --- options -------------------------------------------------------------------------------------------
 
@@ -132,17 +132,17 @@ length.options(num_cpu=1)  # mypy: call-overload; pyright: reportCallIssue
 length.options(num_cpus="1")  # mypy: call-overload; pyright: reportArgumentType
 length.options(max_restarts=1)  # mypy: call-overload; pyright: reportCallIssue
 length.options(num_returns="many")  # mypy: call-overload; pyright: reportArgumentType
-weft.remote(num_cpu=1)  # mypy: call-overload; pyright: reportCallIssue
-weft.remote(max_restarts=1)(len)  # mypy: call-overload; pyright: reportArgumentType
-weft.remote(3)  # mypy: call-overload; pyright: reportArgumentType
-weft.remote(length)  # mypy: call-overload; pyright: reportArgumentType
+sooner.remote(num_cpu=1)  # mypy: call-overload; pyright: reportCallIssue
+sooner.remote(max_restarts=1)(len)  # mypy: call-overload; pyright: reportArgumentType
+sooner.remote(3)  # mypy: call-overload; pyright: reportArgumentType
+sooner.remote(length)  # mypy: call-overload; pyright: reportArgumentType
 RemotePlain.options(max_retries=1)  # mypy: call-arg; pyright: reportCallIssue
 RemotePlain.options(lifetime="for ever")  # mypy: arg-type; pyright: reportArgumentType
 RemotePlain.options(checkpoint_every="often")  # mypy: arg-type; pyright: reportArgumentType
 length.options(checkpoint_every=5)  # mypy: call-overload; pyright: reportCallIssue
-weft.method(read_only="yes")  # mypy: call-overload; pyright: reportArgumentType
-weft.method(num_cpus=1)  # mypy: call-overload; pyright: reportCallIssue
-weft.method(3)  # mypy: call-overload; pyright: reportArgumentType
+sooner.method(read_only="yes")  # mypy: call-overload; pyright: reportArgumentType
+sooner.method(num_cpus=1)  # mypy: call-overload; pyright: reportCallIssue
+sooner.method(3)  # mypy: call-overload; pyright: reportArgumentType
 
 # --- actors --------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ counter = RemoteCounter.remote()
 RemotePlain.remote()  # mypy: call-overload; pyright: reportCallIssue
 RemotePlain.remote("1")  # mypy: call-overload; pyright: reportArgumentType
 RemotePlain.remote(1, stop=2)  # mypy: call-overload; pyright: reportCallIssue
-RemotePlain.remote(weft.put("1"))  # mypy: arg-type; pyright: reportArgumentType
+RemotePlain.remote(sooner.put("1"))  # mypy: arg-type; pyright: reportArgumentType
 RemotePlain(1)  # mypy: operator; pyright: reportCallIssue
 plain.add(1)  # mypy: operator; pyright: reportCallIssue
 RemoteCounter.remote("1")  # mypy: call-overload; pyright: reportArgumentType
@@ -164,19 +164,19 @@ counter.add.remote()  # mypy: call-overload; pyright: reportCallIssue
 counter.add.remote("1")  # mypy: call-overload; pyright: reportArgumentType
 counter.add.remote(1, 2)  # mypy: call-overload; pyright: reportCallIssue
 counter.add.remote(1, times="2")  # mypy: call-overload; pyright: reportArgumentType
-counter.add.remote(weft.put("1"))  # mypy: arg-type; pyright: reportArgumentType
+counter.add.remote(sooner.put("1"))  # mypy: arg-type; pyright: reportArgumentType
 counter.add.options(num_cpus=1)  # mypy: call-overload; pyright: reportCallIssue
 counter.add(1)  # mypy: operator; pyright: reportCallIssue
 counter.ad.remote(1)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 counter.forgotten.remote()  # mypy: attr-defined; pyright: reportFunctionMemberAccess
-weft.get(counter.later.remote(0.1)) + 1  # mypy: operator; pyright: reportOperatorIssue
+sooner.get(counter.later.remote(0.1)) + 1  # mypy: operator; pyright: reportOperatorIssue
 Counter().add("1")  # mypy: arg-type; pyright: reportArgumentType
-weft.kill(Counter())  # mypy: arg-type; pyright: reportArgumentType
-weft.kill("counter")  # mypy: arg-type; pyright: reportArgumentType
-weft.get(counter)  # mypy: call-overload; pyright: reportArgumentType
+sooner.kill(Counter())  # mypy: arg-type; pyright: reportArgumentType
+sooner.kill("counter")  # mypy: arg-type; pyright: reportArgumentType
+sooner.get(counter)  # mypy: call-overload; pyright: reportArgumentType
 
 
-def adds(actor: weft.ActorProxy[Counter]) -> None:
+def adds(actor: sooner.ActorProxy[Counter]) -> None:
     actor.add.remote("1")  # mypy: call-overload; pyright: reportArgumentType
 
 
@@ -184,7 +184,7 @@ adds(plain)  # mypy: arg-type; pyright: reportArgumentType
 
 # --- helpers -------------------------------------------------------------------------------------------
 
-with weft.Executor() as executor:
+with sooner.Executor() as executor:
     executor.submit(len)  # mypy: call-arg; pyright: reportCallIssue
     executor.submit(len, "abc").result().upper()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     executor.map(3, [1])  # mypy: arg-type; pyright: reportArgumentType

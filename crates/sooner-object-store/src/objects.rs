@@ -1,0 +1,503 @@
+//! The spill files of one session in an object store: writes, reads, copies and deletes them, and removes what dead sessions left.
+//!
+//! A file is written whole, by one call, and never changed: its values become there together, or not. Bytes of values go from shared
+//! memory to the socket without a copy of ours. What is read goes from the socket's buffers straight to where it is wanted, several ranges
+//! at a time, and every chunk is checked against the checksum that it had when it was written. Those checksums are kept here (4 bytes per
+//! MiB), so that no request is needed for them.
+//!
+//! Objects of files that are not needed any more are deleted when there is time ([`SpillObjects::tend`]), many by one request. What
+//! cannot be deleted is tried again. At the end all that the session has is listed and deleted ([`SpillObjects::close`]).
+//!
+//! It touches nothing but what lies below its own prefix, and sessions that are dead as [`crate::session`] says.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+use sooner_store::Mapping;
+use sooner_store::spill::{BLOCK_BYTES, CHUNK_BYTES, SpillHeader, SpillPlace, SpillPulse};
+use sooner_wire::id::OBJECT_ID_BYTES;
+
+use crate::checked::Arriving;
+use crate::requests::Requests;
+use crate::session::{self, Identity, RENEW};
+use crate::{StoreError, StoreUrl, layout};
+
+/// Values that wait at the same time are fused into files of so many bytes at most.
+pub const BATCH_BYTES: u64 = 32 << 20;
+
+/// Read at a time (bytes): enough for several requests.
+pub const PIECE_BYTES: u64 = 32 << 20;
+
+/// Files of a session, by which their size does not have to grow: none of them costs more than a line in a table.
+pub const FILES_MAX: usize = 1 << 20;
+
+/// Objects on their way there at a time.
+const PUTS: usize = 4;
+
+/// Ranges on their way here at a time, and how long each is (bytes).
+const GETS: usize = 8;
+const GET_BYTES: u64 = 4 << 20;
+const _: () = assert!(GET_BYTES.is_multiple_of(CHUNK_BYTES) && GETS as u64 * GET_BYTES == PIECE_BYTES);
+
+/// Objects that are listed and deleted at a time: as many as S3 takes in one request.
+const DELETES: usize = 1000;
+
+/// So many objects that are not needed any more are deleted even if there is something else to do.
+const DELETES_OVERDUE: u64 = 256;
+
+/// What the first questions to the store may take together. The session does not begin before.
+const START_LIMIT: Duration = Duration::from_secs(8);
+/// A few small requests: the thread does nothing else meanwhile.
+const SMALL_LIMIT: Duration = Duration::from_secs(10);
+/// A request at the end of the session: shorter than what is taken for a store that hangs.
+const LAST_LIMIT: Duration = Duration::from_secs(4);
+/// What deleting at the end may take in all. What is left then, the next session deletes.
+const END_LIMIT: Duration = Duration::from_secs(50);
+/// What could not be deleted is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Dead sessions that are looked for at a start.
+const SESSIONS_MAX: usize = 1000;
+
+static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+
+/// A value to be written, and where it lies in shared memory.
+pub struct SpillValue {
+    /// Where to.
+    pub place: SpillPlace,
+    /// Which.
+    pub id: [u8; OBJECT_ID_BYTES],
+    /// The memory.
+    pub mapping: Arc<Mapping>,
+    /// Where in it. Nobody changes it before it is written.
+    pub block: u64,
+}
+
+/// Bytes of a value where they lie.
+struct Shared {
+    mapping: Arc<Mapping>,
+    block: u64,
+    length: u64,
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.mapping.bytes(self.block, self.length)
+    }
+}
+
+struct File {
+    length: u64,
+    /// By where each record begins.
+    headers: BTreeMap<u64, SpillHeader>,
+}
+
+struct State {
+    files: BTreeMap<u64, File>,
+    /// Files that are not needed any more, and which of their objects are still to be deleted.
+    doomed: VecDeque<(u64, Range<u64>)>,
+    /// Not before then.
+    deletes_at: Instant,
+    /// When the marker is to be written again.
+    renews_at: Instant,
+    /// Sessions that nobody has looked at yet.
+    others: VecDeque<Path>,
+}
+
+/// See the module. One thread uses it at a time.
+pub struct SpillObjects {
+    store: Arc<dyn ObjectStore>,
+    requests: Requests,
+    url: String,
+    session: Path,
+    identity: Identity,
+    /// The store's clock when the session began (seconds).
+    began: i64,
+    state: RefCell<State>,
+}
+
+impl SpillObjects {
+    /// Looks whether objects can be written, read, listed and deleted there, and begins a session.
+    ///
+    /// # Errors
+    /// [`StoreError`], within seconds.
+    pub fn open(url: &StoreUrl) -> Result<Self, StoreError> {
+        let begun = Self::begin(url.connect()?, url.as_str(), url.prefix(), Identity::own());
+        begun.map_err(|error| match (error, url.note()) {
+            (StoreError::Unreachable { url, reason }, Some(note)) => {
+                StoreError::Unreachable { url, reason: format!("{reason} ({note})") }
+            }
+            (error, _) => error,
+        })
+    }
+
+    fn begin(
+        store: Arc<dyn ObjectStore>,
+        url: &str,
+        prefix: &Path,
+        identity: Identity,
+    ) -> Result<Self, StoreError> {
+        let requests = Requests::new(url)?;
+        let name = session::new_name()
+            .map_err(|error| StoreError::NoExecutor { url: url.to_owned(), reason: error.to_string() })?;
+        let all = session::sessions(prefix);
+        let session = all.clone().join(name);
+        let now = Instant::now();
+        let state = State {
+            files: BTreeMap::new(),
+            doomed: VecDeque::new(),
+            deletes_at: now,
+            renews_at: now + RENEW,
+            others: VecDeque::new(),
+        };
+        let url = url.to_owned();
+        let mut this = Self { store, requests, url, session, identity, began: 0, state: RefCell::new(state) };
+        match this.requests.run(START_LIMIT, this.look_around(&all)) {
+            Ok((began, others)) => {
+                this.began = began;
+                this.state.get_mut().others = others;
+                Ok(this)
+            }
+            Err(error) => {
+                // Whatever could be written; if nothing could, this fails as well.
+                let keys = vec![session::probe(&this.session), session::marker(&this.session)];
+                let _ = this.requests.run(LAST_LIMIT, this.delete_all(keys));
+                Err(error)
+            }
+        }
+    }
+
+    /// Tries all that will be done, and returns the store's clock and what sessions there are beside this one.
+    async fn look_around(&self, all: &Path) -> Result<(i64, VecDeque<Path>), StoreError> {
+        let marker = session::marker(&self.session);
+        self.write_marker().await?;
+        let probe = session::probe(&self.session);
+        let expected = self.session.as_ref().as_bytes();
+        let written = self.store.put(&probe, PutPayload::from(expected.to_vec())).await;
+        written.map_err(|error| self.error(WRITE, &error))?;
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(1..expected.len() as u64)));
+        let read = async { self.store.get_opts(&probe, options).await?.bytes().await }.await;
+        let read = read.map_err(|error| self.error(READ, &error))?;
+        if read != expected[1..] {
+            let reason = "what was read is not what had just been written".to_owned();
+            return Err(StoreError::Failed { url: self.url.clone(), doing: READ, reason });
+        }
+        self.delete_all(vec![probe]).await?;
+        let found = self.store.head(&marker).await.map_err(|error| self.error(READ, &error))?;
+        let listed =
+            self.store.list_with_delimiter(Some(all)).await.map_err(|error| self.error(LIST, &error))?;
+        let others = listed.common_prefixes.into_iter().filter(|other| *other != self.session);
+        Ok((found.last_modified.timestamp(), others.take(SESSIONS_MAX).collect()))
+    }
+
+    /// For those who wait for a thread that uses it.
+    #[must_use]
+    pub fn pulse(&self) -> Arc<SpillPulse> {
+        self.requests.pulse().clone()
+    }
+
+    /// Writes a file: these values, whose places adjoin from its begin on.
+    ///
+    /// # Errors
+    /// [`StoreError`]: none of them is there then. The file has to be deleted nevertheless.
+    pub fn write(&self, values: &[SpillValue]) -> Result<(), StoreError> {
+        let values = values.iter().map(|value| {
+            let SpillValue { place, id, mapping, block } = value;
+            let shared = Shared { mapping: mapping.clone(), block: *block, length: place.length };
+            (*place, *id, Bytes::from_owner(shared))
+        });
+        self.write_file(values.collect())
+    }
+
+    fn write_file(&self, values: Vec<(SpillPlace, [u8; OBJECT_ID_BYTES], Bytes)>) -> Result<(), StoreError> {
+        let Some((first, _, _)) = values.first() else { return Ok(()) };
+        let number = first.file;
+        let mut file = File { length: 0, headers: BTreeMap::new() };
+        let mut pieces = Vec::with_capacity(values.len() * 3);
+        for (place, id, bytes) in values {
+            if (place.file, place.offset, place.length) != (number, file.length, bytes.len() as u64) {
+                return Err(StoreError::OutOfRange { place, from: 0, bytes: bytes.len() as u64 });
+            }
+            let header = SpillHeader::new(self.sums_of(&bytes)?);
+            let mut encoded = vec![0; place.header_bytes() as usize];
+            header.encode(place, &id, &mut encoded);
+            let padding = place.disk_bytes() as usize - encoded.len() - bytes.len();
+            pieces.extend([Bytes::from(encoded), bytes, Bytes::from_static(&ZEROS[..padding])]);
+            file.headers.insert(place.offset, header);
+            file.length += place.disk_bytes();
+        }
+        // Some of it may be there even if this fails.
+        self.state.borrow_mut().files.insert(number, file);
+        let puts = layout::cut(pieces).into_iter().enumerate().map(|(object, payload)| async move {
+            let key = session::key(&self.session, number, object as u64);
+            self.store.put(&key, payload).await.map_err(|error| self.error(WRITE, &error))
+        });
+        let puts = stream::iter(puts).buffer_unordered(PUTS).try_for_each(|_| {
+            self.requests.pulse().beat();
+            std::future::ready(Ok(()))
+        });
+        self.requests.run_all(puts)
+    }
+
+    fn sums_of(&self, bytes: &[u8]) -> Result<Vec<u32>, StoreError> {
+        let mut sums = Vec::with_capacity(bytes.len().div_ceil(CHUNK_BYTES as usize));
+        for chunk in bytes.chunks(CHUNK_BYTES as usize) {
+            self.requests.pulse().check().map_err(|_| StoreError::Ending)?;
+            sums.push(crc32fast::hash(chunk));
+        }
+        Ok(sums)
+    }
+
+    /// Reads `into.len()` bytes of a value from its byte `from` on. Each chunk that has some of them is checked whole.
+    ///
+    /// # Errors
+    /// [`StoreError`]: what is in `into` then means nothing.
+    pub fn read(&self, place: SpillPlace, from: u64, into: &mut [u8]) -> Result<(), StoreError> {
+        let wanted = from..from.saturating_add(into.len() as u64);
+        let state = self.state.borrow();
+        let header = state.files.get(&place.file).and_then(|file| file.headers.get(&place.offset));
+        let Some(header) = header.filter(|_| wanted.end <= place.length) else {
+            return Err(StoreError::OutOfRange { place, from, bytes: into.len() as u64 });
+        };
+        let mut rest = into;
+        let mut gets = Vec::new();
+        let mut at = wanted.start;
+        while at < wanted.end {
+            // Whole chunks; the bytes at both ends that nobody wants are few beside a request.
+            let begin = at / CHUNK_BYTES * CHUNK_BYTES;
+            let end = (begin + GET_BYTES).min(wanted.end.next_multiple_of(CHUNK_BYTES)).min(place.length);
+            let (part, more) = rest.split_at_mut((end.min(wanted.end) - at) as usize);
+            rest = more;
+            gets.push(self.get(place, begin..end, Arriving::new(header, begin, end, at, part)));
+            at = end;
+        }
+        let gets = stream::iter(gets).buffer_unordered(GETS).try_for_each(|()| std::future::ready(Ok(())));
+        self.requests.run_all(gets)
+    }
+
+    /// Gets bytes of a value, which may lie in two objects.
+    async fn get(
+        &self,
+        place: SpillPlace,
+        range: Range<u64>,
+        mut arriving: Arriving<'_>,
+    ) -> Result<(), StoreError> {
+        let damaged = |damage| StoreError::Corrupt { url: self.url.clone(), place, damage };
+        let body = place.offset + place.header_bytes();
+        for (object, bytes) in layout::parts(body + range.start..body + range.end) {
+            let key = session::key(&self.session, place.file, object);
+            let options = GetOptions::new().with_range(Some(GetRange::Bounded(bytes)));
+            let found = self.store.get_opts(&key, options).await.map_err(|error| self.error(READ, &error))?;
+            let mut found = found.into_stream();
+            while let Some(bytes) = found.try_next().await.map_err(|error| self.error(READ, &error))? {
+                self.requests.pulse().beat();
+                arriving.take(&bytes).map_err(damaged)?;
+            }
+        }
+        arriving.end().map_err(damaged)
+    }
+
+    /// Writes files of values that are in others, each checked on its way. Both places are good afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn copy(&self, values: &[(SpillPlace, SpillPlace, [u8; OBJECT_ID_BYTES])]) -> Result<(), StoreError> {
+        for file in values.chunk_by(|(_, one, _), (_, next, _)| one.file == next.file) {
+            let read = file.iter().map(|(from, to, id)| {
+                let mut bytes = vec![0; from.length as usize];
+                self.read(*from, 0, &mut bytes)?;
+                Ok((*to, *id, Bytes::from(bytes)))
+            });
+            self.write_file(read.collect::<Result<_, _>>()?)?;
+        }
+        Ok(())
+    }
+
+    /// The file is not needed any more. Its objects are deleted when there is time. One that nothing was written to is passed over.
+    pub fn delete(&self, file: u64) {
+        let mut state = self.state.borrow_mut();
+        if let Some(found) = state.files.remove(&file) {
+            state.doomed.push_back((file, 0..layout::objects_of(found.length)));
+        }
+    }
+
+    /// Does what is due beside writing and reading, and returns when there will be more of it. `is_idle`: there is nothing else to do.
+    pub fn tend(&self, is_idle: bool) -> Duration {
+        let now = Instant::now();
+        if now >= self.state.borrow().renews_at {
+            // If the store is away, for a while.
+            let next = match self.requests.run(SMALL_LIMIT, self.write_marker()) {
+                Ok(()) => RENEW,
+                Err(_) => AGAIN,
+            };
+            self.state.borrow_mut().renews_at = Instant::now() + next;
+        }
+        let count: u64 =
+            self.state.borrow().doomed.iter().map(|(_, objects)| objects.end - objects.start).sum();
+        let is_due = now >= self.state.borrow().deletes_at && count > 0;
+        if is_due && (is_idle || count >= DELETES_OVERDUE) {
+            self.delete_doomed();
+        } else if is_idle {
+            self.look_at_another();
+        }
+        let state = self.state.borrow();
+        let next = match (state.doomed.is_empty(), state.others.is_empty()) {
+            (_, false) => now,
+            (false, true) => state.deletes_at,
+            (true, true) => state.renews_at,
+        };
+        next.min(state.renews_at).saturating_duration_since(Instant::now())
+    }
+
+    fn delete_doomed(&self) {
+        let mut left = DELETES as u64;
+        let mut keys = Vec::new();
+        let mut taken = Vec::new();
+        {
+            let mut state = self.state.borrow_mut();
+            while let Some((file, objects)) = state.doomed.pop_front() {
+                let end = objects.end.min(objects.start + left);
+                keys.extend((objects.start..end).map(|object| session::key(&self.session, file, object)));
+                taken.push((file, objects.start..end));
+                left -= end - objects.start;
+                if end < objects.end {
+                    state.doomed.push_front((file, end..objects.end));
+                }
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        if self.requests.run(SMALL_LIMIT, self.delete_all(keys)).is_err() {
+            let mut state = self.state.borrow_mut();
+            state.deletes_at = Instant::now() + AGAIN;
+            state.doomed.extend(taken);
+        }
+    }
+
+    /// Looks at one of the other sessions, and deletes some of it if it is dead.
+    fn look_at_another(&self) {
+        let Some(other) = self.state.borrow_mut().others.pop_front() else { return };
+        // What cannot be looked at, or deleted, the next session looks at.
+        if self.requests.run(SMALL_LIMIT, self.reap(&other)) == Ok(true) {
+            self.state.borrow_mut().others.push_front(other);
+        }
+    }
+
+    /// Deletes objects of a session if it is dead, the marker last. True: there are more.
+    async fn reap(&self, other: &Path) -> Result<bool, StoreError> {
+        let marker = session::marker(other);
+        let (identity, renewed) = match self.store.get(&marker).await {
+            // Whatever that is, it is no marker.
+            Ok(found) if found.meta.size > session::MARKER_BYTES_MAX => {
+                (None, Some(found.meta.last_modified.timestamp()))
+            }
+            Ok(found) => {
+                let renewed = found.meta.last_modified.timestamp();
+                let text = found.bytes().await.map_err(|error| self.error(READ, &error))?;
+                (Identity::decode(&String::from_utf8_lossy(&text)), Some(renewed))
+            }
+            Err(object_store::Error::NotFound { .. }) => (None, None),
+            Err(error) => return Err(self.error(READ, &error)),
+        };
+        let found: Vec<_> = self
+            .store
+            .list(Some(other))
+            .take(DELETES)
+            .try_collect()
+            .await
+            .map_err(|error| self.error(LIST, &error))?;
+        let newest = found.iter().map(|object| object.last_modified.timestamp()).max();
+        let Some(renewed) = renewed.or(newest) else { return Ok(false) };
+        let age = Duration::from_secs(u64::try_from(self.began - renewed).unwrap_or(0));
+        if !self.identity.finds_dead(identity.as_ref(), age) {
+            return Ok(false);
+        }
+        let has_more = found.len() == DELETES;
+        let keys = found.into_iter().map(|object| object.location).filter(|key| *key != marker);
+        self.delete_all(keys.collect()).await?;
+        if !has_more {
+            self.delete_all(vec![marker]).await?;
+        }
+        Ok(has_more)
+    }
+
+    /// Deletes all that the session has, the marker last. What to say of what is left, if something is.
+    pub fn close(&self) -> Option<String> {
+        let begin = Instant::now();
+        let marker = session::marker(&self.session);
+        loop {
+            let step = async {
+                let found = self.store.list(Some(&self.session)).take(DELETES).try_collect::<Vec<_>>().await;
+                let found = found.map_err(|error| self.error(LIST, &error))?;
+                let keys: Vec<_> =
+                    found.into_iter().map(|object| object.location).filter(|key| *key != marker).collect();
+                let is_last = keys.is_empty();
+                self.delete_all(if is_last { vec![marker.clone()] } else { keys }).await?;
+                Ok(is_last)
+            };
+            let reason = match self.requests.run_last(LAST_LIMIT, step) {
+                Ok(true) => return None,
+                Ok(false) if begin.elapsed() < END_LIMIT => continue,
+                Ok(false) => format!("there are more than can be deleted in {} s", END_LIMIT.as_secs()),
+                Err(error) => error.to_string(),
+            };
+            return Some(format!(
+                "objects of this session are left in the object store below {}/{}, because they could not be deleted: {reason}. The \
+                 next session on this machine that spills there deletes them, or one elsewhere after a day",
+                self.url.trim_end_matches('/'),
+                self.session
+                    .parts()
+                    .skip(self.prefix_parts())
+                    .map(|part| part.as_ref().to_owned())
+                    .collect::<Vec<_>>()
+                    .join("/"),
+            ));
+        }
+    }
+
+    fn prefix_parts(&self) -> usize {
+        // The common one and that of the session come behind what the user has named.
+        self.session.parts().count() - 2
+    }
+
+    async fn write_marker(&self) -> Result<(), StoreError> {
+        let text = self.identity.encode();
+        let written = self.store.put(&session::marker(&self.session), PutPayload::from(text)).await;
+        written.map_err(|error| self.error(WRITE, &error))?;
+        self.requests.pulse().beat();
+        Ok(())
+    }
+
+    /// Deletes objects, many by one request where the store can. Those that are not there are no error.
+    async fn delete_all(&self, keys: Vec<Path>) -> Result<(), StoreError> {
+        let mut deleted = self.store.delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
+        while let Some(result) = deleted.next().await {
+            match result {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => self.requests.pulse().beat(),
+                Err(error) => return Err(self.error(DELETE, &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn error(&self, doing: &'static str, error: &object_store::Error) -> StoreError {
+        StoreError::of(&self.url, doing, error)
+    }
+}
+
+/// What is being tried, for errors.
+pub(crate) const WRITE: &str = "write an object";
+const READ: &str = "read an object";
+pub(crate) const LIST: &str = "list objects";
+const DELETE: &str = "delete objects";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,535 @@
+//! Calls to actors: where each actor lives and the order of the calls to it (Ray, section 4.2.2: stateful edges).
+//!
+//! Calls of one caller reach an actor in the order of submission: a call whose arguments are not there yet holds
+//! the later ones back. Calls go straight to the actor's process; the node is asked once where that is.
+//!
+//! Invariants:
+//! - A1: a call is queued or in flight, never both.
+//! - A2: calls leave the queue from its front only, unless they are cancelled.
+//! - A3: a call is held back for the size of its arguments only while so many calls are in flight that it could not run yet, and
+//!   none of them can wait for it.
+//!
+//! It never sends: [`Callers::next_call`] says what goes where.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sooner_wire::limits::ACTOR_CALLS_IN_FLIGHT;
+use sooner_wire::message::{Failure, TaskSpec};
+use sooner_wire::{ActorId, WorkerId};
+
+use super::Kept;
+use crate::table::{Map, Set};
+
+/// Where an actor is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ActorPlace {
+    /// Created or asked for; the node has not answered.
+    Pending,
+    /// In this process, which takes so many calls ahead.
+    At {
+        /// The process.
+        worker: WorkerId,
+        /// Calls that may be in flight.
+        window: usize,
+        /// Calls that it runs at a time.
+        concurrency: usize,
+    },
+    /// Gone for good.
+    Dead(Failure),
+}
+
+#[derive(Debug)]
+struct Caller {
+    place: ActorPlace,
+    queue: VecDeque<u64>,
+    in_flight: Set<u64>,
+    /// Bytes of arguments in memory of those in flight that have such, and their sum.
+    arguments: Map<u64, u64>,
+    argument_bytes: u64,
+    /// A call to one of its concurrency groups was made: it may run while all of another group's wait for it.
+    has_groups: bool,
+    /// Of an actor with checkpoints.
+    kept: Option<Box<Kept>>,
+}
+
+/// The calls that were in flight when an actor's process ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Interrupted {
+    /// They are kept, and will be pushed again.
+    pub kept: Vec<u64>,
+    /// They are not, in order.
+    pub others: Vec<u64>,
+}
+
+/// Every actor this process calls.
+#[derive(Debug, Default)]
+pub struct Callers {
+    actors: Map<ActorId, Caller>,
+    /// Actors that were taken over and whose kept calls are to be pushed again.
+    replaying: Set<ActorId>,
+    /// Calls in flight whose outcome is known: they were pushed again only for what they do.
+    ghosts: Map<u64, ActorId>,
+    /// Bytes of arguments in memory that may wait at an actor.
+    argument_bytes_max: Option<u64>,
+}
+
+impl Callers {
+    /// So many bytes of arguments in memory may wait at an actor: they stay there until its calls have run.
+    pub fn set_argument_bytes(&mut self, most: u64) {
+        self.argument_bytes_max = Some(most);
+    }
+
+    /// An actor has concurrency groups.
+    pub fn note_groups(&mut self, actor: ActorId) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.has_groups = true;
+        }
+    }
+
+    /// Whether a call with arguments of so many bytes in memory should wait here, where they can go to disk: it would wait at the
+    /// actor as well.
+    #[must_use]
+    pub fn holds_back(&self, actor: ActorId, bytes: u64) -> bool {
+        let (Some(most), Some(caller)) = (self.argument_bytes_max, self.actors.get(&actor)) else {
+            return false;
+        };
+        let ActorPlace::At { concurrency, .. } = caller.place else { return false };
+        // Of one with checkpoints, what is made again after a takeover may wait for calls that are new.
+        let is_simple = !caller.has_groups && caller.kept.is_none();
+        // One more than it runs, so that it need not wait for the next one.
+        let cannot_run = is_simple && caller.in_flight.len() > concurrency;
+        bytes > 0 && cannot_run && caller.argument_bytes + bytes > most
+    }
+
+    /// Whether the actor is known here; if not, the node must be asked.
+    pub fn meet(&mut self, actor: ActorId) -> bool {
+        let mut is_new = false;
+        self.actors.entry(actor).or_insert_with(|| {
+            is_new = true;
+            Caller {
+                place: ActorPlace::Pending,
+                queue: VecDeque::new(),
+                in_flight: Set::default(),
+                arguments: Map::default(),
+                argument_bytes: 0,
+                has_groups: false,
+                kept: None,
+            }
+        });
+        !is_new
+    }
+
+    /// Actors that have this process.
+    #[must_use]
+    pub fn at(&self, process: WorkerId) -> Vec<ActorId> {
+        let is_there =
+            |caller: &Caller| matches!(caller.place, ActorPlace::At { worker, .. } if worker == process);
+        self.actors.iter().filter(|(_, caller)| is_there(caller)).map(|(id, _)| *id).collect()
+    }
+
+    /// Appends a call, or says why it can never run.
+    ///
+    /// # Errors
+    /// The failure of a dead actor.
+    pub fn enqueue(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
+        let caller = self.actors.get_mut(&actor).expect("met before");
+        if let ActorPlace::Dead(failure) = &caller.place {
+            return Err(failure.clone());
+        }
+        caller.queue.push_back(task);
+        Ok(())
+    }
+
+    /// Puts a call before all others, or says why it can never run.
+    ///
+    /// # Errors
+    /// The failure of a dead actor.
+    pub fn enqueue_first(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
+        self.enqueue(actor, task)?;
+        self.actors[&actor].queue.rotate_right(1);
+        Ok(())
+    }
+
+    /// The front call and where it may go now.
+    #[must_use]
+    pub fn next_call(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
+        let caller = self.actors.get(&actor)?;
+        if caller.is_replaying() { None } else { self.next_early(actor) }
+    }
+
+    /// The front call and where it may go now, although kept ones are to be pushed again before it.
+    #[must_use]
+    pub fn next_early(&self, actor: ActorId) -> Option<(u64, WorkerId)> {
+        let caller = self.actors.get(&actor)?;
+        Some((*caller.queue.front()?, caller.room()?))
+    }
+
+    /// The front call was pushed, with arguments of so many bytes in memory.
+    pub fn on_pushed(&mut self, actor: ActorId, bytes: u64) {
+        let caller = self.actors.get_mut(&actor).expect("next_call found it");
+        let task = caller.queue.pop_front().expect("next_call found it");
+        caller.in_flight.insert(task);
+        if bytes > 0 {
+            caller.arguments.insert(task, bytes);
+            caller.argument_bytes += bytes;
+        }
+    }
+
+    /// A call ended.
+    pub fn on_reply(&mut self, actor: ActorId, task: u64) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.in_flight.swap_remove(&task);
+            if !caller.arguments.is_empty() {
+                caller.argument_bytes -= caller.arguments.swap_remove(&task).unwrap_or(0);
+            }
+        }
+    }
+
+    /// The calls that are kept, of all actors.
+    pub fn kept_calls(&self) -> impl Iterator<Item = &TaskSpec> {
+        self.actors.values().filter_map(|caller| caller.kept.as_ref()).flat_map(|kept| kept.calls())
+    }
+
+    /// A call to an actor with checkpoints was pushed for the first time.
+    pub fn keep(&mut self, actor: ActorId, spec: Arc<TaskSpec>) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.kept.get_or_insert_default().add(spec);
+        }
+    }
+
+    /// Takes a kept call out, if it is there.
+    pub fn forget_kept(&mut self, actor: ActorId, task: u64) -> Option<Arc<TaskSpec>> {
+        let caller = self.actors.get_mut(&actor)?;
+        // Without this one, whose reply has come.
+        let in_flight = caller.in_flight.len() + 1;
+        caller.kept.as_mut()?.remove(task, in_flight)
+    }
+
+    /// A checkpoint covers these calls.
+    pub fn cover(&mut self, actor: ActorId, calls: &[u64]) -> Vec<Arc<TaskSpec>> {
+        let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.as_mut());
+        kept.map(|kept| kept.cover(calls)).unwrap_or_default()
+    }
+
+    /// All kept calls: the actor is gone for good.
+    pub fn take_kept(&mut self, actor: ActorId) -> Vec<Arc<TaskSpec>> {
+        self.replaying.swap_remove(&actor);
+        self.ghosts.retain(|_, of| *of != actor);
+        let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.take());
+        kept.map(|kept| kept.into_specs().collect()).unwrap_or_default()
+    }
+
+    /// Whether calls of any actor are being pushed again.
+    #[inline]
+    #[must_use]
+    pub fn is_replaying(&self) -> bool {
+        !self.replaying.is_empty()
+    }
+
+    /// Actors whose calls are being pushed again.
+    #[must_use]
+    pub fn replaying(&self) -> Vec<ActorId> {
+        self.replaying.iter().copied().collect()
+    }
+
+    /// The kept call to push again next, and where to, if there is room now.
+    #[must_use]
+    pub fn next_replay(&self, actor: ActorId) -> Option<(Arc<TaskSpec>, WorkerId)> {
+        let caller = self.actors.get(&actor)?;
+        let kept = caller.kept.as_ref().filter(|kept| kept.is_replaying())?;
+        Some((kept.next()?.clone(), caller.room()?))
+    }
+
+    /// The next kept call was pushed again; of a ghost the outcome is known.
+    pub fn on_replayed(&mut self, actor: ActorId, task: u64, is_ghost: bool) {
+        let caller = self.actors.get_mut(&actor).expect("next_replay found it");
+        caller.kept.as_mut().expect("next_replay found it").on_pushed();
+        caller.in_flight.insert(task);
+        if is_ghost {
+            self.ghosts.insert(task, actor);
+        }
+    }
+
+    /// The process to tell that all answered calls were pushed again, once.
+    pub fn take_replay_end(&mut self, actor: ActorId) -> Option<WorkerId> {
+        let caller = self.actors.get_mut(&actor)?;
+        let ActorPlace::At { worker, .. } = caller.place else { return None };
+        caller.kept.as_mut()?.take_end().then_some(worker)
+    }
+
+    /// Whether new calls may be pushed: all kept ones were.
+    pub fn finish_replay(&mut self, actor: ActorId) -> bool {
+        let kept = self.actors.get_mut(&actor).and_then(|caller| caller.kept.as_mut());
+        let is_done = kept.is_some_and(|kept| kept.is_replaying() && kept.finish());
+        if is_done {
+            self.replaying.swap_remove(&actor);
+        }
+        is_done
+    }
+
+    /// A reply came for which no task waits. Gives the actor if the call was a ghost.
+    pub fn on_ghost_reply(&mut self, task: u64) -> Option<ActorId> {
+        let actor = self.ghosts.swap_remove(&task)?;
+        self.on_reply(actor, task);
+        Some(actor)
+    }
+
+    /// Takes a queued call out.
+    pub fn remove_queued(&mut self, actor: ActorId, task: u64) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.queue.retain(|queued| *queued != task);
+        }
+    }
+
+    /// The node says where the actor is, and whether a new process took it over that waits for kept calls.
+    pub fn on_started(&mut self, actor: ActorId, worker: WorkerId, concurrency: u32, replays: bool) {
+        let window = ACTOR_CALLS_IN_FLIGHT.max(2 * concurrency as usize);
+        // It may have gone out of scope here. And this process may have ended it while it started: then no call of
+        // ours goes there any more.
+        let Some(caller) = self.actors.get_mut(&actor) else { return };
+        // The node may say it twice: to all callers, and to one that asks. Calls are pushed to a process once.
+        let is_known = matches!(caller.place, ActorPlace::At { worker: before, .. } if before == worker);
+        if is_known || matches!(caller.place, ActorPlace::Dead(_)) {
+            return;
+        }
+        caller.place = ActorPlace::At { worker, window, concurrency: concurrency as usize };
+        if replays {
+            caller.kept.get_or_insert_default().begin();
+            self.replaying.insert(actor);
+        }
+    }
+
+    /// This process ends the actor: later calls fail at once. Calls made before end as the node reports it.
+    pub fn refuse(&mut self, actor: ActorId, failure: Failure) {
+        self.meet(actor);
+        self.actors[&actor].place = ActorPlace::Dead(failure);
+    }
+
+    /// The actor's process is gone and another one is coming. Returns the calls that were in flight and whose outcome is
+    /// not known; queued ones wait for the new process.
+    pub fn on_restarting(&mut self, actor: ActorId) -> Interrupted {
+        let Some(caller) = self.actors.get_mut(&actor) else { return Interrupted::default() };
+        if !matches!(caller.place, ActorPlace::Dead(_)) {
+            caller.place = ActorPlace::Pending;
+        }
+        let mut calls = caller.take_in_flight();
+        calls.sort_unstable();
+        let Some(kept) = &mut caller.kept else { return Interrupted { kept: Vec::new(), others: calls } };
+        kept.rewind();
+        self.replaying.swap_remove(&actor);
+        calls.retain(|task| self.ghosts.swap_remove(task).is_none());
+        let numbers = kept.numbers();
+        let (kept, others) = calls.into_iter().partition(|task| numbers.contains(task));
+        Interrupted { kept, others }
+    }
+
+    /// Calls in flight, of all actors.
+    pub fn in_flight(&self) -> impl Iterator<Item = u64> {
+        self.actors.values().flat_map(|caller| caller.in_flight.iter().copied())
+    }
+
+    /// Calls that are with an actor again although their outcome is known, of the actors in some places.
+    pub fn ghosts(&self, is_wanted: impl Fn(&ActorPlace) -> bool) -> impl Iterator<Item = &TaskSpec> {
+        let actors = self.actors.values().filter(move |caller| is_wanted(&caller.place));
+        let kept = actors.filter_map(|caller| caller.kept.as_ref()).flat_map(|kept| kept.calls());
+        kept.filter(|spec| self.ghosts.contains_key(&spec.task.number))
+    }
+
+    /// Puts a call that was in flight back to the front.
+    pub fn enqueue_front(&mut self, actor: ActorId, task: u64) {
+        if let Some(caller) = self.actors.get_mut(&actor) {
+            caller.queue.push_front(task);
+        }
+    }
+
+    /// Calls to one actor that have not ended.
+    #[must_use]
+    pub fn pending_calls(&self, actor: ActorId) -> usize {
+        self.actors.get(&actor).map_or(0, |caller| caller.queue.len() + caller.in_flight.len())
+    }
+
+    /// The actor is gone. Returns the calls that were queued or in flight.
+    pub fn on_dead(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
+        let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
+        caller.place = ActorPlace::Dead(failure);
+        let mut calls = caller.take_in_flight();
+        calls.extend(std::mem::take(&mut caller.queue));
+        calls.sort_unstable();
+        calls
+    }
+
+    /// Forgets an actor that has gone out of scope here.
+    pub fn forget(&mut self, actor: ActorId) {
+        let is_idle = self.actors.get(&actor).is_some_and(|caller| {
+            let keeps = caller.kept.as_ref().is_some_and(|kept| kept.is_replaying() || !kept.is_empty());
+            caller.queue.is_empty() && caller.in_flight.is_empty() && !keeps
+        });
+        if is_idle {
+            self.actors.swap_remove(&actor);
+        }
+    }
+
+    /// Where an actor is, if it is known.
+    #[must_use]
+    pub fn place(&self, actor: ActorId) -> Option<&ActorPlace> {
+        self.actors.get(&actor).map(|caller| &caller.place)
+    }
+
+    /// Every actor known here: its place, calls queued, calls in flight.
+    pub fn known(&self) -> impl Iterator<Item = (ActorId, &ActorPlace, usize, usize)> {
+        self.actors
+            .iter()
+            .map(|(actor, caller)| (*actor, &caller.place, caller.queue.len(), caller.in_flight.len()))
+    }
+
+    /// Calls to an actor that are kept here.
+    #[must_use]
+    pub fn kept(&self, actor: ActorId) -> usize {
+        let kept = self.actors.get(&actor).and_then(|caller| caller.kept.as_ref());
+        kept.map_or(0, |kept| kept.len())
+    }
+
+    /// Calls queued or in flight over all actors.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.actors.values().map(|caller| caller.queue.len() + caller.in_flight.len()).sum()
+    }
+}
+
+impl Caller {
+    /// The actor's process, if it takes another call now.
+    fn room(&self) -> Option<WorkerId> {
+        match self.place {
+            ActorPlace::At { worker, window, .. } if self.in_flight.len() < window => Some(worker),
+            ActorPlace::At { .. } | ActorPlace::Pending | ActorPlace::Dead(_) => None,
+        }
+    }
+
+    fn take_in_flight(&mut self) -> Vec<u64> {
+        self.arguments.clear();
+        self.argument_bytes = 0;
+        std::mem::take(&mut self.in_flight).into_iter().collect()
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.is_replaying())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sooner_wire::TaskId;
+    use sooner_wire::message::FailureCode;
+
+    fn actor() -> ActorId {
+        TaskId { owner: WorkerId(1), number: 1 }
+    }
+
+    #[test]
+    fn calls_wait_for_the_place_and_leave_in_order() {
+        let mut callers = Callers::default();
+        assert!(!callers.meet(actor()));
+        assert!(callers.meet(actor()));
+        (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        assert_eq!(callers.next_call(actor()), None);
+        callers.on_started(actor(), WorkerId(4), 1, false);
+        let mut order = Vec::new();
+        while let Some((task, worker)) = callers.next_call(actor()) {
+            assert_eq!(worker, WorkerId(4));
+            callers.on_pushed(actor(), 0);
+            order.push(task);
+        }
+        assert_eq!(order, [1, 2, 3]);
+    }
+
+    /// Sends calls as long as that may be, and gives those that went.
+    fn send(callers: &mut Callers, bytes: u64) -> Vec<u64> {
+        let mut sent = Vec::new();
+        while let Some((task, _)) = callers.next_call(actor())
+            && !callers.holds_back(actor(), bytes)
+        {
+            callers.on_pushed(actor(), bytes);
+            sent.push(task);
+        }
+        sent
+    }
+
+    fn with_calls(concurrency: u32, calls: u64) -> Callers {
+        let mut callers = Callers::default();
+        callers.set_argument_bytes(100);
+        callers.meet(actor());
+        callers.on_started(actor(), WorkerId(4), concurrency, false);
+        (1..=calls).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        callers
+    }
+
+    #[test]
+    fn calls_with_large_arguments_wait_here_while_they_could_not_run_there() {
+        let mut callers = with_calls(2, 9);
+        assert_eq!(send(&mut callers, 60), [1, 2, 3], "two run, and the next one is there");
+        callers.on_reply(actor(), 2);
+        assert_eq!(send(&mut callers, 60), [4]);
+        assert_eq!(send(&mut callers, 0), [5, 6, 7, 8, 9], "what keeps nothing in memory may wait anywhere");
+    }
+
+    #[test]
+    fn calls_with_small_arguments_are_sent_until_these_are_large_together() {
+        let mut callers = with_calls(1, 20);
+        assert_eq!(send(&mut callers, 10).len(), 10);
+        (1..=10).for_each(|task| callers.on_reply(actor(), task));
+        assert_eq!(send(&mut callers, 10).len(), 10, "what has ended counts no more");
+        let interrupted = callers.on_restarting(actor());
+        interrupted.others.iter().rev().for_each(|task| callers.enqueue_front(actor(), *task));
+        callers.on_started(actor(), WorkerId(5), 1, false);
+        assert_eq!(send(&mut callers, 10).len(), 10, "nor does what was with a process that is gone");
+    }
+
+    /// One that runs may wait for a call to another group, which would run at once.
+    #[test]
+    fn calls_to_an_actor_with_groups_do_not_wait_here() {
+        let mut callers = with_calls(2, 9);
+        assert_eq!(send(&mut callers, 60), [1, 2, 3]);
+        callers.note_groups(actor());
+        assert_eq!(send(&mut callers, 60), [4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn after_a_kill_calls_fail_at_once_and_earlier_ones_end_with_the_actor() {
+        let mut callers = Callers::default();
+        callers.meet(actor());
+        callers.enqueue(actor(), 1).expect("alive");
+        let failure = Failure::new(FailureCode::ActorDied, "killed");
+        callers.refuse(actor(), failure.clone());
+        assert_eq!(callers.enqueue(actor(), 2), Err(failure.clone()));
+        callers.on_started(actor(), WorkerId(4), 1, false);
+        assert_eq!(callers.next_call(actor()), None);
+        assert_eq!(callers.on_dead(actor(), failure), [1]);
+    }
+
+    #[test]
+    fn news_of_an_actor_that_was_forgotten_enters_nothing() {
+        let mut callers = Callers::default();
+        callers.meet(actor());
+        callers.on_started(actor(), WorkerId(4), 1, false);
+        callers.forget(actor());
+        callers.on_started(actor(), WorkerId(5), 1, false);
+        assert_eq!(callers.on_restarting(actor()), Interrupted::default());
+        assert!(callers.on_dead(actor(), Failure::new(FailureCode::ActorDied, "gone")).is_empty());
+        assert_eq!(callers.known().count(), 0);
+    }
+
+    #[test]
+    fn death_ends_every_call_and_refuses_later_ones() {
+        let mut callers = Callers::default();
+        callers.meet(actor());
+        callers.on_started(actor(), WorkerId(4), 1, false);
+        (1..=3).for_each(|task| callers.enqueue(actor(), task).expect("alive"));
+        callers.on_pushed(actor(), 0);
+        let failure = Failure::new(FailureCode::ActorDied, "gone");
+        assert_eq!(callers.on_dead(actor(), failure.clone()), [1, 2, 3]);
+        assert_eq!(callers.enqueue(actor(), 4), Err(failure));
+        assert_eq!(callers.calls(), 0);
+    }
+}

@@ -1,0 +1,525 @@
+//! The directory of actors: which there are, where they are, and when they end (Ray, section 4.2.1: the actor table).
+//!
+//! An actor is reserved when somebody says that its creation will come, pending while no node was asked to give it a
+//! process, placing while one was, placed when it has one, and dead for good after that. A process that ends while there
+//! are restarts makes it pending again, with the number of the next takeover.
+
+use crate::probes::{bug, mark};
+use sooner_wire::limits::ENDED_MAX;
+use sooner_wire::message::{ActorDead, ActorRestarting, ActorStarted, CreateActor, Failure, WorkerGone};
+use sooner_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
+
+use super::checkpoints::Checkpoints;
+use super::durable::{Held, Subject};
+use super::placing::Target;
+use super::{ControlAction, ControlActions, ControlCore, End, PlaceActor, ToNode, actor_died};
+use crate::pace::Pace;
+use crate::table::Set;
+use crate::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct Actor {
+    pub(super) owner: WorkerId,
+    /// The job whose workers may be its process.
+    pub(super) job: WorkerId,
+    pub(super) concurrency: u32,
+    pub(super) phase: Phase,
+    /// Processes that hear of it.
+    pub(super) subscribers: Set<WorkerId>,
+    pub(super) name: Option<(String, String)>,
+    pub(super) class: String,
+    /// Its constructor has returned.
+    pub(super) is_ready: bool,
+    /// How many processes took over so far.
+    pub(super) takeovers: u32,
+    /// Why it is being ended, for the message its callers get.
+    pub(super) ending: Option<Failure>,
+    /// How often a new process may still take over; -1 for ever.
+    pub(super) restarts: i32,
+    /// What a new process is told: kept while there are restarts.
+    pub(super) creation: Option<Box<CreateActor>>,
+    pub(super) detached: bool,
+    /// The placement group that it runs in.
+    pub(super) group: Option<GroupId>,
+    /// Its owner has no reference to it any more, or never told of one.
+    is_dropped: bool,
+    /// Where its latest process is or was.
+    pub(super) last_node: Option<NodeId>,
+    /// How soon its next process may begin.
+    pub(super) pace: Pace,
+    /// Its place among those that wait.
+    turn: u64,
+    /// Of an actor that takes checkpoints.
+    pub(super) checkpoints: Option<Checkpoints>,
+    /// Its process ends because its node leaves.
+    pub(super) is_moving: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// A name was reserved; the creation has not come.
+    Reserved,
+    /// Waits for a node, or for its next process to be allowed.
+    Pending(Box<CreateActor>),
+    /// A node was asked to give it a process.
+    Placing { node: NodeId },
+    /// Has a process.
+    Placed { node: NodeId, worker: WorkerId },
+    /// Gone, and why.
+    Dead(Failure),
+}
+
+impl ControlCore {
+    pub(super) fn on_create_actor(&mut self, from: WorkerId, create: CreateActor, out: &mut ControlActions) {
+        let id = create.actor;
+        let actor = self.actors.entry(id).or_insert_with(|| Actor::new(from));
+        match &actor.phase {
+            Phase::Reserved => {}
+            Phase::Dead(failure) => {
+                // Killed before its creation came.
+                let dead = ActorDead { actor: id, failure: failure.clone() };
+                return out.push(ControlAction::Send(from.node(), Box::new(ToNode::Dead(Box::new(dead)))));
+            }
+            // Nobody creates an actor twice.
+            Phase::Pending(_) | Phase::Placing { .. } | Phase::Placed { .. } => return,
+        }
+        actor.subscribers.insert(from);
+        actor.concurrency = create.constructor.spec.concurrency;
+        actor.class = create.class.name.as_str().to_owned();
+        actor.restarts = create.restarts.unwrap_or(0);
+        actor.detached = create.detached == Some(true);
+        let strategy = create.constructor.spec.strategy.as_deref();
+        actor.group = strategy.and_then(Strategy::group).map(|place| place.group);
+        actor.job = create.job.unwrap_or(from);
+        actor.checkpoints = create.constructor.spec.checkpoint_every.map(|_| Checkpoints::default());
+        let lacking = || self.lacks_labels(from.node(), &create);
+        if let Some(report) = self.infeasible([&create.placement, &create.lifetime]).or_else(lacking) {
+            self.say(from, report, out);
+        }
+        if let Err(bytes) = self.note_creation(&create) {
+            let failure = actor_died(format!(
+                "{} could not begin: its class and arguments are {bytes} bytes, more than the head can write down for an actor that outlives it: give it large values with sooner.put()",
+                self.title_of(id)
+            ));
+            return self.bury(id, failure, out);
+        }
+        self.wait(id, Box::new(create));
+    }
+
+    /// An actor waits for a process.
+    pub(super) fn wait(&mut self, id: ActorId, create: Box<CreateActor>) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        actor.turn = self.turns;
+        self.turns += 1;
+        actor.phase = Phase::Pending(create);
+        self.pending.push_back(id);
+    }
+
+    /// Asks nodes to give processes to those that wait and may begin.
+    pub(super) fn place_actors(&mut self, now: Instant, out: &mut ControlActions) {
+        for id in std::mem::take(&mut self.pending) {
+            let Some(actor) = self.actors.get_mut(&id) else { continue };
+            let may_begin = actor.pace.may_begin(now);
+            let Phase::Pending(create) = &self.actors[&id].phase else { continue };
+            if !may_begin {
+                self.pending.push_back(id);
+                continue;
+            }
+            match self.target_of(id, create) {
+                Target::Node(node) => self.place_on(id, node, out),
+                Target::None => self.pending.push_back(id),
+                Target::Never(failure) => self.bury(id, failure, out),
+            }
+        }
+    }
+
+    /// A node is asked to give an actor a process. What that is told goes there, and stays here only for the next one.
+    pub(super) fn place_on(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
+        let Phase::Pending(create) = phase else { return };
+        actor.creation = (actor.restarts != 0).then(|| create.clone());
+        let named = actor.name.as_ref().and_then(|name| self.names.get(name));
+        let place = PlaceActor {
+            takeover: actor.takeovers,
+            turn: actor.turn,
+            name: actor.name.clone(),
+            restores: actor.restores(),
+            create,
+            restarts: Some(actor.restarts),
+            description: named.map(|(_, description)| description.clone()),
+        };
+        let place = Box::new(place);
+        if self.is_durable(id) {
+            self.confirm(id);
+            return self.when_written(|| Subject::Actor(id), Held::Place(node, place), out);
+        }
+        out.push(ControlAction::Send(node, Box::new(ToNode::PlaceActor(place))));
+    }
+
+    /// A node gave an actor a process.
+    pub(super) fn on_actor_placed(
+        &mut self,
+        id: ActorId,
+        takeover: u32,
+        (node, worker): (NodeId, WorkerId),
+        now: Instant,
+        out: &mut ControlActions,
+    ) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
+        if actor.takeovers != takeover || !is_it {
+            if !matches!(actor.phase, Phase::Placed { worker: its, .. } if its == worker) {
+                // A node that was asked by an earlier control service, while this one did not know that.
+                let end = ToNode::EndActor { actor: id, takeover, end: End::Killed };
+                out.push(ControlAction::Send(node, Box::new(end)));
+            }
+            return;
+        }
+        actor.phase = Phase::Placed { node, worker };
+        actor.pace.begins(now);
+        self.restore(id, node, worker, out);
+        let started = self.actors[&id].started(id, worker);
+        self.tell(id, &ToNode::Started(Box::new(started)), out);
+        // The node of the process before has heard of this one, too.
+        self.actors[&id].last_node = Some(node);
+        self.leave_if_draining(id, node, out);
+    }
+
+    /// A node will not give an actor a process, and no other is asked: its job has ended meanwhile, or too much waits there.
+    pub(super) fn on_place_refused(
+        &mut self,
+        node: NodeId,
+        id: ActorId,
+        takeover: u32,
+        reason: &str,
+        out: &mut ControlActions,
+    ) {
+        let Some(actor) = self.actors.get(&id) else { return };
+        let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
+        if actor.takeovers == takeover && is_it {
+            let failure = actor_died(format!("{} could not begin: {reason}", actor.title()));
+            self.bury(id, failure, out);
+        }
+    }
+
+    pub(super) fn on_subscribe(&mut self, from: WorkerId, id: ActorId, out: &mut ControlActions) {
+        if from == id.owner {
+            // Its creator says that it will come: its constructor waits for arguments.
+            self.actors.entry(id).or_insert_with(|| Actor::new(from));
+        }
+        let Some(actor) = self.actors.get_mut(&id) else { return self.look_up(id, from, out) };
+        let worker = match &actor.phase {
+            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => None,
+            Phase::Placed { worker, .. } => Some(*worker),
+            Phase::Dead(failure) => {
+                let dead = ActorDead { actor: id, failure: failure.clone() };
+                return self.say(from, dead, out);
+            }
+        };
+        actor.subscribers.insert(from);
+        // Of a process of which is known that it has ended nobody is told.
+        let lives =
+            |_: &WorkerId| !self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, actor.takeovers));
+        let started = worker.filter(lives).map(|worker| Box::new(actor.started(id, worker)));
+        let subscribed = ToNode::Subscribed { actor: id, process: from, started };
+        out.push(ControlAction::Send(from.node(), Box::new(subscribed)));
+    }
+
+    /// Tells each node that has subscribers, and the one that has or had its process. The creator's node keeps the arguments
+    /// of a detached actor.
+    fn tell(&self, id: ActorId, news: &ToNode, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get(&id) else { return };
+        let keeper = actor.detached.then_some(actor.owner);
+        let hearers = actor.subscribers.iter().copied().chain(keeper).map(WorkerId::node);
+        let known = hearers.chain(actor.last_node).filter(|node| self.nodes.contains_key(node));
+        let nodes: Set<NodeId> = known.collect();
+        out.extend(nodes.into_iter().map(|node| ControlAction::Send(node, Box::new(news.clone()))));
+    }
+
+    pub(super) fn on_actor_ready(&mut self, id: ActorId, failure: Option<Failure>, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        let Some(failure) = failure else {
+            actor.is_ready = true;
+            return;
+        };
+        if matches!(actor.phase, Phase::Reserved) {
+            // An argument of its constructor failed.
+            return self.bury(id, failure, out);
+        }
+        // The process ends by itself and its end publishes this.
+        actor.ending.get_or_insert(failure);
+        if matches!(actor.phase, Phase::Placed { .. }) {
+            self.end_process(id, End::Finished, out);
+        }
+    }
+
+    /// Ends the process of an actor, or what is to become one.
+    pub(super) fn end_process(&self, id: ActorId, end: End, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get(&id) else { return };
+        if let Phase::Placed { node, .. } | Phase::Placing { node } = actor.phase {
+            let end = ToNode::EndActor { actor: id, takeover: actor.takeovers, end };
+            out.push(ControlAction::Send(node, Box::new(end)));
+        }
+    }
+
+    pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut ControlActions) {
+        let unknown = || Actor { is_dropped: true, ..Actor::new(id.owner) };
+        let actor = self.actors.entry(id).or_insert_with(unknown);
+        if actor.is_waiting() && actor.takeovers > 0 {
+            if may_restart {
+                // It is starting again: there is no process to kill.
+                return;
+            }
+            mark!("an actor was ended while it was starting again");
+        }
+        let failure = actor_died(format!("{} was ended by sooner.kill()", actor.title()));
+        match &actor.phase {
+            Phase::Placed { .. } if may_restart && actor.restarts != 0 => {
+                self.end_process(id, End::Killed, out);
+            }
+            Phase::Placed { .. } => {
+                actor.ending.get_or_insert(failure);
+                self.free_name(id);
+                self.end_process(id, End::Killed, out);
+            }
+            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.bury(id, failure, out),
+            Phase::Dead(_) => {}
+        }
+    }
+
+    pub(super) fn on_out_of_scope(&mut self, id: ActorId, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        actor.is_dropped = true;
+        let failure = actor_died(format!("{} ended because its last handle was dropped", actor.title()));
+        match &actor.phase {
+            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => {
+                self.bury(id, failure, out);
+                self.actors.swap_remove(&id);
+            }
+            Phase::Placed { .. } => {
+                actor.ending.get_or_insert(failure);
+                self.free_name(id);
+                self.end_process(id, End::Finished, out);
+            }
+            Phase::Dead(_) => {
+                self.actors.swap_remove(&id);
+            }
+        }
+    }
+
+    pub(super) fn on_actor_process_gone(
+        &mut self,
+        id: ActorId,
+        takeover: u32,
+        gone: WorkerGone,
+        out: &mut ControlActions,
+    ) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        if actor.takeovers != takeover || !matches!(actor.phase, Phase::Placed { .. }) {
+            return;
+        }
+        if actor.ending.is_none() && actor.restarts != 0 {
+            return self.restart(id, gone, out);
+        }
+        let title = actor.title();
+        let failure = actor.ending.take().unwrap_or_else(|| {
+            let reason = gone.reason;
+            actor_died(format!(
+                "{title} died: its process {reason}. Calls that were running may have been executed in part"
+            ))
+        });
+        self.bury(id, failure, out);
+    }
+
+    /// A new process takes over: it is placed like a new actor, under the same id and name.
+    fn restart(&mut self, id: ActorId, gone: WorkerGone, out: &mut ControlActions) {
+        let actor = self.actors.get_mut(&id).expect("looked up by the caller");
+        let mut creation = actor.creation.take().expect("kept while there are restarts");
+        let is_moving = std::mem::take(&mut actor.is_moving);
+        actor.pace.ended(actor.is_ready || is_moving);
+        if !is_moving && !bug!(RestartUncounted) {
+            actor.restarts -= i32::from(actor.restarts > 0);
+        }
+        actor.is_ready = false;
+        actor.takeovers = actor.takeovers.saturating_add(1);
+        // The constructor learns that it is not the first one.
+        creation.constructor.spec.retries += 1;
+        self.wait(id, creation);
+        let WorkerGone { reason, last_started, .. } = gone;
+        let restarting = ActorRestarting { actor: id, reason, last_started };
+        self.tell(id, &ToNode::Restarting(Box::new(restarting)), out);
+    }
+
+    /// An actor is gone for good, unless its process is still to end.
+    fn bury(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+        self.drop_checkpoint(id, out);
+        if self.actors.get(&id).is_some_and(Actor::is_waiting) {
+            self.end_process(id, End::Killed, out);
+        }
+        self.free_name(id);
+        if let Some(actor) = self.actors.get_mut(&id) {
+            if let Phase::Placing { node } = actor.phase {
+                // It may have given it a process, of whose end a later control service must not hear as of that of an
+                // actor which may start again.
+                actor.last_node = Some(node);
+            }
+            actor.phase = Phase::Dead(failure.clone());
+            actor.creation = None;
+        }
+        self.note_actor(id);
+        self.tell(id, &ToNode::Dead(Box::new(ActorDead { actor: id, failure })), out);
+        self.retire(id);
+        self.jobs.note_end();
+    }
+
+    /// Actors in a placement group.
+    pub(super) fn actors_in(&self, group: GroupId) -> Vec<ActorId> {
+        let is_in = |actor: &Actor| actor.group == Some(group) && !matches!(actor.phase, Phase::Dead(_));
+        self.actors.iter().filter(|(_, actor)| is_in(actor)).map(|(id, _)| *id).collect()
+    }
+
+    /// Ends an actor for good, with a process or without.
+    pub(super) fn end_actor(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        match &actor.phase {
+            Phase::Placed { .. } => {
+                actor.ending.get_or_insert(failure);
+                self.free_name(id);
+                self.end_process(id, End::Killed, out);
+            }
+            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.bury(id, failure, out),
+            Phase::Dead(_) => {}
+        }
+    }
+
+    /// Nobody hears of an ended actor again. One that nobody refers to is kept for a while, for those who look at the
+    /// state.
+    fn retire(&mut self, id: ActorId) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        actor.subscribers.clear();
+        if !actor.is_dropped {
+            return;
+        }
+        self.ended_actors.push_back(id);
+        if self.ended_actors.len() > ENDED_MAX
+            && let Some(oldest) = self.ended_actors.pop_front()
+        {
+            self.actors.swap_remove(&oldest);
+        }
+    }
+
+    /// What an actor is called, for people.
+    pub(super) fn title_of(&self, id: ActorId) -> String {
+        self.actors.get(&id).map_or_else(|| title(None, ""), Actor::title)
+    }
+
+    /// Whether an actor of a job lives, or is to live.
+    #[must_use]
+    pub fn has_actors(&self, job: WorkerId) -> bool {
+        self.actors.values().any(|actor| actor.job == job && !matches!(actor.phase, Phase::Dead(_)))
+    }
+
+    /// Actors share their owner's fate.
+    pub(super) fn end_actors_of(&mut self, owner: WorkerId, end: End, out: &mut ControlActions) {
+        let owned: Vec<ActorId> =
+            self.actors.iter().filter(|(_, a)| a.owner == owner && !a.detached).map(|(id, _)| *id).collect();
+        for id in owned {
+            let actor = self.actors.get_mut(&id).expect("listed above");
+            let failure = actor_died(format!("{} ended with the process that owned it", actor.title()));
+            match &actor.phase {
+                Phase::Placed { .. } => {
+                    actor.ending.get_or_insert(failure);
+                    self.end_process(id, end, out);
+                }
+                Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.bury(id, failure, out),
+                Phase::Dead(_) => {
+                    self.actors.swap_remove(&id);
+                }
+            }
+        }
+    }
+}
+
+impl Actor {
+    pub(super) fn new(owner: WorkerId) -> Self {
+        Self {
+            owner,
+            job: owner,
+            concurrency: 1,
+            phase: Phase::Reserved,
+            subscribers: Set::default(),
+            name: None,
+            class: String::new(),
+            is_ready: false,
+            takeovers: 0,
+            ending: None,
+            restarts: 0,
+            creation: None,
+            detached: false,
+            group: None,
+            is_dropped: false,
+            last_node: None,
+            pace: Pace::default(),
+            turn: 0,
+            checkpoints: None,
+            is_moving: false,
+        }
+    }
+
+    /// It has a process, and another one may take over.
+    pub(super) fn may_move(&self) -> bool {
+        self.restarts != 0 && self.ending.is_none() && self.group.is_none()
+    }
+
+    /// Its creation has come, and it has no process.
+    fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Pending(_) | Phase::Placing { .. })
+    }
+
+    /// Its next process begins with the state of the one before.
+    pub(super) fn restores(&self) -> bool {
+        self.takeovers > 0 && self.checkpoints.is_some()
+    }
+
+    /// Where its process is, or is to be.
+    pub(super) fn place(&self) -> Option<(NodeId, Option<WorkerId>)> {
+        match self.phase {
+            Phase::Placing { node } => Some((node, None)),
+            Phase::Placed { node, worker } => Some((node, Some(worker))),
+            Phase::Reserved | Phase::Pending(_) | Phase::Dead(_) => None,
+        }
+    }
+
+    /// More is known of it than that it is to come.
+    pub(super) fn is_known(&self) -> bool {
+        !matches!(self.phase, Phase::Reserved)
+    }
+
+    /// It is there after the control service has started again, whatever its nodes know.
+    pub(super) fn outlives_control(&self) -> bool {
+        self.detached || self.name.is_some()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Dead(_))
+    }
+
+    fn started(&self, actor: ActorId, worker: WorkerId) -> ActorStarted {
+        let replays = self.restores().then_some(true);
+        ActorStarted { actor, worker, concurrency: self.concurrency, replays }
+    }
+
+    pub(super) fn title(&self) -> String {
+        title(self.name.as_ref(), &self.class)
+    }
+}
+
+/// What an actor is called, for people. `name` has its namespace.
+pub(crate) fn title(name: Option<&(String, String)>, class: &str) -> String {
+    match (name, class) {
+        (Some((_, name)), class) => format!("actor {name:?} ({class})"),
+        (None, "") => "the actor".to_owned(),
+        (None, class) => format!("actor {class}"),
+    }
+}

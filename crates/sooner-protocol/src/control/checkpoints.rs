@@ -1,0 +1,249 @@
+//! Which checkpoint of each actor stands, and who is told of it.
+//!
+//! The node of an actor's process holds the block of a state, and the owners of references inside keep their objects for
+//! it: each is told of all that it is to keep ([`KeepObjects`]), also by a control service that has started again. Each
+//! caller is told which of its calls a checkpoint covers, and the last checkpoint that was told of is given to the next
+//! process: what the callers still keep is exactly what that state lacks. Both go the way of the news of a restart, and so
+//! in one order with it (`docs/adr/0013-checkpointed-actors.md`).
+
+use sooner_wire::message::{
+    ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
+};
+use sooner_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
+
+use super::actors::Phase;
+use super::{ControlAction, ControlActions, ControlCore, ToNode};
+use crate::actors::gone_failure;
+use crate::table::{Map, Set};
+
+/// What is known of one actor's checkpoints.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    /// How many were taken.
+    pub(super) taken: u64,
+    last: Option<Last>,
+    /// Owners that keep something for the last one or, before a control service has heard of that, for an earlier one.
+    keepers: Set<WorkerId>,
+    /// Blocks with states of it that nodes kept when the control service started again, and where: one may be that of a later
+    /// checkpoint than it has heard of.
+    left: Set<(NodeId, u64)>,
+}
+
+#[derive(Debug)]
+struct Last {
+    state: Return,
+    /// Where the block of the state is kept.
+    node: NodeId,
+    /// The process that took it: what it owns ends with it.
+    taker: WorkerId,
+}
+
+/// What is kept for an actor, as a node tells.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    actor: ActorId,
+    by: Keeper,
+}
+
+#[derive(Debug)]
+enum Keeper {
+    /// Objects that a checkpoint refers to, by their owner.
+    Owner(WorkerId),
+    /// A state, by the node that has it in this block.
+    State(NodeId, u64),
+    /// Arguments of its constructor, by the node of its creator.
+    Arguments(NodeId),
+}
+
+impl Keeping {
+    /// By a node and its processes.
+    pub(super) fn all_of(node: NodeId, here: &mut ActorsHere) -> impl Iterator<Item = Self> + use<> {
+        let owners = here.keepers.take().into_iter().flatten();
+        let owners = owners.map(|(actor, owner)| Self { actor, by: Keeper::Owner(owner) });
+        let blocks = here.kept.take().into_iter().flatten().map(move |(actor, block)| {
+            let by = block.map_or(Keeper::Arguments(node), |block| Keeper::State(node, block));
+            Self { actor, by }
+        });
+        owners.chain(blocks)
+    }
+}
+
+impl Last {
+    /// Where its block is, if it is in one.
+    fn place(&self) -> Option<(NodeId, u64)> {
+        holder(&self.state.outcome).map(|(_, block)| (self.node, block))
+    }
+}
+
+impl Checkpoints {
+    /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
+    /// were told to keep the objects is not known: see [`ControlCore::keep_again`].
+    pub(super) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId) {
+        let node = holder(&state.outcome).and_then(|(at, _)| at).unwrap_or(node);
+        self.taken = 1;
+        self.last = Some(Last { node, taker, state });
+    }
+
+    /// What each owner keeps for the last one.
+    fn kept(&self) -> Map<WorkerId, Vec<ObjectId>> {
+        let mut by_owner: Map<WorkerId, Vec<ObjectId>> = Map::default();
+        if let Some(last) = &self.last {
+            for object in last.state.contained.iter().filter(|object| object.owner() != last.taker) {
+                by_owner.entry(object.owner()).or_default().push(*object);
+            }
+        }
+        by_owner
+    }
+
+    /// What each owner is told to keep from now on, and who keeps nothing any more.
+    fn keep(&mut self) -> Map<WorkerId, Vec<ObjectId>> {
+        let mut by_owner = self.kept();
+        let keepers = std::mem::replace(&mut self.keepers, by_owner.keys().copied().collect());
+        keepers.into_iter().for_each(|owner| _ = by_owner.entry(owner).or_default());
+        by_owner
+    }
+
+    /// None stands.
+    pub(super) fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+}
+
+/// Where the block of a state begins, and on which node if it says so.
+fn holder(outcome: &Outcome) -> Option<(Option<NodeId>, u64)> {
+    match outcome {
+        Outcome::Stored(location) => Some((None, location.offset)),
+        Outcome::Remote(remote) => Some((Some(remote.node), remote.location.offset)),
+        Outcome::Inline(_) | Outcome::Failed(_) => None,
+    }
+}
+
+impl ControlCore {
+    /// An actor's process has taken a checkpoint. Its node keeps the block of the state.
+    pub(super) fn on_checkpoint(&mut self, from: WorkerId, checkpoint: Checkpoint, out: &mut ControlActions) {
+        let Checkpoint { actor: id, state, calls } = checkpoint;
+        let last = Last { state, node: from.node(), taker: from };
+        let actor = self.actors.get_mut(&id);
+        let lives_here = actor.filter(|a| matches!(a.phase, Phase::Placed { worker, .. } if worker == from));
+        let Some(checkpoints) = lives_here.and_then(|actor| actor.checkpoints.as_mut()) else {
+            return let_go_of(Some(last), out);
+        };
+        checkpoints.taken += 1;
+        let before = checkpoints.last.replace(last);
+        if let Some(at) = before.as_ref().and_then(Last::place) {
+            // From now on that block may be in use for something else.
+            checkpoints.left.swap_remove(&at);
+        }
+        let kept = checkpoints.keep();
+        self.tell_owners(id, kept, out);
+        let_go_of(before, out);
+
+        // The process itself is told, too, whether it called itself or not.
+        let mut covered = by_caller(calls);
+        covered.entry(from).or_default();
+        for (caller, calls) in covered {
+            self.say(caller, Checkpointed { actor: id, calls }, out);
+        }
+    }
+
+    /// After a new start: callers were perhaps not told of these, which the checkpoints of an actor cover. The process that took
+    /// those was.
+    pub(super) fn cover_again(
+        &self,
+        actor: ActorId,
+        taker: WorkerId,
+        calls: Vec<TaskId>,
+        out: &mut ControlActions,
+    ) {
+        for (caller, calls) in by_caller(calls).into_iter().filter(|(caller, _)| *caller != taker) {
+            self.say(caller, Checkpointed { actor, calls }, out);
+        }
+    }
+
+    /// A process takes the actor over. Nothing to do for the actor's first process.
+    pub(super) fn restore(&mut self, id: ActorId, node: NodeId, worker: WorkerId, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get(&id).filter(|actor| actor.restores()) else { return };
+        let last = actor.checkpoints.as_ref().and_then(|checkpoints| checkpoints.last.as_ref());
+        let state = last.map(|last| last.state.clone());
+        let callers = actor.subscribers.iter().copied().collect();
+        for object in state.iter().flat_map(|state| &state.contained) {
+            self.say(object.owner(), AddBorrow { object: *object, borrower: worker }, out);
+        }
+        let restore = Box::new(Restore { actor: id, state, callers, takeover: None });
+        let restore = ToNode::Restore { takeover: actor.takeovers, restore };
+        out.push(ControlAction::Send(node, Box::new(restore)));
+    }
+
+    /// The actor is gone for good.
+    pub(super) fn drop_checkpoint(&mut self, id: ActorId, out: &mut ControlActions) {
+        let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
+        let Some(checkpoints) = checkpoints else { return };
+        let last = checkpoints.last.take();
+        let (kept, left) = (checkpoints.keep(), std::mem::take(&mut checkpoints.left));
+        self.tell_owners(id, kept, out);
+        let place = last.as_ref().and_then(Last::place);
+        for (node, block) in left.into_iter().filter(|at| Some(*at) != place) {
+            out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+        }
+        let_go_of(last, out);
+    }
+
+    /// After a new start: these keep something for these actors, and owners were perhaps not told of the last checkpoint. What
+    /// was kept for one that is gone is let go; for others it stays until there is another checkpoint, because one that was
+    /// taken before may still be heard of.
+    pub(super) fn keep_again(&mut self, keeping: Vec<Keeping>, out: &mut ControlActions) {
+        for Keeping { actor: id, by } in keeping {
+            let living = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
+            match (by, living.map(|actor| actor.checkpoints.as_mut())) {
+                (Keeper::Owner(owner), Some(Some(checkpoints))) => _ = checkpoints.keepers.insert(owner),
+                (Keeper::State(node, block), Some(Some(checkpoints))) => {
+                    checkpoints.left.insert((node, block));
+                }
+                // It is not known of all whether they take checkpoints before their nodes are there.
+                (Keeper::Owner(_) | Keeper::State(..), Some(None)) | (Keeper::Arguments(_), Some(_)) => {}
+                (Keeper::Owner(owner), None) => {
+                    self.say(owner, KeepObjects { actor: id, objects: Vec::new(), more: None }, out);
+                }
+                (Keeper::State(node, block), None) => {
+                    out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+                }
+                (Keeper::Arguments(node), None) => {
+                    let dead = ActorDead { actor: id, failure: gone_failure() };
+                    out.push(ControlAction::Send(node, Box::new(ToNode::Dead(Box::new(dead)))));
+                }
+            }
+        }
+        let mut all = Vec::new();
+        for (id, actor) in &mut self.actors {
+            if let Some(checkpoints) = &mut actor.checkpoints {
+                let kept = checkpoints.kept();
+                checkpoints.keepers.extend(kept.keys().copied());
+                all.extend(kept.into_iter().map(|(owner, objects)| (owner, *id, objects)));
+            }
+        }
+        for (owner, actor, objects) in all {
+            self.say(owner, KeepObjects { actor, objects, more: Some(true) }, out);
+        }
+    }
+
+    /// Owners that are gone keep nothing, and their nodes pass nothing on to them.
+    fn tell_owners(&self, actor: ActorId, kept: Map<WorkerId, Vec<ObjectId>>, out: &mut ControlActions) {
+        for (owner, objects) in kept {
+            self.say(owner, KeepObjects { actor, objects, more: None }, out);
+        }
+    }
+}
+
+fn by_caller(calls: Vec<TaskId>) -> Map<WorkerId, Vec<u64>> {
+    let mut callers: Map<WorkerId, Vec<u64>> = Map::default();
+    for call in calls {
+        callers.entry(call.owner).or_default().push(call.number);
+    }
+    callers
+}
+
+fn let_go_of(last: Option<Last>, out: &mut ControlActions) {
+    if let Some((node, block)) = last.as_ref().and_then(Last::place) {
+        out.push(ControlAction::Send(node, Box::new(ToNode::LetGo { block })));
+    }
+}

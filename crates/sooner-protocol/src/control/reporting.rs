@@ -1,0 +1,116 @@
+//! A node's reports of what it has free and what waits: when something changed, and not more often than is of use.
+//!
+//! It never reports what it has reported already: an idle node says nothing.
+
+use sooner_wire::ResourceSet;
+use sooner_wire::limits::{DEMAND_SHAPES_MAX, VIEW_NANOS};
+use sooner_wire::message::{ResourceReport, ShapeDemand};
+
+use crate::time::Instant;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Reporter {
+    version: u64,
+    last: Option<(Instant, ResourceReport)>,
+    has_changed: bool,
+}
+
+impl Reporter {
+    /// Something may be otherwise than in the last report.
+    pub fn note(&mut self) {
+        self.has_changed = true;
+    }
+
+    /// The control service knows nothing of this node: it is another one, or has started again.
+    pub fn begin_anew(&mut self) {
+        self.last = None;
+        self.has_changed = true;
+    }
+
+    /// The report that is due now, if one is. `read` gives what is free and what waits.
+    pub fn take(
+        &mut self,
+        now: Instant,
+        read: impl FnOnce() -> (ResourceSet, Vec<ShapeDemand>),
+    ) -> Option<ResourceReport> {
+        if self.next_deadline().is_none_or(|due| now < due) {
+            return None;
+        }
+        self.has_changed = false;
+        let (free, demand) = read();
+        let demand = most_wanted(demand);
+        if self.last.as_ref().is_some_and(|(_, last)| last.free == free && last.demand == demand) {
+            return None;
+        }
+        self.version += 1;
+        let report = ResourceReport { version: self.version, free, demand };
+        self.last = Some((now, report.clone()));
+        Some(report)
+    }
+
+    /// When [`Reporter::take`] is to be called.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.has_changed.then(|| self.last.as_ref().map_or(Instant(0), |(said, _)| said.plus(VIEW_NANOS)))
+    }
+}
+
+/// Shapes that wait, those that most wait for first if there are more than a report holds.
+fn most_wanted(mut demand: Vec<ShapeDemand>) -> Vec<ShapeDemand> {
+    demand.retain(|shape| shape.count > 0);
+    if demand.len() > DEMAND_SHAPES_MAX {
+        demand.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.resources.cmp(&b.resources)));
+        demand.truncate(DEMAND_SHAPES_MAX);
+    }
+    demand
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(count: f64) -> ResourceSet {
+        ResourceSet::from_amounts([("CPU".to_owned(), count)])
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant(millis * 1_000_000)
+    }
+
+    #[test]
+    fn changes_are_told_at_once_and_then_every_50_ms() {
+        let mut reporter = Reporter::default();
+        assert_eq!(reporter.take(at(1), || unreachable!("nothing was noted")), None);
+        reporter.note();
+        assert_eq!(reporter.take(at(1), || (cpus(2.0), vec![])).expect("first").version, 1);
+        reporter.note();
+        assert_eq!(reporter.next_deadline(), Some(at(51)));
+        assert_eq!(reporter.take(at(50), || unreachable!("too early")), None);
+        let demand = vec![ShapeDemand { resources: cpus(1.0), count: 3 }];
+        let second = reporter.take(at(51), || (cpus(0.0), demand.clone())).expect("due");
+        assert_eq!(second, ResourceReport { version: 2, free: cpus(0.0), demand });
+        assert_eq!(reporter.next_deadline(), None);
+    }
+
+    #[test]
+    fn what_is_as_it_was_is_not_told_again() {
+        let mut reporter = Reporter::default();
+        reporter.note();
+        assert!(reporter.take(at(0), || (cpus(2.0), vec![])).is_some());
+        reporter.note();
+        assert_eq!(reporter.take(at(60), || (cpus(2.0), vec![])), None);
+        assert_eq!(reporter.next_deadline(), None);
+        reporter.begin_anew();
+        assert_eq!(reporter.take(at(61), || (cpus(2.0), vec![])).expect("another head").version, 2);
+    }
+
+    #[test]
+    fn a_report_holds_what_most_wait_for() {
+        let shape = |number: u32| ShapeDemand { resources: cpus(f64::from(number + 1)), count: number };
+        let demand: Vec<ShapeDemand> = (0..100).map(shape).collect();
+        let kept = most_wanted(demand);
+        assert_eq!(kept.len(), DEMAND_SHAPES_MAX);
+        assert_eq!((kept[0].count, kept[DEMAND_SHAPES_MAX - 1].count), (99, 36));
+    }
+}

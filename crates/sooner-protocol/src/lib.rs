@@ -1,0 +1,35 @@
+//! What is decided: the protocols of sooner as deterministic state machines.
+//!
+//! The contract of this room:
+//! - A core is a struct; events come in by handlers named after them, with the time as an argument; what the core
+//!   wants done comes out as [`action::Action`]s (or [`node::NodeAction`]s), to be carried out in order.
+//! - Nothing here opens a socket, reads a clock, starts a thread, takes a lock, draws a random number or reads the
+//!   environment. Ids and seeds come in. Iteration order is defined everywhere. `clippy.toml` enforces it.
+//! - Messages to one peer stay in order; nothing is assumed about order between peers.
+//! - [`worker::WorkerCore`] is a driver's or worker's half: ownership, tasks, leases, actor calls, execution.
+//!   [`node::NodeCore`] is a node's half: resources, leases, worker pool, block holders, processes of actors.
+//!   [`control::ControlCore`] is the half of the control service, one for all nodes: the directory of actors, names,
+//!   checkpoints. [`solo::Solo`] is a node that carries both, [`member::Member`] one whose control service is elsewhere.
+//! - Between nodes, "in order" is what [`session::Link`] makes of connections that can be cut.
+//!
+//! Production, the simulator and the tests run the same code.
+
+pub mod action;
+pub mod actors;
+pub mod control;
+pub mod execution;
+pub mod member;
+pub mod node;
+pub mod objects;
+pub mod ownership;
+mod pace;
+pub mod probes;
+pub mod scheduling;
+pub mod session;
+pub mod solo;
+pub mod table;
+pub mod tasks;
+pub mod time;
+pub mod worker;
+
+pub use sooner_wire as wire;

@@ -1,0 +1,353 @@
+//! What processes of the node said to the control service and have no answer to: said again when it has started again, and
+//! answered with an error when it stays away.
+//!
+//! Questions (names, resources, groups) end after [`CONTROL_AWAY_NANOS`]. An actor that is to be created waits as long as
+//! it takes: it waits for resources as well. Its creation and its name are kept until it has a process: until then nobody
+//! but its creator knows of it.
+//!
+//! It never answers for the control service while that is there.
+
+use std::collections::VecDeque;
+
+use sooner_wire::limits::CONTROL_AWAY_NANOS;
+use sooner_wire::message::{
+    ActorOutOfScope, Answer, Checkpoint, CreateActor, CreateGroup, FindGroup, GroupPhase, GroupState,
+    Message, ReserveName, SubscribeActor,
+};
+use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
+
+use crate::control::{ToControl, ToNode};
+use crate::node::{NodeAction, NodeActions};
+use crate::table::{Map, Set};
+use crate::time::Instant;
+
+/// The number of a name's reservation that was answered before: its answer is not passed on.
+const AGAIN: u64 = u64::MAX;
+
+/// Ends of processes, and words that end actors and groups, which are said again at most.
+const SAID_MAX: usize = 4096;
+
+/// Who asks, and under which number.
+type Question = (WorkerId, u64);
+
+#[derive(Debug, Default)]
+struct Creation {
+    name: Option<(u64, ReserveName)>,
+    create: Option<(u64, Box<CreateActor>)>,
+}
+
+/// Who asked for a placement group, until the control service has said something of it, and who hears of it.
+#[derive(Debug, Default)]
+struct Group {
+    create: Option<(u64, WorkerId, Box<CreateGroup>)>,
+    hearers: Set<WorkerId>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// Since when the control service is away.
+    away: Option<Instant>,
+    open: Map<Question, (u64, Box<Message>)>,
+    /// Who wants to hear of which actor, and was not told that it does.
+    subscribing: Map<(WorkerId, ActorId), u64>,
+    /// Placement groups of which processes here hear.
+    groups: Map<GroupId, Group>,
+    /// Actors of processes here that have no process yet.
+    creations: Map<ActorId, Creation>,
+    /// Questions that were given up: nobody waits for their answers. A name that is given is given back.
+    abandoned: Map<Question, Option<ActorId>>,
+    /// Checkpoints that are not known to stand, in order.
+    checkpoints: VecDeque<(u64, WorkerId, Box<Checkpoint>)>,
+    /// The latest words by which actors and groups end. They do not show in anything that is here.
+    ends: VecDeque<(u64, WorkerId, Box<Message>)>,
+    /// The latest processes whose end was said.
+    ended: VecDeque<WorkerId>,
+    /// How many words were said: each has its number.
+    turns: u64,
+}
+
+impl Requests {
+    /// The node says things, to the control service among others.
+    pub(super) fn on_said(&mut self, actions: &[NodeAction]) {
+        for action in actions {
+            match action {
+                NodeAction::Control(ToControl::Routed { from, message }) => self.note(*from, message),
+                NodeAction::Control(ToControl::ProcessGone { process, .. }) => self.note_end(*process),
+                _ => {}
+            }
+        }
+    }
+
+    fn note(&mut self, from: WorkerId, message: &Message) {
+        self.turns += 1;
+        let turn = self.turns;
+        if let Some(request) = number(message) {
+            self.open.insert((from, request), (turn, Box::new(message.clone())));
+        }
+        match message {
+            Message::ReserveName(reserve) => {
+                self.creations.entry(reserve.actor).or_default().name = Some((turn, reserve.clone()));
+            }
+            Message::CreateActor(create) => {
+                let creation = self.creations.entry(create.actor).or_default();
+                creation.create = Some((turn, Box::new(create.clone())));
+            }
+            Message::SubscribeActor(subscribe) => {
+                self.subscribing.insert((from, subscribe.actor), turn);
+            }
+            Message::CreateGroup(create) => {
+                let group = self.groups.entry(create.group).or_default();
+                group.hearers.insert(from);
+                group.create = Some((turn, from, Box::new(create.clone())));
+            }
+            Message::FindGroup(find) => {
+                // The node itself asks by itself.
+                if let Some(group) = find.group.filter(|_| from.node() != NodeId(from.0)) {
+                    self.groups.entry(group).or_default().hearers.insert(from);
+                }
+            }
+            Message::RemoveGroup(_) => self.note_end_of(from, message),
+            Message::Checkpoint(checkpoint) => {
+                if self.checkpoints.len() == SAID_MAX {
+                    self.checkpoints.pop_front();
+                }
+                self.checkpoints.push_back((turn, from, Box::new(checkpoint.clone())));
+            }
+            // Its creation is said again before: its creator waits to hear what became of it.
+            Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_end_of(from, message),
+            Message::ActorReady(ready) if ready.failure.is_some() => self.note_end_of(from, message),
+            Message::ActorOutOfScope(_) => self.note_end_of(from, message),
+            _ => {}
+        }
+    }
+
+    fn note_end_of(&mut self, from: WorkerId, message: &Message) {
+        if self.ends.len() == SAID_MAX {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((self.turns, from, Box::new(message.clone())));
+    }
+
+    fn note_end(&mut self, process: WorkerId) {
+        if self.ended.len() == SAID_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(process);
+    }
+
+    /// A process is gone: nobody waits for its answers.
+    pub(super) fn end(&mut self, process: WorkerId) {
+        self.open.retain(|(from, _), _| *from != process);
+        self.subscribing.retain(|(from, _), _| *from != process);
+        self.abandoned.retain(|(from, _), _| *from != process);
+        self.groups.retain(|_, group| {
+            group.hearers.swap_remove(&process);
+            !group.hearers.is_empty()
+        });
+        // A detached actor is created although its creator is gone.
+        let lives_on = |create: &Option<(u64, Box<CreateActor>)>| {
+            create.as_ref().is_some_and(|(_, create)| create.detached == Some(true))
+        };
+        self.creations.retain(|actor, creation| actor.owner != process || lives_on(&creation.create));
+    }
+
+    /// A checkpoint of the actor in a process stands, if the word says that.
+    pub(super) fn take_checkpoint(&mut self, word: &ToNode) -> Option<(WorkerId, Box<Checkpoint>)> {
+        let ToNode::Routed { to, message } = word else { return None };
+        let Message::Checkpointed(done) = &**message else { return None };
+        let is_it = |(_, from, checkpoint): &(u64, WorkerId, Box<Checkpoint>)| {
+            (*from, checkpoint.actor) == (*to, done.actor)
+        };
+        let at = self.checkpoints.iter().position(is_it)?;
+        self.checkpoints.remove(at).map(|(_, process, checkpoint)| (process, checkpoint))
+    }
+
+    /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it answers.
+    pub(super) fn is_stale(&mut self, word: &ToNode, out: &mut NodeActions) -> bool {
+        match word {
+            ToNode::Routed { to, message } => {
+                if let Message::GroupState(state) = &**message {
+                    self.on_groups(state);
+                }
+                self.is_stale_answer(*to, message, out)
+            }
+            ToNode::Subscribed { actor, process, started } => {
+                self.subscribing.swap_remove(&(*process, *actor));
+                if started.is_some() {
+                    self.creations.swap_remove(actor);
+                }
+                false
+            }
+            ToNode::Started(started) => {
+                self.creations.swap_remove(&started.actor);
+                false
+            }
+            ToNode::Dead(dead) => {
+                self.creations.swap_remove(&dead.actor);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// The control service knows these groups, or they are no more.
+    fn on_groups(&mut self, state: &GroupState) {
+        for row in &state.groups {
+            if row.phase == GroupPhase::Removed {
+                self.groups.swap_remove(&row.group);
+            } else if let Some(group) = self.groups.get_mut(&row.group) {
+                group.create = None;
+            }
+        }
+    }
+
+    fn is_stale_answer(&mut self, to: WorkerId, message: &Message, out: &mut NodeActions) -> bool {
+        let (request, is_refused) = match message {
+            Message::Answer(answer) => (answer.request, answer.error.is_some()),
+            Message::GroupState(state) if state.request != 0 => (state.request, state.error.is_some()),
+            Message::ActorDead(dead) => {
+                self.creations.swap_remove(&dead.actor);
+                self.subscribing.swap_remove(&(to, dead.actor));
+                return false;
+            }
+            _ => return false,
+        };
+        if request == AGAIN {
+            return true;
+        }
+        if let Some(actor) = self.abandoned.swap_remove(&(to, request)) {
+            if let Some(actor) = actor.filter(|_| !is_refused) {
+                let message = Box::new(ActorOutOfScope { actor }.into());
+                out.push(NodeAction::Control(ToControl::Routed { from: to, message }));
+            }
+            return true;
+        }
+        let question = self.open.swap_remove(&(to, request));
+        if let Some((_, question)) = question
+            && let Message::ReserveName(reserve) = *question
+            && is_refused
+        {
+            self.forget_name(reserve.actor);
+        }
+        false
+    }
+
+    fn forget_name(&mut self, actor: ActorId) {
+        let Some(creation) = self.creations.get_mut(&actor) else { return };
+        creation.name = None;
+        if creation.create.is_none() {
+            self.creations.swap_remove(&actor);
+        }
+    }
+
+    /// The control service is there.
+    pub(super) fn on_up(&mut self) {
+        self.away = None;
+    }
+
+    /// The control service is away.
+    pub(super) fn on_down(&mut self, now: Instant) {
+        self.away.get_or_insert(now);
+    }
+
+    /// When [`Self::give_up`] should be called.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let since = self.away.filter(|_| !self.open.is_empty())?;
+        Some(since.plus(CONTROL_AWAY_NANOS))
+    }
+
+    /// Answers what nobody else will.
+    pub(super) fn give_up(&mut self, now: Instant, out: &mut NodeActions) {
+        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        for ((to, request), (_, question)) in std::mem::take(&mut self.open) {
+            self.abandoned.insert((to, request), None);
+            let error = Some(format!(
+                "the head of the cluster has not been there for {} s, and only it can answer this: see `sooner status`, start it again with `sooner start --head`, or try again later",
+                CONTROL_AWAY_NANOS / 1_000_000_000
+            ));
+            let answer = match *question {
+                Message::CreateGroup(_) | Message::FindGroup(_) => {
+                    GroupState { request, groups: Vec::new(), error }.into()
+                }
+                Message::ReserveName(reserve) => {
+                    self.abandoned.insert((to, request), Some(reserve.actor));
+                    self.forget_name(reserve.actor);
+                    unavailable(request, error)
+                }
+                _ => unavailable(request, error),
+            };
+            out.push(NodeAction::Send(to, Box::new(answer)));
+        }
+    }
+
+    /// The control service knows nothing of this node: all is said in the order in which it was. `subscribers`: who here hears
+    /// of which actor that has not begun, as far as was said.
+    pub(super) fn say_again(&mut self, subscribers: &[(ActorId, WorkerId)], out: &mut NodeActions) {
+        let known = subscribers.iter().map(|(actor, process)| (0, *process, subscribe(*actor)));
+        let mut words: Vec<(u64, WorkerId, Message)> = known.collect();
+        for (actor, creation) in &self.creations {
+            // A question that is open is among those.
+            let name = creation.name.as_ref().filter(|(_, name)| {
+                let question = (actor.owner, name.request);
+                !self.open.contains_key(&question)
+            });
+            let name =
+                name.map(|(turn, name)| (*turn, ReserveName { request: AGAIN, ..name.clone() }.into()));
+            let create = creation.create.as_ref().map(|(turn, create)| (*turn, (**create).clone().into()));
+            words.extend(name.into_iter().chain(create).map(|(turn, word)| (turn, actor.owner, word)));
+        }
+        for (id, group) in &self.groups {
+            let create = group.create.as_ref().filter(|(_, from, create)| {
+                // A question that is open is among those.
+                !self.open.contains_key(&(*from, create.request))
+            });
+            words.extend(create.map(|(turn, from, create)| (*turn, *from, (**create).clone().into())));
+            let find = FindGroup { request: 0, group: Some(*id), title: None, attempt: None };
+            // Behind what makes it.
+            words.extend(group.hearers.iter().map(|process| (u64::MAX, *process, find.clone().into())));
+        }
+        let subscribing = self.subscribing.iter();
+        words.extend(subscribing.map(|((from, actor), turn)| (*turn, *from, subscribe(*actor))));
+        words.extend(self.open.iter().map(|((from, _), (turn, word))| (*turn, *from, (**word).clone())));
+        let checkpoints = self.checkpoints.iter();
+        words.extend(checkpoints.map(|(turn, from, word)| (*turn, *from, (**word).clone().into())));
+        words.extend(self.ends.iter().map(|(turn, from, word)| (*turn, *from, (**word).clone())));
+        words.sort_by_key(|(turn, ..)| *turn);
+        for (_, from, message) in words {
+            out.push(NodeAction::Control(ToControl::Routed { from, message: Box::new(message) }));
+        }
+        for process in &self.ended {
+            let (process, watchers, gone) = (*process, Vec::new(), None);
+            out.push(NodeAction::Control(ToControl::ProcessGone { process, watchers, gone }));
+        }
+        // What was given up is not known any more.
+        self.abandoned.clear();
+    }
+}
+
+fn subscribe(actor: ActorId) -> Message {
+    SubscribeActor { actor }.into()
+}
+
+fn unavailable(request: u64, error: Option<String>) -> Message {
+    Answer { request, error, unavailable: Some(true), ..Answer::default() }.into()
+}
+
+/// The number under which an answer is expected.
+fn number(message: &Message) -> Option<u64> {
+    let request = match message {
+        Message::ReserveName(reserve) => reserve.request,
+        Message::FindName(find) => find.request,
+        Message::ListNames(list) => list.request,
+        Message::Query(query) => query.request,
+        Message::CreateGroup(create) => create.request,
+        Message::FindGroup(find) => find.request,
+        _ => return None,
+    };
+    // Groups whose creator wants no answer.
+    let is_awaited = request != 0 || !matches!(message, Message::CreateGroup(_) | Message::FindGroup(_));
+    is_awaited.then_some(request)
+}

@@ -1,0 +1,109 @@
+//! What a node tells about itself when a tool asks: workers, resources and what waits for them.
+
+use sooner_wire::message::ShapeDemand;
+use sooner_wire::message::is_spilled;
+use sooner_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};
+use sooner_wire::{ResourceSet, WorkerId};
+
+use super::bundles::Place;
+use super::{NodeCore, Worker, WorkerState};
+use crate::table::Set;
+
+impl NodeCore {
+    /// What the core knows; the control service adds actors, the shell the store, processes and metrics.
+    #[must_use]
+    pub fn report(&self) -> NodeReport {
+        NodeReport {
+            total: self.resources.total().clone(),
+            free: self.resources.free().clone(),
+            blocks: self.holders.all().filter(|block| !is_spilled(*block)).count() as u64,
+            workers: self.workers.iter().map(|(id, worker)| self.worker_row(*id, worker)).collect(),
+            demands: self.demand_rows(),
+            leases: self.leases.len() as u64,
+            peaks: Some(self.memory.peaks()).filter(|peaks| !peaks.is_empty()),
+            labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
+            ..NodeReport::default()
+        }
+    }
+
+    /// What the blocks are for; `length_of` gives the bytes of one. What is on disk the shell knows.
+    #[must_use]
+    pub fn memory_use(&self, length_of: impl Fn(u64) -> u64) -> MemoryRow {
+        let mut row = MemoryRow::default();
+        let arriving: Set<u64> = self.pulls.arriving().collect();
+        row.incoming = arriving.iter().map(|block| length_of(*block)).sum();
+        for block in self.holders.all().filter(|block| !is_spilled(*block) && !arriving.contains(block)) {
+            let bytes = length_of(block);
+            if self.residency.is_written_from(block) {
+                row.outgoing += bytes;
+            } else if self.pulls.object_in(block).is_some() && !self.is_promoted(block) {
+                row.cached += bytes;
+            } else {
+                row.pinned += bytes;
+            }
+        }
+        row
+    }
+
+    /// What is free now, and what waits, by shape.
+    #[must_use]
+    pub fn resources_now(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+        let mut demand: Vec<ShapeDemand> = Vec::new();
+        for row in self.demand_rows() {
+            match demand.iter_mut().find(|shape| shape.resources == row.resources) {
+                Some(shape) => shape.count = shape.count.saturating_add(row.count),
+                None => demand.push(ShapeDemand { resources: row.resources, count: row.count }),
+            }
+        }
+        (self.resources.free().clone(), demand)
+    }
+
+    fn worker_row(&self, id: WorkerId, worker: &Worker) -> WorkerRow {
+        let mut row = WorkerRow {
+            worker: id,
+            pid: worker.pid,
+            state: 0,
+            client: None,
+            actor: None,
+            blocked: worker.blocked,
+            resources: ResourceSet::default(),
+            job: Some(worker.job),
+        };
+        match worker.state {
+            WorkerState::Starting => {}
+            WorkerState::Idle { .. } => row.state = 1,
+            WorkerState::Leased(lease) => {
+                row.state = 2;
+                if let Some(lease) = self.leases.get(&lease) {
+                    row.client = Some(lease.client);
+                    row.resources = lease.grant.resources.clone();
+                }
+            }
+            WorkerState::Actor(actor) => {
+                row.state = 3;
+                row.actor = Some(actor);
+                row.resources = self.held_by(actor).unwrap_or_default();
+            }
+        }
+        row
+    }
+
+    fn demand_rows(&self) -> Vec<DemandRow> {
+        let mut rows = Vec::new();
+        // What processes of other nodes wait for is told by their nodes.
+        let own = self.askers.iter().filter(|(id, _)| !self.is_elsewhere(**id));
+        let place = Place { resources: &self.resources, node: self.id(), labels: &self.labels };
+        for (id, asker) in own {
+            for demand in asker.demands.values().filter(|demand| demand.count > 0) {
+                rows.push(DemandRow {
+                    client: *id,
+                    resources: demand.resources.clone(),
+                    count: demand.count,
+                    feasible: place.objection(&demand.resources, demand.strategy.as_deref()).is_none()
+                        || self.could_run_elsewhere(demand),
+                });
+            }
+        }
+        rows
+    }
+}

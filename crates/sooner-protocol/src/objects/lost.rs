@@ -1,0 +1,96 @@
+//! Blocks of shared memory whose contents are lost, until their memory may be used again.
+//!
+//! A lost block is not free: a process that has not heard yet may say that a value is there. When its holders have given
+//! it up, every process is asked to forget that it was lost; when all have answered, nobody can take what will lie there
+//! for what is lost.
+//!
+//! It never touches memory: it says which blocks are free.
+
+use sooner_wire::WorkerId;
+
+use crate::table::{Map, Set};
+
+/// Numbers of the questions here start where those of the holders never come; those of lookups are above.
+const FIRST_ROUND: u64 = 1 << 62;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Lost {
+    blocks: Set<u64>,
+    /// Per question: its block, and who has not answered.
+    rounds: Map<u64, (u64, Set<WorkerId>)>,
+    asked: u64,
+}
+
+impl Lost {
+    /// The contents of a block are lost. False if that is known.
+    pub fn insert(&mut self, block: u64) -> bool {
+        self.blocks.insert(block)
+    }
+
+    /// Whether the contents of a block are lost.
+    #[must_use]
+    pub fn contains(&self, block: u64) -> bool {
+        self.blocks.contains(&block)
+    }
+
+    /// Whether nothing is lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The lost blocks that somebody may still believe in.
+    #[must_use]
+    pub fn believed(&self) -> Vec<u64> {
+        let retired: Set<u64> = self.rounds.values().map(|(block, _)| *block).collect();
+        self.blocks.iter().copied().filter(|block| !retired.contains(block)).collect()
+    }
+
+    /// Nobody holds a lost block any more. Gives the number of the question to ask `clients`, if there are any.
+    pub fn retire(&mut self, block: u64, clients: &[WorkerId]) -> Option<u64> {
+        self.asked += 1;
+        let round = FIRST_ROUND + self.asked;
+        self.rounds.insert(round, (block, clients.iter().copied().collect()));
+        self.close(round).is_none().then_some(round)
+    }
+
+    /// A process has forgotten. Gives the block if it was the last one: it is free.
+    pub fn on_answer(&mut self, round: u64, from: WorkerId) -> Option<u64> {
+        self.rounds.get_mut(&round)?.1.swap_remove(&from);
+        self.close(round)
+    }
+
+    /// A process is gone. Gives the blocks that are free now.
+    pub fn on_gone(&mut self, client: WorkerId) -> Vec<u64> {
+        let rounds: Vec<u64> = self.rounds.keys().copied().collect();
+        rounds.into_iter().filter_map(|round| self.on_answer(round, client)).collect()
+    }
+
+    fn close(&mut self, round: u64) -> Option<u64> {
+        let (block, open) = self.rounds.get(&round)?;
+        if !open.is_empty() {
+            return None;
+        }
+        let block = *block;
+        self.rounds.swap_remove(&round);
+        self.blocks.swap_remove(&block);
+        Some(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_block_is_free_when_all_have_forgotten_it() {
+        let mut lost = Lost::default();
+        assert!(lost.insert(64) && !lost.insert(64));
+        let round = lost.retire(64, &[WorkerId(1), WorkerId(2)]).expect("somebody must be asked");
+        assert_eq!(lost.on_answer(round, WorkerId(1)), None);
+        assert!(lost.contains(64));
+        assert_eq!(lost.on_gone(WorkerId(2)), [64]);
+        assert!(!lost.contains(64));
+    }
+}

@@ -1,0 +1,202 @@
+//! Blocks whose owners are gone, and whether anybody still reads them.
+//!
+//! Readers are not counted: a process that reads such a value may lend it on, and end before or after the one that it lent
+//! it to. Instead every process is asked. One that reads says so and holds the block until it frees it; when nobody is known
+//! to hold it, all are asked again. A block is free after two rounds in which nobody read it and between whose answers
+//! nobody was lent any such value: then there was a moment at which nobody had it, and nobody could get it any more. (The
+//! argument is that of termination detection by two counts.)
+//!
+//! It never touches memory: it says which blocks are free.
+
+use sooner_wire::WorkerId;
+use sooner_wire::message::ReadersOf;
+
+use crate::table::{Map, Set};
+
+#[derive(Debug)]
+struct Round {
+    number: u64,
+    /// Processes that have not answered.
+    open: Set<WorkerId>,
+    /// Blocks in question.
+    blocks: Vec<u64>,
+    /// Nobody was lent a value in such a block since the round before, and nobody has died.
+    is_quiet: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    blocks: Set<u64>,
+    /// Those that nobody is known to hold, and whether a whole round has found no reader.
+    unheld: Map<u64, bool>,
+    round: Option<Round>,
+    asked: u64,
+    /// How often each process had been lent a value in a block of the question before when it answered last.
+    lent: Map<WorkerId, u64>,
+}
+
+impl Orphans {
+    /// The owner of a block is gone.
+    pub(super) fn insert(&mut self, block: u64) {
+        self.blocks.insert(block);
+    }
+
+    /// Whether the owner of a block is gone.
+    pub(super) fn contains(&self, block: u64) -> bool {
+        self.blocks.contains(&block)
+    }
+
+    /// Nobody is known to hold a block whose owner is gone.
+    pub(super) fn unhold(&mut self, block: u64) {
+        self.unheld.insert(block, false);
+    }
+
+    /// Somebody holds a block.
+    pub(super) fn hold(&mut self, block: u64) {
+        self.unheld.swap_remove(&block);
+    }
+
+    /// What to ask all processes, if a round is due.
+    pub(super) fn ask(&mut self, clients: impl Iterator<Item = WorkerId>) -> Option<ReadersOf> {
+        if self.unheld.is_empty() || self.round.is_some() {
+            return None;
+        }
+        let open: Set<WorkerId> = clients.collect();
+        if open.is_empty() {
+            return None;
+        }
+        self.asked += 1;
+        let blocks: Vec<u64> = self.unheld.keys().copied().collect();
+        let offsets = blocks.clone();
+        self.round = Some(Round { number: self.asked, open, blocks, is_quiet: true });
+        Some(ReadersOf { round: self.asked, offsets })
+    }
+
+    /// There is no process that could read anything. Gives the blocks that are free.
+    pub(super) fn take_unread(&mut self) -> Vec<u64> {
+        let free: Vec<u64> = std::mem::take(&mut self.unheld).into_keys().collect();
+        for block in &free {
+            self.blocks.swap_remove(block);
+        }
+        free
+    }
+
+    /// Whether an answer is one that is waited for.
+    pub(super) fn expects(&self, round: u64, from: WorkerId) -> bool {
+        self.round.as_ref().is_some_and(|open| open.number == round && open.open.contains(&from))
+    }
+
+    /// A process has answered, and what it reads is held. Gives the blocks that are free.
+    pub(super) fn on_answer(&mut self, from: WorkerId, lent: u64) -> Vec<u64> {
+        let before = self.lent.insert(from, lent).unwrap_or_default();
+        let Some(round) = &mut self.round else { return Vec::new() };
+        round.open.swap_remove(&from);
+        round.is_quiet &= before == lent;
+        self.close()
+    }
+
+    /// A process is gone. Gives the blocks that are free.
+    pub(super) fn on_gone(&mut self, gone: WorkerId) -> Vec<u64> {
+        self.lent.swap_remove(&gone);
+        if let Some(round) = &mut self.round {
+            round.open.swap_remove(&gone);
+            round.is_quiet = false;
+        }
+        self.close()
+    }
+
+    fn close(&mut self) -> Vec<u64> {
+        let Some(round) = self.round.take_if(|round| round.open.is_empty()) else { return Vec::new() };
+        let mut free = Vec::new();
+        for block in round.blocks {
+            match self.unheld.get_mut(&block) {
+                Some(true) if round.is_quiet => {
+                    self.unheld.swap_remove(&block);
+                    self.blocks.swap_remove(&block);
+                    free.push(block);
+                }
+                Some(is_asked) => *is_asked = true,
+                // A reader holds it.
+                None => {}
+            }
+        }
+        free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: WorkerId = WorkerId(1);
+    const B: WorkerId = WorkerId(2);
+
+    fn orphan() -> Orphans {
+        let mut orphans = Orphans::default();
+        orphans.insert(64);
+        orphans.unhold(64);
+        orphans
+    }
+
+    fn round(orphans: &mut Orphans, lent: [u64; 2]) -> Vec<u64> {
+        let number = orphans.ask([A, B].into_iter()).expect("a round is due").round;
+        assert!(orphans.expects(number, A) && orphans.expects(number, B));
+        assert!(orphans.on_answer(A, lent[0]).is_empty());
+        orphans.on_answer(B, lent[1])
+    }
+
+    #[test]
+    fn a_block_is_free_after_two_rounds_without_a_reader() {
+        let mut orphans = orphan();
+        assert!(round(&mut orphans, [0, 0]).is_empty());
+        assert_eq!(round(&mut orphans, [0, 0]), [64]);
+        assert_eq!(orphans.ask([A].into_iter()), None);
+    }
+
+    #[test]
+    fn a_block_is_free_when_there_is_nobody_to_ask() {
+        let mut orphans = orphan();
+        orphans.insert(128);
+        assert_eq!(orphans.ask([].into_iter()), None);
+        assert_eq!(orphans.take_unread(), [64], "the other one is held by the node");
+        assert!(orphans.take_unread().is_empty() && orphans.contains(128));
+    }
+
+    #[test]
+    fn a_value_that_moves_between_answers_is_not_missed() {
+        // B answered before A lent the value to it, and A after it was done.
+        let mut orphans = orphan();
+        assert!(round(&mut orphans, [0, 0]).is_empty());
+        assert!(round(&mut orphans, [0, 1]).is_empty());
+        orphans.hold(64);
+        assert_eq!(orphans.ask([A, B].into_iter()), None);
+        orphans.unhold(64);
+        assert!(round(&mut orphans, [0, 1]).is_empty());
+        assert_eq!(round(&mut orphans, [0, 1]), [64]);
+    }
+
+    #[test]
+    fn a_death_between_answers_makes_another_round() {
+        let mut orphans = orphan();
+        assert!(round(&mut orphans, [0, 0]).is_empty());
+        orphans.ask([A, B].into_iter()).expect("a round is due");
+        assert!(orphans.on_gone(A).is_empty());
+        assert!(orphans.on_answer(B, 0).is_empty());
+        orphans.ask([B].into_iter()).expect("a round is due");
+        assert_eq!(orphans.on_answer(B, 0), [64]);
+    }
+
+    #[test]
+    fn a_block_that_comes_during_a_round_is_not_part_of_it() {
+        let mut orphans = orphan();
+        assert!(round(&mut orphans, [0, 0]).is_empty());
+        orphans.ask([A, B].into_iter()).expect("a round is due");
+        orphans.insert(128);
+        orphans.unhold(128);
+        assert!(orphans.on_answer(A, 0).is_empty());
+        assert_eq!(orphans.on_answer(B, 0), [64]);
+        assert!(round(&mut orphans, [0, 0]).is_empty());
+        assert_eq!(round(&mut orphans, [0, 0]), [128]);
+    }
+}

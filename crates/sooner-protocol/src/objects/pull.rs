@@ -1,0 +1,606 @@
+//! Values of other nodes on their way into this node's memory. The receiver pulls, as in Hoplite (section 4, figure 4).
+//!
+//! One pull per object, whoever asks for it: it waits for room, gets a block, and moves, through a stream that the shell
+//! opens and that begins where the last one broke off. Pulls are admitted by priority (gets before waits before arguments of
+//! tasks), then by age, up to a budget of bytes: `admission.rs`.
+//!
+//! The bytes come from the block that the first asker named. Where owners are asked ([`Pulls::ask_owners`]), they come from
+//! whom the owner names, and from another one when the owner says so: `directed.rs`. An owner that pulls for itself asks nobody.
+//!
+//! Invariants:
+//! - P1: an object has one pull at most, and no pull while a copy of it is here.
+//! - P2: the bytes in flight are within the budget, or belong to a single pull.
+//! - P3: every asker is answered once: by a copy, by "not there", or by a failure.
+//! - P4: attempts are numbered; what is said of an earlier one changes nothing.
+//! - P5: bytes below the mark stay as they are: a stream goes on only from the block that it began with, or from a copy of the
+//!   same generation, because a value that was computed again may have other bytes.
+//! - P6: a copy that its owner counts on stays until the owner lets go of it.
+//! - P7: copies that nobody needs stay as long as there is room: `caching.rs`.
+//!
+//! It never touches memory or sockets: it says what to allocate, fetch and free.
+
+use std::collections::BTreeMap;
+
+use sooner_wire::limits::PULL_ROOM_NANOS;
+use sooner_wire::message::{Failure, FailureCode, Location, Priority, Pull, Remote, is_spilled};
+use sooner_wire::{NodeId, ObjectId, WorkerId, size};
+
+use crate::table::Map;
+use crate::time::Instant;
+
+mod admission;
+mod caching;
+mod directed;
+mod promotion;
+
+pub use directed::CopyAt;
+
+/// No sum of bytes in flight overflows.
+const BUDGET_MAX: u64 = u64::MAX / 2;
+
+/// What the machine wants done, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PullAction {
+    /// Find a block of so many bytes; [`Pulls::on_block`] or [`Pulls::on_no_block`] follows.
+    Allocate {
+        /// For which object.
+        object: ObjectId,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Open a stream of bytes; [`Pulls::on_bytes`] and [`Pulls::on_stream_end`] follow.
+    Fetch(Fetching),
+    /// Nobody wants the stream any more. Nothing may be written to its block from now on.
+    Stop {
+        /// Of which object.
+        object: ObjectId,
+        /// Which stream.
+        attempt: u64,
+    },
+    /// The value is here. The asker holds the block from now on.
+    Here {
+        /// Who asked.
+        to: WorkerId,
+        /// For what.
+        object: ObjectId,
+        /// Where it is.
+        location: Location,
+    },
+    /// The value is not where the asker believed it to be.
+    NotThere {
+        /// Who asked.
+        to: WorkerId,
+        /// For what.
+        object: ObjectId,
+        /// Where it is not, for certain: the place that some asker named.
+        tried: Option<Remote>,
+    },
+    /// The value cannot be brought here.
+    Failed {
+        /// Who asked.
+        to: WorkerId,
+        /// For what.
+        object: ObjectId,
+        /// Why.
+        failure: Failure,
+    },
+    /// A block is not needed.
+    Free(u64),
+    /// This node holds a block for itself from now on, until [`Self::Free`] or [`Self::Release`].
+    Hold(u64),
+    /// It does not any more; others may.
+    Release(u64),
+    /// Ask the owner from whom to pull; [`Pulls::on_located`] follows.
+    Locate(ObjectId),
+    /// Tell the owner that a copy is complete.
+    Made {
+        /// Of which object.
+        object: ObjectId,
+        /// By which word of the owner's.
+        attempt: u64,
+    },
+    /// Tell the owner that the rest does not come.
+    SenderFailed {
+        /// Of which object.
+        object: ObjectId,
+        /// By which word of the owner's.
+        attempt: u64,
+    },
+    /// Ask the owner whether a copy may go; [`Pulls::on_drop`] follows.
+    Leave(ObjectId),
+}
+
+/// A stream of the bytes of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetching {
+    /// Of which object.
+    pub object: ObjectId,
+    /// Where they come from.
+    pub remote: Remote,
+    /// Bytes that are here: it begins behind them.
+    pub at: u64,
+    /// The block that they go to.
+    pub block: u64,
+    /// The number of the stream.
+    pub attempt: u64,
+    /// The sender has a copy of this generation, and knows by itself in which block.
+    pub generation: Option<u64>,
+    /// The stream to the same block that this one follows: it ends now, and what came by it since is here, too.
+    pub after: Option<u64>,
+}
+
+/// Why a stream ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The connection broke.
+    Cut,
+    /// The sender does not have the object there, or is gone.
+    NotThere,
+    /// No such node is known here: it is gone, or newer than what is known.
+    NoSuchNode,
+    /// There is no way from here to the sender, which may have it.
+    Unreachable,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Others go first, or there was no room: it is asked for again at this time, or when something was freed.
+    Waiting { again: Option<Instant> },
+    /// The shell looks for a block.
+    Allocating,
+    /// So many bytes are in the block; the owner has to say who has the rest.
+    Asking { block: u64, at: u64 },
+    /// So many bytes are in the block.
+    Moving { block: u64, at: u64, attempt: u64 },
+}
+
+/// Who waits for a value, and since when.
+#[derive(Debug)]
+struct Asker {
+    process: WorkerId,
+    priority: Priority,
+    age: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    remote: Remote,
+    askers: Vec<Asker>,
+    /// The highest of the askers'.
+    priority: Priority,
+    age: u64,
+    state: State,
+    /// When room was refused first since anything was freed.
+    refused: Option<Instant>,
+    overtaking: admission::Overtaking,
+    /// Unless the bytes come from the block that was named.
+    directed: Option<directed::Directed>,
+    /// It comes from this node's disk.
+    is_restored: bool,
+}
+
+/// A copy that was pulled.
+#[derive(Debug)]
+struct Copy {
+    location: Location,
+    directed: Option<directed::Directed>,
+    /// Where its value is on this node's disk, if it came from there and is there still.
+    restored: Option<u64>,
+    /// Since when nobody needs it, as a number that grows.
+    cached: Option<u64>,
+    /// It has become the value: its owner holds it here.
+    is_primary: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Pulls {
+    /// Bytes that may be in flight.
+    budget: u64,
+    in_flight: u64,
+    open: Map<ObjectId, Open>,
+    /// Copies that were pulled and have not been freed.
+    here: Map<ObjectId, Copy>,
+    /// The same, by block.
+    objects: Map<u64, ObjectId>,
+    /// Copies that nobody needs, by the time since when.
+    cached: BTreeMap<u64, ObjectId>,
+    /// Copies of values that are on this node's disk.
+    restored: Map<u64, ObjectId>,
+    made: u64,
+    asks_owners: bool,
+}
+
+impl Default for Pulls {
+    fn default() -> Self {
+        Self::new(BUDGET_MAX)
+    }
+}
+
+impl Pulls {
+    /// With so many bytes in flight at most, unless a single value is larger.
+    #[must_use]
+    pub fn new(budget: u64) -> Self {
+        Self {
+            budget: budget.min(BUDGET_MAX),
+            in_flight: 0,
+            open: Map::default(),
+            here: Map::default(),
+            objects: Map::default(),
+            cached: BTreeMap::new(),
+            restored: Map::default(),
+            made: 0,
+            asks_owners: false,
+        }
+    }
+
+    /// How many bytes may be in flight from now on.
+    pub fn set_budget(&mut self, bytes: u64) {
+        self.budget = bytes.min(BUDGET_MAX);
+    }
+
+    /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone is not asked.
+    pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
+        let is_directed = self.asks_owners && !is_owner_gone && from != pull.object.owner();
+        self.ask_for(from, pull, is_directed, false, out);
+    }
+
+    /// A client asks for a value that is on this node's disk. Nobody else is asked for it.
+    pub fn on_pull_from_disk(&mut self, from: WorkerId, pull: &Pull, out: &mut Vec<PullAction>) {
+        self.ask_for(from, pull, false, true, out);
+    }
+
+    fn ask_for(
+        &mut self,
+        from: WorkerId,
+        pull: &Pull,
+        is_directed: bool,
+        is_restored: bool,
+        out: &mut Vec<PullAction>,
+    ) {
+        let Pull { object, remote, priority } = *pull;
+        if let Some(copy) = self.here.get(&object) {
+            let location = copy.location;
+            out.push(PullAction::Here { to: from, object, location });
+            // Who asked holds it by now.
+            return out.extend(self.uncache(object).then_some(PullAction::Release(location.offset)));
+        }
+        self.made += 1;
+        let age = self.made;
+        let open = self.open.entry(object).or_insert_with(|| Open {
+            remote,
+            askers: Vec::new(),
+            priority,
+            age,
+            state: State::Waiting { again: None },
+            refused: None,
+            overtaking: admission::Overtaking::default(),
+            directed: is_directed.then(directed::Directed::default),
+            is_restored,
+        });
+        let is_free = matches!(open.state, State::Allocating) && open.askers.is_empty();
+        if is_free && open.remote.location.length == remote.location.length {
+            // Those who asked before had their answers: their place may be another value's by now.
+            open.remote = remote;
+        }
+        open.priority = open.priority.min(priority);
+        if open.askers.iter().all(|asker| asker.process != from) {
+            open.askers.push(Asker { process: from, priority, age });
+        }
+        self.admit(out);
+    }
+
+    /// There is a block for an object.
+    pub fn on_block(&mut self, object: ObjectId, block: u64, out: &mut Vec<PullAction>) {
+        let attempt = self.next_attempt();
+        let Some(open) = self.open.get_mut(&object).filter(|open| matches!(open.state, State::Allocating))
+        else {
+            return out.push(PullAction::Free(block));
+        };
+        if open.askers.is_empty() {
+            out.push(PullAction::Free(block));
+            self.close(object);
+            return self.admit(out);
+        }
+        open.overtaking = admission::Overtaking::default();
+        if let Some(directed) = &mut open.directed {
+            open.state = State::Asking { block, at: 0 };
+            out.extend([PullAction::Hold(block), directed.ask(object)]);
+        } else {
+            open.state = State::Moving { block, at: 0, attempt };
+            out.push(open.fetch(object, None));
+        }
+        self.admit(out);
+    }
+
+    /// So many bytes of an object are in its block.
+    pub fn on_bytes(&mut self, object: ObjectId, attempt: u64, bytes: u64, out: &mut Vec<PullAction>) {
+        let Some(Open {
+            remote,
+            state: State::Moving { block, at, attempt: current },
+            directed,
+            is_restored,
+            ..
+        }) = self.open.get_mut(&object)
+        else {
+            return;
+        };
+        let length = remote.location.length;
+        if *current != attempt || bytes > length {
+            return;
+        }
+        *at = bytes.max(*at);
+        if *at < length {
+            return;
+        }
+        let location = Location { offset: *block, length };
+        let mut directed = directed.take();
+        let restored = is_restored.then_some(remote.location.offset);
+        let askers = self.close(object);
+        let mut is_held = false;
+        if let Some(directed) = &mut directed {
+            out.extend(directed.made(object));
+            is_held = !directed.stays(!askers.is_empty());
+        }
+        self.here.insert(object, Copy { location, directed, restored, cached: None, is_primary: false });
+        self.restored.extend(restored.map(|spilled| (spilled, object)));
+        self.objects.insert(location.offset, object);
+        // Those who ask hold it before this node lets go of it.
+        out.extend(askers.into_iter().map(|to| PullAction::Here { to, object, location }));
+        out.extend(is_held.then_some(PullAction::Release(location.offset)));
+        self.admit(out);
+    }
+
+    /// A stream ended before all bytes were here.
+    pub fn on_stream_end(
+        &mut self,
+        object: ObjectId,
+        attempt: u64,
+        end: StreamEnd,
+        out: &mut Vec<PullAction>,
+    ) {
+        let next = self.next_attempt();
+        let Some(open) = self.open.get_mut(&object) else { return };
+        let State::Moving { block, at, attempt: current } = &mut open.state else { return };
+        if *current != attempt {
+            return;
+        }
+        if let Some(directed) = &open.directed
+            && !directed.is_alone()
+            && (end == StreamEnd::NotThere || directed.is_from_copy())
+        {
+            out.extend(directed.failed(object));
+            open.state = State::Asking { block: *block, at: *at };
+            return;
+        }
+        // A value may well be where this node cannot get it from. Others may have been sent here for it.
+        let left = open.directed.is_some().then_some(PullAction::Leave(object));
+        match end {
+            StreamEnd::Cut => {
+                *current = next;
+                out.push(open.fetch(object, None));
+            }
+            StreamEnd::NotThere | StreamEnd::NoSuchNode => {
+                let tried = (end == StreamEnd::NotThere).then_some(open.remote);
+                out.push(PullAction::Free(*block));
+                out.extend(left);
+                self.give_up(object, tried, out);
+            }
+            StreamEnd::Unreachable => {
+                let failure = unreachable(open.remote.node);
+                out.push(PullAction::Free(*block));
+                out.extend(left);
+                self.fail(object, &failure, out);
+            }
+        }
+    }
+
+    /// A node is gone, and with it what was to come from there.
+    pub fn on_node_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
+        let hit = self.open.iter().filter(|(_, open)| open.remote.node == node).map(|(object, _)| *object);
+        for object in hit.collect::<Vec<_>>() {
+            if let Some(directed) =
+                self.open[&object].directed.as_ref().filter(|directed| !directed.is_alone())
+            {
+                // The owner names another one. Until then the stream may stay: nothing comes.
+                out.extend(directed.failed(object));
+                continue;
+            }
+            let tried = Some(self.open[&object].remote);
+            match self.open[&object].state {
+                State::Waiting { .. } => self.give_up(object, tried, out),
+                State::Allocating => {
+                    let askers = std::mem::take(&mut self.open[&object].askers);
+                    let not_there = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried };
+                    out.extend(askers.into_iter().map(not_there));
+                }
+                State::Moving { block, attempt, .. } => {
+                    out.push(PullAction::Stop { object, attempt });
+                    out.push(PullAction::Free(block));
+                    self.give_up(object, tried, out);
+                }
+                // A pull that its owner does not direct asks nobody.
+                State::Asking { .. } => {}
+            }
+        }
+    }
+
+    /// A client is gone. What nobody else has asked for does not go on.
+    pub fn on_client_gone(&mut self, client: WorkerId, out: &mut Vec<PullAction>) {
+        let mut unwanted = Vec::new();
+        for (object, open) in &mut self.open {
+            let before = open.askers.len();
+            open.askers.retain(|asker| asker.process != client);
+            if before > 0 && open.askers.is_empty() && !matches!(open.state, State::Allocating) {
+                unwanted.push(*object);
+            }
+        }
+        for object in unwanted {
+            if !self.ask_to_leave(object, out) {
+                self.cancel(object, out);
+            }
+        }
+        self.admit(out);
+    }
+
+    /// An owner gives these blocks of another node up: what is pulled from there for itself, or because others heard of the place, does
+    /// not come any more. Without this a pull would ask for ever where another value is by then.
+    pub fn on_given_up(&mut self, owner: WorkerId, node: NodeId, blocks: &[u64], out: &mut Vec<PullAction>) {
+        let is_there =
+            |open: &Open| open.remote.node == node && blocks.contains(&open.remote.location.offset);
+        let is_hit = |object: &ObjectId, open: &Open| {
+            object.owner() == owner && open.directed.is_none() && is_there(open)
+        };
+        let hit = self.open.iter().filter(|(object, open)| is_hit(object, open)).map(|(object, _)| *object);
+        for object in hit.collect::<Vec<_>>() {
+            let open = &mut self.open[&object];
+            let tried = Some(open.remote);
+            match open.state {
+                // The shell finds nobody who asks when it has a block.
+                State::Allocating => {
+                    let askers = std::mem::take(&mut open.askers);
+                    let gone = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried };
+                    out.extend(askers.into_iter().map(gone));
+                }
+                State::Moving { block, attempt, .. } => {
+                    out.push(PullAction::Stop { object, attempt });
+                    out.push(PullAction::Free(block));
+                    self.give_up(object, tried, out);
+                }
+                State::Waiting { .. } | State::Asking { .. } => self.give_up(object, tried, out),
+            }
+        }
+    }
+
+    /// Ends a pull that nobody waits for.
+    fn cancel(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
+        match self.open[&object].state {
+            State::Moving { block, attempt, .. } => {
+                out.push(PullAction::Stop { object, attempt });
+                out.push(PullAction::Free(block));
+            }
+            State::Asking { block, .. } => out.push(PullAction::Free(block)),
+            State::Waiting { .. } | State::Allocating => {}
+        }
+        self.close(object);
+    }
+
+    /// A block is free: if a copy was in it, it is not here any more.
+    pub fn on_freed(&mut self, block: u64) {
+        if let Some(object) = self.objects.swap_remove(&block) {
+            self.forget_source(object);
+            self.uncache(object);
+            self.here.swap_remove(&object);
+        }
+    }
+
+    /// The object whose copy is in a block.
+    #[must_use]
+    pub fn object_in(&self, block: u64) -> Option<ObjectId> {
+        self.objects.get(&block).copied()
+    }
+
+    /// Blocks of values that are not here yet.
+    pub fn arriving(&self) -> impl Iterator<Item = u64> {
+        self.open.values().filter_map(|open| match open.state {
+            State::Moving { block, .. } | State::Asking { block, .. } => Some(block),
+            State::Waiting { .. } | State::Allocating => None,
+        })
+    }
+
+    /// Pulls that have not ended.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether nothing is pulled and no copy is here.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.here.is_empty()
+    }
+
+    /// Asserts the invariants; for tests and the simulator.
+    pub fn check(&self) {
+        let in_flight = self.open.values().filter(|open| !matches!(open.state, State::Waiting { .. }));
+        let lengths: Vec<u64> = in_flight.map(|open| open.remote.location.length).collect();
+        assert_eq!(lengths.iter().sum::<u64>(), self.in_flight, "P2: bytes in flight are counted");
+        assert!(self.in_flight <= self.budget || lengths.len() == 1, "P2: within the budget, or alone");
+        assert!(self.open.keys().all(|object| !self.here.contains_key(object)), "P1: a copy is here");
+        assert_eq!(self.here.len(), self.objects.len(), "P1: a block per copy");
+        self.check_cached();
+    }
+
+    /// Ends a pull without an answer. Gives who is to be answered.
+    fn close(&mut self, object: ObjectId) -> Vec<WorkerId> {
+        let Some(open) = self.open.swap_remove(&object) else { return Vec::new() };
+        if !matches!(open.state, State::Waiting { .. }) {
+            self.in_flight -= open.remote.location.length;
+        }
+        open.askers.into_iter().map(|asker| asker.process).collect()
+    }
+
+    fn give_up(&mut self, object: ObjectId, tried: Option<Remote>, out: &mut Vec<PullAction>) {
+        let askers = self.close(object);
+        out.extend(askers.into_iter().map(|to| PullAction::NotThere { to, object, tried }));
+        self.admit(out);
+    }
+
+    fn fail(&mut self, object: ObjectId, failure: &Failure, out: &mut Vec<PullAction>) {
+        let askers = self.close(object);
+        out.extend(askers.into_iter().map(|to| PullAction::Failed { to, object, failure: failure.clone() }));
+        self.admit(out);
+    }
+
+    fn next_attempt(&mut self) -> u64 {
+        self.made += 1;
+        self.made
+    }
+}
+
+impl Open {
+    /// The stream that it is in the state to open.
+    fn fetch(&self, object: ObjectId, after: Option<u64>) -> PullAction {
+        let State::Moving { block, at, attempt } = self.state else { unreachable!("it moves") };
+        let generation = self.directed.as_ref().and_then(directed::Directed::of_copy);
+        PullAction::Fetch(Fetching { object, remote: self.remote, at, block, attempt, generation, after })
+    }
+}
+
+/// Where a value comes from, for people.
+fn origin(remote: &Remote) -> &'static str {
+    if is_spilled(remote.location.offset) { "from disk" } else { "from another node" }
+}
+
+fn too_large(remote: &Remote, capacity: u64) -> Failure {
+    let bytes = remote.location.length;
+    let message = format!(
+        "a value of {} ({bytes} bytes) {} does not fit into the object store of this node, which has {} ({capacity} bytes). Start the node with a larger store: object_store_memory={}",
+        size(bytes),
+        origin(remote),
+        size(capacity),
+        bytes.saturating_mul(2)
+    );
+    Failure::new(FailureCode::StoreFull, message)
+}
+
+fn no_room(remote: &Remote) -> Failure {
+    let (bytes, seconds) = (remote.location.length, PULL_ROOM_NANOS / 1_000_000_000);
+    let message = format!(
+        "there was no room for a value of {} ({bytes} bytes) {} in the object store of this node: all that is there is in use, and nothing was freed for {seconds} s. Drop references and arrays that are not needed, or start the node with a larger store",
+        size(bytes),
+        origin(remote)
+    );
+    Failure::new(FailureCode::StoreFull, message)
+}
+
+fn unreachable(node: NodeId) -> Failure {
+    let message = format!(
+        "the value is in the memory of node {:016x}, to which no connection can be made from here: neither of the two nodes can be dialled. Let an actor or a task make the object, or run one of the two programs on a machine with a node",
+        node.0
+    );
+    Failure::new(FailureCode::PeerUnreachable, message)
+}
+
+#[cfg(test)]
+mod tests;

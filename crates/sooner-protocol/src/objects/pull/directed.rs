@@ -1,0 +1,360 @@
+//! Pulls whose senders the owner of the object names, and copies that it counts on (`docs/adr/0026-broadcast-chains-at-the-owner.md`).
+//!
+//! The owner is asked when there is a block: from then on others are sent here. It names a sender, and later perhaps
+//! another; the stream goes on where the last one was, as long as the bytes are of the same generation. A sender that does not
+//! have the rest is reported, and what is here stays. A copy that nobody here needs any more stays until the owner says that
+//! nobody pulls from it.
+
+use sooner_wire::message::Located;
+use sooner_wire::{NodeId, ObjectId, WorkerId};
+
+use super::{Asker, Copy, Open, PullAction, Pulls, State};
+
+/// What the owner has said.
+#[derive(Debug, Default)]
+pub(super) struct Directed {
+    /// Its latest word that holds; zero: none does.
+    attempt: u64,
+    /// It was asked, and has not answered: it may count on the copy already.
+    is_asked: bool,
+    /// Which execution the bytes here are of; zero: there are none.
+    generation: u64,
+    is_copy: bool,
+    /// The owner was asked whether the copy may go.
+    is_leaving: bool,
+    /// What the owner has said since may not have arrived, for instance that it does not know the copy any more.
+    is_doubtful: bool,
+    /// The owner has no room for another copy in its table: the bytes come from the place that it named, or not at all.
+    is_alone: bool,
+}
+
+impl Directed {
+    /// The owner is asked from whom to pull.
+    pub(super) fn ask(&mut self, object: ObjectId) -> PullAction {
+        self.is_asked = true;
+        PullAction::Locate(object)
+    }
+
+    /// Whether others may be sent here.
+    fn is_counted_on(&self) -> bool {
+        self.attempt > 0 || self.is_asked
+    }
+
+    /// Whether the owner knows of the copy, and will say when the value goes.
+    pub(super) fn is_known(&self) -> bool {
+        self.attempt > 0 && !self.is_asked && !self.is_leaving && !self.is_doubtful
+    }
+
+    /// Whether the bytes are of this execution.
+    pub(super) fn is_of(&self, generation: u64) -> bool {
+        self.generation == generation
+    }
+
+    /// The copy is the owner's: it need not be asked any more when that goes. Whether this node was holding it until the owner's answer.
+    pub(super) fn take_for_owner(&mut self) -> bool {
+        (self.attempt, self.is_asked) = (0, false);
+        std::mem::take(&mut self.is_leaving)
+    }
+
+    /// The owner is asked whether the copy may go.
+    pub(super) fn leave(&mut self, object: ObjectId) -> PullAction {
+        self.is_leaving = true;
+        PullAction::Leave(object)
+    }
+
+    /// Whether the bytes come from somebody who pulled them.
+    pub(super) fn is_from_copy(&self) -> bool {
+        self.is_copy
+    }
+
+    /// The generation that the sender is asked for, if it has a copy.
+    pub(super) fn of_copy(&self) -> Option<u64> {
+        self.is_copy.then_some(self.generation)
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// The copy is complete, and wanted here or not. Whether this node goes on holding it for others alone.
+    pub(super) fn stays(&mut self, is_wanted: bool) -> bool {
+        self.is_leaving &= !is_wanted;
+        self.is_leaving
+    }
+
+    pub(super) fn made(&self, object: ObjectId) -> Option<PullAction> {
+        let attempt = self.attempt;
+        (attempt > 0).then_some(PullAction::Made { object, attempt })
+    }
+
+    pub(super) fn failed(&self, object: ObjectId) -> Option<PullAction> {
+        let attempt = self.attempt;
+        (attempt > 0).then_some(PullAction::SenderFailed { object, attempt })
+    }
+}
+
+/// Where a copy is that another node asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyAt {
+    /// All of it is in this block.
+    Here(u64),
+    /// It is being written to this block by this stream.
+    Moving {
+        /// The block.
+        block: u64,
+        /// The stream.
+        attempt: u64,
+    },
+    /// It is about to come.
+    NotYet,
+    /// There is none of that generation.
+    No,
+}
+
+impl Pulls {
+    /// From now on owners are asked from whom to pull.
+    pub fn ask_owners(&mut self) {
+        self.asks_owners = true;
+    }
+
+    /// The owner of an object says from whom to pull.
+    pub fn on_located(&mut self, located: &Located, out: &mut Vec<PullAction>) {
+        let Located { object, sender, generation, attempt, .. } = *located;
+        if self.here.contains_key(&object) {
+            return self.offer(located, out);
+        }
+        let next = self.next_attempt();
+        let Some(open) = self.open.get_mut(&object) else {
+            // Whoever asked for it is gone.
+            return out.extend((attempt > 0).then_some(PullAction::Leave(object)));
+        };
+        let Some(directed) = &mut open.directed else { return };
+        directed.is_asked = false;
+        let (block, at, after) = match open.state {
+            // That was said to an earlier pull; this one asks when there is a block, if it comes to that.
+            State::Waiting { .. } | State::Allocating => {
+                return out.extend((attempt > 0).then_some(PullAction::Leave(object)));
+            }
+            State::Asking { block, at } => (block, at, None),
+            State::Moving { block, at, attempt } => (block, at, Some(attempt)),
+        };
+        if attempt > 0 && attempt <= directed.attempt {
+            return;
+        }
+        let Some(sender) = sender else {
+            out.extend(after.map(|attempt| PullAction::Stop { object, attempt }));
+            out.push(PullAction::Free(block));
+            return self.give_up(object, None, out);
+        };
+        let is_begun = at > 0 || after.is_some();
+        let goes_on = !is_begun || generation == directed.generation;
+        if !goes_on || sender.location.length != open.remote.location.length {
+            return self.begin_anew(located, out);
+        }
+        open.remote = sender;
+        let (is_copy, is_alone) = (located.is_copy, attempt == 0);
+        *directed = Directed { attempt, generation, is_copy, is_alone, ..*directed };
+        open.state = State::Moving { block, at, attempt: next };
+        out.push(open.fetch(object, after));
+    }
+
+    /// The owner says that nobody counts on the copy here.
+    pub fn on_drop(&mut self, object: ObjectId, out: &mut Vec<PullAction>) {
+        let is_directed = self.here.get(&object).is_some_and(|copy| copy.directed.is_some());
+        let was_cached = is_directed && self.uncache(object);
+        if let Some(Copy { location, directed: Some(directed), .. }) = self.here.get_mut(&object) {
+            directed.attempt = 0;
+            if std::mem::take(&mut directed.is_leaving) || was_cached {
+                out.push(PullAction::Release(location.offset));
+            }
+            return;
+        }
+        let Some(open) = self.open.get_mut(&object) else { return };
+        let Some(directed) = &mut open.directed else { return };
+        directed.is_leaving = false;
+        directed.attempt = 0;
+        if matches!(open.state, State::Waiting { .. } | State::Allocating) {
+            return;
+        }
+        if open.askers.is_empty() {
+            self.cancel(object, out);
+            return self.admit(out);
+        }
+        // The stream may as well go on until the owner names another.
+        out.push(directed.ask(object));
+    }
+
+    /// What was said to the owners at a node, or by them, may not have arrived: it is said again, and they are asked again. Owners
+    /// take what they know already for nothing new.
+    pub fn on_words_lost(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
+        let is_there = |object: &ObjectId| object.owner().node() == node;
+        // It may have been said that the value is gone.
+        let cached: Vec<ObjectId> = self.cached.values().filter(|object| is_there(object)).copied().collect();
+        for object in cached {
+            let directed = self.here.get_mut(&object).and_then(|copy| copy.directed.as_mut());
+            if let Some(directed) = directed {
+                directed.is_leaving = true;
+                self.uncache(object);
+            }
+        }
+        for (object, copy) in self.here.iter_mut().filter(|(object, _)| is_there(object)) {
+            let Some(directed) = &mut copy.directed else { continue };
+            directed.is_doubtful = true;
+            out.extend(directed.made(*object));
+            // A question that was not answered before all came is taken back.
+            let is_open = std::mem::take(&mut directed.is_asked) && directed.attempt == 0;
+            out.extend((directed.is_leaving || is_open).then_some(PullAction::Leave(*object)));
+        }
+        for (object, open) in self.open.iter_mut().filter(|(object, _)| is_there(object)) {
+            let Some(directed) = &mut open.directed else { continue };
+            match open.state {
+                State::Waiting { .. } | State::Allocating => continue,
+                State::Asking { .. } => out.extend(directed.failed(*object)),
+                State::Moving { .. } => {}
+            }
+            directed.is_leaving = open.askers.is_empty();
+            // Also if nobody here wants it: others may wait for what comes from the sender that was named.
+            out.push(directed.ask(*object));
+            out.extend(directed.is_leaving.then_some(PullAction::Leave(*object)));
+        }
+    }
+
+    /// The owner of objects is gone: nobody names senders any more, and nobody counts on copies.
+    pub fn on_owner_gone(&mut self, owner: WorkerId, out: &mut Vec<PullAction>) {
+        self.end_owners(|object| object.owner() == owner, out);
+    }
+
+    /// The same for all processes of a node.
+    pub fn on_owners_gone(&mut self, node: NodeId, out: &mut Vec<PullAction>) {
+        self.end_owners(|object| object.owner().node() == node, out);
+    }
+
+    fn end_owners(&mut self, is_hit: impl Fn(&ObjectId) -> bool, out: &mut Vec<PullAction>) {
+        for (_, copy) in self.here.iter_mut().filter(|(object, _)| is_hit(object)) {
+            let Some(directed) = copy.directed.take() else { continue };
+            let age = copy.cached.take();
+            age.map(|age| self.cached.remove(&age));
+            if directed.is_leaving || age.is_some() {
+                out.push(PullAction::Release(copy.location.offset));
+            }
+        }
+        let is_open = |object: &ObjectId, open: &Open| open.directed.is_some() && is_hit(object);
+        let hit: Vec<ObjectId> = self
+            .open
+            .iter()
+            .filter(|(object, open)| is_open(object, open))
+            .map(|(object, _)| *object)
+            .collect();
+        for object in hit {
+            let askers = std::mem::take(&mut self.open[&object].askers);
+            let not_there = |asker: Asker| PullAction::NotThere { to: asker.process, object, tried: None };
+            out.extend(askers.into_iter().map(not_there));
+            if !matches!(self.open[&object].state, State::Allocating) {
+                self.cancel(object, out);
+            }
+        }
+        self.admit(out);
+    }
+
+    /// Nobody here holds a block any more. If the copy in it may be needed again, or its owner counts on it, this node is to hold it until
+    /// that is over: true, and in the latter case the owner is asked.
+    pub fn keeps(&mut self, block: u64, may_cache: bool, out: &mut Vec<PullAction>) -> bool {
+        let Some(object) = self.objects.get(&block).copied() else { return false };
+        if may_cache && self.cache(object, out) {
+            return true;
+        }
+        let Some(Copy { directed: Some(directed), .. }) = self.here.get_mut(&object) else { return false };
+        if !directed.is_counted_on() || std::mem::replace(&mut directed.is_leaving, true) {
+            return false;
+        }
+        // What it answers to that comes after what it answers to the question, if it does.
+        directed.is_asked = false;
+        out.extend([PullAction::Hold(block), PullAction::Leave(object)]);
+        true
+    }
+
+    /// Bytes of copies that go as soon as their owners say that nobody pulls from them.
+    #[must_use]
+    pub fn leaving_bytes(&self) -> u64 {
+        let leaves = |copy: &&Copy| copy.directed.as_ref().is_some_and(|directed| directed.is_leaving);
+        self.here.values().filter(leaves).map(|copy| copy.location.length).sum()
+    }
+
+    /// Where the copy of a generation is, which has so many bytes, for a node that was sent here.
+    #[must_use]
+    pub fn copy_at(&self, object: ObjectId, generation: u64, length: u64) -> CopyAt {
+        let is_of_it = |directed: &Option<Directed>, bytes: u64| {
+            bytes == length && directed.as_ref().is_some_and(|directed| directed.generation == generation)
+        };
+        if let Some(Copy { location, directed, .. }) = self.here.get(&object) {
+            let is_it = is_of_it(directed, location.length);
+            return if is_it { CopyAt::Here(location.offset) } else { CopyAt::No };
+        }
+        match self.open.get(&object) {
+            Some(Open { state: State::Moving { block, attempt, .. }, directed, remote, .. })
+                if is_of_it(directed, remote.location.length) =>
+            {
+                CopyAt::Moving { block: *block, attempt: *attempt }
+            }
+            // It is sent here because this node asked; its own answer may be on its way.
+            Some(Open { directed: Some(_), .. }) => CopyAt::NotYet,
+            Some(_) | None => CopyAt::No,
+        }
+    }
+
+    /// Nobody here waits for an object any more, but others may pull what is here of it. False if the owner does not know
+    /// of this pull.
+    pub(super) fn ask_to_leave(&mut self, object: ObjectId, out: &mut Vec<PullAction>) -> bool {
+        let open = &mut self.open[&object];
+        let Some(directed) = &mut open.directed else { return false };
+        let is_known = matches!(open.state, State::Asking { .. } | State::Moving { .. });
+        if is_known && !std::mem::replace(&mut directed.is_leaving, true) {
+            out.push(PullAction::Leave(object));
+        }
+        is_known
+    }
+
+    /// A copy is here, and the owner names a sender for it: it may count on what is here, or must not.
+    fn offer(&mut self, located: &Located, out: &mut Vec<PullAction>) {
+        let Located { object, generation, attempt, .. } = *located;
+        let Some(Copy { directed, .. }) = self.here.get_mut(&object) else { return };
+        if let Some(directed) = directed {
+            directed.is_asked = false;
+        }
+        match directed {
+            Some(directed) if directed.generation == generation && attempt > directed.attempt => {
+                (directed.attempt, directed.is_doubtful) = (attempt, false);
+                out.push(PullAction::Made { object, attempt });
+            }
+            Some(directed) if directed.generation == generation => {}
+            Some(_) | None => out.extend((attempt > 0).then_some(PullAction::Leave(object))),
+        }
+    }
+
+    /// What is here of an object is worth nothing: the value was made again. Others may still be reading it, so it gets
+    /// another block.
+    fn begin_anew(&mut self, located: &Located, out: &mut Vec<PullAction>) {
+        let Some(sender) = located.sender else { return };
+        let object = located.object;
+        let open = &mut self.open[&object];
+        let before = open.remote.location.length;
+        let block = match open.state {
+            State::Moving { block, attempt, .. } => {
+                out.push(PullAction::Stop { object, attempt });
+                block
+            }
+            State::Asking { block, .. } => block,
+            State::Waiting { .. } | State::Allocating => return,
+        };
+        // Nobody may count on what was here; if it is still wanted, the owner is asked anew.
+        out.extend([PullAction::Free(block), PullAction::Leave(object)]);
+        open.remote = sender;
+        open.directed = Some(Directed::default());
+        open.state = State::Waiting { again: None };
+        self.in_flight -= before;
+        if self.open[&object].askers.is_empty() {
+            self.close(object);
+        }
+        self.admit(out);
+    }
+}

@@ -1,0 +1,44 @@
+//! Copies that become the value, because that is lost where it was made (`docs/adr/0052-copies-become-values.md`).
+//!
+//! The block of such a copy is its owner's from then on. Nodes that were sent here for a copy still find it, by its generation.
+
+use sooner_wire::ObjectId;
+use sooner_wire::message::Location;
+
+use super::{PullAction, Pulls, State};
+use crate::probes::bug;
+
+impl Pulls {
+    /// The owner of an object wants a copy of this generation to be the value. Gives where it is, if all of it is here: the caller has the
+    /// owner hold that block before it does what is in `out`. The same again if it was asked before.
+    pub fn promote(
+        &mut self,
+        object: ObjectId,
+        generation: u64,
+        length: u64,
+        out: &mut Vec<PullAction>,
+    ) -> Option<Location> {
+        if bug!(PromotedWhileArriving)
+            && let Some(open) = self.open.get(&object)
+            && let State::Moving { block, .. } = open.state
+        {
+            return Some(Location { offset: block, length });
+        }
+        let copy = self.here.get(&object).filter(|copy| copy.location.length == length)?;
+        copy.directed.as_ref().filter(|directed| directed.is_of(generation))?;
+        let was_cached = self.uncache(object);
+        let copy = self.here.get_mut(&object).expect("looked up above");
+        copy.is_primary = true;
+        let directed = copy.directed.as_mut().expect("looked up above");
+        let was_leaving = directed.take_for_owner();
+        out.extend((was_leaving || was_cached).then_some(PullAction::Release(copy.location.offset)));
+        Some(copy.location)
+    }
+
+    /// The object whose copy in a block has become the value.
+    #[must_use]
+    pub fn primary_in(&self, block: u64) -> Option<ObjectId> {
+        let object = self.object_in(block)?;
+        self.here.get(&object).filter(|copy| copy.is_primary).map(|_| object)
+    }
+}

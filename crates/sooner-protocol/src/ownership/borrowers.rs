@@ -1,0 +1,169 @@
+//! Who borrows an object of this process, and who said so.
+//!
+//! A registration is counted under the process that made it until that is known to count: its word to us may be lost with
+//! it, or that to the borrower, which returns what it had from whom. Both are right again when the death of the process that
+//! made the registration is settled.
+//!
+//! Registrations and returns may arrive in any order: a count may be negative for a moment, while the process that handed
+//! the reference on is still a borrower itself.
+//!
+//! What a borrower said that it holds of a dead process, and returns before that death is settled here, is set aside until
+//! then: counted at once, it would be set off against what the borrower was handed since.
+
+use sooner_wire::WorkerId;
+
+/// One borrower, as far as one process registered it.
+#[derive(Debug, Clone, Copy, Hash)]
+struct Borrow {
+    who: WorkerId,
+    /// `None`: ourselves, the borrower, or somebody whose death is settled.
+    giver: Option<WorkerId>,
+    count: i32,
+    /// Returns that wait for the death of the giver to be settled: not borrowed.
+    is_set_aside: bool,
+}
+
+/// What a return of references counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Return {
+    /// Nothing: it was on its way while the death of the giver was settled.
+    Nothing,
+    /// What the borrower said that it holds of this process, whose death is not settled yet.
+    Later(WorkerId),
+    /// What this one registered, or nobody in particular.
+    Now(Option<WorkerId>),
+}
+
+impl Return {
+    /// Of what `giver` registered. `was_said`: the borrower had said by then that it holds it of that one, which is gone.
+    #[must_use]
+    pub fn of(giver: Option<WorkerId>, was_said: bool, is_settled: impl Fn(WorkerId) -> bool) -> Self {
+        match giver {
+            Some(giver) if was_said && !is_settled(giver) => Self::Later(giver),
+            Some(_) if was_said => Self::Now(None),
+            Some(giver) if is_settled(giver) => Self::Nothing,
+            giver => Self::Now(giver),
+        }
+    }
+}
+
+/// See the module. Few: a list is smaller than a map and as fast.
+#[derive(Debug, Default, Clone, Hash)]
+pub struct Borrowers {
+    borrows: Vec<Borrow>,
+}
+
+impl Borrowers {
+    /// Counts registrations, or returns (negative). Gives the count after.
+    pub fn change(&mut self, who: WorkerId, giver: Option<WorkerId>, change: i32) -> i32 {
+        let is_same = |borrow: &Borrow| borrow.who == who && borrow.giver == giver && !borrow.is_set_aside;
+        let Some(at) = self.borrows.iter().position(is_same) else {
+            self.borrows.push(Borrow { who, giver, count: change, is_set_aside: false });
+            return change;
+        };
+        self.borrows[at].count += change;
+        let count = self.borrows[at].count;
+        if count == 0 {
+            self.borrows.swap_remove(at);
+        }
+        count
+    }
+
+    /// What a process has returned of what it said that it holds of a dead one counts when that death is settled.
+    pub fn set_aside(&mut self, who: WorkerId, giver: WorkerId, count: i32) {
+        self.borrows.push(Borrow { who, giver: Some(giver), count, is_set_aside: true });
+    }
+
+    /// The death of a process is settled, and what others said that they hold of it counts: what it borrowed, and what it
+    /// registered, counts no more, and what was set aside does.
+    pub fn end(&mut self, gone: WorkerId) {
+        let ended = |borrow: &mut Borrow| borrow.who == gone || borrow.giver == Some(gone);
+        for borrow in self.borrows.extract_if(.., ended).collect::<Vec<_>>() {
+            if borrow.is_set_aside && borrow.who != gone {
+                self.change(borrow.who, None, -borrow.count);
+            }
+        }
+    }
+
+    /// Whether a process borrows, or registered a borrower.
+    #[must_use]
+    pub fn names(&self, process: WorkerId) -> bool {
+        self.borrows.iter().any(|borrow| borrow.who == process || borrow.giver == Some(process))
+    }
+
+    /// Whether nobody borrows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.borrows.iter().all(|borrow| borrow.is_set_aside)
+    }
+
+    /// Whether another process registered a borrower.
+    #[must_use]
+    pub fn is_handed_on(&self) -> bool {
+        self.borrows.iter().any(|borrow| borrow.giver.is_some() && !borrow.is_set_aside)
+    }
+
+    /// The borrowers, each once.
+    #[must_use]
+    pub fn list(&self) -> Vec<WorkerId> {
+        let counted = self.borrows.iter().filter(|borrow| !borrow.is_set_aside);
+        let mut list: Vec<WorkerId> = counted.map(|borrow| borrow.who).collect();
+        list.sort_unstable();
+        list.dedup();
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: WorkerId = WorkerId(1);
+    const B: WorkerId = WorkerId(2);
+
+    #[test]
+    fn returns_may_come_first() {
+        let mut borrowers = Borrowers::default();
+        assert_eq!(borrowers.change(A, Some(B), -1), -1);
+        assert_eq!(borrowers.change(A, Some(B), 1), 0);
+        assert!(borrowers.is_empty());
+    }
+
+    #[test]
+    fn what_was_set_aside_counts_when_the_death_of_its_giver_is_settled() {
+        let mut borrowers = Borrowers::default();
+        // B handed it to A and died; A said that it holds it, returned it, and was handed it again.
+        borrowers.change(A, Some(B), 1);
+        borrowers.set_aside(A, B, 1);
+        assert_eq!(borrowers.change(A, None, 1), 1);
+        // What A said.
+        borrowers.change(A, None, 1);
+        borrowers.end(B);
+        assert_eq!(borrowers.list(), [A]);
+        assert_eq!(borrowers.change(A, None, -1), 0);
+        assert!(borrowers.is_empty());
+    }
+
+    #[test]
+    fn nobody_borrows_what_is_only_set_aside() {
+        let mut borrowers = Borrowers::default();
+        borrowers.set_aside(A, B, 1);
+        assert!(borrowers.is_empty() && borrowers.list().is_empty() && !borrowers.is_handed_on());
+        assert!(borrowers.names(A) && borrowers.names(B));
+        borrowers.end(A);
+        assert!(!borrowers.names(B));
+    }
+
+    #[test]
+    fn registrations_are_counted_by_who_made_them() {
+        let mut borrowers = Borrowers::default();
+        borrowers.change(A, None, 1);
+        borrowers.change(A, Some(B), 2);
+        borrowers.change(B, None, 1);
+        assert_eq!(borrowers.list(), [A, B]);
+        borrowers.end(B);
+        assert!(!borrowers.names(B) && borrowers.names(A));
+        assert_eq!(borrowers.change(A, None, -1), 0);
+        assert!(borrowers.is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+//! How soon a process takes the place of one that ended: at once, unless that happens again and again.
+//!
+//! The clock is read where processes are started, so an end is noted first and dated there.
+
+use crate::tasks::pause_after;
+use crate::time::Instant;
+
+/// A process that lived for so long (nanoseconds) was well: what counts begins anew.
+const WELL_NANOS: u64 = 1_000_000_000;
+
+/// What an end before the process was ready counts, in ends of one that was ready: it will most likely happen again,
+/// while one that worked may have been killed by somebody.
+const UNREADY: u32 = 10;
+
+/// The longest pause after the end of a process that was ready (nanoseconds): whoever calls it waits.
+const READY_PAUSE_NANOS_MAX: u64 = 100_000_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    begun: Instant,
+    /// Short lives in a row, in ends of a process that was ready.
+    ends: u32,
+    has_ended: bool,
+    was_ready: bool,
+    not_before: Instant,
+}
+
+impl Pace {
+    /// A process ended that was ready, or was not. Several that end together count once.
+    pub(crate) fn ended(&mut self, was_ready: bool) {
+        if !self.has_ended {
+            self.ends = self.ends.saturating_add(if was_ready { 1 } else { UNREADY });
+            self.has_ended = true;
+            self.was_ready = was_ready;
+        }
+    }
+
+    /// A process is well, whenever it began.
+    pub(crate) fn is_well(&mut self) {
+        self.ends = 0;
+    }
+
+    /// Whether a process may begin now. It is taken to begin if so.
+    pub(crate) fn may_begin(&mut self, now: Instant) -> bool {
+        if self.has_ended {
+            self.has_ended = false;
+            if now.since(self.begun) >= WELL_NANOS {
+                self.ends = 0;
+            }
+            let longest = if self.was_ready { READY_PAUSE_NANOS_MAX } else { u64::MAX };
+            self.not_before = now.plus(pause_after(self.ends / UNREADY).min(longest));
+        }
+        let may = self.not_before <= now;
+        if may {
+            self.begun = now;
+        }
+        may
+    }
+
+    /// A process has begun, some time after it was allowed to.
+    pub(crate) fn begins(&mut self, now: Instant) {
+        self.begun = now;
+    }
+
+    /// When a process may begin, if not at the time of the last question.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        (self.not_before > self.begun).then_some(self.not_before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sooner_wire::limits::RETRY_PAUSE_NANOS;
+
+    #[test]
+    fn a_process_that_never_gets_ready_is_started_ever_later() {
+        let mut pace = Pace::default();
+        let mut now = Instant(5);
+        assert!(pace.may_begin(now));
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            pace.ended(false);
+            if !pace.may_begin(now) {
+                let next = pace.next().expect("later");
+                pauses.push(next.since(now) / RETRY_PAUSE_NANOS);
+                now = next;
+                assert!(pace.may_begin(now));
+            } else {
+                pauses.push(0);
+            }
+            assert_eq!(pace.next(), None);
+        }
+        assert_eq!(pauses, [0, 1, 2, 4]);
+    }
+
+    #[test]
+    fn one_that_worked_is_replaced_at_once_for_a_while() {
+        let mut pace = Pace::default();
+        let mut now = Instant(5);
+        for _ in 0..19 {
+            assert!(pace.may_begin(now));
+            pace.ended(true);
+        }
+        assert!(pace.may_begin(now), "the twentieth");
+        pace.ended(true);
+        assert!(!pace.may_begin(now));
+        for _ in 0..200 {
+            let next = pace.next().expect("a pause");
+            assert!(next.since(now) <= READY_PAUSE_NANOS_MAX);
+            now = next;
+            assert!(pace.may_begin(now));
+            pace.ended(true);
+            assert!(!pace.may_begin(now));
+        }
+        now = pace.next().expect("a pause");
+        assert!(pace.may_begin(now));
+        now = now.plus(WELL_NANOS);
+        pace.ended(true);
+        assert!(pace.may_begin(now), "it was well for long");
+    }
+}

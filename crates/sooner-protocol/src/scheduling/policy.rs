@@ -1,0 +1,169 @@
+//! Which node work goes to: pure functions of what is known of the nodes.
+//!
+//! Work without a strategy is packed until nodes are half in use and spread from there on (Ray's "hybrid" policy), on
+//! its caller's node first; the node that holds most bytes of its arguments goes before that (Ray, section 4.2.2;
+//! figure 8a). It never waits for a node that others could stand in for, and never leaves a node that a hard
+//! condition names.
+
+use sooner_wire::strategy::{LabelTerm, Labels, NodeAffinity, NodeLabels, describe_terms};
+use sooner_wire::{NodeId, ResourceSet, Strategy};
+
+use crate::table::Map;
+
+/// Share of a node's most used resource (in thousandths) from which on work is spread.
+const PACKED_SHARE: u64 = 500;
+
+/// A node as far as scheduling knows it. For work in a placement group: the resources are those of its bundles there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    /// Which node.
+    pub node: NodeId,
+    /// All it has.
+    pub total: ResourceSet,
+    /// What is free.
+    pub free: ResourceSet,
+    /// Its labels, sorted by key.
+    pub labels: Labels,
+}
+
+/// What is to be placed, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// What it needs.
+    pub request: &'a ResourceSet,
+    /// Where it must be, if not just anywhere.
+    pub strategy: Option<&'a Strategy>,
+    /// The node of whoever asks.
+    pub local: NodeId,
+    /// The node that holds most bytes of its arguments.
+    pub prefer: Option<NodeId>,
+    /// How many were placed before: decides whose turn it is.
+    pub turn: u64,
+}
+
+/// Where it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// There, now.
+    On(NodeId),
+    /// There is a node for it, but none has room now.
+    Wait,
+    /// No node is large enough, or has the labels: it waits for one that joins. The text says what is missing.
+    Lacking(String),
+    /// The node that it is bound to is gone or too small: it will never run.
+    Never(String),
+}
+
+/// Chooses a node.
+#[must_use]
+pub fn choose<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_>) -> Choice {
+    let rows: Vec<&NodeRow> = rows.into_iter().collect();
+    match asked.strategy {
+        Some(Strategy::Node(affinity)) => on_node(&rows, asked, *affinity),
+        Some(Strategy::Labels(labels)) => with_labels(&rows, asked, labels),
+        Some(Strategy::Spread) => among(rows, asked, true),
+        Some(Strategy::Group(_)) | None => among(rows, asked, false),
+    }
+}
+
+/// The nodes that it waits for where [`choose`] says [`Choice::Wait`].
+#[must_use]
+pub fn awaited<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_>) -> Vec<&'a NodeRow> {
+    let covers = |row: &&NodeRow| row.total.covers(asked.request);
+    let mut rows: Vec<&NodeRow> = rows.into_iter().filter(covers).collect();
+    match asked.strategy {
+        Some(Strategy::Node(affinity)) => {
+            if let Some(named) = rows.iter().find(|row| row.node == affinity.node) {
+                return vec![*named];
+            }
+            if !affinity.soft {
+                rows.clear();
+            }
+        }
+        Some(Strategy::Labels(labels)) => rows.retain(|row| meets(row, &labels.hard)),
+        Some(Strategy::Spread | Strategy::Group(_)) | None => {}
+    }
+    rows
+}
+
+fn meets(row: &NodeRow, terms: &[LabelTerm]) -> bool {
+    terms.iter().all(|term| term.is_met(&row.labels))
+}
+
+fn on_node(rows: &[&NodeRow], asked: &Asked<'_>, affinity: NodeAffinity) -> Choice {
+    let row = rows.iter().find(|row| row.node == affinity.node);
+    let why = match row {
+        Some(row) if row.total.covers(asked.request) => {
+            return if row.free.covers(asked.request) { Choice::On(row.node) } else { Choice::Wait };
+        }
+        Some(row) => format!(
+            "node {:016x} has only {} and can never give {}",
+            row.node.0,
+            row.total.describe(),
+            asked.request.describe()
+        ),
+        None => format!("there is no node {:016x} in this cluster", affinity.node.0),
+    };
+    if affinity.soft { among(rows.to_vec(), asked, false) } else { Choice::Never(why) }
+}
+
+fn with_labels(rows: &[&NodeRow], asked: &Asked<'_>, labels: &NodeLabels) -> Choice {
+    let hard: Vec<&NodeRow> = rows.iter().copied().filter(|row| meets(row, &labels.hard)).collect();
+    if hard.is_empty() {
+        return Choice::Lacking(format!("no node meets the labels {}", describe_terms(&labels.hard)));
+    }
+    let soft = hard.iter().copied().filter(|row| meets(row, &labels.soft)).collect();
+    match among(soft, asked, labels.spread) {
+        Choice::On(node) => Choice::On(node),
+        _ => among(hard, asked, labels.spread),
+    }
+}
+
+fn among(rows: Vec<&NodeRow>, asked: &Asked<'_>, spread: bool) -> Choice {
+    let fitting: Vec<&NodeRow> = rows.iter().copied().filter(|row| row.free.covers(asked.request)).collect();
+    if fitting.is_empty() {
+        let is_feasible = rows.iter().any(|row| row.total.covers(asked.request));
+        let lacking = || format!("no node has {}", asked.request.describe());
+        return if is_feasible { Choice::Wait } else { Choice::Lacking(lacking()) };
+    }
+    if let Some(prefer) = asked.prefer.filter(|prefer| fitting.iter().any(|row| row.node == *prefer)) {
+        return Choice::On(prefer);
+    }
+    if spread {
+        let turn = usize::try_from(asked.turn % fitting.len() as u64).expect("below the length");
+        return Choice::On(fitting[turn].node);
+    }
+    let needs_gpu = asked.request.amount("GPU") > 0;
+    let key = |row: &&&NodeRow| {
+        // What needs no GPU stays away from those that have one.
+        let wastes_gpu = !needs_gpu && row.total.amount("GPU") > 0;
+        let used = used_share(row, asked.request);
+        let packed = if used < PACKED_SHARE { 0 } else { used };
+        (wastes_gpu, packed, row.node != asked.local, row.node)
+    };
+    let best = fitting.iter().min_by_key(key).expect("not empty");
+    Choice::On(best.node)
+}
+
+/// How much of its most used resource a node uses, in thousandths: of CPUs, memory, and what is asked for.
+#[must_use]
+pub fn used_share(row: &NodeRow, request: &ResourceSet) -> u64 {
+    let names = ["CPU", "memory"].into_iter().chain(request.iter().map(|(name, _)| name));
+    let share = |name: &str| {
+        let (total, free) = (u128::from(row.total.amount(name)), u128::from(row.free.amount(name)));
+        let used = total.saturating_sub(free) * 1000;
+        used.checked_div(total).map_or(0, |share| u64::try_from(share).unwrap_or(u64::MAX))
+    };
+    names.map(share).max().unwrap_or(0)
+}
+
+/// The node that holds most bytes of some values; of equals the one that was named first.
+#[must_use]
+pub fn holder_of_most(values: impl IntoIterator<Item = (NodeId, u64)>) -> Option<NodeId> {
+    let mut bytes: Map<NodeId, u64> = Map::default();
+    for (node, length) in values {
+        *bytes.entry(node).or_default() += length;
+    }
+    let most = bytes.values().copied().max()?;
+    bytes.into_iter().find(|(_, length)| *length == most).map(|(node, _)| node)
+}

@@ -1,0 +1,225 @@
+//! Placement groups that this process has to do with: what is known of each, who waits for it, and what runs in it.
+//!
+//! A group is asked for without waiting; the control service tells what becomes of it. When it is removed, what waits for
+//! a place in it fails, and what is known of it is forgotten: its id is never used again.
+
+use std::sync::Arc;
+
+use sooner_wire::message::{
+    CreateGroup, Failure, FailureCode, FindGroup, GroupPhase, GroupRow, GroupState, Infeasible, Message,
+    Outcome, RemoveGroup, TaskKind, WorkerGone,
+};
+use sooner_wire::{GroupId, ObjectId, ResourceSet, ShapeId, Strategy};
+
+use super::{Action, Actions, Peer, Slot, WorkerCore, send};
+use crate::table::Map;
+
+/// What is known of a group.
+#[derive(Debug)]
+pub(super) struct Known {
+    phase: GroupPhase,
+    /// The control service has said something about it.
+    is_heard: bool,
+    /// Shapes of tasks that run in it.
+    shapes: Vec<ShapeId>,
+    /// Objects that get this value when it is created.
+    awaited: Vec<(ObjectId, Outcome)>,
+}
+
+/// All of them.
+pub(super) type Groups = Map<GroupId, Known>;
+
+impl Known {
+    fn new() -> Self {
+        Self { phase: GroupPhase::Pending, is_heard: false, shapes: Vec::new(), awaited: Vec::new() }
+    }
+}
+
+impl WorkerCore {
+    /// The number of a shape with a strategy.
+    pub fn shape_at(&mut self, resources: &ResourceSet, strategy: &Strategy, out: &mut Actions) -> ShapeId {
+        let shape = self.leases.shape(resources, Some(strategy));
+        if let Some(place) = strategy.group() {
+            self.meet_group(place.group, out);
+            let shapes = &mut self.groups[&place.group].shapes;
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+        shape
+    }
+
+    /// This process asks for a group from now on, by its own message or through the shell.
+    pub fn expect_group(&mut self, group: GroupId) {
+        self.groups.insert(group, Known::new());
+    }
+
+    /// The shell was told that there is no such group, after all.
+    pub fn forget_group(&mut self, group: GroupId) {
+        self.groups.swap_remove(&group);
+    }
+
+    /// Asks for a group.
+    pub fn create_group(&mut self, create: CreateGroup, out: &mut Actions) {
+        self.expect_group(create.group);
+        send(out, Peer::Node, create);
+    }
+
+    /// Ends a group, and all that runs in it.
+    pub fn remove_group(&mut self, group: GroupId, out: &mut Actions) {
+        if let Some(known) = self.groups.get_mut(&group) {
+            // Who waits for it from now on hears that it was removed.
+            known.phase = GroupPhase::Pending;
+        }
+        send(out, Peer::Node, RemoveGroup { group });
+    }
+
+    /// Whether the control service surely knows a group: other processes may be told of it.
+    #[must_use]
+    pub fn is_group_known(&self, group: GroupId) -> bool {
+        group.owner != self.me || self.groups.get(&group).is_none_or(|known| known.is_heard)
+    }
+
+    /// Asks what becomes of a group, once.
+    fn meet_group(&mut self, group: GroupId, out: &mut Actions) {
+        if self.groups.contains_key(&group) {
+            return;
+        }
+        self.groups.insert(group, Known::new());
+        let find = FindGroup { request: 0, group: Some(group), title: None, attempt: None };
+        send(out, Peer::Node, find);
+    }
+
+    /// An object of this process gets `value` when a group is created.
+    pub fn await_group(
+        &mut self,
+        group: GroupId,
+        object: ObjectId,
+        slot: Arc<Slot>,
+        value: Outcome,
+        out: &mut Actions,
+    ) {
+        self.ownership.own(object, slot);
+        self.meet_group(group, out);
+        let known = &mut self.groups[&group];
+        if known.phase == GroupPhase::Created {
+            self.resolve(object, value, &[], out);
+        } else {
+            known.awaited.push((object, value));
+        }
+        self.run_unblocked(out);
+    }
+
+    /// The control service says what became of groups. An answer to the shell's question is the shell's, too.
+    pub(super) fn on_group_state(&mut self, state: GroupState, out: &mut Actions) -> Option<Message> {
+        for row in &state.groups {
+            self.on_group(row, out);
+        }
+        self.run_unblocked(out);
+        (state.request != 0).then(|| state.into())
+    }
+
+    fn on_group(&mut self, row: &GroupRow, out: &mut Actions) {
+        let Some(known) = self.groups.get_mut(&row.group) else { return };
+        known.phase = row.phase;
+        known.is_heard = true;
+        match row.phase {
+            GroupPhase::Created => {
+                for (object, value) in std::mem::take(&mut known.awaited) {
+                    self.resolve(object, value, &[], out);
+                }
+            }
+            GroupPhase::Removed => self.on_group_removed(row, out),
+            GroupPhase::Pending | GroupPhase::Committing | GroupPhase::Rescheduling => {}
+        }
+    }
+
+    fn on_group_removed(&mut self, row: &GroupRow, out: &mut Actions) {
+        let Some(known) = self.groups.swap_remove(&row.group) else { return };
+        let failure = removed_failure(row.group, row.reason.as_deref(), FailureCode::TaskGroupRemoved);
+        for (object, _) in known.awaited {
+            self.resolve(object, Outcome::Failed(Box::new(failure.clone())), &[], out);
+        }
+        for shape in known.shapes {
+            self.close_shape(shape, failure.clone(), out);
+        }
+    }
+
+    /// A shape is not met by any node: its tasks fail if that is for ever, and otherwise the user is told.
+    pub(super) fn on_infeasible(&mut self, what: Infeasible, out: &mut Actions) {
+        if let Some(closed) = what.closed {
+            return self.close_shape(closed.shape, closed.failure, out);
+        }
+        let text = match what.reason {
+            Some(reason) => {
+                format!(
+                    "{reason}: it stays pending until there is one. Start such a node, or ask for another"
+                )
+            }
+            None => format!(
+                "a task or actor asks for {}, but this cluster has only {}: it stays pending until resources are added. Ask for less, or start with more",
+                what.asked.describe(),
+                what.total.describe()
+            ),
+        };
+        out.push(Action::Warn(text));
+    }
+
+    /// No worker will ever be granted for a shape: what waits fails.
+    fn close_shape(&mut self, shape: ShapeId, failure: Failure, out: &mut Actions) {
+        self.leases.close(shape, failure);
+        self.fail_stranded(shape, out);
+    }
+
+    /// Tells the node what is missing for the tasks of a shape; those that would wait in vain fail.
+    pub(super) fn ask_for_leases(&mut self, shape: ShapeId, out: &mut Actions) {
+        if !self.leases.update_demand(shape, out) {
+            self.fail_stranded(shape, out);
+        }
+    }
+
+    /// A task that was pushed and did not run goes before its equals.
+    pub(super) fn requeue(&mut self, shape: ShapeId, number: u64) {
+        let priority = self.pendings.get(number).and_then(|pending| pending.spec.priority);
+        self.leases.enqueue_front(shape, number, priority);
+    }
+
+    /// A task's worker is gone. It fails if its placement group was removed, and its worker with it.
+    pub(super) fn interrupt(
+        &mut self,
+        number: u64,
+        maybe_executed: bool,
+        gone: &WorkerGone,
+        out: &mut Actions,
+    ) {
+        let Some(pending) = self.pendings.get(number) else { return };
+        if let TaskKind::Task(shape) = pending.spec.kind
+            && !pending.cancelled
+            && let Some(failure) = self.leases.closed(shape).cloned()
+        {
+            return self.fail(number, &failure, out);
+        }
+        match gone.memory.as_deref() {
+            Some(end) if maybe_executed => self.after_memory_end(number, end, out),
+            _ => self.after_crash(number, maybe_executed, &gone.reason, out),
+        }
+    }
+
+    /// Fails the tasks that wait for a shape in vain.
+    fn fail_stranded(&mut self, shape: ShapeId, out: &mut Actions) {
+        let Some((tasks, failure)) = self.leases.take_stranded(shape) else { return };
+        for number in tasks {
+            self.fail(number, &failure, out);
+        }
+    }
+}
+
+/// What something in a group that is gone fails with.
+pub(crate) fn removed_failure(group: GroupId, reason: Option<&str>, code: FailureCode) -> Failure {
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let text = format!(
+        "placement group {:016x}{:016x} was removed{reason}: what ran or waited in it has ended. Make another group, or run without one",
+        group.owner.0, group.number
+    );
+    Failure::new(code, text)
+}

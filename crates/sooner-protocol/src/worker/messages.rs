@@ -1,0 +1,166 @@
+//! Messages to the core, each to the handler of its noun.
+
+use sooner_wire::message::{LeaseGranted, Message, ReadersOf, ReturnLease, StillRead};
+
+use super::{Actions, Peer, WorkerCore, send};
+use crate::probes::{bug, mark};
+use crate::time::Instant;
+
+impl WorkerCore {
+    /// A message came. What is not for the core comes back: answers to the shell's own questions, and questions about blocks, of
+    /// which the shell has some without a value (`GivenBlocks`; `ReadersOf`: [`Self::on_readers_of`]); and the word to end, if nobody needs this process.
+    pub fn on_message(
+        &mut self,
+        from: Peer,
+        message: Message,
+        now: Instant,
+        out: &mut Actions,
+    ) -> Option<Message> {
+        self.now = now;
+        match (message, from) {
+            (Message::Push(push), _) => self.on_push(from, push, out),
+            (Message::Reply(reply), Peer::Worker(worker)) => self.on_reply(worker, reply, now, out),
+            (Message::Returned(returned), Peer::Worker(worker)) => {
+                self.on_returned(worker, &returned, out);
+            }
+            (Message::Item(item), Peer::Worker(worker)) => self.on_item(worker, item, out),
+            (Message::ItemsTaken(taken), Peer::Worker(_)) => {
+                self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
+            }
+            (Message::Define(define), _) => self.define(define),
+            // Otherwise the shell ends.
+            (Message::EndIdle(_), Peer::Node) if self.is_needed() => self.refuse_to_end(out),
+            (Message::CancelTask(cancel), Peer::Worker(from)) => self.on_cancel(from, &cancel, out),
+            (Message::Fetch(fetch), Peer::Worker(worker)) => self.on_fetch(&fetch, worker, out),
+            (Message::Value(value), Peer::Worker(worker)) => {
+                self.ownership.receive(&value.contained, worker);
+                self.resolve(value.object, value.outcome, &value.contained, out);
+            }
+            // The node registers the process to which it gives the state of an actor.
+            (Message::AddBorrow(add), _) => {
+                let giver = if let Peer::Worker(giver) = from { giver } else { self.me };
+                self.ownership.on_add_borrow(add.object, add.borrower, giver, out);
+            }
+            (Message::RemoveBorrow(remove), Peer::Worker(worker)) => {
+                self.ownership.on_remove_borrow(worker, &remove, out);
+            }
+            (Message::LeaseGranted(grant), Peer::Node) => self.on_granted(grant, now, out),
+            (Message::ReclaimLease(reclaim), Peer::Node) => {
+                self.leases.on_reclaim(&reclaim);
+                self.leases.return_leases(now, out);
+            }
+            (Message::WorkerGone(gone), Peer::Node) => self.on_worker_gone(&gone, out),
+            (Message::Settled(settled), Peer::Node) => self.on_settled(&settled, out),
+            (Message::ActorStarted(started), Peer::Node) => self.on_actor_started(&started, out),
+            (Message::ActorRestarting(restarting), Peer::Node) => {
+                self.on_actor_restarting(&restarting, out);
+            }
+            (Message::ActorDead(dead), Peer::Node) => {
+                self.on_actor_dead(dead.actor, dead.failure, out);
+            }
+            (Message::Checkpointed(done), Peer::Node) => self.on_checkpointed(&done, out),
+            (Message::Restore(restore), Peer::Node) => self.on_restore(restore, out),
+            (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
+            (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(keep, out),
+            (Message::Pulled(pulled), Peer::Node) => self.on_pulled(pulled, out),
+            (
+                word @ (Message::Locate(_)
+                | Message::CopyMade(_)
+                | Message::CopyGone(_)
+                | Message::SenderFailed(_)),
+                Peer::Node,
+            ) => self.on_copies(&word, out),
+            (Message::Promoted(answer), Peer::Node) => self.on_promoted(&answer, out),
+            (Message::NodeGone(gone), Peer::Node) => self.on_node_gone(gone.node, out),
+            (Message::LostAt(lost), Peer::Node) => self.on_lost_at(&lost, out),
+            (Message::HandOver(hand), Peer::Node) => {
+                self.ownership.on_hand_over(hand.node, hand.offsets, out);
+            }
+            (Message::Relinquish(wanted), Peer::Node) => self.on_relinquish(&wanted, out),
+            (Message::BlocksLost(lost), Peer::Node) => self.on_blocks_lost(&lost.offsets, out),
+            (Message::ForgetLost(question), Peer::Node) => {
+                self.ownership.forget_lost(&question.offsets);
+                let answer = StillRead { round: question.round, offsets: Vec::new(), lent: None };
+                send(out, Peer::Node, answer);
+            }
+            (Message::GivenBlocks(question), Peer::Node) if question.giver.node() != self.me.node() => {
+                self.on_given_elsewhere(question, out);
+            }
+            (Message::GivenBlocks(mut question), Peer::Node) => {
+                // The shell knows of blocks without a value: being written, or kept for reuse.
+                question.offsets.retain(|block| !self.ownership.knows_block(*block));
+                return (!question.offsets.is_empty()).then(|| question.into());
+            }
+            (Message::Infeasible(what), Peer::Node) => self.on_infeasible(what, out),
+            (Message::GroupState(state), Peer::Node) => return self.on_group_state(state, out),
+            (other, _) => {
+                self.run_unblocked(out);
+                return Some(other);
+            }
+        }
+        self.run_unblocked(out);
+        self.end_need(out);
+        None
+    }
+
+    /// The node asks who reads blocks whose holder is gone. `is_kept`: the shell has this one without a value, being written or for
+    /// reuse. It may be one that the dead process gave to this one without having told the node.
+    pub fn on_readers_of(&mut self, question: ReadersOf, is_kept: impl Fn(u64) -> bool, out: &mut Actions) {
+        let mut offsets: Vec<u64> =
+            question.offsets.iter().copied().filter(|block| is_kept(*block)).collect();
+        if !offsets.is_empty() {
+            mark!("a block whose giver was gone before it told the node was kept for reuse");
+        }
+        let read = self.ownership.inherit(question.offsets);
+        offsets.extend(read.into_iter().filter(|block| !is_kept(*block)));
+        let offsets = if bug!(BlockOfDeadOwnerFreed) { Vec::new() } else { offsets };
+        let lent = Some(self.orphans_met);
+        send(out, Peer::Node, StillRead { round: question.round, offsets, lent });
+    }
+
+    pub(super) fn on_granted(&mut self, grant: LeaseGranted, now: Instant, out: &mut Actions) {
+        let (shape, worker) = (grant.shape, grant.worker);
+        if self.leases.described(shape).is_none() {
+            // Nobody here asked for that.
+            return send(out, Peer::Node, ReturnLease { lease: grant.lease });
+        }
+        self.leases.on_granted(grant, now);
+        if self.is_line_full(worker) {
+            self.leases.set_held(worker, true);
+        }
+        self.dispatch(shape, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::message::{Closed, Failure, FailureCode, Infeasible};
+    use sooner_wire::{LeaseId, ResourceSet, ShapeId};
+
+    use super::super::testing::{HERE, core};
+    use super::*;
+
+    const UNKNOWN: ShapeId = ShapeId(77);
+
+    fn told(message: impl Into<Message>) -> Actions {
+        let (mut core, mut out) = (core().0, Actions::new());
+        assert_eq!(core.on_message(Peer::Node, message.into(), Instant(1), &mut out), None);
+        core.check();
+        out
+    }
+
+    #[test]
+    fn a_lease_of_a_shape_that_is_not_known_goes_back() {
+        let grant = LeaseGranted { shape: UNKNOWN, lease: LeaseId(4), worker: HERE, gpus: Vec::new() };
+        let mut expected = Actions::new();
+        send(&mut expected, Peer::Node, ReturnLease { lease: LeaseId(4) });
+        assert_eq!(told(grant), expected);
+    }
+
+    #[test]
+    fn a_shape_that_is_not_known_can_be_closed() {
+        let closed = Closed { shape: UNKNOWN, failure: Failure::new(FailureCode::ObjectLost, "gone") };
+        let (asked, total) = (ResourceSet::default(), ResourceSet::default());
+        told(Infeasible { asked, total, closed: Some(Box::new(closed)), reason: None });
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether an idle worker may end: not while it owns what others refer to, or has submitted what has not ended. All of that would go
+//! with it, as if it had crashed.
+//!
+//! The node asks once. A worker that is needed says so, and once more when it is not any more; then the node asks again. Nothing
+//! is asked or looked at in turns.
+
+use sooner_wire::message::Needed;
+
+use super::{Actions, Peer, WorkerCore, send};
+use crate::probes::bug;
+
+impl WorkerCore {
+    /// Whether others would miss this process while it executes nothing.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        if bug!(OwnerEndedWhileIdle) {
+            return false;
+        }
+        self.has_submitted() || self.ownership.borrowed_one(self.needed_for).is_some()
+    }
+
+    fn has_submitted(&self) -> bool {
+        self.pending_tasks() > 0 || self.open_streams() > 0
+    }
+
+    /// The node would have this process end, which is needed.
+    pub(super) fn refuse_to_end(&mut self, out: &mut Actions) {
+        self.is_kept = true;
+        send(out, Peer::Node, Needed { is_needed: true });
+    }
+
+    /// Something has changed: the node hears it when nobody needs this process any more.
+    #[inline]
+    pub(super) fn end_need(&mut self, out: &mut Actions) {
+        if !self.is_kept || self.has_submitted() {
+            return;
+        }
+        // Most often the object that was looked at the last time is borrowed still.
+        self.needed_for = self.ownership.borrowed_one(self.needed_for);
+        if self.needed_for.is_none() {
+            self.is_kept = false;
+            send(out, Peer::Node, Needed { is_needed: false });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sooner_wire::TaskId;
+    use sooner_wire::message::{AddBorrow, EndIdle, Message, RemoveBorrow};
+
+    use super::super::testing::{HERE, core};
+    use super::*;
+    use crate::ownership::Slot;
+    use crate::time::Instant;
+
+    fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<Message>) -> (Actions, Option<Message>) {
+        let mut out = Actions::new();
+        let left = core.on_message(from, message.into(), Instant(1), &mut out);
+        core.check();
+        (out, left)
+    }
+
+    fn told(is_needed: bool) -> Actions {
+        let mut out = Actions::new();
+        send(&mut out, Peer::Node, Needed { is_needed });
+        out
+    }
+
+    #[test]
+    fn a_worker_says_when_it_is_needed_and_when_not_any_more() {
+        let mut core = core().0;
+        let (out, left) = hear(&mut core, Peer::Node, EndIdle {});
+        assert_eq!((out, left), (Actions::new(), Some(EndIdle {}.into())), "the shell ends");
+
+        let objects = [1, 2].map(|number| TaskId { owner: core.me(), number }.object(0));
+        let borrow = |object| AddBorrow { object, borrower: HERE };
+        let slots = objects.map(|object| {
+            let slot = Arc::new(Slot::default());
+            slot.acquire();
+            core.ownership_mut().own(object, slot.clone());
+            slot
+        });
+        assert!(!core.is_needed(), "its own references are nobody else's");
+        for object in objects {
+            hear(&mut core, Peer::Worker(HERE), borrow(object));
+        }
+        assert_eq!(hear(&mut core, Peer::Node, EndIdle {}), (told(true), None));
+        let back = |object| RemoveBorrow { object, count: 1, giver: None, was_said: None };
+        assert_eq!(
+            hear(&mut core, Peer::Worker(HERE), back(objects[0])).0,
+            Actions::new(),
+            "there is another one"
+        );
+        assert_eq!(hear(&mut core, Peer::Worker(HERE), back(objects[1])).0, told(false));
+        hear(&mut core, Peer::Worker(HERE), borrow(objects[0]));
+        assert_eq!(
+            hear(&mut core, Peer::Worker(HERE), back(objects[0])).0,
+            Actions::new(),
+            "nobody asked again"
+        );
+        drop(slots);
+    }
+}

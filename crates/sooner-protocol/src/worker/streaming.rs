@@ -1,0 +1,228 @@
+//! Streaming tasks in the core: the owner's records of items, and what the executing worker sends and is told.
+
+use std::sync::Arc;
+
+use crate::probes::bug;
+use sooner_wire::message::{Failure, FailureCode, Item, ItemsTaken, Outcome, Return, Streaming};
+use sooner_wire::{ObjectId, TaskId, WorkerId};
+
+use super::{Actions, Peer, Slot, State, WorkerCore, send};
+use crate::ownership::Made;
+use crate::tasks::Arrival;
+
+impl WorkerCore {
+    /// The items of a submitted task will come one by one.
+    pub(super) fn open_stream(&mut self, task: TaskId, options: Streaming) {
+        self.streams.insert(task.number, options);
+        self.ownership.add_use(task.object(0));
+        self.enter_item(task.object(1));
+    }
+
+    fn enter_item(&mut self, object: ObjectId) {
+        self.ownership.own(object, Arc::new(Slot::default()));
+        if let Some(site) = self.ownership.site(object.task.object(0)).cloned() {
+            self.ownership.set_site(object, site);
+        }
+        self.ownership.add_use(object);
+    }
+
+    /// Records up to this item exist from now on.
+    fn know_item(&mut self, task: TaskId, index: u32) {
+        let Some(stream) = self.streams.get_mut(task.number) else { return };
+        if index > stream.known {
+            stream.known = index;
+            self.enter_item(task.object(index));
+        }
+    }
+
+    /// The item that the reader takes next: where its outcome appears.
+    #[must_use]
+    pub fn next_item(&self, task: TaskId) -> Option<(u32, Arc<Slot>)> {
+        let next = self.streams.get(task.number)?.next;
+        Some((next, self.ownership.record(task.object(next))?.slot.clone()))
+    }
+
+    /// The reader takes the next item, of which it has a handle. False if another thread was faster: it took the item
+    /// or closed the stream.
+    pub fn take_item(&mut self, task: TaskId, index: u32, out: &mut Actions) -> bool {
+        let Some(stream) = self.streams.get_mut(task.number) else { return false };
+        if stream.is_dropped || stream.next != index {
+            return false;
+        }
+        stream.next += 1;
+        self.know_item(task, index + 1);
+        self.ownership.end_use(task.object(index), out);
+        self.tell_progress(task, out);
+        true
+    }
+
+    /// The reader is gone: unread items are let go, and the task ends at its next item unless somebody waits for
+    /// its end.
+    pub fn drop_stream(&mut self, task: TaskId, out: &mut Actions) {
+        let number = task.number;
+        let waits_for_end = self.ownership.record(task.object(0)).is_some_and(|r| r.slot.handles() > 0);
+        let Some(stream) = self.streams.get_mut(number) else { return };
+        let (unread, has_ended) = (stream.next..=stream.known, stream.has_ended);
+        stream.is_dropped = true;
+        stream.stops = !waits_for_end;
+        if has_ended {
+            self.streams.remove(number);
+        }
+        for index in unread {
+            self.forget_item(task.object(index), out);
+        }
+        self.ownership.end_use(task.object(0), out);
+        if has_ended {
+            return self.end_need(out);
+        }
+        let is_pushed = self.pendings.get(number).is_some_and(|p| matches!(p.state, State::Pushed { .. }));
+        if is_pushed {
+            self.tell_progress(task, out);
+        } else if !waits_for_end {
+            self.cancel_own(number, false, true, out);
+        }
+        self.run_unblocked(out);
+        self.end_need(out);
+    }
+
+    /// Lets go of an item, also of one that has not come.
+    fn forget_item(&mut self, object: ObjectId, out: &mut Actions) {
+        if self.ownership.record(object).is_some_and(|record| !record.slot.has_outcome()) {
+            self.resolve(object, Outcome::Failed(Box::new(end_of_stream())), &[], out);
+        }
+        self.ownership.end_use(object, out);
+    }
+
+    /// Tells the worker that executes a streaming task how far it may go.
+    pub(super) fn tell_progress(&self, task: TaskId, out: &mut Actions) {
+        let Some(State::Pushed { worker, .. }) = self.pendings.get(task.number).map(|p| &p.state) else {
+            return;
+        };
+        if bug!(BackpressureForgotten) {
+            return;
+        }
+        if let Some((taken, stop)) = self.streams.get(task.number).and_then(|stream| stream.progress()) {
+            send(out, Peer::Worker(*worker), ItemsTaken { task, taken, stop });
+        }
+    }
+
+    /// An item of a task of ours came.
+    pub(super) fn on_item(&mut self, from: WorkerId, item: Item, out: &mut Actions) {
+        let Item { task, index, value } = item;
+        self.ownership.receive(&value.contained, from);
+        let object = task.object(index);
+        match self.streams.get_mut(task.number).map(|stream| stream.on_item(index)) {
+            Some(Arrival::New) => {
+                self.know_item(task, index);
+                if value.outcome.is_in_memory() {
+                    self.ownership.set_made(object, Made::Item);
+                }
+                self.resolve(object, value.outcome, &value.contained, out);
+            }
+            Some(Arrival::Unwanted) | None => {
+                self.ownership.discard(object, &value.outcome, &value.contained, out);
+            }
+        }
+    }
+
+    /// A streaming task of ours has ended; object 0 has its outcome.
+    pub(super) fn end_stream(&mut self, task: TaskId, failure: Option<&Failure>, out: &mut Actions) {
+        let Some(stream) = self.streams.get_mut(task.number) else { return };
+        stream.has_ended = true;
+        let (last, known, options) = (stream.received, stream.known, stream.options);
+        if stream.is_dropped {
+            return self.streams.remove(task.number);
+        }
+        if options.dynamic {
+            self.streams.remove(task.number);
+            for index in 1..=known {
+                self.forget_item(task.object(index), out);
+            }
+            return self.ownership.end_use(task.object(0), out);
+        }
+        let mut ends = failure.cloned().into_iter().collect::<Vec<_>>();
+        ends.push(end_of_stream());
+        for (index, failure) in (last + 1..).zip(ends) {
+            self.know_item(task, index);
+            self.resolve(task.object(index), Outcome::Failed(Box::new(failure)), &[], out);
+        }
+    }
+
+    /// A task that runs here has yielded. References inside the item are registered for the caller first.
+    pub fn on_yielded(&mut self, task: TaskId, index: u32, value: Return, out: &mut Actions) {
+        let Some(Peer::Worker(caller)) = self.execution.caller(task) else { return };
+        // Most items contain no reference: nothing is copied for them.
+        let lent = if value.contained.is_empty() { Vec::new() } else { self.execution.uses(task).to_vec() };
+        self.give_away(task.object(index), &value, caller, &lent, out);
+        send(out, Peer::Worker(caller), Item { task, index, value });
+    }
+}
+
+fn end_of_stream() -> Failure {
+    Failure::new(FailureCode::EndOfStream, "the generator has no further items")
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::message::{Define, LeaseGranted, Reply, TaskKind, TaskSpec};
+    use sooner_wire::{Blob, FunctionId, LeaseId, Name, ResourceSet};
+
+    use super::*;
+    use crate::time::Instant;
+
+    const ME: WorkerId = WorkerId(1);
+    const WORKER: WorkerId = WorkerId(2);
+
+    /// A streaming task that runs.
+    fn streaming(core: &mut WorkerCore, out: &mut Actions) -> TaskId {
+        let task = TaskId { owner: ME, number: 1 };
+        let shape = core.shape(&ResourceSet::default());
+        let (function, name) = (FunctionId(1), Name::from("f"));
+        core.define(Define {
+            function,
+            name: name.clone(),
+            code: Blob::default(),
+            references: Vec::new(),
+            place: None,
+        });
+        let spec = TaskSpec {
+            stream: Some(Streaming::default()),
+            ..TaskSpec::new(task, TaskKind::Task(shape), function, name, Blob::default())
+        };
+        core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, out);
+        let granted = LeaseGranted { shape, lease: LeaseId(1), worker: WORKER, gpus: Vec::new() };
+        core.on_message(Peer::Node, granted.into(), Instant(0), out);
+        task
+    }
+
+    fn value() -> Return {
+        Return { outcome: Outcome::Inline(Blob::from(&b"1"[..])), contained: Vec::new() }
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_stream_whose_reader_left() {
+        // One thread saw an item and made a handle of it; another one closed the generator before it was taken.
+        let mut core = WorkerCore::new(ME);
+        let mut out = Actions::new();
+        let task = streaming(&mut core, &mut out);
+        core.on_item(WORKER, Item { task, index: 1, value: value() }, &mut out);
+        let (index, slot) = core.next_item(task).expect("it streams");
+        slot.acquire();
+        core.drop_stream(task, &mut out);
+        assert!(!core.take_item(task, index, &mut out));
+        assert!(slot.release());
+        core.on_handles_dropped(&[task.object(index)], &mut out);
+        let reply = Reply {
+            task,
+            returns: vec![value()],
+            held: Vec::new(),
+            nanos: 1,
+            retry: false,
+            timing: None,
+            not_run: None,
+        };
+        core.on_message(Peer::Worker(WORKER), reply.into(), Instant(0), &mut out);
+        assert!(core.ownership().is_empty(), "{:?}", core.ownership());
+        assert_eq!(core.open_streams(), 0);
+    }
+}

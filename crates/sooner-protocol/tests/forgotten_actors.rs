@@ -1,0 +1,88 @@
+//! A process forgets where an actor is when it has no handle of it and no call to it any more.
+
+use std::sync::Arc;
+
+use sooner_protocol::action::{Action, Actions, Peer};
+use sooner_protocol::ownership::Slot;
+use sooner_protocol::time::Instant;
+use sooner_protocol::worker::{ActorDemand, WorkerCore};
+use sooner_wire::message::{
+    ActorDead, ActorStarted, Define, Failure, FailureCode, Message, Outcome, Reply, Return, TaskKind,
+    TaskSpec,
+};
+use sooner_wire::{Blob, FunctionId, Name, ResourceSet, TaskId, WorkerId};
+
+const ME: WorkerId = WorkerId(1);
+const HOME: WorkerId = WorkerId(9);
+const NOW: Instant = Instant(0);
+
+fn held() -> Arc<Slot> {
+    let slot = Arc::new(Slot::default());
+    slot.acquire();
+    slot
+}
+
+fn from_node(core: &mut WorkerCore, message: impl Into<Message>) {
+    assert_eq!(core.on_message(Peer::Node, message.into(), NOW, &mut Actions::new()), None);
+    core.on_timer(NOW, &mut Actions::new());
+}
+
+fn dead(actor: TaskId) -> ActorDead {
+    ActorDead { actor, failure: Failure::new(FailureCode::ActorDied, "gone") }
+}
+
+#[test]
+fn the_creator_forgets_an_actor_that_was_killed_before_its_handle_was_dropped() {
+    let mut core = WorkerCore::new(ME);
+    let (function, name, code) = (FunctionId(1), Name::from("Counter"), Blob::default());
+    core.define(Define { function, name: name.clone(), code, references: vec![], place: None });
+    let actor = TaskId { owner: ME, number: 1 };
+    let spec = TaskSpec::new(actor, TaskKind::Creation, function, name, Blob::default());
+    let none = ResourceSet::default();
+    let demand = ActorDemand { placement: none.clone(), lifetime: none, restarts: 0, detached: false };
+    let slot = held();
+    core.create_actor(Arc::new(spec), slot.clone(), demand, &mut Actions::new());
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
+    core.kill_actor(actor, "it", false, &mut Actions::new());
+    from_node(&mut core, dead(actor));
+    assert!(core.actor_place(actor).is_some(), "later calls are refused");
+    assert!(slot.release());
+    core.on_handles_dropped(&[actor.object(0)], &mut Actions::new());
+    assert_eq!(core.actor_place(actor), None);
+    assert!(core.ownership().is_empty());
+}
+
+#[test]
+fn a_borrower_forgets_an_actor_with_its_last_handle_and_call() {
+    let mut core = WorkerCore::new(ME);
+    let actor = TaskId { owner: WorkerId(5), number: 1 };
+    let handle = core.ownership_mut().received(actor.object(0));
+    handle.acquire();
+    let call = TaskId { owner: ME, number: 2 };
+    let name = Name::from("ping");
+    let spec = TaskSpec::new(call, TaskKind::Method(actor), FunctionId(0), name, Blob::default());
+    let mut out = Actions::new();
+    core.submit(Arc::new(spec), [held()], None, &mut out);
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
+    assert!(handle.release());
+    core.on_handles_dropped(&[actor.object(0)], &mut out);
+    assert!(core.actor_place(actor).is_some(), "the call is on its way");
+    let value = Return { outcome: Outcome::Inline(Blob::default()), contained: vec![] };
+    let reply = Reply {
+        task: call,
+        returns: vec![value],
+        held: vec![],
+        nanos: 5,
+        retry: false,
+        timing: None,
+        not_run: None,
+    };
+    core.on_message(Peer::Worker(HOME), reply.into(), NOW, &mut out);
+    core.on_timer(NOW, &mut out);
+    assert_eq!(core.actor_place(actor), None);
+    assert!(!out.iter().any(|action| matches!(action, Action::Warn(_))));
+    // News that was on its way enters nothing.
+    from_node(&mut core, ActorStarted { actor, worker: HOME, concurrency: 1, replays: None });
+    from_node(&mut core, dead(actor));
+    assert_eq!(core.actor_place(actor), None);
+}

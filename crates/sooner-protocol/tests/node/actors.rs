@@ -1,0 +1,170 @@
+//! The directory of actors and their processes.
+
+use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_wire::limits::{ENDED_MAX, RETRY_PAUSE_NANOS};
+use sooner_wire::message::{
+    ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, Failure, FailureCode, ForgetLost,
+    KillActor, Message, ReturnLease, StillRead, SubscribeActor,
+};
+use sooner_wire::{LeaseId, TaskId, WorkerId};
+
+use super::{ACTOR, DRIVER, NOW, OTHER, connect, create, end, node, request, say, settle, told};
+
+#[test]
+fn an_actor_is_placed_announced_and_buried() {
+    let mut node = node(1.0);
+    let worker = WorkerId(101);
+    assert_eq!(say(&mut node, DRIVER, create(ACTOR)), [NodeAction::StartWorker(worker)]);
+    let out = connect(&mut node, worker);
+    assert_eq!(out.len(), 4, "class, constructor, introduction, announcement: {out:?}");
+    assert_eq!(out[2], NodeAction::Introduce(DRIVER, worker));
+    let out = say(&mut node, DRIVER, KillActor { actor: ACTOR, may_restart: None });
+    assert_eq!(out, [NodeAction::KillWorker(worker)]);
+    let mut out = NodeActions::new();
+    node.on_gone(worker, "was killed by signal 9", None, &mut out);
+    let NodeAction::Send(DRIVER, dead) = &out[1] else { panic!("the caller hears: {out:?}") };
+    let Message::ActorDead(dead) = &**dead else { panic!("of its end: {dead:?}") };
+    assert!(dead.failure.message.contains("sooner.kill()"), "{}", dead.failure.message);
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn an_actor_is_created_once_however_often_that_is_asked() {
+    let mut node = node(2.0);
+    for _ in 0..2 {
+        say(&mut node, DRIVER, create(ACTOR));
+    }
+    connect(&mut node, WorkerId(101));
+    assert_eq!(say(&mut node, DRIVER, create(ACTOR)), []);
+    end(&mut node, WorkerId(101));
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn only_the_latest_ended_actors_are_remembered() {
+    let mut node = node(1.0);
+    for number in 0..ENDED_MAX as u64 + 20 {
+        let actor = TaskId { owner: DRIVER, number };
+        let out = say(&mut node, DRIVER, create(actor));
+        let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
+        connect(&mut node, worker);
+        say(&mut node, DRIVER, ActorOutOfScope { actor });
+        end(&mut node, worker);
+        // Somebody who knows it from elsewhere ends it, too.
+        let unknown = TaskId { owner: WorkerId(9999), number };
+        say(&mut node, DRIVER, KillActor { actor: unknown, may_restart: None });
+    }
+    let rows = node.report().actors;
+    assert_eq!(rows.len(), ENDED_MAX);
+    assert!(rows.iter().all(|row| row.phase == 4) && node.is_quiet());
+}
+
+#[test]
+fn an_actor_whose_constructor_kills_it_is_restarted_ever_later() {
+    let mut node = node(1.0);
+    let mut now = NOW;
+    let mut started = say(&mut node, DRIVER, CreateActor { restarts: Some(-1), ..create(ACTOR) });
+    for end in 0..4 {
+        let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
+        connect(&mut node, worker);
+        node.on_gone(worker, "was killed by signal 9", None, &mut NodeActions::new());
+        let mut out = settle(&mut node, now);
+        if end > 0 {
+            assert_eq!(out, [], "after {end}");
+            let next = node.next_deadline().expect("a pause");
+            assert_eq!(next.since(now), RETRY_PAUSE_NANOS << (end - 1));
+            now = next;
+            out = settle(&mut node, now);
+        }
+        started = out;
+    }
+}
+
+#[test]
+fn an_actor_that_waits_for_arguments_is_known_to_others() {
+    let mut node = node(1.0);
+    node.on_connected(OTHER, 3, NOW);
+    let actor = TaskId { owner: DRIVER, number: 1 };
+    assert_eq!(say(&mut node, DRIVER, SubscribeActor { actor }), []);
+    assert_eq!(say(&mut node, OTHER, SubscribeActor { actor }), []);
+    // An argument of its constructor fails.
+    let failure = Failure::new(FailureCode::WorkerCrashed, "gone");
+    let out = say(&mut node, DRIVER, ActorReady { actor, failure: Some(failure.clone()) });
+    let dead = ActorDead { actor, failure };
+    assert_eq!(out, [told(DRIVER, dead.clone()), told(OTHER, dead)]);
+}
+
+#[test]
+fn an_actor_is_looked_up_behind_what_its_owner_said() {
+    let mut node = node(1.0);
+    node.on_connected(OTHER, 3, NOW);
+    let actor = TaskId { owner: DRIVER, number: 1 };
+    let asked = |round| vec![told(DRIVER, ForgetLost { round, offsets: Vec::new() })];
+    let (first, second) = (1 << 63, (1 << 63) + 1);
+    // The owner's word comes over another connection, after the question of a process that has the handle.
+    assert_eq!(say(&mut node, OTHER, SubscribeActor { actor }), asked(first));
+    assert_eq!(say(&mut node, DRIVER, SubscribeActor { actor }), []);
+    assert_eq!(say(&mut node, DRIVER, StillRead { round: first, offsets: Vec::new(), lent: None }), []);
+    // One that is gone stays gone.
+    let gone = TaskId { owner: DRIVER, number: 2 };
+    assert_eq!(say(&mut node, OTHER, SubscribeActor { actor: gone }), asked(second));
+    let out = say(&mut node, DRIVER, StillRead { round: second, offsets: Vec::new(), lent: None });
+    let [NodeAction::Send(to, message)] = &out[..] else { panic!("one answer: {out:?}") };
+    assert_eq!(*to, OTHER);
+    assert!(matches!(&**message, Message::ActorDead(ActorDead { actor, .. }) if *actor == gone));
+}
+
+#[test]
+fn whoever_asks_for_an_actor_of_a_dead_owner_hears_that_it_is_gone() {
+    let mut node = node(1.0);
+    node.on_connected(OTHER, 3, NOW);
+    end(&mut node, DRIVER);
+    let out = say(&mut node, OTHER, SubscribeActor { actor: ACTOR });
+    let [NodeAction::Send(OTHER, message)] = &out[..] else { panic!("one answer: {out:?}") };
+    assert!(matches!(&**message, Message::ActorDead(ActorDead { actor: ACTOR, .. })));
+}
+
+#[test]
+fn processes_are_connected_before_they_hear_of_an_actor_also_when_they_lease_each_other() {
+    let mut node = node(2.0);
+    let (owner, home) = (WorkerId(101), WorkerId(102));
+    say(&mut node, DRIVER, request(0, 2));
+    for (number, worker) in [(1, owner), (2, home)] {
+        connect(&mut node, worker);
+        say(&mut node, DRIVER, ReturnLease { lease: LeaseId(number) });
+    }
+    say(&mut node, DRIVER, request(0, 0));
+    // In one settling the actor goes to the other worker, and that one gets a lease of its owner.
+    let actor = TaskId { owner, number: 1 };
+    node.on_message(owner, create(actor).into(), NOW, &mut NodeActions::new());
+    node.on_message(home, request(0, 1).into(), NOW, &mut NodeActions::new());
+    let out = settle(&mut node, NOW);
+    let at = |wanted: &NodeAction| out.iter().position(|action| action == wanted);
+    let started = told(owner, ActorStarted { actor, worker: home, concurrency: 1, replays: None });
+    let connected = at(&NodeAction::Introduce(owner, home));
+    assert!(connected.is_some() && connected < at(&started), "{out:?}");
+    assert!(node.report().leases == 1, "{out:?}");
+}
+
+#[test]
+fn an_actor_that_restarts_is_served_before_those_that_began_to_wait_later() {
+    let mut node = node(1.0);
+    let first = CreateActor { restarts: Some(-1), ..create(ACTOR) };
+    let worker = WorkerId(101);
+    say(&mut node, DRIVER, first);
+    connect(&mut node, worker);
+    // Its constructor ends the process twice. In the pause that follows a lease takes the CPU, and another actor comes.
+    end(&mut node, worker);
+    connect(&mut node, WorkerId(102));
+    end(&mut node, WorkerId(102));
+    let later = node.next_deadline().expect("a pause");
+    say(&mut node, DRIVER, request(0, 1));
+    connect(&mut node, WorkerId(103));
+    let second = TaskId { owner: DRIVER, number: 8 };
+    say(&mut node, DRIVER, create(second));
+    settle(&mut node, later);
+    node.on_message(DRIVER, ReturnLease { lease: LeaseId(1) }.into(), later, &mut NodeActions::new());
+    settle(&mut node, later);
+    let places: Vec<_> = node.report().actors.iter().map(|row| (row.actor, row.worker)).collect();
+    assert_eq!(places, [(ACTOR, Some(WorkerId(103))), (second, None)]);
+}

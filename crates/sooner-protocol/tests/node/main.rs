@@ -1,0 +1,107 @@
+//! A node and the control service in it, seen from outside: what goes in, and which actions come out.
+
+mod actors;
+mod blocks;
+mod cluster_spilling;
+mod draining;
+mod giving_way;
+mod groups;
+mod jobs;
+mod learning;
+mod memory;
+mod pool;
+mod promotion;
+mod records;
+mod spill;
+mod spilling;
+mod state;
+mod transfers;
+mod two_nodes;
+mod unable;
+mod values_on_disk;
+mod watches;
+
+use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::solo::Solo;
+use sooner_protocol::time::Instant;
+use sooner_wire::message::{CreateActor, Define, Message, Push, RequestLease, TaskKind, TaskSpec};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+
+const DRIVER: WorkerId = WorkerId(1);
+const OTHER: WorkerId = WorkerId(2);
+const NOW: Instant = Instant(5);
+const ACTOR: ActorId = TaskId { owner: DRIVER, number: 7 };
+
+fn cpus(count: f64) -> ResourceSet {
+    ResourceSet::from_amounts([("CPU".to_owned(), count)])
+}
+
+/// The driver is connected; two idle workers are kept. Ids of workers begin with 101.
+fn node(count: f64) -> Solo {
+    let mut node = Solo::new(cpus(count), 100, 2);
+    node.on_connected(DRIVER, 1, NOW);
+    node
+}
+
+fn say(node: &mut Solo, from: WorkerId, message: impl Into<Message>) -> NodeActions {
+    let mut out = NodeActions::new();
+    assert_eq!(node.on_message(from, message.into(), NOW, &mut out), None);
+    node.settle(NOW, &mut out);
+    node.check();
+    out
+}
+
+fn settle(node: &mut Solo, now: Instant) -> NodeActions {
+    let mut out = NodeActions::new();
+    node.settle(now, &mut out);
+    out
+}
+
+fn connect(node: &mut Solo, process: WorkerId) -> NodeActions {
+    node.on_connected(process, 9, NOW);
+    settle(node, NOW)
+}
+
+fn end(node: &mut Solo, process: WorkerId) -> NodeActions {
+    let mut out = NodeActions::new();
+    node.on_gone(process, "was killed by signal 9", None, &mut out);
+    node.settle(NOW, &mut out);
+    node.check();
+    out
+}
+
+fn told(to: WorkerId, message: impl Into<Message>) -> NodeAction {
+    NodeAction::Send(to, Box::new(message.into()))
+}
+
+fn request(shape: u32, demand: u32) -> RequestLease {
+    RequestLease {
+        shape: ShapeId(shape),
+        resources: cpus(1.0),
+        demand,
+        strategy: None,
+        prefer: None,
+        priority: None,
+        raises_memory: None,
+    }
+}
+
+/// An actor that needs a CPU to be placed, and half a one after that.
+fn create(actor: ActorId) -> CreateActor {
+    let name = Name::from("Counter");
+    let (code, references) = (Blob::default(), Vec::new());
+    let spec = TaskSpec {
+        concurrency: 1,
+        ..TaskSpec::new(actor, TaskKind::Creation, FunctionId(1), name.clone(), Blob::default())
+    };
+    CreateActor {
+        actor,
+        placement: cpus(1.0),
+        lifetime: cpus(0.5),
+        class: Box::new(Define { function: FunctionId(1), name, code, references, place: None }),
+        constructor: Box::new(Push { spec: Box::new(spec), dependencies: Vec::new(), gpus: Vec::new() }),
+        restarts: None,
+        detached: None,
+        job: None,
+    }
+}

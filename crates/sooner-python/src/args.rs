@@ -1,0 +1,279 @@
+//! Arguments of a call to bytes and back.
+//!
+//! `u16` positional count, `u16` keyword count, then per argument (keywords begin with `u16` length and name) either
+//! `0`, `u32` length and an encoded value, or `1` and the `u16` number of a dependency: a reference given directly, or
+//! a value too large for a message, which becomes an object of its own.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use sooner_runtime::client::Client;
+use sooner_runtime::protocol::execution::Incoming;
+use sooner_runtime::wire::message::Outcome;
+use sooner_runtime::wire::{Blob, ObjectId, limits};
+
+use crate::object_ref::{ObjectRef, ids, serialising};
+use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain};
+
+/// Encoded arguments.
+pub struct Arguments {
+    pub block: Blob,
+    pub dependencies: Box<[ObjectId]>,
+    pub references: Box<[ObjectId]>,
+    /// Handles that must outlive the submission.
+    _handles: Vec<Py<ObjectRef>>,
+}
+
+struct Writer<'a> {
+    client: &'a Arc<Client>,
+    out: Vec<u8>,
+    dependencies: Vec<ObjectId>,
+    references: Vec<Py<ObjectRef>>,
+    handles: Vec<Py<ObjectRef>>,
+    /// Bytes of values that may still travel inside the message.
+    rest: u64,
+}
+
+/// Encodes the arguments of a call.
+///
+/// # Errors
+/// A `TypeError` that names the argument and the path to what cannot be pickled.
+pub fn encode_arguments(
+    client: &Arc<Client>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Arguments> {
+    let keywords = kwargs.map_or(0, |kwargs| kwargs.len());
+    let mut writer = Writer {
+        client,
+        out: Vec::with_capacity(32),
+        dependencies: Vec::new(),
+        references: Vec::new(),
+        handles: Vec::new(),
+        rest: limits::CALL_INLINE_BYTES_MAX,
+    };
+    let too_many = |_| pyo3::exceptions::PyTypeError::new_err("a call takes at most 65535 arguments");
+    writer.out.extend_from_slice(&u16::try_from(args.len()).map_err(too_many)?.to_le_bytes());
+    writer.out.extend_from_slice(&u16::try_from(keywords).map_err(too_many)?.to_le_bytes());
+    for (index, value) in args.iter_borrowed().enumerate() {
+        writer.argument(&value, || format!("argument {index}"))?;
+    }
+    for (name, value) in kwargs.into_iter().flatten() {
+        let name = name.cast_into::<PyString>()?;
+        let name = name.to_str()?;
+        let length = u16::try_from(name.len()).map_err(too_many)?;
+        writer.out.extend_from_slice(&length.to_le_bytes());
+        writer.out.extend_from_slice(name.as_bytes());
+        writer.argument(&value, || format!("argument {name:?}"))?;
+    }
+    Ok(Arguments {
+        block: Blob::from(writer.out.as_slice()),
+        dependencies: writer.dependencies.into(),
+        references: ids(&writer.references).into(),
+        _handles: {
+            writer.handles.extend(writer.references);
+            writer.handles
+        },
+    })
+}
+
+impl Writer<'_> {
+    fn argument(&mut self, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
+        if let Ok(reference) = value.cast_exact::<ObjectRef>() {
+            reference.get().check_session()?;
+            reference.get().register();
+            return self.dependency(reference.clone().unbind());
+        }
+        let start = self.out.len();
+        self.out.extend_from_slice(&[0; 5]);
+        let most = self.rest.max(limits::SMALL_INLINE_BYTES);
+        if encode_plain(value, &mut self.out) && (self.out.len() - start - 5) as u64 <= most {
+            self.end_value(start);
+            return Ok(());
+        }
+        self.out.truncate(start);
+        let py = value.py();
+        let before = self.references.len();
+        let encoded =
+            encode(value, &mut self.references).map_err(|error| explain(py, value, &error, &what()))?;
+        if encoded.size() as u64 <= self.client.welcome.inline_bytes.min(most) {
+            self.out.extend_from_slice(&[0; 5]);
+            self.out.extend_from_slice(&encoded.into_bytes(py));
+            self.end_value(start);
+            return Ok(());
+        }
+        let inner = self.references.split_off(before);
+        let reference = put_encoded(py, self.client, encoded, inner, 0)?;
+        self.dependency(Py::new(py, reference)?)
+    }
+
+    fn end_value(&mut self, start: usize) {
+        let length = u32::try_from(self.out.len() - start - 5).expect("inline values are small");
+        self.rest = self.rest.saturating_sub(u64::from(length));
+        self.out[start + 1..start + 5].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn dependency(&mut self, reference: Py<ObjectRef>) -> PyResult<()> {
+        let number = u16::try_from(self.dependencies.len())
+            .map_err(|_| pyo3::exceptions::PyTypeError::new_err("too many references"))?;
+        self.out.push(1);
+        self.out.extend_from_slice(&number.to_le_bytes());
+        self.dependencies.push(reference.get().id);
+        self.handles.push(reference);
+        Ok(())
+    }
+}
+
+/// Names the culprit of a failed pickling.
+pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &str) -> PyErr {
+    // The search pickles parts of the value. References among them must not count as given away.
+    let explained = serialising(&mut Vec::new(), || {
+        py.import("sooner._errors")?.call_method1("explain_pickle_failure", (value, error.value(py), what))
+    });
+    match explained {
+        Ok(explained) => {
+            let explained = PyErr::from_value(explained);
+            explained.set_cause(py, Some(error.clone_ref(py)));
+            explained
+        }
+        Err(failure) => failure,
+    }
+}
+
+/// Stores an encoded value as an object of ours: in shared memory from more than `most` bytes on, or earlier.
+pub fn put_encoded(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    encoded: Encoded,
+    inner: Vec<Py<ObjectRef>>,
+    most: u64,
+) -> PyResult<ObjectRef> {
+    let outcome = encoded.store_above(py, client, most)?;
+    let is_stored = matches!(outcome, Outcome::Stored(_));
+    let (id, slot) = client.put_inline(outcome);
+    let reference = ObjectRef::new(id, slot.clone(), client.clone());
+    if is_stored || !inner.is_empty() {
+        let contained = ids(&inner);
+        client.step(|core, _| {
+            core.ownership_mut().own(id, slot);
+            core.ownership_mut().contain(id, &contained);
+        });
+    }
+    Ok(reference)
+}
+
+/// Arguments as Python takes them.
+pub type Call<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
+
+/// Reads the arguments of a task that was pushed here.
+///
+/// # Errors
+/// What unpickling raised.
+pub fn decode_arguments<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    incoming: &Incoming,
+) -> PyResult<Call<'py>> {
+    let block = incoming.push.spec.arguments.as_slice();
+    let mut reader = Block { bytes: block };
+    let positional = reader.u16()?;
+    let keywords = reader.u16()?;
+    if positional == 0 && keywords == 0 {
+        return Ok((PyTuple::empty(py), None));
+    }
+    let mut args = Vec::with_capacity(usize::from(positional));
+    for _ in 0..positional {
+        args.push(reader.argument(py, client, incoming)?);
+    }
+    let kwargs = (keywords > 0).then(|| PyDict::new(py));
+    for _ in 0..keywords {
+        let length = usize::from(reader.u16()?);
+        let name = String::from_utf8_lossy(reader.take(length)?).into_owned();
+        let value = reader.argument(py, client, incoming)?;
+        kwargs.as_ref().expect("there are keywords").set_item(name, value)?;
+    }
+    Ok((PyTuple::new(py, args)?, kwargs))
+}
+
+/// The sizes of a call's arguments (bytes), by position or name.
+///
+/// # Errors
+/// When the arguments are garbled.
+pub fn argument_sizes(incoming: &Incoming) -> PyResult<Vec<(String, u64)>> {
+    let mut reader = Block { bytes: incoming.push.spec.arguments.as_slice() };
+    let (positional, keywords) = (reader.u16()?, reader.u16()?);
+    let mut sizes = Vec::new();
+    for index in 0..positional {
+        sizes.push((index.to_string(), reader.skip_argument(incoming)?));
+    }
+    for _ in 0..keywords {
+        let length = usize::from(reader.u16()?);
+        let name = String::from_utf8_lossy(reader.take(length)?).into_owned();
+        sizes.push((name, reader.skip_argument(incoming)?));
+    }
+    Ok(sizes)
+}
+
+struct Block<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
+        let split = self.bytes.split_at_checked(count);
+        let (head, rest) =
+            split.ok_or_else(|| pyo3::exceptions::PyValueError::new_err("the arguments are garbled"))?;
+        self.bytes = rest;
+        Ok(head)
+    }
+
+    fn u16(&mut self) -> PyResult<u16> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    /// The size of the next argument, which is not read.
+    fn skip_argument(&mut self, incoming: &Incoming) -> PyResult<u64> {
+        if self.take(1)?[0] == 0 {
+            let length = self.take(4)?;
+            let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+            self.take(length as usize)?;
+            return Ok(u64::from(length));
+        }
+        let number = usize::from(self.u16()?);
+        Ok(match incoming.push.dependencies.get(number).map(|dependency| &dependency.outcome) {
+            Some(Outcome::Inline(blob)) => blob.as_slice().len() as u64,
+            Some(Outcome::Stored(at)) => at.length,
+            Some(Outcome::Remote(remote)) => remote.location.length,
+            Some(Outcome::Failed(_)) | None => 0,
+        })
+    }
+
+    fn argument<'py>(
+        &mut self,
+        py: Python<'py>,
+        client: &Arc<Client>,
+        incoming: &Incoming,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.take(1)?[0] == 0 {
+            let length = self.take(4)?;
+            let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+            let bytes = self.take(length as usize)?;
+            return decode_inline(py, client, bytes, &incoming.references);
+        }
+        let number = usize::from(self.u16()?);
+        let dependency = &incoming.push.dependencies[number];
+        let met = &incoming.dependencies[number];
+        Source {
+            client,
+            object: dependency.object,
+            slot: met.stored.as_ref(),
+            outcome: &dependency.outcome,
+            met: Rc::new(met.contained.clone()),
+            access: Access::Shared,
+        }
+        .decode(py)
+    }
+}

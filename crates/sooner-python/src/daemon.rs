@@ -1,0 +1,86 @@
+//! A node as a process of its own.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use sooner_runtime::daemon::{self, GivenToken, Membership, Surroundings};
+use sooner_runtime::node::NodeOptions;
+use sooner_runtime::node::interpreter::Interpreter;
+use sooner_runtime::wire::{ResourceSet, WorkerId};
+
+use crate::control::{MemoryWords, memory_options, python_version};
+use crate::spilling;
+
+/// Runs a node in this process until it is told to end; gives the exit status. Python does not run meanwhile.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn node_main(
+    py: Python<'_>,
+    resources: Vec<(String, f64)>,
+    pool_size: usize,
+    store_bytes: u64,
+    base_directory: String,
+    name: String,
+    labels: Vec<(String, String)>,
+    interpreter: (String, String, Vec<String>, Vec<String>, bool),
+    is_head: bool,
+    random: u64,
+    cluster_directory: String,
+    head: Option<String>,
+    host: Option<String>,
+    port: Option<u16>,
+    token_file: Option<String>,
+    health_timeout: f64,
+    memory: MemoryWords,
+    spill: (Vec<String>, Option<u64>),
+    eviction: &str,
+    token: Option<String>,
+    signals: i32,
+    ready: Option<i32>,
+) -> PyResult<i32> {
+    let (executable, code, standard, path, needs_site) = interpreter;
+    let node = NodeOptions {
+        resources: ResourceSet::from_amounts(resources),
+        pool_size,
+        store_bytes,
+        spill: spilling::options(spill),
+        eviction: spilling::eviction(eviction)?,
+        base_directory: base_directory.into(),
+        host: None,
+        name: Some(name),
+        labels,
+        interpreter: Some(Interpreter { executable, code, standard, path, needs_site }),
+        memory: memory_options(memory),
+        cluster: None,
+        python: python_version(py),
+        node: WorkerId(random).node(),
+    };
+    // SAFETY: the process was started with these descriptors for this purpose, and passes them once.
+    let own = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let membership = Membership {
+        directory: cluster_directory.into(),
+        head,
+        host,
+        port,
+        token: token.map(GivenToken),
+        token_file: token_file.map(Into::into),
+        shares_memory: shares_memory(),
+        health_timeout: std::time::Duration::from_secs_f64(health_timeout).as_nanos() as u64,
+    };
+    let surroundings = Surroundings { is_head, ready: ready.map(own), signals: own(signals), membership };
+    Ok(py.detach(|| daemon::run(node, surroundings)))
+}
+
+/// Whether values go from memory to memory between nodes of this machine: unless SOONER_SHARE_MEMORY=0, which makes them go as they
+/// do between machines.
+pub fn shares_memory() -> bool {
+    std::env::var("SOONER_SHARE_MEMORY").map_or(true, |value| value != "0")
+}
+
+/// The token in a file, as `sooner token` prints it.
+#[pyfunction]
+pub fn read_token(path: std::path::PathBuf) -> PyResult<String> {
+    let token = sooner_runtime::identity::Token::read(&path);
+    token.map(|token| token.reveal()).map_err(|error| PyOSError::new_err(error.to_string()))
+}

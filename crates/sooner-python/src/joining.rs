@@ -1,0 +1,139 @@
+//! Programs on machines without a node: they join a cluster themselves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyConnectionError, PyRuntimeError};
+use pyo3::prelude::*;
+use sooner_runtime::client::Client;
+use sooner_runtime::daemon::{GivenToken, of_program};
+use sooner_runtime::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
+use sooner_runtime::node::memory::MemoryOptions;
+use sooner_runtime::node::{HostJob, NodeHandle, NodeOptions};
+use sooner_runtime::wire::message::{JobConfig, TemplateSetup};
+use sooner_runtime::wire::{ResourceSet, WorkerId};
+
+use crate::control::{python_version, terminal};
+use crate::daemon::shares_memory;
+use crate::hooks::PythonHooks;
+use crate::session::{self, Session};
+use crate::spilling;
+
+/// How long joining may take in all: each address of the head is given its time, and this is longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the user may interrupt it.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Starts a node in this process that is a part of a cluster and runs nothing, and connects to it. Gives its directory, the
+/// head's address, and the cluster's fingerprint.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn join(
+    py: Python<'_>,
+    head: String,
+    token: Option<String>,
+    token_file: String,
+    name: String,
+    store_bytes: u64,
+    inline_bytes: u64,
+    base_directory: String,
+    setup: (Vec<String>, Vec<String>, bool, bool),
+    working_directory: String,
+    namespace: String,
+    log_to_driver: bool,
+    random: u64,
+    events_bytes: u64,
+    lineage_bytes: u64,
+    spill: (Vec<String>, Option<u64>),
+    eviction: &str,
+) -> PyResult<(String, String, String)> {
+    if session::current().is_some() {
+        return Err(PyRuntimeError::new_err("sooner is started already"));
+    }
+    let refused = |why: &dyn std::fmt::Display| {
+        PyConnectionError::new_err(format!("address={head:?}: this program cannot join the cluster: {why}"))
+    };
+    let python = python_version(py);
+    let (path, preload, call_sites, needs_site) = setup;
+    let setup = TemplateSetup { path, preload, call_sites, needs_site };
+    let config = JobConfig {
+        // Nothing of it runs in this node.
+        template: Vec::new(),
+        working_directory,
+        namespace,
+        inline_bytes,
+        events_bytes,
+        lineage_bytes,
+        setup: Some(Box::new(setup)),
+    };
+    let node = WorkerId(random).node();
+    let token = token.map(GivenToken);
+    let cluster = py
+        .detach(|| of_program(node, &head, token.as_ref(), token_file.as_ref(), shares_memory()))
+        .map_err(|error| refused(&error))?;
+    let fate = cluster.fate.clone();
+    let options = NodeOptions {
+        resources: ResourceSet::default(),
+        pool_size: 0,
+        store_bytes,
+        spill: spilling::options(spill),
+        eviction: spilling::eviction(eviction)?,
+        base_directory: base_directory.into(),
+        host: Some(HostJob { config, sink: terminal(log_to_driver) }),
+        name: Some(name),
+        cluster: Some(cluster),
+        python: python.clone(),
+        node,
+        labels: Vec::new(),
+        interpreter: None,
+        memory: MemoryOptions::OFF,
+    };
+    let handle = py
+        .detach(|| NodeHandle::start(options))
+        .map_err(|error| spilling::store_error(&error).unwrap_or_else(|| error.into()))?;
+    let begun = wait(py, &fate).and_then(|outcome| {
+        let joined = outcome.map_err(|error| refused(&error))?;
+        let client = py.detach(|| connect(&handle, &python)).map_err(|error| refused(&error))?;
+        Ok((joined, client))
+    });
+    let (joined, client) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            // Its threads may be waiting for the interpreter.
+            py.detach(|| drop(handle));
+            return Err(error);
+        }
+    };
+    let directory = handle.directory().to_string_lossy().into_owned();
+    let session = Session {
+        client,
+        node: Mutex::new(Some(handle)),
+        lines: Mutex::new(None),
+        is_worker: false,
+        leaves: true,
+    };
+    session::replace(Some(Arc::new(session)));
+    Ok((directory, joined.head.to_string(), joined.fingerprint))
+}
+
+fn connect(node: &NodeHandle, python: &str) -> std::io::Result<Arc<Client>> {
+    let client = Client::connect(&node.socket_path(), python, None)?;
+    client.start(Box::new(PythonHooks { is_worker: false }))?;
+    Ok(client)
+}
+
+/// Waits until it is known whether the node may join. The error is that of the user's signal handler.
+fn wait(py: Python<'_>, fate: &Arc<Fate>) -> PyResult<Result<Joined, JoinFailure>> {
+    let begun = Instant::now();
+    loop {
+        if let Some(outcome) = py.detach(|| fate.wait(LOOK)) {
+            return Ok(outcome);
+        }
+        py.check_signals()?;
+        if begun.elapsed() >= PATIENCE {
+            let text = format!("no answer within {} s", PATIENCE.as_secs());
+            return Ok(Err(JoinFailure::new(Kind::NoAnswer, text)));
+        }
+    }
+}

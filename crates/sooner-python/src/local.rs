@@ -1,0 +1,452 @@
+//! Local mode: tasks and actors run in the process that submits them, on the thread that submits them.
+//!
+//! A task runs inside `.remote()`. A generator is advanced when its reader wants an item, so that one without an end
+//! works. Calls of asyncio actors run in an event loop on a thread of their own (`sooner._local`), because they wait for
+//! each other. Arguments and results are pickled as if they went to another process.
+//!
+//! Several threads may use it: an actor runs on one thread at a time, and calls that others make meanwhile wait in
+//! [`BUSY`]. Code of the user may run in every call into Python or into the client, so no lock of this file is held
+//! across one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::{JoinHandle, ThreadId};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rustc_hash::FxHashMap;
+use sooner_runtime::client::{Client, time};
+use sooner_runtime::protocol::execution::Incoming;
+use sooner_runtime::protocol::time::Instant;
+use sooner_runtime::wire::TaskId;
+use sooner_runtime::wire::message::{Streaming, TaskKind};
+
+use crate::args::decode_arguments;
+use crate::execute::{Callee, actor_exit, end, load, method, run};
+use crate::generator::{MayYield, cancelled, close_items, last_value, may_yield, send_item};
+use crate::session::{self, Current};
+use crate::worker::{constructor_failure, finish};
+
+/// An actor of this process.
+struct LocalActor {
+    instance: Py<PyAny>,
+    options: Py<PyAny>,
+    is_async: bool,
+}
+
+/// A generator that waits for its reader.
+struct Suspended {
+    incoming: Incoming,
+    current: Current,
+    items: Py<PyAny>,
+    count: u32,
+}
+
+/// What must be known of a generator to decide whether it goes on.
+#[derive(Clone, Copy)]
+struct Candidate {
+    task: TaskId,
+    options: Streaming,
+    count: u32,
+    actor: Option<TaskId>,
+}
+
+/// An actor whose code runs.
+struct Busy {
+    actor: TaskId,
+    thread: ThreadId,
+    /// Calls that other threads made meanwhile.
+    waiting: VecDeque<Incoming>,
+}
+
+static ACTORS: Mutex<Option<FxHashMap<TaskId, LocalActor>>> = Mutex::new(None);
+static BUSY: Mutex<Vec<Busy>> = Mutex::new(Vec::new());
+static STREAMS: Mutex<Vec<Suspended>> = Mutex::new(Vec::new());
+/// Calls of asyncio actors on their way to the event loop.
+static LOOP_QUEUE: Mutex<VecDeque<Incoming>> = Mutex::new(VecDeque::new());
+/// Threads on which actors end.
+static ENDERS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+
+/// Whether an actor's code may run on this thread now.
+enum Entry {
+    /// Yes; [`leave`] must follow.
+    Entered,
+    /// Yes: this thread runs a call of the actor already, which has called its own actor.
+    Inside,
+    /// Another thread runs a call of it.
+    Taken,
+}
+
+fn enter(actor: TaskId) -> Entry {
+    let thread = std::thread::current().id();
+    let mut busy = BUSY.lock();
+    match busy.iter().find(|busy| busy.actor == actor) {
+        Some(found) if found.thread == thread => Entry::Inside,
+        Some(_) => Entry::Taken,
+        None => {
+            busy.push(Busy { actor, thread, waiting: VecDeque::new() });
+            Entry::Entered
+        }
+    }
+}
+
+/// Leaves a call to the thread that runs the actor now. Gives it back when that one is done by now.
+fn hand_on(actor: TaskId, incoming: Incoming) -> Option<Incoming> {
+    let mut busy = BUSY.lock();
+    match busy.iter_mut().find(|busy| busy.actor == actor) {
+        Some(found) => {
+            found.waiting.push_back(incoming);
+            None
+        }
+        None => Some(incoming),
+    }
+}
+
+/// The next call that waited for this thread; without one the actor is free again.
+fn leave(actor: TaskId) -> Option<Incoming> {
+    let mut busy = BUSY.lock();
+    let at = busy.iter().position(|busy| busy.actor == actor)?;
+    let next = busy[at].waiting.pop_front();
+    if next.is_none() {
+        busy.swap_remove(at);
+    }
+    next
+}
+
+fn is_taken(actor: TaskId) -> bool {
+    let thread = std::thread::current().id();
+    BUSY.lock().iter().any(|busy| busy.actor == actor && busy.thread != thread)
+}
+
+/// Runs everything that can run now.
+///
+/// # Errors
+/// What a signal handler raised.
+pub fn run_queued(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
+    while let Some(incoming) = client.step(|core, _| core.next_execution()) {
+        let before = session::task();
+        run_one(py, client, incoming);
+        session::set_task(before);
+        client.notify();
+        py.check_signals()?;
+    }
+    // Generators whose reader has left, and those that were cancelled, end here.
+    while advance(py, client, |state| matches!(state, MayYield::Never | MayYield::Cancelled)) {}
+    Ok(())
+}
+
+fn run_one(py: Python<'_>, client: &Arc<Client>, incoming: Incoming) {
+    let spec = &incoming.push.spec;
+    match spec.kind {
+        TaskKind::Creation => construct(py, client, incoming),
+        TaskKind::Task(_) => run_on(py, client, incoming, &Callee::Function),
+        TaskKind::Method(actor) => run_call(py, client, actor, incoming),
+    }
+}
+
+/// Runs a call of an actor, and then those that other threads made meanwhile.
+fn run_call(py: Python<'_>, client: &Arc<Client>, actor: TaskId, incoming: Incoming) {
+    if is_async(actor) {
+        LOOP_QUEUE.lock().push_back(incoming);
+        if let Err(error) = py.import("sooner._local").and_then(|module| module.call_method0("wake")) {
+            error.write_unraisable(py, None);
+        }
+        return;
+    }
+    let mut next = Some(incoming);
+    while let Some(incoming) = next.take() {
+        match enter(actor) {
+            Entry::Taken => next = hand_on(actor, incoming),
+            Entry::Inside => run_method(py, client, actor, incoming),
+            Entry::Entered => {
+                run_method(py, client, actor, incoming);
+                run_waiting(py, client, actor);
+            }
+        }
+    }
+}
+
+/// Runs the calls that waited for an actor that this thread has entered, and leaves it.
+fn run_waiting(py: Python<'_>, client: &Arc<Client>, actor: TaskId) {
+    while let Some(incoming) = leave(actor) {
+        run_method(py, client, actor, incoming);
+        client.notify();
+    }
+    client.notify();
+}
+
+fn run_method(py: Python<'_>, client: &Arc<Client>, actor: TaskId, incoming: Incoming) {
+    let instance = instance(py, actor).unwrap_or_else(|| py.None()).into_bound(py);
+    run_on(py, client, incoming, &Callee::Actor(&instance));
+}
+
+fn run_on(py: Python<'_>, client: &Arc<Client>, incoming: Incoming, callee: &Callee<'_>) {
+    if incoming.push.spec.stream.is_some() {
+        begin_stream(py, client, incoming, callee);
+    } else {
+        finish(client, run(py, client, incoming, callee));
+    }
+}
+
+fn is_async(actor: TaskId) -> bool {
+    ACTORS.lock().as_ref().and_then(|actors| actors.get(&actor)).is_some_and(|actor| actor.is_async)
+}
+
+fn current_of(incoming: &Incoming) -> Current {
+    let spec = &incoming.push.spec;
+    Current {
+        task: spec.task,
+        name: spec.title.as_ref().unwrap_or(&spec.name).clone(),
+        function: spec.function,
+        gpus: incoming.push.gpus.clone(),
+        actor: match spec.kind {
+            TaskKind::Method(actor) => Some(actor),
+            TaskKind::Creation => Some(spec.task),
+            TaskKind::Task(_) => None,
+        },
+    }
+}
+
+fn construct(py: Python<'_>, client: &Arc<Client>, incoming: Incoming) {
+    let spec = &incoming.push.spec;
+    session::set_task(Some(current_of(&incoming)));
+    let made = (|| {
+        let (class, options) = load(py, client, spec.function)?;
+        let (args, kwargs) = decode_arguments(py, client, &incoming)?;
+        let instance = class.call(args, kwargs.as_ref())?;
+        let is_async: bool =
+            py.import("sooner.actor")?.call_method1("is_async", (instance.get_type(),))?.extract()?;
+        Ok::<_, PyErr>(LocalActor { instance: instance.unbind(), options: options.unbind(), is_async })
+    })();
+    let failure = match made {
+        Ok(actor) => {
+            ACTORS.lock().get_or_insert_default().insert(spec.task, actor);
+            None
+        }
+        Err(error) => Some(constructor_failure(py, &error, &incoming)),
+    };
+    client.step(|core, out| core.on_constructed(spec.task, failure, out));
+}
+
+fn begin_stream<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, callee: &Callee<'py>) {
+    let current = current_of(&incoming);
+    session::set_task(Some(current.clone()));
+    let spec = &incoming.push.spec;
+    let items = (|| {
+        let target = match callee {
+            Callee::Function => load(py, client, spec.function)?.0,
+            Callee::Actor(actor) => method(py, actor, spec.name.as_str())?,
+        };
+        let (args, kwargs) = decode_arguments(py, client, &incoming)?;
+        Ok::<_, PyErr>(target.call(args, kwargs.as_ref())?.try_iter()?.into_any().unbind())
+    })();
+    match items {
+        Ok(items) => STREAMS.lock().push(Suspended { incoming, current, items, count: 0 }),
+        Err(error) => end_stream(py, client, &incoming, Err(error), time()),
+    }
+}
+
+/// A generator has ended.
+fn end_stream(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    incoming: &Incoming,
+    result: PyResult<Bound<'_, PyAny>>,
+    start: Instant,
+) {
+    let spec = &incoming.push.spec;
+    if let Some(why) = result.as_ref().err().and_then(|error| actor_exit(py, error)) {
+        crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
+    }
+    finish(client, end(py, client, incoming, result, None, time().since(start).max(1)));
+}
+
+fn candidates() -> Vec<Candidate> {
+    let candidate = |stream: &Suspended| {
+        let spec = &stream.incoming.push.spec;
+        let options = spec.stream.unwrap_or_default();
+        Candidate { task: spec.task, options, count: stream.count, actor: stream.current.actor }
+    };
+    STREAMS.lock().iter().map(candidate).collect()
+}
+
+fn state_of(client: &Client, stream: &Candidate) -> MayYield {
+    may_yield(client, stream.task, stream.options, stream.count + 1)
+}
+
+/// Whether a generator may go on now, so that [`advance_stream`] has something to do.
+pub fn can_advance(client: &Client) -> bool {
+    candidates()
+        .iter()
+        .any(|stream| !stream.actor.is_some_and(is_taken) && state_of(client, stream) != MayYield::Later)
+}
+
+/// Advances a generator by one item: that of this task, or the first that may go on.
+pub fn advance_stream(py: Python<'_>, client: &Arc<Client>, task: Option<TaskId>) -> bool {
+    match task {
+        Some(task) => {
+            let found = candidates().into_iter().find(|stream| stream.task == task);
+            found.is_some_and(|stream| advance_one(py, client, &stream))
+        }
+        None => advance(py, client, |state| state != MayYield::Later),
+    }
+}
+
+fn advance(py: Python<'_>, client: &Arc<Client>, which: impl Fn(MayYield) -> bool) -> bool {
+    candidates().iter().any(|stream| which(state_of(client, stream)) && advance_one(py, client, stream))
+}
+
+/// Advances a generator by one item. False if another thread is at it, or at its actor.
+fn advance_one(py: Python<'_>, client: &Arc<Client>, candidate: &Candidate) -> bool {
+    let entry = candidate.actor.map(|actor| (actor, enter(actor)));
+    if matches!(entry, Some((_, Entry::Taken))) {
+        return false;
+    }
+    // It is taken out while it runs: it may itself wait for others.
+    let found = {
+        let mut streams = STREAMS.lock();
+        let at = streams.iter().position(|stream| stream.incoming.push.spec.task == candidate.task);
+        at.map(|at| streams.remove(at))
+    };
+    let is_found = found.is_some();
+    if let Some(stream) = found {
+        let before = session::task();
+        session::set_task(Some(stream.current.clone()));
+        step_stream(py, client, stream);
+        session::set_task(before);
+    }
+    if let Some((actor, Entry::Entered)) = entry {
+        run_waiting(py, client, actor);
+    }
+    client.notify();
+    is_found
+}
+
+/// Runs a generator to its next item, or to its end.
+fn step_stream(py: Python<'_>, client: &Arc<Client>, mut stream: Suspended) {
+    let start = time();
+    let spec = &stream.incoming.push.spec;
+    let (task, options) = (spec.task, spec.stream.unwrap_or_default());
+    let items = stream.items.bind(py);
+    let next = match may_yield(client, task, options, stream.count + 1) {
+        MayYield::Now | MayYield::Later => items.try_iter().and_then(|mut items| items.next().transpose()),
+        MayYield::Never => close_items(items).map(|()| None),
+        MayYield::Cancelled => close_items(items).and_then(|()| Err(cancelled())),
+    };
+    let sent = next.and_then(|item| match item {
+        Some(item) => send_item(py, client, task, stream.count + 1, &item).map(|()| None),
+        None => last_value(py, client, task, options, stream.count).map(Some),
+    });
+    match sent.transpose() {
+        None => {
+            stream.count += 1;
+            STREAMS.lock().push(stream);
+        }
+        Some(result) => end_stream(py, client, &stream.incoming, result, start),
+    }
+}
+
+/// Takes the calls that wait for the event loop.
+pub fn take_loop_calls() -> Vec<Incoming> {
+    LOOP_QUEUE.lock().drain(..).collect()
+}
+
+/// The instance of an actor of this process.
+pub fn instance(py: Python<'_>, actor: TaskId) -> Option<Py<PyAny>> {
+    ACTORS.lock().as_ref()?.get(&actor).map(|actor| actor.instance.clone_ref(py))
+}
+
+/// An actor ended: its clean-up hook runs if that was in order.
+pub fn on_actor_end(py: Python<'_>, actor: TaskId, in_order: bool) {
+    let found = ACTORS.lock().as_mut().and_then(|actors| actors.remove(&actor));
+    let Some(actor) = found else { return };
+    if in_order {
+        let cleaned = py
+            .import("sooner._worker")
+            .and_then(|module| module.call_method1("clean_up", (actor.instance.bind(py),)));
+        if let Err(error) = cleaned {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+/// An actor ended on a thread of the engine, which reads for everyone who waits. The code of the actor may wait itself,
+/// so it gets a thread of its own.
+pub fn end_actor_soon(actor: TaskId, in_order: bool) {
+    let work = move || Python::attach(|py| on_actor_end(py, actor, in_order));
+    // Without a thread it stays until the session ends.
+    if let Ok(thread) = std::thread::Builder::new().name("sooner-actor-end".into()).spawn(work) {
+        let mut enders = ENDERS.lock();
+        enders.retain(|thread| !thread.is_finished());
+        enders.push(thread);
+    }
+}
+
+/// Waits until the actors that are ending have ended.
+pub fn finish_endings(py: Python<'_>) {
+    py.detach(|| {
+        loop {
+            let threads = std::mem::take(&mut *ENDERS.lock());
+            if threads.is_empty() {
+                return;
+            }
+            // A hook may end the session: its thread does not wait for itself.
+            let own = std::thread::current().id();
+            for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
+                let _ = thread.join();
+            }
+        }
+    });
+}
+
+/// The session ends: its actors end in order, its generators are closed.
+pub fn end_all(py: Python<'_>) {
+    let streams = std::mem::take(&mut *STREAMS.lock());
+    drop(streams);
+    LOOP_QUEUE.lock().clear();
+    let actors: Vec<TaskId> =
+        ACTORS.lock().as_ref().map(|actors| actors.keys().copied().collect()).unwrap_or_default();
+    for actor in actors {
+        on_actor_end(py, actor, true);
+    }
+    finish_endings(py);
+}
+
+/// In a forked child: what runs is the parent's, and so are its objects. Another thread may have held a lock.
+pub fn forget() {
+    if let Some(mut actors) = ACTORS.try_lock() {
+        std::mem::forget(actors.take());
+    }
+    if let Some(mut streams) = STREAMS.try_lock() {
+        std::mem::forget(std::mem::take(&mut *streams));
+    }
+    if let Some(mut queue) = LOOP_QUEUE.try_lock() {
+        std::mem::forget(std::mem::take(&mut *queue));
+    }
+    if let Some(mut busy) = BUSY.try_lock() {
+        std::mem::forget(std::mem::take(&mut *busy));
+    }
+    if let Some(mut enders) = ENDERS.try_lock() {
+        std::mem::forget(std::mem::take(&mut *enders));
+    }
+}
+
+/// Id, class and options of an actor.
+type ActorFacts<'py> = (String, Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// In local mode: id, class and options of the actor whose code runs on this thread.
+#[pyfunction]
+pub fn local_actor(py: Python<'_>) -> PyResult<Option<ActorFacts<'_>>> {
+    let Some(id) = session::task().and_then(|current| current.actor) else { return Ok(None) };
+    let found = ACTORS
+        .lock()
+        .as_ref()
+        .and_then(|actors| actors.get(&id))
+        .map(|actor| (actor.instance.clone_ref(py), actor.options.clone_ref(py)));
+    let Some((instance, options)) = found else {
+        return Ok(Some((session::hex(id), py.None().into_bound(py), PyDict::new(py).into_any())));
+    };
+    let class = instance.bind(py).get_type().into_any();
+    Ok(Some((session::hex(id), class, options.into_bound(py))))
+}

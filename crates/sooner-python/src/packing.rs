@@ -1,0 +1,161 @@
+//! Returned values on their way to their owner: small ones in the reply, large ones in shared memory.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use sooner_runtime::client::Client;
+use sooner_runtime::wire::message::{Outcome, Return};
+use sooner_runtime::wire::{Blob, limits};
+
+use crate::object_ref::{ObjectRef, ids};
+use crate::values::{Encoded, encode, encode_plain};
+
+/// What a task returned, as so many values.
+///
+/// # Errors
+/// A `ValueError` when it is not as many, and as [`pack_one`].
+pub fn pack(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    count: u32,
+    value: &Bound<'_, PyAny>,
+    handles: &mut Vec<Py<ObjectRef>>,
+) -> PyResult<Vec<Return>> {
+    match count {
+        0 => Ok(Vec::new()),
+        1 => Ok(vec![pack_one(py, client, value, "the returned value", handles)?]),
+        _ => {
+            let wrong = |found: String| {
+                PyValueError::new_err(format!(
+                    "the task has num_returns={count} and must return that many values in a tuple or list, not {found}"
+                ))
+            };
+            let kind = value.get_type();
+            let values: Vec<Bound<'_, PyAny>> =
+                value.try_iter().map_err(|_| wrong(format!("a single {kind}")))?.collect::<PyResult<_>>()?;
+            if values.len() != count as usize {
+                return Err(wrong(format!("{} values", values.len())));
+            }
+            pack_several(py, client, &values, handles)
+        }
+    }
+}
+
+/// Several values. Together they are one message, and lie in the memory of their owner, as a single one does; what is stored of them is
+/// encoded in batches, so that the node is asked for the memory of many at a time.
+fn pack_several(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    values: &[Bound<'_, PyAny>],
+    handles: &mut Vec<Py<ObjectRef>>,
+) -> PyResult<Vec<Return>> {
+    let (mut found, mut batch, mut bytes) = (Vec::with_capacity(values.len()), Vec::new(), 0);
+    let mut rest = limits::REPLY_INLINE_BYTES_MAX;
+    for (index, value) in values.iter().enumerate() {
+        let most = rest.max(limits::SMALL_INLINE_BYTES);
+        let packed = encode_within(py, client, value, &format!("returned value {index}"), most)?;
+        match &packed.place {
+            Place::Inline(inline) => rest = rest.saturating_sub(inline.len() as u64),
+            Place::Stored(encoded) => bytes += encoded.size() as u64,
+        }
+        batch.push(packed);
+        if bytes >= limits::ALLOCATE_AHEAD_BYTES || batch.len() > limits::ALLOCATE_AHEAD_MAX {
+            store_all(py, client, std::mem::take(&mut batch), &mut found, handles)?;
+            bytes = 0;
+        }
+    }
+    store_all(py, client, batch, &mut found, handles)?;
+    Ok(found)
+}
+
+fn store_all(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    batch: Vec<Packed>,
+    found: &mut Vec<Return>,
+    handles: &mut Vec<Py<ObjectRef>>,
+) -> PyResult<()> {
+    let size_of = |packed: &Packed| match &packed.place {
+        Place::Inline(_) => None,
+        Place::Stored(encoded) => Some(encoded.size() as u64),
+    };
+    let sizes: Vec<u64> = batch.iter().filter_map(size_of).collect();
+    let mut ahead = &sizes[..];
+    for packed in batch {
+        if matches!(packed.place, Place::Stored(_)) {
+            ahead = &ahead[1..];
+        }
+        found.push(packed.store(py, client, ahead, handles)?);
+    }
+    Ok(())
+}
+
+/// One value for its owner: encoded, and stored if it is large.
+///
+/// # Errors
+/// A `TypeError` when it cannot be pickled.
+pub fn pack_one(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    value: &Bound<'_, PyAny>,
+    what: &str,
+    handles: &mut Vec<Py<ObjectRef>>,
+) -> PyResult<Return> {
+    encode_within(py, client, value, what, u64::MAX)?.store(py, client, &[], handles)
+}
+
+/// A value that is encoded.
+struct Packed {
+    place: Place,
+    inner: Vec<Py<ObjectRef>>,
+}
+
+enum Place {
+    Inline(Blob),
+    /// It is to be stored.
+    Stored(Encoded),
+}
+
+impl Packed {
+    fn store(
+        self,
+        py: Python<'_>,
+        client: &Arc<Client>,
+        ahead: &[u64],
+        handles: &mut Vec<Py<ObjectRef>>,
+    ) -> PyResult<Return> {
+        let outcome = match self.place {
+            Place::Inline(inline) => Outcome::Inline(inline),
+            Place::Stored(encoded) => encoded.place(py, client, ahead)?,
+        };
+        let contained = ids(&self.inner);
+        handles.extend(self.inner);
+        Ok(Return { outcome, contained })
+    }
+}
+
+/// Encodes a value for its owner. What has more than `most` bytes is stored, also if it is small.
+fn encode_within(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    value: &Bound<'_, PyAny>,
+    what: &str,
+    most: u64,
+) -> PyResult<Packed> {
+    let mut bytes = Vec::with_capacity(16);
+    if encode_plain(value, &mut bytes) && bytes.len() as u64 <= most {
+        return Ok(Packed { place: Place::Inline(Blob::from(bytes.as_slice())), inner: Vec::new() });
+    }
+    if value.hasattr("__await__").unwrap_or(false) && value.get_type().name()? == "coroutine" {
+        return Err(PyTypeError::new_err(
+            "a task returned a coroutine: async functions run in actors (async def methods), or call asyncio.run() in the task",
+        ));
+    }
+    let mut inner = Vec::new();
+    let encoded = encode(value, &mut inner).map_err(|error| crate::args::explain(py, value, &error, what))?;
+    let is_inline = encoded.size() as u64 <= client.welcome.inline_bytes.min(most);
+    let place =
+        if is_inline { Place::Inline(Blob::from(encoded.into_bytes(py))) } else { Place::Stored(encoded) };
+    Ok(Packed { place, inner })
+}

@@ -1,0 +1,516 @@
+//! Submitting: the callables behind `.remote(...)` of functions, classes and actor methods.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use sooner_runtime::client::Client;
+use sooner_runtime::protocol::ownership::Slot;
+use sooner_runtime::protocol::worker::ActorDemand;
+use sooner_runtime::wire::message::{Define, FailureCode, Streaming, TaskKind, TaskSpec};
+use sooner_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, Strategy, TaskId};
+
+use crate::args::{Arguments, encode_arguments, explain};
+use crate::backlog;
+use crate::generator::ObjectRefGenerator;
+use crate::group::{self, Placing};
+use crate::object_ref::{ObjectRef, ids, serialising};
+use crate::session;
+
+/// How many positional arguments a callable takes, for a check without `inspect`.
+#[derive(Clone, Copy)]
+struct Arity {
+    least: usize,
+    most: usize,
+    /// Keywords are given, or needed: the slow check decides.
+    is_simple: bool,
+}
+
+/// A function or class with what its workers must know, pickled once per session.
+#[pyclass(frozen, module = "sooner._sooner")]
+pub struct Exported {
+    target: Py<PyAny>,
+    name: Name,
+    /// Of a function: the exception classes its options want retried. Of a class: the options its handles know.
+    extra: Py<PyAny>,
+    sent: Mutex<Option<(Weak<Client>, FunctionId)>>,
+}
+
+#[pymethods]
+impl Exported {
+    #[new]
+    fn new(target: Py<PyAny>, name: &str, extra: Py<PyAny>) -> Self {
+        Self { target, name: Name::from(name), extra, sent: Mutex::new(None) }
+    }
+
+    /// Cycles through the user's module are collected: otherwise its files would never be flushed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.target)?;
+        visit.call(&self.extra)?;
+        Ok(())
+    }
+}
+
+impl Exported {
+    /// Makes the code known to the session, once.
+    fn define(&self, py: Python<'_>, client: &Arc<Client>) -> PyResult<FunctionId> {
+        if let Some((weak, function)) = &*self.sent.lock()
+            && std::ptr::eq(weak.as_ptr(), Arc::as_ptr(client))
+        {
+            return Ok(*function);
+        }
+        let mut found = Vec::new();
+        let options = PyDict::new(py);
+        options.set_item("protocol", 5)?;
+        let pair = (self.target.bind(py), self.extra.bind(py));
+        let pickled = serialising(&mut found, || {
+            py.import("cloudpickle")?.getattr("dumps")?.call((pair,), Some(&options))
+        })
+        .map_err(|error| {
+            explain(py, self.target.bind(py), &error, &format!("the code of {}", self.name.as_str()))
+        })?;
+        let code = Blob::from(pickled.cast::<PyBytes>()?.as_bytes());
+        let mut hasher = DefaultHasher::new();
+        code.as_slice().hash(&mut hasher);
+        ids(&found).hash(&mut hasher);
+        let function = FunctionId(hasher.finish());
+        let place = self.target.bind(py).getattr("place").and_then(|place| place.extract::<String>());
+        let place = place.ok().map(|place| Name::from(place.as_str()));
+        let define = Define { function, name: self.name.clone(), code, references: ids(&found), place };
+        let known = client.step(|core, _| {
+            core.define(define);
+            core.functions()
+        });
+        backlog::note_functions(py, known, self.name.as_str());
+        *self.sent.lock() = Some((Arc::downgrade(client), function));
+        Ok(function)
+    }
+}
+
+/// Where and how soon something runs.
+#[derive(FromPyObject)]
+pub struct Placed {
+    /// `None`: anywhere.
+    #[pyo3(item(0))]
+    placing: Option<Py<Placing>>,
+    /// In the placement group of what submits it, if that wants it.
+    #[pyo3(item(1))]
+    inherits: bool,
+    /// `None`: zero.
+    #[pyo3(item(2))]
+    priority: Option<i32>,
+}
+
+impl Placed {
+    fn strategy(&self) -> Option<Box<Strategy>> {
+        self.placing.as_ref().map(|placing| Box::new(placing.get().0.clone()))
+    }
+}
+
+/// `.remote` of a remote function with fixed options.
+#[pyclass(frozen, module = "sooner._sooner")]
+pub struct TaskSubmitter {
+    exported: Py<Exported>,
+    name: Name,
+    resources: ResourceSet,
+    returns: u32,
+    stream: Option<(u32, bool)>,
+    retries: i32,
+    retry_exceptions: bool,
+    /// Executions of the function after which a worker ends; zero for no limit.
+    max_calls: u32,
+    arity: Arity,
+    /// Raises `TypeError` for arguments that do not fit the signature.
+    check: Py<PyAny>,
+    /// What happens to its tasks is recorded.
+    is_recorded: bool,
+    /// Where its tasks run, if that is said.
+    strategy: Option<Box<Strategy>>,
+    /// They run in the placement group of what submits them, if that wants it.
+    inherits: bool,
+    priority: Option<i32>,
+    shape: Mutex<Option<(Weak<Client>, ShapeId)>>,
+}
+
+#[pymethods]
+impl TaskSubmitter {
+    #[new]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        exported: Py<Exported>,
+        name: &str,
+        resources: Vec<(String, f64)>,
+        returns: u32,
+        stream: Option<(u32, bool)>,
+        retries: i32,
+        retry_exceptions: bool,
+        max_calls: u32,
+        arity: (usize, usize, bool),
+        check: Py<PyAny>,
+        is_recorded: bool,
+        placed: Placed,
+    ) -> Self {
+        Self {
+            exported,
+            name: Name::from(name),
+            resources: ResourceSet::from_amounts(resources),
+            returns,
+            stream,
+            retries,
+            retry_exceptions,
+            max_calls,
+            arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
+            check,
+            is_recorded,
+            strategy: placed.strategy(),
+            inherits: placed.inherits,
+            priority: placed.priority,
+            shape: Mutex::new(None),
+        }
+    }
+
+    /// Cycles through the user's module are collected: otherwise its files would never be flushed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.exported)?;
+        visit.call(&self.check)?;
+        Ok(())
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _inside = session::Inside::enter(py);
+        check_arguments(py, self.arity, &self.check, args, kwargs)?;
+        let client = session::client(py)?;
+        let function = self.exported.get().define(py, &client)?;
+        let inherited = if self.inherits { group::inherited().map(Box::new) } else { None };
+        let shape = match &inherited {
+            Some(strategy) => client.step(|core, out| core.shape_at(&self.resources, strategy, out)),
+            None => self.shape(&client),
+        };
+        let arguments = encode_arguments(&client, args, kwargs)?;
+        let kind = TaskKind::Task(shape);
+        let Arguments { block, dependencies, references, .. } = &arguments;
+        let spec = TaskSpec {
+            returns: self.returns,
+            dependencies: dependencies.clone(),
+            references: references.clone(),
+            retries: self.retries,
+            retry_exceptions: self.retry_exceptions,
+            concurrency: self.max_calls,
+            stream: streaming(self.stream),
+            site: call_site(py),
+            strategy: inherited.or_else(|| self.strategy.clone()),
+            priority: self.priority,
+            ..TaskSpec::new(client.next_task(), kind, function, self.name.clone(), block.clone())
+        };
+        submit(py, &client, spec, self.is_recorded)
+    }
+}
+
+impl TaskSubmitter {
+    fn shape(&self, client: &Arc<Client>) -> ShapeId {
+        let mut known = self.shape.lock();
+        if let Some((weak, shape)) = &*known
+            && std::ptr::eq(weak.as_ptr(), Arc::as_ptr(client))
+        {
+            return *shape;
+        }
+        let shape = client.step(|core, out| match &self.strategy {
+            None => core.shape(&self.resources),
+            Some(strategy) => core.shape_at(&self.resources, strategy, out),
+        });
+        *known = Some((Arc::downgrade(client), shape));
+        shape
+    }
+}
+
+fn check_arguments(
+    py: Python<'_>,
+    arity: Arity,
+    check: &Py<PyAny>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    let count = args.len();
+    if arity.is_simple && kwargs.is_none() && arity.least <= count && count <= arity.most {
+        return Ok(());
+    }
+    check.bind(py).call(args, kwargs)?;
+    Ok(())
+}
+
+/// Whether calls note where they are made.
+static RECORDS_SITES: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether calls note where they are made, for errors.
+#[pyfunction]
+pub fn record_call_sites(records: bool) {
+    RECORDS_SITES.store(records, Ordering::Relaxed);
+}
+
+/// The line that is being executed in Python.
+pub fn call_site(py: Python<'_>) -> Option<Name> {
+    if !RECORDS_SITES.load(Ordering::Relaxed) {
+        return None;
+    }
+    let text: String = py.import("sooner._errors").ok()?.call_method0("call_site").ok()?.extract().ok()?;
+    Some(Name::from(text.as_str()))
+}
+
+/// `(items that may be unread, whether all are read at the end)`
+fn streaming(options: Option<(u32, bool)>) -> Option<Streaming> {
+    options.map(|(backpressure, dynamic)| Streaming { backpressure, dynamic })
+}
+
+/// In local mode what was submitted runs now.
+fn run_if_local(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
+    if client.is_local() { crate::local::run_queued(py, client) } else { Ok(()) }
+}
+
+fn submit<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    spec: TaskSpec,
+    is_recorded: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    backlog::wait_for_room(py, client)?;
+    let (task, returns) = (spec.task, spec.returns);
+    let parent = session::task_id();
+    let spec = Arc::new(spec);
+    if spec.stream.is_some_and(|options| !options.dynamic) {
+        let pending = client.step(|core, out| {
+            core.submit(spec, [Arc::new(Slot::default())], parent, out);
+            core.pending_submissions()
+        });
+        backlog::note(py, pending);
+        let reader = ObjectRefGenerator::new(task, client.clone()).ok_or_else(session::not_started)?;
+        run_if_local(py, client)?;
+        return Ok(Bound::new(py, reader)?.into_any());
+    }
+    if returns == 1 {
+        let slot = Arc::new(Slot::default());
+        let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
+        let pending = client.step_submit(is_recorded, |core, out| {
+            core.submit(spec, [slot], parent, out);
+            core.pending_submissions()
+        });
+        backlog::note(py, pending);
+        run_if_local(py, client)?;
+        return Ok(reference.into_bound(py)?.into_any());
+    }
+    let slots: Vec<Arc<Slot>> = (0..returns).map(|_| Arc::new(Slot::default())).collect();
+    let refs = (0..)
+        .zip(&slots)
+        .map(|(index, slot)| ObjectRef::new(task.object(index), slot.clone(), client.clone()).into_bound(py))
+        .collect::<PyResult<Vec<_>>>()?;
+    let pending = client.step_submit(is_recorded, |core, out| {
+        core.submit(spec, slots, parent, out);
+        core.pending_submissions()
+    });
+    backlog::note(py, pending);
+    run_if_local(py, client)?;
+    if returns == 0 {
+        return Ok(py.None().into_bound(py));
+    }
+    Ok(PyList::new(py, refs)?.into_any())
+}
+
+/// How calls of a method are made, beside what they share with tasks.
+#[derive(FromPyObject)]
+struct Calling {
+    /// Concurrency group, by its place among the actor's; `None` for the default one.
+    #[pyo3(item(0))]
+    group: Option<u32>,
+    /// The call does not wait for earlier ones.
+    #[pyo3(item(1))]
+    is_unordered: bool,
+    /// Calls of this process to the actor that may be pending; negative for no limit.
+    #[pyo3(item(2))]
+    pending_max: i64,
+    /// Exception classes that are retried; `None` for all.
+    #[pyo3(item(3))]
+    retry_on: Option<Py<Exported>>,
+    /// Of an actor with checkpoints: whether the effects of the call are part of its state.
+    #[pyo3(item(4))]
+    kept: Option<bool>,
+}
+
+/// `.remote` of one method of one actor.
+#[pyclass(frozen, module = "sooner._sooner")]
+pub struct MethodSubmitter {
+    actor: Py<ObjectRef>,
+    name: Name,
+    title: Option<Name>,
+    returns: u32,
+    stream: Option<(u32, bool)>,
+    retries: i32,
+    retry_exceptions: bool,
+    calling: Calling,
+    arity: Arity,
+    check: Py<PyAny>,
+    /// What happens to its calls is recorded.
+    is_recorded: bool,
+}
+
+#[pymethods]
+impl MethodSubmitter {
+    #[new]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        actor: Py<ObjectRef>,
+        name: &str,
+        title: Option<&str>,
+        returns: u32,
+        stream: Option<(u32, bool)>,
+        retries: i32,
+        retry_exceptions: bool,
+        calling: Calling,
+        arity: (usize, usize, bool),
+        check: Py<PyAny>,
+        is_recorded: bool,
+    ) -> Self {
+        Self {
+            actor,
+            name: Name::from(name),
+            title: title.map(Name::from),
+            returns,
+            stream,
+            retries,
+            retry_exceptions,
+            calling,
+            arity: Arity { least: arity.0, most: arity.1, is_simple: arity.2 },
+            check,
+            is_recorded,
+        }
+    }
+
+    /// Cycles through the user's module are collected: otherwise its files would never be flushed.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.actor)?;
+        visit.call(&self.check)?;
+        Ok(())
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _inside = session::Inside::enter(py);
+        check_arguments(py, self.arity, &self.check, args, kwargs)?;
+        let actor = self.actor.get();
+        actor.check_session()?;
+        let client = &actor.client;
+        self.check_room(py, client, actor.id.task)?;
+        let function = match &self.calling.retry_on {
+            Some(exported) => exported.get().define(py, client)?,
+            None => FunctionId(0),
+        };
+        let arguments = encode_arguments(client, args, kwargs)?;
+        let Arguments { block, dependencies, references, .. } = &arguments;
+        let spec = TaskSpec {
+            returns: self.returns,
+            dependencies: dependencies.clone(),
+            references: references.clone(),
+            retries: self.retries,
+            retry_exceptions: self.retry_exceptions,
+            title: self.title.clone(),
+            stream: streaming(self.stream),
+            group: self.calling.group,
+            unordered: self.calling.is_unordered.then_some(true),
+            // In local mode nothing fails, and nothing is kept for that.
+            kept: self.calling.kept.filter(|_| !client.is_local()),
+            site: call_site(py),
+            ..TaskSpec::new(
+                client.next_task(),
+                TaskKind::Method(actor.id.task),
+                function,
+                self.name.clone(),
+                block.clone(),
+            )
+        };
+        submit(py, client, spec, self.is_recorded)
+    }
+}
+
+impl MethodSubmitter {
+    /// Refuses a call when too many are pending.
+    fn check_room(&self, py: Python<'_>, client: &Client, actor: TaskId) -> PyResult<()> {
+        let Ok(most) = usize::try_from(self.calling.pending_max) else { return Ok(()) };
+        let pending = client.step(|core, _| core.pending_calls(actor));
+        if pending < most {
+            return Ok(());
+        }
+        let code = FailureCode::PendingCallsLimit as u8;
+        let text = format!(
+            "{pending} calls to the actor are pending and max_pending_calls is {most}: get some results first, or raise the limit"
+        );
+        Err(crate::verbs::system_error(py, code, &text))
+    }
+}
+
+/// What an actor is beside its class and resources: calls at a time, places per concurrency group, restarts, whether
+/// it outlives its owner, calls between two checkpoints.
+type ActorMakeup = (u32, Option<Vec<u32>>, i32, bool, Option<u32>);
+
+/// Creates an actor and returns the reference behind its handle.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn create_actor(
+    py: Python<'_>,
+    exported: &Bound<'_, Exported>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+    title: &str,
+    placement: Vec<(String, f64)>,
+    lifetime: Vec<(String, f64)>,
+    makeup: ActorMakeup,
+    name: Option<(String, String, Vec<u8>)>,
+    placed: Placed,
+) -> PyResult<ObjectRef> {
+    let _inside = session::Inside::enter(py);
+    let (concurrency, groups, restarts, detached, checkpoint_every) = makeup;
+    let client = session::client(py)?;
+    let function = exported.get().define(py, &client)?;
+    let arguments = encode_arguments(&client, args, kwargs)?;
+    let task = client.next_task();
+    if let Some((namespace, name, description)) = name {
+        crate::control::reserve(py, &client, namespace, name, task, description)?;
+    }
+    let inherited = if placed.inherits { group::inherited().map(Box::new) } else { None };
+    let Arguments { block, dependencies, references, .. } = &arguments;
+    let spec = TaskSpec {
+        dependencies: dependencies.clone(),
+        references: references.clone(),
+        concurrency,
+        groups: groups.map(Vec::into_boxed_slice),
+        checkpoint_every,
+        strategy: inherited.or_else(|| placed.strategy()),
+        priority: placed.priority,
+        site: call_site(py),
+        ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(title), block.clone())
+    };
+    let demand = ActorDemand {
+        placement: ResourceSet::from_amounts(placement),
+        lifetime: ResourceSet::from_amounts(lifetime),
+        restarts,
+        detached,
+    };
+    let slot = Arc::new(Slot::default());
+    let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
+    client.step_submit(true, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
+    client.flush_now();
+    run_if_local(py, &client)?;
+    Ok(reference)
+}

@@ -1,0 +1,559 @@
+//! `get`, `put`, `wait`, `cancel`: the verbs on references.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use sooner_runtime::client::{Client, time};
+use sooner_runtime::protocol::ownership::Place;
+use sooner_runtime::protocol::worker::WorkerCore;
+use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Priority};
+
+use crate::advice;
+use crate::args::{explain, put_encoded};
+use crate::generator::ObjectRefGenerator;
+use crate::hooks;
+use crate::object_ref::ObjectRef;
+use crate::session;
+use crate::values::{Access, Source, encode, encode_plain};
+use crate::waiting::{Near, Wanted, deadline, need, wait_for, wait_for_some};
+
+/// An exception of the system, by the code that engine and Python share.
+pub fn system_error(py: Python<'_>, code: u8, message: &str) -> PyErr {
+    let made =
+        py.import("sooner._errors").and_then(|errors| errors.call_method1("system_error", (code, message)));
+    match made {
+        Ok(error) => PyErr::from_value(error),
+        Err(failure) => failure,
+    }
+}
+
+/// An exception of this class of `sooner.exceptions`.
+pub fn exception(py: Python<'_>, class: &str, text: &str) -> PyErr {
+    let made = py.import("sooner.exceptions").and_then(|module| module.getattr(class)?.call1((text,)));
+    made.map_or_else(|failure| failure, PyErr::from_value)
+}
+
+/// What a failure raises.
+pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
+    let made = (|| {
+        let errors = py.import("sooner._errors")?;
+        let payload = failure.payload.as_ref().map(sooner_runtime::wire::Blob::as_slice);
+        match (failure.code, payload) {
+            (FailureCode::Task, Some(payload)) => errors.call_method1("unpack_task_error", (payload,)),
+            (FailureCode::ActorInit, Some(payload)) => {
+                errors.call_method1("actor_init_error", (payload, &failure.message))
+            }
+            (code, _) => errors.call_method1("system_error", (code as u8, &failure.message)),
+        }
+    })();
+    match made {
+        Ok(error) => PyErr::from_value(error),
+        Err(failure) => failure,
+    }
+}
+
+/// The value of a reference whose outcome is there.
+///
+/// # Errors
+/// The task's exception.
+pub fn value_of<'py>(py: Python<'py>, reference: &ObjectRef, access: Access) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(outcome @ (Outcome::Inline(_) | Outcome::Failed(_))) = reference.slot.first_outcome() {
+        // It has no place that it could leave.
+        return value_in(py, reference, outcome, access);
+    }
+    // The value stays where it is found until the views of it are made.
+    let _reading = reference.slot.read();
+    value_in(py, reference, &*local_outcome(py, reference)?, access)
+}
+
+/// The same for an outcome that was found there, and can be read here.
+fn value_in<'py>(
+    py: Python<'py>,
+    reference: &ObjectRef,
+    outcome: &Outcome,
+    access: Access,
+) -> PyResult<Bound<'py, PyAny>> {
+    if access != Access::Sole && reference.slot.is_taken() {
+        // Another thread took it while this one waited.
+        reference.check_session()?;
+    }
+    if let Outcome::Failed(failure) = outcome {
+        return Err(failure_error(py, failure));
+    }
+    let client = &reference.client;
+    let met = if needs_references(client, outcome) && reference.slot.is_registered() {
+        let met = client.step(|core, _| {
+            let table = core.ownership_mut();
+            let contained = table.contained(reference.id);
+            let is_latest = reference.slot.is_latest(outcome);
+            is_latest.then(|| contained.into_iter().map(|id| (id, table.meet(id))).collect())
+        });
+        match met {
+            Some(met) => met,
+            // It was lost just now.
+            None => return value_of(py, reference, access),
+        }
+    } else {
+        Vec::new()
+    };
+    let slot = Some(&reference.slot);
+    Source { client, object: reference.id, slot, outcome, met: Rc::new(met), access }.decode(py)
+}
+
+/// The outcome of an object. What cannot be read here now, because it was lost or is at another node, comes, or says why not.
+fn local_outcome<'a>(py: Python<'_>, reference: &'a ObjectRef) -> PyResult<Cow<'a, Outcome>> {
+    let slot = &reference.slot;
+    loop {
+        let is_here = |outcome: &Cow<'_, Outcome>| !matches!(**outcome, Outcome::Remote(_));
+        if let Some(outcome) = slot.outcome().filter(is_here) {
+            return Ok(outcome);
+        }
+        if slot.place() == Place::OutOfReach {
+            let why = |core: &mut WorkerCore| core.ownership().pull_failure(reference.id).cloned();
+            if let Some(failure) = reference.client.step(|core, _| why(core)) {
+                return Err(failure_error(py, &failure));
+            }
+        }
+        need(&reference.client, &[Wanted::here(reference)], Priority::Get);
+        let has_news = || matches!(slot.place(), Place::Here | Place::OutOfReach | Place::Elsewhere);
+        wait_for(py, &reference.client, has_news, None)?;
+    }
+}
+
+/// Plain values hold no references; looking is cheaper than asking the table.
+fn needs_references(client: &Client, outcome: &Outcome) -> bool {
+    let first = match outcome {
+        Outcome::Inline(blob) => blob.as_slice().first(),
+        Outcome::Stored(at) => client.mapping().bytes(at.offset, at.length).first(),
+        Outcome::Failed(_) | Outcome::Remote(_) => None,
+    };
+    first == Some(&sooner_runtime::wire::value::FORMAT_PICKLE5)
+}
+
+/// get(refs, *, timeout=None, copy=False)
+/// --
+///
+/// Waits for one reference or a list of them and returns the value or the list of values. See `sooner.get`.
+#[pyfunction]
+#[pyo3(signature = (refs, *, timeout=None, copy=false, _use_object_store=false))]
+pub fn get<'py>(
+    py: Python<'py>,
+    refs: &Bound<'py, PyAny>,
+    timeout: Option<f64>,
+    copy: bool,
+    _use_object_store: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let _inside = session::Inside::enter(py);
+    let access = if copy { Access::Private } else { Access::Shared };
+    if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
+        let this = reference.get();
+        if !this.slot.is_readable() {
+            this.check_session()?;
+            let start = time();
+            let is_call = this.client.step(|core, _| core.is_actor_call(this.id.task));
+            wait_all(py, &this.client, std::slice::from_ref(reference), timeout)?;
+            advice::on_waited(py, &this.client, this.id.task, is_call, time().since(start));
+        } else {
+            this.check_session()?;
+        }
+        return value_of(py, this, access);
+    }
+    let list = references(refs, "get")?;
+    let client = session::client(py)?;
+    for reference in &list {
+        reference.get().check_session()?;
+    }
+    wait_all(py, &client, &list, timeout)?;
+    let values = list.iter().map(|r| value_of(py, r.get(), access)).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, values)?.into_any())
+}
+
+/// take(ref, *, timeout=None)
+/// --
+///
+/// Waits for a reference and gives its value to change: in place when nobody else knows the object. See `sooner.take`.
+#[pyfunction]
+#[pyo3(signature = (r#ref, *, timeout=None))]
+pub fn take<'py>(
+    py: Python<'py>,
+    r#ref: &Bound<'py, PyAny>,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let _inside = session::Inside::enter(py);
+    let Ok(reference) = r#ref.cast_exact::<ObjectRef>() else {
+        let kind = r#ref.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("sooner.take() takes an ObjectRef, not {kind}")));
+    };
+    let this = reference.get();
+    this.check_session()?;
+    wait_all(py, &this.client, std::slice::from_ref(reference), timeout)?;
+    let is_sole = this.slot.handles() == 1 && this.client.step(|core, _| core.ownership().is_sole(this.id));
+    if !is_sole {
+        return value_of(py, this, Access::Private);
+    }
+    // Views of the value may be written to from now on: nobody may find them through the reference, also not while they
+    // are made.
+    this.slot.set_taken(true);
+    let value = value_of(py, this, Access::Sole);
+    if this.slot.handles() == 1 {
+        // There are none: the value was built anew.
+        this.slot.set_taken(false);
+    }
+    value
+}
+
+fn references<'py>(refs: &Bound<'py, PyAny>, verb: &str) -> PyResult<Vec<Bound<'py, ObjectRef>>> {
+    let wrong = |item: &Bound<'_, PyAny>| {
+        let kind = item.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
+        PyValueError::new_err(format!(
+            "sooner.{verb}() takes an ObjectRef or a list of ObjectRefs, not {kind}"
+        ))
+    };
+    let items: Vec<Bound<'py, PyAny>> = if let Ok(list) = refs.cast::<PyList>() {
+        list.iter().collect()
+    } else if let Ok(tuple) = refs.cast::<PyTuple>() {
+        tuple.iter().collect()
+    } else {
+        return Err(wrong(refs));
+    };
+    items
+        .into_iter()
+        .map(|item| item.cast_into_exact::<ObjectRef>().map_err(|e| wrong(&e.into_inner())))
+        .collect()
+}
+
+/// How long values that are on disk may take when the timeout of a `get` is over (nanoseconds).
+const FROM_DISK_NANOS: u64 = 10_000_000_000;
+
+fn wait_all(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    refs: &[Bound<'_, ObjectRef>],
+    timeout: Option<f64>,
+) -> PyResult<()> {
+    let wanted: Vec<Wanted> = refs.iter().map(|reference| Wanted::here(reference.get())).collect();
+    let end = deadline(timeout)?;
+    let mut end = end;
+    let mut is_late = false;
+    let mut next = 0;
+    loop {
+        need(client, &wanted, Priority::Get);
+        let mut has_news = || {
+            while next < wanted.len() && wanted[next].is_ready() {
+                next += 1;
+            }
+            // One that came while this waited, and is at another node, must be asked for.
+            next == wanted.len() || wanted[next].slot.place() == Place::Elsewhere
+        };
+        let has_come = has_news() || wait_for(py, client, &mut has_news, end)?;
+        if next == wanted.len() {
+            return Ok(());
+        }
+        if has_come {
+            continue;
+        }
+        // What is on disk is ready, as `wait` has it: it only has to be read.
+        if is_late || !wanted.iter().all(|one| Near::Node.is_ready(&one.slot)) {
+            break;
+        }
+        is_late = true;
+        end = Some(time().plus(FROM_DISK_NANOS));
+    }
+    let open = wanted.iter().filter(|one| !one.is_ready()).count();
+    Err(system_error(
+        py,
+        16,
+        &format!("{open} of {} objects were not ready within {} s", refs.len(), timeout.unwrap_or(0.0)),
+    ))
+}
+
+/// put(value)
+/// --
+///
+/// Stores a value and returns a reference to it. See `sooner.put`.
+#[pyfunction]
+#[pyo3(signature = (value, *, _owner=None, _tensor_transport=None))]
+pub fn put<'py>(
+    py: Python<'py>,
+    value: &Bound<'py, PyAny>,
+    _owner: Option<&Bound<'py, PyAny>>,
+    _tensor_transport: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Bound<'py, ObjectRef>> {
+    let _inside = session::Inside::enter(py);
+    let client = session::client(py)?;
+    if let Some(owner) = _owner.filter(|owner| !owner.is_none()) {
+        let made = py.import("sooner.actor")?.call_method1("put_owned", (value, owner))?;
+        return Ok(made.cast_into_exact::<ObjectRef>()?);
+    }
+    let mut bytes = Vec::with_capacity(24);
+    if encode_plain(value, &mut bytes) {
+        let blob = sooner_runtime::wire::Blob::from(bytes.as_slice());
+        let (id, slot) = client.put_inline(Outcome::Inline(blob));
+        let reference = ObjectRef::new(id, slot, client);
+        reference.note_site(py);
+        return reference.into_bound(py);
+    }
+    if value.is_exact_instance_of::<ObjectRef>() {
+        return Err(PyTypeError::new_err(
+            "sooner.put() takes a value, not an ObjectRef: pass the reference on as it is",
+        ));
+    }
+    let mut inner = Vec::new();
+    let encoded = encode(value, &mut inner)
+        .map_err(|error| explain(py, value, &error, "the value passed to sooner.put()"))?;
+    let reference = put_encoded(py, &client, encoded, inner, u64::MAX)?;
+    reference.note_site(py);
+    reference.into_bound(py)
+}
+
+/// wait(refs, *, num_returns=1, timeout=None, fetch_local=True)
+/// --
+///
+/// Waits until `num_returns` of the references are ready. See `sooner.wait`.
+#[pyfunction]
+#[pyo3(signature = (refs, *, num_returns=1, timeout=None, fetch_local=true))]
+pub fn wait<'py>(
+    py: Python<'py>,
+    refs: &Bound<'py, PyAny>,
+    num_returns: i64,
+    timeout: Option<f64>,
+    fetch_local: bool,
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let _inside = session::Inside::enter(py);
+    let kind = refs.get_type();
+    let list = refs
+        .cast::<PyList>()
+        .map_err(|_| PyTypeError::new_err(format!("sooner.wait() takes a list of ObjectRefs, not {kind}")))?;
+    let wanted = usize::try_from(num_returns)
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| PyValueError::new_err(format!("num_returns must be at least 1, not {num_returns}")))?;
+    if wanted > list.len() {
+        return Err(PyValueError::new_err(format!(
+            "num_returns is {wanted}, but there are only {} references",
+            list.len()
+        )));
+    }
+    let client = session::client(py)?;
+    let near = Near::of_wait(fetch_local);
+    // The GIL is held during a pass, so passes do not mix.
+    let pass = PASS.fetch_add(1, Ordering::Relaxed);
+    let me = client.me();
+    let mut has_foreign = false;
+    let mut ready_at = Vec::new();
+    for (at, item) in list.iter().enumerate() {
+        let Ok(item) = item.cast_exact::<ObjectRef>() else {
+            return wait_mixed(py, list, wanted, timeout, near);
+        };
+        let this = item.get();
+        if !this.slot.mark(pass) {
+            return Err(PyValueError::new_err(format!(
+                "sooner.wait() takes each reference once; {} is there twice",
+                item.repr()?
+            )));
+        }
+        if !Arc::ptr_eq(&this.client, &client) {
+            this.check_session()?;
+        }
+        if !near.is_ready(&this.slot) {
+            has_foreign |= this.id.owner() != me || this.slot.place() != Place::Nowhere;
+        } else if ready_at.len() < wanted {
+            ready_at.push(at);
+        }
+    }
+    if client.is_closed()
+        && let Ok(first) = list.get_item(0)?.cast_exact::<ObjectRef>()
+    {
+        first.get().check_session()?;
+    }
+    if ready_at.len() < wanted {
+        let items: Vec<_> =
+            list.iter().map(|i| i.cast_into_exact::<ObjectRef>()).collect::<Result<_, _>>()?;
+        let open: Vec<Wanted> =
+            items.iter().map(|item| Wanted { near, ..Wanted::here(item.get()) }).collect();
+        wait_for_some(py, &client, &open, wanted, deadline(timeout)?, has_foreign)?;
+        let is_ready = |(at, one): (usize, &Wanted)| one.is_ready().then_some(at);
+        ready_at = open.iter().enumerate().filter_map(is_ready).take(wanted).collect();
+    }
+    let (ready, rest) = (PyList::empty(py), PyList::empty(py));
+    let mut from = 0;
+    for at in &ready_at {
+        ready.append(list.get_item(*at)?)?;
+        append_part(&rest, list, from, *at)?;
+        from = at + 1;
+    }
+    if rest.is_empty() {
+        // Usually what is ready stands in front: everything behind goes over in one piece.
+        return Ok((ready, list.get_slice(from, list.len())));
+    }
+    append_part(&rest, list, from, list.len())?;
+    Ok((ready, rest))
+}
+
+/// `wait` on a list with generators in it: one of those is ready when its next item is, or its end.
+fn wait_mixed<'py>(
+    py: Python<'py>,
+    list: &Bound<'py, PyList>,
+    wanted: usize,
+    timeout: Option<f64>,
+    near: Near,
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let client = session::client(py)?;
+    let mut open = Vec::with_capacity(list.len());
+    let mut seen = HashSet::new();
+    for item in list {
+        let (id, one) = if let Ok(reader) = item.cast_exact::<ObjectRefGenerator>() {
+            reader.get().check_session()?;
+            // The item is enough; its value is not asked for.
+            let id = reader.get().task().reader();
+            (id, Wanted { object: id, slot: reader.get().head_slot(), near: Near::Anywhere })
+        } else {
+            let reference = checked(&item)?;
+            reference.get().check_session()?;
+            (reference.get().id, Wanted { near, ..Wanted::here(reference.get()) })
+        };
+        if !seen.insert(id) {
+            let twice = item.repr()?;
+            return Err(PyValueError::new_err(format!(
+                "sooner.wait() takes each reference once; {twice} is there twice"
+            )));
+        }
+        open.push(one);
+    }
+    if open.iter().filter(|one| one.is_ready()).take(wanted).count() < wanted {
+        wait_for_some(py, &client, &open, wanted, deadline(timeout)?, true)?;
+    }
+    let (ready, rest) = (PyList::empty(py), PyList::empty(py));
+    for (item, one) in list.iter().zip(&open) {
+        let is_ready = ready.len() < wanted && one.is_ready();
+        (if is_ready { &ready } else { &rest }).append(item)?;
+    }
+    Ok((ready, rest))
+}
+
+/// Numbers the passes of [`wait`] over its references.
+static PASS: AtomicU32 = AtomicU32::new(1);
+
+fn checked<'a, 'py>(item: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, ObjectRef>> {
+    item.cast_exact::<ObjectRef>().map_err(|_| {
+        let kind = item.get_type();
+        PyTypeError::new_err(format!("sooner.wait() takes a list of ObjectRefs; it contains {kind}"))
+    })
+}
+
+fn append_part(rest: &Bound<'_, PyList>, list: &Bound<'_, PyList>, from: usize, to: usize) -> PyResult<()> {
+    for at in from..to {
+        rest.append(list.get_item(at)?)?;
+    }
+    Ok(())
+}
+
+/// Gives objects up although references to them are left.
+#[pyfunction]
+pub fn free_objects(refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<()> {
+    for reference in &refs {
+        let this = reference.get();
+        if !this.slot.is_freed() {
+            this.check_session()?;
+        }
+        this.register();
+        this.client.step(|core, out| core.ownership_mut().free(this.id, out));
+    }
+    Ok(())
+}
+
+/// Has the node treat the memory of objects as lost, and waits until this process has heard of it. Gives how many of
+/// them lay in shared memory.
+#[pyfunction]
+pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<usize> {
+    let client = session::client(py)?;
+    let mut waiting = Vec::new();
+    let mut offsets = Vec::new();
+    for reference in &refs {
+        let this = reference.get();
+        this.check_session()?;
+        if let Some(at) = this.slot.outcome().and_then(|outcome| outcome.place_here()) {
+            this.register();
+            offsets.push(at.offset);
+            waiting.push((this.slot.clone(), Outcome::Stored(at)));
+        }
+    }
+    let count = offsets.len();
+    client.step(|_, out| {
+        let message = sooner_runtime::wire::message::LoseBlocks { offsets };
+        sooner_runtime::protocol::action::send(out, sooner_runtime::protocol::action::Peer::Node, message);
+    });
+    let has_heard = move || waiting.iter().all(|(slot, before)| slot.outcome().as_deref() != Some(before));
+    wait_for(py, &client, has_heard, None)?;
+    Ok(count)
+}
+
+/// The size of an object (bytes), whether it lies in an object store, and whether it is on the disk of its node, as far as this process
+/// knows; `None` when it is not there or has failed.
+#[pyfunction]
+pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool, bool)> {
+    let this = reference.get();
+    let has_spilled = || this.client.step(|core, _| core.ownership().has_spilled(this.id));
+    match &*this.slot.outcome()? {
+        Outcome::Inline(blob) => Some((blob.as_slice().len() as u64, false, false)),
+        Outcome::Stored(at) => Some((at.length, true, has_spilled())),
+        Outcome::Remote(remote) => Some((remote.location.length, true, has_spilled())),
+        Outcome::Failed(_) => None,
+    }
+}
+
+/// Whether the outcome of a reference is there, and can be read without waiting.
+#[pyfunction]
+pub fn is_ready(reference: &Bound<'_, ObjectRef>) -> bool {
+    matches!(reference.get().slot.place(), Place::Here | Place::OutOfReach)
+}
+
+/// Whether the outcome of a reference is there, or on the disk of this node, from where it comes when it is wanted.
+#[pyfunction]
+pub fn is_at_node(reference: &Bound<'_, ObjectRef>) -> bool {
+    Near::Node.is_ready(&reference.get().slot)
+}
+
+/// Calls `sooner._aio.deliver([token, ...])` once the outcome is there and can be read; false if it can already.
+#[pyfunction]
+pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyResult<bool> {
+    let this = reference.get();
+    this.check_session()?;
+    if this.slot.is_readable() {
+        return Ok(false);
+    }
+    let token = token.unbind();
+    hooks::add_watcher(this.id, token.clone_ref(reference.py()));
+    // The watcher is there before the core is asked: an outcome in between finds it.
+    let watches = this.client.step(|core, out| core.watch(this.id, out));
+    if !watches {
+        hooks::remove_watcher(this.id, &token);
+    }
+    Ok(watches)
+}
+
+/// Cancels the task that makes an object.
+#[pyfunction]
+pub fn cancel_task(reference: &Bound<'_, PyAny>, force: bool, recursive: bool) -> PyResult<()> {
+    let (client, task) = if let Ok(reader) = reference.cast_exact::<ObjectRefGenerator>() {
+        reader.get().check_session()?;
+        (reader.get().client(), reader.get().task())
+    } else {
+        let this = reference.cast_exact::<ObjectRef>()?.get();
+        this.check_session()?;
+        (&this.client, this.id.task)
+    };
+    if force && client.step(|core, _| core.is_actor_call(task)) {
+        return Err(PyValueError::new_err(
+            "force=True is not for actor calls: it would end the actor. Use sooner.kill(actor) for that",
+        ));
+    }
+    client.step(|core, out| core.cancel(task, force, recursive, out));
+    if client.is_local() { crate::local::run_queued(reference.py(), client) } else { Ok(()) }
+}

@@ -1,0 +1,223 @@
+//! Waiting: until something is so, with signals and lent CPUs; and until objects are ready, which are asked for and brought.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::prelude::*;
+use sooner_runtime::client::{Client, Waited, time};
+use sooner_runtime::protocol::ownership::{Place, Slot};
+use sooner_runtime::protocol::time::Instant;
+use sooner_runtime::wire::ObjectId;
+use sooner_runtime::wire::message::Priority;
+
+use crate::hooks;
+use crate::object_ref::ObjectRef;
+use crate::session;
+use crate::verbs::system_error;
+
+/// A wait inside a task that lasts longer than this (nanoseconds) lends the task's CPU to others.
+const BLOCKED_AFTER_NANOS: u64 = 1_000_000;
+
+/// When a wait of so many seconds ends.
+///
+/// # Errors
+/// A `ValueError` for NaN.
+pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    let Some(seconds) = timeout else { return Ok(None) };
+    if seconds.is_nan() {
+        return Err(PyValueError::new_err("timeout must be a number of seconds or None, not NaN"));
+    }
+    // Negative means "do not wait", as in the standard library; a very long one never ends in practice.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let nanos = (seconds.clamp(0.0, 1e9) * 1e9) as u64;
+    Ok(Some(time().plus(nanos)))
+}
+
+/// Waits until `is_done`, with signals, and lending the CPU when this is inside a task.
+///
+/// # Errors
+/// What a signal handler raised, or that the session ended.
+pub fn wait_for(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    mut is_done: impl FnMut() -> bool + Send,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
+    if client.is_local() {
+        return wait_locally(py, client, is_done, deadline);
+    }
+    let lends = hooks::lends_cpu();
+    let waited = session::detached(py, || {
+        if lends {
+            let soon = time().plus(BLOCKED_AFTER_NANOS);
+            let first = deadline.map_or(soon, |at| at.min(soon));
+            let waited = client.wait_until(&mut is_done, Some(first), true);
+            if waited != Waited::TimedOut || deadline.is_some_and(|at| at <= soon) {
+                return waited;
+            }
+            client.step(|core, out| core.set_blocked(true, out));
+            let waited = client.wait_until(&mut is_done, deadline, true);
+            client.step(|core, out| core.set_blocked(false, out));
+            return waited;
+        }
+        client.wait_until(&mut is_done, deadline, true)
+    });
+    waited_as(py, client, waited)
+}
+
+/// A wait in local mode: nobody else advances the generators of this process. Another thread may be at one at the moment
+/// and leave it where it is, so this one takes it up again whenever it can.
+fn wait_locally(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    mut is_done: impl FnMut() -> bool + Send,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
+    loop {
+        let mut is_late = false;
+        while !is_done() && !is_late && crate::local::advance_stream(py, client, None) {
+            py.check_signals()?;
+            is_late = deadline.is_some_and(|at| time() >= at);
+        }
+        let waited = session::detached(py, || {
+            client.wait_until(|| is_done() || crate::local::can_advance(client), deadline, true)
+        });
+        if !waited_as(py, client, waited)? || is_late || is_done() {
+            return Ok(is_done());
+        }
+    }
+}
+
+fn waited_as(py: Python<'_>, client: &Client, waited: Waited) -> PyResult<bool> {
+    if let Some(interrupt) = hooks::take_interrupt() {
+        return Err(interrupt);
+    }
+    match waited {
+        Waited::Done => Ok(true),
+        Waited::TimedOut => Ok(false),
+        Waited::Interrupted => Err(PyKeyboardInterrupt::new_err("interrupted")),
+        Waited::Closed => Err(client.end_reason().map_or_else(
+            || system_error(py, 12, "the session ended while this call waited"),
+            |reason| session::lost(py, reason),
+        )),
+    }
+}
+
+/// An object that a call waits for.
+pub struct Wanted {
+    pub object: ObjectId,
+    pub slot: Arc<Slot>,
+    pub near: Near,
+}
+
+/// How near a value has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Near {
+    /// In memory here: it is to be read.
+    Here,
+    /// In the memory of this node, or on its disk: from there it comes when it is read, and all of them may not fit.
+    Node,
+    /// It is enough that it is somewhere.
+    Anywhere,
+}
+
+impl Near {
+    /// What `sooner.wait` waits for.
+    #[must_use]
+    pub fn of_wait(fetch_local: bool) -> Self {
+        if fetch_local { Self::Node } else { Self::Anywhere }
+    }
+
+    /// Whether a value need not be brought from where it is.
+    #[must_use]
+    pub fn stays(self, slot: &Slot) -> bool {
+        match self {
+            Self::Here => false,
+            Self::Node => slot.is_on_disk(),
+            Self::Anywhere => true,
+        }
+    }
+
+    /// Whether a call need not wait for it.
+    #[must_use]
+    pub fn is_ready(self, slot: &Slot) -> bool {
+        match slot.place() {
+            Place::Here | Place::OutOfReach => true,
+            Place::Elsewhere | Place::OnItsWay => self.stays(slot),
+            Place::Nowhere => false,
+        }
+    }
+}
+
+impl Wanted {
+    /// To be read here.
+    #[must_use]
+    pub fn here(reference: &ObjectRef) -> Self {
+        Self { object: reference.id, slot: reference.slot.clone(), near: Near::Here }
+    }
+
+    /// Whether the call need not wait for it.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.near.is_ready(&self.slot)
+    }
+
+    fn stays(&self) -> bool {
+        self.near.stays(&self.slot)
+    }
+}
+
+/// Asks owners for the values of borrowed references, for those of ours that were lost, and the node for values of other
+/// nodes that are wanted here.
+pub fn need(client: &Arc<Client>, wanted: &[Wanted], priority: Priority) {
+    let me = client.me();
+    let must_ask = |one: &&Wanted| match one.slot.place() {
+        Place::Nowhere => one.object.owner() != me || one.slot.was_lost(),
+        Place::Elsewhere | Place::OutOfReach => !one.stays(),
+        Place::OnItsWay | Place::Here => false,
+    };
+    if wanted.iter().any(|one| must_ask(&one)) {
+        client.step(|core, out| {
+            for Wanted { object, .. } in wanted.iter().filter(must_ask) {
+                if !core.ownership_mut().bring(*object, priority, out) {
+                    core.need(*object, out);
+                }
+            }
+        });
+    }
+}
+
+/// Waits until so many of the objects are ready, whichever they are. `asks`: somebody must be asked for one of them.
+///
+/// # Errors
+/// What a signal handler raised, or that the session ended.
+pub fn wait_for_some(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    wanted: &[Wanted],
+    count: usize,
+    end: Option<Instant>,
+    mut asks: bool,
+) -> PyResult<()> {
+    // A value that is at another node by what came while this waits: it must be asked for.
+    let is_new = |one: &Wanted| one.slot.place() == Place::Elsewhere && !one.stays();
+    let is_done = || {
+        let mut ready = 0;
+        for one in wanted {
+            ready += usize::from(one.is_ready());
+            if ready == count || is_new(one) {
+                return true;
+            }
+        }
+        false
+    };
+    loop {
+        if asks {
+            need(client, wanted, Priority::Wait);
+        }
+        asks = wait_for(py, client, is_done, end)?;
+        if !asks || wanted.iter().filter(|one| one.is_ready()).take(count).count() == count {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! A worker's life: connecting after the fork, running tasks, being an actor, and its end.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashMap;
+use sooner_runtime::client::{Client, Waited, time};
+use sooner_runtime::protocol::execution::Incoming;
+use sooner_runtime::protocol::tasks::Ran;
+use sooner_runtime::protocol::time::Instant;
+use sooner_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, TaskSpec};
+use sooner_runtime::wire::{FunctionId, TaskId, WorkerId};
+
+use crate::args::decode_arguments;
+use crate::checkpoint;
+use crate::execute::{Callee, Ended, end, failure, listed_exceptions, load, method, run, timing_from};
+use crate::generator::{MayYield, last_value, may_yield, send_item};
+use crate::hooks::{self, PythonHooks};
+use crate::session::{self, Current, Session};
+
+/// How long a worker that ends after its last task tries to send the reply (nanoseconds).
+const RETIRING_NANOS: u64 = 10_000_000_000;
+
+/// How long an actor whose session is over may take for its clean-up hook when its threads are in use.
+const ACTOR_GRACE: Duration = Duration::from_millis(300);
+
+/// Whether the main thread runs an event loop.
+static IN_LOOP: AtomicBool = AtomicBool::new(false);
+
+/// The actor in this process.
+static ACTOR: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+/// The task to interrupt on the main thread: owner and number.
+static INTERRUPT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+thread_local! {
+    /// Whether this thread has left a line of output unfinished.
+    static LINE_BEGUN: Cell<bool> = const { Cell::new(false) };
+}
+/// Whether the main thread runs user code.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+
+fn client() -> PyResult<Arc<Client>> {
+    session::current().map(|session| session.client.clone()).ok_or_else(session::not_started)
+}
+
+/// Greets the node over the socket the worker was forked with.
+#[pyfunction]
+pub fn worker_connect(py: Python<'_>, descriptor: i32, worker: u64) -> PyResult<()> {
+    // SAFETY: the template passes the descriptor it received for this worker, once.
+    let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let version = py.version_info();
+    let python = format!("{}.{}", version.major, version.minor);
+    let client = Client::adopt(socket, WorkerId(worker), &python)
+        .and_then(|client| {
+            client.start(Box::new(PythonHooks { is_worker: true }))?;
+            Ok(client)
+        })
+        .map_err(PyErr::from)?;
+    let session =
+        Session { client, node: Mutex::new(None), lines: Mutex::new(None), is_worker: true, leaves: false };
+    session::replace(Some(Arc::new(session)));
+    hooks::set_lends_cpu(true);
+    Ok(())
+}
+
+/// What the main thread goes on with; `None` when the session is over.
+fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<Option<Incoming>> {
+    let incoming = match ended {
+        Some(ended) => finish_and_next(client, ended),
+        None => client.step(|core, _| core.next_execution()),
+    };
+    if client.is_closed() {
+        return Ok(None);
+    }
+    if let Some(incoming) = incoming {
+        return Ok(Some(incoming));
+    }
+    loop {
+        IS_BUSY.store(false, Ordering::Release);
+        let mut found = None;
+        let waited = py.detach(|| {
+            let is_there = || {
+                found = client.step(|core, _| core.next_execution());
+                found.is_some()
+            };
+            client.wait_until(is_there, None, false)
+        });
+        IS_BUSY.store(true, Ordering::Release);
+        match (found, waited) {
+            (Some(incoming), _) => return Ok(Some(incoming)),
+            (None, Waited::Closed) => return Ok(None),
+            (None, _) => py.check_signals()?,
+        }
+    }
+}
+
+fn finish_and_next(client: &Arc<Client>, ended: Ended) -> Option<Incoming> {
+    let Ended { task, returns, retry, ran, .. } = ended;
+    client.step(|core, out| {
+        core.on_finished(task, returns, ran, retry, out);
+        core.next_execution()
+    })
+}
+
+/// Runs tasks until the session ends or an actor is constructed that needs more than this thread: then gives
+/// `("threads", n)` or `("loop", n)`. `None` at the end.
+#[pyfunction]
+pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
+    let client = client()?;
+    IS_BUSY.store(true, Ordering::Release);
+    let mut ended = None;
+    let mut executions: FxHashMap<FunctionId, u32> = FxHashMap::default();
+    loop {
+        let Some(incoming) = next(py, &client, ended.take())? else { return Ok(None) };
+        let TaskSpec { kind, function, concurrency: most, .. } = *incoming.push.spec;
+        match kind {
+            TaskKind::Task(_) => {
+                let done = run(py, &client, incoming, &Callee::Function);
+                if most > 0 {
+                    let count = executions.entry(function).or_default();
+                    *count += 1;
+                    if *count >= most {
+                        retire(py, &client, done);
+                        return Ok(None);
+                    }
+                }
+                ended = Some(done);
+            }
+            TaskKind::Creation => {
+                if let Some(mode) = construct(py, &client, &incoming)? {
+                    return Ok(Some(mode));
+                }
+            }
+            TaskKind::Method(id) => {
+                let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
+                let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
+                let done = run(py, &client, incoming, &Callee::Actor(&actor));
+                ended = checkpoint::after_call(py, &client, &actor, id, done);
+            }
+        }
+    }
+}
+
+/// The last task of this process has ended: its reply leaves, queued tasks go back.
+fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended) {
+    let Ended { task, returns, retry, ran, .. } = ended;
+    client.step(|core, out| {
+        core.on_finished(task, returns, ran, retry, out);
+        core.return_queued(out);
+    });
+    py.detach(|| client.flush_all(RETIRING_NANOS));
+}
+
+/// The actor in this process ends by its own wish: the node hears it and ends the process. Calls that are open, also
+/// the one that said so, share its fate.
+pub fn leave_actor(py: Python<'_>, client: &Client, task: TaskId, kind: TaskKind, why: &str) {
+    let TaskKind::Method(actor) = kind else { return };
+    if client.is_local() {
+        // Here and now, before anyone can see that it has ended.
+        crate::local::on_actor_end(py, actor, true);
+    }
+    let failure = Failure::new(FailureCode::ActorDied, format!("the actor ended: {why}"));
+    client.step(|core, out| core.on_actor_exits(actor, task, failure, out));
+    client.flush_now();
+}
+
+/// Waits until the session of this process is over. No user code runs meanwhile on this thread.
+pub fn wait_for_end(py: Python<'_>, client: &Arc<Client>) {
+    IS_BUSY.store(false, Ordering::Release);
+    py.detach(|| client.wait_until(|| false, None, false));
+}
+
+/// Runs calls of the actor on a further thread until the session ends.
+#[pyfunction]
+pub fn worker_thread(py: Python<'_>) -> PyResult<()> {
+    let client = client()?;
+    let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
+    let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
+    let mut ended = None;
+    loop {
+        let mut found = match ended.take() {
+            Some(ended) => finish_and_next(&client, ended),
+            None => None,
+        };
+        if found.is_none() {
+            let waited = py.detach(|| {
+                let is_there = || {
+                    found = client.step(|core, _| core.next_execution());
+                    found.is_some()
+                };
+                client.wait_until(is_there, None, false)
+            });
+            if found.is_none() && waited == Waited::Closed {
+                return Ok(());
+            }
+        }
+        if client.is_closed() {
+            return Ok(());
+        }
+        if let Some(incoming) = found {
+            client.rouse_followers();
+            ended = Some(run(py, &client, incoming, &Callee::Actor(&actor)));
+        }
+    }
+}
+
+/// Constructs the actor of this process. Gives how its calls are run if not by this thread alone.
+fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<Option<(String, u32)>> {
+    let spec = &incoming.push.spec;
+    client.mapping().note_task(client.welcome.cell, spec);
+    let current = Current {
+        task: spec.task,
+        name: spec.name.clone(),
+        function: spec.function,
+        gpus: incoming.push.gpus.clone(),
+        actor: None,
+    };
+    session::set_task(Some(current));
+    checkpoint::begin(spec);
+    crate::group::stay(spec);
+    let made = (|| {
+        set_visible_gpus(py, &incoming.push.gpus)?;
+        let (class, options) = load(py, client, spec.function)?;
+        let helper = py.import("sooner._worker")?;
+        helper.call_method1("actor_begins", (&class, options, session::hex(spec.task), spec.retries))?;
+        let (args, kwargs) = decode_arguments(py, client, incoming)?;
+        let actor = checkpoint::construct(py, client, &class, (args, kwargs))?;
+        let is_async: bool = helper.call_method1("actor_stands", (&actor,))?.extract()?;
+        Ok::<_, PyErr>((actor, is_async))
+    })();
+    session::set_task(None);
+    let task = spec.task;
+    match made {
+        Ok((actor, is_async)) => {
+            *ACTOR.lock() = Some(actor.unbind());
+            client.step(|core, out| core.on_constructed(task, None, out));
+            let concurrency = spec.concurrency;
+            let mode = match (is_async, concurrency) {
+                (true, 0) => Some(("loop".to_owned(), 1000)),
+                (true, n) => Some(("loop".to_owned(), n)),
+                (false, 0 | 1) => None,
+                (false, n) => {
+                    hooks::set_lends_cpu(false);
+                    Some(("threads".to_owned(), n))
+                }
+            };
+            Ok(mode)
+        }
+        Err(error) => {
+            let failure = constructor_failure(py, &error, incoming);
+            client.step(|core, out| core.on_constructed(task, Some(failure), out));
+            client.flush_now();
+            // The node publishes why and ends this process; calls that come meanwhile are not taken.
+            wait_for_end(py, client);
+            Ok(None)
+        }
+    }
+}
+
+/// `repr` of the actor, for messages; `None` outside of one.
+pub fn actor_title(py: Python<'_>) -> Option<String> {
+    let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py))?;
+    actor.bind(py).get_type().name().ok().map(|name| name.to_string())
+}
+
+/// Calls that run in the event loop.
+struct LoopCall {
+    incoming: Incoming,
+    start: Instant,
+}
+
+thread_local! {
+    static LOOP_CALLS: RefCell<FxHashMap<u64, LoopCall>> = RefCell::default();
+}
+
+/// The main thread runs an event loop from now on. Gives the descriptor to watch.
+#[pyfunction]
+pub fn loop_enter() -> PyResult<i32> {
+    let client = client()?;
+    hooks::set_lends_cpu(false);
+    IN_LOOP.store(true, Ordering::Relaxed);
+    client.enter_loop();
+    client.loop_descriptor().ok_or_else(session::not_started)
+}
+
+/// The event loop begins (after sending what waits, and looking for a moment) or ends a wait.
+#[pyfunction]
+pub fn loop_waits(py: Python<'_>, waits: bool, takes_calls: bool) -> PyResult<bool> {
+    let client = client()?;
+    Ok(py.detach(|| client.loop_waits(waits, takes_calls)))
+}
+
+/// A call for the event loop: token, method, arguments, keywords, name, whether it streams.
+type LoopItem<'py> = (u64, Bound<'py, PyAny>, Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>, String, bool);
+
+/// Takes up to `count` calls for the event loop; `None` when the session is over.
+#[pyfunction]
+pub fn loop_calls(py: Python<'_>, count: usize) -> PyResult<Option<Vec<LoopItem<'_>>>> {
+    let client = client()?;
+    client.poll();
+    if client.is_closed() {
+        return Ok(None);
+    }
+    let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
+    let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
+    let mut items = Vec::new();
+    while items.len() < count {
+        let Some(incoming) = client.step(|core, _| core.next_execution()) else { break };
+        items.extend(prepare(py, &client, &actor, incoming));
+    }
+    Ok(Some(items))
+}
+
+/// In local mode: the calls of asyncio actors that wait for the event loop.
+#[pyfunction]
+pub fn local_calls(py: Python<'_>) -> PyResult<Vec<LoopItem<'_>>> {
+    let client = client()?;
+    let mut items = Vec::new();
+    for incoming in crate::local::take_loop_calls() {
+        let TaskKind::Method(actor) = incoming.push.spec.kind else { continue };
+        let actor = crate::local::instance(py, actor).unwrap_or_else(|| py.None()).into_bound(py);
+        items.extend(prepare(py, &client, &actor, incoming));
+    }
+    Ok(items)
+}
+
+/// Makes a call ready for the event loop; one whose arguments cannot be read ends here.
+fn prepare<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    actor: &Bound<'py, PyAny>,
+    incoming: Incoming,
+) -> Option<LoopItem<'py>> {
+    let spec = &incoming.push.spec;
+    client.mapping().note_task(client.welcome.cell, spec);
+    let name = spec.title.as_ref().unwrap_or(&spec.name).as_str().to_owned();
+    let prepared = method(py, actor, spec.name.as_str())
+        .and_then(|method| Ok((method, decode_arguments(py, client, &incoming)?)));
+    match prepared {
+        Ok((method, (args, kwargs))) => {
+            let token = spec.task.number ^ spec.task.owner.0.rotate_left(32);
+            let start = time();
+            let streams = spec.stream.is_some();
+            LOOP_CALLS.with_borrow_mut(|calls| {
+                calls.insert(token, LoopCall { incoming, start });
+            });
+            Some((token, method, args, kwargs, name, streams))
+        }
+        Err(error) => {
+            finish(client, end(py, client, &incoming, Err(error), None, 0));
+            None
+        }
+    }
+}
+
+/// The failure of an actor whose constructor raised.
+pub fn constructor_failure(py: Python<'_>, error: &PyErr, incoming: &Incoming) -> Failure {
+    let name = incoming.push.spec.name.as_str();
+    let Failure { payload, .. } = failure(py, error, name, incoming);
+    Failure { code: FailureCode::ActorInit, message: name.to_owned(), payload }
+}
+
+/// Reports the end of a task that ran here.
+pub fn finish(client: &Client, ended: Ended) {
+    let Ended { task, returns, retry, ran, .. } = ended;
+    client.step(|core, out| core.on_finished(task, returns, ran, retry, out));
+}
+
+fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    let client = client()?;
+    let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
+    let ran = Ran { nanos: time().since(call.start), timing: timing_from(&client, call.start) };
+    let retry_on = match &result {
+        Ok(_) => None,
+        Err(_) => listed_exceptions(py, &client, &call.incoming.push.spec).unwrap_or(None),
+    };
+    finish(&client, end(py, &client, &call.incoming, result, retry_on.as_ref(), ran));
+    if client.is_local() {
+        client.notify();
+    }
+    end_line(py);
+    Ok(())
+}
+
+/// A call in the event loop returned.
+#[pyfunction]
+pub fn call_returned(py: Python<'_>, token: u64, value: Bound<'_, PyAny>) -> PyResult<()> {
+    loop_call_ended(py, token, Ok(value))
+}
+
+/// The task of a call in the event loop that streams.
+fn loop_stream(token: u64) -> PyResult<(TaskId, Streaming)> {
+    let found = LOOP_CALLS.with_borrow(|calls| {
+        let spec = &calls.get(&token)?.incoming.push.spec;
+        Some((spec.task, spec.stream?))
+    });
+    found.ok_or_else(session::not_started)
+}
+
+/// Whether a call in the event loop may yield its item `index`: 0 now, 1 later, 2 never.
+#[pyfunction]
+pub fn call_may_yield(token: u64, index: u32) -> PyResult<u8> {
+    let (task, options) = loop_stream(token)?;
+    Ok(match may_yield(&*client()?, task, options, index) {
+        MayYield::Now => 0,
+        MayYield::Later => 1,
+        // The event loop cancels the coroutine.
+        MayYield::Never | MayYield::Cancelled => 2,
+    })
+}
+
+/// A call in the event loop yielded its item `index`.
+#[pyfunction]
+pub fn call_yielded(py: Python<'_>, token: u64, index: u32, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    send_item(py, &client()?, loop_stream(token)?.0, index, value)
+}
+
+/// A call in the event loop has yielded its last item. Gives what it returns.
+#[pyfunction]
+pub fn call_streamed(py: Python<'_>, token: u64, count: u32) -> PyResult<Bound<'_, PyAny>> {
+    let (task, options) = loop_stream(token)?;
+    last_value(py, &client()?, task, options, count)
+}
+
+/// A call in the event loop raised.
+#[pyfunction]
+pub fn call_raised(py: Python<'_>, token: u64, error: Bound<'_, PyAny>) -> PyResult<()> {
+    loop_call_ended(py, token, Err(PyErr::from_value(error)))
+}
+
+/// A call in the event loop ended the actor.
+#[pyfunction]
+pub fn call_exits(py: Python<'_>, token: u64, why: &str) -> PyResult<()> {
+    let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
+    let TaskSpec { task, kind, .. } = *call.incoming.push.spec;
+    leave_actor(py, &*client()?, task, kind, why);
+    Ok(())
+}
+
+/// Whether the end of one call may let another one begin although there is room for more.
+#[pyfunction]
+pub fn has_groups() -> bool {
+    client().is_ok_and(|client| client.step(|core, _| core.execution().has_groups()))
+}
+
+/// In local mode: cancels a coroutine.
+pub fn cancel_in_loop(py: Python<'_>, task: TaskId) {
+    let token = task.number ^ task.owner.0.rotate_left(32);
+    if let Err(error) = py.import("sooner._async_actor").and_then(|m| m.call_method1("cancel", (token,))) {
+        error.write_unraisable(py, None);
+    }
+}
+
+/// Asks the main thread, or the event loop, to stop a task.
+pub fn request_interrupt(py: Python<'_>, task: TaskId) -> PyResult<()> {
+    INTERRUPT[0].store(task.owner.0, Ordering::Release);
+    INTERRUPT[1].store(task.number, Ordering::Release);
+    let token = task.number ^ task.owner.0.rotate_left(32);
+    py.import("sooner._worker")?.call_method1("interrupt", (token, ACTOR.lock().is_some()))?;
+    Ok(())
+}
+
+/// Whether the signal that came is for the task that runs on this thread.
+#[pyfunction]
+pub fn should_interrupt() -> bool {
+    let wanted = TaskId {
+        owner: WorkerId(INTERRUPT[0].load(Ordering::Acquire)),
+        number: INTERRUPT[1].load(Ordering::Acquire),
+    };
+    wanted.number != 0 && session::task_id() == Some(wanted)
+}
+
+/// A task left a line of its output unfinished.
+#[pyfunction]
+pub fn line_begun() {
+    LINE_BEGUN.set(true);
+}
+
+/// The task on this thread is over, and so is an unfinished line of its output.
+pub fn end_line(py: Python<'_>) {
+    if !LINE_BEGUN.replace(false) {
+        return;
+    }
+    if let Err(error) = py.import("sooner._worker").and_then(|module| module.call_method0("end_line")) {
+        error.write_unraisable(py, None);
+    }
+}
+
+/// The task has ended: an interrupt that was meant for it is void.
+pub fn clear_interrupt(task: TaskId) {
+    if INTERRUPT[1].load(Ordering::Acquire) == task.number {
+        INTERRUPT[1].store(0, Ordering::Release);
+    }
+}
+
+/// Id of the task on this thread.
+#[pyfunction]
+pub fn current_task() -> Option<(String, Vec<u32>)> {
+    session::task().map(|current| (session::hex(current.task), current.gpus))
+}
+
+/// Display name of the task on this thread.
+#[pyfunction]
+pub fn current_name() -> Option<String> {
+    session::task().map(|current| current.name.as_str().to_owned())
+}
+
+/// Name of the function of the task on this thread.
+#[pyfunction]
+pub fn current_function() -> Option<String> {
+    let current = session::task()?;
+    let define = client().ok()?.step(|core, _| core.function(current.function));
+    Some(define.map_or_else(|| current.name.as_str().to_owned(), |d| d.name.as_str().to_owned()))
+}
+
+/// Sets what runs on this thread: the event loop begins a call.
+#[pyfunction]
+pub fn set_current(token: Option<u64>) {
+    let current = token.and_then(|token| {
+        LOOP_CALLS.with_borrow(|calls| {
+            let spec = &calls.get(&token)?.incoming.push.spec;
+            let name = spec.title.as_ref().unwrap_or(&spec.name).clone();
+            let actor = match spec.kind {
+                TaskKind::Method(actor) => Some(actor),
+                TaskKind::Task(_) | TaskKind::Creation => None,
+            };
+            Some(Current { task: spec.task, name, function: spec.function, gpus: Vec::new(), actor })
+        })
+    });
+    session::set_task(current);
+}
+
+/// Whether the task on this thread was cancelled.
+#[pyfunction]
+pub fn is_cancelled() -> bool {
+    let (Some(task), Ok(client)) = (session::task_id(), client()) else { return false };
+    client.step(|core, _| core.execution().is_cancelled(task))
+}
+
+/// Shows a task its GPUs.
+pub fn set_visible_gpus(py: Python<'_>, gpus: &[u32]) -> PyResult<()> {
+    if gpus.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = gpus.iter().map(u32::to_string).collect();
+    let environ = py.import("os")?.getattr("environ")?;
+    environ.set_item("CUDA_VISIBLE_DEVICES", list.join(","))
+}
+
+/// The node is gone or ends this worker.
+pub fn on_session_end() {
+    // An idle main thread leaves by itself; one that runs user code is not waited for.
+    if !IS_BUSY.load(Ordering::Acquire) {
+        return;
+    }
+    let is_in_call = session::task_id().is_some() && !IN_LOOP.load(Ordering::Relaxed);
+    if ACTOR.lock().is_none() || is_in_call {
+        end_process();
+    }
+    // The threads or the event loop of an actor may be idle: they leave by themselves, and the clean-up hook runs.
+    std::thread::spawn(|| {
+        std::thread::sleep(ACTOR_GRACE);
+        end_process();
+    });
+}
+
+/// Ends this process and what it started, at once.
+pub fn end_process() {
+    use rustix::process::{Signal, getpgrp, getpid, kill_process, kill_process_group};
+    if getpgrp() == getpid() {
+        let _ = kill_process_group(getpid(), Signal::KILL);
+    }
+    let _ = kill_process(getpid(), Signal::KILL);
+}

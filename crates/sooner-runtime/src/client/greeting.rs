@@ -1,0 +1,173 @@
+//! How a client comes to be: it connects to its node and is welcomed.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::event::epoll;
+use sooner_protocol::action::{Actions, Peer};
+use sooner_protocol::tasks::Counts;
+use sooner_protocol::time::Instant;
+use sooner_protocol::worker::WorkerCore;
+use sooner_store::{BlockCache, Mapping};
+use sooner_wire::message::{Hello, JobConfig, Message, Welcome, role};
+use sooner_wire::{WorkerId, version};
+
+use super::receiving::{Batch, Inbound, Lead};
+use super::shared::{Aftermath, Shared};
+use super::{Client, NODE_TOKEN, Outbox, WAKE_TOKEN, background};
+use crate::transport::{Inlet, Outlet, ReadResult};
+use crate::wait::Spinner;
+
+impl Client {
+    /// Connects to a node by its socket, as a driver. The one that hosts the node brings no job along.
+    ///
+    /// # Errors
+    /// When the node cannot be reached or refuses.
+    pub fn connect(path: &Path, python: &str, job: Option<JobConfig>) -> io::Result<Arc<Self>> {
+        let stream = std::os::unix::net::UnixStream::connect(path)?;
+        stream.set_nonblocking(true)?;
+        let hello = hello(role::DRIVER, WorkerId::default(), python, job.map(Box::new));
+        Self::greet(stream.into(), hello)
+    }
+
+    /// Greets the node over a socket that it made for this worker.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    pub fn adopt(socket: OwnedFd, worker: WorkerId, python: &str) -> io::Result<Arc<Self>> {
+        Self::greet(socket, hello(role::WORKER, worker, python, None))
+    }
+
+    fn greet(socket: OwnedFd, hello: Hello) -> io::Result<Arc<Self>> {
+        let (role, python) = (hello.role, hello.python.clone());
+        let mut outlet = Outlet::default();
+        outlet.push(&hello.into());
+        outlet.flush(&socket);
+        let mut inlet = Inlet::default();
+        let (welcome, memory, file) = read_welcome(&socket, &mut inlet)?;
+        let mut mapping = Mapping::open(memory, welcome.arena_bytes).map_err(io::Error::other)?;
+        if let (Some(file), Some(bytes)) = (file, welcome.fallback_bytes) {
+            mapping = mapping.with_fallback(file, bytes).map_err(io::Error::other)?;
+        }
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)?;
+        let socket = Arc::new(socket);
+        let data = epoll::EventData::new_u64;
+        epoll::add(&*epoll, &*socket, data(NODE_TOKEN), epoll::EventFlags::IN)?;
+        epoll::add(&*epoll, &wake, data(WAKE_TOKEN), epoll::EventFlags::IN)?;
+        let mut shared = Shared {
+            core: WorkerCore::new(welcome.worker),
+            outbox: Outbox::new(epoll.clone(), socket.clone(), welcome.worker, &python),
+            actions: Actions::new(),
+            answers: FxHashMap::default(),
+            cache: BlockCache::new(welcome.arena_bytes),
+            memory_bytes: welcome.arena_bytes,
+            written: FxHashSet::default(),
+            aftermath: Aftermath::default(),
+            deadline: None,
+            next_look: Instant(0),
+            loopback: VecDeque::new(),
+            told: Counts::default(),
+            local: None,
+        };
+        shared.core.set_store_bytes(welcome.arena_bytes);
+        let events_bytes = usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
+        shared.core.record_events(events_bytes);
+        if let Some(bytes) = welcome.lineage_bytes {
+            shared.core.limit_lineage(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        if welcome.unpins_lazily == Some(true) {
+            shared.core.ownership_mut().unpin_lazily();
+        }
+        let inbound = Inbound::local(Peer::Node, socket, inlet);
+        let lead = Lead {
+            epoll: Some(epoll),
+            inbound: FxHashMap::from_iter([(NODE_TOKEN, inbound)]),
+            spinner: Spinner::default(),
+            last: NODE_TOKEN,
+            batch: Batch::new(),
+            held: None,
+        };
+        let client = Arc::new(Self {
+            me: welcome.worker,
+            driver: welcome.driver,
+            is_driver: role == role::DRIVER,
+            welcome,
+            mapping,
+            shared: Mutex::new(shared),
+            lead: Mutex::new(lead),
+            wake: Mutex::new(Some(wake)),
+            numbers: AtomicU64::new(1),
+            requests: AtomicU64::new(1),
+            dropped: Mutex::new(Vec::new()),
+            has_dropped: AtomicBool::new(false),
+            hooks: OnceLock::new(),
+            attention: AtomicU64::new(0),
+            wanted: AtomicU32::new(0),
+            background: background::Background::default(),
+            progress: (Mutex::new(()), Condvar::new()),
+            followers: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+            end_reason: OnceLock::new(),
+            in_loop: AtomicBool::new(false),
+            loop_waits: AtomicBool::new(false),
+            records: events_bytes > 0,
+            stacks: OnceLock::new(),
+            is_local: AtomicBool::new(false),
+        });
+        Ok(client)
+    }
+}
+
+/// The first message of this process.
+pub(crate) fn hello(role: u8, worker: WorkerId, python: &str, job: Option<Box<JobConfig>>) -> Hello {
+    Hello {
+        major: version::PROTOCOL_MAJOR,
+        minor: version::PROTOCOL_MINOR,
+        features: 0,
+        role,
+        pid: std::process::id(),
+        python: python.to_owned(),
+        worker,
+        job,
+    }
+}
+
+fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, OwnedFd, Option<OwnedFd>)> {
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let mut end = false;
+    loop {
+        if let Some(mut received) = inlet.next_message().map_err(io::Error::other)? {
+            return match received.message {
+                Message::Welcome(welcome) => match (received.descriptors.pop(), received.descriptors.pop()) {
+                    (Some(file), Some(memory)) => Ok((welcome, memory, Some(file))),
+                    (Some(memory), None) if welcome.fallback_bytes.is_none() => Ok((welcome, memory, None)),
+                    _ => Err(io::Error::other("the node passed no shared memory: too many open files")),
+                },
+                Message::Refused(refused) => Err(io::Error::other(refused.reason)),
+                Message::Shutdown(shutdown) => {
+                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, shutdown.reason))
+                }
+                other => Err(io::Error::other(format!("the node answered {}", other.kind()))),
+            };
+        }
+        if end {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node ended the connection"));
+        }
+        if std::time::Instant::now() > deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the node does not answer"));
+        }
+        let mut poll = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::IN)];
+        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+        let _ = rustix::event::poll(&mut poll, Some(&second));
+        end = inlet.read(socket) == ReadResult::End;
+    }
+}

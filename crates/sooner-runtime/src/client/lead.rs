@@ -1,0 +1,290 @@
+//! Leading: reading the sockets and carrying what comes through the core, on behalf of everyone who waits.
+//!
+//! One thread leads at a time. It looks again for a short while, then blocks; after each batch it checks its own
+//! condition and wakes the others (followers) to check theirs. When it has what it wanted it leaves, and a follower
+//! or, after a millisecond, the background thread takes the lead.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use sooner_protocol::time::Instant;
+
+use super::receiving::Lead;
+use super::shared::Shared;
+use super::{Client, WAKE_TOKEN};
+use crate::clock::now;
+use crate::metrics;
+use crate::transport::ReadResult;
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// The condition holds.
+    Done,
+    /// The time is over.
+    TimedOut,
+    /// A signal handler wants the wait to end.
+    Interrupted,
+    /// The session is over.
+    Closed,
+}
+
+/// Longest time in one blocking call while signals matter (nanoseconds): a signal may be delivered to another thread.
+const SIGNAL_NANOS: u64 = 100_000_000;
+
+/// From so many bytes that leave together (about eight small tasks) on, a sender is busy sending.
+const BURST_BYTES: usize = 512;
+
+/// Time between two looks of a busy sender (nanoseconds). Workers have work for longer than that.
+const BETWEEN_LOOKS_NANOS: u64 = 300_000;
+
+/// What happened to messages that wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FlushedSoon {
+    /// They left, or leave soon.
+    Nothing,
+    /// Many left together, and it is time for a look.
+    Burst,
+    /// The background thread sleeps and must be woken for them.
+    MustKick,
+}
+
+/// What one look at the sockets found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Something,
+    Nothing,
+    Signal,
+}
+
+impl Client {
+    /// Waits until `is_done`, leading if nobody does. Must be called without the GIL. With `heeds_signals`, signal
+    /// handlers run and may end the wait.
+    pub fn wait_until(
+        &self,
+        mut is_done: impl FnMut() -> bool,
+        deadline: Option<Instant>,
+        heeds_signals: bool,
+    ) -> Waited {
+        loop {
+            self.flush_now();
+            if is_done() {
+                return Waited::Done;
+            }
+            if self.is_closed() {
+                return Waited::Closed;
+            }
+            let ended = match self.take_lead() {
+                Some(lead) => self.lead_until(lead, &mut is_done, deadline, heeds_signals),
+                None => self.follow(deadline, heeds_signals),
+            };
+            if let Some(waited) = ended {
+                return waited;
+            }
+        }
+    }
+
+    /// Takes the lead if nobody has it but the background thread, which gives it up.
+    pub(super) fn take_lead(&self) -> Option<MutexGuard<'_, Lead>> {
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        if self.background.leads() {
+            self.kick();
+        }
+        let patience = Duration::from_micros(if self.background.leads() { 2000 } else { 0 });
+        let lead = self.lead.try_lock_for(patience);
+        self.wanted.fetch_sub(1, Ordering::AcqRel);
+        lead
+    }
+
+    /// Leads until the wait is over. `None`: the lead was given up to let signal handlers run.
+    fn lead_until(
+        &self,
+        mut lead: MutexGuard<'_, Lead>,
+        is_done: &mut impl FnMut() -> bool,
+        deadline: Option<Instant>,
+        heeds_signals: bool,
+    ) -> Option<Waited> {
+        let waited = loop {
+            if is_done() {
+                break Waited::Done;
+            }
+            if self.is_closed() {
+                break Waited::Closed;
+            }
+            let mut spinner = std::mem::take(&mut lead.spinner);
+            let mut rounds = 0u32;
+            let found = spinner.spin(|| {
+                rounds += 1;
+                self.look_quickly(&mut lead, rounds) == Look::Something
+            });
+            lead.spinner = spinner;
+            if found {
+                continue;
+            }
+            let limit = self.block_limit(deadline, heeds_signals);
+            if limit == Some(0) && deadline.is_some_and(|at| now() >= at) {
+                break Waited::TimedOut;
+            }
+            let look = self.look(&mut lead, limit);
+            if heeds_signals && look != Look::Something {
+                // A signal handler may use sooner itself, and then needs the lead. Another thread may have it
+                // afterwards, for as long as it likes, so this one must not insist on getting it back.
+                drop(lead);
+                return self.signal_ends_wait().then_some(Waited::Interrupted);
+            }
+        };
+        drop(lead);
+        self.attention.fetch_add(1, Ordering::Release);
+        self.background.attend_if_parked();
+        self.wake_followers();
+        Some(waited)
+    }
+
+    fn signal_ends_wait(&self) -> bool {
+        self.hooks.get().is_some_and(|hooks| hooks.on_signal())
+    }
+
+    fn block_limit(&self, deadline: Option<Instant>, heeds_signals: bool) -> Option<u64> {
+        let metrics = metrics::nanos_until_due();
+        if metrics == Some(0) {
+            self.flush_now();
+        }
+        let time = now();
+        let timer = self.shared.lock().next_deadline();
+        let metrics = metrics.map(|nanos| time.plus(nanos));
+        let signals = heeds_signals.then(|| time.plus(SIGNAL_NANOS));
+        let next = [deadline, timer, signals, metrics].into_iter().flatten().min()?;
+        Some(next.since(time))
+    }
+
+    fn follow(&self, deadline: Option<Instant>, heeds_signals: bool) -> Option<Waited> {
+        self.followers.fetch_add(1, Ordering::AcqRel);
+        let mut guard = self.progress.0.lock();
+        // Bounded, because the leader may leave between our attempt and this wait.
+        self.progress.1.wait_for(&mut guard, Duration::from_millis(5));
+        drop(guard);
+        self.followers.fetch_sub(1, Ordering::AcqRel);
+        if heeds_signals && self.signal_ends_wait() {
+            return Some(Waited::Interrupted);
+        }
+        deadline.filter(|at| now() >= *at).map(|_| Waited::TimedOut)
+    }
+
+    pub(super) fn wake_followers(&self) {
+        if self.followers.load(Ordering::Acquire) > 0 {
+            let _guard = self.progress.0.lock();
+            self.progress.1.notify_all();
+        }
+    }
+
+    /// Looks at where something came from last, and at everything every few rounds.
+    fn look_quickly(&self, lead: &mut Lead, round: u32) -> Look {
+        if round.is_multiple_of(8) {
+            return self.look(lead, Some(0));
+        }
+        let Some(inbound) = lead.inbound.get_mut(&lead.last) else { return self.look(lead, Some(0)) };
+        let result = inbound.read();
+        if result == ReadResult::Nothing {
+            return Look::Nothing;
+        }
+        let last = lead.last;
+        self.receive(lead, &[(last, result)]);
+        Look::Something
+    }
+
+    /// Looks at all sockets, waiting for at most `limit` nanoseconds (`None`: until something comes).
+    pub(super) fn look(&self, lead: &mut Lead, limit: Option<u64>) -> Look {
+        let mut events = Vec::with_capacity(64);
+        let timeout = limit.map(|nanos| rustix::event::Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("below a second"),
+        });
+        let space = rustix::buffer::spare_capacity(&mut events);
+        let Some(epoll) = &lead.epoll else { return Look::Nothing };
+        if epoll::wait(&**epoll, space, timeout.as_ref()) == Err(Errno::INTR) {
+            return Look::Signal;
+        }
+        let mut reads = Vec::with_capacity(events.len());
+        let mut writable = Vec::new();
+        for event in &events {
+            let (token, flags) = (event.data.u64(), event.flags);
+            if token == WAKE_TOKEN {
+                let mut count = [0; 8];
+                if let Some(wake) = &*self.wake.lock() {
+                    let _ = rustix::io::read(wake, &mut count);
+                }
+                continue;
+            }
+            if flags.contains(epoll::EventFlags::OUT) {
+                writable.push(token);
+            }
+            if let Some(inbound) = lead.inbound.get_mut(&token)
+                && flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            {
+                let result = inbound.read();
+                lead.last = token;
+                reads.push((token, result));
+            }
+        }
+        let time = now();
+        for token in writable {
+            self.shared.lock().outbox.on_writable(token, time);
+        }
+        let timer_is_due = self.shared.lock().next_deadline().is_some_and(|at| at <= time);
+        if reads.is_empty() && !timer_is_due {
+            return if events.is_empty() { Look::Nothing } else { Look::Something };
+        }
+        self.receive(lead, &reads);
+        Look::Something
+    }
+
+    /// Sends what waits. True if anything did.
+    pub fn flush_now(&self) -> bool {
+        let mut shared = self.shared.lock();
+        if self.has_dropped.load(Ordering::SeqCst) {
+            self.step_locked(&mut shared, |_, _| ());
+        }
+        if metrics::nanos_until_due() == Some(0) {
+            self.tell_metrics(&mut shared);
+        }
+        let is_dirty = shared.outbox.is_dirty();
+        shared.outbox.flush();
+        is_dirty
+    }
+
+    /// Sends what waits if it is time; otherwise makes sure that somebody does.
+    pub(super) fn flush_soon(&self, shared: &mut Shared, time: Option<Instant>) -> FlushedSoon {
+        if shared.outbox.should_flush(time) {
+            let is_burst = shared.outbox.gathered() >= BURST_BYTES;
+            let time = shared.outbox.flush();
+            if is_burst && time >= shared.next_look {
+                shared.next_look = time.plus(BETWEEN_LOOKS_NANOS);
+                return FlushedSoon::Burst;
+            }
+            return FlushedSoon::Nothing;
+        }
+        let must_kick = shared.outbox.is_dirty() && self.background.sleeps();
+        if must_kick { FlushedSoon::MustKick } else { FlushedSoon::Nothing }
+    }
+
+    /// A driver that submits task after task reads the replies itself, between two batches: the background thread would
+    /// compete with it for locks, caches and cores. (A worker's tasks must not look as if they attended to the queue
+    /// behind them.)
+    pub(super) fn look_between(&self) {
+        if self.is_driver
+            && let Some(mut lead) = self.take_lead()
+        {
+            self.look(&mut lead, Some(0));
+            self.attention.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    pub(super) fn kick(&self) {
+        if let Some(wake) = &*self.wake.lock() {
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+}

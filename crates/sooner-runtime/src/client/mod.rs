@@ -1,0 +1,546 @@
+//! A driver's or worker's shell around its [`WorkerCore`].
+//!
+//! Who does the I/O: the thread that waits. A thread in `get` (or a worker that waits for a task) takes the lead,
+//! reads the sockets itself and so sees its reply without a hand-over. A background thread leads only when nobody
+//! has done I/O for about a millisecond ([`background`]). [`lead`] has the details.
+//!
+//! Locks: `shared` holds the core and what is to be sent, for as long as one step takes; `lead` holds the receiving
+//! halves and belongs to the leader. `lead` is taken before `shared`. Neither is held while Python runs, and the GIL
+//! is never taken under them; `shared` may be taken with the GIL held.
+//!
+//! Dropped handles go to a queue that the next step empties: nothing takes a lock in a destructor but that queue's.
+
+mod background;
+mod collections;
+mod greeting;
+mod holding;
+mod inspect;
+mod lead;
+mod lines;
+mod local;
+mod outbox;
+mod receiving;
+mod refusal;
+mod remote;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use sooner_protocol::action::{Action, Actions, Peer};
+use sooner_protocol::ownership::Slot;
+use sooner_protocol::time::Instant;
+use sooner_protocol::worker::WorkerCore;
+use sooner_store::Mapping;
+use sooner_wire::message::{
+    Allocate, Checkpoint, Location, Message, Outcome, Push, Return, Shutdown, Welcome,
+};
+use sooner_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
+
+use self::lead::FlushedSoon;
+use self::local::{Answer, LocalNode};
+use self::receiving::Lead;
+use self::shared::{Aftermath, Shared};
+use crate::clock::now;
+
+pub use collections::Collections;
+pub(crate) use greeting::hello;
+pub use lead::Waited;
+pub use lines::LineReader;
+pub(crate) use outbox::Outbox;
+pub use refusal::NoRoom;
+
+/// What the bindings do for the shell. Called without a lock held and without the GIL.
+pub trait Hooks: Send + Sync {
+    /// Watched objects have their outcome.
+    fn on_ready(&self, objects: Vec<ObjectId>);
+    /// A task that runs here was cancelled.
+    fn on_interrupt(&self, task: TaskId, force: bool);
+    /// Tell the user.
+    fn on_warning(&self, text: String);
+    /// A signal may have come while a thread waited: true when the wait must end.
+    fn on_signal(&self) -> bool;
+    /// The session is over for this process (the node is gone or ends it).
+    fn on_end(&self, reason: &str);
+    /// In local mode: an actor of this process has ended, in order or not.
+    fn on_actor_end(&self, actor: TaskId, in_order: bool);
+    /// The object store is short of room: let go of what is held without need. `is_full`: no room is on its way otherwise.
+    fn on_memory_pressure(&self, is_full: bool);
+}
+
+/// See the module.
+pub struct Client {
+    me: WorkerId,
+    /// The driver of the session.
+    pub driver: WorkerId,
+    is_driver: bool,
+    /// What the node said at the greeting.
+    pub welcome: Welcome,
+    mapping: Mapping,
+    shared: Mutex<Shared>,
+    lead: Mutex<Lead>,
+    wake: Mutex<Option<OwnedFd>>,
+    numbers: AtomicU64,
+    requests: AtomicU64,
+    dropped: Mutex<Vec<ObjectId>>,
+    has_dropped: AtomicBool,
+    hooks: OnceLock<Box<dyn Hooks>>,
+    /// Counts steps and the ends of leads: how the background thread knows that someone attends.
+    attention: AtomicU64,
+    /// Threads that want to lead.
+    wanted: AtomicU32,
+    background: background::Background,
+    progress: (Mutex<()>, Condvar),
+    followers: AtomicU32,
+    closed: AtomicBool,
+    end_reason: OnceLock<String>,
+    /// The main thread runs an event loop that watches the sockets.
+    in_loop: AtomicBool,
+    loop_waits: AtomicBool,
+    /// What happens to tasks is recorded.
+    records: bool,
+    stacks: OnceLock<inspect::StackFile>,
+    is_local: AtomicBool,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({:x})", self.me.0)
+    }
+}
+
+/// How long to wait between attempts to get a block (milliseconds).
+const ALLOCATE_PAUSES_MS: [u64; 9] = [1, 5, 20, 50, 100, 200, 300, 400, 500];
+
+/// How long, and between attempts, while values are brought to other nodes to make room (nanoseconds).
+const MOVES_NANOS: u64 = 30_000_000_000;
+
+/// How long a driver tries to say that it leaves (nanoseconds).
+const LEAVE_NANOS: u64 = 100_000_000;
+
+const NODE_TOKEN: u64 = 0;
+const WAKE_TOKEN: u64 = 1;
+
+impl Client {
+    /// Starts the background thread.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(self: &Arc<Self>, hooks: Box<dyn Hooks>) -> io::Result<()> {
+        let _ = self.hooks.set(hooks);
+        // What the node said right after its welcome has been read with it: no event of the socket will tell of that.
+        if let Some(mut lead) = self.take_lead() {
+            self.receive_greeting(&mut lead);
+        }
+        background::start(self)
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn me(&self) -> WorkerId {
+        self.me
+    }
+
+    /// The node's shared memory.
+    #[must_use]
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// A fresh task or object number.
+    #[must_use]
+    pub fn next_task(&self) -> TaskId {
+        TaskId { owner: self.me, number: self.numbers.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Whether this process has submitted or put nothing after this task.
+    #[must_use]
+    pub fn is_latest(&self, task: TaskId) -> bool {
+        self.numbers.load(Ordering::Relaxed) == task.number + 1
+    }
+
+    /// Whether the session is over.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Why the session is over, if it was not this process that ended it.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<&str> {
+        self.end_reason.get().map(String::as_str)
+    }
+
+    /// Runs `work` on the core and carries out what it wants. What is to be sent leaves with the next flush: at once
+    /// when the peers have been quiet, otherwise with others (see [`Outbox`]).
+    pub fn step<R>(&self, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
+        let shared = self.shared.lock();
+        self.step_and_send(shared, None, work)
+    }
+
+    /// A [`Self::step`] that submits a task. One look at the clock serves its record and the decision when to send.
+    pub fn step_submit<R>(
+        &self,
+        is_recorded: bool,
+        work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
+    ) -> R {
+        let time = (is_recorded && self.records).then(now);
+        let mut shared = self.shared.lock();
+        shared.core.set_submitting(time.unwrap_or_default());
+        self.step_and_send(shared, time, work)
+    }
+
+    fn step_and_send<R>(
+        &self,
+        mut shared: MutexGuard<'_, Shared>,
+        time: Option<Instant>,
+        work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
+    ) -> R {
+        let result = self.step_locked(&mut shared, work);
+        if shared.outbox.remotes.has_fullness() {
+            // Before the flush: what goes to lines that have room again is to leave, too.
+            self.tell_fullness(&mut shared, now());
+        }
+        let flushed = self.flush_soon(&mut shared, time);
+        let aftermath = self.take_aftermath(&mut shared);
+        drop(shared);
+        match flushed {
+            FlushedSoon::Burst => self.look_between(),
+            FlushedSoon::MustKick => self.kick(),
+            FlushedSoon::Nothing => {}
+        }
+        self.finish(aftermath);
+        result
+    }
+
+    pub(crate) fn step_locked<R>(
+        &self,
+        shared: &mut Shared,
+        work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R,
+    ) -> R {
+        let mut actions = std::mem::take(&mut shared.actions);
+        if self.has_dropped.load(Ordering::Acquire) {
+            self.has_dropped.store(false, Ordering::Release);
+            let dropped = std::mem::take(&mut *self.dropped.lock());
+            shared.core.on_handles_dropped(&dropped, &mut actions);
+        }
+        let result = work(&mut shared.core, &mut actions);
+        self.perform(shared, &mut actions);
+        while let Some((from, message)) = shared.loopback.pop_front() {
+            let from = match from {
+                Peer::Node => Peer::Node,
+                Peer::Worker(_) => local::sender(self.me, &message, |task| shared.core.pushed_to(task)),
+            };
+            shared.core.on_message(from, message, now(), &mut actions);
+            self.perform(shared, &mut actions);
+        }
+        shared.actions = actions;
+        result
+    }
+
+    fn perform(&self, shared: &mut Shared, actions: &mut Actions) {
+        if self.end_reason().is_some() {
+            // What fails without the node would be told as a result; to others this process is dead.
+            actions.retain(|action| !matches!(action, Action::Send { .. } | Action::Push { .. }));
+        }
+        for action in actions.drain(..) {
+            match action {
+                Action::Send { to: Peer::Node, message } if shared.local.is_some() => {
+                    Self::send_to_local_node(shared, *message);
+                }
+                Action::Send { to: Peer::Worker(to), message } if to == self.me || local::is_local(to) => {
+                    shared.loopback.push_back((Peer::Worker(to), *message));
+                }
+                Action::Send { to: Peer::Node, message } if matches!(*message, Message::HeldFrom(_)) => {
+                    // Whoever is told of a reference must hear it before the death of its giver is settled.
+                    shared.outbox.say_behind(*message);
+                }
+                Action::Send { to: Peer::Worker(to), mut message } if to.node() != self.me.node() => {
+                    message.globalise(self.me.node());
+                    shared.outbox.push(Peer::Worker(to), &message);
+                }
+                Action::Send { to, message } => {
+                    given_with(&message, |block| _ = shared.written.remove(&block));
+                    shared.outbox.push(to, &message);
+                }
+                Action::Push { worker, spec, dependencies, gpus }
+                    if worker == self.me || local::is_local(worker) =>
+                {
+                    let push = Push { spec: Box::new((*spec).clone()), dependencies, gpus };
+                    shared.loopback.push_back((Peer::Worker(worker), push.into()));
+                }
+                Action::Push { worker, spec, mut dependencies, gpus } => {
+                    if worker.node() != self.me.node() {
+                        dependencies.iter_mut().for_each(|one| one.outcome.globalise(self.me.node()));
+                    }
+                    let push = sooner_wire::message::PushRef {
+                        spec: &spec,
+                        dependencies: &dependencies,
+                        gpus: &gpus,
+                    };
+                    push.append(shared.outbox.buffer(Peer::Worker(worker)));
+                }
+                Action::Ready(object) => shared.aftermath.ready.push(object),
+                Action::FreeBlock(location) => shared.keep_block(location),
+                Action::Interrupt { task, force } => shared.aftermath.interrupts.push((task, force)),
+                Action::Warn(text) => shared.aftermath.warnings.push(text),
+            }
+        }
+    }
+
+    fn send_to_local_node(shared: &mut Shared, message: Message) {
+        let Some(node) = &mut shared.local else { return };
+        if let Some(note) = LocalNode::frees_name(&message) {
+            shared.outbox.push(Peer::Node, &note);
+        }
+        match node.on_message(message) {
+            Answer::Pass(message) => shared.outbox.push(Peer::Node, &message),
+            Answer::Replies(replies) => {
+                shared.loopback.extend(replies.into_iter().map(|reply| (Peer::Node, reply)));
+            }
+        }
+        shared.aftermath.ended_actors.append(&mut node.ended);
+    }
+
+    /// From now on this process executes what it submits. `total` are the resources there are.
+    pub fn enter_local_mode(&self, total: ResourceSet) {
+        self.shared.lock().local = Some(LocalNode::new(self.me, total));
+        self.is_local.store(true, Ordering::Release);
+    }
+
+    /// Whether this process executes what it submits.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.is_local.load(Ordering::Relaxed)
+    }
+
+    /// Something happened in this process that a waiting thread may wait for.
+    pub fn notify(&self) {
+        self.kick();
+        self.wake_followers();
+    }
+
+    fn take_aftermath(&self, shared: &mut Shared) -> Aftermath {
+        if shared.aftermath.is_empty() { Aftermath::default() } else { std::mem::take(&mut shared.aftermath) }
+    }
+
+    fn finish(&self, aftermath: Aftermath) {
+        if aftermath.is_empty() {
+            return;
+        }
+        let Some(hooks) = self.hooks.get() else { return };
+        for (task, force) in aftermath.interrupts {
+            hooks.on_interrupt(task, force);
+        }
+        if !aftermath.ready.is_empty() {
+            hooks.on_ready(aftermath.ready);
+        }
+        for text in aftermath.warnings {
+            hooks.on_warning(text);
+        }
+        for (actor, in_order) in aftermath.ended_actors {
+            hooks.on_actor_end(actor, in_order);
+        }
+        if let Some(is_full) = aftermath.memory_pressure {
+            hooks.on_memory_pressure(is_full);
+        }
+        if let Some(reason) = aftermath.end {
+            hooks.on_end(&reason);
+        }
+    }
+
+    /// Sends everything that waits to be sent, for at most `nanos`. True if all of it has left, and, to other nodes, has
+    /// arrived. Must be called without the GIL.
+    pub fn flush_all(&self, nanos: u64) -> bool {
+        self.flush_now();
+        let said = self.shared.lock().outbox.remotes.said();
+        let has_left = || self.shared.lock().outbox.is_empty(&said);
+        self.wait_until(has_left, Some(now().plus(nanos)), false) == Waited::Done
+    }
+
+    /// A handle was dropped; `slot` says whether anyone must hear of it.
+    pub fn drop_handle(&self, object: ObjectId, slot: &Slot) {
+        if slot.release() {
+            self.note_dropped(object);
+        }
+    }
+
+    /// The reader of a streaming task was dropped.
+    pub fn drop_reader(&self, task: TaskId) {
+        self.note_dropped(task.reader());
+    }
+
+    fn note_dropped(&self, object: ObjectId) {
+        if self.is_closed() {
+            return;
+        }
+        let was_empty = {
+            let mut dropped = self.dropped.lock();
+            dropped.push(object);
+            dropped.len() == 1
+        };
+        if was_empty {
+            // Either the background thread sees this before it sleeps, or we see that it sleeps.
+            self.has_dropped.store(true, Ordering::SeqCst);
+            // Nobody may step for long: the background thread looks after a while.
+            self.rouse();
+        }
+    }
+
+    /// Puts a small value: nobody else knows it, so the table need not.
+    #[must_use]
+    pub fn put_inline(&self, outcome: Outcome) -> (ObjectId, Arc<Slot>) {
+        (self.next_task().object(0), Arc::new(Slot::with_outcome(outcome)))
+    }
+
+    /// Asks the node and waits for its answer. Must be called without the GIL.
+    ///
+    /// # Errors
+    /// When the session ends before the answer.
+    pub fn ask(&self, question: impl FnOnce(u64) -> Message) -> Result<Message, Waited> {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut shared = self.shared.lock();
+            shared.answers.insert(request, None);
+            let message = question(request);
+            shared.outbox.push(Peer::Node, &message);
+            shared.outbox.flush();
+        }
+        let is_answered = || self.shared.lock().answers.get(&request).is_none_or(Option::is_some);
+        let waited = self.wait_until(is_answered, None, false);
+        let answer = self.shared.lock().answers.remove(&request).flatten();
+        answer.ok_or(waited)
+    }
+
+    /// A block for a value of `bytes`: one kept from before, or a new one from the node. Must be called without the
+    /// GIL.
+    ///
+    /// # Errors
+    /// [`NoRoom`], which says how full the store is.
+    pub fn allocate(&self, bytes: u64) -> Result<Location, NoRoom> {
+        self.allocate_with(bytes, &[])
+    }
+
+    /// The same; where the node is asked, it is asked for blocks that are needed next, too. What it has of them is kept here.
+    ///
+    /// # Errors
+    /// [`NoRoom`], which says how full the store is.
+    pub fn allocate_with(&self, bytes: u64, ahead: &[u64]) -> Result<Location, NoRoom> {
+        // What was dropped just now may be the very block this value fits into.
+        self.step(|_, _| ());
+        let ahead = {
+            let mut shared = self.shared.lock();
+            if let Some(offset) = shared.take_kept_block(bytes) {
+                return Ok(Location { offset, length: bytes });
+            }
+            shared.cache.within(ahead)
+        };
+        // What others keep for reuse comes back when the node asks for it, and what is held by cycles of Python objects
+        // when the collectors of all processes have run; that takes a moment.
+        let mut pauses = ALLOCATE_PAUSES_MS.into_iter().map(Duration::from_millis);
+        let mut patience = now().plus(MOVES_NANOS);
+        let (mut used, mut rounds) = (0, 0);
+        loop {
+            let next = Some(ahead.to_vec()).filter(|ahead| !ahead.is_empty());
+            let ask = |request| Allocate { request, bytes, is_last: None, ahead: next }.into();
+            let Ok(Message::Allocated(answer)) = self.ask(ask) else {
+                return Err(NoRoom::session_ended());
+            };
+            if let Some(offset) = answer.offset {
+                let mut shared = self.shared.lock();
+                for (offset, length) in answer.ahead.into_iter().flatten().zip(ahead) {
+                    shared.keep_block(Location { offset, length: *length });
+                }
+                shared.written.insert(offset);
+                return Ok(Location { offset, length: bytes });
+            }
+            if refusal::goes_on(&answer, &mut rounds) {
+                continue;
+            }
+            if answer.used != used {
+                // Others got what became free; so it goes on.
+                used = answer.used;
+                patience = now().plus(MOVES_NANOS);
+            }
+            let moves = answer.moves == Some(true) && now() < patience;
+            // Where room is on its way the node has waited for it.
+            let pause = if moves { Some(Duration::ZERO) } else { pauses.next() };
+            let Some(pause) = pause.filter(|_| bytes <= answer.capacity) else {
+                return self.allocate_at_last(bytes);
+            };
+            std::thread::sleep(pause);
+            self.step(|_, _| ());
+        }
+    }
+
+    /// Gives back a block that was never shown to anyone.
+    pub fn free(&self, location: Location) {
+        self.shared.lock().keep_block(location);
+    }
+
+    /// Tells the node that this driver leaves in order, so that its workers may, too.
+    pub fn leave(&self) {
+        let word = Shutdown { reason: "the program ends".to_owned() };
+        self.shared.lock().outbox.push(Peer::Node, &word.into());
+        self.flush_all(LEAVE_NANOS);
+    }
+
+    /// Ends the client: the background thread stops, and waits end.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.kick();
+        self.background.stop();
+        let _waiting = self.progress.0.lock();
+        self.progress.1.notify_all();
+    }
+
+    /// Closes every descriptor of a closed client: references and views that outlive the session keep the client's
+    /// memory mapped, and nothing else.
+    pub fn release(&self) {
+        let mut lead = self.lead.lock();
+        lead.inbound.clear();
+        lead.epoll = None;
+        self.shared.lock().outbox.close();
+        *self.wake.lock() = None;
+        self.mapping.close_descriptor();
+    }
+
+    /// In a forked child: the session is the parent's. Takes no lock, since a thread that does not exist here may have
+    /// held it.
+    pub fn abandon(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Number of the descriptor that is readable when something came: for event loops.
+    #[must_use]
+    pub fn loop_descriptor(&self) -> Option<i32> {
+        self.lead.lock().epoll.as_ref().map(AsRawFd::as_raw_fd)
+    }
+}
+
+/// The blocks that this process does not have any more with this message.
+fn given_with(message: &Message, mut give: impl FnMut(u64)) {
+    match message {
+        Message::FreeBlocks(free) => free.offsets.iter().copied().for_each(give),
+        Message::GiveBlock(block) => give(block.offset),
+        // Those of another node were never this process's.
+        Message::Relinquished(answer) if answer.node.is_some() => {}
+        Message::Relinquished(answer) => answer.moved.iter().for_each(|block| give(block.offset)),
+        Message::Checkpoint(Checkpoint { state: Return { outcome: Outcome::Stored(at), .. }, .. }) => {
+            give(at.offset);
+        }
+        _ => {}
+    }
+}
+
+/// Now, for callers outside.
+#[must_use]
+pub fn time() -> Instant {
+    now()
+}

@@ -1,0 +1,312 @@
+//! What was read: each message to whom it is for, and what an end or a new connection changes.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustc_hash::FxHashMap;
+use rustix::event::epoll;
+use sooner_protocol::action::Peer;
+use sooner_protocol::time::Instant;
+use sooner_wire::WorkerId;
+use sooner_wire::frame::FrameError;
+use sooner_wire::message::{Message, PeerConnected};
+
+use super::holding::Held;
+use super::remote::is_remote;
+use super::shared::Shared;
+use super::{Client, NODE_TOKEN};
+use crate::clock::now;
+use crate::transport::{Ended, Failure, Inlet, ReadResult, Reader, Received};
+use crate::wait::Spinner;
+
+/// One receiving half.
+pub(super) struct Inbound {
+    peer: Peer,
+    half: Half,
+}
+
+enum Half {
+    /// A process of this machine, or the node.
+    Local(Arc<OwnedFd>, Inlet),
+    /// A process of another node.
+    Remote(Reader),
+}
+
+/// Everything the leader holds.
+pub(crate) struct Lead {
+    /// `None` once the client is closed.
+    pub(super) epoll: Option<Arc<OwnedFd>>,
+    pub(super) inbound: FxHashMap<u64, Inbound>,
+    pub(super) spinner: Spinner,
+    /// Where something came from last: looked at first.
+    pub(super) last: u64,
+    /// Messages that were read and go to the core next; empty between looks.
+    pub(super) batch: Batch,
+    /// What the node says waits.
+    pub(super) held: Option<Held>,
+}
+
+/// Messages, who sent them, and under which token they came.
+pub(super) type Batch = Vec<(Peer, u64, Received)>;
+
+/// Messages that are read before the core gets them: without its lock, and no more than the processor keeps at hand.
+const BATCH_MESSAGES: usize = 128;
+
+impl Client {
+    /// Carries what came with the node's welcome through the core.
+    pub(super) fn receive_greeting(&self, lead: &mut Lead) {
+        self.receive(lead, &[(NODE_TOKEN, ReadResult::Some)]);
+    }
+
+    /// Carries what was read through the core and sends what follows.
+    pub(super) fn receive(&self, lead: &mut Lead, reads: &[(u64, ReadResult)]) {
+        let time = now();
+        let mut batch = std::mem::take(&mut lead.batch);
+        let mut ended = Vec::new();
+        // The node last: when it announces the end of a process, what that one sent before counts.
+        let workers = reads.iter().filter(|(token, _)| *token != NODE_TOKEN);
+        let node = reads.iter().filter(|(token, _)| *token == NODE_TOKEN);
+        for (token, result) in workers.chain(node) {
+            if is_remote(*token) {
+                self.shared.lock().outbox.remotes.after_read(*token, time);
+            }
+            while let Some(inbound) = lead.inbound.get_mut(token) {
+                match inbound.fill(*token, &mut batch) {
+                    Ok(true) => self.carry(lead, &mut self.shared.lock(), &mut batch, time),
+                    Ok(false) => break,
+                    Err(error) => {
+                        ended.push((*token, Some(Failure::Ended(Ended::Frame(error.to_string())))));
+                        break;
+                    }
+                }
+            }
+            if *result == ReadResult::End {
+                ended.push((*token, None));
+            }
+        }
+        let mut shared = self.shared.lock();
+        self.carry(lead, &mut shared, &mut batch, time);
+        lead.batch = batch;
+        for (token, failure) in ended {
+            self.end_inbound(lead, &mut shared, token, failure, time);
+        }
+        if shared.outbox.remotes.is_used() {
+            self.attend_remotes(lead, &mut shared, time);
+        }
+        let deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
+        shared.deadline = deadline;
+        shared.outbox.flush();
+        let aftermath = self.take_aftermath(&mut shared);
+        drop(shared);
+        self.attention.fetch_add(1, Ordering::Release);
+        self.finish(aftermath);
+        self.wake_followers();
+    }
+
+    fn carry(&self, lead: &mut Lead, shared: &mut Shared, batch: &mut Batch, time: Instant) {
+        for (peer, token, received) in batch.drain(..) {
+            match peer {
+                Peer::Worker(worker) if is_remote(token) => {
+                    self.hear_remote(shared, worker, token, received, time);
+                }
+                Peer::Node if lead.held.is_some() => lead.hold_back(received),
+                _ => self.on_received(lead, shared, peer, received, time),
+            }
+        }
+    }
+
+    /// What a process of another node says: only its frames of this very connection count, and it says nothing for the node.
+    pub(super) fn hear_remote(
+        &self,
+        shared: &mut Shared,
+        worker: WorkerId,
+        token: u64,
+        received: Received,
+        time: Instant,
+    ) {
+        let Some(mut message) = shared.outbox.remotes.hear(worker, token, received, time) else { return };
+        message.localise_from(worker, self.me.node());
+        self.step_locked(shared, |core, out| core.on_message(Peer::Worker(worker), message, time, out));
+    }
+
+    pub(super) fn on_received(
+        &self,
+        lead: &mut Lead,
+        shared: &mut Shared,
+        peer: Peer,
+        mut received: Received,
+        time: Instant,
+    ) {
+        match &mut received.message {
+            Message::PeerConnected(connected) => {
+                let socket = received.descriptors.pop();
+                return Self::on_peer_connected(lead, shared, connected, socket, time);
+            }
+            Message::WorkerGone(gone) if gone.worker.node() == self.me.node() => {
+                // Replies that were sent before the end count: read them first.
+                self.drain_peer(lead, shared, gone.worker.0, time);
+                shared.outbox.forget(gone.worker);
+            }
+            Message::WorkerGone(gone) => {
+                let worker = gone.worker;
+                if self.must_hold(lead, shared, worker, time) {
+                    return lead.hold_back(received);
+                }
+                shared.outbox.remotes.forget(worker, time);
+            }
+            Message::Credentials(credentials) => {
+                return shared.outbox.remotes.set_credentials(credentials.clone());
+            }
+            Message::Inspect(question) => return self.inspect(shared, question),
+            Message::TrimBlocks(trim) => {
+                let back = shared.cache.clear();
+                shared.outbox.free_blocks(back);
+                let is_full = Some(trim.moves != Some(true));
+                shared.aftermath.memory_pressure = shared.aftermath.memory_pressure.max(is_full);
+                return;
+            }
+            Message::Shutdown(shutdown) => {
+                return self.end(shared, &shutdown.reason);
+            }
+            Message::ExitActor(_) => {
+                return self.end(shared, "actor exit");
+            }
+            _ => {}
+        }
+        let is_loss = matches!(received.message, Message::BlocksLost(_));
+        let other = self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
+        if is_loss {
+            // One of them may be kept for the next value, also since a handle that went just now.
+            let kept = shared.cache.clear();
+            shared.outbox.free_blocks(kept);
+        }
+        match other {
+            Some(Message::EndIdle(_)) => self.end(shared, "idle"),
+            Some(Message::Allocated(answer)) => {
+                let request = answer.request;
+                if let Some(waiting) = shared.answers.get_mut(&request) {
+                    *waiting = Some(answer.into());
+                }
+            }
+            Some(Message::Answer(answer)) => {
+                let request = answer.request;
+                if let Some(waiting) = shared.answers.get_mut(&request) {
+                    *waiting = Some(answer.into());
+                }
+            }
+            Some(Message::GroupState(answer)) => {
+                let request = answer.request;
+                if let Some(waiting) = shared.answers.get_mut(&request) {
+                    *waiting = Some(answer.into());
+                }
+            }
+            Some(Message::GivenBlocks(question)) => shared.disown_unknown(question),
+            Some(Message::ReadersOf(question)) => {
+                let kept = shared.without_value(&question.offsets);
+                self.step_locked(shared, |core, out| {
+                    core.on_readers_of(question, |b| kept.contains(&b), out)
+                });
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn on_peer_connected(
+        lead: &mut Lead,
+        shared: &mut Shared,
+        connected: &PeerConnected,
+        socket: Option<OwnedFd>,
+        time: Instant,
+    ) {
+        let peer = Peer::Worker(connected.worker);
+        if connected.link.is_some() {
+            if let Some(reader) = shared.outbox.remotes.on_connected(connected, socket, time) {
+                lead.inbound.insert(reader.token(), Inbound { peer, half: Half::Remote(reader) });
+            }
+            return;
+        }
+        let Some(socket) = socket else { return };
+        let socket = Arc::new(socket);
+        let token = connected.worker.0;
+        let data = epoll::EventData::new_u64(token);
+        if let Some(epoll) = &lead.epoll {
+            let _ = epoll::add(&**epoll, &*socket, data, epoll::EventFlags::IN);
+        }
+        lead.inbound.insert(token, Inbound::local(peer, socket.clone(), Inlet::default()));
+        shared.outbox.connected(connected.worker, socket);
+    }
+
+    fn drain_peer(&self, lead: &mut Lead, shared: &mut Shared, token: u64, time: Instant) {
+        let Some(mut inbound) = lead.inbound.remove(&token) else { return };
+        while inbound.read() == ReadResult::Some {}
+        while let Ok(Some(received)) = inbound.next_message() {
+            let peer = inbound.peer;
+            self.step_locked(shared, |core, out| core.on_message(peer, received.message, time, out));
+        }
+        lead.unwatch(&inbound);
+    }
+
+    pub(super) fn end_inbound(
+        &self,
+        lead: &mut Lead,
+        shared: &mut Shared,
+        token: u64,
+        failure: Option<Failure>,
+        time: Instant,
+    ) {
+        let Some(inbound) = lead.inbound.remove(&token) else { return };
+        lead.unwatch(&inbound);
+        if is_remote(token) {
+            shared.outbox.remotes.on_end(token, failure, time);
+        }
+        if token == NODE_TOKEN {
+            self.end(shared, "the node is gone");
+        }
+    }
+
+    /// The session is over for this process, which did not end it.
+    fn end(&self, shared: &mut Shared, reason: &str) {
+        shared.aftermath.end = Some(reason.to_owned());
+        let _ = self.end_reason.set(reason.to_owned());
+        self.closed.store(true, Ordering::Release);
+    }
+}
+
+impl Lead {
+    fn unwatch(&self, inbound: &Inbound) {
+        if let (Some(epoll), Half::Local(socket, _)) = (&self.epoll, &inbound.half) {
+            let _ = epoll::delete(&**epoll, &**socket);
+        }
+    }
+}
+
+impl Inbound {
+    pub(super) fn local(peer: Peer, socket: Arc<OwnedFd>, inlet: Inlet) -> Self {
+        Self { peer, half: Half::Local(socket, inlet) }
+    }
+
+    pub(super) fn read(&mut self) -> ReadResult {
+        match (&mut self.half, self.peer) {
+            (Half::Local(socket, inlet), Peer::Worker(_)) => inlet.read_plain(&**socket),
+            (Half::Local(socket, inlet), Peer::Node) => inlet.read(&**socket),
+            (Half::Remote(reader), _) => reader.read(),
+        }
+    }
+
+    pub(super) fn next_message(&mut self) -> Result<Option<Received>, FrameError> {
+        match &mut self.half {
+            Half::Local(_, inlet) => inlet.next_message(),
+            Half::Remote(reader) => reader.next_message(),
+        }
+    }
+
+    /// Takes messages from what was read until the batch is full. False if there are no more.
+    fn fill(&mut self, token: u64, batch: &mut Batch) -> Result<bool, FrameError> {
+        while batch.len() < BATCH_MESSAGES {
+            let Some(received) = self.next_message()? else { return Ok(false) };
+            batch.push((self.peer, token, received));
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,314 @@
+//! The store on disk: [`Local`] on redb, an embedded database whose commits are atomic (`docs/adr/0021`).
+//!
+//! One directory holds it: `control.redb`, and `lock`, which the kernel gives up with the process that holds it. The file
+//! begins with the version of its format; what is newer is refused, what is older is brought up to date or refused.
+//!
+//! When the disk does not take a commit, the contents stay as they were, and so does what is read. The database cannot be
+//! used after that: with the first write a second later it is opened again, and brought to what the contents are, because the
+//! commit that failed may be there after all.
+//!
+//! It never holds more in memory than is on disk, and never reads from disk but when it is opened.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{
+    Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+    TableError, WriteTransaction,
+};
+use rustix::fs::FlockOperation;
+use sooner_protocol::time::Instant;
+use sooner_wire::limits::STORE_RETRY_NANOS;
+use sooner_wire::record::{FORMAT, FORMAT_OLDEST};
+
+use super::contents::{Contents, Staged};
+use super::memory::{Keeper, Local};
+use super::store::{Entry, LeaseNumber, Revision, StoreError};
+
+/// The page of the format: `format`, and `revision` of the last commit.
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// Key, and what is there.
+const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries");
+/// Lease, and its time (nanoseconds).
+const LEASES: TableDefinition<'_, u64, u64> = TableDefinition::new("leases");
+
+/// Pages that the database keeps in memory (bytes). Contents are read from memory anyway.
+const CACHE_BYTES: usize = 4 << 20;
+
+/// Bytes before the value of an entry: created, changed, lease (zero for none), as little-endian numbers.
+const ENTRY_HEAD_BYTES: usize = 24;
+
+/// Opens the database: again after a commit that failed.
+pub type Opener = Box<dyn FnMut() -> Result<Database, DatabaseError> + Send>;
+
+/// See the module.
+pub struct Redb {
+    /// For people.
+    path: PathBuf,
+    opener: Opener,
+    state: State,
+    /// Held as long as the store is.
+    _lock: Option<File>,
+}
+
+enum State {
+    Open(Database),
+    /// A commit failed, for that reason; not tried again before then.
+    Failed(String, Instant),
+}
+
+impl Local<Redb> {
+    /// Opens the store in a directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// [`StoreError`]: another head has it, it has another format, it is damaged, or the system says no.
+    pub fn open(directory: &Path, now: Instant) -> Result<Self, StoreError> {
+        let lock = lock(directory)?;
+        let path = directory.join("control.redb");
+        let file = path.clone();
+        Self::open_with(path, Box::new(move || open_file(&file)), Some(lock), now)
+    }
+
+    /// Opens the store that `opener` gives; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Local::open`].
+    pub fn open_with(
+        path: PathBuf,
+        mut opener: Opener,
+        lock: Option<File>,
+        now: Instant,
+    ) -> Result<Self, StoreError> {
+        let database = opener().map_err(|error| opening(&path, error))?;
+        let contents = load(&path, &database, now)?;
+        Ok(Self::new(contents, Redb { path, opener, state: State::Open(database), _lock: lock }))
+    }
+}
+
+impl Keeper for Redb {
+    fn write(&mut self, contents: &Contents, staged: &Staged, now: Instant) -> Result<(), StoreError> {
+        let result = match &self.state {
+            State::Open(database) => commit(database, staged),
+            State::Failed(cause, until) if now < *until => return Err(self.read_only(cause.clone())),
+            State::Failed(..) => self.reopen(contents).and_then(|database| {
+                commit(&database, staged)?;
+                self.state = State::Open(database);
+                Ok(())
+            }),
+        };
+        result.map_err(|error| {
+            let cause = error.to_string();
+            self.state = State::Failed(cause.clone(), now.plus(STORE_RETRY_NANOS));
+            self.read_only(cause)
+        })
+    }
+}
+
+impl Redb {
+    fn read_only(&self, cause: String) -> StoreError {
+        StoreError::ReadOnly { path: self.path.clone(), cause }
+    }
+
+    /// Opens the database again and makes it what the contents are: what was answered with an error is taken back.
+    fn reopen(&mut self, contents: &Contents) -> Result<Database, redb::Error> {
+        let database = (self.opener)()?;
+        let transaction = database.begin_write()?;
+        write_meta(&transaction, contents.revision())?;
+        {
+            let mut entries = transaction.open_table(ENTRIES)?;
+            entries.retain(|key, _| contents.get(key).is_some())?;
+            for (key, entry) in contents.range("") {
+                let bytes = encode(entry);
+                let is_there = entries.get(key.as_str())?.is_some_and(|found| found.value() == bytes);
+                if !is_there {
+                    entries.insert(key.as_str(), bytes.as_slice())?;
+                }
+            }
+            let mut leases = transaction.open_table(LEASES)?;
+            leases.retain(|_, _| false)?;
+            for (lease, ttl) in contents.leases() {
+                leases.insert(lease.0, ttl)?;
+            }
+        }
+        transaction.commit()?;
+        Ok(database)
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    let opening =
+        |error: io::Error| StoreError::Open { path: directory.to_owned(), cause: error.to_string() };
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(opening(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let path = directory.join("lock");
+    let mut lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(opening)?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut owner = String::new();
+            // The owner writes its number right after it has the lock; who comes in between reads nothing.
+            let is_known = lock.read_to_string(&mut owner).is_ok() && !owner.trim().is_empty();
+            let owner = if is_known { format!(" (process {})", owner.trim()) } else { String::new() };
+            return Err(StoreError::InUse { path: directory.to_owned(), owner });
+        }
+        Err(error) => return Err(opening(error.into())),
+    }
+    // For people only, so a full disk is no reason not to start.
+    let _ =
+        lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    Ok(lock)
+}
+
+fn open_file(path: &Path) -> Result<Database, DatabaseError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    open_on(FileBackend::new(options.open(path)?)?)
+}
+
+/// A database on a backend, with everything that [`Redb`] relies on.
+///
+/// # Errors
+/// As redb says.
+pub fn open_on(backend: impl redb::StorageBackend) -> Result<Database, DatabaseError> {
+    // Without the check, damage that was done to the file while nobody had it open may end the process later.
+    Database::builder()
+        .set_cache_size(CACHE_BYTES)
+        .set_check_integrity_on_open(true)
+        .create_with_backend(backend)
+}
+
+fn opening(path: &Path, error: DatabaseError) -> StoreError {
+    let path = path.to_owned();
+    let damaged = |cause: String| StoreError::Damaged { path: path.clone(), cause };
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path, owner: String::new() },
+        DatabaseError::Storage(StorageError::Corrupted(cause)) => damaged(cause),
+        DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            damaged(error.to_string())
+        }
+        DatabaseError::UpgradeRequired(version) => {
+            damaged(format!("a database of an old version ({version})"))
+        }
+        other => StoreError::Open { path, cause: other.to_string() },
+    }
+}
+
+/// Reads everything, after the format; a new database gets one.
+fn load(path: &Path, database: &Database, now: Instant) -> Result<Contents, StoreError> {
+    let damaged = |cause: String| StoreError::Damaged { path: path.to_owned(), cause };
+    let transaction = database.begin_read().map_err(|error| damaged(error.to_string()))?;
+    let meta = match transaction.open_table(META) {
+        Ok(meta) => meta,
+        Err(TableError::TableDoesNotExist(_)) => {
+            drop(transaction);
+            let staged = Staged::default();
+            let made = commit(database, &staged);
+            made.map_err(|error| StoreError::Open { path: path.to_owned(), cause: error.to_string() })?;
+            return Ok(Contents::default());
+        }
+        Err(error) => return Err(damaged(error.to_string())),
+    };
+    let number = |key: &str| -> Result<u64, StoreError> {
+        let found = meta.get(key).map_err(|error| damaged(error.to_string()))?;
+        found.map(|number| number.value()).ok_or_else(|| damaged(format!("it has no {key}")))
+    };
+    check_format(path, number("format")?)?;
+    let revision = Revision(number("revision")?);
+    read(&transaction, revision, now).map_err(|error| damaged(error.to_string()))
+}
+
+fn read(transaction: &ReadTransaction, revision: Revision, now: Instant) -> Result<Contents, redb::Error> {
+    let mut entries = BTreeMap::new();
+    for item in transaction.open_table(ENTRIES)?.range::<&str>(..)? {
+        let (key, bytes) = item?;
+        let entry = decode(bytes.value())
+            .ok_or_else(|| redb::Error::Corrupted(format!("the entry of {:?} is cut short", key.value())))?;
+        entries.insert(key.value().to_owned(), entry);
+    }
+    let mut leases = BTreeMap::new();
+    for item in transaction.open_table(LEASES)?.range::<u64>(..)? {
+        let (lease, ttl) = item?;
+        leases.insert(LeaseNumber(lease.value()), ttl.value());
+    }
+    Ok(Contents::new(revision, entries, leases, now))
+}
+
+fn check_format(path: &Path, found: u64) -> Result<(), StoreError> {
+    let path = path.to_owned();
+    let found = u32::try_from(found).unwrap_or(u32::MAX);
+    if found > FORMAT {
+        return Err(StoreError::NewerFormat { path, found, known: FORMAT });
+    }
+    if found < FORMAT_OLDEST {
+        return Err(StoreError::OlderFormat { path, found, oldest: FORMAT_OLDEST });
+    }
+    Ok(())
+}
+
+fn commit(database: &Database, staged: &Staged) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    write_meta(&transaction, staged.revision)?;
+    {
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for (key, entry) in &staged.entries {
+            match entry {
+                Some(entry) => drop(entries.insert(key.as_str(), encode(entry).as_slice())?),
+                None => drop(entries.remove(key.as_str())?),
+            }
+        }
+        let mut leases = transaction.open_table(LEASES)?;
+        for (lease, ttl) in &staged.leases {
+            match ttl {
+                Some(ttl) => drop(leases.insert(lease.0, *ttl)?),
+                None => drop(leases.remove(lease.0)?),
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn write_meta(transaction: &WriteTransaction, revision: Revision) -> Result<(), redb::Error> {
+    let mut meta = transaction.open_table(META)?;
+    meta.insert("format", u64::from(FORMAT))?;
+    meta.insert("revision", revision.0)?;
+    Ok(())
+}
+
+fn encode(entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(ENTRY_HEAD_BYTES + entry.value.len());
+    bytes.extend_from_slice(&entry.created.0.to_le_bytes());
+    bytes.extend_from_slice(&entry.changed.0.to_le_bytes());
+    bytes.extend_from_slice(&entry.lease.map_or(0, |lease| lease.0).to_le_bytes());
+    bytes.extend_from_slice(&entry.value);
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<Entry> {
+    let (head, value) = bytes.split_first_chunk::<ENTRY_HEAD_BYTES>()?;
+    let number = |at: usize| {
+        let mut part = [0; 8];
+        part.copy_from_slice(&head[at..at + 8]);
+        u64::from_le_bytes(part)
+    };
+    let lease = number(16);
+    Some(Entry {
+        value: value.to_vec(),
+        created: Revision(number(0)),
+        changed: Revision(number(8)),
+        lease: (lease != 0).then_some(LeaseNumber(lease)),
+    })
+}

@@ -1,0 +1,198 @@
+//! The control service of a cluster: a thread of the head that carries the machines of [`sooner_protocol::control`], keeps what
+//! must survive in the store, and speaks with every node.
+//!
+//! Each node has two connections to it: one for what is decided, one for heartbeats alone. They come from the head's own door
+//! ([`crate::node::accept`]) untouched, so the handshakes are made here; the head's own node is at the other end of a socket
+//! pair and says the same. It never waits for a node, and a node that does not read is cut off.
+
+mod links;
+mod probes;
+mod running;
+mod tickets;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use rustix::event::epoll;
+use sooner_protocol::control::Found;
+use sooner_wire::NodeId;
+use sooner_wire::record::{HEAD, HeadRecord, NodeRecord};
+
+use super::commit::Done;
+use super::embedded::Redb;
+use super::memory::Local;
+use super::records;
+use super::store::{Store, StoreError};
+use crate::clock::now;
+use crate::identity::Identity;
+use crate::node::notes::Notes;
+use probes::Probes;
+use running::Service;
+
+const WAKE: u64 = 0;
+const PROBES: u64 = 1;
+const FIRST_LINK: u64 = 2;
+
+/// What a connection of a node is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// What is decided, in order.
+    Control,
+    /// Heartbeats.
+    Health,
+}
+
+/// What the service needs to start.
+pub struct ControlOptions {
+    /// The node that it is a part of.
+    pub node: NodeId,
+    /// What that node proves to others.
+    pub identity: Identity,
+    /// Where other nodes find it.
+    pub address: SocketAddr,
+    /// "3.11": what all nodes must have.
+    pub python: String,
+    /// Silence after which a node is gone (nanoseconds).
+    pub health_timeout: u64,
+    /// The directory of that node, where the log is.
+    pub node_directory: PathBuf,
+}
+
+/// What earlier heads left, opened and locked for this one.
+pub struct State {
+    store: Local<Redb>,
+    cluster: u64,
+    nodes: Vec<NodeRecord>,
+    head: Option<HeadRecord>,
+    found: Found,
+}
+
+impl State {
+    /// Opens the store in a cluster's directory; `drawn` becomes the id of a new cluster.
+    ///
+    /// # Errors
+    /// [`StoreError`]: another head has it, it is damaged, or the system says no.
+    pub fn open(directory: &Path, drawn: u64) -> Result<Self, StoreError> {
+        let time = now();
+        let mut store = Local::open(directory, time)?;
+        let cluster = records::cluster(&mut store, drawn, time)?.cluster;
+        let (nodes, head) = (records::nodes(&store)?, records::head(&store)?);
+        let found = records::found(&store)?;
+        Ok(Self { store, cluster, nodes, head, found })
+    }
+
+    /// Where the last head listened: where nodes look for the next.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.head.as_ref()?.address.parse().ok()
+    }
+
+    /// Whether nodes may be looking for a head.
+    #[must_use]
+    pub fn expects_nodes(&self) -> bool {
+        self.nodes.iter().any(|node| self.head.as_ref().is_none_or(|head| head.node != node.node))
+    }
+}
+
+/// What others have handed to the thread.
+#[derive(Default)]
+struct Inbox {
+    arrivals: VecDeque<Arrival>,
+    written: Vec<Done>,
+    is_ending: bool,
+}
+
+enum Arrival {
+    /// From the door: nobody knows who it is.
+    Stranger(OwnedFd, SocketAddr, Line),
+    /// This process's own node.
+    Own(OwnedFd, Line),
+}
+
+struct Shared {
+    inbox: Mutex<Inbox>,
+    /// Addresses from which strangers came: for the door.
+    strangers: Mutex<Vec<IpAddr>>,
+    wake: OwnedFd,
+}
+
+impl Shared {
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// The running service. Dropping it ends the thread when everything is written.
+pub struct Control {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Starts the thread. Its own node's connections to it end if it does.
+    ///
+    /// # Errors
+    /// The store's or the system's word.
+    pub fn start(mut state: State, options: ControlOptions) -> io::Result<Self> {
+        let incarnation = Some(state.found.incarnation);
+        let head = HeadRecord { node: options.node, address: options.address.to_string(), incarnation };
+        state.store.put(HEAD, &head.to_bytes(), now()).map_err(io::Error::other)?;
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)?;
+        let shared = Arc::new(Shared { inbox: Mutex::default(), strangers: Mutex::default(), wake });
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let probes = Probes::new(options.identity.clone())?;
+        let data = epoll::EventData::new_u64;
+        epoll::add(&epoll, &shared.wake, data(WAKE), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, probes.events(), data(PROBES), epoll::EventFlags::IN)?;
+        let of_thread = shared.clone();
+        let run = move || {
+            let notes = Notes::new(&options.node_directory);
+            match Service::new(state, &options, of_thread, epoll, probes, notes) {
+                Ok(service) => service.run(),
+                Err(error) => {
+                    Notes::new(&options.node_directory).write(&format!("no control service: {error}"))
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("sooner-control".into()).spawn(run)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Somebody has come for this service.
+    pub fn admit(&self, socket: OwnedFd, address: SocketAddr, line: Line) {
+        self.hand_in(Arrival::Stranger(socket, address, line));
+    }
+
+    /// The connections of this process's own node.
+    pub fn connect(&self, socket: OwnedFd, line: Line) {
+        self.hand_in(Arrival::Own(socket, line));
+    }
+
+    fn hand_in(&self, arrival: Arrival) {
+        self.shared.inbox.lock().arrivals.push_back(arrival);
+        self.shared.wake();
+    }
+
+    /// Addresses from which strangers came since the last time.
+    #[must_use]
+    pub fn take_strangers(&self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.shared.strangers.lock())
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.shared.inbox.lock().is_ending = true;
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! How a daemon comes to belong to a cluster: its token, its address, and the head's.
+
+use std::fmt;
+use std::fs::DirBuilder;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sooner_wire::NodeId;
+
+use crate::control::service::State;
+use crate::identity::{Authority, Bearer, Credentials, Identity, Token, TokenError};
+use crate::node::cluster::fate::{Fate, JoinFailure, Kind};
+use crate::node::cluster::{ClusterOptions, Head, address_towards};
+
+/// What was asked for.
+#[derive(Debug, Default)]
+pub struct Membership {
+    /// Where a head keeps what outlives it; where the token of a cluster on this machine is.
+    pub directory: PathBuf,
+    /// The head to join; a head has none.
+    pub head: Option<String>,
+    /// Address to listen on.
+    pub host: Option<String>,
+    /// Port to listen on.
+    pub port: Option<u16>,
+    /// The token itself, if somebody gave it: used unless a file is named.
+    pub token: Option<GivenToken>,
+    /// Where the token is; in the directory by default.
+    pub token_file: Option<PathBuf>,
+    /// Silence after which a node is gone (nanoseconds): for the head to say.
+    pub health_timeout: u64,
+    /// Nodes of this machine may read values in its memory, and it in theirs.
+    pub shares_memory: bool,
+}
+
+/// A token's text from outside: it is not shown.
+#[derive(Default)]
+pub struct GivenToken(pub String);
+
+impl fmt::Debug for GivenToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GivenToken(secret)")
+    }
+}
+
+/// Why a daemon does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It may not join.
+    #[error(transparent)]
+    Join(#[from] JoinFailure),
+    /// Anything else.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<TokenError> for StartError {
+    fn from(error: TokenError) -> Self {
+        let text = match &error {
+            TokenError::Missing(path) => format!(
+                "no token: {} is not there. Copy the file `token` from the head's cluster directory (mode 0600) and name it with --token-file, or put what `sooner token` prints there into SOONER_TOKEN",
+                path.display()
+            ),
+            other => other.to_string(),
+        };
+        Self::Join(JoinFailure::new(Kind::Token, text))
+    }
+}
+
+impl Membership {
+    /// Where the token is.
+    #[must_use]
+    pub fn token_file(&self) -> PathBuf {
+        self.token_file.clone().unwrap_or_else(|| self.directory.join("token"))
+    }
+
+    /// What a node needs to take part.
+    ///
+    /// # Errors
+    /// [`StartError`], with the exit status it has.
+    pub fn options(&self, node: NodeId) -> Result<ClusterOptions, StartError> {
+        match &self.head {
+            None => self.of_head(node),
+            Some(head) => self.of_member(node, head),
+        }
+    }
+
+    fn of_head(&self, node: NodeId) -> Result<ClusterOptions, StartError> {
+        make_private(&self.directory)?;
+        let state = State::open(&self.directory, node.0).map_err(io::Error::other)?;
+        let token = self.token_of_head()?;
+        let host = self.host()?.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        // Nodes of an earlier head look for this one where that was.
+        let former = state.expects_nodes().then(|| state.address()).flatten();
+        let port = self.port.or(former.map(|address| address.port())).unwrap_or(0);
+        let head = Head::Here { state: Box::new(state), health_timeout: self.health_timeout };
+        let workers = credentials(node, Bearer::Node, &token);
+        let identity = Identity::new(&credentials(node, Bearer::Head, &token)).map_err(io::Error::other)?;
+        Ok(ClusterOptions {
+            identity,
+            workers,
+            listen: Some(SocketAddr::new(host, port)),
+            head,
+            fate: Arc::new(Fate::default()),
+            shares_memory: self.shares_memory,
+        })
+    }
+
+    /// The cluster's token; made if this is its first head.
+    fn token_of_head(&self) -> Result<Token, StartError> {
+        let path = self.token_file();
+        let wanted = match &self.token {
+            Some(text) if self.token_file.is_none() => Some(given(text)?),
+            _ => None,
+        };
+        match (Token::read(&path), wanted) {
+            (Ok(token), Some(wanted)) if token != wanted => {
+                let text = format!(
+                    "SOONER_TOKEN is not the token of this cluster, which is in {}: unset it, or name another directory with --cluster-dir",
+                    path.display()
+                );
+                Err(JoinFailure::new(Kind::Token, text).into())
+            }
+            (Ok(token), _) => Ok(token),
+            // Somebody named a file: a new token in it would shut out those who have the old one.
+            (Err(TokenError::Missing(_)), wanted) if self.token_file.is_none() => {
+                let token = wanted.map_or_else(Token::generate, Ok)?;
+                token.create(&path)?;
+                Ok(token)
+            }
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    fn of_member(&self, node: NodeId, head: &str) -> Result<ClusterOptions, StartError> {
+        let token = match &self.token {
+            Some(text) if self.token_file.is_none() => given(text)?,
+            _ => Token::read(&self.token_file())?,
+        };
+        let addresses = resolve(head)?;
+        let first = &addresses[0];
+        let host = match self.host()? {
+            Some(host) => host,
+            None => address_towards(*first).map_err(|error| {
+                let text = format!("there is no way to the head's address {first}: {error}");
+                JoinFailure::new(Kind::NoAnswer, text)
+            })?,
+        };
+        let workers = credentials(node, Bearer::Node, &token);
+        Ok(ClusterOptions {
+            identity: Identity::new(&workers).map_err(io::Error::other)?,
+            workers,
+            listen: Some(SocketAddr::new(host, self.port.unwrap_or(0))),
+            head: Head::At(addresses),
+            fate: Arc::new(Fate::default()),
+            shares_memory: self.shares_memory,
+        })
+    }
+
+    fn host(&self) -> Result<Option<IpAddr>, io::Error> {
+        let Some(host) = &self.host else { return Ok(None) };
+        let resolved = (host.as_str(), 0).to_socket_addrs().map_err(|error| {
+            io::Error::other(format!("--host {host:?} is no address of this machine: {error}"))
+        })?;
+        let address = resolved.map(|address| address.ip()).next();
+        match address {
+            Some(address) if address.is_unspecified() => Err(io::Error::other(format!(
+                "--host {host}: other nodes are told this address, so it must be one of this machine's, not all of them"
+            ))),
+            Some(address) => Ok(Some(address)),
+            None => Err(io::Error::other(format!("--host {host:?} has no address"))),
+        }
+    }
+}
+
+/// What the node of a program needs to take part in the cluster of `head` (HOST:PORT). It cannot be dialled. The token is in
+/// `token`, or in the file.
+///
+/// # Errors
+/// [`StartError`]: why it may not, for people.
+pub fn of_program(
+    node: NodeId,
+    head: &str,
+    token: Option<&GivenToken>,
+    token_file: &Path,
+    shares_memory: bool,
+) -> Result<ClusterOptions, StartError> {
+    let token = match token {
+        Some(text) => given(text)?,
+        None => Token::read(token_file).map_err(|error| match error {
+            TokenError::Missing(path) => {
+                let text = format!(
+                    "no token: {} is not there. Copy the file `token` from the head's cluster directory (mode 0600) and name it with token_file or SOONER_TOKEN_FILE, or put what `sooner token` prints there into SOONER_TOKEN",
+                    path.display()
+                );
+                StartError::Join(JoinFailure::new(Kind::Token, text))
+            }
+            other => other.into(),
+        })?,
+    };
+    let workers = credentials(node, Bearer::Node, &token);
+    Ok(ClusterOptions {
+        identity: Identity::new(&workers).map_err(io::Error::other)?,
+        workers,
+        listen: None,
+        head: Head::At(resolve(head)?),
+        fate: Arc::new(Fate::default()),
+        shares_memory,
+    })
+}
+
+/// The addresses of a head: one at least.
+fn resolve(head: &str) -> Result<Vec<SocketAddr>, JoinFailure> {
+    let found = head.to_socket_addrs().map_err(|error| {
+        let text = format!("the head's address {head:?} leads nowhere: {error}; expected HOST:PORT, with an IPv6 address in brackets");
+        JoinFailure::new(Kind::NoAnswer, text)
+    })?;
+    let addresses: Vec<SocketAddr> = found.collect();
+    if addresses.is_empty() {
+        let text = format!("the name in {head:?} has no address");
+        return Err(JoinFailure::new(Kind::NoAnswer, text));
+    }
+    Ok(addresses)
+}
+
+fn given(GivenToken(text): &GivenToken) -> Result<Token, StartError> {
+    Token::parse(text.trim()).map_err(|_| {
+        let text =
+            "SOONER_TOKEN does not contain a token: expected what `sooner token` prints on the head's machine";
+        JoinFailure::new(Kind::Token, text).into()
+    })
+}
+
+fn credentials(node: NodeId, bearer: Bearer, token: &Token) -> Credentials {
+    let authority = Authority::new(token);
+    Credentials::issue(node, bearer, &authority, &[&authority])
+}
+
+/// Makes a directory that only its user can look into.
+fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
+        let text = format!(
+            "the cluster directory {} cannot be made: {error}; name another with --cluster-dir",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    })?;
+    let metadata = std::fs::metadata(path)?;
+    let uid = rustix::process::getuid().as_raw();
+    if metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "the cluster directory {} must be yours with mode 0700: say chmod 700 {0}, or name another with --cluster-dir",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(1 << 24);
+
+    fn membership(name: &str) -> Membership {
+        let directory = std::env::temp_dir().join(format!("sooner-test-{name}-{}", std::process::id()));
+        Membership { directory, health_timeout: 5_000_000_000, ..Membership::default() }
+    }
+
+    fn refusal(membership: &Membership) -> (Option<Kind>, String) {
+        match membership.options(NODE) {
+            Ok(_) => panic!("refused"),
+            Err(StartError::Join(failure)) => (Some(failure.kind()), failure.to_string()),
+            Err(StartError::Io(error)) => (None, error.to_string()),
+        }
+    }
+
+    #[test]
+    fn the_first_head_makes_the_token_and_the_next_one_uses_it() {
+        let mut head = membership("token");
+        let first = head.options(NODE).map_err(|error| error.to_string()).expect("starts");
+        assert!(first.listen.is_some_and(|listen| listen.ip().is_loopback() && listen.port() == 0));
+        let made = std::fs::read_to_string(head.token_file()).expect("made");
+        let (kind, text) = refusal(&head);
+        assert!(kind.is_none() && text.contains("token-"), "two heads in one directory: {text}");
+        drop(first);
+        head.token = Some(GivenToken(made.clone()));
+        drop(head.options(NODE).map_err(|error| error.to_string()).expect("starts again"));
+        assert_eq!(std::fs::read_to_string(head.token_file()).expect("kept"), made);
+        head.token = Some(GivenToken(format!("sooner-token-1-{}", "ab".repeat(32))));
+        let (kind, text) = refusal(&head);
+        assert!(kind == Some(Kind::Token) && text.contains("SOONER_TOKEN is not the token"), "{text}");
+        assert!(!text.contains("abab") && !format!("{head:?}").contains("abab"));
+        std::fs::remove_dir_all(&head.directory).expect("clean");
+    }
+
+    #[test]
+    fn a_member_needs_a_token_and_an_address_that_others_can_dial() {
+        let mut member = membership("member");
+        member.head = Some("127.0.0.1:6380".to_owned());
+        let (kind, text) = refusal(&member);
+        assert!(kind == Some(Kind::Token) && text.starts_with("no token: "), "{text}");
+        member.token = Some(GivenToken(format!("sooner-token-1-{}", "0".repeat(64))));
+        let options = member.options(NODE).map_err(|error| error.to_string()).expect("may try");
+        assert!(
+            options.listen.is_some_and(|listen| listen.ip().is_loopback()),
+            "the address by which the head is reached"
+        );
+        member.host = Some("0.0.0.0".to_owned());
+        assert!(refusal(&member).1.contains("not all of them"));
+        assert!(!member.directory.exists(), "a member keeps nothing");
+    }
+
+    #[test]
+    fn a_directory_that_others_can_look_into_is_refused() {
+        let head = membership("loose");
+        std::fs::create_dir(&head.directory).expect("made with the mode of the umask");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&head.directory, mode).expect("mine");
+        let (kind, text) = refusal(&head);
+        assert!(kind.is_none() && text.contains("chmod 700"), "{text}");
+        std::fs::remove_dir_all(&head.directory).expect("clean");
+    }
+}

@@ -1,0 +1,261 @@
+//! The door of a node: takes connections from other machines, looks at whom each wants, and hands it on untouched.
+//!
+//! Whom a connection is for stands in the first message of TLS. It is looked at without being read (`MSG_PEEK`), so that
+//! whoever gets the socket, in this process or another, does the whole handshake itself. Nothing is believed here: a
+//! connection that is handed on is as strange as before. Nothing waits here, either: this is a part of its owner's epoll
+//! loop, one descriptor ([`AsFd`]) that is readable when [`Entrance::on_ready`] has something to do, and a deadline.
+
+mod client_hello;
+mod doorman;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use sooner_protocol::time::Instant;
+use sooner_wire::NodeId;
+use sooner_wire::limits::PEEK_BYTES;
+
+use crate::identity::Destination;
+
+pub use client_hello::{ClientHello, HelloFault, look};
+pub use doorman::{Doorman, Verdict, Visitor, Why};
+
+const LISTENER: u64 = 0;
+const FIRST_VISITOR: u64 = 1;
+/// Connections taken, and turns of looking at all that are waiting, before the owner's loop has its turn again.
+const TURNS: usize = 4;
+const TAKEN_AT_A_TIME: usize = 16;
+/// How long no connection is taken when the system has no descriptor for it (nanoseconds).
+const PAUSE_NANOS: u64 = 100_000_000;
+
+/// What happened at the door.
+#[derive(Debug)]
+pub enum Entered {
+    /// Somebody for somebody.
+    Arrived {
+        /// From which nothing has been read. It does not block.
+        socket: OwnedFd,
+        /// Where it comes from.
+        address: SocketAddr,
+        /// For whom it says to be.
+        destination: Destination,
+    },
+    /// Somebody was not let in: for the log.
+    Refused {
+        /// Where it came from.
+        address: SocketAddr,
+        /// One sentence.
+        why: Why,
+    },
+    /// No connection can be taken for now: for the log.
+    Paused(io::Error),
+}
+
+struct Waiting {
+    socket: TcpStream,
+    visitor: Visitor,
+}
+
+/// See the module.
+pub struct Entrance {
+    listener: TcpListener,
+    epoll: OwnedFd,
+    doorman: Doorman,
+    /// In the order in which they came.
+    waiting: BTreeMap<u64, Waiting>,
+    next_token: u64,
+    /// Until when no connection is taken.
+    paused: Option<Instant>,
+}
+
+impl Entrance {
+    /// Listens at `address` (port 0: any that is free) for the node, which `is_head` of its cluster or not.
+    ///
+    /// # Errors
+    /// The system's word with the address: the port is taken, the address is not one of this machine.
+    pub fn open(address: SocketAddr, node: NodeId, is_head: bool) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).map_err(|error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::AddrInUse => ": choose another port, or end the program that uses it",
+                io::ErrorKind::AddrNotAvailable => ": it is no address of this machine",
+                io::ErrorKind::PermissionDenied => ": ports below 1024 need privileges",
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("cannot listen at {address}: {error}{remedy}"))
+        })?;
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        Ok(Self {
+            listener,
+            epoll,
+            doorman: Doorman::new(node, is_head),
+            waiting: BTreeMap::new(),
+            next_token: FIRST_VISITOR,
+            paused: None,
+        })
+    }
+
+    /// Where it listens, with the port that was free.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// When [`Self::on_ready`] is to be called although nothing is ready.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let oldest = self.waiting.values().next().map(|waiting| self.doorman.deadline(&waiting.visitor));
+        [oldest, self.paused].into_iter().flatten().min()
+    }
+
+    /// Takes, looks, hands on and refuses, as far as that goes without waiting.
+    pub fn on_ready(&mut self, now: Instant, out: &mut Vec<Entered>) {
+        self.expire(now, out);
+        for _ in 0..TURNS {
+            let mut events = Vec::with_capacity(TAKEN_AT_A_TIME);
+            let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let space = rustix::buffer::spare_capacity(&mut events);
+            if epoll::wait(&self.epoll, space, Some(&at_once)).is_err() || events.is_empty() {
+                return;
+            }
+            for event in events {
+                let flags = event.flags;
+                let has_ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+                match event.data.u64() {
+                    LISTENER => self.take(now, out),
+                    token => self.look(token, has_ended, now, out),
+                }
+            }
+        }
+    }
+
+    /// A connection that was handed on turned out to be a stranger's: its address is watched.
+    pub fn on_stranger(&mut self, address: IpAddr, now: Instant) {
+        self.doorman.remember(address, now);
+    }
+
+    fn take(&mut self, now: Instant, out: &mut Vec<Entered>) {
+        for _ in 0..TAKEN_AT_A_TIME {
+            let leaving = match self.room(now) {
+                Ok(leaving) => leaving,
+                Err(until) => return self.pause(until),
+            };
+            let (socket, address) = match self.listener.accept() {
+                Ok(taken) => taken,
+                Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                        out.push(Entered::Paused(error));
+                        return self.pause(now.plus(PAUSE_NANOS));
+                    }
+                    // Nobody is there, or whoever was has left.
+                    _ => return,
+                },
+            };
+            let visitor = Visitor { address, since: now };
+            match self.doorman.on_visitor(&visitor, now) {
+                Ok(()) => {
+                    if let Some((token, why)) = leaving {
+                        self.refuse(token, why, out);
+                    }
+                    self.admit(socket, visitor);
+                }
+                Err(why) => out.push(Entered::Refused { address, why }),
+            }
+        }
+    }
+
+    /// Who must leave for one more, if anybody; otherwise when to try again.
+    fn room(&self, now: Instant) -> Result<Option<(u64, Why)>, Instant> {
+        let Some((token, oldest)) = self.waiting.first_key_value() else { return Ok(None) };
+        let why = self.doorman.make_room(self.waiting.len(), &oldest.visitor, now)?;
+        Ok(why.map(|why| (*token, why)))
+    }
+
+    fn pause(&mut self, until: Instant) {
+        self.paused = Some(until);
+        let _ = epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), EventFlags::empty());
+    }
+
+    fn admit(&mut self, socket: TcpStream, visitor: Visitor) {
+        let token = self.next_token;
+        self.next_token += 1;
+        // Told once for each arrival of bytes: what is only looked at stays readable.
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let is_watched = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags).is_ok();
+        if socket.set_nonblocking(true).is_ok() && is_watched {
+            self.waiting.insert(token, Waiting { socket, visitor });
+        }
+    }
+
+    fn look(&mut self, token: u64, has_ended: bool, now: Instant, out: &mut Vec<Entered>) {
+        let Some(waiting) = self.waiting.get(&token) else { return };
+        let mut bytes = [0; PEEK_BYTES];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let count = match rustix::net::recv(&waiting.socket, &mut bytes, flags) {
+            Ok((count, _)) => count,
+            // Nothing yet; or an end, which the flags tell as well.
+            Err(_) => 0,
+        };
+        match self.doorman.on_bytes(&waiting.visitor, &bytes[..count], has_ended, now) {
+            Verdict::Wait => {}
+            Verdict::Deliver(destination) => {
+                let waiting = self.waiting.remove(&token).expect("looked up above");
+                let _ = epoll::delete(&self.epoll, &waiting.socket);
+                let socket = waiting.socket.into();
+                out.push(Entered::Arrived { socket, address: waiting.visitor.address, destination });
+            }
+            Verdict::Refuse(why) => self.refuse(token, why, out),
+        }
+    }
+
+    fn expire(&mut self, now: Instant, out: &mut Vec<Entered>) {
+        while let Some((token, waiting)) = self.waiting.first_key_value() {
+            let Some(why) = self.doorman.on_time(&waiting.visitor, now) else { break };
+            self.refuse(*token, why, out);
+        }
+        if self.paused.is_some_and(|until| until <= now) {
+            self.paused = None;
+            let data = EventData::new_u64(LISTENER);
+            let _ = epoll::modify(&self.epoll, &self.listener, data, EventFlags::IN);
+        }
+    }
+
+    fn refuse(&mut self, token: u64, why: Why, out: &mut Vec<Entered>) {
+        let Some(waiting) = self.waiting.remove(&token) else { return };
+        let _ = epoll::delete(&self.epoll, &waiting.socket);
+        if let Some(alert) = why.alert() {
+            say(waiting.socket.as_fd(), alert);
+        }
+        out.push(Entered::Refused { address: waiting.visitor.address, why });
+    }
+}
+
+/// Ends a connection that was handed on for somebody who is not here: the peer is told so.
+pub fn turn_away(socket: OwnedFd) {
+    say(socket.as_fd(), doorman::NOT_HERE);
+}
+
+fn say(socket: BorrowedFd<'_>, alert: doorman::Alert) {
+    // What was only looked at is read now: closing a socket with unread bytes could drop what is said to the peer.
+    let _ = rustix::net::recv(socket, &mut [0; PEEK_BYTES], RecvFlags::DONTWAIT);
+    let _ = rustix::net::send(socket, &alert, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+impl AsFd for Entrance {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

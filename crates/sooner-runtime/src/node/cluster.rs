@@ -1,0 +1,513 @@
+//! A node's part in a cluster: the door at which others knock, the link to the head, and what it knows of the other nodes.
+//!
+//! It is a part of the node's loop: one descriptor ([`Cluster::events`]), one deadline. What it knows it is told by the head as
+//! it changes, so whoever asks this node is answered at once, also while the head is away. Nothing of the node stops when
+//! the head does: the link is dialled again until somebody answers. Only the node of a program gives up at some time.
+
+mod away;
+mod dials;
+mod door;
+pub mod fate;
+mod known;
+mod leaving;
+mod link;
+mod links;
+mod others;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventFlags};
+use sooner_protocol::control::ToNode;
+use sooner_protocol::control::reporting::Reporter;
+use sooner_protocol::control::wire::{Misplaced, is_word};
+use sooner_protocol::session::hello::Me;
+use sooner_protocol::time::Instant;
+use sooner_wire::message::state::ClusterRow;
+use sooner_wire::message::{AboutNode, Message, Register, Routed, ShapeDemand, Suspect, kind};
+use sooner_wire::{NodeId, ResourceSet, WorkerId};
+
+use super::health::{Health, Way};
+use super::notes::Notes;
+use crate::clock::now;
+use crate::control::service::{Control, ControlOptions, Line, State};
+use crate::identity::{Credentials, Identity};
+use crate::transport::{Turn, pair};
+use away::Away;
+use dials::Dials;
+use door::Door;
+use fate::{Fate, JoinFailure, Joined, Kind};
+use known::Known;
+use link::{Link, News};
+use links::Links;
+pub(super) use others::Heard;
+
+/// Tokens of the nested epoll: the door; from each of the others on, one for every connection that there was.
+const DOOR: u64 = 0;
+const FIRST_GUEST: u64 = 1;
+const FIRST_OF_LINK: u64 = 1 << 60;
+const FIRST_OF_NODES: u64 = 2 << 60;
+const FIRST_DIAL: u64 = 3 << 60;
+
+/// How long a node that joins tries again when connections end without a word (nanoseconds).
+const PASSING_NANOS: u64 = 3_000_000_000;
+
+/// Where the head is.
+pub enum Head {
+    /// In this process.
+    Here {
+        /// What earlier heads left.
+        state: Box<State>,
+        /// Silence after which a node is gone (nanoseconds).
+        health_timeout: u64,
+    },
+    /// At one of these addresses: those that a name has.
+    At(Vec<SocketAddr>),
+}
+
+/// What a node needs to be a part of a cluster.
+pub struct ClusterOptions {
+    /// What it proves to others.
+    pub identity: Identity,
+    /// What its processes prove to others: that they are on this node, and no more.
+    pub workers: Credentials,
+    /// Where it listens; port 0: any that is free. The node of a program listens nowhere: it dials, also those who ask it to
+    /// by way of the head.
+    pub listen: Option<SocketAddr>,
+    /// Whom it belongs to.
+    pub head: Head,
+    /// What the process learns of its membership.
+    pub fate: Arc<Fate>,
+    /// Nodes of this machine may read values in its memory, and it in theirs.
+    pub shares_memory: bool,
+}
+
+/// What a node says of itself.
+pub(super) struct Itself<'a> {
+    pub(super) node: NodeId,
+    pub(super) name: &'a str,
+    pub(super) resources: &'a ResourceSet,
+    pub(super) labels: &'a [(String, String)],
+    pub(super) python: &'a str,
+    pub(super) directory: &'a Path,
+    /// Wakes the node's loop.
+    pub(super) wake: &'a Arc<OwnedFd>,
+}
+
+/// See the module.
+pub(super) struct Cluster {
+    epoll: OwnedFd,
+    /// Nobody comes to the node of a program.
+    door: Option<Door>,
+    link: Link,
+    known: Known,
+    reporter: Reporter,
+    health: Health,
+    control: Option<Control>,
+    fate: Arc<Fate>,
+    notes: Notes,
+    register: Register,
+    fingerprint: String,
+    address: Option<SocketAddr>,
+    opened: Instant,
+    /// What was noted of the last connection that was lost: the next try may fail in the same way, again and again.
+    lost: Option<JoinFailure>,
+    is_leaving: bool,
+    workers: Credentials,
+    links: Links,
+    dials: Dials,
+    /// For a program: how long the head is away.
+    away: Option<Away>,
+    /// Until the node's loop takes it.
+    heard: Vec<Heard>,
+}
+
+impl Cluster {
+    /// Opens the door and begins to join.
+    pub(super) fn open(options: ClusterOptions, itself: &Itself<'_>) -> io::Result<Self> {
+        let ClusterOptions { identity, workers, listen, head, fate, .. } = options;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let is_head = matches!(head, Head::Here { .. });
+        let open = |listen| Door::open(listen, itself.node, is_head, identity.clone(), &epoll);
+        let door = listen.map(open).transpose()?;
+        let address = door.as_ref().map(Door::address).transpose()?;
+        let register = Register {
+            about: Box::new(about(itself, address)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            python: itself.python.to_owned(),
+            rejoins: None,
+        };
+        let fingerprint = identity.cluster().to_string();
+        let health = Health::start(itself, identity.clone(), fate.clone())?;
+        let me = Me { id: WorkerId(itself.node.0), is_head, python: itself.python.to_owned() };
+        let of_links = identity.clone();
+        let (link, control) = match head {
+            Head::At(addresses) => (Link::to(addresses, me.clone(), identity), None),
+            Head::Here { state, health_timeout } => {
+                let address = address.ok_or_else(|| io::Error::other("a head must listen somewhere"))?;
+                let options = ControlOptions {
+                    node: itself.node,
+                    identity,
+                    address,
+                    python: itself.python.to_owned(),
+                    health_timeout,
+                    node_directory: itself.directory.to_owned(),
+                };
+                let control = Control::start(*state, options)?;
+                let (ours, theirs) = pair()?;
+                control.connect(theirs, Line::Control);
+                (Link::own(ours, address, &epoll)?, Some(control))
+            }
+        };
+        let mut cluster = Self {
+            epoll,
+            away: door.is_none().then(Away::default),
+            door,
+            link,
+            known: Known::default(),
+            reporter: Reporter::default(),
+            health,
+            control,
+            fate,
+            notes: Notes::new(itself.directory),
+            register,
+            fingerprint,
+            address,
+            opened: now(),
+            lost: None,
+            is_leaving: false,
+            workers,
+            links: Links::new(me, of_links),
+            dials: Dials::default(),
+            heard: Vec::new(),
+        };
+        if is_head {
+            cluster.link.send(&cluster.register.clone().into());
+            cluster.link.flush(&cluster.epoll);
+        }
+        Ok(cluster)
+    }
+
+    /// Readable when [`Self::on_ready`] has something to do.
+    pub(super) fn events(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        if !self.heard.is_empty() {
+            // It came about while the node acted, and nothing else may come.
+            return Some(now());
+        }
+        let report = self.link.is_up().then(|| self.reporter.next_deadline()).flatten();
+        let made = [self.links.next_deadline(), self.dials.next_deadline()];
+        let door = self.door.as_ref().and_then(Door::next_deadline);
+        // What was heard while something was done waits for nothing.
+        let heard = (!self.heard.is_empty()).then_some(Instant(0));
+        let away = self.away.as_ref().and_then(Away::deadline);
+        let own = [door, self.link.next_deadline(), report, heard, away];
+        own.into_iter().chain(made).flatten().min()
+    }
+
+    /// Whether the node must end, and why.
+    pub(super) fn must_end(&self) -> bool {
+        self.fate.must_end()
+    }
+
+    /// Whether this node is a part of a program: nobody can dial it.
+    pub(super) fn is_of_program(&self) -> bool {
+        self.door.is_none()
+    }
+
+    /// Why the node must end, if it must.
+    pub(super) fn why_end(&self) -> Option<String> {
+        self.fate.reason()
+    }
+
+    /// Takes in what came.
+    pub(super) fn on_ready(&mut self) {
+        let mut events = Vec::with_capacity(16);
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let space = rustix::buffer::spare_capacity(&mut events);
+        let _ = epoll::wait(&self.epoll, space, Some(&at_once));
+        for event in events {
+            match event.data.u64() {
+                DOOR => self.knocked(),
+                token => self.on_connection(token, event.flags),
+            }
+        }
+    }
+
+    fn on_connection(&mut self, token: u64, flags: EventFlags) {
+        match token {
+            FIRST_DIAL.. => {
+                if let Some(dialled) = self.dials.on_ready(token, &self.epoll) {
+                    self.on_dialled(dialled);
+                }
+            }
+            FIRST_OF_NODES.. => {
+                self.links.on_ready(token, flags, turn(&self.epoll));
+                self.on_links();
+            }
+            FIRST_OF_LINK.. => {
+                let news = self.link.on_ready(token, flags, &self.epoll);
+                self.on_news(news);
+            }
+            _ => {
+                let door = self.door.as_mut();
+                if let Some(knock) = door.and_then(|door| door.on_guest(token, flags, &self.epoll)) {
+                    self.let_in(knock);
+                }
+            }
+        }
+    }
+
+    /// Once for each turn of the node's loop: what is due. `read` gives what is free and what waits here; something of it may
+    /// have changed if the node `has_acted`.
+    pub(super) fn attend(&mut self, has_acted: bool, read: impl FnOnce() -> (ResourceSet, Vec<ShapeDemand>)) {
+        self.health.on_turn();
+        let time = now();
+        let door = self.door.as_ref().and_then(Door::next_deadline);
+        if door.is_some_and(|deadline| deadline <= time) {
+            self.knocked();
+        }
+        if let Some(failed) = self.health.take_failure() {
+            let news = self.link.renew(failed, &self.epoll);
+            self.on_news(news);
+        }
+        let news = self.link.on_time(time, &self.epoll);
+        self.on_news(news);
+        if let Some(seconds) = self.away.as_mut().and_then(|away| away.look(self.link.is_up(), time)) {
+            self.end(&format!("there was no connection to the head for {seconds} s"));
+        }
+        self.links.on_timer(turn(&self.epoll));
+        for late in self.dials.expire(time) {
+            self.on_dialled(late);
+        }
+        if has_acted {
+            self.reporter.note();
+        }
+        if self.link.is_up()
+            && let Some(report) = self.reporter.take(time, read)
+        {
+            self.link.send(&report.into());
+        }
+        self.links.flush(turn(&self.epoll));
+        self.on_links();
+        self.link.flush(&self.epoll);
+    }
+
+    /// Where a node listens, as far as is known here.
+    pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        self.known.address_of(node)
+    }
+
+    /// What processes of this node prove to those of others.
+    pub(super) fn credentials(&self) -> &Credentials {
+        &self.workers
+    }
+
+    /// What has come since the last time.
+    pub(super) fn take_heard(&mut self) -> Vec<Heard> {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Whether this node has ever been taken in: before that nobody can use it.
+    pub(super) fn has_joined(&self) -> bool {
+        self.register.rejoins.is_some()
+    }
+
+    /// A connection from there turned out to be a stranger's.
+    pub(super) fn on_stranger(&mut self, address: IpAddr) {
+        if let Some(door) = &mut self.door {
+            door.on_stranger(address);
+        }
+    }
+
+    fn knocked(&mut self) {
+        let Some(door) = &mut self.door else { return };
+        if let Some(control) = &self.control {
+            for address in control.take_strangers() {
+                door.on_stranger(address);
+            }
+        }
+        for knock in door.on_knock(&self.epoll, &mut self.notes) {
+            self.let_in(knock);
+        }
+    }
+
+    fn on_news(&mut self, news: Vec<News>) {
+        for one in news {
+            match one {
+                News::Greeted => self.link.send(&self.register.clone().into()),
+                News::Resumed => self.heard.push(Heard::Up { is_new: false }),
+                News::Said(message) => self.on_message(message),
+                News::Lost(failure) => self.on_lost(&failure),
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Registered(registered) => {
+                self.register.rejoins = Some(registered.cluster);
+                self.link.on_registered();
+                self.lost = None;
+                self.reporter.begin_anew();
+                let way = self.way();
+                self.health.on_registered(way, registered.settings);
+                if let Some(away) = &mut self.away {
+                    away.on_registered(registered.settings.health_timeout);
+                }
+                self.notes.write(&format!("part of the cluster {:016x}", registered.cluster));
+                self.heard.push(Heard::Up { is_new: true });
+                self.heard.push(Heard::Known(registered.nodes.clone()));
+                for node in self.known.on_registered(registered) {
+                    // It may have gone while there was no head to say so: the next one answers that.
+                    self.link.send(&Suspect { node }.into());
+                }
+                self.fate.on_joined(Ok(Joined {
+                    address: self.address,
+                    head: self.link.address(),
+                    fingerprint: self.fingerprint.clone(),
+                }));
+            }
+            Message::NodesChanged(changed) => {
+                self.heard.push(Heard::Known(changed.rows.clone()));
+                self.known.on_changed(changed.rows);
+            }
+            Message::NodeGone(gone) => {
+                self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
+                self.known.on_gone(gone.node);
+                self.heard.push(Heard::NodeGone(gone.node));
+                self.links.forget(gone.node, turn(&self.epoll));
+            }
+            Message::ResourceView(view) => {
+                self.heard.push(Heard::View(view.clone()));
+                self.known.on_view(view);
+            }
+            Message::Candidates(candidates) => self.heard.push(Heard::Candidates(candidates)),
+            Message::Drain(drain) if drain.node == self.node() => {
+                self.heard.push(Heard::Drain { nanos: drain.nanos });
+            }
+            Message::DialMe(asked) => self.on_dial_me(asked),
+            Message::Fenced(fenced) => self.end(&fenced.reason),
+            Message::Refused(refused) => {
+                let failure = JoinFailure::new(Kind::NotWanted, refused.reason);
+                self.link.on_refused(&failure, &self.epoll);
+                self.on_lost(&failure);
+            }
+            Message::Routed(Routed { to, message, .. })
+                if to == WorkerId(self.node().0) && matches!(*message, Message::InspectEnd(_)) =>
+            {
+                if let Message::InspectEnd(end) = *message {
+                    self.heard.push(Heard::Directory(end.request, end.node));
+                }
+            }
+            message if is_word(message.kind()) => match ToNode::parse(message, self.node()) {
+                Ok(word) => self.heard.push(Heard::Word(word)),
+                Err(Misplaced(why)) => self.notes.write_rationed(&format!("the head says nonsense: {why}")),
+            },
+            // Something of a later minor version.
+            _ => {}
+        }
+    }
+
+    fn way(&mut self) -> Way {
+        let Some(control) = &self.control else {
+            return Way::Dial { address: self.link.address(), head: self.link.peer() };
+        };
+        match pair() {
+            Ok((ours, theirs)) => {
+                control.connect(theirs, Line::Health);
+                Way::Own(ours)
+            }
+            Err(error) => {
+                self.end(&format!("no connection within the process: {error}"));
+                Way::Nowhere
+            }
+        }
+    }
+
+    fn on_lost(&mut self, failure: &JoinFailure) {
+        if self.is_leaving {
+            return;
+        }
+        self.heard.push(Heard::Down);
+        if self.control.is_some() {
+            return self.end(&format!("the control service has ended: {failure}"));
+        }
+        if self.lost.as_ref() != Some(failure) {
+            self.notes.write_rationed(&format!("no connection to the head: {failure}"));
+            self.lost = Some(failure.clone());
+        }
+        // An address from which strangers came is not listened to for a second.
+        let may_pass = self.link.may_pass() && now() < self.opened.plus(PASSING_NANOS);
+        if self.register.rejoins.is_none() && self.link.has_tried_all() && !may_pass {
+            self.fate.on_joined(Err(failure.clone()));
+        }
+    }
+
+    fn end(&self, reason: &str) {
+        self.notes.write(&format!("must end: {reason}"));
+        self.fate.end(reason);
+    }
+
+    /// What it knows, for those who look at it.
+    pub(super) fn report(&self) -> ClusterRow {
+        ClusterRow {
+            cluster: self.register.rejoins.unwrap_or_default(),
+            fingerprint: self.fingerprint.clone(),
+            head: self.link.address().to_string(),
+            is_head: self.control.is_some(),
+            address: self.address.map(|address| address.to_string()).unwrap_or_default(),
+            lost: self.link.why_down(),
+            nodes: self.known.nodes(),
+            view: self.known.view(),
+        }
+    }
+
+    /// Where this node listens.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.ip())
+    }
+}
+
+fn about(itself: &Itself<'_>, address: Option<SocketAddr>) -> AboutNode {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    AboutNode {
+        kind: if address.is_some() { kind::DAEMON } else { kind::DRIVER },
+        name: itself.name.to_owned(),
+        address: address.map(|address| address.to_string()),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        boot_id: boot_id.trim().to_owned(),
+        resources: itself.resources.clone(),
+        labels: itself.labels.to_vec(),
+    }
+}
+
+/// The address of this machine by which the one at `other` is reached.
+///
+/// # Errors
+/// The system's word: there is no way to it.
+pub fn address_towards(other: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match other {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // Nothing is sent by this.
+    socket.connect(other)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+fn turn(epoll: &OwnedFd) -> Turn<'_> {
+    Turn { epoll, time: now() }
+}
+
+/// Which events say that something can be read, or has ended.
+fn is_readable(flags: EventFlags) -> bool {
+    flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
+}

@@ -1,0 +1,115 @@
+//! Connections that are being made to other nodes: for the links of this node, and for its processes, which get them before a
+//! byte has gone over them.
+//!
+//! Nothing here waits, and nobody is believed: who answers is seen in the handshake, by whoever gets the socket.
+//!
+//! A node that cannot be dialled is asked to dial ([`sooner_wire::message::DialMe`]): then its coming is expected here, for as
+//! long as a connection may take.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sooner_protocol::time::Instant;
+use sooner_wire::limits::{DIAL_NANOS, DIALS_MAX};
+use sooner_wire::{NodeId, WorkerId};
+
+use super::FIRST_DIAL;
+use crate::transport::dial::{dial, outcome};
+
+/// For whom a connection is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// For the link with this node.
+    Link(NodeId),
+    /// For a process here, which wants to speak with one there.
+    Process { client: WorkerId, to: WorkerId },
+}
+
+/// How it went.
+pub(super) type Dialled = (Caller, Result<OwnedFd, String>);
+
+struct Dialling {
+    caller: Caller,
+    /// `None` when the other node was asked to dial.
+    socket: Option<OwnedFd>,
+    until: Instant,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Dials {
+    open: BTreeMap<u64, Dialling>,
+    made: u64,
+}
+
+impl Dials {
+    /// Begins a connection. `Err` if it is known at once that there is none.
+    pub(super) fn begin(
+        &mut self,
+        caller: Caller,
+        address: SocketAddr,
+        epoll: &OwnedFd,
+        now: Instant,
+    ) -> Result<(), String> {
+        self.check_room()?;
+        let socket = dial(address).map_err(|error| error.to_string())?;
+        let data = EventData::new_u64(FIRST_DIAL + self.made);
+        epoll::add(epoll, &socket, data, EventFlags::OUT).map_err(|error| error.to_string())?;
+        self.insert(caller, Some(socket), now);
+        Ok(())
+    }
+
+    /// The other node was asked to dial. What has not come in time is in [`Self::expire`].
+    pub(super) fn expect(&mut self, caller: Caller, now: Instant) -> Result<(), String> {
+        self.check_room()?;
+        self.insert(caller, None, now);
+        Ok(())
+    }
+
+    /// Somebody has come who may have been asked to.
+    pub(super) fn has_come(&mut self, caller: Caller) {
+        self.open.retain(|_, dialling| dialling.caller != caller || dialling.socket.is_some());
+    }
+
+    fn check_room(&self) -> Result<(), String> {
+        if self.open.len() >= DIALS_MAX {
+            return Err(format!("{DIALS_MAX} connections are being made already"));
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, caller: Caller, socket: Option<OwnedFd>, now: Instant) {
+        let dialling = Dialling { caller, socket, until: now.plus(DIAL_NANOS) };
+        self.open.insert(FIRST_DIAL + self.made, dialling);
+        self.made += 1;
+    }
+
+    pub(super) fn on_ready(&mut self, token: u64, epoll: &OwnedFd) -> Option<Dialled> {
+        let Dialling { caller, socket: Some(socket), .. } = self.open.remove(&token)? else { return None };
+        // Its next owner may be another process: it would be watched here for as long as that one has it.
+        let _ = epoll::delete(epoll, &socket);
+        let made = outcome(&socket).map_err(|error| error.to_string());
+        Some((caller, made.map(|()| socket)))
+    }
+
+    /// What was not answered in time.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Dialled> {
+        let mut late = Vec::new();
+        while let Some(entry) = self.open.first_entry().filter(|entry| entry.get().until <= now) {
+            let seconds = DIAL_NANOS / 1_000_000_000;
+            let Dialling { caller, socket, .. } = entry.remove();
+            let reason = match socket {
+                Some(_) => format!("no answer within {seconds} s"),
+                None => format!("it was asked to dial, and has not done so within {seconds} s"),
+            };
+            late.push((caller, Err(reason)));
+        }
+        late
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.open.values().next().map(|dialling| dialling.until)
+    }
+}

@@ -1,0 +1,126 @@
+//! Who comes to a node over the network: whom it lets through, and the guests that only want to know whether it lives.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sooner_protocol::time::Instant;
+use sooner_wire::NodeId;
+use sooner_wire::limits::{HANDSHAKES_MAX, PROBE_NANOS};
+use sooner_wire::message::Message;
+
+use super::{DOOR, FIRST_GUEST, is_readable};
+use crate::clock::now;
+use crate::identity::{Destination, Identity};
+use crate::node::accept::{Entered, Entrance, turn_away};
+use crate::node::notes::Notes;
+use crate::transport::{Framed, Stream, TlsStream};
+
+/// Somebody who dialled to see whether this node lives: the handshake says so.
+struct Guest {
+    framed: Framed,
+    until: Instant,
+}
+
+/// Who came.
+pub(super) enum Knock {
+    /// Somebody for somebody else here. Nothing has been read from the socket.
+    Other(OwnedFd, SocketAddr, Destination),
+    /// Another node, which has proved that, for the link with it; and what it said first.
+    Node(NodeId, Box<Framed>, Message),
+}
+
+/// See the module.
+pub(super) struct Door {
+    entrance: Entrance,
+    identity: Identity,
+    guests: HashMap<u64, Guest>,
+    next_token: u64,
+}
+
+impl Door {
+    pub(super) fn open(
+        listen: SocketAddr,
+        node: NodeId,
+        is_head: bool,
+        identity: Identity,
+        epoll: &OwnedFd,
+    ) -> io::Result<Self> {
+        let entrance = Entrance::open(listen, node, is_head)?;
+        epoll::add(epoll, &entrance, EventData::new_u64(DOOR), EventFlags::IN)?;
+        Ok(Self { entrance, identity, guests: HashMap::new(), next_token: FIRST_GUEST })
+    }
+
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        self.entrance.address()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let guests = self.guests.values().map(|guest| guest.until);
+        self.entrance.next_deadline().into_iter().chain(guests).min()
+    }
+
+    /// A connection from there turned out to be a stranger's.
+    pub(super) fn on_stranger(&mut self, address: IpAddr) {
+        self.entrance.on_stranger(address, now());
+    }
+
+    /// Takes in whoever is there; gives those who came for somebody else here.
+    pub(super) fn on_knock(&mut self, epoll: &OwnedFd, notes: &mut Notes) -> Vec<Knock> {
+        let time = now();
+        self.guests.retain(|_, guest| guest.until > time);
+        let (mut entered, mut others) = (Vec::new(), Vec::new());
+        self.entrance.on_ready(time, &mut entered);
+        for one in entered {
+            match one {
+                Entered::Arrived { socket, destination: Destination::Node, .. } => {
+                    self.receive(socket, epoll, time);
+                }
+                Entered::Arrived { socket, address, destination } => {
+                    others.push(Knock::Other(socket, address, destination));
+                }
+                Entered::Refused { address, why } => {
+                    notes.write_rationed(&format!("refused a connection from {address}: {why}"));
+                }
+                Entered::Paused(error) => {
+                    notes.write_rationed(&format!("no connection can be taken now: {error}"));
+                }
+            }
+        }
+        others
+    }
+
+    fn receive(&mut self, socket: OwnedFd, epoll: &OwnedFd, now: Instant) {
+        if self.guests.len() >= HANDSHAKES_MAX {
+            return turn_away(socket);
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        let stream = Stream::Tls(Box::new(TlsStream::accept(socket, &self.identity)));
+        if let Ok(framed) = Framed::add(stream, epoll, token) {
+            self.guests.insert(token, Guest { framed, until: now.plus(PROBE_NANOS) });
+        }
+    }
+
+    pub(super) fn on_guest(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Option<Knock> {
+        let guest = self.guests.get_mut(&token)?;
+        if flags.contains(EventFlags::OUT) {
+            guest.framed.flush(epoll);
+        }
+        if is_readable(flags) {
+            guest.framed.read(epoll);
+        }
+        // Who only wants to know whether this node lives has nothing to say.
+        match (guest.framed.next_message(), guest.framed.peer()) {
+            (Some(hello @ Message::PeerHello(_)), Some(node)) => {
+                let guest = self.guests.remove(&token)?;
+                return Some(Knock::Node(node, Box::new(guest.framed), hello));
+            }
+            (None, _) if guest.framed.ended().is_none() => {}
+            _ => drop(self.guests.remove(&token)),
+        }
+        None
+    }
+}

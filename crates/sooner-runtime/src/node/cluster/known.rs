@@ -1,0 +1,114 @@
+//! What a node knows of the others: what the head told it last.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use sooner_wire::NodeId;
+use sooner_wire::message::{NodeRow, Registered, ResourceView, ViewRow};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    nodes: BTreeMap<NodeId, NodeRow>,
+    view: BTreeMap<NodeId, ViewRow>,
+}
+
+impl Known {
+    /// The head says who there is. Gives those that were there and of which it says nothing: a head that has started again
+    /// may still wait for them, so they stay until it says more.
+    pub(super) fn on_registered(&mut self, registered: Registered) -> Vec<NodeId> {
+        let before = std::mem::take(&mut self.nodes);
+        self.nodes = registered.nodes.into_iter().map(|row| (row.node, row)).collect();
+        self.view.clear();
+        let mut missing = Vec::new();
+        for (node, row) in before {
+            self.nodes.entry(node).or_insert_with(|| {
+                missing.push(node);
+                row
+            });
+        }
+        missing
+    }
+
+    pub(super) fn on_changed(&mut self, rows: Vec<NodeRow>) {
+        self.nodes.extend(rows.into_iter().map(|row| (row.node, row)));
+    }
+
+    pub(super) fn on_gone(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+        self.view.remove(&node);
+    }
+
+    pub(super) fn on_view(&mut self, view: ResourceView) {
+        if view.must_ask {
+            self.view.clear();
+        }
+        self.view.extend(view.rows.into_iter().map(|row| (row.node, row)));
+    }
+
+    /// Whether a node is a part of the cluster, as far as is known here.
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Where a node listens.
+    pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        self.nodes.get(&node)?.about.address.as_ref()?.parse().ok()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.keys().copied()
+    }
+
+    /// Nodes with the same one share a kernel.
+    pub(super) fn boot_id_of(&self, node: NodeId) -> Option<&str> {
+        self.nodes.get(&node).map(|row| row.about.boot_id.as_str()).filter(|boot| !boot.is_empty())
+    }
+
+    pub(super) fn nodes(&self) -> Vec<NodeRow> {
+        self.nodes.values().cloned().collect()
+    }
+
+    pub(super) fn view(&self) -> Vec<ViewRow> {
+        self.view.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sooner_wire::ResourceSet;
+    use sooner_wire::message::{AboutNode, Settings, kind, node_state};
+
+    use super::*;
+
+    fn registered(nodes: &[u64], host: &str) -> Registered {
+        let about = |node: &u64| AboutNode {
+            kind: kind::DAEMON,
+            name: format!("node-{node}"),
+            address: Some("127.0.0.1:1".to_owned()),
+            host: host.to_owned(),
+            boot_id: String::new(),
+            resources: ResourceSet::default(),
+            labels: Vec::new(),
+        };
+        let row = |node: &u64| NodeRow {
+            node: NodeId(*node << 24),
+            about: about(node),
+            state: node_state::ALIVE,
+            is_slow: false,
+        };
+        let settings = Settings { heartbeat: 500, health_timeout: 5_000 };
+        Registered { cluster: 7, nodes: nodes.iter().map(row).collect(), settings }
+    }
+
+    #[test]
+    fn who_has_not_come_back_to_a_new_head_stays_until_that_says_more() {
+        let mut known = Known::default();
+        assert_eq!(known.on_registered(registered(&[1, 2, 3], "before")), []);
+        assert_eq!(known.on_registered(registered(&[2, 4], "after")), [NodeId(1 << 24), NodeId(3 << 24)]);
+        let hosts: Vec<String> = known.nodes().into_iter().map(|row| row.about.host).collect();
+        assert_eq!(hosts, ["before", "after", "before", "after"]);
+        known.on_gone(NodeId(1 << 24));
+        assert!(!known.has(NodeId(1 << 24)) && known.address_of(NodeId(3 << 24)).is_some());
+    }
+}

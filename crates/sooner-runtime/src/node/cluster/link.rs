@@ -1,0 +1,496 @@
+//! A node's link to the head: dialled, proved, greeted, registered; and dialled again for as long as the node lives.
+//!
+//! What both say to each other is one session for the life of both: nothing is lost when a connection is cut, and nothing is
+//! said twice. A head that has started again does not know the session; then another one begins, and the node says what it
+//! has. The head in this process is at the other end of a socket pair, and needs none of that.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sooner_protocol::session::hello::{HEAD, Me, Refusal};
+use sooner_protocol::time::Instant;
+use sooner_wire::NodeId;
+use sooner_wire::limits::{CONTROL_BUFFER_BYTES_MAX, JOIN_NANOS, REDIAL_NANOS, REDIAL_NANOS_MAX};
+use sooner_wire::message::Message;
+
+use super::fate::{JoinFailure, Kind};
+use super::{FIRST_OF_LINK, is_readable};
+use crate::clock::now;
+use crate::identity::{Destination, Identity};
+use crate::transport::dial::{dial, outcome};
+use crate::transport::{Ended, Failure, Framed, Line, Stream, TlsFailure, TlsStream, Turn, WireNews};
+
+/// How long a connection may take to come about (nanoseconds).
+const CONNECT_NANOS: u64 = 5_000_000_000;
+
+/// What happened.
+pub(super) enum News {
+    /// The head is there and speaks our language, and does not know this session: register.
+    Greeted,
+    /// There is a connection again, and nothing is lost of what was said.
+    Resumed,
+    /// It said something.
+    Said(Message),
+    /// There is no connection now.
+    Lost(JoinFailure),
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody is dialled before then.
+    Down(Instant),
+    Connecting(OwnedFd, Instant),
+    /// Both prove who they are, and greet each other.
+    Greeting,
+    /// The head knows what this node says of itself, and has not answered.
+    Registering(Instant),
+    Up,
+}
+
+/// To whom it leads.
+enum Way {
+    /// To this process.
+    Own(Box<Framed>),
+    /// To a head elsewhere.
+    Session(Box<Session>),
+}
+
+struct Session {
+    line: Line,
+    me: Arc<Me>,
+    identity: Identity,
+    /// Sessions so far.
+    number: u64,
+    /// The link wants a connection.
+    wants_dial: bool,
+    /// The head has been told of this node in this session.
+    is_told: bool,
+    /// And has taken it in.
+    is_registered: bool,
+    token: u64,
+}
+
+/// See the module.
+pub(super) struct Link {
+    state: State,
+    way: Way,
+    addresses: Vec<SocketAddr>,
+    /// Connections that were tried since the last one that worked.
+    tries: usize,
+    /// The head's node.
+    peer: NodeId,
+    why_down: Option<String>,
+    /// When the head was heard of over a new connection.
+    connected: Instant,
+    /// The last connection ended without a word: the head may just not take connections from here for a moment.
+    may_pass: bool,
+}
+
+impl Session {
+    fn begin_anew(&mut self, turn: Turn<'_>) {
+        self.line.close(turn);
+        self.number += 1;
+        self.line = session(&self.me, self.number);
+        (self.wants_dial, self.is_told, self.is_registered) = (true, false, false);
+    }
+
+    fn next_token(&mut self) -> u64 {
+        self.token += 1;
+        self.token
+    }
+}
+
+/// A session with the head that nobody has used yet. The head never dials, and says itself who is gone.
+fn session(me: &Arc<Me>, number: u64) -> Line {
+    Line::new(me.clone(), HEAD, number, true).patient()
+}
+
+impl Link {
+    /// To a head at one of these addresses.
+    pub(super) fn to(addresses: Vec<SocketAddr>, me: Me, identity: Identity) -> Self {
+        let me = Arc::new(me);
+        let session = Session {
+            line: session(&me, 1),
+            me,
+            identity,
+            number: 1,
+            wants_dial: true,
+            is_told: false,
+            is_registered: false,
+            token: FIRST_OF_LINK,
+        };
+        Self {
+            state: State::Down(Instant(0)),
+            way: Way::Session(Box::new(session)),
+            addresses,
+            tries: 0,
+            peer: NodeId::default(),
+            why_down: Some("it was not reached yet".to_owned()),
+            connected: Instant(0),
+            may_pass: false,
+        }
+    }
+
+    /// To the head in this process, which needs no proof.
+    pub(super) fn own(socket: OwnedFd, address: SocketAddr, epoll: &OwnedFd) -> io::Result<Self> {
+        let framed = Framed::add(Stream::Unix(socket), epoll, FIRST_OF_LINK)?.within_process();
+        Ok(Self {
+            state: State::Registering(now().plus(JOIN_NANOS)),
+            way: Way::Own(Box::new(framed)),
+            addresses: vec![address],
+            tries: 0,
+            peer: NodeId::default(),
+            why_down: None,
+            connected: Instant(0),
+            may_pass: false,
+        })
+    }
+
+    /// The address that is dialled, or was last.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.addresses[self.tries.saturating_sub(1) % self.addresses.len()]
+    }
+
+    pub(super) fn peer(&self) -> NodeId {
+        self.peer
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up)
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(super) fn why_down(&self) -> Option<String> {
+        if self.is_up() { None } else { self.why_down.clone() }
+    }
+
+    /// Whether every address was tried in vain.
+    pub(super) fn has_tried_all(&self) -> bool {
+        self.tries >= self.addresses.len()
+    }
+
+    /// Whether the next try may go better than the last.
+    pub(super) fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+
+    /// The head has taken this node in.
+    pub(super) fn on_registered(&mut self) {
+        if let Way::Session(session) = &mut self.way {
+            session.is_registered = true;
+        }
+        self.up();
+    }
+
+    fn up(&mut self) {
+        self.connected = now();
+        self.tries = 0;
+        self.why_down = None;
+        self.state = State::Up;
+    }
+
+    /// The head has said no.
+    pub(super) fn on_refused(&mut self, failure: &JoinFailure, epoll: &OwnedFd) {
+        match &mut self.way {
+            Way::Own(framed) => framed.end(),
+            Way::Session(session) => {
+                let turn = Turn { epoll, time: now() };
+                session.line.end("the head has said no", turn);
+                session.begin_anew(turn);
+            }
+        }
+        self.down(failure);
+    }
+
+    /// Says something, at the next [`Self::flush`]. Before the head has taken this node in it hears what the node says of
+    /// itself, and nothing else.
+    pub(super) fn send(&mut self, message: &Message) {
+        match &mut self.way {
+            Way::Own(framed) => framed.push(message),
+            Way::Session(session) => {
+                if session.is_registered || matches!(message, Message::Register(_)) {
+                    session.line.push(message);
+                }
+            }
+        }
+    }
+
+    pub(super) fn flush(&mut self, epoll: &OwnedFd) {
+        match &mut self.way {
+            Way::Own(framed) => framed.flush(epoll),
+            Way::Session(session) => {
+                let turn = Turn { epoll, time: now() };
+                if !session.line.is_open() && session.line.retained() > CONTROL_BUFFER_BYTES_MAX {
+                    // The head is away for long. All that it must know it is told again when it is back.
+                    return session.begin_anew(turn);
+                }
+                session.line.flush(turn);
+            }
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let until = match (&self.state, &self.way) {
+            (State::Down(until), Way::Session(session)) => session.wants_dial.then_some(*until),
+            (State::Connecting(_, until) | State::Registering(until), _) => Some(*until),
+            (State::Down(_) | State::Greeting | State::Up, _) => None,
+        };
+        let of_way = match &self.way {
+            Way::Own(framed) => framed.ended().filter(|_| self.is_up()).map(|_| Instant(0)),
+            Way::Session(session) => session.line.next_deadline(),
+        };
+        [until, of_way].into_iter().flatten().min()
+    }
+
+    /// Time passes.
+    pub(super) fn on_time(&mut self, now: Instant, epoll: &OwnedFd) -> Vec<News> {
+        let mut news = Vec::new();
+        if let Way::Session(session) = &mut self.way {
+            session.line.on_timer(Turn { epoll, time: now });
+        }
+        self.on_way(epoll, &mut news);
+        match &self.state {
+            State::Down(until) if *until <= now => self.dial(now, epoll, &mut news),
+            State::Connecting(_, until) | State::Registering(until) if *until <= now => {
+                self.lose(self.no_answer(), epoll, &mut news);
+            }
+            _ => {}
+        }
+        news
+    }
+
+    /// Something has happened on a connection of this link.
+    pub(super) fn on_ready(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Vec<News> {
+        let mut news = Vec::new();
+        match &mut self.way {
+            // A connection before it may not be over yet.
+            Way::Session(session)
+                if matches!(self.state, State::Connecting(..)) && token == session.token =>
+            {
+                self.on_connected(epoll, &mut news);
+                return news;
+            }
+            Way::Own(framed) => {
+                if flags.contains(EventFlags::OUT) {
+                    framed.flush(epoll);
+                }
+                if is_readable(flags) {
+                    framed.read(epoll);
+                }
+                news.extend(std::iter::from_fn(|| framed.next_message()).map(News::Said));
+            }
+            Way::Session(session) => {
+                let mut said = Vec::new();
+                session.line.on_ready(token, flags, Turn { epoll, time: now() }, &mut said);
+                news.extend(said.into_iter().map(News::Said));
+            }
+        }
+        self.on_way(epoll, &mut news);
+        news
+    }
+
+    /// Heartbeats have failed. A connection that was there by then may lead nowhere, too: while nothing is said nobody notices that
+    /// the machine at its other end was switched off and on again, and a head that began there meanwhile does not know this
+    /// node. If it was well, nothing is lost with it.
+    pub(super) fn renew(&mut self, failed: Instant, epoll: &OwnedFd) -> Vec<News> {
+        let mut news = Vec::new();
+        if let (State::Up, Way::Session(session)) = (&self.state, &mut self.way)
+            && self.connected <= failed
+        {
+            session.line.cut("heartbeats do not reach the head", Turn { epoll, time: now() });
+            self.on_way(epoll, &mut news);
+        }
+        news
+    }
+
+    /// Looks at what has become of the connection.
+    fn on_way(&mut self, epoll: &OwnedFd, news: &mut Vec<News>) {
+        let turn = Turn { epoll, time: now() };
+        match &mut self.way {
+            Way::Own(framed) => {
+                let Some(ended) = framed.ended().cloned() else { return };
+                if !matches!(self.state, State::Down(_)) {
+                    let failure = self.of_end(&ended);
+                    self.lose(failure, epoll, news);
+                }
+            }
+            Way::Session(session) => {
+                for one in session.line.take_news() {
+                    self.on_wire(one, turn, news);
+                }
+            }
+        }
+    }
+
+    fn on_wire(&mut self, one: WireNews, turn: Turn<'_>, news: &mut Vec<News>) {
+        let Way::Session(session) = &mut self.way else { return };
+        match one {
+            WireNews::Dial => session.wants_dial = true,
+            WireNews::Opened => {
+                self.peer = session.line.peer().node();
+                if session.is_registered {
+                    self.up();
+                    return news.push(News::Resumed);
+                }
+                self.state = State::Registering(turn.time.plus(JOIN_NANOS));
+                if !std::mem::replace(&mut session.is_told, true) {
+                    news.push(News::Greeted);
+                }
+            }
+            WireNews::Closed(_) if session.line.is_open() => {}
+            WireNews::Closed(_) => self.on_closed(news),
+            WireNews::Ended(reason) => {
+                self.on_closed(news);
+                self.why_down = Some(reason);
+                if let Way::Session(session) = &mut self.way {
+                    session.begin_anew(turn);
+                }
+            }
+        }
+    }
+
+    fn on_closed(&mut self, news: &mut Vec<News>) {
+        if matches!(self.state, State::Down(_) | State::Connecting(..)) {
+            return;
+        }
+        let Way::Session(session) = &self.way else { return };
+        let (failure, may_pass) = match session.line.failure() {
+            Some(Failure::Refusal(refusal)) => (self.of_refusal(refusal), false),
+            Some(Failure::Ended(ended)) => (self.of_end(ended), may_pass(ended)),
+            Some(Failure::Silent) => (self.no_answer(), false),
+            Some(Failure::Undialled(_) | Failure::GivenUp(_)) | None => (self.of_end(&Ended::Closed), true),
+        };
+        self.down(&failure);
+        self.may_pass = may_pass;
+        news.push(News::Lost(failure));
+    }
+
+    fn dial(&mut self, now: Instant, epoll: &OwnedFd, news: &mut Vec<News>) {
+        let Way::Session(session) = &mut self.way else { return };
+        if !std::mem::take(&mut session.wants_dial) {
+            return;
+        }
+        session.line.connect(Turn { epoll, time: now });
+        // It asks for what is being done.
+        session.line.take_news();
+        let token = session.next_token();
+        self.tries += 1;
+        let socket = match dial(self.address()) {
+            Ok(socket) => socket,
+            Err(error) => return self.lose(self.of_error(&error), epoll, news),
+        };
+        if let Err(error) = epoll::add(epoll, &socket, EventData::new_u64(token), EventFlags::OUT) {
+            return self.lose(self.of_error(&error.into()), epoll, news);
+        }
+        self.state = State::Connecting(socket, now.plus(CONNECT_NANOS));
+    }
+
+    fn on_connected(&mut self, epoll: &OwnedFd, news: &mut Vec<News>) {
+        let State::Connecting(socket, _) = std::mem::replace(&mut self.state, State::Down(Instant(0))) else {
+            return;
+        };
+        let _ = epoll::delete(epoll, &socket);
+        if let Err(error) = outcome(&socket) {
+            return self.lose(self.of_error(&error), epoll, news);
+        }
+        let Way::Session(session) = &mut self.way else { return };
+        let name = Destination::head_name();
+        let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &session.identity, name)));
+        let token = session.next_token();
+        self.state = State::Greeting;
+        session.line.on_dialled(stream, token, Turn { epoll, time: now() });
+        self.on_way(epoll, news);
+    }
+
+    /// There is no connection, or the one that there is leads nowhere.
+    fn lose(&mut self, failure: JoinFailure, epoll: &OwnedFd, news: &mut Vec<News>) {
+        if let State::Connecting(socket, _) = &self.state {
+            let _ = epoll::delete(epoll, socket);
+        }
+        let has_connection = matches!(self.state, State::Registering(_));
+        self.down(&failure);
+        if let Way::Session(session) = &mut self.way {
+            let turn = Turn { epoll, time: now() };
+            if has_connection {
+                session.line.cut(&failure.to_string(), turn);
+            } else {
+                session.line.on_dial_failed(&failure.to_string(), turn);
+            }
+            self.on_way(epoll, news);
+        }
+        news.push(News::Lost(failure));
+    }
+
+    fn down(&mut self, failure: &JoinFailure) {
+        self.may_pass = false;
+        let doubled = u32::try_from(self.tries / self.addresses.len()).unwrap_or(u32::MAX).min(16);
+        let pause = (REDIAL_NANOS << doubled).min(REDIAL_NANOS_MAX);
+        self.state = State::Down(now().plus(pause));
+        self.why_down = Some(failure.to_string());
+    }
+
+    fn no_answer(&self) -> JoinFailure {
+        let text = format!(
+            "the head at {} does not answer: is the address right, and does a firewall let this port through?",
+            self.address()
+        );
+        JoinFailure::new(Kind::NoAnswer, text)
+    }
+
+    fn of_error(&self, error: &io::Error) -> JoinFailure {
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            let text = format!(
+                "nobody listens at {}: is the head running there? `sooner status` on its machine says where it listens",
+                self.address()
+            );
+            return JoinFailure::new(Kind::NobodyListens, text);
+        }
+        let text = format!("the head at {} cannot be reached: {error}", self.address());
+        JoinFailure::new(Kind::NoAnswer, text)
+    }
+
+    fn of_refusal(&self, refusal: &Refusal) -> JoinFailure {
+        let kind = match refusal {
+            Refusal::Version(_) | Refusal::Python { .. } | Refusal::Refused(_) => Kind::OtherVersion,
+            _ => Kind::SomethingElse,
+        };
+        JoinFailure::new(kind, format!("the head at {}: {refusal}", self.address()))
+    }
+
+    fn of_end(&self, ended: &Ended) -> JoinFailure {
+        let kind = match ended {
+            Ended::Tls(TlsFailure::OtherCluster(_) | TlsFailure::NotAccepted(_)) => Kind::Token,
+            Ended::Tls(TlsFailure::Silent) => return self.no_answer(),
+            _ => Kind::SomethingElse,
+        };
+        let text = match (kind, ended) {
+            (Kind::Token, _) => format!(
+                "the token is not that of the cluster at {}: {ended}. Copy the head's token file, or print it there with `sooner token`",
+                self.address()
+            ),
+            (_, Ended::Tls(TlsFailure::NoSuchName)) => format!(
+                "{} is a node, but not the head of its cluster: `sooner status` there says where the head is",
+                self.address()
+            ),
+            _ if self.peer == NodeId::default() => {
+                format!("what answers at {} is not the head of a cluster: {ended}", self.address())
+            }
+            _ => format!("the connection to the head at {} ended: {ended}", self.address()),
+        };
+        JoinFailure::new(kind, text)
+    }
+}
+
+/// Whether a connection that ended so may go better the next time.
+fn may_pass(ended: &Ended) -> bool {
+    matches!(
+        ended,
+        Ended::Closed | Ended::Tls(TlsFailure::CutInHandshake | TlsFailure::Cut | TlsFailure::Socket(_))
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Which pieces are asked for next, and over how many connections.
+//!
+//! Streams of one node take turns, piece by piece, so that a large value does not hold up small ones. Which streams there are
+//! at all, and so how much is in flight, was decided by the node.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sooner_protocol::objects::Fetching;
+use sooner_protocol::time::Instant;
+use sooner_store::Progress;
+use sooner_wire::limits::{REDIAL_NANOS, REDIAL_NANOS_MAX, WIDE_BYTES};
+
+use super::Tuning;
+use super::line::Piece;
+
+/// A value on its way here.
+pub(super) struct Stream {
+    pub(super) fetching: Fetching,
+    pub(super) progress: Arc<Progress>,
+    /// What lies before this is here or asked for.
+    next: u64,
+}
+
+impl Stream {
+    pub(super) fn new(fetching: Fetching, progress: Arc<Progress>) -> Self {
+        Self { fetching, progress, next: fetching.at }
+    }
+
+    fn length(&self) -> u64 {
+        self.fetching.remote.location.length
+    }
+
+    fn next_piece(&mut self, bytes: u64) -> Option<Piece> {
+        let at = self.next;
+        let end = self.length().min(at + bytes);
+        self.next = end;
+        let Fetching { object, remote, attempt, generation, .. } = self.fetching;
+        (at < end).then_some(Piece { object, location: remote.location, generation, attempt, at, end })
+    }
+}
+
+/// A node from which values come.
+pub(super) struct Peer {
+    /// A node of a program has none: it comes when it is asked to.
+    pub(super) address: Option<SocketAddr>,
+    /// Connections to it, also those that are being made.
+    pub(super) lines: Vec<u64>,
+    /// In the order of their turns.
+    pub(super) streams: VecDeque<Stream>,
+    /// When it may be dialled.
+    pub(super) dial_at: Instant,
+    /// Since when nothing came although something was wanted.
+    pub(super) down: Option<Instant>,
+    tries: u32,
+    /// How long the way there and back is at most (nanoseconds).
+    way: Option<u64>,
+    /// When it may be asked to come, if it cannot be dialled.
+    ask_at: Instant,
+    /// When the last stream was taken out.
+    left: Instant,
+}
+
+/// A stream that comes so soon after the last one (nanoseconds) is the same one again: it has no patience of its own.
+const SAME_NANOS: u64 = 1_000_000_000;
+/// How long a node that was asked to come may be on its way (nanoseconds).
+const COMING_NANOS: u64 = 2_000_000_000;
+
+impl Peer {
+    pub(super) fn new(address: Option<SocketAddr>) -> Self {
+        Self {
+            address,
+            lines: Vec::new(),
+            streams: VecDeque::new(),
+            dial_at: Instant(0),
+            down: None,
+            tries: 0,
+            way: None,
+            ask_at: Instant(0),
+            left: Instant(0),
+        }
+    }
+
+    /// What to ask for next, so many bytes at most of one of the streams that may.
+    pub(super) fn next_piece(&mut self, bytes: u64, may: impl Fn(&Fetching) -> bool) -> Option<Piece> {
+        for _ in 0..self.streams.len() {
+            let mut stream = self.streams.pop_front()?;
+            let piece = may(&stream.fetching).then(|| stream.next_piece(bytes)).flatten();
+            self.streams.push_back(stream);
+            if piece.is_some() {
+                return piece;
+            }
+        }
+        None
+    }
+
+    /// Connections that would help. To a node that is near it is one: that carries what the way carries, and a value arrives in
+    /// order, so that it can be passed on as it comes.
+    pub(super) fn wanted_lines(&self, tuning: &Tuning) -> usize {
+        let waiting = || self.streams.iter().filter(|stream| stream.next < stream.length());
+        match waiting().map(Stream::length).max() {
+            None => 0,
+            Some(longest) if longest >= WIDE_BYTES && self.is_far(tuning) => tuning.connections,
+            Some(_) => 1,
+        }
+    }
+
+    /// Whether one connection may be too slow. Of a node that comes when it is asked to, nobody knows.
+    fn is_far(&self, tuning: &Tuning) -> bool {
+        self.address.is_none() || self.way.is_some_and(|nanos| nanos >= tuning.far)
+    }
+
+    /// A connection was made, which took so long (nanoseconds). The shortest time counts: this machine may have been busy, or
+    /// packets had to wait behind others.
+    pub(super) fn on_connected(&mut self, nanos: u64) {
+        self.way = Some(self.way.map_or(nanos, |way| way.min(nanos)));
+    }
+
+    pub(super) fn add(&mut self, stream: Stream, now: Instant) {
+        if self.streams.is_empty() && self.left.plus(SAME_NANOS) < now {
+            self.down = None;
+        }
+        self.streams.push_back(stream);
+    }
+
+    pub(super) fn take(&mut self, attempt: u64, now: Instant) -> Option<Stream> {
+        self.left = now;
+        let at = self.streams.iter().position(|stream| stream.fetching.attempt == attempt)?;
+        self.streams.remove(at)
+    }
+
+    /// A connection was lost or could not be made.
+    pub(super) fn on_failure(&mut self, now: Instant) {
+        let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
+        self.tries += 1;
+        self.dial_at = now.plus(pause);
+        self.down.get_or_insert(now);
+    }
+
+    /// It cannot be dialled. Whether it is to be asked to come: not again while it may be on its way.
+    pub(super) fn begin_to_ask(&mut self, now: Instant) -> bool {
+        let may_ask = self.ask_at <= now;
+        if may_ask {
+            self.ask_at = now.plus(COMING_NANOS);
+            self.down.get_or_insert(now);
+        }
+        self.dial_at = self.ask_at;
+        may_ask
+    }
+
+    /// It has come, over this connection.
+    pub(super) fn on_coming(&mut self, line: u64) {
+        self.lines.push(line);
+        self.down = None;
+    }
+
+    /// A piece came.
+    pub(super) fn on_success(&mut self) {
+        self.tries = 0;
+        self.down = None;
+        self.dial_at = Instant(0);
+    }
+}

@@ -1,0 +1,354 @@
+//! The thread that says that a node lives: heartbeats over a connection of its own, which nothing else can delay.
+//!
+//! It does nothing but that. How late the node's own loop is, it measures by waking it and seeing when it has turned. If the
+//! head says that this node was declared gone, the node must end: others have given up what it had. The node's loop is told;
+//! if that does not end the process soon, this thread does.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sooner_protocol::session::hello::{Me, hello, on_answer};
+use sooner_protocol::time::Instant;
+use sooner_wire::limits::{HANDSHAKE_NANOS, REDIAL_NANOS, REDIAL_NANOS_MAX};
+use sooner_wire::message::{Heartbeat, Message, PeerHello, Settings};
+use sooner_wire::{NodeId, WorkerId};
+
+use super::cluster::Itself;
+use super::cluster::fate::Fate;
+use super::notes::Notes;
+use crate::clock::{now, timespec};
+use crate::identity::{Destination, Identity};
+use crate::transport::dial::{dial, outcome};
+use crate::transport::{Framed, Stream, TlsStream};
+
+const WAKE: u64 = 0;
+const LINE: u64 = 1;
+/// How long a node that must end may take to do so (nanoseconds).
+const END_NANOS: u64 = 3_000_000_000;
+/// Of so many tries in vain the node's loop hears: a head that has started again is another node, and never the one that is
+/// asked for.
+const TRIES_TOLD: u32 = 4;
+
+/// How the head is reached.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// It is in this process.
+    Own(OwnedFd),
+    /// It is that node, at this address.
+    Dial { address: SocketAddr, head: NodeId },
+    /// Not at all.
+    Nowhere,
+}
+
+struct Shared {
+    target: Mutex<Option<(Way, Settings)>>,
+    wake: OwnedFd,
+    /// Since when the node's loop is asked to turn; zero when it is not.
+    asked: AtomicU64,
+    /// When heartbeats failed last, if the node's loop is to look at its own connection; zero when it is not.
+    failed: AtomicU64,
+    is_ending: AtomicBool,
+}
+
+impl Shared {
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// The running thread; dropping it ends it.
+pub(super) struct Health {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Health {
+    pub(super) fn start(itself: &Itself<'_>, identity: Identity, fate: Arc<Fate>) -> std::io::Result<Self> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)?;
+        let shared = Arc::new(Shared {
+            target: Mutex::default(),
+            wake,
+            asked: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            is_ending: false.into(),
+        });
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let me = Me { id: WorkerId(itself.node.0), is_head: false, python: itself.python.to_owned() };
+        let pulse = Pulse {
+            shared: shared.clone(),
+            node_wake: itself.wake.clone(),
+            me,
+            identity,
+            fate,
+            notes: Notes::new(itself.directory),
+            epoll,
+            way: Way::Nowhere,
+            settings: Settings { heartbeat: u64::MAX, health_timeout: u64::MAX },
+            state: State::Down(None),
+            beats: 0,
+            next_beat: Instant(0),
+            tries: 0,
+            lost: String::new(),
+        };
+        let thread = std::thread::Builder::new().name("sooner-health".into()).spawn(move || pulse.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The head knows this node, and is reached so.
+    pub(super) fn on_registered(&self, way: Way, settings: Settings) {
+        *self.shared.target.lock() = Some((way, settings));
+        self.shared.wake();
+    }
+
+    /// The node's loop turns.
+    pub(super) fn on_turn(&self) {
+        self.shared.asked.store(0, Ordering::Relaxed);
+    }
+
+    /// When heartbeats had failed several times in a row, if that was since the last call: a connection that was there by then may
+    /// lead nowhere.
+    pub(super) fn take_failure(&self) -> Option<Instant> {
+        if self.shared.failed.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(Instant(self.shared.failed.swap(0, Ordering::Relaxed)))
+    }
+}
+
+impl Drop for Health {
+    fn drop(&mut self) {
+        self.shared.is_ending.store(true, Ordering::Release);
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+enum State {
+    /// Nobody is dialled before then; `None`: not at all.
+    Down(Option<Instant>),
+    Connecting(OwnedFd, Instant),
+    Greeting(Box<Framed>, Box<PeerHello>, Instant),
+    Up(Box<Framed>),
+}
+
+struct Pulse {
+    shared: Arc<Shared>,
+    node_wake: Arc<OwnedFd>,
+    me: Me,
+    identity: Identity,
+    fate: Arc<Fate>,
+    notes: Notes,
+    epoll: OwnedFd,
+    way: Way,
+    settings: Settings,
+    state: State,
+    beats: u64,
+    next_beat: Instant,
+    tries: u32,
+    /// What was noted of the last connection that was lost.
+    lost: String,
+}
+
+impl Pulse {
+    fn run(mut self) {
+        while !self.shared.is_ending.load(Ordering::Acquire) {
+            if self.fate.must_end() {
+                return self.see_to_the_end();
+            }
+            let timeout = self.next_deadline().map(|deadline| timespec(deadline.since(now())));
+            let mut events = Vec::with_capacity(4);
+            let space = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(&self.epoll, space, timeout.as_ref());
+            for event in events {
+                match event.data.u64() {
+                    WAKE => drop(rustix::io::read(&self.shared.wake, &mut [0; 8])),
+                    _ => self.on_ready(),
+                }
+            }
+            let target = self.shared.target.lock().take();
+            if let Some((way, settings)) = target {
+                self.begin(way, settings);
+            }
+            self.on_time(now());
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Down(until) => *until,
+            State::Connecting(_, until) | State::Greeting(_, _, until) => Some(*until),
+            State::Up(_) => Some(self.next_beat),
+        }
+    }
+
+    fn begin(&mut self, way: Way, settings: Settings) {
+        self.settings = settings;
+        self.tries = 0;
+        self.state = match way {
+            Way::Own(socket) => match Framed::add(Stream::Unix(socket), &self.epoll, LINE) {
+                Ok(framed) => State::Up(Box::new(framed)),
+                Err(_) => State::Down(None),
+            },
+            Way::Dial { .. } => {
+                self.way = way;
+                State::Down(Some(Instant(0)))
+            }
+            Way::Nowhere => State::Down(None),
+        };
+        self.next_beat = now();
+    }
+
+    fn on_ready(&mut self) {
+        match &mut self.state {
+            State::Connecting(..) => self.on_connected(),
+            State::Greeting(framed, ..) | State::Up(framed) => {
+                framed.read(&self.epoll);
+                framed.flush(&self.epoll);
+                self.listen();
+            }
+            State::Down(_) => {}
+        }
+    }
+
+    fn listen(&mut self) {
+        while let State::Greeting(framed, ..) | State::Up(framed) = &mut self.state
+            && let Some(message) = framed.next_message()
+        {
+            if let Message::Fenced(fenced) = &message {
+                self.notes.write(&format!("must end: {}", fenced.reason));
+                self.fate.end(&fenced.reason);
+                self.wake_node();
+                return;
+            }
+            if let State::Greeting(framed, said, _) = &self.state {
+                match on_answer(&message, said, framed.peer().unwrap_or_default()) {
+                    Ok(_) => self.greeted(),
+                    Err(refusal) => return self.lose(&refusal.to_string()),
+                }
+            }
+        }
+        let (State::Greeting(framed, ..) | State::Up(framed)) = &self.state else { return };
+        if let Some(ended) = framed.ended().cloned() {
+            self.lose(&ended.to_string());
+        }
+    }
+
+    fn greeted(&mut self) {
+        if let State::Greeting(framed, ..) = std::mem::replace(&mut self.state, State::Down(None)) {
+            self.state = State::Up(framed);
+            self.next_beat = now();
+            self.tries = 0;
+            self.lost.clear();
+        }
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match &self.state {
+            State::Down(_) => self.dial(now),
+            State::Connecting(..) | State::Greeting(..) => self.lose("the head does not answer"),
+            State::Up(_) => self.beat(now),
+        }
+    }
+
+    fn beat(&mut self, now: Instant) {
+        let State::Up(framed) = &mut self.state else { return };
+        let asked = Instant(self.shared.asked.load(Ordering::Relaxed));
+        let node_lag = if asked == Instant(0) { 0 } else { now.since(asked) };
+        self.beats += 1;
+        framed.push(&Heartbeat { number: self.beats, node_lag, data_lag: 0 }.into());
+        framed.flush(&self.epoll);
+        self.next_beat = now.plus(self.settings.heartbeat);
+        if asked == Instant(0) {
+            self.shared.asked.store(now.0, Ordering::Relaxed);
+            self.wake_node();
+        }
+        self.listen();
+    }
+
+    fn dial(&mut self, now: Instant) {
+        let Way::Dial { address, .. } = self.way else { return self.state = State::Down(None) };
+        let begun = dial(address).and_then(|socket| {
+            epoll::add(&self.epoll, &socket, EventData::new_u64(LINE), EventFlags::OUT)?;
+            Ok(socket)
+        });
+        match begun {
+            Ok(socket) => self.state = State::Connecting(socket, now.plus(HANDSHAKE_NANOS)),
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    fn on_connected(&mut self) {
+        let State::Connecting(socket, _) = std::mem::replace(&mut self.state, State::Down(None)) else {
+            return;
+        };
+        let Way::Dial { head, .. } = self.way else { return };
+        if let Err(error) = outcome(&socket) {
+            return self.lose(&error.to_string());
+        }
+        let _ = epoll::delete(&self.epoll, &socket);
+        let name = Destination::Health.server_name(head);
+        let stream = Stream::Tls(Box::new(TlsStream::dial(socket, &self.identity, name)));
+        let said = hello(&self.me, WorkerId(head.0), 0, 0, None);
+        match Framed::add(stream, &self.epoll, LINE) {
+            Ok(mut framed) => {
+                framed.push(&said.clone().into());
+                framed.flush(&self.epoll);
+                let until = now().plus(HANDSHAKE_NANOS);
+                self.state = State::Greeting(Box::new(framed), Box::new(said), until);
+            }
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    /// The head is away, or the network is. If it is another head, the node's loop hears of that.
+    fn lose(&mut self, reason: &str) {
+        if self.lost != reason {
+            self.notes.write_rationed(&format!("no connection for heartbeats: {reason}"));
+            reason.clone_into(&mut self.lost);
+        }
+        let pause = (REDIAL_NANOS << self.tries.min(16)).min(REDIAL_NANOS_MAX);
+        self.tries += 1;
+        let failed = now();
+        self.state = State::Down(Some(failed.plus(pause)));
+        // Not each time: the node's own connection may be well, and a head with much to do, or behind a bad network, must not be
+        // dialled twice for everything that it does not get to.
+        if self.tries.is_multiple_of(TRIES_TOLD) {
+            self.shared.failed.store(failed.0, Ordering::Relaxed);
+            self.wake_node();
+        }
+    }
+
+    fn wake_node(&self) {
+        let _ = rustix::io::write(&*self.node_wake, &1u64.to_ne_bytes());
+    }
+
+    fn see_to_the_end(&self) {
+        self.wake_node();
+        let deadline = now().plus(END_NANOS);
+        while !self.shared.is_ending.load(Ordering::Acquire) {
+            let time = now();
+            if time >= deadline {
+                // The loop hangs. What others have given up must not go on here.
+                let _ =
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+                return;
+            }
+            let mut events = Vec::with_capacity(1);
+            let space = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(&self.epoll, space, Some(&timespec(deadline.since(time))));
+            let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
+        }
+    }
+}

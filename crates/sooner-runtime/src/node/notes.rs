@@ -1,0 +1,104 @@
+//! The node's log: one line each, from any of its threads.
+//!
+//! What strangers do is noted as well, and strangers may do much: of such lines only so many are written within a second, and
+//! how many were not is noted later.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use sooner_protocol::time::Instant;
+use sooner_wire::limits::NOTES_MAX;
+
+use crate::clock::now;
+
+/// A line for whoever looks at this process's standard error. That it cannot be written (a full disk, a pipe that nobody reads) is
+/// no reason to end, which `eprintln!` would make of it.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "sooner: {text}");
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Notes {
+    path: PathBuf,
+    ration: Ration,
+}
+
+impl Notes {
+    /// Of the node with this directory.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        Self { path: directory.join("logs").join("node.log"), ration: Ration::default() }
+    }
+
+    /// Writes a line.
+    pub fn write(&self, text: &str) {
+        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(&self.path) {
+            // What peers say must not look like lines of ours.
+            let line = text.replace(|c: char| c.is_control(), " ");
+            let _ = file.write_all(format!("{} {line}\n", now().0 / 1_000_000).as_bytes());
+        }
+    }
+
+    /// Writes a line that somebody outside caused, unless there were too many just now.
+    pub fn write_rationed(&mut self, text: &str) {
+        match self.ration.take(now()) {
+            Some(0) => self.write(text),
+            Some(left_out) => self.write(&format!("{text} ({left_out} similar lines were left out before)")),
+            None => {}
+        }
+    }
+}
+
+/// So many in a second.
+#[derive(Debug, Default)]
+struct Ration {
+    since: Instant,
+    taken: u32,
+    left_out: u64,
+}
+
+impl Ration {
+    /// May one more be written? How many were left out since the last one.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        if now.since(self.since) >= SECOND {
+            self.since = now;
+            self.taken = 0;
+        }
+        if self.taken == NOTES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.taken += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_counted_and_not_written() {
+        let mut ration = Ration::default();
+        let at = |millis: u64| Instant(5 * SECOND + millis * 1_000_000);
+        let written = (0..1000).filter(|_| ration.take(at(0)).is_some()).count();
+        assert_eq!(written, NOTES_MAX as usize);
+        assert_eq!(ration.take(at(999)), None);
+        assert_eq!(ration.take(at(1000)), Some(1001 - u64::from(NOTES_MAX)));
+        assert_eq!(ration.take(at(1001)), Some(0));
+    }
+
+    #[test]
+    fn what_a_peer_says_is_one_line() {
+        let directory = std::env::temp_dir().join(format!("sooner-test-notes-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("logs")).expect("directory");
+        let notes = Notes::new(&directory);
+        notes.write("a\nb\u{1b}[2J");
+        let text = std::fs::read_to_string(directory.join("logs").join("node.log")).expect("written");
+        assert!(text.ends_with(" a b [2J\n"), "{text:?}");
+        std::fs::remove_dir_all(&directory).expect("clean");
+    }
+}

@@ -1,0 +1,282 @@
+//! Questions about state that are being worked on: who asked, and who has not answered yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sooner_protocol::time::Instant;
+use sooner_wire::limits::{INSPECTION_NANOS, INSPECTION_NODES_NANOS, INSPECTIONS_MAX};
+use sooner_wire::message::state::{FilePart, Inspect, NodeReport};
+use sooner_wire::{NodeId, WorkerId};
+
+/// Stands for the directory of the cluster among those who have not answered: no process has this id.
+const DIRECTORY: WorkerId = WorkerId(0);
+
+/// Who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// The tool at this connection.
+    Tool(u64),
+    /// Another node, for a tool there.
+    Node(NodeId),
+}
+
+/// A question to all processes, and to other nodes.
+#[derive(Debug)]
+pub struct Round {
+    /// Who asked.
+    pub asker: Asker,
+    /// Its number there.
+    pub request: u64,
+    /// What it asked.
+    pub about: u32,
+    /// Which files it asked for.
+    pub parts: Vec<FilePart>,
+    /// When the question came.
+    pub begun: Instant,
+    /// Processes that have not answered, and the directory.
+    open: BTreeSet<WorkerId>,
+    /// Processes whose answers there was no room for.
+    left_out: Vec<WorkerId>,
+    /// Other nodes that have not answered.
+    nodes: BTreeSet<NodeId>,
+    /// Other nodes that will not.
+    pub lost_nodes: Vec<NodeId>,
+    /// What the directory of the cluster has answered.
+    pub directory: Option<Box<NodeReport>>,
+    deadline: Instant,
+}
+
+impl Round {
+    /// Processes that have not answered.
+    pub fn silent(&self) -> Vec<WorkerId> {
+        let open = self.open.iter().copied().filter(|process| *process != DIRECTORY);
+        open.chain(self.left_out.iter().copied()).collect()
+    }
+
+    /// Nodes that have not answered.
+    pub fn silent_nodes(&self) -> Vec<NodeId> {
+        self.nodes.iter().chain(&self.lost_nodes).copied().collect()
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    next: u64,
+    rounds: BTreeMap<u64, Round>,
+}
+
+impl Rounds {
+    /// Begins a round in which these processes and nodes answer; gives its number, or `None` when there are too many.
+    pub fn begin(
+        &mut self,
+        asker: Asker,
+        question: &Inspect,
+        open: BTreeSet<WorkerId>,
+        nodes: BTreeSet<NodeId>,
+        now: Instant,
+    ) -> Option<u64> {
+        if self.rounds.len() >= INSPECTIONS_MAX {
+            return None;
+        }
+        self.next += 1;
+        let patience = if nodes.is_empty() { INSPECTION_NANOS } else { INSPECTION_NODES_NANOS };
+        let round = Round {
+            asker,
+            request: question.request,
+            about: question.about,
+            parts: question.parts.clone().unwrap_or_default(),
+            begun: now,
+            open,
+            left_out: Vec::new(),
+            nodes,
+            lost_nodes: Vec::new(),
+            directory: None,
+            deadline: now.plus(patience),
+        };
+        self.rounds.insert(self.next, round);
+        Some(self.next)
+    }
+
+    /// Whether a question of this tool is being worked on.
+    pub fn is_asking(&self, tool: u64) -> bool {
+        self.rounds.values().any(|round| round.asker == Asker::Tool(tool))
+    }
+
+    /// A process answers: who asked, and its number for the question.
+    pub fn answered(&mut self, number: u64, worker: WorkerId) -> Option<(Asker, u64)> {
+        let round = self.rounds.get_mut(&number)?;
+        round.open.remove(&worker).then_some((round.asker, round.request))
+    }
+
+    /// There was no room for the answer of a process.
+    pub fn leave_out(&mut self, number: u64, worker: WorkerId) {
+        if let Some(round) = self.rounds.get_mut(&number) {
+            round.left_out.push(worker);
+        }
+    }
+
+    /// A process of a node that was asked answers: the tool, and its number for the question.
+    pub fn answered_away(&self, number: u64, node: NodeId) -> Option<(u64, u64)> {
+        let round = self.rounds.get(&number).filter(|round| round.nodes.contains(&node))?;
+        match round.asker {
+            Asker::Tool(tool) => Some((tool, round.request)),
+            Asker::Node(_) => None,
+        }
+    }
+
+    /// That node has answered, and so have its processes: the tool, its number for the question, and when it was asked.
+    pub fn node_answered(&mut self, number: u64, node: NodeId) -> Option<(u64, u64, Instant)> {
+        let (tool, request) = self.answered_away(number, node)?;
+        let round = self.rounds.get_mut(&number)?;
+        round.nodes.remove(&node);
+        Some((tool, request, round.begun))
+    }
+
+    /// That node has no time for the question.
+    pub fn refused(&mut self, number: u64, node: NodeId) {
+        if let Some(round) = self.rounds.get_mut(&number)
+            && round.nodes.remove(&node)
+        {
+            round.lost_nodes.push(node);
+        }
+    }
+
+    /// What was asked of a node, or answered by it, may be lost.
+    pub fn lose_node(&mut self, node: NodeId) {
+        for round in self.rounds.values_mut() {
+            if round.nodes.remove(&node) {
+                round.lost_nodes.push(node);
+            }
+        }
+    }
+
+    /// These nodes are not asked, because there are too many.
+    pub fn pass_over(&mut self, number: u64, nodes: Vec<NodeId>) {
+        if let Some(round) = self.rounds.get_mut(&number) {
+            round.lost_nodes.extend(nodes);
+        }
+    }
+
+    /// The directory of the cluster is asked, too.
+    pub fn await_directory(&mut self, number: u64) {
+        if let Some(round) = self.rounds.get_mut(&number) {
+            round.open.insert(DIRECTORY);
+        }
+    }
+
+    /// It answers.
+    pub fn on_directory(&mut self, number: u64, report: Box<NodeReport>) {
+        if let Some(round) = self.rounds.get_mut(&number) {
+            round.open.remove(&DIRECTORY);
+            round.directory = Some(report);
+        }
+    }
+
+    /// A process is gone.
+    pub fn forget_process(&mut self, worker: WorkerId) {
+        for round in self.rounds.values_mut() {
+            round.open.remove(&worker);
+        }
+    }
+
+    /// A tool is gone.
+    pub fn forget_tool(&mut self, tool: u64) {
+        self.rounds.retain(|_, round| round.asker != Asker::Tool(tool));
+    }
+
+    /// Another node is gone: nobody waits for it, nor it for anybody.
+    pub fn forget_node(&mut self, node: NodeId) {
+        self.rounds.retain(|_, round| round.asker != Asker::Node(node));
+        for round in self.rounds.values_mut() {
+            round.nodes.remove(&node);
+        }
+    }
+
+    /// Rounds that are over: everybody has answered, or the time is up.
+    pub fn take_ended(&mut self, now: Instant) -> Vec<Round> {
+        if self.rounds.is_empty() {
+            return Vec::new();
+        }
+        let has_all = |round: &Round| round.open.is_empty() && round.nodes.is_empty();
+        let is_over = |round: &Round| has_all(round) || round.deadline <= now;
+        let over: Vec<u64> =
+            self.rounds.iter().filter(|(_, r)| is_over(r)).map(|(number, _)| *number).collect();
+        over.iter().filter_map(|number| self.rounds.remove(number)).collect()
+    }
+
+    /// When the next round's time is up.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.rounds.values().map(|round| round.deadline).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAR: NodeId = NodeId(1 << 24);
+    const AWAY: NodeId = NodeId(2 << 24);
+
+    fn question(request: u64) -> Inspect {
+        Inspect { request, ..Inspect::default() }
+    }
+
+    fn workers() -> BTreeSet<WorkerId> {
+        BTreeSet::from([WorkerId(1), WorkerId(2), WorkerId(3)])
+    }
+
+    fn begin(rounds: &mut Rounds, tool: u64, request: u64, nodes: &[NodeId]) -> u64 {
+        let nodes = nodes.iter().copied().collect();
+        rounds.begin(Asker::Tool(tool), &question(request), workers(), nodes, Instant(0)).expect("few")
+    }
+
+    #[test]
+    fn a_round_ends_with_the_last_answer_or_with_its_time() {
+        let mut rounds = Rounds::default();
+        let first = begin(&mut rounds, 7, 70, &[]);
+        assert_eq!(rounds.answered(first, WorkerId(1)), Some((Asker::Tool(7), 70)));
+        assert_eq!(rounds.answered(first, WorkerId(1)), None, "only once");
+        assert!(rounds.is_asking(7) && !rounds.is_asking(8));
+        rounds.forget_process(WorkerId(2));
+        assert!(rounds.take_ended(Instant(1)).is_empty());
+        rounds.answered(first, WorkerId(3));
+        assert_eq!(rounds.take_ended(Instant(1)).len(), 1);
+        begin(&mut rounds, 7, 71, &[]);
+        begin(&mut rounds, 8, 80, &[]);
+        rounds.forget_tool(8);
+        let late = rounds.take_ended(rounds.deadline().expect("one is left"));
+        assert_eq!((late.len(), late[0].open.len()), (1, 3));
+    }
+
+    #[test]
+    fn a_round_waits_for_other_nodes_and_names_those_that_are_silent() {
+        let mut rounds = Rounds::default();
+        let number = begin(&mut rounds, 7, 70, &[FAR, AWAY]);
+        for worker in workers() {
+            rounds.answered(number, worker);
+        }
+        assert!(rounds.take_ended(Instant(1)).is_empty());
+        assert_eq!(rounds.answered_away(number, FAR), Some((7, 70)));
+        assert_eq!(rounds.node_answered(number, FAR), Some((7, 70, Instant(0))));
+        assert_eq!(rounds.answered_away(number, FAR), None, "it has said all");
+        rounds.lose_node(AWAY);
+        let over = rounds.take_ended(Instant(1));
+        assert_eq!((over.len(), over[0].silent_nodes()), (1, vec![AWAY]));
+        begin(&mut rounds, 7, 71, &[AWAY]);
+        rounds.forget_node(AWAY);
+        let over = rounds.take_ended(rounds.deadline().expect("one is left"));
+        assert_eq!(over[0].silent_nodes(), [], "one that is gone is not silent");
+    }
+
+    #[test]
+    fn there_are_only_so_many_rounds() {
+        let mut rounds = Rounds::default();
+        let mut begin = |n| {
+            let asker = Asker::Node(FAR);
+            rounds.begin(asker, &question(n), BTreeSet::new(), BTreeSet::new(), Instant(0))
+        };
+        assert_eq!((0..100).filter_map(&mut begin).count(), INSPECTIONS_MAX);
+        rounds.forget_node(FAR);
+        assert_eq!(rounds.deadline(), None);
+    }
+}

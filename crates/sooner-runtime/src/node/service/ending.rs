@@ -1,0 +1,240 @@
+//! Ends: of one process, of a job whose driver leaves in order, of the node.
+//!
+//! A driver that leaves says so. Its workers are told, as all are when a node ends: actors run their clean-up hooks, for half
+//! a second at most. Only then is the driver gone for everybody else.
+
+use rustix::event::epoll;
+use rustix::process::{Pid, Signal};
+use sooner_protocol::node::memory::Running;
+use sooner_protocol::time::Instant;
+use sooner_wire::message::{Exited, Message, Shutdown};
+use sooner_wire::{TaskId, WorkerId};
+
+use crate::node::cluster::Cluster;
+
+use super::{Connection, LISTENER, NodeActions, Role, Service, now, timespec};
+
+/// How long the end of a worker waits for the template to say why (nanoseconds).
+const REASON_NANOS: u64 = 200_000_000;
+/// How long workers get to leave at the end (nanoseconds).
+const LEAVE_NANOS: u64 = 500_000_000;
+
+/// The end of a process that was noticed, and is not told yet.
+pub(super) struct Ended {
+    at: Instant,
+    last_started: Option<TaskId>,
+    /// What it ran.
+    running: Option<Running>,
+    awaits: Awaits,
+}
+
+/// What the news of an end waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaits {
+    Nothing,
+    /// The template may still say why.
+    Reason,
+    /// The workers of a driver that left in order are leaving, too.
+    Workers,
+}
+
+impl Ended {
+    /// When it waits no longer.
+    pub(super) fn deadline(&self) -> Instant {
+        match self.awaits {
+            Awaits::Nothing => self.at,
+            Awaits::Reason => self.at.plus(REASON_NANOS),
+            Awaits::Workers => self.at.plus(LEAVE_NANOS),
+        }
+    }
+}
+
+impl Service {
+    pub(super) fn end_connection(&mut self, token: u64, out: &mut NodeActions) {
+        let Some(connection) = self.connections.remove(&token) else { return };
+        self.unwatch_process(connection.process);
+        let Some(worker) = connection.worker else {
+            self.forget_reader(token);
+            return self.rounds.forget_tool(token);
+        };
+        self.tokens.remove(&worker);
+        if connection.is_greeted {
+            self.note_end(worker, connection.pid);
+        }
+        let cell = connection.is_greeted.then_some(connection.cell);
+        self.free_cells.extend(cell);
+        let last_started = cell.and_then(|cell| self.mapping.last_started(cell));
+        let is_worker = connection.role == Role::Worker;
+        if is_worker && connection.pid != 0 && !self.reasons.contains_key(&worker) {
+            // Whatever the worker started and left running goes with it; the template sees to that where it was faster.
+            signal_group(connection.pid);
+        }
+        match self.reasons.remove(&worker) {
+            Some(reason) => self.gone(worker, &reason, last_started, out),
+            None => {
+                let awaits = if is_worker { Awaits::Reason } else { self.awaits_workers(worker) };
+                let running = cell.and_then(|cell| self.running(cell));
+                self.ended.insert(worker, Ended { at: now(), last_started, running, awaits });
+            }
+        }
+    }
+
+    /// The template says how a worker ended: before its connection is seen to end, or after.
+    pub(super) fn on_exited(&mut self, exited: Exited) {
+        let worker = exited.worker;
+        let connection = self.tokens.get(&worker).and_then(|token| self.connections.get(token));
+        let running = match (connection, self.ended.get(&worker)) {
+            (Some(connection), _) => self.running(connection.cell),
+            (None, Some(ended)) => ended.running.clone(),
+            (None, None) => return,
+        };
+        let by_kernel = exited.killed.and_then(|_| self.ended_by_kernel(worker, running));
+        self.reasons.insert(worker, by_kernel.unwrap_or(exited.reason));
+    }
+
+    pub(super) fn end_silent_processes(&mut self, out: &mut NodeActions) {
+        if self.ended.is_empty() {
+            return;
+        }
+        let time = now();
+        let ended = std::mem::take(&mut self.ended);
+        for (worker, ended) in ended {
+            let reason = self.reasons.remove(&worker);
+            let is_awaited = match ended.awaits {
+                Awaits::Nothing => false,
+                Awaits::Reason => reason.is_none(),
+                Awaits::Workers => self.has_leaving(worker),
+            };
+            if is_awaited && time < ended.deadline() {
+                self.ended.insert(worker, ended);
+                continue;
+            }
+            self.kill_leaving(worker);
+            let reason = reason.unwrap_or_else(|| "ended".to_owned());
+            self.gone(worker, &reason, ended.last_started, out);
+        }
+    }
+
+    /// A driver leaves in order: its workers may, too.
+    pub(super) fn on_leaving(&mut self, token: u64, driver: WorkerId, out: &mut NodeActions) {
+        let connection = &self.connections[&token];
+        // Where the node of a host ends with it, there is nobody to be told; unless others work for it.
+        let is_alone = connection.is_host && !self.cluster.as_ref().is_some_and(Cluster::is_of_program);
+        if connection.role != Role::Driver || is_alone {
+            return;
+        }
+        self.core.on_leaving(driver, out);
+        self.tell_workers_to_leave(driver);
+    }
+
+    /// The workers of a job are told to end, but for those that outlive its driver.
+    pub(super) fn tell_workers_to_leave(&mut self, driver: WorkerId) {
+        let living = self.core.outliving(driver);
+        let is_told = |worker: &WorkerId| *worker != driver && !living.contains(worker);
+        let workers: Vec<WorkerId> =
+            self.tokens.keys().copied().filter(|w| self.core.job_of(*w) == driver).filter(is_told).collect();
+        let end: Message = Shutdown { reason: "its program ends".to_owned() }.into();
+        for worker in &workers {
+            self.send(*worker, &end, Vec::new());
+        }
+        if let Some(job) = self.jobs.get_mut(&driver) {
+            job.leaving = workers;
+        }
+    }
+
+    fn awaits_workers(&self, driver: WorkerId) -> Awaits {
+        if self.has_leaving(driver) { Awaits::Workers } else { Awaits::Nothing }
+    }
+
+    fn has_leaving(&self, driver: WorkerId) -> bool {
+        let job = self.jobs.get(&driver);
+        job.is_some_and(|job| job.leaving.iter().any(|worker| self.tokens.contains_key(worker)))
+    }
+
+    fn is_leaving(&self, worker: WorkerId) -> bool {
+        let job = self.jobs.get(&self.core.job_of(worker));
+        job.is_some_and(|job| job.leaving.contains(&worker))
+    }
+
+    /// Their time is up.
+    fn kill_leaving(&mut self, driver: WorkerId) {
+        let leaving = self.jobs.get_mut(&driver).map(|job| std::mem::take(&mut job.leaving));
+        for worker in leaving.unwrap_or_default() {
+            self.kill_worker(worker);
+        }
+    }
+
+    pub(super) fn kill_worker(&mut self, worker: WorkerId) {
+        let connection = self.tokens.get(&worker).and_then(|token| self.connections.get(token));
+        let Some(Connection { role: Role::Worker, pid, .. }) = connection else { return };
+        if self.is_leaving(worker) {
+            // It runs what is to be run at its end, and is killed with the rest of its job.
+            return;
+        }
+        // A reported end means the id may be another process's by now.
+        if *pid != 0 && !self.reasons.contains_key(&worker) {
+            signal_group(*pid);
+        }
+    }
+
+    pub(super) fn close(mut self) {
+        if let Some(reason) = self.cluster.as_ref().and_then(Cluster::why_end) {
+            self.warn(&format!("this node is not part of its cluster any more: {reason}"));
+        }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.leave(self.options.node);
+        }
+        let end: Message = Shutdown { reason: "the node is stopped".to_owned() }.into();
+        let is_told = |c: &&mut Connection| c.role == Role::Worker || (c.role == Role::Driver && !c.is_host);
+        let mut told = Vec::new();
+        for (token, connection) in self.connections.iter_mut().filter(|(_, c)| is_told(c)) {
+            connection.outlet.push(&end);
+            told.push((*token, connection.role));
+        }
+        told.iter().for_each(|(token, _)| self.flush(*token));
+        let deadline = now().plus(LEAVE_NANOS);
+        let mut out = NodeActions::new();
+        let is_worker_left = |this: &Self, (token, role): &(u64, Role)| {
+            *role == Role::Worker && this.connections.contains_key(token)
+        };
+        while now() < deadline && told.iter().any(|one| is_worker_left(&self, one)) {
+            let mut events = Vec::with_capacity(64);
+            let timeout = timespec(deadline.since(now()));
+            let space = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(&self.epoll, space, Some(&timeout));
+            for event in events {
+                if event.data.u64() != LISTENER {
+                    self.on_event(event.data.u64(), event.flags, &mut out);
+                }
+            }
+            self.pass_lines();
+            self.flush_dirty();
+            out.clear();
+        }
+        for connection in self.connections.values() {
+            if connection.pid != 0 && connection.role == Role::Worker {
+                signal_group(connection.pid);
+            }
+        }
+        self.connections.retain(|_, connection| connection.role == Role::Reader);
+        self.stop_templates();
+        self.groups.close();
+        if let Some(text) = self.spilling.close() {
+            self.warn(&text);
+        }
+        self.logs.close();
+        self.pass_lines();
+        self.flush_dirty();
+        if let Some(cluster) = self.cluster.take() {
+            cluster.close();
+        }
+    }
+}
+
+/// Kills a worker and what it started: each worker leads its own process group.
+fn signal_group(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+}

@@ -1,0 +1,152 @@
+//! What a node hears from its cluster, and what it does for processes that speak with processes of other nodes.
+//!
+//! The core is told in the order in which things came. A connection between processes of two nodes is made here and handed on
+//! before a byte has gone over it: the two processes prove to each other where they are, this node only knows whom it has let speak.
+
+use std::os::fd::OwnedFd;
+
+use sooner_protocol::control::wire::Misplaced;
+use sooner_protocol::member::Member;
+use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_wire::message::{Credentials, LinkRole, Message, PeerConnected};
+use sooner_wire::{Blob, NodeId, WorkerId};
+
+use super::Service;
+use crate::clock::now;
+use crate::identity::Destination;
+use crate::node::accept::turn_away;
+use crate::node::cluster::Heard;
+
+impl Service {
+    /// Tells the core what has come.
+    pub(super) fn hear(&mut self, out: &mut NodeActions) {
+        let Some(cluster) = &mut self.cluster else { return };
+        for one in cluster.take_heard() {
+            self.hear_one(one, out);
+        }
+    }
+
+    fn hear_one(&mut self, one: Heard, out: &mut NodeActions) {
+        let Some(core) = self.core.member() else { return };
+        match one {
+            Heard::Up { is_new } => {
+                if is_new {
+                    // Said before the head knew this node: what matters of it is said again now.
+                    out.retain(|action| !matches!(action, NodeAction::Control(_)));
+                }
+                core.on_control_up(is_new, now(), out);
+            }
+            Heard::Down => core.on_control_down(now()),
+            Heard::Word(word) => core.on_control(word, now(), out),
+            Heard::Known(rows) => rows.iter().for_each(|row| core.on_node_known(row)),
+            Heard::View(view) => core.on_view(&view),
+            Heard::Candidates(candidates) => core.on_candidates(&candidates),
+            Heard::NodeGone(node) => {
+                core.on_node_gone(node, out);
+                self.rounds.forget_node(node);
+            }
+            Heard::LinkEnded(node) => {
+                core.on_link_ended(node, out);
+                self.on_lines_lost(node);
+                self.rounds.lose_node(node);
+            }
+            Heard::Directory(round, report) => self.rounds.on_directory(round, report),
+            Heard::Routed(node, routed) => {
+                let (from, to) = (routed.from, routed.to);
+                match core.on_routed(node, from, to, *routed.message, now(), out) {
+                    Ok(Some(Message::LogLines(lines))) => self.on_remote_lines(node, &lines),
+                    Ok(Some(Message::LinesTaken(taken))) => self.on_lines_taken(node, &taken),
+                    Ok(Some(Message::Inspect(question))) => self.begin_round_for(node, &question),
+                    Ok(Some(Message::Inspected(answer))) => self.forward_from(node, answer),
+                    Ok(Some(Message::InspectEnd(end))) => self.on_node_inspected(node, end),
+                    Ok(_) => {}
+                    Err(Misplaced(why)) => self.distrust(node, why),
+                }
+            }
+            Heard::Drain { nanos } => self.on_drain(nanos),
+            Heard::Dialled { client, to, socket, never } => self.on_dialled(client, to, socket, never),
+            Heard::DialMe { client, to } => self.on_dial_me(client, to),
+            Heard::Arrived { socket, to, from } => self.on_arrived(socket, to, from),
+            Heard::ForData(socket, address, what) => {
+                if let Some(data) = &self.data {
+                    data.admit(socket, address, what);
+                }
+            }
+            Heard::WantsValues(node, address) => {
+                if let Some(data) = &self.data {
+                    data.offer(node, address);
+                }
+            }
+        }
+    }
+
+    /// Another node says what it may not say.
+    fn distrust(&mut self, node: NodeId, why: &str) {
+        self.note(&format!("node {:016x} says nonsense: {why}", node.0));
+        if let Some(cluster) = &mut self.cluster {
+            cluster.end_link(node, why);
+        }
+    }
+
+    /// A connection for a process here to one of another node, or that there is none.
+    fn on_dialled(&mut self, client: WorkerId, to: WorkerId, socket: Option<OwnedFd>, never: Option<String>) {
+        if socket.is_some()
+            && let Some(core) = self.core.member()
+        {
+            // From now on that node hears of the end of this process.
+            core.on_dialled_for(client, to);
+        }
+        let name = Destination::Worker { to, from: client }.server_name(to.node());
+        let name = Some(name.to_str().into_owned());
+        let connected = PeerConnected { worker: to, link: Some(LinkRole::Dial), name, never };
+        self.send(client, &connected.into(), socket.into_iter().collect());
+    }
+
+    /// A process of another node, which cannot dial this one, wants to speak with one here.
+    fn on_dial_me(&mut self, client: WorkerId, to: WorkerId) {
+        let token = self.tokens.get(&client);
+        let is_here = token.and_then(|token| self.connections.get(token)).is_some_and(|c| c.is_greeted);
+        // That it wants to is interest already. If its process is gone, that node is told so.
+        let is_noted = self.core.member().is_some_and(|core| core.on_arrived_for(client, to));
+        if is_here
+            && is_noted
+            && let Some(cluster) = &mut self.cluster
+        {
+            cluster.dial(client, to);
+        }
+    }
+
+    /// Somebody has come for a process here, and says to be a process of another node.
+    fn on_arrived(&mut self, socket: OwnedFd, to: WorkerId, from: WorkerId) {
+        let is_known = self.cluster.as_ref().is_some_and(|cluster| cluster.knows(from.node()));
+        let token = self.tokens.get(&to);
+        let is_here = token.and_then(|token| self.connections.get(token)).is_some_and(|c| c.is_greeted);
+        let is_noted = |core: &mut Member| core.on_arrived_for(to, from);
+        if !(is_known && self.core.member().is_some_and(is_noted) && is_here) {
+            return turn_away(socket);
+        }
+        let connected = PeerConnected { worker: from, link: Some(LinkRole::Accept), name: None, never: None };
+        self.send(to, &connected.into(), vec![socket]);
+    }
+
+    /// A driver is here: the cluster is told what its job is.
+    pub(super) fn announce_job(&mut self, process: WorkerId, out: &mut NodeActions) {
+        let Some(job) = self.jobs.get(&process) else { return };
+        if let Some(core) = self.core.member() {
+            core.on_job(process, Box::new(job.config.clone()), out);
+        }
+    }
+
+    /// What a process of this node proves to those of other nodes, if there can be any.
+    pub(super) fn credentials(&self) -> Option<Message> {
+        let credentials = self.cluster.as_ref()?.credentials();
+        let blob = |bytes: &Vec<u8>| Blob::from(bytes.clone());
+        let message = Credentials {
+            node: credentials.node,
+            certificate: blob(&credentials.certificate),
+            key: blob(&credentials.key),
+            roots: credentials.roots.iter().map(blob).collect(),
+        };
+        Some(message.into())
+    }
+}

@@ -1,0 +1,262 @@
+//! The service's half of questions about state: tools ask, every process is asked, answers are forwarded as they come. The
+//! other nodes of a cluster are asked in the same way if the tool wants that, and ask their processes; the tool is told who did
+//! not answer.
+
+use sooner_protocol::time::Instant;
+use sooner_wire::limits::ENDED_MAX;
+use sooner_wire::message::state::{
+    EndedRow, Inspect, InspectEnd, Inspected, NodeInspected, NodeReport, about,
+};
+use sooner_wire::message::{Message, Welcome};
+use sooner_wire::{NodeId, WorkerId, limits};
+
+use super::{Cluster, NodeActions, Role, Service, files, now};
+use crate::node::rounds::{Asker, Round};
+
+impl Service {
+    /// A tool may ask; it is no worker and no driver, and gets no shared memory.
+    pub(super) fn greet_tool(&mut self, token: u64) {
+        let welcome = Welcome {
+            worker: WorkerId::default(),
+            node: self.options.node,
+            arena_bytes: 0,
+            inline_bytes: 0,
+            cell: 0,
+            driver: self.driver,
+            namespace: String::new(),
+            events_bytes: None,
+            lineage_bytes: None,
+            fallback_bytes: None,
+            unpins_lazily: None,
+        };
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        connection.is_greeted = true;
+        connection.role = Role::Tool;
+        connection.outlet.push(&welcome.into());
+        self.dirty.push(token);
+    }
+
+    /// Takes the messages that questions about state are made of; the others come back.
+    pub(super) fn on_inspection(&mut self, token: u64, message: Message) -> Option<Message> {
+        let from = self.connections.get(&token)?.worker;
+        match (message, from) {
+            (Message::Inspect(question), None) => self.begin_round(token, &question),
+            (Message::Drain(drain), None) => self.on_drain_asked(token, drain),
+            (_, None) => self.refuse(token, "a tool only asks, or has a node leave"),
+            (Message::Inspected(answer), Some(worker)) => self.forward(worker, answer),
+            (Message::Measured(measured), Some(worker)) => self.metrics.add(worker, measured.series),
+            (other, Some(_)) => return Some(other),
+        }
+        None
+    }
+
+    fn begin_round(&mut self, tool: u64, question: &Inspect) {
+        // Answers may be large: a tool that does not read them gets no more.
+        let is_full = |c: &super::Connection| c.outlet.waiting() > limits::LINK_BUFFER_BYTES_MAX;
+        if self.rounds.is_asking(tool) || self.connections.get(&tool).is_some_and(is_full) {
+            return self.refuse(tool, "read the answer before you ask again");
+        }
+        let is_everywhere = question.everywhere == Some(true);
+        let others = self.cluster.as_ref().filter(|_| is_everywhere).map(Cluster::others);
+        let mut others = others.unwrap_or_default();
+        if let Some(parts) = &question.parts
+            && question.about == about::FILES
+        {
+            others.retain(|node| parts.iter().any(|part| part.node == *node));
+        }
+        let passed_over = others.split_off(others.len().min(limits::INSPECTED_NODES_MAX));
+        let Some(number) = self.ask_processes(Asker::Tool(tool), question, &others) else {
+            return self.tell_tool(tool, &too_many(question.request).into());
+        };
+        self.rounds.pass_over(number, passed_over);
+        let Some(cluster) = &mut self.cluster else { return };
+        if cluster.ask_directory(number) {
+            self.rounds.await_directory(number);
+        }
+        let passed_on = Inspect { request: number, everywhere: None, ..question.clone() };
+        for node in others {
+            let message = Box::new(passed_on.clone().into());
+            cluster.route(WorkerId(self.options.node.0), WorkerId(node.0), message);
+        }
+    }
+
+    /// Another node asks for a tool of its own.
+    pub(super) fn begin_round_for(&mut self, node: NodeId, question: &Inspect) {
+        let bounded = Inspect {
+            rows: question.rows.min(limits::REPORT_ROWS_AWAY_MAX),
+            events: question.events.min(limits::REPORT_EVENTS_AWAY_MAX),
+            ..question.clone()
+        };
+        if self.ask_processes(Asker::Node(node), &bounded, &[]).is_none() {
+            self.tell_node(node, WorkerId(self.options.node.0), too_many(question.request).into());
+        }
+    }
+
+    /// Asks all processes of this node; gives the number of the round, if there are not too many.
+    fn ask_processes(&mut self, asker: Asker, question: &Inspect, others: &[NodeId]) -> Option<u64> {
+        // Processes know nothing of nodes, workers and files: such questions end at once.
+        let asked: Vec<WorkerId> = if question.about & !about::FILES == 0 {
+            Vec::new()
+        } else {
+            let greeted = |token: &u64| self.connections.get(token).is_some_and(|c| c.is_greeted);
+            self.tokens.iter().filter(|(_, token)| greeted(token)).map(|(worker, _)| *worker).collect()
+        };
+        let (open, nodes) = (asked.iter().copied().collect(), others.iter().copied().collect());
+        let request = self.rounds.begin(asker, question, open, nodes, now())?;
+        let rows = question.rows.min(limits::REPORT_ROWS_MAX);
+        let (about, events) = (question.about, question.events);
+        let passed_on: Message = Inspect { request, about, rows, events, ..Inspect::default() }.into();
+        for worker in asked {
+            self.send(worker, &passed_on, Vec::new());
+        }
+        Some(request)
+    }
+
+    fn forward(&mut self, worker: WorkerId, answer: Inspected) {
+        let Some((asker, request)) = self.rounds.answered(answer.request, worker) else { return };
+        let told = Inspected { request, worker, report: answer.report };
+        match asker {
+            Asker::Tool(tool) => self.tell_tool(tool, &told.into()),
+            Asker::Node(node) => {
+                let waiting = self.cluster.as_ref().map_or(0, |cluster| cluster.waiting(node));
+                if waiting > limits::REPORT_AWAY_BYTES_MAX {
+                    return self.rounds.leave_out(answer.request, worker);
+                }
+                self.tell_node(node, worker, told.into());
+            }
+        }
+    }
+
+    /// A process of another node has answered a question of a tool here.
+    pub(super) fn forward_from(&mut self, node: NodeId, answer: Inspected) {
+        if let Some((tool, request)) = self.rounds.answered_away(answer.request, node) {
+            self.tell_tool(tool, &Inspected { request, ..answer }.into());
+        }
+    }
+
+    /// Another node has answered such a question, and so have its processes.
+    pub(super) fn on_node_inspected(&mut self, node: NodeId, end: InspectEnd) {
+        if end.error.is_some() {
+            return self.rounds.refused(end.request, node);
+        }
+        let Some((tool, request, begun)) = self.rounds.node_answered(end.request, node) else { return };
+        let shares_clock = self.cluster.as_ref().is_some_and(|cluster| cluster.shares_clock(node));
+        let ahead = if shares_clock { 0 } else { ahead(begun, &end, now()) };
+        let told = NodeInspected { request, node, ahead, end: Box::new(end) };
+        self.tell_tool(tool, &told.into());
+    }
+
+    pub(super) fn tell_tool(&mut self, tool: u64, message: &Message) {
+        if let Some(connection) = self.connections.get_mut(&tool) {
+            connection.outlet.push(message);
+            self.dirty.push(tool);
+        }
+    }
+
+    fn tell_node(&mut self, node: NodeId, from: WorkerId, message: Message) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.route(from, WorkerId(node.0), Box::new(message));
+        }
+    }
+
+    /// Closes the rounds that are over with the node's own answer.
+    pub(super) fn end_rounds(&mut self) {
+        for mut round in self.rounds.take_ended(now()) {
+            let (silent, nodes) = (round.silent(), round.silent_nodes());
+            let mut node = Box::new(self.report(&round));
+            if let Some(directory) = round.directory.take() {
+                join(&mut node, *directory);
+            }
+            let end = InspectEnd { request: round.request, node, silent, ..InspectEnd::default() };
+            match round.asker {
+                Asker::Tool(tool) => {
+                    let silent_nodes = Some(nodes).filter(|nodes| !nodes.is_empty());
+                    self.tell_tool(tool, &InspectEnd { silent_nodes, ..end }.into());
+                }
+                Asker::Node(asker) => {
+                    let (asked, answered) = (Some(round.begun.0), Some(now().0));
+                    let end = InspectEnd { asked, answered, ..end };
+                    self.tell_node(asker, WorkerId(self.options.node.0), end.into());
+                }
+            }
+        }
+    }
+
+    fn report(&self, round: &Round) -> NodeReport {
+        let files = || files::tell(self.directory.path(), self.options.node, &round.parts);
+        let driver_pid = self.tokens.get(&self.driver).and_then(|token| self.connections.get(token));
+        let host = self.config_of(self.driver);
+        NodeReport {
+            node: self.options.node,
+            driver: self.driver,
+            driver_pid: driver_pid.map_or(0, |connection| connection.pid),
+            started: self.started.0,
+            namespace: host.map(|config| config.namespace.clone()).unwrap_or_default(),
+            store_used: self.arena.used(),
+            store_capacity: self.arena.capacity(),
+            ended: self.ended_rows.iter().cloned().collect(),
+            metrics: if round.about & about::METRICS == 0 { Vec::new() } else { self.all_metrics() },
+            events_bytes: host.map_or(0, |config| config.events_bytes),
+            jobs: Some(self.job_rows()),
+            name: self.options.name.clone(),
+            pid: Some(std::process::id()),
+            cluster: self.cluster.as_ref().map(Cluster::report),
+            files: (round.about & about::FILES != 0).then(files),
+            memory: Some(self.memory_row()),
+            ..self.core.report()
+        }
+    }
+
+    /// A process's connection ended; why, is learnt later.
+    pub(super) fn note_end(&mut self, worker: WorkerId, pid: u32) {
+        self.rounds.forget_process(worker);
+        self.metrics.forget(worker);
+        if self.ended_rows.len() == ENDED_MAX {
+            self.ended_rows.pop_front();
+        }
+        self.ended_rows.push_back(EndedRow { worker, pid, reason: String::new(), at: now().0 });
+    }
+
+    /// A process is gone, and this is why.
+    pub(super) fn gone(
+        &mut self,
+        worker: WorkerId,
+        reason: &str,
+        last_started: Option<sooner_wire::TaskId>,
+        out: &mut NodeActions,
+    ) {
+        let stopped = self.memory.reason(worker);
+        let reason = stopped.as_deref().unwrap_or(reason);
+        if let Some(row) = self.ended_rows.iter_mut().rev().find(|row| row.worker == worker) {
+            reason.clone_into(&mut row.reason);
+        }
+        self.core.on_gone(worker, reason, last_started, out);
+        self.groups.forget(worker);
+    }
+}
+
+/// How far the clock of a node is ahead of this one's, if its question and its answer took equally long on their ways.
+fn ahead(begun: Instant, end: &InspectEnd, time: Instant) -> i64 {
+    let (Some(asked), Some(answered)) = (end.asked, end.answered) else { return 0 };
+    let difference = |there: u64, here: Instant| i128::from(there) - i128::from(here.0);
+    i64::try_from(i128::midpoint(difference(asked, begun), difference(answered, time))).unwrap_or_default()
+}
+
+fn too_many(request: u64) -> InspectEnd {
+    let error = Some("too many questions at the same time: ask again later".to_owned());
+    InspectEnd { request, error, ..InspectEnd::default() }
+}
+
+/// Puts what the directory of the cluster knows into the report of a node. What only the node of an actor knows stays.
+fn join(node: &mut NodeReport, directory: NodeReport) {
+    let own = std::mem::replace(&mut node.actors, directory.actors);
+    node.groups = directory.groups;
+    // Those of other nodes.
+    node.demands.extend(directory.demands);
+    for row in &mut node.actors {
+        if let Some(known) = own.iter().find(|known| known.actor == row.actor) {
+            row.pid = known.pid;
+            row.resources = known.resources.clone();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The socket at which processes of this machine connect.
+//!
+//! Without descriptors nobody can be taken, and whoever waits makes the socket ready all the time: it stands still for a moment
+//! instead, so that the node goes on with what it has.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use sooner_protocol::time::Instant;
+
+/// How long it stands still (nanoseconds).
+const PAUSE_NANOS: u64 = 100_000_000;
+
+/// A time in which nobody could be taken.
+#[derive(Debug)]
+struct Pause {
+    since: Instant,
+    until: Instant,
+    /// It listens again; whether anybody can be taken shows when somebody comes.
+    is_over: bool,
+    error: io::Error,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: UnixListener,
+    token: u64,
+    pause: Option<Pause>,
+}
+
+impl Listener {
+    /// Listens at a path, for this user only.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub(super) fn bind(path: &Path, epoll: &OwnedFd, token: u64) -> io::Result<Self> {
+        let socket = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        socket.set_nonblocking(true)?;
+        epoll::add(epoll, &socket, EventData::new_u64(token), EventFlags::IN)?;
+        Ok(Self { socket, token, pause: None })
+    }
+
+    /// Whoever is next. A sentence for the node's log comes with the first one after a pause: before, there was no descriptor
+    /// for the log either.
+    pub(super) fn accept(&mut self, epoll: &OwnedFd, now: Instant) -> Option<(UnixStream, Option<String>)> {
+        match self.socket.accept() {
+            Ok((stream, _)) => {
+                let said = self.pause.take().map(|pause| {
+                    let seconds = now.since(pause.since) as f64 / 1e9;
+                    format!("no process could connect for {seconds:.1} s: {}; see `ulimit -n`", pause.error)
+                });
+                Some((stream, said))
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+                if matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
+                    let since = self.pause.as_ref().map_or(now, |pause| pause.since);
+                    self.pause = Some(Pause { since, until: now.plus(PAUSE_NANOS), is_over: false, error });
+                    self.listen(epoll, EventFlags::empty());
+                }
+                None
+            }
+        }
+    }
+
+    /// When [`Self::attend`] has something to do.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.pause.as_ref().filter(|pause| !pause.is_over).map(|pause| pause.until)
+    }
+
+    /// Listens again after a pause.
+    pub(super) fn attend(&mut self, epoll: &OwnedFd, now: impl Fn() -> Instant) {
+        let Some(pause) = self.pause.as_mut().filter(|pause| !pause.is_over) else { return };
+        if pause.until <= now() {
+            pause.is_over = true;
+            self.listen(epoll, EventFlags::IN);
+        }
+    }
+
+    fn listen(&self, epoll: &OwnedFd, flags: EventFlags) {
+        let _ = epoll::modify(epoll, &self.socket, EventData::new_u64(self.token), flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ready(epoll: &OwnedFd) -> bool {
+        let mut events = Vec::with_capacity(1);
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), Some(&at_once))
+            .expect("a descriptor");
+        !events.is_empty()
+    }
+
+    #[test]
+    fn without_descriptors_it_stands_still_and_says_so_later() {
+        let path = std::env::temp_dir().join(format!("sooner-listener-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+        let mut listener = Listener::bind(&path, &epoll, 1).expect("a socket");
+        let _waiting = UnixStream::connect(&path).expect("it listens");
+        assert!(is_ready(&epoll));
+        // What the system says without descriptors, without taking them from other tests.
+        let error = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        listener.pause =
+            Some(Pause { since: Instant(0), until: Instant(PAUSE_NANOS), is_over: false, error });
+        listener.listen(&epoll, EventFlags::empty());
+        listener.attend(&epoll, || Instant(PAUSE_NANOS - 1));
+        assert!(!is_ready(&epoll));
+        assert_eq!(listener.next_deadline(), Some(Instant(PAUSE_NANOS)));
+        listener.attend(&epoll, || Instant(PAUSE_NANOS));
+        assert!(is_ready(&epoll));
+        let (_, said) = listener.accept(&epoll, Instant(12_300_000_000)).expect("it waits");
+        assert!(
+            said.expect("there was a pause")
+                .starts_with("no process could connect for 12.3 s: Too many open files")
+        );
+        assert!(listener.accept(&epoll, Instant(12_300_000_000)).is_none());
+        assert_eq!(listener.next_deadline(), None);
+        let _ = std::fs::remove_file(&path);
+    }
+}

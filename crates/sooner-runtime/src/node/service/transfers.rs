@@ -1,0 +1,196 @@
+//! Room for values of other nodes, and where they come from.
+
+use sooner_protocol::node::{NodeAction, NodeActions, ServedCopy};
+use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
+use sooner_wire::ObjectId;
+use sooner_wire::message::is_spilled;
+use sooner_wire::message::state::{MemoryRow, MetricKind, Series};
+
+use super::Service;
+use super::spilling::batch;
+use crate::clock::now;
+use crate::node::data::{Data, DataEvent, Moved};
+use crate::node::spiller::OnDisk;
+
+impl Service {
+    /// Finds a block for a value of another node.
+    pub(super) fn allocate_for(&mut self, object: ObjectId, bytes: u64, out: &mut NodeActions) {
+        match self.arena.allocate(bytes) {
+            Some(block) => self.core.on_block(object, block, out),
+            None => {
+                let moves = self.arena.is_reserving() || self.make_room(bytes, Some(object), out);
+                if let Some(block) = self.fall_back(bytes, moves, false) {
+                    return self.core.on_block(object, block, out);
+                }
+                self.core.on_no_block(object, self.arena.capacity(), moves, now(), out);
+            }
+        }
+    }
+
+    /// Has the bytes of a value brought here.
+    pub(super) fn fetch(&mut self, fetching: &Fetching, out: &mut NodeActions) {
+        let node = fetching.remote.node;
+        if node == self.options.node {
+            return self.restore(fetching);
+        }
+        let end = match (&self.cluster, &mut self.data) {
+            (Some(cluster), _) if cluster.is_out_of_reach(node) => StreamEnd::Unreachable,
+            (Some(cluster), Some(data)) if cluster.knows(node) => {
+                return data.fetch(fetching, cluster.address_of(node));
+            }
+            // There is no such node.
+            _ => StreamEnd::NoSuchNode,
+        };
+        self.core.on_stream_end(fetching.object, fetching.attempt, end, out);
+    }
+
+    pub(super) fn stop_fetching(&mut self, attempt: u64) {
+        self.stop_restoring(attempt);
+        if let Some(data) = &mut self.data {
+            let _ = data.stop(attempt);
+        }
+    }
+
+    /// Takes in what the thread for values has to say, and gives it what it waits for.
+    pub(super) fn attend_data(&mut self, out: &mut NodeActions) {
+        let (Some(data), Some(cluster)) = (&mut self.data, &mut self.cluster) else { return };
+        let mut on_disk = Vec::new();
+        for event in data.take_events() {
+            match event {
+                DataEvent::Bytes { object, attempt, bytes } => {
+                    self.core.on_bytes(object, attempt, bytes, out);
+                }
+                DataEvent::End { object, attempt, end } => self.core.on_stream_end(object, attempt, end, out),
+                DataEvent::Asked { ticket, object, location, generation: Some(generation), .. } => {
+                    let served = self.core.begin_serving_copy(object, generation, location.length);
+                    let (block, stream) = match served {
+                        ServedCopy::Here(block) => (block, None),
+                        ServedCopy::Moving { block, attempt } => (block, Some(attempt)),
+                        ServedCopy::NotYet => {
+                            data.answer(ticket, location.offset, Serves::NotYet);
+                            continue;
+                        }
+                        ServedCopy::No => {
+                            data.answer(ticket, location.offset, Serves::No);
+                            continue;
+                        }
+                    };
+                    if !data.answer_copy(ticket, block, stream) {
+                        self.core.end_serving(block, out);
+                        data.answer(ticket, location.offset, Serves::NotYet);
+                    }
+                }
+                DataEvent::Asked { ticket, object, location, generation: None, part }
+                    if is_spilled(location.offset) =>
+                {
+                    on_disk.push((ticket, object, location, part));
+                }
+                DataEvent::Asked { ticket, object, location, generation: None, .. } => {
+                    let block = location.offset;
+                    let is_within = self.arena.holds(block, location.length);
+                    let serves = if is_within { self.core.begin_serving(block, object) } else { Serves::No };
+                    data.answer(ticket, block, serves);
+                }
+                DataEvent::Served { block } => self.core.end_serving(block, out),
+                DataEvent::Stranger(address) => cluster.on_stranger(address),
+                DataEvent::AskFor(node) => cluster.ask_for_values(node),
+            }
+        }
+        for (ticket, object, location, part) in on_disk {
+            self.serve_spilled(ticket, object, location, part);
+        }
+    }
+
+    /// The metrics of the session, and what has moved between this node and others.
+    pub(super) fn all_metrics(&self) -> Vec<Series> {
+        let mut all = self.metrics.report();
+        if let Some(Moved { sent, came, copied }) = self.data.as_ref().map(Data::moved) {
+            all.push(moved("sooner_node_values_sent_bytes", "Bytes of values sent to other nodes", sent));
+            all.push(moved(
+                "sooner_node_values_received_bytes",
+                "Bytes of values got from other nodes",
+                came,
+            ));
+            let description = "Those of the received bytes that were copied from memory of the same machine";
+            all.push(moved("sooner_node_values_copied_bytes", description, copied));
+        }
+        if let Some(OnDisk { written, read, .. }) = self.spilling.on_disk() {
+            all.push(moved("sooner_node_spilled_written_bytes", "Bytes of values written to disk", written));
+            all.push(moved("sooner_node_spilled_read_bytes", "Bytes of values read back from disk", read));
+        }
+        let gauge =
+            |name, description, value| Series { kind: MetricKind::Gauge, ..moved(name, description, value) };
+        let memory = self.memory_row();
+        for (name, description, value) in [
+            ("sooner_node_pinned_bytes", "Bytes of values that are in memory only", memory.pinned),
+            ("sooner_node_cached_bytes", "Bytes of copies of values that are also elsewhere", memory.cached),
+            (
+                "sooner_node_incoming_bytes",
+                "Bytes of memory for values that are being brought",
+                memory.incoming,
+            ),
+            ("sooner_node_outgoing_bytes", "Bytes of values that are being written to disk", memory.outgoing),
+            ("sooner_node_spilled_bytes", "Bytes of values that are on disk", memory.spilled),
+            ("sooner_node_spilled_values", "Values that are on disk", memory.spilled_values),
+            (
+                "sooner_node_spill_files_bytes",
+                "Bytes of spill files, with what is dead in them",
+                memory.spill_files,
+            ),
+            ("sooner_node_fallback_bytes", "Bytes of values in the file behind the memory", memory.fallback),
+        ] {
+            all.push(gauge(name, description, value));
+        }
+        all
+    }
+
+    /// What the object store is used for, and the disk.
+    pub(super) fn memory_row(&self) -> MemoryRow {
+        let on_disk = self.spilling.on_disk().unwrap_or_default();
+        MemoryRow {
+            spilled: on_disk.live,
+            spilled_values: on_disk.values,
+            spill_files: on_disk.used,
+            fallback: self.arena.used_in_file(),
+            ..self.core.memory_use(|block| self.arena.length_in_memory(block))
+        }
+    }
+
+    /// Has blocks given back that processes keep for reuse, and values brought elsewhere that others own, or to
+    /// disk. When all that is there is in use, tasks that wait for arguments give way: to whoever waits for `object`, or to one
+    /// that makes a value (none). True if room is on its way.
+    pub(super) fn make_room(&mut self, bytes: u64, object: Option<ObjectId>, out: &mut NodeActions) -> bool {
+        if bytes > self.arena.capacity() {
+            self.trim_caches(false, out);
+            return false;
+        }
+        self.spilling.note_pressure(now());
+        let arena = &self.arena;
+        let length_of = |block| arena.length_in_memory(block);
+        let moves = self.core.relieve(batch(bytes, arena.capacity()), length_of, out)
+            || self.core.give_way(object, length_of, out);
+        self.trim_caches(moves, out);
+        moves
+    }
+
+    fn trim_caches(&self, moves: bool, out: &mut NodeActions) {
+        for (worker, token) in &self.tokens {
+            if self.connections.get(token).is_some_and(|c| c.is_greeted) {
+                let trim = sooner_wire::message::TrimBlocks { moves: Some(moves) };
+                out.push(NodeAction::Send(*worker, Box::new(trim.into())));
+            }
+        }
+    }
+}
+
+/// A sum of bytes.
+fn moved(name: &str, description: &str, bytes: u64) -> Series {
+    Series {
+        name: name.to_owned(),
+        kind: MetricKind::Counter,
+        description: description.to_owned(),
+        tags: Vec::new(),
+        boundaries: Vec::new(),
+        values: vec![bytes as f64],
+    }
+}

@@ -1,0 +1,591 @@
+//! The thread that writes values to disk for which there is no room, and reads them back, into shared memory or for other nodes.
+//!
+//! The node's loop and this thread tell each other what to do through two short lists, as with the thread for values of other nodes
+//! ([`super::data`]). The node says what is written and when it is not needed any more, and keeps a block until it is written. What
+//! is asked for is done in that order, so that a value is read behind its writing. What could not be written is read from
+//! its block, which the node keeps then. Files that are mostly dead are rewritten when nothing else is to do.
+//!
+//! What other nodes want is read into buffers, of which there are few ([`super::send_buffers`]). Without a free one it waits, and
+//! nothing else does: so writing never waits for other nodes. With one it takes turns with all the rest: so a node that writes all
+//! the time is read nevertheless.
+//!
+//! It never decides what is written, never writes to a block that it does not know to be its own, and holds up nobody: a disk that does
+//! not answer holds up this thread alone. Who stops a reading does not wait: where the disk is at it, the block is given back later
+//! ([`SpillEvent::LetGo`]). The end of the session waits for a disk that does something, and not for one that hangs. If the
+//! thread panics, the node hears of it ([`SpillEvent::Ended`]).
+
+mod disk;
+mod reading;
+mod writing;
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sooner_object_store::{SpillObjects, StoreUrl};
+use sooner_protocol::objects::{Fetching, StreamEnd};
+use sooner_store::Mapping;
+use sooner_store::spill::{SpillFiles, SpillLimits, SpillPlace, SpillPulse, SpillSpace};
+use sooner_wire::ObjectId;
+
+use self::disk::Disk;
+use self::reading::Reading;
+use self::writing::Writing;
+use super::data::Ticket;
+use super::send_buffers::{SendBuffer, SendBuffers};
+
+/// Where values go for which there is no room.
+#[derive(Debug, Clone)]
+pub struct SpillOptions {
+    /// The directories, which take turns.
+    pub directories: Vec<PathBuf>,
+    /// The URL of an object store. Then nothing is in the directories but the file behind the memory, in the first of them if there is one.
+    pub store: Option<String>,
+    /// What may be on the disk (bytes).
+    pub max_bytes: Option<u64>,
+}
+
+impl SpillOptions {
+    /// Where values go, for those who read of it.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match &self.store {
+            Some(url) => format!("the object store {url}"),
+            None => format!("the disk with the spill directories {:?}", self.directories),
+        }
+    }
+}
+
+/// What the thread tells the node.
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq))]
+pub enum SpillEvent {
+    /// A value was written, or why not.
+    Written {
+        /// The value.
+        spilled: u64,
+        /// Why it was not.
+        error: Option<String>,
+    },
+    /// A value is back.
+    Read {
+        /// Which.
+        object: ObjectId,
+        /// By which stream.
+        attempt: u64,
+        /// Its length.
+        bytes: u64,
+    },
+    /// It cannot be read.
+    Lost {
+        /// Which.
+        object: ObjectId,
+        /// By which stream.
+        attempt: u64,
+        /// As the node sees it.
+        end: StreamEnd,
+        /// Why.
+        error: String,
+    },
+    /// Nothing is written to this block any more, of which [`Spiller::stop`] said that something is.
+    LetGo {
+        /// The block.
+        block: u64,
+    },
+    /// The thread has panicked, and nothing that was on disk can be had: the last event.
+    Ended {
+        /// What it said.
+        reason: String,
+    },
+    /// What another node wants.
+    Part {
+        /// Its question.
+        ticket: Ticket,
+        /// The value.
+        spilled: u64,
+        /// The bytes; or why they cannot be read, if they are still needed.
+        read: Result<SendBuffer, Option<String>>,
+    },
+}
+
+/// What another node wants of a value.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Its question.
+    pub ticket: Ticket,
+    /// The value.
+    pub spilled: u64,
+    /// Its bytes from there to there.
+    pub part: Range<u64>,
+}
+
+enum Command {
+    Write { spilled: u64, block: u64, bytes: u64, others: u64 },
+    Read { fetching: Fetching, reading: Arc<Reading> },
+    Send { wanted: Wanted, buffer: SendBuffer },
+    Drop { spilled: u64 },
+}
+
+/// Bytes on disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OnDisk {
+    /// Of values that are needed, with their headers.
+    pub live: u64,
+    /// In files, with what is dead in them.
+    pub used: u64,
+    /// How many values are on disk.
+    pub values: u64,
+    /// Written since the beginning.
+    pub written: u64,
+    /// Read since the beginning.
+    pub read: u64,
+}
+
+struct Shared {
+    list: Mutex<List>,
+    news: Condvar,
+    events: Mutex<Vec<SpillEvent>>,
+    on_disk: Mutex<OnDisk>,
+    node_wake: Arc<OwnedFd>,
+}
+
+#[derive(Default)]
+struct List {
+    commands: VecDeque<Command>,
+    /// What other nodes want, in order: at most what they may ask for at a time over their connections.
+    wanted: VecDeque<Wanted>,
+    /// Their turn comes before that of the commands.
+    is_turn_of_wanted: bool,
+    is_ending: bool,
+    has_ended: bool,
+    /// What to say of what could not be removed.
+    left: Option<String>,
+}
+
+/// See the module.
+pub struct Spiller {
+    shared: Arc<Shared>,
+    mapping: Arc<Mapping>,
+    pulse: Arc<SpillPulse>,
+    /// What is read, by attempt.
+    moving: HashMap<u64, Arc<Reading>>,
+    /// Readings that were stopped within a piece.
+    stopped: HashMap<u64, Arc<Reading>>,
+}
+
+/// A disk that has not answered for so long hangs: the end of the session does not wait for it.
+const STALL: Duration = Duration::from_secs(5);
+/// How long the end of the session waits for a disk that does answer. Giving many large files back takes time, and the end of the process
+/// would wait for that as well.
+const END_WAIT: Duration = Duration::from_secs(60);
+
+impl Spiller {
+    /// Looks at the directories, or at the object store, and starts the thread.
+    ///
+    /// # Errors
+    /// When one of the directories or the store cannot be used, or there can be no thread.
+    pub fn start(options: &SpillOptions, mapping: Arc<Mapping>, node_wake: Arc<OwnedFd>) -> io::Result<Self> {
+        let mut limits = SpillLimits { max_spill_bytes: options.max_bytes, ..SpillLimits::default() };
+        let disk: Box<dyn Disk> = match &options.store {
+            Some(url) => {
+                limits.fuse_bytes = sooner_object_store::BATCH_BYTES;
+                limits.files_max = sooner_object_store::FILES_MAX;
+                let url = StoreUrl::parse(url).map_err(io::Error::other)?;
+                Box::new(SpillObjects::open(&url).map_err(io::Error::other)?)
+            }
+            None => {
+                limits.directories = options.directories.len();
+                Box::new(SpillFiles::open(&options.directories).map_err(io::Error::other)?)
+            }
+        };
+        Self::start_with(disk, limits, mapping, node_wake)
+    }
+
+    fn start_with(
+        disk: Box<dyn Disk>,
+        limits: SpillLimits,
+        mapping: Arc<Mapping>,
+        node_wake: Arc<OwnedFd>,
+    ) -> io::Result<Self> {
+        let pulse = disk.pulse();
+        let shared = Arc::new(Shared {
+            list: Mutex::default(),
+            news: Condvar::new(),
+            events: Mutex::default(),
+            on_disk: Mutex::default(),
+            node_wake,
+        });
+        let waits_for_room = Arc::downgrade(&shared);
+        let buffers = SendBuffers::new(move || {
+            if let Some(shared) = waits_for_room.upgrade() {
+                // Under the lock, or the thread could miss it on its way to sleep.
+                let _list = shared.list.lock();
+                shared.news.notify_all();
+            }
+        });
+        let worker = Worker {
+            shared: shared.clone(),
+            mapping: mapping.clone(),
+            disk,
+            space: SpillSpace::new(limits),
+            values: HashMap::new(),
+            by_place: BTreeMap::new(),
+            directories: limits.directories,
+            buffers,
+            to_move: VecDeque::new(),
+        };
+        std::thread::Builder::new().name("sooner-spill".into()).spawn(move || worker.run())?;
+        Ok(Self { shared, mapping, pulse, moving: HashMap::new(), stopped: HashMap::new() })
+    }
+
+    /// Has a block written. So many bytes beside the files count towards the most there may be.
+    pub fn write(&self, spilled: u64, block: u64, bytes: u64, others: u64) {
+        self.tell(Command::Write { spilled, block, bytes, others });
+    }
+
+    /// Has a value read into a block.
+    pub fn read(&mut self, fetching: &Fetching) {
+        let length = fetching.remote.location.length;
+        let reading = Reading::new(self.mapping.clone(), fetching.object, fetching.block, length);
+        let reading = Arc::new(reading);
+        self.moving.insert(fetching.attempt, reading.clone());
+        self.tell(Command::Read { fetching: *fetching, reading });
+    }
+
+    /// Has a part of a value read for another node.
+    pub fn read_for(&self, wanted: Wanted) {
+        self.shared.list.lock().wanted.push_back(wanted);
+        self.shared.news.notify_all();
+    }
+
+    /// Ends a reading. The block to which the disk still writes at the moment, if it does: it must stay as it is until
+    /// [`SpillEvent::LetGo`].
+    pub fn stop(&mut self, attempt: u64) -> Option<u64> {
+        let reading = self.moving.remove(&attempt)?;
+        if !reading.stop() {
+            return None;
+        }
+        let block = reading.block;
+        self.stopped.insert(attempt, reading);
+        Some(block)
+    }
+
+    /// A value is not needed any more.
+    pub fn forget(&self, spilled: u64) {
+        self.tell(Command::Drop { spilled });
+    }
+
+    /// What has happened.
+    pub fn take_events(&mut self) -> Vec<SpillEvent> {
+        let mut events = Vec::new();
+        for event in std::mem::take(&mut *self.shared.events.lock()) {
+            match event {
+                SpillEvent::Read { attempt, .. } | SpillEvent::Lost { attempt, .. } => {
+                    if self.moving.remove(&attempt).is_some() {
+                        events.push(event);
+                    } else if let Some(reading) = self.stopped.remove(&attempt) {
+                        events.push(SpillEvent::LetGo { block: reading.block });
+                    }
+                }
+                SpillEvent::Ended { reason } => {
+                    for (attempt, reading) in self.moving.drain() {
+                        let (object, end) = (reading.object, StreamEnd::NotThere);
+                        events.push(SpillEvent::Lost { object, attempt, end, error: reason.clone() });
+                    }
+                    let stopped = self.stopped.drain();
+                    events.extend(stopped.map(|(_, reading)| SpillEvent::LetGo { block: reading.block }));
+                    events.push(SpillEvent::Ended { reason });
+                }
+                SpillEvent::Written { .. } | SpillEvent::LetGo { .. } | SpillEvent::Part { .. } => {
+                    events.push(event)
+                }
+            }
+        }
+        events
+    }
+
+    /// What is on disk.
+    #[must_use]
+    pub fn on_disk(&self) -> OnDisk {
+        *self.shared.on_disk.lock()
+    }
+
+    fn tell(&self, command: Command) {
+        self.shared.list.lock().commands.push_back(command);
+        self.shared.news.notify_all();
+    }
+}
+
+impl Spiller {
+    /// Ends the thread, and waits for that as long as the disk does something. False if it hangs: the thread then ends when the disk
+    /// answers, or with the process, and until then keeps its files.
+    pub fn end(&mut self) -> bool {
+        self.end_within(STALL, END_WAIT)
+    }
+
+    /// After its end: what to say of what is left where values went.
+    #[must_use]
+    pub fn left(&self) -> Option<String> {
+        self.shared.list.lock().left.clone()
+    }
+
+    fn end_within(&mut self, stall: Duration, longest: Duration) -> bool {
+        for reading in self.moving.values() {
+            reading.stop();
+        }
+        self.pulse.end();
+        let mut list = self.shared.list.lock();
+        list.is_ending = true;
+        list.commands.clear();
+        list.wanted.clear();
+        self.shared.news.notify_all();
+        let begin = Instant::now();
+        while !list.has_ended && begin.elapsed() < longest {
+            let beats = self.pulse.beats();
+            let waited = self.shared.news.wait_while_for(&mut list, |list| !list.has_ended, stall);
+            if waited.timed_out() && self.pulse.beats() == beats {
+                break;
+            }
+        }
+        list.has_ended
+    }
+}
+
+impl Drop for Spiller {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Where a value is.
+#[derive(Debug, Clone, Copy)]
+enum Where {
+    Disk(SpillPlace),
+    /// It could not be written.
+    Block {
+        block: u64,
+        bytes: u64,
+    },
+}
+
+/// The thread.
+struct Worker {
+    shared: Arc<Shared>,
+    mapping: Arc<Mapping>,
+    disk: Box<dyn Disk>,
+    space: SpillSpace,
+    values: HashMap<u64, Where>,
+    by_place: BTreeMap<SpillPlace, u64>,
+    directories: usize,
+    buffers: Arc<SendBuffers>,
+    /// What is still to move out of the file that is being rewritten.
+    to_move: VecDeque<SpillPlace>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
+        let Self { shared, disk, mapping, .. } = self;
+        // The memory of the session does not wait for the disk.
+        drop(mapping);
+        if let Err(panic) = served {
+            let reason = words_of(&*panic);
+            for Wanted { ticket, spilled, .. } in std::mem::take(&mut shared.list.lock().wanted) {
+                say(&shared, SpillEvent::Part { ticket, spilled, read: Err(Some(reason.clone())) });
+            }
+            say(&shared, SpillEvent::Ended { reason });
+        }
+        // The descriptors go before the session is over.
+        let left = catch_unwind(AssertUnwindSafe(move || disk.close()));
+        let mut list = shared.list.lock();
+        list.left = left.unwrap_or_default();
+        list.has_ended = true;
+        drop(list);
+        shared.news.notify_all();
+    }
+
+    fn serve(&mut self) {
+        while let Some(command) = self.next() {
+            match command {
+                Command::Write { spilled, block, bytes, others } => {
+                    self.space.set_others(others);
+                    let batch = self.gather(Writing { spilled, block, bytes });
+                    self.write(batch);
+                }
+                Command::Read { fetching, reading } => self.read(&fetching, &reading),
+                Command::Send { wanted, buffer } => self.read_part(wanted, buffer),
+                Command::Drop { spilled } => self.forget(spilled),
+            }
+            let _ = self.disk.tend(false);
+            self.report();
+        }
+    }
+
+    /// The next thing to do; rewrites files while there is none. `None` at the end.
+    fn next(&mut self) -> Option<Command> {
+        let mut is_idle = false;
+        loop {
+            let mut list = self.shared.list.lock();
+            if list.is_ending {
+                return None;
+            }
+            if list.is_turn_of_wanted
+                && let Some(command) = self.next_wanted(&mut list)
+            {
+                return Some(command);
+            }
+            if let Some(command) = list.commands.pop_front() {
+                list.is_turn_of_wanted = true;
+                return Some(command);
+            }
+            if let Some(command) = self.next_wanted(&mut list) {
+                return Some(command);
+            }
+            drop(list);
+            if self.rewrite_one(is_idle) {
+                continue;
+            }
+            let again = self.disk.tend(true);
+            self.report();
+            let mut list = self.shared.list.lock();
+            if let Some(command) = self.next_wanted(&mut list) {
+                return Some(command);
+            }
+            if !list.commands.is_empty() || list.is_ending {
+                continue;
+            }
+            if self.space.has_to_rewrite() && !is_idle {
+                is_idle = self.shared.news.wait_for(&mut list, IDLE).timed_out();
+                continue;
+            }
+            is_idle = false;
+            match again {
+                Some(pause) => drop(self.shared.news.wait_for(&mut list, pause)),
+                None => self.shared.news.wait(&mut list),
+            }
+        }
+    }
+
+    /// What another node wants, if there is a buffer for it. It may overtake what the node has said: the value was written before
+    /// anybody was sent here.
+    fn next_wanted(&self, list: &mut List) -> Option<Command> {
+        let part = &list.wanted.front()?.part;
+        let buffer = self.buffers.take(part.start, part.end - part.start)?;
+        let wanted = list.wanted.pop_front()?;
+        list.is_turn_of_wanted = false;
+        Some(Command::Send { wanted, buffer })
+    }
+
+    fn read(&mut self, fetching: &Fetching, reading: &Reading) {
+        let Fetching { object, attempt, remote, .. } = *fetching;
+        let (spilled, length) = (remote.location.offset, remote.location.length);
+        let result = match self.values.get(&spilled) {
+            None => Err("it is not on disk any more".to_owned()),
+            Some(Where::Block { block, bytes }) if length <= *bytes => {
+                let from = self.mapping.bytes(*block, length);
+                let _ = reading.piece(0, length, |into| into.copy_from_slice(from));
+                Ok(())
+            }
+            Some(Where::Block { .. }) => Err("it is shorter than it should be".to_owned()),
+            Some(Where::Disk(place)) => self.read_pieces(*place, spilled, length, reading),
+        };
+        // Of a reading that was stopped nobody hears more than that it is over.
+        self.say(match result {
+            Ok(()) => SpillEvent::Read { object, attempt, bytes: length },
+            Err(error) => SpillEvent::Lost { object, attempt, end: StreamEnd::NotThere, error },
+        });
+    }
+
+    fn read_pieces(
+        &self,
+        place: SpillPlace,
+        spilled: u64,
+        length: u64,
+        reading: &Reading,
+    ) -> Result<(), String> {
+        let mut at = 0;
+        while at < length {
+            let piece = self.disk.piece_bytes().min(length - at);
+            let read = reading.piece(at, piece, |into| self.disk.read(place, &id_of(spilled), at, into));
+            match read {
+                Some(Ok(())) => at += piece,
+                Some(Err(error)) => return Err(error.to_string()),
+                None => return Ok(()),
+            }
+        }
+        self.shared.on_disk.lock().read += length;
+        Ok(())
+    }
+
+    fn read_part(&self, wanted: Wanted, mut buffer: SendBuffer) {
+        let Wanted { ticket, spilled, part } = wanted;
+        let read = match self.values.get(&spilled) {
+            Some(Where::Disk(place)) => {
+                let read = self.disk.read(*place, &id_of(spilled), part.start, buffer.bytes_mut());
+                read.map_err(|error| Some(error.to_string()))
+            }
+            // Nobody needs it any more.
+            Some(Where::Block { .. }) | None => Err(None),
+        };
+        if read.is_ok() {
+            self.shared.on_disk.lock().read += part.end - part.start;
+        }
+        self.say(SpillEvent::Part { ticket, spilled, read: read.map(|()| buffer) });
+    }
+
+    fn forget(&mut self, spilled: u64) {
+        if let Some(Where::Disk(place)) = self.values.remove(&spilled) {
+            self.by_place.remove(&place);
+            self.release(place);
+        }
+    }
+
+    fn release(&mut self, place: SpillPlace) {
+        if let Some(file) = self.space.release(place) {
+            self.disk.delete(file);
+        }
+    }
+
+    fn report(&self) {
+        let mut on_disk = self.shared.on_disk.lock();
+        on_disk.live = self.space.live();
+        on_disk.values = self.by_place.len() as u64;
+        on_disk.used = self.space.used();
+    }
+
+    fn say(&self, event: SpillEvent) {
+        say(&self.shared, event);
+    }
+}
+
+fn say(shared: &Shared, event: SpillEvent) {
+    shared.events.lock().push(event);
+    let _ = rustix::io::write(&*shared.node_wake, &1u64.to_ne_bytes());
+}
+
+/// What a panic says.
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "it gives no reason".to_owned())
+}
+
+/// After so long without work the thread does what can wait.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What stands in the file for a value.
+fn id_of(spilled: u64) -> [u8; 20] {
+    let mut id = [0; 20];
+    id[..8].copy_from_slice(&spilled.to_le_bytes());
+    id
+}
+
+#[cfg(test)]
+mod tests;

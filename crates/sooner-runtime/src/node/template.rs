@@ -1,0 +1,164 @@
+//! The node's end of a job's fork server: starting the template process and asking it for workers.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use sooner_wire::WorkerId;
+use sooner_wire::message::{Fork, Message, Shutdown};
+
+use crate::transport::{Inlet, Outlet, ReadResult, pair};
+
+/// The template is started again when it ends, but not for ever.
+const STARTS_MAX: u32 = 5;
+
+/// What a template is started with.
+#[derive(Debug)]
+pub struct Program {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// Where it begins; the node's own place if there is none.
+    pub working_directory: Option<PathBuf>,
+    /// What it prints before it forks comes through pipes; otherwise it is the node's own output.
+    pub has_output: bool,
+}
+
+/// Reading ends of a template's standard output and standard error.
+pub type Output = Option<[OwnedFd; 2]>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct TemplateProcess {
+    program: Program,
+    child: Child,
+    socket: OwnedFd,
+    inlet: Inlet,
+    outlet: Outlet,
+    starts: u32,
+    asked: HashSet<WorkerId>,
+}
+
+impl TemplateProcess {
+    /// Starts the template. It learns the node's directory.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start(mut program: Program, directory: &Path) -> io::Result<(Self, Output)> {
+        program.command.push(directory.into());
+        let (child, socket, output) = spawn(&program)?;
+        let template = Self {
+            program,
+            child,
+            socket,
+            inlet: Inlet::default(),
+            outlet: Outlet::default(),
+            starts: 1,
+            asked: HashSet::new(),
+        };
+        Ok((template, output))
+    }
+
+    /// The socket to watch.
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Asks for a worker. It gets the three descriptors.
+    pub fn fork(&mut self, worker: WorkerId, descriptors: Vec<OwnedFd>) {
+        self.asked.insert(worker);
+        self.outlet.push_with(&Fork { worker }.into(), descriptors);
+        let _ = self.outlet.flush(&self.socket);
+    }
+
+    /// What the template says; `None` when it is gone.
+    pub fn read(&mut self) -> Option<Vec<Message>> {
+        let end = self.inlet.read(&self.socket) == ReadResult::End;
+        let mut messages = Vec::new();
+        while let Ok(Some(received)) = self.inlet.next_message() {
+            if let Message::Forked(forked) = &received.message {
+                self.asked.remove(&forked.worker);
+            }
+            messages.push(received.message);
+        }
+        (!end || !messages.is_empty()).then_some(messages)
+    }
+
+    /// Starts the template again after its end. Gives the workers that were asked for in vain.
+    ///
+    /// # Errors
+    /// When it cannot be started, or has ended too often.
+    pub fn restart(&mut self) -> io::Result<(Vec<WorkerId>, Output)> {
+        let status = self.child.wait()?;
+        self.starts += 1;
+        if self.starts > STARTS_MAX {
+            return Err(io::Error::other(format!(
+                "the template process ended {STARTS_MAX} times, last with {status}"
+            )));
+        }
+        let output;
+        (self.child, self.socket, output) = spawn(&self.program)?;
+        self.inlet = Inlet::default();
+        self.outlet = Outlet::default();
+        Ok((self.take_asked(), output))
+    }
+
+    /// The workers that were asked for in vain.
+    pub fn take_asked(&mut self) -> Vec<WorkerId> {
+        self.asked.drain().collect()
+    }
+
+    /// Tells the template that no more workers are wanted. It ends, and somebody must wait for it.
+    pub fn dismiss(mut self) -> Child {
+        // Without this word it would take the end of its socket for the end of the node, and clear up.
+        self.outlet.push(&Shutdown { reason: "its job has ended".to_owned() }.into());
+        let _ = self.outlet.flush(&self.socket);
+        self.child
+    }
+
+    /// Ends the template and waits for it.
+    pub fn stop(self) {
+        let mut child = self.dismiss();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(2);
+        while std::time::Instant::now() < deadline {
+            if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn spawn(program: &Program) -> io::Result<(Child, OwnedFd, Output)> {
+    let (ours, theirs) = pair()?;
+    let mut command = Command::new(&program.command[0]);
+    command
+        .args(&program.command[1..])
+        .stdin(Stdio::from(theirs))
+        // Its own group: Ctrl-C in the terminal is for the driver, which decides what it means for tasks.
+        .process_group(0);
+    if let Some(place) = &program.working_directory {
+        if !place.is_dir() {
+            let text = format!("its working directory {} is not on this machine", place.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        command.current_dir(place);
+    }
+    let mut output = None;
+    if program.has_output {
+        let (stdout, stdout_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (stderr, stderr_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        command.stdout(Stdio::from(stdout_end)).stderr(Stdio::from(stderr_end));
+        output = Some([stdout, stderr]);
+    }
+    let child = command.spawn().map_err(|error| {
+        let name = program.command[0].to_string_lossy();
+        io::Error::new(error.kind(), format!("{name} cannot be started: {error}"))
+    })?;
+    Ok((child, ours, output))
+}

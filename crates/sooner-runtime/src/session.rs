@@ -1,0 +1,189 @@
+//! A node's directory: `<base>/sooner-<uid>/session-<pid>-<node>` of one that a driver hosts, `node-<pid>-<node>` of one that
+//! `sooner start` started; mode 0700, locked while the node's process lives.
+//!
+//! The lock is how a later start knows that a directory is stale: the kernel drops it with the process, however that
+//! ended. A directory of another user is never touched or trusted.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use sooner_wire::NodeId;
+
+use crate::groups;
+
+/// Begins the name of a directory that is not locked yet.
+const UNFINISHED: &str = "new-";
+
+/// Whose directory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A node that a driver hosts.
+    Session,
+    /// A node that is a process of its own.
+    Node,
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Kind::Session => "session-",
+            Kind::Node => "node-",
+        }
+    }
+}
+
+/// Where all nodes of this user on this machine have their directories: `<base>/sooner-<uid>`, made if it is not there.
+///
+/// # Errors
+/// When it cannot be made, or what stands there belongs to someone else or is open to others.
+pub fn runtime_directory(base: &Path) -> io::Result<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
+    let path = base.join(format!("sooner-{uid}"));
+    make_private(&path)?;
+    let metadata = fs::symlink_metadata(&path)?;
+    if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "{} must be a directory of yours with mode 0700: remove it, or set SOONER_TMPDIR to another place",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+/// A directory that is removed when this is dropped.
+#[derive(Debug)]
+pub struct SessionDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl SessionDirectory {
+    /// Makes a fresh directory below `base`, whose name begins with `kind`, and removes stale ones.
+    ///
+    /// # Errors
+    /// When the directory cannot be made, or what stands there belongs to someone else.
+    pub fn create(base: &Path, kind: Kind, node: NodeId) -> io::Result<Self> {
+        let parent = runtime_directory(base)?;
+        reap(&parent);
+        let name = format!("{}{}-{:016x}", kind.prefix(), std::process::id(), node.0);
+        let path = parent.join(&name);
+        // Another start may look here between any two lines: it must find the name of a session only once it is locked.
+        let unfinished = parent.join(format!("{UNFINISHED}{name}"));
+        DirBuilder::new().mode(0o700).create(&unfinished)?;
+        let lock =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished.join("lock"))?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        DirBuilder::new().mode(0o700).create(unfinished.join("logs"))?;
+        fs::rename(&unfinished, &path)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SessionDirectory {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes the directory of a node that is gone, and the control groups of its workers.
+pub fn remove(directory: &Path) {
+    groups::clear(directory, groups::PATIENCE);
+    let _ = fs::remove_dir_all(directory);
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().recursive(false).mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes directories whose lock nobody holds.
+fn reap(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_stale = if name.starts_with(UNFINISHED) {
+            is_older_than_a_minute(&path)
+        } else {
+            [Kind::Session, Kind::Node].iter().any(|kind| name.starts_with(kind.prefix()))
+                && is_unlocked(&path)
+        };
+        // Workers may just be ending, which this start does not wait for: the next one finds what they leave.
+        if is_stale && groups::clear(&path, Duration::ZERO) {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+fn is_unlocked(path: &Path) -> bool {
+    match File::open(path.join("lock")) {
+        Ok(lock) => rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+        // Half removed by someone who was killed, or just being removed.
+        Err(_) => is_older_than_a_minute(path),
+    }
+}
+
+fn is_older_than_a_minute(path: &Path) -> bool {
+    let age = fs::metadata(path).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+    age.is_some_and(|age| age.as_secs() > 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_at_the_same_time_do_not_take_each_other_for_stale() {
+        let base = std::env::temp_dir().join(format!("sooner-test-many-{}", std::process::id()));
+        fs::create_dir_all(&base).expect("directory");
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let base = &base;
+                scope.spawn(move || {
+                    for number in 0..300 {
+                        let session =
+                            SessionDirectory::create(base, Kind::Session, NodeId(thread << 32 | number))
+                                .expect("session");
+                        assert!(session.path().join("logs").exists());
+                    }
+                });
+            }
+        });
+        fs::remove_dir_all(&base).expect("clean");
+    }
+
+    #[test]
+    fn stale_directories_go_and_living_ones_stay() {
+        let base = std::env::temp_dir().join(format!("sooner-test-{}", std::process::id()));
+        fs::create_dir_all(&base).expect("directory");
+        let living = SessionDirectory::create(&base, Kind::Session, NodeId(1)).expect("session");
+        let parent = living.path().parent().expect("parent").to_owned();
+        let stale = [parent.join("session-1-0"), parent.join("node-1-0")];
+        for stale in &stale {
+            fs::create_dir(stale).expect("directory");
+            fs::write(stale.join("lock"), "").expect("lock");
+        }
+        let next = SessionDirectory::create(&base, Kind::Node, NodeId(2)).expect("session");
+        assert!(stale.iter().all(|stale| !stale.exists()));
+        assert!(living.path().exists());
+        let mode = fs::metadata(next.path()).expect("directory").mode() & 0o777;
+        assert_eq!(mode, 0o700);
+        drop(next);
+        drop(living);
+        assert_eq!(fs::read_dir(&parent).expect("directory").count(), 0);
+        fs::remove_dir_all(&base).expect("clean");
+    }
+}

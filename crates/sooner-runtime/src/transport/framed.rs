@@ -1,0 +1,162 @@
+//! A connection that speaks in messages, as a part of its owner's epoll loop: to a process of this machine or another.
+//!
+//! The owner holds the deadlines; nothing here waits, and nothing is read or written but by its owner's thread.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sooner_wire::NodeId;
+use sooner_wire::limits::LINK_BUFFER_BYTES_MAX;
+use sooner_wire::message::Message;
+
+use super::{Flush, Inlet, Outlet, ReadResult, Stream, TlsFailure};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Framed {
+    stream: Stream,
+    inlet: Inlet,
+    outlet: Outlet,
+    token: u64,
+    interest: EventFlags,
+    /// Bytes that may wait for the peer.
+    waiting_max: usize,
+    /// Why it ended, if it did.
+    ended: Option<Ended>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The peer said that it is done, or its process has ended.
+    Closed,
+    /// Before or after both had proved who they are.
+    Tls(TlsFailure),
+    /// What came was no message.
+    Frame(String),
+    /// The peer does not read what it is sent.
+    Full,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ended::Closed => f.write_str("the peer ended the connection"),
+            Ended::Tls(failure) => failure.fmt(f),
+            Ended::Frame(error) => f.write_str(error),
+            Ended::Full => write!(f, "the peer left {LINK_BUFFER_BYTES_MAX} bytes unread"),
+        }
+    }
+}
+
+impl Framed {
+    /// A connection whose events come with this token.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub fn add(stream: Stream, epoll: &OwnedFd, token: u64) -> io::Result<Self> {
+        let interest = stream.interest(false);
+        epoll::add(epoll, &stream, EventData::new_u64(token), interest)?;
+        let (inlet, outlet) = Default::default();
+        let mut framed =
+            Self { stream, inlet, outlet, token, interest, waiting_max: LINK_BUFFER_BYTES_MAX, ended: None };
+        // The side that dialled begins the handshake with it.
+        framed.flush(epoll);
+        Ok(framed)
+    }
+
+    /// Between two threads of this process: the peer reads as long as there is anybody to say something to it.
+    #[must_use]
+    pub fn within_process(self) -> Self {
+        Self { waiting_max: usize::MAX, ..self }
+    }
+
+    /// The node that the peer has proved to be on.
+    #[must_use]
+    pub fn peer(&self) -> Option<NodeId> {
+        match &self.stream {
+            Stream::Unix(_) => None,
+            Stream::Tls(tls) => tls.peer(),
+        }
+    }
+
+    /// Says something, at the next [`Self::flush`].
+    pub fn push(&mut self, message: &Message) {
+        self.outlet.push(message);
+    }
+
+    /// Reads what is there. Messages come from [`Self::next_message`], also after the end.
+    pub fn read(&mut self, epoll: &OwnedFd) {
+        if self.inlet.read_stream(&self.stream) == ReadResult::End {
+            let failure = match &self.stream {
+                Stream::Unix(_) => None,
+                Stream::Tls(tls) => tls.failure(),
+            };
+            self.ended.get_or_insert(failure.map_or(Ended::Closed, Ended::Tls));
+        }
+        self.watch(epoll);
+    }
+
+    /// The next whole message that was read.
+    pub fn next_message(&mut self) -> Option<Message> {
+        match self.inlet.next_message() {
+            Ok(received) => received.map(|received| received.message),
+            Err(error) => {
+                self.ended.get_or_insert(Ended::Frame(error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// Sends what the connection takes.
+    pub fn flush(&mut self, epoll: &OwnedFd) {
+        if self.outlet.flush_stream(&self.stream) == Flush::Gone {
+            // Why, says what can still be read.
+            return self.read(epoll);
+        }
+        if self.outlet.waiting() > self.waiting_max {
+            self.ended.get_or_insert(Ended::Full);
+        }
+        self.watch(epoll);
+    }
+
+    /// Ends the connection because the peer has not proved in time who it is.
+    pub fn on_silence(&mut self) {
+        if let Stream::Tls(tls) = &self.stream {
+            tls.fail(TlsFailure::Silent);
+        }
+        self.ended.get_or_insert(Ended::Tls(TlsFailure::Silent));
+    }
+
+    /// Says that nothing more comes, as far as that goes without waiting.
+    pub fn end(&mut self) {
+        let _ = self.outlet.flush_stream(&self.stream);
+        if let Stream::Tls(tls) = &self.stream {
+            tls.end();
+        }
+    }
+
+    /// Hands the connection on, with what has been read and not looked at. Nothing may be waiting to be sent.
+    #[must_use]
+    pub fn into_parts(self, epoll: &OwnedFd) -> (Stream, Inlet) {
+        debug_assert!(self.outlet.waiting() == 0, "what was said has left");
+        let _ = epoll::delete(epoll, &self.stream);
+        (self.stream, self.inlet)
+    }
+
+    /// Why the connection has ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    /// An encrypted connection may have to write in order to read, and the other way round.
+    fn watch(&mut self, epoll: &OwnedFd) {
+        let interest = self.stream.interest(self.outlet.waiting() > 0);
+        if interest != self.interest {
+            self.interest = interest;
+            let _ = epoll::modify(epoll, &self.stream, EventData::new_u64(self.token), interest);
+        }
+    }
+}

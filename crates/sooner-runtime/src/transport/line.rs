@@ -1,0 +1,185 @@
+//! A session as a part of its owner's epoll loop: [`Wire`] with the halves that read.
+//!
+//! Nodes speak with each other and with the head over this. The owner makes connections when it is told to, gives each a
+//! token of its own, passes on the events that come with it, and looks at [`Line::take_news`] after every call.
+
+use std::sync::Arc;
+
+use rustix::event::epoll::EventFlags;
+use sooner_protocol::session::hello::Me;
+use sooner_protocol::time::Instant;
+use sooner_wire::WorkerId;
+use sooner_wire::message::Message;
+
+use super::wire::{Failure, Turn, Wire, WireNews};
+use super::{Ended, Inlet, ReadResult, Reader, Stream};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Line {
+    wire: Wire,
+    /// Usually one; more while a connection takes the place of another.
+    readers: Vec<Reader>,
+}
+
+impl Line {
+    /// See [`Wire::new`].
+    #[must_use]
+    pub fn new(me: Arc<Me>, peer: WorkerId, session: u64, wins: bool) -> Self {
+        Self { wire: Wire::new(me, peer, session, wins), readers: Vec::new() }
+    }
+
+    /// Who is at the other end, see [`Wire::peer`].
+    #[must_use]
+    pub fn peer(&self) -> WorkerId {
+        self.wire.peer()
+    }
+
+    /// Whether there is a connection.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.wire.is_open()
+    }
+
+    /// Why the session has ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<&str> {
+        self.wire.ended()
+    }
+
+    /// Why the last connection ended or could not be used, as far as it is known.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        self.wire.failure()
+    }
+
+    /// Bytes that are retained.
+    #[must_use]
+    pub fn retained(&self) -> usize {
+        self.wire.retained()
+    }
+
+    /// See [`sooner_protocol::session::Link::is_full`].
+    #[must_use]
+    pub fn is_full(&self, of_all_lines: u64) -> bool {
+        self.wire.is_full(of_all_lines)
+    }
+
+    /// See [`Wire::is_acknowledged`].
+    #[must_use]
+    pub fn is_acknowledged(&self) -> bool {
+        self.wire.is_acknowledged()
+    }
+
+    /// The buffer to append whole frames to.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        self.wire.buffer()
+    }
+
+    /// Says something, at the next [`Self::flush`].
+    pub fn push(&mut self, message: &Message) {
+        self.wire.push(message);
+    }
+
+    /// What the owner has to know, in order.
+    pub fn take_news(&mut self) -> Vec<WireNews> {
+        let news = self.wire.take_news();
+        for one in &news {
+            if let WireNews::Closed(token) = one {
+                self.readers.retain(|reader| reader.token() != *token);
+            }
+        }
+        news
+    }
+
+    /// There is, or will soon be, something to say.
+    pub fn connect(&mut self, turn: Turn<'_>) {
+        self.wire.connect(turn);
+    }
+
+    /// The connection that [`WireNews::Dial`] asked for.
+    pub fn on_dialled(&mut self, stream: Stream, token: u64, turn: Turn<'_>) {
+        let reader = self.wire.on_dialled(stream, token, turn);
+        self.readers.extend(reader);
+    }
+
+    /// No connection could be made.
+    pub fn on_dial_failed(&mut self, reason: &str, turn: Turn<'_>) {
+        self.wire.on_dial_failed(reason, turn);
+    }
+
+    /// A connection that the other end has dialled. Its owner reads the hello from it.
+    pub fn on_arrived(&mut self, stream: Stream, token: u64, turn: Turn<'_>) {
+        let reader = self.wire.on_arrived(stream, token, turn);
+        self.readers.extend(reader);
+    }
+
+    /// A connection that the other end has dialled, and on which it has said `hello`. `inlet` has what was read behind that.
+    pub fn accept(&mut self, stream: Stream, inlet: Inlet, hello: Message, token: u64, turn: Turn<'_>) {
+        if let Some(reader) = self.wire.accept(stream, inlet, hello, token, turn) {
+            self.readers.push(reader);
+        }
+    }
+
+    /// Something has happened on the connection with this token: what was heard and counts comes behind `out`.
+    pub fn on_ready(&mut self, token: u64, flags: EventFlags, turn: Turn<'_>, out: &mut Vec<Message>) {
+        let Some(reader) = self.readers.iter_mut().find(|reader| reader.token() == token) else { return };
+        let mut result = ReadResult::Nothing;
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            result = reader.read();
+        }
+        self.wire.after_read(token, turn);
+        let mut failure = None;
+        loop {
+            match reader.next_message() {
+                Ok(Some(received)) => out.extend(self.wire.hear(token, received, turn)),
+                Ok(None) => break,
+                Err(error) => {
+                    failure = Some(Failure::Ended(Ended::Frame(error.to_string())));
+                    break;
+                }
+            }
+        }
+        if failure.is_some() || result == ReadResult::End {
+            self.wire.on_end(token, failure, turn);
+        }
+    }
+
+    /// Sends what the connection takes; has one made if there is something to say and none.
+    pub fn flush(&mut self, turn: Turn<'_>) {
+        self.wire.flush(turn);
+    }
+
+    /// Ends the session: the other end hears it, now or when it comes back.
+    pub fn end(&mut self, reason: &str, turn: Turn<'_>) {
+        self.wire.end(reason, turn);
+    }
+
+    /// When [`Self::on_timer`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.wire.next_deadline()
+    }
+
+    /// Time has passed.
+    pub fn on_timer(&mut self, turn: Turn<'_>) {
+        self.wire.on_timer(turn);
+        self.wire.flush(turn);
+    }
+
+    /// See [`Wire::patient`].
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self { wire: self.wire.patient(), ..self }
+    }
+
+    /// Gives the connection up; the side that dials makes another one.
+    pub fn cut(&mut self, reason: &str, turn: Turn<'_>) {
+        self.wire.cut(reason, turn);
+    }
+
+    /// Gives all connections up, without a word, because this process or its peer is gone.
+    pub fn close(&mut self, turn: Turn<'_>) {
+        self.wire.close(turn);
+    }
+}

@@ -1,0 +1,493 @@
+//! The nodes: what a daemon does about its head, as `sooner-runtime/src/node/{cluster,health}.rs` do it, and who starts it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sooner_protocol::control::reporting::Reporter;
+use sooner_protocol::time::Instant;
+use sooner_wire::limits::{HANDSHAKE_NANOS, JOIN_NANOS, REDIAL_NANOS, REDIAL_NANOS_MAX};
+use sooner_wire::message::{
+    AboutNode, Drained, Heartbeat, Message, Register, ResourceView, Settings, Suspect, kind,
+};
+use sooner_wire::{NodeId, ResourceSet};
+
+use super::conns::{Conn, Side};
+use super::head::{CLUSTER, PYTHON};
+use super::plan::SECOND;
+use super::world::{Event, World};
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Line {
+    /// What is decided.
+    Control,
+    /// Heartbeats.
+    Health,
+}
+
+/// How long a connection may take to come about (nanoseconds).
+const CONNECT_NANOS: u64 = 5 * SECOND;
+/// Heartbeats that failed so often in a row may mean that the head is another one.
+const TRIES_TOLD: u32 = 4;
+/// How long a node that joins tries again when connections end without a word (nanoseconds).
+const PASSING_NANOS: u64 = 3 * SECOND;
+/// Other nodes that a node has connections with.
+const PEERS: usize = 3;
+
+/// Where a daemon is with one of its lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Not at all, until it is dialled.
+    Down,
+    /// It is dialled, for the so-manieth time.
+    Dialling(u32),
+    /// There is a connection.
+    Up(u64),
+}
+
+/// One life of a daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    pub(super) id: NodeId,
+    pub(super) name: String,
+    pub(super) host: usize,
+    pub(super) address: Option<String>,
+    /// In the process of the head.
+    pub(super) is_own: bool,
+    pub(super) runs: bool,
+    /// It stands still until then.
+    pub(super) stands: Instant,
+    pub(super) control: Link,
+    pub(super) health: Link,
+    tries: u32,
+    /// How often its heartbeats failed in a row, when last, since when the control connection is there, and which head took it in.
+    failures: u32,
+    failed: Instant,
+    connected: Instant,
+    head: u32,
+    dials: u32,
+    began: Instant,
+    pub(super) rejoins: Option<u64>,
+    /// The head has taken it in over the present connection.
+    pub(super) is_registered: bool,
+    settings: Option<Settings>,
+    beats: u64,
+    pub(super) leaves: bool,
+    /// What it knows of the others.
+    pub(super) known: BTreeSet<NodeId>,
+    /// Of whose end it was told.
+    pub(super) heard_gone: BTreeSet<NodeId>,
+    pub(super) view: BTreeMap<NodeId, ResourceSet>,
+    pub(super) must_ask: bool,
+    pub(super) peers: Vec<NodeId>,
+    pub(super) total: ResourceSet,
+    pub(super) free: ResourceSet,
+    reporter: Reporter,
+}
+
+fn cpus(count: u64) -> ResourceSet {
+    let mut set = ResourceSet::default();
+    set.add_one("CPU", count * 10_000);
+    set
+}
+
+impl Daemon {
+    fn register(&self) -> Register {
+        let about = AboutNode {
+            kind: if self.address.is_some() { kind::DAEMON } else { kind::DRIVER },
+            name: self.name.clone(),
+            address: self.address.clone(),
+            host: format!("host-{}", self.host),
+            boot_id: format!("boot-{}", self.host),
+            resources: self.total.clone(),
+            labels: Vec::new(),
+        };
+        Register {
+            about: Box::new(about),
+            version: "0.1.0".into(),
+            python: PYTHON.into(),
+            rejoins: self.rejoins,
+        }
+    }
+
+    pub(super) fn link(&mut self, line: Line) -> &mut Link {
+        match line {
+            Line::Control => &mut self.control,
+            Line::Health => &mut self.health,
+        }
+    }
+}
+
+impl World {
+    /// A daemon starts on a machine: under a new id, unless it draws one that is taken.
+    pub(super) fn start_daemon(&mut self, host: usize) {
+        self.hosts[host].will_start = false;
+        if self.hosts[host].daemon.is_some_and(|daemon| self.daemons[daemon].runs) {
+            return;
+        }
+        let life = self.daemons.len();
+        let is_own = host == 0;
+        let mut id = NodeId((life as u64 + 1) << 24);
+        let mut name = format!("node-{host}");
+        // The last machines are drivers: nothing runs there, and nobody can dial them.
+        let is_driver = !is_own && self.hosts[host].is_driver;
+        if !is_own && self.has_faults() && self.plan.has("twins") && self.random.chance(1, 6) {
+            let other = self.random.below(self.daemons.len());
+            if self.random.chance(1, 2) {
+                id = self.daemons[other].id;
+                self.twins.insert(id);
+            } else {
+                name.clone_from(&self.daemons[other].name);
+            }
+        }
+        // A port may be that of the daemon before.
+        let port = 7000 + if self.random.chance(1, 2) { 0 } else { life % 50_000 };
+        let address = format!("10.{}.{}.{}:{port}", host >> 16, (host >> 8) & 255, host & 255);
+        let total = cpus(if is_driver { 0 } else { 1 + self.random.below(8) as u64 });
+        self.daemons.push(Daemon {
+            id,
+            name,
+            host,
+            address: (!is_driver).then_some(address),
+            is_own,
+            runs: true,
+            stands: Instant(0),
+            control: Link::Down,
+            health: Link::Down,
+            tries: 0,
+            failed: Instant(0),
+            connected: Instant(0),
+            failures: 0,
+            head: 0,
+            dials: 0,
+            began: self.now,
+            rejoins: None,
+            is_registered: false,
+            settings: None,
+            beats: 0,
+            leaves: false,
+            known: BTreeSet::new(),
+            heard_gone: BTreeSet::new(),
+            view: BTreeMap::new(),
+            must_ask: false,
+            peers: Vec::new(),
+            free: total.clone(),
+            total,
+            reporter: Reporter::default(),
+        });
+        self.hosts[host].daemon = Some(life);
+        self.trace.say(|| format!("{:?}: a daemon starts at {host} as {id:?}", self.now));
+        self.at(self.now, Event::Dial(life, Line::Control));
+        if !self.hosts[host].is_idle {
+            self.at(self.now.plus(self.plan.work_nanos), Event::Work(life));
+        }
+    }
+
+    /// When a process goes on, if it stands still.
+    pub(super) fn resumes(&self, daemon: usize, side: Side) -> Option<Instant> {
+        let stands = match side {
+            Side::Head => self.head_stands,
+            Side::Node => self.daemons[daemon].stands,
+        };
+        (stands > self.now).then_some(stands)
+    }
+
+    /// A line is to be dialled, if it is still down.
+    pub(super) fn dial(&mut self, daemon: usize, line: Line) {
+        let is_own = self.daemons[daemon].is_own;
+        if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Down {
+            return;
+        }
+        self.daemons[daemon].dials += 1;
+        let number = self.daemons[daemon].dials;
+        *self.daemons[daemon].link(line) = Link::Dialling(number);
+        let host = self.daemons[daemon].host;
+        let reaches = self.is_carried(host, 0) && self.is_carried(0, host);
+        if !reaches {
+            return self.at(self.now.plus(CONNECT_NANOS), Event::Undialled(daemon, line, number));
+        }
+        let latency = if is_own { 0 } else { 3 * self.latency() };
+        let patience = match line {
+            Line::Control => CONNECT_NANOS,
+            Line::Health => HANDSHAKE_NANOS,
+        };
+        let outcome = match self.head {
+            Some(_) if latency <= patience => Event::Arrive(daemon, line, number),
+            Some(_) | None => Event::Undialled(daemon, line, number),
+        };
+        self.at(self.now.plus(latency.min(patience)), outcome);
+    }
+
+    /// It came to nothing.
+    pub(super) fn undialled(&mut self, daemon: usize, line: Line, number: u32) {
+        if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Dialling(number) {
+            return;
+        }
+        *self.daemons[daemon].link(line) = Link::Down;
+        self.note_failure(daemon, line);
+        self.dial_later(daemon, line);
+    }
+
+    fn dial_later(&mut self, daemon: usize, line: Line) {
+        let now = self.now;
+        let one = &mut self.daemons[daemon];
+        if line == Line::Control && one.rejoins.is_none() && now.since(one.began) > PASSING_NANOS {
+            // Nobody takes it in: its user is told, and starts it again.
+            return self.end_daemon(daemon, true);
+        }
+        one.tries += 1;
+        let pause = (REDIAL_NANOS << one.tries.min(16)).min(REDIAL_NANOS_MAX);
+        self.at(now.plus(pause), Event::Dial(daemon, line));
+    }
+
+    /// The handshake would be over now, if the head takes part in it.
+    pub(super) fn arrive(&mut self, daemon: usize, line: Line, number: u32) {
+        if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Dialling(number) {
+            return;
+        }
+        let host = self.daemons[daemon].host;
+        let is_carried = self.is_carried(host, 0) && self.is_carried(0, host);
+        if self.head.is_none() || !is_carried || self.head_stands > self.now {
+            // The kernel takes connections for a process that stands still.
+            return self.at(self.now.plus(HANDSHAKE_NANOS), Event::Undialled(daemon, line, number));
+        }
+        if line == Line::Health && self.daemons[daemon].head != self.head_life {
+            // The head that started again is another node than the one that is asked for.
+            return self.undialled(daemon, line, number);
+        }
+        let conn = self.new_conn(Conn::new(daemon, line));
+        *self.daemons[daemon].link(line) = Link::Up(conn);
+        match line {
+            Line::Control => {
+                self.daemons[daemon].connected = self.now;
+                self.daemons[daemon].head = self.head_life;
+                self.daemons[daemon].is_registered = false;
+                let register = self.daemons[daemon].register();
+                self.say(conn, Side::Head, register.into());
+                self.at(self.now.plus(JOIN_NANOS), Event::Impatient(daemon, conn));
+            }
+            Line::Health => {
+                (self.daemons[daemon].tries, self.daemons[daemon].failures) = (0, 0);
+                self.head_greets(conn);
+                self.at(self.now, Event::Beat(daemon, conn));
+            }
+        }
+    }
+
+    pub(super) fn impatient(&mut self, daemon: usize, conn: u64) {
+        let one = &self.daemons[daemon];
+        if one.runs && one.control == Link::Up(conn) && !one.is_registered {
+            self.leave(conn, Side::Node, true);
+            self.daemon_loses(daemon, Line::Control, conn);
+        }
+    }
+
+    /// A connection of a daemon is over.
+    pub(super) fn daemon_loses(&mut self, daemon: usize, line: Line, conn: u64) {
+        if !self.daemons[daemon].runs || *self.daemons[daemon].link(line) != Link::Up(conn) {
+            return;
+        }
+        *self.daemons[daemon].link(line) = Link::Down;
+        if line == Line::Control {
+            self.daemons[daemon].is_registered = false;
+        }
+        self.dial_later(daemon, line);
+        self.note_failure(daemon, line);
+    }
+
+    fn note_failure(&mut self, daemon: usize, line: Line) {
+        let one = &mut self.daemons[daemon];
+        if line == Line::Health {
+            one.failures += 1;
+            one.failed = self.now;
+            if one.failures.is_multiple_of(TRIES_TOLD) {
+                self.renew_control(daemon);
+            }
+        }
+    }
+
+    /// A control connection that was there when heartbeats failed may lead nowhere, too, and nobody notices while nothing is said
+    /// over it.
+    fn renew_control(&mut self, daemon: usize) {
+        let one = &self.daemons[daemon];
+        if let Link::Up(conn) = one.control
+            && one.connected <= one.failed
+        {
+            self.leave(conn, Side::Node, true);
+            self.daemon_loses(daemon, Line::Control, conn);
+        }
+    }
+
+    pub(super) fn beat(&mut self, daemon: usize, conn: u64) {
+        let one = &mut self.daemons[daemon];
+        let Some(settings) = one.settings.filter(|_| one.runs && one.health == Link::Up(conn)) else {
+            return;
+        };
+        one.beats += 1;
+        let beat = Heartbeat { number: one.beats, node_lag: 0, data_lag: 0 };
+        self.say(conn, Side::Head, beat.into());
+        self.at(self.now.plus(settings.heartbeat), Event::Beat(daemon, conn));
+    }
+
+    /// Something begins or ends on a node.
+    pub(super) fn work(&mut self, daemon: usize) {
+        if !self.daemons[daemon].runs {
+            return;
+        }
+        let used = self.random.below(9) as u64;
+        let one = &mut self.daemons[daemon];
+        let total = one.total.amount("CPU") / 10_000;
+        let free = cpus(total - used.min(total));
+        one.free = free;
+        one.reporter.note();
+        self.report(daemon);
+        if !self.is_ending() {
+            let pause = self.plan.work_nanos / 2 + self.random.below(self.plan.work_nanos as usize) as u64;
+            self.at(self.now.plus(pause), Event::Work(daemon));
+        }
+    }
+
+    /// Says what is free, if that is due.
+    pub(super) fn report(&mut self, daemon: usize) {
+        let now = self.now;
+        let one = &mut self.daemons[daemon];
+        let (Link::Up(conn), true, true) = (one.control, one.is_registered, one.runs) else { return };
+        let free = one.free.clone();
+        if let Some(report) = one.reporter.take(now, || (free, Vec::new())) {
+            self.say(conn, Side::Head, report.into());
+        } else if let Some(due) = one.reporter.next_deadline() {
+            self.at(due.max(now), Event::Report(daemon));
+        }
+    }
+
+    /// The head says something.
+    pub(super) fn daemon_hears(&mut self, conn: u64, message: Message) {
+        let Some(daemon) = self.conns.get(&conn).map(|connection| connection.daemon) else { return };
+        match message {
+            Message::Registered(registered) => {
+                let one = &mut self.daemons[daemon];
+                one.rejoins = Some(registered.cluster);
+                one.is_registered = true;
+                (one.tries, one.failures) = (0, 0);
+                one.settings = Some(registered.settings);
+                one.known = registered.nodes.iter().map(|row| row.node).collect();
+                one.view.clear();
+                one.reporter.begin_anew();
+                assert_eq!(registered.cluster, CLUSTER);
+                self.judge_registered(daemon);
+                self.choose_peers(daemon);
+                self.report(daemon);
+                self.renew_health(daemon);
+            }
+            Message::NodesChanged(changed) => {
+                for row in changed.rows {
+                    self.judge_news(daemon, row.node);
+                    self.daemons[daemon].known.insert(row.node);
+                }
+            }
+            Message::NodeGone(gone) => {
+                let one = &mut self.daemons[daemon];
+                one.known.remove(&gone.node);
+                one.heard_gone.insert(gone.node);
+                one.view.remove(&gone.node);
+                one.peers.retain(|peer| *peer != gone.node);
+                self.tell(gone.node);
+            }
+            Message::ResourceView(view) => self.daemon_sees(daemon, view),
+            Message::Fenced(_) => {
+                self.saw("a node was told that it is gone");
+                self.end_daemon(daemon, true);
+            }
+            Message::Refused(_) if self.daemons[daemon].rejoins.is_none() => self.end_daemon(daemon, true),
+            Message::Refused(_) => {
+                self.leave(conn, Side::Node, true);
+                self.daemon_loses(daemon, Line::Control, conn);
+            }
+            Message::Drain(_) => {
+                self.daemons[daemon].leaves = true;
+                let pause = self.random.below(8 * SECOND as usize) as u64;
+                self.at(self.now.plus(pause), Event::Leave(daemon));
+            }
+            _ => {}
+        }
+    }
+
+    /// Heartbeats go to whoever has just taken the node in.
+    fn renew_health(&mut self, daemon: usize) {
+        let former = std::mem::replace(&mut self.daemons[daemon].health, Link::Down);
+        if let Link::Up(conn) = former {
+            self.leave(conn, Side::Node, true);
+        }
+        self.at(self.now, Event::Dial(daemon, Line::Health));
+    }
+
+    fn daemon_sees(&mut self, daemon: usize, view: ResourceView) {
+        let one = &mut self.daemons[daemon];
+        if view.must_ask {
+            one.view.clear();
+        }
+        one.must_ask = view.must_ask;
+        one.view.extend(view.rows.into_iter().map(|row| (row.node, row.free)));
+    }
+
+    fn choose_peers(&mut self, daemon: usize) {
+        let known: Vec<NodeId> = self.daemons[daemon].known.iter().copied().collect();
+        let me = self.daemons[daemon].id;
+        let chosen = (0..PEERS).map(|_| known[self.random.below(known.len())]).filter(|peer| *peer != me);
+        self.daemons[daemon].peers = chosen.collect();
+    }
+
+    /// Nodes that have connections with one notice that they are over.
+    pub(super) fn suspect(&mut self, suspected: NodeId, by: usize) {
+        let one = &self.daemons[by];
+        if !one.runs || !one.is_registered || !one.peers.contains(&suspected) {
+            return;
+        }
+        if let Link::Up(conn) = one.control {
+            self.say(conn, Side::Head, Suspect { node: suspected }.into());
+        }
+    }
+
+    /// A node that was told to leave has handed on what it had.
+    pub(super) fn leave_cluster(&mut self, daemon: usize) {
+        let one = &self.daemons[daemon];
+        if !one.runs {
+            return;
+        }
+        if let (Link::Up(conn), id) = (one.control, one.id) {
+            self.say(conn, Side::Head, Drained { node: id }.into());
+        }
+        self.end_daemon(daemon, true);
+    }
+
+    /// A daemon ends. `is_told`: its machine is there and says so to whoever has a connection with it.
+    pub(super) fn end_daemon(&mut self, daemon: usize, is_told: bool) {
+        if !self.daemons[daemon].runs {
+            return;
+        }
+        self.daemons[daemon].runs = false;
+        let (id, host) = (self.daemons[daemon].id, self.daemons[daemon].host);
+        self.trace.say(|| format!("{:?}: the daemon {id:?} at {host} ends", self.now));
+        let all: Vec<u64> =
+            self.conns.iter().filter(|(_, conn)| conn.daemon == daemon).map(|(number, _)| *number).collect();
+        all.into_iter().for_each(|conn| self.leave(conn, Side::Node, is_told));
+        if is_told {
+            self.raise_suspicion(id, host);
+        }
+        if !self.daemons[daemon].is_own && !self.hosts[host].will_start && self.random.chance(3, 4) {
+            self.hosts[host].will_start = true;
+            let pause = SECOND / 10 + self.random.below(5 * SECOND as usize) as u64;
+            self.at(self.now.plus(pause), Event::Start(host));
+        }
+    }
+
+    /// Whoever has a connection to a node, and is reached by its end, says so to the head.
+    pub(super) fn raise_suspicion(&mut self, id: NodeId, host: usize) {
+        for by in 0..self.daemons.len() {
+            let one = &self.daemons[by];
+            if one.runs && one.peers.contains(&id) && self.is_carried(host, one.host) {
+                let due = self.now.plus(self.latency());
+                self.at(due, Event::Suspect(id, by));
+            }
+        }
+    }
+}

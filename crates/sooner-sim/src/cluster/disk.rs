@@ -1,0 +1,103 @@
+//! The disk under the head: batches in order, a group at a time, and what is left of them when the head dies.
+//!
+//! It is what the control store promises (`sooner-runtime/src/control/store.rs`), with all freedom that this leaves: a group that was being
+//! written is there whole or not at all, what came after it is lost, and what was answered with an error may be found by the
+//! next head, if nothing was written since. That the store keeps these promises on torn and lost writes is tested where it is.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sooner_protocol::control::persist::{BatchId, Write};
+use sooner_wire::limits::{STORE_GROUP_MAX, STORE_QUEUE_MAX};
+use sooner_wire::record::NodeRecord;
+
+type Batch = (BatchId, Vec<Write>);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Disk {
+    entries: BTreeMap<String, Vec<u8>>,
+    queue: VecDeque<Batch>,
+    writing: Vec<Batch>,
+    /// Answered with an error, and perhaps there all the same.
+    doubtful: Vec<Batch>,
+    /// The longest queue there was.
+    pub longest: usize,
+}
+
+impl Disk {
+    /// A batch waits for its turn; false when too many do.
+    pub fn submit(&mut self, batch: BatchId, writes: Vec<Write>) -> bool {
+        if self.queue.len() >= STORE_QUEUE_MAX {
+            return false;
+        }
+        self.queue.push_back((batch, writes));
+        self.longest = self.longest.max(self.queue.len());
+        true
+    }
+
+    /// Begins to write what waits. False when there is nothing, or something is being written.
+    pub fn begin(&mut self) -> bool {
+        if !self.writing.is_empty() || self.queue.is_empty() {
+            return false;
+        }
+        let count = self.queue.len().min(STORE_GROUP_MAX);
+        self.writing = self.queue.drain(..count).collect();
+        true
+    }
+
+    /// What was being written is there, or was refused.
+    pub fn finish(&mut self, works: bool) -> Vec<BatchId> {
+        let group = std::mem::take(&mut self.writing);
+        let numbers = group.iter().map(|(batch, _)| *batch).collect();
+        if works {
+            self.doubtful.clear();
+            self.apply(&group);
+        } else {
+            self.doubtful = group;
+        }
+        numbers
+    }
+
+    fn apply(&mut self, group: &[Batch]) {
+        for Write { key, value } in group.iter().flat_map(|(_, writes)| writes) {
+            match value {
+                Some(value) => drop(self.entries.insert(key.clone(), value.clone())),
+                None => drop(self.entries.remove(key)),
+            }
+        }
+    }
+
+    /// The head is gone. `is_there`: what was not certain has reached the disk.
+    pub fn crash(&mut self, is_there: bool) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let writing = std::mem::take(&mut self.writing);
+        if is_there {
+            // A later group is based on what was there before a failed one.
+            self.apply(if writing.is_empty() { &doubtful } else { &writing });
+        }
+        self.queue.clear();
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.writing.is_empty()
+    }
+
+    /// What is written.
+    pub fn keys(&self) -> impl Iterator<Item = &String> {
+        self.entries.keys()
+    }
+
+    /// What is written, by key.
+    #[must_use]
+    pub fn entries(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.entries
+    }
+
+    /// What a head finds.
+    #[must_use]
+    pub fn records(&self) -> Vec<NodeRecord> {
+        self.entries.values().map(|bytes| NodeRecord::from_bytes(bytes).expect("a head wrote it")).collect()
+    }
+}

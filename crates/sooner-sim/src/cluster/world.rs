@@ -1,0 +1,309 @@
+//! The world of a cluster: machines, processes, and the queue of what happens when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use sooner_protocol::control::Probed;
+use sooner_protocol::table::Map;
+use sooner_protocol::time::Instant;
+use sooner_wire::NodeId;
+
+use super::conns::{Conn, Side};
+use super::counts::Counts;
+use super::daemons::{Daemon, Line};
+use super::disk::Disk;
+use super::faults::Split;
+use super::head::Head;
+use super::plan::{ClusterPlan, SECOND};
+use crate::random::Random;
+use crate::seeds::{Agenda, Ran};
+use crate::trace::Trace;
+
+/// Faults are over for so long when all must agree (nanoseconds): the longest pause before something is sent again, and some
+/// health timeouts.
+const CALM_NANOS: u64 = 150 * SECOND;
+
+/// A machine.
+#[derive(Debug, Clone, Default)]
+pub struct Host {
+    /// The latest daemon that started there.
+    pub(super) daemon: Option<usize>,
+    /// Another one will.
+    pub(super) will_start: bool,
+    /// It is gone until somebody switches it on.
+    pub(super) is_lost: bool,
+    /// Its daemons are drivers.
+    pub(super) is_driver: bool,
+    /// What its daemons have free never changes: they have nothing to say beside heartbeats.
+    pub(super) is_idle: bool,
+}
+
+/// What happens.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Something is due at that end of a connection.
+    Carry(u64, Side),
+    /// A daemon starts on a machine.
+    Start(usize),
+    /// A line is to be dialled.
+    Dial(usize, Line),
+    /// ... was dialled, and both ends greet each other.
+    Arrive(usize, Line, u32),
+    /// ... was dialled in vain.
+    Undialled(usize, Line, u32),
+    /// A node has waited for long to be taken in.
+    Impatient(usize, u64),
+    /// A heartbeat is due.
+    Beat(usize, u64),
+    /// A node has something else free.
+    Work(usize),
+    /// ... and may say so.
+    Report(usize),
+    /// A node has handed on what it had.
+    Leave(usize),
+    /// A node notices that its connection to another one is over.
+    Suspect(NodeId, usize),
+    /// A probe of that head ends.
+    Probed(u32, NodeId, u32, Probed),
+    /// The disk of that head is done with a group.
+    Written(u32),
+    /// The head's timer of that number.
+    Tick(u64),
+    /// The head starts.
+    Head,
+    /// Something goes wrong.
+    Blow,
+    /// A machine is switched on.
+    Mend(usize),
+}
+
+/// See the module.
+pub struct World {
+    /// What the seed decided.
+    pub plan: ClusterPlan,
+    pub(super) random: Random,
+    /// What time it is.
+    pub now: Instant,
+    agenda: Agenda<Event>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) daemons: Vec<Daemon>,
+    pub(super) conns: Map<u64, Conn>,
+    next_conn: u64,
+    pub(super) splits: Vec<Split>,
+    pub(super) late_until: Instant,
+    pub(super) head: Option<Head>,
+    pub(super) head_life: u32,
+    pub(super) head_stands: Instant,
+    pub(super) disk: Disk,
+    pub(super) timer: u64,
+    pub(super) timer_due: Option<Instant>,
+    faults_end: Instant,
+    /// Which daemon each id is that was taken in.
+    pub(super) members: BTreeMap<NodeId, usize>,
+    pub(super) heard: BTreeMap<NodeId, Instant>,
+    pub(super) judged: BTreeSet<NodeId>,
+    pub(super) told: BTreeSet<NodeId>,
+    pub(super) drained: BTreeSet<NodeId>,
+    /// Ids that were drawn twice.
+    pub(super) twins: BTreeSet<NodeId>,
+    /// What was sent.
+    pub counts: Counts,
+    /// What happened.
+    pub trace: Trace,
+    /// Calls of the head's machines.
+    pub events: u64,
+    /// What went wrong so far.
+    pub blows: u64,
+    /// States worth reaching, and how often they were.
+    pub seen: BTreeMap<&'static str, u64>,
+}
+
+/// Runs a plan.
+#[must_use]
+pub fn run(plan: &ClusterPlan, trace: Trace) -> Ran {
+    let mut world = World::new(plan.clone(), trace);
+    let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let seen = std::mem::take(&mut world.seen);
+    Ran::new(ended, &world.trace, (world.events, world.blows), seen)
+}
+
+impl World {
+    /// A world before anything happened.
+    #[must_use]
+    pub fn new(plan: ClusterPlan, trace: Trace) -> Self {
+        let random = Random::new(plan.seed);
+        let faults_end = Instant(plan.seconds * SECOND);
+        let mut world = Self {
+            random,
+            now: Instant(0),
+            agenda: Agenda::default(),
+            hosts: vec![Host::default(); plan.nodes + 1],
+            daemons: Vec::new(),
+            conns: Map::default(),
+            next_conn: 0,
+            splits: Vec::new(),
+            late_until: Instant(0),
+            head: None,
+            head_life: 0,
+            head_stands: Instant(0),
+            disk: Disk::default(),
+            timer: 0,
+            timer_due: None,
+            faults_end,
+            members: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            judged: BTreeSet::new(),
+            told: BTreeSet::new(),
+            drained: BTreeSet::new(),
+            twins: BTreeSet::new(),
+            counts: Counts::default(),
+            trace,
+            events: 0,
+            blows: 0,
+            seen: BTreeMap::new(),
+            plan,
+        };
+        world.prepare();
+        world
+    }
+
+    fn prepare(&mut self) {
+        self.at(Instant(0), Event::Head);
+        let spread = (SECOND * (1 + self.plan.nodes as u64 / 50)) as usize;
+        for host in 1..=self.plan.nodes {
+            // Some are drivers without a daemon on their machine.
+            self.hosts[host].is_driver = self.plan.blows > 0 && self.random.chance(1, 8);
+            self.hosts[host].is_idle = self.plan.blows > 0 && self.random.chance(1, 4);
+            self.hosts[host].will_start = true;
+            let begins = Instant(self.random.below(spread) as u64);
+            self.at(begins, Event::Start(host));
+        }
+        for _ in 0..self.plan.blows {
+            let when =
+                SECOND + self.random.below((self.plan.seconds - 1).max(1) as usize * SECOND as usize) as u64;
+            self.at(Instant(when), Event::Blow);
+        }
+    }
+
+    /// Everything, to the end.
+    pub fn run(&mut self) {
+        self.run_until(self.faults_end);
+        self.mend_all();
+        self.run_until(self.faults_end.plus(CALM_NANOS));
+        self.judge_end();
+    }
+
+    /// As much as happens until then.
+    pub fn run_until(&mut self, until: Instant) {
+        while let Some((time, event)) = self.agenda.next(until) {
+            self.now = self.now.max(time);
+            self.happen(event);
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.trace.note(self.now.0);
+        self.trace.say(|| format!("{:?}: {event:?}", self.now));
+        if let Some(resumes) = self.waits_for(&event) {
+            return self.at(resumes, event);
+        }
+        match event {
+            Event::Carry(conn, to) => self.carry(conn, to),
+            Event::Start(host) if self.hosts[host].is_lost => {}
+            Event::Start(host) => self.start_daemon(host),
+            Event::Dial(daemon, line) => self.dial(daemon, line),
+            Event::Arrive(daemon, line, number) => self.arrive(daemon, line, number),
+            Event::Undialled(daemon, line, number) => self.undialled(daemon, line, number),
+            Event::Impatient(daemon, conn) => self.impatient(daemon, conn),
+            Event::Beat(daemon, conn) => self.beat(daemon, conn),
+            Event::Work(daemon) => self.work(daemon),
+            Event::Report(daemon) => self.report(daemon),
+            Event::Leave(daemon) => self.leave_cluster(daemon),
+            Event::Suspect(suspected, by) => self.suspect(suspected, by),
+            Event::Probed(life, node, number, probed) => self.probed(life, node, number, probed),
+            Event::Written(life) => self.written(life),
+            Event::Tick(number) => self.tick_head(number),
+            Event::Head => self.start_head(),
+            Event::Blow => self.blow(),
+            Event::Mend(host) => self.mend(host),
+        }
+    }
+
+    /// When the process goes on that has to do this, if it stands still.
+    fn waits_for(&self, event: &Event) -> Option<Instant> {
+        let stands = match event {
+            Event::Dial(daemon, _)
+            | Event::Arrive(daemon, ..)
+            | Event::Undialled(daemon, ..)
+            | Event::Impatient(daemon, _)
+            | Event::Beat(daemon, _)
+            | Event::Work(daemon)
+            | Event::Report(daemon)
+            | Event::Leave(daemon)
+            | Event::Suspect(_, daemon) => self.daemons[*daemon].stands,
+            Event::Probed(..) | Event::Written(_) | Event::Tick(_) => self.head_stands,
+            Event::Carry(..) | Event::Start(_) | Event::Head | Event::Blow | Event::Mend(_) => Instant(0),
+        };
+        (stands > self.now).then_some(stands)
+    }
+
+    /// A state that runs should reach.
+    pub(super) fn saw(&mut self, state: &'static str) {
+        *self.seen.entry(state).or_default() += 1;
+    }
+
+    /// Something will happen.
+    pub(super) fn at(&mut self, when: Instant, event: Event) {
+        self.agenda.enter(when.max(self.now), event);
+    }
+
+    /// The head's timer is set to what it wants next.
+    pub(super) fn set_timer(&mut self) {
+        let Some(head) = &self.head else { return };
+        let deadlines = [head.nodes.next_deadline(), head.view.next_deadline()];
+        let Some(due) = deadlines.into_iter().flatten().min().map(|due| due.max(self.now)) else { return };
+        if self.timer_due.is_none_or(|set| due < set) {
+            self.timer += 1;
+            self.timer_due = Some(due);
+            self.at(due, Event::Tick(self.timer));
+        }
+    }
+
+    pub(super) fn new_conn(&mut self, conn: Conn) -> u64 {
+        self.next_conn += 1;
+        self.conns.insert(self.next_conn, conn);
+        self.next_conn
+    }
+
+    /// How long something takes from one machine to another (nanoseconds).
+    pub(super) fn latency(&mut self) -> u64 {
+        let usual = SECOND / 10_000 + self.random.below(SECOND as usize / 1000) as u64;
+        if self.late_until > self.now && self.random.chance(1, 4) {
+            return usual + self.random.below(3 * SECOND as usize) as u64;
+        }
+        usual
+    }
+
+    /// Whether things still go wrong.
+    pub(super) fn has_faults(&self) -> bool {
+        self.now < self.faults_end
+    }
+
+    /// Whether nothing new begins any more.
+    pub(super) fn is_ending(&self) -> bool {
+        self.now.0 >= self.faults_end.0 + CALM_NANOS / 2
+    }
+
+    /// Whether the network carries something between two machines, and the second is there.
+    pub(super) fn is_carried(&self, from: usize, to: usize) -> bool {
+        let is_apart = || self.splits.iter().any(|split| split.holds_back(from, to, self.now));
+        !self.hosts[to].is_lost && (from == to || !is_apart())
+    }
+
+    /// The machine with an address.
+    pub(super) fn host_of(&self, address: &str) -> usize {
+        let ip = address.split(':').next().unwrap_or_default();
+        ip.split('.').skip(1).fold(0, |host, part| (host << 8) | part.parse::<usize>().expect("ours"))
+    }
+}

@@ -1,0 +1,468 @@
+//! Broadcast chains by themselves: an owner that directs copies of one object, and nodes that ask, pull, forward what they have
+//! while they still receive it, die, lose sight of each other, drop what they have, and come again.
+//!
+//! Bytes move one unit at a time. News between the owner and a node arrives in order, and as late as can be.
+
+use std::collections::VecDeque;
+
+use sooner_protocol::objects::{Assigned, ChainAction, ChainLimits, Chains};
+use sooner_wire::{NodeId, ObjectId, TaskId, WorkerId};
+
+use super::plain::{self, Model};
+use super::search::Found;
+use super::world::Violation;
+
+/// Steps of a walk; it ends earlier.
+const WALK_STEPS: u64 = 4000;
+/// It was made at this node at first.
+const SOURCE: usize = 0;
+
+/// Who takes part, and what may go wrong.
+#[derive(Debug, Clone)]
+pub struct Broadcasts {
+    /// For the command line.
+    pub name: &'static str,
+    /// What it covers.
+    pub about: &'static str,
+    /// The node where the value is made, and those that want it.
+    pub nodes: usize,
+    /// Units of its bytes.
+    pub length: u8,
+    /// Whether a complete copy takes several receivers.
+    pub is_small: bool,
+    /// Nodes that die.
+    pub kills: u8,
+    /// Pairs of nodes that cannot reach each other any more.
+    pub cuts: u8,
+    /// Copies, complete or not, that a node drops by itself.
+    pub drops: u8,
+    /// Copies, complete or not, that a node does not need any more: it asks before it drops them.
+    pub leaves: u8,
+}
+
+/// What a node says to the owner.
+#[derive(Debug, Clone, Copy, Hash)]
+enum News {
+    Wants,
+    Complete(u64),
+    Failed(u64),
+    Dropped,
+    Leaves,
+}
+
+/// What the owner says to a node.
+#[derive(Debug, Clone, Copy, Hash)]
+enum Told {
+    Pull(Assigned),
+    Drop,
+    Keep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Phase {
+    Idle,
+    Asked,
+    Pulling { sender: usize, attempt: u64 },
+    Here { kept: bool, counts: bool },
+}
+
+#[derive(Debug, Clone, Hash)]
+struct Node {
+    is_gone: bool,
+    /// The owner has heard that it is gone.
+    is_known_gone: bool,
+    wants: bool,
+    /// It has asked whether its copy may go.
+    is_leaving: bool,
+    phase: Phase,
+    generation: u64,
+    /// Units that it has.
+    at: u8,
+    said: VecDeque<News>,
+    told: VecDeque<Told>,
+}
+
+/// See [`Model`].
+#[derive(Debug, Clone, Hash)]
+pub struct State {
+    chains: Chains,
+    /// The last one is where the value is made again.
+    nodes: Vec<Node>,
+    is_lost: bool,
+    cut: Vec<(usize, usize)>,
+    kills: u8,
+    cuts: u8,
+    drops: u8,
+    leaves: u8,
+}
+
+/// What may happen. Numbers name nodes.
+#[derive(Debug, Clone, Copy)]
+pub enum Move {
+    /// A node wants the value.
+    Join(usize),
+    /// The owner reads what a node said.
+    OwnerReads(usize),
+    /// A node reads what the owner said.
+    NodeReads(usize),
+    /// A unit arrives from the node's sender.
+    Bytes(usize),
+    /// A node finds that its sender has nothing, or cannot be reached.
+    Fails(usize),
+    /// The owner hears that a node is gone.
+    HearsGone(usize),
+    /// The value is made again.
+    Remade,
+    /// A node dies.
+    Kill(usize),
+    /// Two nodes lose sight of each other.
+    Cut(usize, usize),
+    /// A node drops what it has.
+    Drops(usize),
+    /// A node asks whether what it has may go.
+    Leaves(usize),
+}
+
+fn object() -> ObjectId {
+    TaskId { owner: WorkerId(1), number: 1 }.object(0)
+}
+
+fn id(node: usize) -> NodeId {
+    NodeId((node as u64 + 1) << 24)
+}
+
+fn index(node: NodeId) -> usize {
+    usize::try_from((node.0 >> 24) - 1).expect("made by id")
+}
+
+impl Model for Broadcasts {
+    type State = State;
+    type Move = Move;
+
+    fn first(&self) -> State {
+        let limits = ChainLimits { small_receivers: 2, ..ChainLimits::default() };
+        let node = Node {
+            is_gone: false,
+            is_known_gone: false,
+            wants: false,
+            is_leaving: false,
+            phase: Phase::Idle,
+            generation: 0,
+            at: 0,
+            said: VecDeque::new(),
+            told: VecDeque::new(),
+        };
+        let mut state = State {
+            chains: Chains::new(limits),
+            nodes: vec![node; self.nodes + 1],
+            is_lost: false,
+            cut: Vec::new(),
+            kills: self.kills,
+            cuts: self.cuts,
+            drops: self.drops,
+            leaves: self.leaves,
+        };
+        state.make(self, SOURCE);
+        state
+    }
+
+    fn moves(&self, state: &State, moves: &mut Vec<(Move, bool)>) {
+        for at in 0..self.nodes {
+            state.moves_of(at, moves);
+        }
+        if state.is_lost {
+            moves.push((Move::Remade, false));
+        }
+        if state.cuts > 0 {
+            for one in 0..self.nodes {
+                moves.extend((one + 1..self.nodes).map(|other| (Move::Cut(one, other), true)));
+            }
+        }
+    }
+
+    fn take(&self, state: &State, taken: Move) -> Result<State, Violation> {
+        let mut next = state.clone();
+        next.happen(self, taken);
+        next.chains.check();
+        Ok(next)
+    }
+
+    fn check_end(&self, state: &State) -> Result<(), Violation> {
+        for (at, node) in state.nodes.iter().enumerate().filter(|(_, node)| !node.is_gone && node.wants) {
+            if !matches!(node.phase, Phase::Here { .. }) {
+                return Err(format!("I1: node {at} never gets the value: {:?}", node.phase));
+            }
+        }
+        if let Some(at) = state.nodes.iter().position(|node| !node.is_gone && node.is_leaving) {
+            return Err(format!("node {at} asked whether its copy may go, and is not answered"));
+        }
+        let is_alive = |node: NodeId| !state.nodes[index(node)].is_gone;
+        match state.chains.kept_at(object()) {
+            Some(node) if is_alive(node) => Ok(()),
+            other => Err(format!("the kept copy is at {other:?}")),
+        }
+    }
+
+    fn is_late(&self, _: &State, taken: Move) -> bool {
+        matches!(taken, Move::HearsGone(_) | Move::Remade)
+    }
+
+    fn describe(&self, state: &State, taken: Move) -> String {
+        match taken {
+            Move::Join(at) => format!("node {at} wants the value"),
+            Move::OwnerReads(at) => format!("the owner reads from node {at}: {:?}", state.nodes[at].said[0]),
+            Move::NodeReads(at) => format!("node {at} reads: {:?}", state.nodes[at].told[0]),
+            Move::Bytes(at) => format!("node {at} gets a unit: {:?}", state.nodes[at].phase),
+            Move::Fails(at) => format!("node {at} cannot go on: {:?}", state.nodes[at].phase),
+            Move::HearsGone(at) => format!("the owner hears that node {at} is gone"),
+            Move::Remade => "the value is made again".to_owned(),
+            Move::Kill(at) => format!("FAULT: node {at} dies"),
+            Move::Cut(one, other) => format!("FAULT: nodes {one} and {other} lose sight of each other"),
+            Move::Drops(at) => format!("FAULT: node {at} drops what it has"),
+            Move::Leaves(at) => format!("FAULT: node {at} does not need what it has"),
+        }
+    }
+}
+
+impl State {
+    fn moves_of(&self, at: usize, moves: &mut Vec<(Move, bool)>) {
+        let node = &self.nodes[at];
+        if !node.said.is_empty() {
+            moves.push((Move::OwnerReads(at), false));
+        }
+        if node.is_gone {
+            if !node.is_known_gone {
+                moves.push((Move::HearsGone(at), false));
+            }
+            return;
+        }
+        if !node.told.is_empty() {
+            moves.push((Move::NodeReads(at), false));
+        }
+        match node.phase {
+            Phase::Idle if !node.wants && at != SOURCE => moves.push((Move::Join(at), false)),
+            Phase::Pulling { sender, .. } => self.moves_of_pull(at, sender, moves),
+            Phase::Idle | Phase::Asked | Phase::Here { .. } => {}
+        }
+        if self.kills > 0 {
+            moves.push((Move::Kill(at), true));
+        }
+        let may_drop = !matches!(node.phase, Phase::Idle | Phase::Here { kept: true, .. });
+        if self.drops > 0 && may_drop {
+            moves.push((Move::Drops(at), true));
+        }
+        let counts = matches!(node.phase, Phase::Pulling { .. } | Phase::Here { kept: false, counts: true });
+        if self.leaves > 0 && counts && !node.is_leaving {
+            moves.push((Move::Leaves(at), true));
+        }
+    }
+
+    fn moves_of_pull(&self, at: usize, sender: usize, moves: &mut Vec<(Move, bool)>) {
+        let (node, from) = (&self.nodes[at], &self.nodes[sender]);
+        if from.is_gone || from.phase == Phase::Idle || self.is_cut(at, sender) {
+            moves.push((Move::Fails(at), false));
+        } else if from.generation == node.generation && from.at > node.at {
+            moves.push((Move::Bytes(at), false));
+        }
+    }
+
+    fn is_cut(&self, one: usize, other: usize) -> bool {
+        self.cut.contains(&(one.min(other), one.max(other)))
+    }
+
+    fn happen(&mut self, model: &Broadcasts, taken: Move) {
+        let mut out = Vec::new();
+        match taken {
+            Move::Join(at) => {
+                self.nodes[at].wants = true;
+                self.ask(at);
+            }
+            Move::OwnerReads(at) => {
+                let news = self.nodes[at].said.pop_front().expect("it has said something");
+                self.owner_reads(at, news, &mut out);
+            }
+            Move::NodeReads(at) => {
+                let told = self.nodes[at].told.pop_front().expect("it was told something");
+                self.node_reads(model, at, told);
+            }
+            Move::Bytes(at) => {
+                self.nodes[at].at += 1;
+                self.end_if_whole(model, at);
+            }
+            Move::Fails(at) => {
+                let Phase::Pulling { attempt, .. } = self.nodes[at].phase else { return };
+                self.nodes[at].phase = Phase::Asked;
+                self.nodes[at].said.push_back(News::Failed(attempt));
+            }
+            Move::HearsGone(at) => {
+                self.nodes[at].is_known_gone = true;
+                self.nodes[at].said.clear();
+                self.chains.on_node_gone(id(at), &mut out);
+            }
+            Move::Remade => self.make(model, model.nodes),
+            Move::Kill(at) => {
+                self.kills -= 1;
+                self.nodes[at].is_gone = true;
+                self.nodes[at].told.clear();
+            }
+            Move::Cut(one, other) => {
+                self.cuts -= 1;
+                self.cut.push((one, other));
+            }
+            Move::Drops(at) => {
+                self.drops -= 1;
+                let node = &mut self.nodes[at];
+                (node.phase, node.wants, node.at) = (Phase::Idle, false, 0);
+                node.is_leaving = false;
+                node.said.push_back(News::Dropped);
+            }
+            Move::Leaves(at) => {
+                self.leaves -= 1;
+                let node = &mut self.nodes[at];
+                (node.wants, node.is_leaving) = (false, true);
+                node.said.push_back(News::Leaves);
+            }
+        }
+        self.act(out);
+    }
+
+    fn owner_reads(&mut self, at: usize, news: News, out: &mut Vec<ChainAction>) {
+        match news {
+            News::Wants => self.chains.on_locate(object(), id(at), out),
+            News::Complete(attempt) => self.chains.on_complete(object(), id(at), attempt, out),
+            News::Failed(attempt) => self.chains.on_failed(object(), id(at), attempt, out),
+            News::Dropped => self.chains.on_dropped(object(), id(at), out),
+            News::Leaves => self.chains.on_leaving(object(), id(at), out),
+        }
+    }
+
+    fn node_reads(&mut self, model: &Broadcasts, at: usize, told: Told) {
+        let node = &mut self.nodes[at];
+        if matches!(told, Told::Drop) && std::mem::take(&mut node.is_leaving) {
+            (node.phase, node.at) = (Phase::Idle, 0);
+            return;
+        }
+        match (told, node.phase) {
+            (Told::Pull(assigned), Phase::Asked | Phase::Pulling { .. }) => {
+                if node.generation != assigned.generation {
+                    (node.generation, node.at) = (assigned.generation, 0);
+                }
+                node.phase = Phase::Pulling { sender: index(assigned.sender), attempt: assigned.attempt };
+                self.end_if_whole(model, at);
+            }
+            (Told::Pull(assigned), Phase::Here { counts, .. }) => {
+                if counts && node.generation == assigned.generation {
+                    node.said.push_back(News::Complete(assigned.attempt));
+                } else {
+                    node.said.push_back(News::Dropped);
+                }
+            }
+            (Told::Drop, Phase::Asked | Phase::Pulling { .. }) => self.ask(at),
+            (Told::Drop, Phase::Here { .. }) => node.phase = Phase::Here { kept: false, counts: false },
+            (Told::Keep, Phase::Here { counts, .. }) => node.phase = Phase::Here { kept: true, counts },
+            (Told::Keep, Phase::Asked | Phase::Pulling { .. }) | (_, Phase::Idle) => {}
+        }
+    }
+
+    fn ask(&mut self, at: usize) {
+        self.nodes[at].phase = Phase::Asked;
+        self.nodes[at].said.push_back(News::Wants);
+    }
+
+    fn end_if_whole(&mut self, model: &Broadcasts, at: usize) {
+        let node = &mut self.nodes[at];
+        let Phase::Pulling { attempt, .. } = node.phase else { return };
+        if node.at == model.length {
+            node.phase = Phase::Here { kept: false, counts: true };
+            node.said.push_back(News::Complete(attempt));
+        }
+    }
+
+    /// The value is made at a node.
+    fn make(&mut self, model: &Broadcasts, at: usize) {
+        let mut out = Vec::new();
+        let bytes = if model.is_small { 1 } else { u64::MAX };
+        let generation = self.chains.on_made(object(), id(at), bytes, &mut out);
+        self.is_lost = false;
+        if let Some(generation) = generation {
+            let node = &mut self.nodes[at];
+            node.phase = Phase::Here { kept: true, counts: true };
+            (node.generation, node.at) = (generation, model.length);
+        }
+        self.act(out);
+    }
+
+    fn act(&mut self, actions: Vec<ChainAction>) {
+        for action in actions {
+            match action {
+                ChainAction::Pull(assigned) => self.tell(assigned.receiver, Told::Pull(assigned)),
+                ChainAction::Drop { node, .. } => self.tell(node, Told::Drop),
+                ChainAction::Keep { node, .. } => {
+                    self.is_lost = false;
+                    self.tell(node, Told::Keep);
+                }
+                ChainAction::Lost { .. } => self.is_lost = true,
+                ChainAction::Refused { .. } => unreachable!("there is room for all"),
+            }
+        }
+    }
+
+    fn tell(&mut self, node: NodeId, told: Told) {
+        let node = &mut self.nodes[index(node)];
+        if !node.is_gone {
+            node.told.push_back(told);
+        }
+    }
+}
+
+/// Those that take seconds.
+#[must_use]
+pub fn small() -> Vec<Broadcasts> {
+    vec![
+        broadcasts("chains", "4 nodes; one dies", (4, 2, false), (1, 0, 0)),
+        broadcasts("chains-small", "4 nodes, a small value; one dies", (4, 1, true), (1, 0, 0)),
+        broadcasts("chains-cut", "4 nodes; two lose sight of each other", (4, 2, false), (0, 1, 0)),
+        broadcasts("chains-drop", "3 nodes; one dies, a copy is dropped", (3, 2, false), (1, 0, 1)),
+        Broadcasts {
+            leaves: 2,
+            ..broadcasts("chains-leave", "3 nodes; two copies are not needed", (3, 2, false), (0, 0, 0))
+        },
+        broadcasts("chains-three", "3 nodes; one dies, two lose sight", (3, 2, false), (1, 1, 0)),
+    ]
+}
+
+/// All of them.
+#[must_use]
+pub fn all() -> Vec<Broadcasts> {
+    let mut all = small();
+    all.push(broadcasts("chains-two", "4 nodes; two die", (4, 2, false), (2, 0, 0)));
+    // With 4 nodes it takes more memory than the machines have that search it.
+    all.push(broadcasts("chains-all", "3 nodes; one of each", (3, 1, false), (1, 1, 1)));
+    all
+}
+
+fn broadcasts(
+    name: &'static str,
+    about: &'static str,
+    (nodes, length, is_small): (usize, u8, bool),
+    (kills, cuts, drops): (u8, u8, u8),
+) -> Broadcasts {
+    Broadcasts { name, about, nodes, length, is_small, kills, cuts, drops, leaves: 0 }
+}
+
+/// Searches one of them.
+#[must_use]
+pub fn search(broadcasts: &Broadcasts, states_max: u64) -> Found {
+    plain::search(broadcasts, states_max)
+}
+
+/// More nodes and more faults, on a way that a seed decides. Returns the steps taken.
+///
+/// # Errors
+/// What is wrong.
+pub fn walk(seed: u64) -> Result<u64, Violation> {
+    let faults = (1 + (seed % 3) as u8, (seed % 4) as u8, (seed % 5) as u8);
+    let shape = (4 + (seed % 7) as usize, 3, seed.is_multiple_of(2));
+    let broadcasts = broadcasts("chains-walk", "4 to 10 nodes", shape, faults);
+    plain::walk(&Broadcasts { leaves: (seed % 3) as u8, ..broadcasts }, seed, WALK_STEPS)
+}

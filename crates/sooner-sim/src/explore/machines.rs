@@ -1,0 +1,331 @@
+//! Every state that a single machine of a world has been met in, and what each event makes of it.
+//!
+//! A world is a product of machines that only share messages, so one machine is in far fewer states than the world:
+//! a transition of a machine is worked out once by the production core and looked up from then on. A local state is
+//! not kept as a core but as the path of events that leads to it, from which the core is built again when a new
+//! event is tried: the cores need to be neither cloned nor compared. Two local states are the same if everything
+//! that the machine's `Debug` form shows is, told by a fingerprint of 128 bits; it shows every field.
+
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustc_hash::FxHashMap;
+use sooner_wire::TaskId;
+use sooner_wire::message::Message;
+
+use super::facts::Facts;
+use super::hash;
+use super::node::{Node, NodeEffect};
+use super::process::{Effect, Process};
+use super::program::Program;
+
+/// Cores kept alive, so that a path is not walked again for the next event.
+const ALIVE_MAX: usize = 4096;
+
+/// What happens to a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A message comes from the node (0) or a process.
+    Deliver { from: u8, message: u32 },
+    /// A body takes its next step, or a task begins.
+    Run,
+    /// The time has come that the machine waits for.
+    Timer,
+    /// The running task takes long.
+    ReturnQueued,
+    /// The running task has waited for a while.
+    Block,
+    /// To the node: a process is connected.
+    Connected { index: u8 },
+    /// To the node: the end of a process is noticed. `dead` is the state it ended in.
+    Gone { index: u8, dead: u32 },
+    /// To the node: a block is given to a process.
+    Allocated { index: u8, block: u64 },
+    /// To the node: what lies in a block is lost.
+    Lost { block: u64 },
+    /// The control service, where it is not in the node, hears the first word of the node.
+    HeadHears,
+    /// ... and the node hears its first word.
+    NodeHears,
+}
+
+/// What follows for the world, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// A message on its way.
+    Send { to: u8, message: u32 },
+    /// A block given to the process that acts.
+    Allocate { block: u64 },
+    /// A process to be forked.
+    Start { index: u8 },
+    /// A process to be killed.
+    Kill { index: u8 },
+}
+
+/// What a machine does on an event.
+#[derive(Debug)]
+pub struct Transition {
+    /// The state after it.
+    pub to: u32,
+    /// See [`Output`].
+    pub outputs: Box<[Output]>,
+}
+
+/// A state of one machine.
+#[derive(Debug)]
+pub struct Local {
+    machine: u8,
+    /// How it was first reached; a state of its own for the first one of each machine.
+    reached: Option<(u32, Event)>,
+    /// The process has ended and the node has not noticed yet.
+    pub is_dead: bool,
+    /// See [`Facts`].
+    pub facts: Facts,
+}
+
+enum Machine {
+    Node(Box<Node>),
+    Process(Box<Process>),
+}
+
+/// What a world is made of.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What the processes do.
+    pub program: Program,
+    /// CPUs of the node.
+    pub cpus: u32,
+    /// Idle workers that the node keeps.
+    pub pool_size: usize,
+    /// The control service is not in the node, but linked with it.
+    pub is_linked: bool,
+}
+
+/// See the module.
+pub struct Machines {
+    setup: Setup,
+    messages: Vec<Message>,
+    message_numbers: FxHashMap<Vec<u8>, u32>,
+    locals: Vec<Local>,
+    numbers: FxHashMap<u128, u32>,
+    deaths: FxHashMap<(u8, Option<TaskId>), u32>,
+    transitions: Vec<Transition>,
+    known: FxHashMap<(u32, Event), u32>,
+    alive: FxHashMap<u32, Machine>,
+    text: String,
+}
+
+impl Machines {
+    /// The machines of a setup, none met yet. Numbers of local states begin at `first`.
+    #[must_use]
+    pub fn new(setup: Setup, first: u32) -> Self {
+        let placeholder = || Local { machine: 0, reached: None, is_dead: false, facts: Facts::default() };
+        Self {
+            setup,
+            messages: Vec::new(),
+            message_numbers: FxHashMap::default(),
+            locals: (0..first).map(|_| placeholder()).collect(),
+            numbers: FxHashMap::default(),
+            deaths: FxHashMap::default(),
+            transitions: Vec::new(),
+            known: FxHashMap::default(),
+            alive: FxHashMap::default(),
+            text: String::new(),
+        }
+    }
+
+    /// A local state.
+    #[must_use]
+    pub fn local(&self, number: u32) -> &Local {
+        &self.locals[number as usize]
+    }
+
+    /// A message.
+    #[must_use]
+    pub fn message(&self, number: u32) -> &Message {
+        &self.messages[number as usize]
+    }
+
+    /// A transition.
+    #[must_use]
+    pub fn transition(&self, number: u32) -> &Transition {
+        &self.transitions[number as usize]
+    }
+
+    /// Local states met, transitions worked out.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.locals.len(), self.transitions.len())
+    }
+
+    /// The number of a message. It goes through the wire, so that what is sent can be read.
+    pub fn number_of(&mut self, message: &Message) -> u32 {
+        let mut bytes = Vec::new();
+        message.append(&mut bytes, 0);
+        if let Some(number) = self.message_numbers.get(&bytes) {
+            return *number;
+        }
+        let head = sooner_wire::frame::whole_frame(&bytes).expect("it fits").expect("it is whole");
+        let body = &bytes[sooner_wire::frame::HEAD_BYTES..];
+        let message = Message::decode(head.kind, body).expect("what was written can be read");
+        let number = u32::try_from(self.messages.len()).expect("fewer messages than states");
+        self.messages.push(message);
+        self.message_numbers.insert(bytes, number);
+        number
+    }
+
+    /// The first state of a machine: the node (0) or a process.
+    pub fn first(&mut self, machine: u8) -> u32 {
+        let core = self.make(machine);
+        self.meet(machine, None, &core)
+    }
+
+    /// The state of a process that ended in `local`.
+    pub fn dead(&mut self, machine: u8, local: u32) -> u32 {
+        let last_started = self.locals[local as usize].facts.last_started;
+        if let Some(number) = self.deaths.get(&(machine, last_started)) {
+            return *number;
+        }
+        let facts = Facts { last_started, is_idle: true, ..Facts::default() };
+        let number = self.push(Local { machine, reached: None, is_dead: true, facts });
+        self.deaths.insert((machine, last_started), number);
+        number
+    }
+
+    /// What an event makes of a local state: the number of the transition.
+    ///
+    /// # Errors
+    /// What the machine had to say when an assertion in it failed.
+    #[inline]
+    pub fn step(&mut self, local: u32, event: Event) -> Result<u32, String> {
+        match self.known.get(&(local, event)) {
+            Some(number) => Ok(*number),
+            None => self.work_out(local, event),
+        }
+    }
+
+    fn work_out(&mut self, local: u32, event: Event) -> Result<u32, String> {
+        let mut machine = self.alive.remove(&local).unwrap_or_else(|| self.build(local));
+        let outputs = catch_unwind(AssertUnwindSafe(|| self.apply(&mut machine, event)))
+            .map_err(|panic| text_of(panic.as_ref()))?;
+        let to = self.meet(self.locals[local as usize].machine, Some((local, event)), &machine);
+        if self.alive.len() >= ALIVE_MAX {
+            self.alive.clear();
+        }
+        self.alive.insert(to, machine);
+        let number = u32::try_from(self.transitions.len()).expect("fewer than states");
+        self.transitions.push(Transition { to, outputs: outputs.into() });
+        self.known.insert((local, event), number);
+        Ok(number)
+    }
+
+    fn make(&self, machine: u8) -> Machine {
+        match machine {
+            0 => Machine::Node(Box::new(Node::new(&self.setup))),
+            index => Machine::Process(Box::new(Process::new(index, &self.setup.program))),
+        }
+    }
+
+    /// Walks the path to a local state again.
+    fn build(&mut self, local: u32) -> Machine {
+        let mut path = Vec::new();
+        let mut at = local;
+        while let Some((before, event)) = self.locals[at as usize].reached {
+            path.push(event);
+            at = before;
+        }
+        let mut machine = self.make(self.locals[at as usize].machine);
+        for event in path.into_iter().rev() {
+            self.apply(&mut machine, event);
+        }
+        machine
+    }
+
+    fn apply(&mut self, machine: &mut Machine, event: Event) -> Vec<Output> {
+        match machine {
+            Machine::Node(node) => {
+                let mut effects = Vec::new();
+                match event {
+                    Event::Deliver { from, message } => {
+                        node.deliver(from, self.messages[message as usize].clone(), &mut effects);
+                    }
+                    Event::Timer => node.fire_timer(&mut effects),
+                    Event::Connected { index } => node.connect(index, &mut effects),
+                    Event::Gone { index, dead } => {
+                        node.gone(index, self.locals[dead as usize].facts.last_started, &mut effects);
+                    }
+                    Event::Allocated { index, block } => node.allocate(block, index, &mut effects),
+                    Event::Lost { block } => node.lose(block, &mut effects),
+                    Event::HeadHears => node.head_hears(),
+                    Event::NodeHears => node.hears_head(&mut effects),
+                    Event::Run | Event::ReturnQueued | Event::Block => unreachable!("not an event of a node"),
+                }
+                effects.iter().map(|effect| self.node_output(effect)).collect()
+            }
+            Machine::Process(process) => {
+                let mut effects = Vec::new();
+                match event {
+                    Event::Deliver { from, message } => {
+                        let message = self.messages[message as usize].clone();
+                        process.deliver(from, message, &self.setup.program, &mut effects);
+                    }
+                    Event::Run => process.run(&self.setup.program, &mut effects),
+                    Event::Timer => process.fire_timer(&mut effects),
+                    Event::ReturnQueued => process.return_queued(&mut effects),
+                    Event::Block => process.block(&mut effects),
+                    Event::Connected { .. }
+                    | Event::Gone { .. }
+                    | Event::Allocated { .. }
+                    | Event::Lost { .. }
+                    | Event::HeadHears
+                    | Event::NodeHears => unreachable!("not an event of a process"),
+                }
+                effects.iter().map(|effect| self.output(effect)).collect()
+            }
+        }
+    }
+
+    fn node_output(&mut self, effect: &NodeEffect) -> Output {
+        match effect {
+            NodeEffect::Send(to, message) => Output::Send { to: *to, message: self.number_of(message) },
+            NodeEffect::Start(index) => Output::Start { index: *index },
+            NodeEffect::Kill(index) => Output::Kill { index: *index },
+        }
+    }
+
+    fn output(&mut self, effect: &Effect) -> Output {
+        match effect {
+            Effect::Send(to, message) => Output::Send { to: *to, message: self.number_of(message) },
+            Effect::Allocate(block) => Output::Allocate { block: *block },
+        }
+    }
+
+    /// The number of the state a machine is in.
+    fn meet(&mut self, machine: u8, reached: Option<(u32, Event)>, core: &Machine) -> u32 {
+        self.text.clear();
+        let (written, facts) = match core {
+            Machine::Node(node) => (write!(self.text, "{machine}{node:?}"), node.facts()),
+            Machine::Process(process) => (write!(self.text, "{machine}{process:?}"), process.facts()),
+        };
+        written.expect("writing to memory cannot fail");
+        let fingerprint = hash::of_bytes(self.text.as_bytes());
+        if let Some(number) = self.numbers.get(&fingerprint) {
+            return *number;
+        }
+        let number = self.push(Local { machine, reached, is_dead: false, facts });
+        self.numbers.insert(fingerprint, number);
+        number
+    }
+
+    fn push(&mut self, local: Local) -> u32 {
+        let number = u32::try_from(self.locals.len()).expect("fewer local states than states");
+        self.locals.push(local);
+        number
+    }
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|| "a panic without words".to_owned())
+}

@@ -1,0 +1,171 @@
+//! What the processes of a configuration do: a small language of task bodies.
+//!
+//! Body 0 is the driver's. A variable of a body holds a reference; the first ones are the references that the task
+//! was given, in order, then those inside the values of its dependencies. Each object has a value of its own, told
+//! by its length ([`payload_of`]), so that whoever reads it knows whether it is the right one.
+
+use sooner_wire::{ObjectId, WorkerId};
+
+/// The id before the first process of a world: process `n` is this plus `n`.
+pub const FIRST: u64 = (1 << 24) + 1000;
+
+/// The number of a process in its world: the driver is 1, the node 0.
+#[must_use]
+pub fn index_of(worker: WorkerId) -> u8 {
+    u8::try_from(worker.0 - FIRST).expect("few processes")
+}
+
+/// The id of a process.
+#[must_use]
+pub fn worker(index: u8) -> WorkerId {
+    WorkerId(FIRST + u64::from(index))
+}
+
+/// How long the value of an object is: unlike that of any other object of the world.
+#[must_use]
+pub fn payload_of(object: ObjectId) -> usize {
+    let owner = usize::from(index_of(object.owner()));
+    let number = usize::try_from(object.task.number).expect("few tasks");
+    1 + owner * 64 + number
+}
+
+/// One step of a body. Numbers name variables of the body, or bodies of the program.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Submits a task.
+    Submit {
+        /// What it does.
+        body: usize,
+        /// Objects whose values it gets.
+        dependencies: Vec<usize>,
+        /// References it gets.
+        references: Vec<usize>,
+        /// Executions after a failure.
+        retries: i32,
+        /// The variable for its result.
+        into: usize,
+    },
+    /// Puts a value, with references inside.
+    Put {
+        /// In shared memory.
+        is_stored: bool,
+        /// References inside.
+        contains: Vec<usize>,
+        /// The variable for the reference.
+        into: usize,
+    },
+    /// Waits for a value and looks at it. In a task a failure is raised, and the task fails with it.
+    Get(usize),
+    /// Takes a reference out of a value that was got; after a failure of a driver's `Get` there is none.
+    Open {
+        /// The value.
+        of: usize,
+        /// Which of its references.
+        at: usize,
+        /// The variable for it.
+        into: usize,
+    },
+    /// Lets a reference go.
+    Drop(usize),
+    /// Keeps a reference in the process beyond the task: state of an actor, a global variable.
+    Keep(usize),
+    /// Lets go of everything that was kept.
+    Forget,
+    /// Creates an actor.
+    Create {
+        /// Its constructor.
+        body: usize,
+        /// Objects whose values the constructor gets.
+        dependencies: Vec<usize>,
+        /// Restarts after a failure.
+        restarts: i32,
+        /// A checkpoint is taken after every so many calls.
+        checkpoint_every: Option<u32>,
+        /// The variable for its handle.
+        into: usize,
+    },
+    /// Calls an actor.
+    Call {
+        /// The handle.
+        actor: usize,
+        /// What the call does.
+        body: usize,
+        /// References it gets.
+        references: Vec<usize>,
+        /// Executions after a failure.
+        retries: i32,
+        /// The caller keeps it until a checkpoint covers it: what calls of an actor with checkpoints are.
+        is_kept: bool,
+        /// The variable for its result.
+        into: usize,
+    },
+    /// Says that so many calls were executed in the state of this process's actor.
+    Executed(usize),
+    /// Cancels the task that makes an object.
+    Cancel(usize),
+}
+
+/// What a task or a call does.
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    /// For traces.
+    pub name: &'static str,
+    /// In order.
+    pub steps: Vec<Step>,
+    /// The returned value lies in shared memory.
+    pub returns_stored: bool,
+    /// References inside the returned value.
+    pub returns: Vec<usize>,
+}
+
+/// Bodies by number; 0 is the driver's.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    /// See the module.
+    pub bodies: Vec<Body>,
+    /// How long every task seems to run (nanoseconds): short ones are pushed ahead.
+    pub task_nanos: u64,
+    /// Whoever waits for a value asks for it again after a loss. The shell does not, see the findings.
+    pub asks_again: bool,
+}
+
+/// Shorthand for a task without arguments of interest.
+#[must_use]
+pub fn submit(body: usize, retries: i32, into: usize) -> Step {
+    Step::Submit { body, dependencies: Vec::new(), references: Vec::new(), retries, into }
+}
+
+/// Shorthand for a body that returns a small value.
+#[must_use]
+pub fn body(name: &'static str, steps: Vec<Step>) -> Body {
+    Body { name, steps, returns_stored: false, returns: Vec::new() }
+}
+
+impl Body {
+    /// How many variables it names.
+    #[must_use]
+    pub fn variables(&self) -> usize {
+        let named = self.steps.iter().flat_map(Step::variables).chain(self.returns.iter().copied());
+        named.max().map_or(0, |last| last + 1)
+    }
+}
+
+impl Step {
+    fn variables(&self) -> Vec<usize> {
+        match self {
+            Self::Submit { dependencies, references, into, .. } => {
+                dependencies.iter().chain(references).copied().chain([*into]).collect()
+            }
+            Self::Put { contains, into, .. } => contains.iter().copied().chain([*into]).collect(),
+            Self::Open { of, into, .. } => vec![*of, *into],
+            Self::Get(variable) | Self::Drop(variable) | Self::Keep(variable) | Self::Cancel(variable) => {
+                vec![*variable]
+            }
+            Self::Forget | Self::Executed(_) => Vec::new(),
+            Self::Create { dependencies, into, .. } => dependencies.iter().copied().chain([*into]).collect(),
+            Self::Call { actor, references, into, .. } => {
+                references.iter().copied().chain([*actor, *into]).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What lies in shared memory is lost: owners have it computed again.
+
+use sooner_protocol::probes::hit;
+
+use crate::program::Frame;
+use crate::world::{World, node_at, number_of};
+
+impl World {
+    pub(super) fn lose_blocks(&mut self) {
+        // One node needs no choice.
+        let at = if self.nodes.len() > 1 { self.random.below(self.nodes.len()) } else { 0 };
+        let used = self.nodes[at].blocks.in_use();
+        if used.is_empty() {
+            return;
+        }
+        let mut lost = vec![used[self.random.below(used.len())]];
+        if self.random.chance(1, 4) {
+            hit("several values were lost at once");
+            lost.extend(used.iter().take(3));
+        }
+        let here = self.processes.running().filter(|process| node_at(number_of(process.id)) == at);
+        if here.flat_map(|process| &process.frames).flat_map(Frame::blocks).any(|block| lost.contains(&block))
+        {
+            hit("a value was lost while a task had it as an argument");
+        }
+        self.trace.say(|| format!("*** blocks {lost:?} of node {at} are lost"));
+        self.oracle.losses += 1;
+        self.lose(at, &lost);
+    }
+}

@@ -1,0 +1,142 @@
+//! W3: a task begins at most once more than its retries allow. I2, for arguments: a task gets its own.
+
+use rustc_hash::FxHashSet;
+use sooner_protocol::execution::Incoming;
+use sooner_protocol::probes::hit;
+use sooner_wire::TaskId;
+use sooner_wire::message::{Message, Outcome};
+
+use crate::oracle::Kind;
+use crate::violation::fail;
+use crate::world::{World, node_of};
+
+impl World {
+    /// A task begins in a process.
+    pub fn check_begin(&mut self, number: u32, incoming: &Incoming, code: u64) {
+        let task = incoming.push.spec.task;
+        let Some(fact) = self.oracle.facts.get(&task) else {
+            fail("I2", format!("{number} begins {task:?}, which nobody submitted"));
+        };
+        if fact.code != code {
+            fail("I2", format!("{number} begins {task:?} with the arguments of another task"));
+        }
+        let is_creation = fact.kind == Kind::Creation;
+        let executions = match u32::try_from(fact.retries) {
+            // What was dropped for want of room is computed as often as it is wanted.
+            Ok(retries) if !(self.oracle.recomputes && retries > 0) => retries + 1,
+            Ok(_) | Err(_) => u32::MAX,
+        };
+        // Calls of an actor with checkpoints are made again: those that change its state for that, others for their replies.
+        if fact.begun >= executions && !is_creation && fact.kept.is_none() {
+            fail(
+                "W3",
+                format!("{task:?} begins for the {}th time with {} retries", fact.begun + 1, fact.retries),
+            );
+        }
+        if fact.begun > 0 && !is_creation {
+            hit("a task was executed again");
+        }
+        if fact.begun >= 3 && !is_creation {
+            hit("a task was executed four times");
+        }
+    }
+
+    /// A process reads a message: the oracle notes what is settled by it.
+    pub fn observe(&mut self, from: u32, to: u32, message: &Message) {
+        match message {
+            Message::Reply(reply) => {
+                self.note_answer(reply);
+                self.process_mut(from).assigned.remove(&reply.task);
+                if !self.process(from).is_running() {
+                    hit("a reply came from a worker that was gone");
+                }
+            }
+            Message::Returned(returned) => {
+                for task in &returned.tasks {
+                    self.process_mut(from).assigned.remove(task);
+                    self.process_mut(from).given_back.remove(task);
+                }
+                hit("tasks came back unexecuted");
+            }
+            Message::Push(push) if push.spec.kind == sooner_wire::message::TaskKind::Creation => {
+                self.process_mut(to).assigned.insert(push.spec.task);
+            }
+            Message::Push(push) => {
+                let is_far = node_of(from) != node_of(to);
+                let may_wait = |outcome: &Outcome| match outcome {
+                    Outcome::Remote(_) => true,
+                    Outcome::Stored(_) => is_far,
+                    Outcome::Inline(_) | Outcome::Failed(_) => false,
+                };
+                if push.dependencies.iter().any(|dependency| may_wait(&dependency.outcome)) {
+                    self.process_mut(to).passed.insert(push.spec.task);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The node gives an actor this process, or tells the process so: between the two it may wait for the actor's state.
+    pub fn note_placed(&mut self, number: u32, actor: TaskId) {
+        let process = self.process_mut(number);
+        let is_news = process.hosts.replace(actor) != Some(actor);
+        if is_news
+            && !process.is_running()
+            && let Some(facts) = self.oracle.actors.get_mut(&actor)
+        {
+            hit("an actor was placed on a worker that had just ended");
+            facts.deaths += 1;
+        }
+    }
+
+    /// A task is sent to a process that has ended. The progress cell may name it if it was there before: then what was sent
+    /// between the two may have begun, as far as the owner can tell.
+    pub fn note_late_push(&mut self, number: u32, task: TaskId) {
+        let process = self.process_mut(number);
+        let unclear = if process.last_started == Some(task) {
+            std::mem::take(&mut process.unbegun)
+        } else {
+            FxHashSet::default()
+        };
+        for task in unclear.into_iter().chain([task]) {
+            if let Some(fact) = self.oracle.facts.get_mut(&task) {
+                fact.crashed += 1;
+            }
+        }
+    }
+
+    /// A process ends.
+    pub fn note_death(&mut self, number: u32) {
+        self.note_end(number);
+        let process = self.process_mut(number);
+        let assigned = std::mem::take(&mut process.assigned);
+        let begun = std::mem::take(&mut process.begun);
+        // If its owner has not read so, a task that came before the last one that began counts as begun.
+        let given_back = std::mem::take(&mut process.given_back);
+        // So does one that waited for an argument, and if it was the last one that began, any other.
+        let passed = std::mem::take(&mut process.passed);
+        process.mark_end();
+        // A task that ended here and was sent here again: nobody can tell which execution the progress cell means.
+        let process = self.process(number);
+        let is_running = |task: &TaskId| process.frames.iter().any(|frame| frame.task == Some(*task));
+        let is_unclear = process
+            .last_started
+            .is_some_and(|last| assigned.contains(&last) && (!is_running(&last) || passed.contains(&last)));
+        let mut unbegun = FxHashSet::default();
+        for task in assigned {
+            let Some(fact) = self.oracle.facts.get_mut(&task) else { continue };
+            let counts = begun.contains(&task) || given_back.contains(&task) || passed.contains(&task);
+            if is_unclear || counts {
+                fact.crashed += 1;
+            } else {
+                unbegun.insert(task);
+            }
+        }
+        self.process_mut(number).unbegun = unbegun;
+        if let Some(actor) = self.process(number).hosts
+            && let Some(facts) = self.oracle.actors.get_mut(&actor)
+        {
+            facts.deaths += 1;
+        }
+    }
+}

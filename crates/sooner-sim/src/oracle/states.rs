@@ -1,0 +1,85 @@
+//! States of actors with checkpoints: which calls are in each, and which calls their callers know to have been made.
+
+use std::collections::BTreeMap;
+
+use sooner_wire::{ActorId, TaskId, WorkerId};
+
+/// The calls that a state has seen, by caller, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct State(BTreeMap<WorkerId, Vec<u64>>);
+
+impl State {
+    /// How many calls of a caller it has seen.
+    #[must_use]
+    pub fn count_of(&self, caller: WorkerId) -> usize {
+        self.0.get(&caller).map_or(0, Vec::len)
+    }
+
+    /// The latest call of a caller that it has seen.
+    #[must_use]
+    pub fn latest_of(&self, caller: WorkerId) -> Option<u64> {
+        self.0.get(&caller)?.last().copied()
+    }
+
+    /// The latest calls of all callers.
+    pub fn latest(&self) -> impl Iterator<Item = TaskId> {
+        self.0.iter().filter_map(|(owner, calls)| Some(TaskId { owner: *owner, number: *calls.last()? }))
+    }
+
+    /// Every call that it has seen.
+    pub fn calls(&self) -> impl Iterator<Item = TaskId> {
+        self.0
+            .iter()
+            .flat_map(|(owner, calls)| calls.iter().map(|number| TaskId { owner: *owner, number: *number }))
+    }
+
+    /// Whether it has seen a call.
+    #[must_use]
+    pub fn contains(&self, call: TaskId) -> bool {
+        self.0.get(&call.owner).is_some_and(|calls| calls.binary_search(&call.number).is_ok())
+    }
+
+    /// It sees the next call of a caller.
+    pub fn add(&mut self, call: TaskId) {
+        self.0.entry(call.owner).or_default().push(call.number);
+    }
+}
+
+/// A call whose reply its caller has read: from then on the actor is as after this call.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered {
+    /// The call.
+    pub call: TaskId,
+    /// When, on [`Answers::now`].
+    pub at: u64,
+}
+
+/// The answered calls of the actors with checkpoints that changed their state.
+#[derive(Debug, Default)]
+pub struct Answers {
+    answers: BTreeMap<ActorId, BTreeMap<WorkerId, Vec<Answered>>>,
+    now: u64,
+}
+
+impl Answers {
+    /// Answers so far, of all actors.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// A caller has read the reply to a call.
+    pub fn add(&mut self, actor: ActorId, call: TaskId) {
+        self.now += 1;
+        let answered = Answered { call, at: self.now };
+        self.answers.entry(actor).or_default().entry(call.owner).or_default().push(answered);
+    }
+
+    /// The answered calls of an actor, by caller, in the order of the answers.
+    pub fn of(&self, actor: ActorId) -> impl Iterator<Item = (WorkerId, &[Answered])> {
+        self.answers
+            .get(&actor)
+            .into_iter()
+            .flat_map(|callers| callers.iter().map(|(caller, answered)| (*caller, &answered[..])))
+    }
+}

@@ -1,0 +1,134 @@
+//! The processes of nodes: production cores that hear what nodes tell all processes, and answer it. What drivers want, and what
+//! workers do, is scripted ([`super::script`]).
+
+use sooner_protocol::action::{Action, Actions, Peer};
+use sooner_protocol::worker::WorkerCore;
+use sooner_wire::WorkerId;
+use sooner_wire::message::{ActorReady, JobConfig, Message, TaskKind};
+
+use super::plan::SECOND;
+use super::script::{Cue, Script};
+use super::world::{Event, World};
+
+/// See the module.
+pub struct Process {
+    /// The node that it is on, by its place among all that there ever were.
+    pub(super) node: usize,
+    pub(super) core: WorkerCore,
+    /// A driver's part.
+    pub(super) script: Option<Box<Script>>,
+}
+
+fn job_config() -> JobConfig {
+    JobConfig {
+        template: vec!["/usr/bin/python3".into(), "-m".into(), "sooner._template".into()],
+        working_directory: "/home/somebody/somewhere".into(),
+        namespace: "default".into(),
+        inline_bytes: 100 << 10,
+        events_bytes: 0,
+        lineage_bytes: 0,
+        setup: None,
+    }
+}
+
+impl World {
+    /// The driver of a node begins.
+    pub(super) fn start_driver(&mut self, at: usize) {
+        let now = self.now;
+        let node = &mut self.nodes[at];
+        let Some(core) = &mut node.core else { return };
+        let driver = core.new_worker_id();
+        core.on_connected(driver, 1, now);
+        core.on_job(driver, Box::new(job_config()), &mut node.out);
+        let script = Some(Box::new(Script::default()));
+        self.processes.insert(driver, Process { node: at, core: WorkerCore::new(driver), script });
+        let load = self.plan.load;
+        let has_part = !load.is_even || load.actors > 0 || self.plan.nodes == 1 || at.is_multiple_of(2);
+        if has_part && (load.leases > 0 || load.actors > 0) {
+            let pause = self.about(self.plan.load.think);
+            self.after(pause, Event::Script(driver, Cue::Round));
+        }
+    }
+
+    /// A worker is forked.
+    pub(super) fn start_worker(&mut self, at: usize, worker: WorkerId) {
+        let now = self.now;
+        let node = &mut self.nodes[at];
+        let Some(core) = &mut node.core else { return };
+        if !core.expects(worker) {
+            return;
+        }
+        core.on_connected(worker, 2, now);
+        self.processes.insert(worker, Process { node: at, core: WorkerCore::new(worker), script: None });
+        self.list_node(at);
+    }
+
+    /// A process ends, in whatever way.
+    pub(super) fn end_process(&mut self, worker: WorkerId) {
+        let Some(process) = self.processes.swap_remove(&worker) else { return };
+        self.truth.forget(worker);
+        let at = process.node;
+        let node = &mut self.nodes[at];
+        let Some(core) = &mut node.core else { return };
+        core.on_gone(worker, "was killed by signal 9", None, &mut node.out);
+        if process.script.is_some() {
+            // Its node cares for its machine only; the user starts the program again.
+            self.start_driver(at);
+        }
+        self.list_node(at);
+    }
+
+    /// A process hears something from its node.
+    pub(super) fn client_hears(&mut self, client: WorkerId, message: Message) {
+        let Some(process) = self.processes.get_mut(&client) else { return };
+        let message = match process.script {
+            Some(_) => match self.script_hears(client, message) {
+                Some(message) => message,
+                None => return,
+            },
+            None => message,
+        };
+        match message {
+            Message::PeerConnected(_) | Message::TrimBlocks(_) => {}
+            Message::EndIdle(_)
+                if self.processes.get(&client).is_some_and(|process| !process.core.is_needed()) =>
+            {
+                self.after(SECOND / 10_000, Event::End(client))
+            }
+            Message::Shutdown(_) => self.after(SECOND / 10_000, Event::End(client)),
+            Message::ExitActor(_) => self.after(SECOND / 10_000, Event::End(client)),
+            Message::Push(push) => {
+                if push.spec.kind == TaskKind::Creation {
+                    self.say_to_node(client, ActorReady { actor: push.spec.task, failure: None }.into());
+                }
+            }
+            // There are no large values here that a shell could keep the blocks of.
+            Message::ReadersOf(question) => {
+                self.with_client(client, |core, out| core.on_readers_of(question, |_| false, out));
+            }
+            message => {
+                let now = self.now;
+                let may_lose = matches!(message, Message::NodeGone(_) | Message::Promoted(_));
+                self.with_client(client, |core, out| {
+                    core.on_message(Peer::Node, message, now, out);
+                });
+                if may_lose {
+                    self.judge_values(client);
+                }
+            }
+        }
+    }
+
+    /// Has the core of a process do something; what it says to its node gets there.
+    pub(super) fn with_client(&mut self, client: WorkerId, act: impl FnOnce(&mut WorkerCore, &mut Actions)) {
+        let Some(process) = self.processes.get_mut(&client) else { return };
+        self.events += 1;
+        let mut out = Actions::new();
+        act(&mut process.core, &mut out);
+        for action in out {
+            if let Action::Send { to: Peer::Node, message } = action {
+                self.say_to_node(client, *message);
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The world of a whole cluster: what there is, and the queue of what happens when.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use sooner_protocol::control::Probed;
+use sooner_protocol::table::Map;
+use sooner_protocol::time::Instant;
+use sooner_wire::message::Message;
+use sooner_wire::{NodeId, WorkerId};
+
+use super::counts::Counts;
+use super::head::{Head, Store};
+use super::meter::Meter;
+use super::net::{Channel, Split};
+use super::node::Node;
+use super::plan::{SECOND, ScalePlan};
+use super::process::Process;
+use super::script::{Cue, Value};
+use super::truth::Truth;
+use super::uplinks::Transfer;
+use crate::cluster::disk::Disk;
+use crate::random::Random;
+use crate::seeds::{Agenda, Ran};
+use crate::trace::Trace;
+
+/// Faults are over for so long when all must be well (nanoseconds): a head waits for 10 s for nodes, and what is asked of one that is gone
+/// for its health timeout.
+const CALM_NANOS: u64 = 40 * SECOND;
+
+/// A machine.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// The latest node that began there.
+    pub(super) node: Option<usize>,
+    /// Another one will.
+    pub(super) will_start: bool,
+}
+
+/// What happens. A `usize` is a node, by its place among all that there ever were.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Something is due between two ends.
+    Carry(usize, usize),
+    /// A node says something to a process of its own.
+    ToClient(WorkerId, Box<Message>),
+    /// ... and the other way round.
+    FromClient(WorkerId, Box<Message>),
+    /// A node starts on a machine.
+    Start(usize),
+    /// A node looks for the head.
+    Dial(usize),
+    /// A heartbeat is due.
+    Beat(usize),
+    /// A node takes a turn.
+    Turn(usize),
+    /// ... because time has come that it waited for.
+    Wake(usize, u64),
+    /// A process is forked.
+    Fork(usize, WorkerId),
+    /// ... or ends.
+    End(WorkerId),
+    /// A node that has said that it leaves ends.
+    Left(usize),
+    /// A driver does something.
+    Script(WorkerId, Cue),
+    /// Somebody makes a value that others will want.
+    Make(usize),
+    /// The head sees that a node's connection ended.
+    HeadLoses(u32, usize),
+    /// A node sees that another one's did.
+    Suspect(usize, NodeId),
+    /// A probe of that head ends.
+    Probed(u32, NodeId, u32, Probed),
+    /// A disk of that head has written something.
+    Written(u32, Store),
+    /// The head takes a turn.
+    HeadTurn(u32),
+    /// ... because time has come that it waited for.
+    HeadWake(u32, u64),
+    /// A head starts.
+    Head,
+    /// Something goes wrong.
+    Blow,
+    /// A question for bytes has come to their sender.
+    Ask(u64),
+    /// An uplink has sent a chunk.
+    Sent(usize),
+    /// A chunk is at its receiver.
+    Chunk(u64, u64),
+    /// A receiver sees that its sender is gone or has nothing.
+    NoMore(u64, bool),
+}
+
+/// See the module.
+pub struct World {
+    /// What was decided before.
+    pub plan: ScalePlan,
+    pub(super) random: Random,
+    /// What time it is.
+    pub now: Instant,
+    agenda: Agenda<Event>,
+    pub(super) places: Vec<Place>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) processes: Map<WorkerId, Process>,
+    pub(super) channels: Map<(usize, usize), Channel>,
+    pub(super) splits: Vec<Split>,
+    pub(super) head: Option<Head>,
+    pub(super) head_life: u32,
+    /// Under the directory of nodes, and under that of actors.
+    pub(super) disks: [Disk; 2],
+    pub(super) transfers: Map<u64, Transfer>,
+    pub(super) transfers_made: u64,
+    pub(super) values: Vec<Value>,
+    pub(super) truth: Truth,
+    /// What was sent.
+    pub counts: Counts,
+    /// What it took, if somebody wants to know.
+    pub meter: Option<Meter>,
+    /// What happened.
+    pub trace: Trace,
+    /// Turns and calls of cores.
+    pub events: u64,
+    /// What went wrong so far.
+    pub blows: u64,
+    /// States worth reaching, and how often they were.
+    pub seen: BTreeMap<&'static str, u64>,
+}
+
+/// Runs a plan.
+#[must_use]
+pub fn run(plan: &ScalePlan, trace: Trace) -> Ran {
+    let mut world = World::new(plan.clone(), trace);
+    let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let seen = std::mem::take(&mut world.seen);
+    Ran::new(ended, &world.trace, (world.events, world.blows), seen)
+}
+
+impl World {
+    /// A world before anything happened.
+    #[must_use]
+    pub fn new(plan: ScalePlan, trace: Trace) -> Self {
+        let mut world = Self {
+            random: Random::new(plan.seed),
+            now: Instant(0),
+            agenda: Agenda::default(),
+            places: vec![Place::default(); plan.nodes],
+            nodes: Vec::new(),
+            processes: Map::default(),
+            channels: Map::default(),
+            splits: Vec::new(),
+            head: None,
+            head_life: 0,
+            disks: [Disk::default(), Disk::default()],
+            transfers: Map::default(),
+            transfers_made: 0,
+            values: Vec::new(),
+            truth: Truth::default(),
+            counts: Counts::default(),
+            meter: None,
+            trace,
+            events: 0,
+            blows: 0,
+            seen: BTreeMap::new(),
+            plan,
+        };
+        world.prepare();
+        world
+    }
+
+    fn prepare(&mut self) {
+        self.at(Instant(0), Event::Head);
+        let spread = usize::try_from(self.plan.joining()).expect("some seconds");
+        for place in 1..self.plan.nodes {
+            self.places[place].will_start = true;
+            let begins = Instant(self.random.below(spread) as u64);
+            self.at(begins, Event::Start(place));
+        }
+        let (begins, ends) = (self.begins(), self.ends().0);
+        let while_it_works = usize::try_from(ends - begins).expect("some seconds");
+        for value in 0..self.plan.values {
+            let when = if self.plan.at_once { 0 } else { self.random.below(while_it_works) as u64 };
+            self.at(Instant(begins + when), Event::Make(value));
+        }
+        for _ in 0..self.plan.blows {
+            let when = begins + self.random.below(while_it_works) as u64;
+            self.at(Instant(when), Event::Blow);
+        }
+    }
+
+    /// When all have joined, and things begin to go wrong (nanoseconds).
+    fn begins(&self) -> u64 {
+        self.plan.joining() + SECOND
+    }
+
+    /// When nothing goes wrong any more, and drivers do their last round.
+    #[must_use]
+    pub fn ends(&self) -> Instant {
+        Instant(self.begins() + self.plan.seconds * SECOND)
+    }
+
+    /// Whether things go wrong, and drivers go on.
+    pub(super) fn is_on(&self) -> bool {
+        self.now < self.ends()
+    }
+
+    /// Everything, to the end.
+    pub fn run(&mut self) {
+        self.run_until(self.ends());
+        self.mend_all();
+        self.run_until(self.ends().plus(CALM_NANOS / 2));
+        self.begin_last_rounds();
+        self.run_until(self.ends().plus(CALM_NANOS));
+        self.judge_end();
+    }
+
+    /// As much as happens until then.
+    pub fn run_until(&mut self, until: Instant) {
+        while let Some((time, event)) = self.agenda.next(until) {
+            self.now = self.now.max(time);
+            self.trace.note(self.now.0);
+            self.trace.say(|| format!("{:?}: {event:?}", self.now));
+            self.happen(event);
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn happen(&mut self, event: Event) {
+        if self.meter.is_none() {
+            return self.do_it(event);
+        }
+        let whose = self.whose(&event);
+        let begun = self.meter.as_ref().map(Meter::begin);
+        self.do_it(event);
+        if let (Some(meter), Some(whose), Some(begun)) = (&mut self.meter, whose, begun) {
+            meter.end(whose, begun);
+        }
+    }
+
+    fn do_it(&mut self, event: Event) {
+        match event {
+            Event::Carry(from, to) => self.carry(from, to),
+            Event::ToClient(client, message) => self.client_hears(client, *message),
+            Event::FromClient(client, message) => self.node_hears_client(client, *message),
+            Event::Start(place) => self.start_node(place),
+            Event::Dial(node) => self.dial(node),
+            Event::Beat(node) => self.beat(node),
+            Event::Turn(node) => self.take_turn(node),
+            Event::Wake(node, due) => self.wake_node(node, due),
+            Event::Fork(node, worker) => self.start_worker(node, worker),
+            Event::End(worker) => self.end_process(worker),
+            Event::Left(node) => self.end_node(node, true),
+            Event::Script(driver, cue) => self.cue(driver, cue),
+            Event::Make(value) => self.make_value(value),
+            Event::HeadLoses(life, node) => self.head_loses(life, node),
+            Event::Suspect(by, node) => self.suspect(by, node),
+            Event::Probed(life, node, number, probed) => self.probed(life, node, number, probed),
+            Event::Written(life, store) => self.written(life, store),
+            Event::HeadTurn(life) => self.take_turn_of_head(life),
+            Event::HeadWake(life, due) => self.wake_head(life, due),
+            Event::Head => self.start_head(),
+            Event::Blow => self.blow(),
+            Event::Ask(transfer) => self.serve(transfer),
+            Event::Sent(node) => self.uplink_is_free(node),
+            Event::Chunk(transfer, bytes) => self.take_chunk(transfer, bytes),
+            Event::NoMore(transfer, is_cut) => self.no_more(transfer, is_cut),
+        }
+    }
+
+    /// A state that runs should reach.
+    pub(super) fn saw(&mut self, state: &'static str) {
+        *self.seen.entry(state).or_default() += 1;
+    }
+
+    /// Something will happen.
+    pub(super) fn at(&mut self, when: Instant, event: Event) {
+        self.agenda.enter(when.max(self.now), event);
+    }
+
+    /// ... in so many nanoseconds.
+    pub(super) fn after(&mut self, nanos: u64, event: Event) {
+        self.at(self.now.plus(nanos), event);
+    }
+
+    /// About so long: between nothing and twice that (nanoseconds).
+    pub(super) fn about(&mut self, nanos: u64) -> u64 {
+        self.random.below(1 + 2 * usize::try_from(nanos).expect("some seconds")) as u64
+    }
+
+    /// The node with an id, by its place among all that there ever were.
+    pub(super) fn index_of(&self, node: NodeId) -> Option<usize> {
+        let at = usize::try_from((node.0 >> 24).checked_sub(1)?).ok()?;
+        (at < self.nodes.len()).then_some(at)
+    }
+}

@@ -1,0 +1,257 @@
+//! What goes on between nodes: words that they pass on for each other, lines that are dialled, and bytes that are fetched.
+
+use sooner_protocol::node::{ServedCopy, ServedSpill};
+use sooner_protocol::objects::{Fetching, Serves, StreamEnd};
+use sooner_protocol::probes::hit;
+use sooner_wire::message::{Message, PeerConnected, Routed, is_spilled};
+use sooner_wire::{ObjectId, WorkerId};
+
+use super::processes::{id_of, node_at, number_of, number_of_node};
+use super::spilling::Found;
+use super::{Item, SimNode, Wake, World};
+use crate::plan::Fault;
+use crate::violation::fail;
+
+/// How long a dial takes at most (nanoseconds).
+const DIAL_NANOS: usize = 2_000_000;
+/// How long bytes of a value are on their way at most (nanoseconds).
+const FETCH_NANOS: usize = 5_000_000;
+
+/// How often a node has no room, where that is among the faults.
+const FULL_OF_EIGHT: u64 = 5;
+
+/// Bytes on their way from another node.
+pub(super) struct Fetch {
+    number: u64,
+    fetching: Fetching,
+    /// What they are, once the other node has sent them.
+    bytes: Option<u64>,
+    /// The block there that they are read from, which is kept meanwhile; none if they are on disk.
+    served: Option<u64>,
+    is_stopped: bool,
+}
+
+impl World {
+    /// A node has something for another one, or for a process there.
+    pub(super) fn route(&mut self, at: usize, from: WorkerId, to: WorkerId, mut message: Box<Message>) {
+        message.globalise(self.nodes[at].id());
+        let (here, there) = (self.nodes[at].number, number_of_node(to.node()));
+        self.send(here, there, Item::Message(Box::new(Routed { from, to, message }.into())));
+    }
+
+    /// Something came over the link with another node.
+    pub(super) fn hear_from_node(&mut self, from: u32, at: usize, mut message: Message) {
+        let link = self.node(from).id();
+        message.localise_from(id_of(from), self.nodes[at].id());
+        let Message::Routed(routed) = message else { fail("I14", format!("{link:?} says {message:?}")) };
+        let Routed { from, to, message } = routed;
+        let now = self.now();
+        let SimNode { core, out, .. } = &mut self.nodes[at];
+        if let Err(wrong) = core.member().on_routed(link, from, to, *message, now, out) {
+            fail("I14", format!("{link:?} says to {to:?} what it may not: {wrong:?}"));
+        }
+    }
+
+    /// A process here wants a line to one at another node.
+    pub(super) fn dial_for(&mut self, at: usize, client: WorkerId, to: WorkerId) {
+        self.nodes[at].core.member().on_dialled_for(client, to);
+        let connected = PeerConnected::pair(to);
+        self.send_from_node(number_of(client), Item::Message(Box::new(connected.into())));
+        self.arrive_in_time(client, to);
+    }
+
+    fn arrive_in_time(&mut self, from: WorkerId, to: WorkerId) {
+        let nanos = 1 + self.random.below(DIAL_NANOS) as u64;
+        self.wake_in(nanos, Wake::Arrive(number_of(from), number_of(to)));
+    }
+
+    /// A connection for a process here has come to its node.
+    pub(super) fn arrive(&mut self, from: u32, to: u32) {
+        let (worker, local) = (self.process(from).id, self.process(to).id);
+        if !self.process(from).is_running() {
+            return;
+        }
+        if self.node_mut(to).core.member().on_arrived_for(local, worker) {
+            let connected = PeerConnected::pair(worker);
+            self.send_from_node(to, Item::Message(Box::new(connected.into())));
+        }
+        // It may have to tell the other node that nobody is there.
+        self.list_node(to);
+    }
+
+    /// A block for a value that comes from elsewhere. There may be none at the moment, although there is none less the next time.
+    pub(super) fn allocate_for(&mut self, at: usize, object: ObjectId) {
+        let is_full =
+            self.has_faults() && self.plan.breaks(Fault::Full) && self.random.chance(FULL_OF_EIGHT, 8);
+        let now = self.now();
+        let SimNode { core, blocks, has_file, stuck, out, .. } = &mut self.nodes[at];
+        if is_full {
+            hit("there was no room for a value that was to be brought");
+            let moves = core.relieve(1, out) || core.give_way(object, out);
+            if stuck.on_no_room(moves, now) && *has_file {
+                hit("a value was brought to the file behind the memory");
+                core.on_block(object, blocks.allocate_in_file(), out);
+            } else {
+                core.on_no_block(object, moves, now, out);
+            }
+        } else {
+            core.on_block(object, blocks.allocate(), out);
+        }
+        self.list_node_at(at);
+    }
+
+    /// Bytes are asked for at another node.
+    pub(super) fn fetch(&mut self, at: usize, fetching: Fetching) {
+        if let Some(before) = fetching.after {
+            hit("a node goes on pulling from another one");
+            self.stop_fetching(at, fetching.object, before);
+        }
+        let node = &mut self.nodes[at];
+        node.fetches_made += 1;
+        let number = node.fetches_made;
+        node.fetches.push(Fetch { number, fetching, bytes: None, served: None, is_stopped: false });
+        self.go_on_fetching(at, number);
+    }
+
+    fn go_on_fetching(&mut self, at: usize, number: u64) {
+        let nanos = 1 + self.random.below(FETCH_NANOS) as u64;
+        self.wake_in(nanos, Wake::Fetching(at, number));
+    }
+
+    /// Nothing is written for them from now on.
+    pub(super) fn stop_fetching(&mut self, at: usize, object: ObjectId, attempt: u64) {
+        for fetch in &mut self.nodes[at].fetches {
+            fetch.is_stopped |= (fetch.fetching.object, fetch.fetching.attempt) == (object, attempt);
+        }
+    }
+
+    /// The question has come to the other node, or the bytes have come back.
+    pub(super) fn on_fetching(&mut self, at: usize, number: u64) {
+        let Some(place) = self.nodes[at].fetches.iter().position(|fetch| fetch.number == number) else {
+            return;
+        };
+        let fetch = self.nodes[at].fetches.swap_remove(place);
+        match fetch.bytes {
+            None => self.serve(at, fetch),
+            Some(bytes) => self.take_bytes(at, &fetch, bytes),
+        }
+    }
+
+    fn serve(&mut self, at: usize, fetch: Fetch) {
+        if fetch.is_stopped {
+            return;
+        }
+        let Fetching { object, attempt, remote, .. } = fetch.fetching;
+        let there = node_at(number_of_node(remote.node));
+        if there == at {
+            return self.read_from_disk(at, fetch);
+        }
+        if is_spilled(remote.location.offset) && fetch.fetching.generation.is_none() {
+            return self.serve_spilled(at, there, fetch);
+        }
+        let SimNode { core, blocks, out, .. } = &mut self.nodes[there];
+        let (block, serves) = match fetch.fetching.generation {
+            None => {
+                let block = remote.location.offset;
+                (block, core.member().begin_serving(block, object))
+            }
+            Some(generation) => {
+                let length = remote.location.length;
+                match core.member().begin_serving_copy(object, generation, length) {
+                    ServedCopy::Here(block) => {
+                        hit("a value was pulled from a copy");
+                        (block, Serves::Yes)
+                    }
+                    // What has come of a value has no bytes here until all have.
+                    ServedCopy::Moving { block, .. } => {
+                        hit("a value was asked for where it was still arriving");
+                        core.member().end_serving(block, out);
+                        (block, Serves::NotYet)
+                    }
+                    ServedCopy::NotYet => (0, Serves::NotYet),
+                    ServedCopy::No => (0, Serves::No),
+                }
+            }
+        };
+        let bytes = match serves {
+            Serves::Yes => match blocks.read(block) {
+                Some(bytes) => Some(bytes),
+                None => fail("I5", format!("{block} of {object:?} is served, and is free")),
+            },
+            Serves::NotYet => {
+                hit("a value was asked for before its block was given away");
+                None
+            }
+            Serves::No => return self.find_nothing(at, object, attempt),
+        };
+        self.send_back(at, fetch, bytes, Some(block));
+    }
+
+    /// Another node has a value on disk, or on its way there.
+    fn serve_spilled(&mut self, at: usize, there: usize, fetch: Fetch) {
+        let Fetching { object, attempt, remote, .. } = fetch.fetching;
+        let spilled = remote.location.offset;
+        let node = &mut self.nodes[there];
+        match node.core.member().begin_serving_spilled(spilled, object) {
+            ServedSpill::Here(block) => match node.blocks.read(block) {
+                Some(bytes) => self.send_back(at, fetch, Some(bytes), Some(block)),
+                None => fail("I5", format!("{block} of {object:?} is served, and is free")),
+            },
+            ServedSpill::Disk => match node.value_on_disk(spilled) {
+                Found::Value(bytes) => self.send_back(at, fetch, Some(bytes), None),
+                Found::NotYet | Found::Nothing => {
+                    fail("I5", format!("{object:?} is said to be on disk as {spilled}, and is not"))
+                }
+            },
+            ServedSpill::NotYet => self.send_back(at, fetch, None, None),
+            ServedSpill::No => self.find_nothing(at, object, attempt),
+        }
+    }
+
+    fn send_back(&mut self, at: usize, fetch: Fetch, bytes: Option<u64>, served: Option<u64>) {
+        let number = fetch.number;
+        self.nodes[at].fetches.push(Fetch { bytes, served, ..fetch });
+        self.go_on_fetching(at, number);
+    }
+
+    fn find_nothing(&mut self, at: usize, object: ObjectId, attempt: u64) {
+        let SimNode { core, out, .. } = &mut self.nodes[at];
+        core.on_stream_end(object, attempt, StreamEnd::NotThere, out);
+        self.list_node_at(at);
+    }
+
+    /// A value comes back to the memory of its own node.
+    fn read_from_disk(&mut self, at: usize, fetch: Fetch) {
+        let Fetching { object, attempt, remote, .. } = fetch.fetching;
+        let number = fetch.number;
+        match self.nodes[at].value_on_disk(remote.location.offset) {
+            Found::Value(bytes) => self.nodes[at].fetches.push(Fetch { bytes: Some(bytes), ..fetch }),
+            // It is read behind what is being written.
+            Found::NotYet => self.nodes[at].fetches.push(fetch),
+            Found::Nothing => return self.find_nothing(at, object, attempt),
+        }
+        self.go_on_fetching(at, number);
+    }
+
+    fn take_bytes(&mut self, at: usize, fetch: &Fetch, bytes: u64) {
+        let Fetching { object, attempt, remote, block, .. } = fetch.fetching;
+        let there = node_at(number_of_node(remote.node));
+        if let Some(block) = fetch.served.filter(|_| there != at) {
+            let SimNode { core, out, .. } = &mut self.nodes[there];
+            core.member().end_serving(block, out);
+            self.list_node_at(there);
+        }
+        if fetch.is_stopped {
+            return;
+        }
+        let is_cut = self.has_faults() && self.plan.breaks(Fault::Cuts) && self.random.chance(1, 8);
+        let SimNode { core, blocks, out, .. } = &mut self.nodes[at];
+        if is_cut {
+            core.on_stream_end(object, attempt, StreamEnd::Cut, out);
+        } else {
+            blocks.write(block, bytes);
+            core.on_bytes(object, attempt, remote.location.length, out);
+        }
+        self.list_node_at(at);
+    }
+}

@@ -1,0 +1,88 @@
+//! Shared memory: which blocks there are and what was written into them. The addresses are the production allocator's,
+//! so a block that is freed too early is soon somebody else's.
+
+use std::collections::BTreeMap;
+
+use sooner_store::Arena;
+
+/// Bytes of the simulated store; large enough that it never is full.
+const CAPACITY: u64 = 1 << 30;
+/// Bytes of a value in it.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Blocks {
+    arena: Arena,
+    /// The file behind the memory, at the offsets that follow.
+    file: Arena,
+    written: BTreeMap<u64, u64>,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        let (arena, file) = (Arena::new(0, CAPACITY), Arena::new(CAPACITY, CAPACITY));
+        Self { arena, file, written: BTreeMap::new() }
+    }
+}
+
+impl Blocks {
+    /// A new block.
+    pub fn allocate(&mut self) -> u64 {
+        let block = self.arena.allocate(BLOCK_BYTES).expect("the store is large");
+        self.written.insert(block, 0);
+        block
+    }
+
+    /// A new block in the file behind the memory.
+    pub(super) fn allocate_in_file(&mut self) -> u64 {
+        let block = self.file.allocate(BLOCK_BYTES).expect("the file is large");
+        self.written.insert(block, 0);
+        block
+    }
+
+    /// Whether a block is in the file behind the memory.
+    #[must_use]
+    pub fn is_in_file(block: u64) -> bool {
+        block >= CAPACITY
+    }
+
+    /// What giving a block up makes room for in memory; each block counts as one.
+    pub(super) fn length_in_memory(block: u64) -> u64 {
+        u64::from(!Self::is_in_file(block))
+    }
+
+    /// Writes what a process stores.
+    pub fn write(&mut self, block: u64, payload: u64) {
+        self.written.insert(block, payload);
+    }
+
+    /// What lies in a block; `None` if it is free.
+    #[must_use]
+    pub fn read(&self, block: u64) -> Option<u64> {
+        self.written.get(&block).copied()
+    }
+
+    /// Gives a block back; false if it was free.
+    pub fn free(&mut self, block: u64) -> bool {
+        self.written.remove(&block).is_some() && (self.arena.free(block) || self.file.free(block))
+    }
+
+    /// The blocks in use.
+    #[must_use]
+    pub fn in_use(&self) -> Vec<u64> {
+        self.written.keys().copied().collect()
+    }
+
+    /// How many are in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.written.len()
+    }
+
+    /// Whether none is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty()
+    }
+}

@@ -1,0 +1,259 @@
+//! What cores want is carried out as the shell does it: actions in their order, buffers, timers.
+
+use sooner_protocol::action::{Action, Actions, Peer};
+use sooner_protocol::probes::hit;
+use sooner_protocol::worker::WorkerCore;
+use sooner_wire::WorkerId;
+use sooner_wire::message::{Checkpoint, Connect, FreeBlocks, Message, Outcome, Return};
+
+use super::deliver::into_message;
+use super::{CACHE_MAX, EVENTS_MAX, Item, Life, Wake, World, is_node, node_of, number_of};
+use crate::oracle::Oracle;
+use crate::plan::Fault;
+use crate::violation::fail;
+
+impl World {
+    /// Runs `work` on a core and carries out what it wants, as the shell does.
+    pub fn with_core<R>(&mut self, number: u32, work: impl FnOnce(&mut WorkerCore, &mut Actions) -> R) -> R {
+        self.events += 1;
+        if self.events > EVENTS_MAX {
+            fail("I1", format!("the run does not end: {}", self.describe()));
+        }
+        let mut out = std::mem::take(&mut self.actions);
+        let process = self.processes.get_mut(number);
+        if !process.dropped.is_empty() {
+            let dropped = std::mem::take(&mut process.dropped);
+            process.core.on_handles_dropped(&dropped, &mut out);
+        }
+        let result = work(&mut process.core, &mut out);
+        if !self.process(number).is_running() {
+            // It died a moment ago: what is left of the frame that was at it has no effect.
+            out.clear();
+        }
+        let cut = self.cut_in(number, out.len());
+        for (at, action) in out.drain(..).enumerate() {
+            if cut.is_some_and(|cut| at >= cut) {
+                Self::lose_action(action);
+            } else {
+                self.perform(number, action);
+            }
+        }
+        self.actions = out;
+        if cut.is_some() {
+            self.kill(number, "was killed while it sent");
+        }
+        while let Some(item) = self.loopback.pop_front() {
+            self.deliver_to_self(number, item);
+        }
+        if let Some(ending) = self.ending.pop() {
+            self.flush(ending);
+            self.kill(ending, "was ended by force");
+        }
+        result
+    }
+
+    /// A process died before it came to this action.
+    fn lose_action(action: Action) {
+        if let Action::Send { message, .. } = action {
+            Oracle::on_lost([&Item::Message(message)]);
+        }
+    }
+
+    fn deliver_to_self(&mut self, number: u32, item: Item) {
+        if !self.process(number).is_running() {
+            return;
+        }
+        let message = into_message(item);
+        let now = self.now();
+        let me = Peer::Worker(self.process(number).id);
+        self.with_core(number, |core, out| core.on_message(me, message, now, out));
+    }
+
+    fn perform(&mut self, number: u32, action: Action) {
+        match action {
+            Action::Send { to: Peer::Node, message } => {
+                match &*message {
+                    Message::GiveBlock(give) => {
+                        self.process_mut(number).written.remove(&give.offset);
+                    }
+                    Message::Checkpoint(Checkpoint {
+                        state: Return { outcome: Outcome::Stored(at), .. },
+                        ..
+                    }) => {
+                        self.process_mut(number).written.remove(&at.offset);
+                    }
+                    Message::Relinquished(answer) if answer.node.is_none() => {
+                        let written = &mut self.process_mut(number).written;
+                        answer.moved.iter().for_each(|block| _ = written.remove(&block.offset));
+                    }
+                    Message::FreeBlocks(free) => {
+                        let written = &mut self.process_mut(number).written;
+                        free.offsets.iter().for_each(|block| _ = written.remove(block));
+                    }
+                    _ => {}
+                }
+                if matches!(*message, Message::HeldFrom(_)) {
+                    return self.answer_in_time(number, message);
+                }
+                self.send(number, node_of(number), Item::Message(message));
+            }
+            Action::Send { to: Peer::Worker(to), message } => {
+                if let Message::Returned(returned) = &*message {
+                    self.process_mut(number).given_back.extend(&returned.tasks);
+                }
+                self.send_to_peer(number, to, Item::Message(message));
+            }
+            Action::Push { worker, spec, dependencies, gpus } => {
+                self.oracle.on_pushed(spec.task);
+                let to = number_of(worker);
+                if self.process(to).is_running() {
+                    self.process_mut(to).assigned.insert(spec.task);
+                } else {
+                    self.note_late_push(to, spec.task);
+                }
+                self.send_to_peer(number, worker, Item::Push(spec, dependencies, gpus));
+            }
+            Action::FreeBlock(location) => {
+                let process = self.process_mut(number);
+                process.written.remove(&location.offset);
+                process.cache.push(location.offset);
+                if process.cache.len() > CACHE_MAX {
+                    let offsets = vec![process.cache.remove(0)];
+                    self.send(
+                        number,
+                        node_of(number),
+                        Item::Message(Box::new(FreeBlocks { offsets }.into())),
+                    );
+                }
+            }
+            Action::Interrupt { task, force } => {
+                let process = self.process_mut(number);
+                let mut runs = false;
+                for frame in process.frames.iter_mut().filter(|frame| frame.task == Some(task)) {
+                    frame.is_interrupted = true;
+                    runs = true;
+                }
+                if force && runs {
+                    hit("a task was cancelled by ending its process");
+                    self.ending.push(number);
+                }
+            }
+            Action::Ready(_) | Action::Warn(_) => {}
+        }
+    }
+
+    fn send_to_peer(&mut self, from: u32, to: WorkerId, item: Item) {
+        let to = number_of(to);
+        if to == from {
+            return self.loopback.push_back(item);
+        }
+        if self.process_mut(from).lines.insert(to) {
+            let worker = self.process(to).id;
+            self.send(from, node_of(from), Item::Message(Box::new(Connect { worker }.into())));
+        }
+        if self.process(to).life == Life::Ended {
+            hit("a message went to a process that was gone");
+            Oracle::on_lost([&item]);
+            return;
+        }
+        if self.process(to).is_paused && matches!(item, Item::Push(..)) {
+            hit("a stopped process was sent a task");
+        }
+        let item = self.pack(from, to, item);
+        self.send(from, to, item);
+    }
+
+    /// What goes to another node names places in memory so that they mean the same there.
+    fn pack(&self, from: u32, to: u32, item: Item) -> Item {
+        if node_of(from) == node_of(to) {
+            return item;
+        }
+        let mut message = into_message(item);
+        message.globalise(self.process(from).id.node());
+        Item::Message(Box::new(message))
+    }
+
+    /// ... and what comes from there may lie here.
+    pub(super) fn unpack(&self, from: u32, to: u32, message: &mut Message) {
+        if node_of(from) != node_of(to) {
+            message.localise_from(self.process(from).id, self.process(to).id.node());
+        }
+    }
+
+    /// Puts an item into a sender's buffer.
+    pub fn send(&mut self, from: u32, to: u32, item: Item) {
+        let item = self.through_the_wire(item);
+        let number = self.channels.number(from, to);
+        let channel = self.channels.get_mut(number);
+        channel.queue.push_back(item);
+        let gathers = !is_node(from) && self.plan.breaks(Fault::Gather);
+        if !gathers {
+            self.flush_channel(number);
+        } else if !channel.is_dirty {
+            channel.is_dirty = true;
+            self.process_mut(from).dirty.push(number);
+        }
+    }
+
+    /// What is sent can be read: on a sample, since it costs more than all the rest.
+    fn through_the_wire(&mut self, item: Item) -> Item {
+        if !self.steps.is_multiple_of(61) {
+            return item;
+        }
+        let message = into_message(item);
+        let mut bytes = Vec::new();
+        message.append(&mut bytes, 0);
+        let head = sooner_wire::frame::whole_frame(&bytes).expect("fits").expect("whole");
+        let body = &bytes[sooner_wire::frame::HEAD_BYTES..];
+        Item::Message(Box::new(Message::decode(head.kind, body).expect("what was written can be read")))
+    }
+
+    pub(super) fn flush_channel(&mut self, number: u32) {
+        let channel = self.channels.get_mut(number);
+        if !channel.is_connected {
+            return;
+        }
+        let (from, to) = (channel.from, channel.to);
+        if self.has_session(from, to) {
+            return self.say_over_session(number);
+        }
+        let channel = self.channels.get_mut(number);
+        channel.sent = channel.queue.len();
+        self.list(number);
+    }
+
+    /// The buffers of a process in the order in which they are flushed: the node's first.
+    pub(super) fn take_dirty(&mut self, number: u32) -> Vec<u32> {
+        let mut dirty = std::mem::take(&mut self.process_mut(number).dirty);
+        if let Some(at) = dirty.iter().position(|channel| is_node(self.channels.get(*channel).to)) {
+            dirty.swap(0, at);
+        }
+        dirty
+    }
+
+    /// Everything in a process's buffers leaves.
+    pub fn flush(&mut self, number: u32) {
+        for channel in self.take_dirty(number) {
+            self.channels.get_mut(channel).is_dirty = false;
+            self.flush_channel(channel);
+        }
+    }
+
+    /// The timer of a process: idle leases go back.
+    pub fn look_at_timer(&mut self, number: u32) {
+        if !self.process(number).is_running() || self.process(number).is_paused {
+            return;
+        }
+        let now = self.now();
+        self.process_mut(number).has_read = false;
+        let due = self.with_core(number, |core, out| core.on_timer(now, out));
+        self.touch(number);
+        let Some(due) = due else { return };
+        if self.process(number).timer_at == 0 && self.process(number).is_running() {
+            let late =
+                if self.plan.breaks(Fault::LateTimers) { self.random.below(30_000_000) as u64 } else { 0 };
+            self.process_mut(number).timer_at = due.0;
+            self.wake_in(due.since(now) + late + 1, Wake::Timer(number));
+        }
+    }
+}

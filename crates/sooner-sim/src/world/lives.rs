@@ -1,0 +1,244 @@
+//! Processes come, stop, go on and end.
+
+use sooner_protocol::probes::hit;
+use sooner_protocol::worker::WorkerCore;
+use sooner_wire::limits::LEASE_ARGUMENT_SHARE;
+use sooner_wire::message::{FreeBlocks, GivenBlocks, TrimBlocks, UnknownBlocks};
+
+use super::blocks::BLOCK_BYTES;
+use super::processes::node_of;
+use super::{Item, Life, Next, SimNode, World};
+use crate::oracle::Oracle;
+use crate::plan::{Fault, Plan};
+use crate::random::Random;
+
+/// Whether tasks and calls wait where they were submitted when others have large arguments. Said by the seed alone: what else a
+/// seed means stays as it is.
+fn holds_back(plan: &Plan) -> bool {
+    plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0006).chance(1, 2)
+}
+
+/// In every other run of several nodes copies of what is out of reference stay until there is no room. Said by the seed alone, too.
+pub(super) fn unpins(plan: &Plan) -> bool {
+    plan.nodes > 1 && Random::new(plan.seed ^ 0x5eed_0000_0000_0007).chance(1, 2)
+}
+
+impl World {
+    /// A driver comes to a node.
+    pub(super) fn start_driver(&mut self, at: usize) {
+        let worker = self.nodes[at].core.new_worker_id();
+        let driver = self.processes.add(worker, true);
+        self.connect(driver);
+        if self.head.is_some() {
+            let SimNode { core, out, .. } = &mut self.nodes[at];
+            core.member().on_job(worker, Box::default(), out);
+        }
+        self.begin_program(driver);
+    }
+
+    pub(super) fn connect(&mut self, number: u32) {
+        let now = self.now();
+        let worker = self.process(number).id;
+        self.process_mut(number).life = Life::Running;
+        if holds_back(&self.plan) {
+            // Of one value there is as much as may wait at another process.
+            self.process_mut(number).core.set_store_bytes(LEASE_ARGUMENT_SHARE * BLOCK_BYTES);
+        }
+        if unpins(&self.plan) {
+            self.process_mut(number).core.ownership_mut().unpin_lazily();
+        }
+        self.node_mut(number).core.on_connected(worker, number, now);
+        self.events += 1;
+        self.define_function(number);
+        self.list_node(number);
+    }
+
+    pub(super) fn finish_start(&mut self, number: u32) {
+        if self.process(number).life != Life::Starting {
+            return;
+        }
+        let worker = self.process(number).id;
+        let fails = self.has_faults() && self.plan.breaks(Fault::FailedStart) && self.random.chance(1, 4);
+        if !fails {
+            self.trace.say(|| format!("{number} comes up"));
+            self.connect(number);
+            return self.touch(number);
+        }
+        hit("a worker process did not come up");
+        self.process_mut(number).life = Life::Ended;
+        self.trace.say(|| format!("{number} does not come up"));
+        // Either the fork failed, or the process died before it said hello.
+        let is_forked = !self.random.chance(1, 2);
+        let SimNode { core, out, .. } = self.node_mut(number);
+        if is_forked {
+            hit("a worker process died before it said hello");
+            core.on_gone(worker, "died at its start", None, out);
+        } else {
+            core.on_start_failed(worker, "no more processes", out);
+        }
+        self.events += 1;
+        self.list_node(number);
+    }
+
+    /// Lists a process if it has something to do.
+    pub fn touch(&mut self, number: u32) {
+        let process = self.process(number);
+        if process.is_listed || !process.is_running() || process.is_paused {
+            return;
+        }
+        if self.has_work(number) {
+            self.process_mut(number).is_listed = true;
+            self.next.push(Next::Process(number));
+        }
+    }
+
+    /// A process ends: what is in its buffers is lost, but for the buffers that were flushed just before.
+    pub fn kill(&mut self, number: u32, how: &str) {
+        self.end_process(number, how, true);
+    }
+
+    /// `is_reset`: what it had not read makes the kernel reset its connections.
+    fn end_process(&mut self, number: u32, how: &str, is_reset: bool) {
+        if !self.process(number).is_running() {
+            return;
+        }
+        self.trace.note(0xdead ^ u64::from(number));
+        self.trace.say(|| format!("*** {number} {how}"));
+        let dirty = self.take_dirty(number);
+        let flushed = self.random.below(dirty.len() + 1);
+        for (at, channel) in dirty.into_iter().enumerate() {
+            self.channels.get_mut(channel).is_dirty = false;
+            if at < flushed {
+                self.flush_channel(channel);
+            }
+        }
+        for other in self.processes.numbers() {
+            if let Some(channel) = self.channels.find(number, other) {
+                let channel = self.channels.get_mut(channel);
+                let lost: Vec<Item> = channel.queue.drain(channel.sent..).collect();
+                Oracle::on_lost(&lost);
+            }
+            if let Some(channel) = self.channels.find(other, number) {
+                let channel = self.channels.get_mut(channel);
+                Oracle::on_lost(&channel.queue);
+                channel.queue.clear();
+                channel.sent = 0;
+            }
+        }
+        // The end of its sessions would pay for answers that it never gave: its end would stay behind them, unread.
+        self.process_mut(number).held_back.clear();
+        self.abandon_sessions(number, is_reset);
+        self.note_death(number);
+        let process = self.process_mut(number);
+        process.life = Life::Ended;
+        process.frames.clear();
+        process.kept.clear();
+        process.dropped.clear();
+        process.instance = None;
+        process.core = WorkerCore::new(process.id);
+        let channel = self.channels.number(number, node_of(number));
+        self.channels.get_mut(channel).queue.push_back(Item::End);
+        self.channels.get_mut(channel).sent += 1;
+        self.list(channel);
+    }
+
+    /// The node ends a process.
+    pub(super) fn leave(&mut self, number: u32) {
+        if self.random.chance(3, 4) {
+            self.flush(number);
+        }
+        self.end_process(number, "leaves", false);
+    }
+
+    pub(super) fn resume(&mut self, number: u32) {
+        if !self.process(number).is_paused {
+            return;
+        }
+        self.process_mut(number).is_paused = false;
+        self.trace.say(|| format!("{number} goes on"));
+        for other in self.processes.numbers() {
+            if let Some(channel) = self.channels.find(other, number) {
+                self.list(channel);
+            }
+        }
+        self.resume_sessions(number);
+        self.look_at_timer(number);
+        self.touch(number);
+    }
+
+    pub(super) fn end_faults(&mut self) {
+        for number in 0..self.channels.len() {
+            let number = u32::try_from(number).expect("few channels");
+            self.channels.get_mut(number).is_stalled = false;
+            self.list(number);
+        }
+        for number in self.processes.numbers() {
+            self.resume(number);
+        }
+    }
+
+    /// The program is over: what processes kept for themselves goes.
+    pub(super) fn sweep(&mut self) {
+        for number in self.processes.numbers() {
+            if !self.process(number).is_running() {
+                continue;
+            }
+            self.end_cycle(number);
+            let process = self.process_mut(number);
+            let mut kept = std::mem::take(&mut process.kept);
+            if let Some(instance) = &mut process.instance {
+                kept.append(&mut instance.kept);
+            }
+            kept.into_iter().for_each(|reference| process.release(reference));
+            self.with_core(number, |_, _| ());
+            self.look_at_timer(number);
+            self.touch(number);
+        }
+    }
+
+    /// What an actor's checkpoint and the calls since then refer to may lead back to the actor: then the program has to end it.
+    fn end_cycle(&mut self, number: u32) {
+        let Some(instance) = &self.process(number).instance else { return };
+        let actor = instance.actor;
+        if instance.has_checkpoints && self.oracle.actors[&actor].may_hold_itself {
+            self.with_core(number, |core, out| core.kill_actor(actor, "the actor", false, out));
+        }
+    }
+
+    /// Processes give back what they have for their next values, and nodes the copies that only want of room would end.
+    pub(super) fn trim(&mut self) {
+        for number in self.processes.numbers() {
+            self.send_from_node(number, Item::Message(Box::new(TrimBlocks { moves: None }.into())));
+        }
+        if unpins(&self.plan) {
+            for at in 0..self.nodes.len() {
+                let SimNode { core, out, .. } = &mut self.nodes[at];
+                core.spill_ahead(u64::MAX, out);
+                self.list_node_at(at);
+            }
+        }
+    }
+
+    pub(super) fn give_cache_back(&mut self, number: u32) {
+        let offsets = std::mem::take(&mut self.process_mut(number).cache);
+        if !offsets.is_empty() {
+            self.send(number, node_of(number), Item::Message(Box::new(FreeBlocks { offsets }.into())));
+        }
+        self.touch(number);
+    }
+
+    /// A worker that is gone gave this process blocks that it knows nothing of.
+    pub(super) fn disown_unknown(&mut self, number: u32, question: GivenBlocks) {
+        let GivenBlocks { giver, mut offsets } = question;
+        let known = self.process(number).without_value(&offsets);
+        offsets.retain(|block| !known.contains(block));
+        if !offsets.is_empty() {
+            hit("a block was given to a process that never heard of it");
+            self.send(
+                number,
+                node_of(number),
+                Item::Message(Box::new(UnknownBlocks { giver, offsets }.into())),
+            );
+        }
+    }
+}

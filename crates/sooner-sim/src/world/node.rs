@@ -1,0 +1,225 @@
+//! Nodes: their memory, when they place, and what they want.
+
+use sooner_protocol::control::ToControl;
+use sooner_protocol::control::reporting::Reporter;
+use sooner_protocol::node::{NodeAction, NodeActions};
+use sooner_protocol::objects::Stuck;
+use sooner_wire::message::{Message, PeerConnected};
+use sooner_wire::{NodeId, ResourceSet};
+
+use super::between::Fetch;
+use super::processes::{id_of, node_at, node_number, number_of};
+use super::spilling::Disk;
+use super::{Blocks, Core, Item, Next, Wake, World};
+use crate::plan::{Fault, Plan};
+use crate::random::Random;
+
+/// A node of the world.
+pub struct SimNode {
+    /// Stands for it where processes have their numbers.
+    pub number: u32,
+    /// The production core.
+    pub core: Core,
+    /// Its shared memory.
+    pub blocks: Blocks,
+    /// Its disk.
+    pub disk: Disk,
+    /// Whether values may lie in a file behind its memory.
+    pub(super) has_file: bool,
+    /// ... and when they do.
+    pub stuck: Stuck,
+    /// What it wants done at its next turn.
+    pub(super) out: NodeActions,
+    /// Bytes on their way here.
+    pub(super) fetches: Vec<Fetch>,
+    pub(super) fetches_made: u64,
+    /// Its connection to the control service is there.
+    pub(super) is_linked: bool,
+    /// When it says what it has free.
+    pub(super) reporter: Reporter,
+    is_listed: bool,
+    wakes_at: u64,
+}
+
+/// A node that is alone has a disk, of several most have. Said by the seed alone: what else a seed means stays as it is.
+fn spills(at: usize, plan: &Plan) -> bool {
+    let mut random = Random::new(plan.seed ^ 0x5eed_0000_0000_0004 ^ at as u64);
+    plan.nodes == 1 || random.chance(3, 4)
+}
+
+/// One node in three drops what tasks can make again, with a disk and without one. Said by the seed alone, too.
+pub(super) fn recomputes(at: usize, plan: &Plan) -> bool {
+    plan.breaks(Fault::Full) && Random::new(plan.seed ^ 0x5eed_0000_0000_0005 ^ at as u64).chance(1, 3)
+}
+
+impl SimNode {
+    /// One of the nodes.
+    pub(super) fn new(at: usize, plan: &Plan) -> Self {
+        let number = node_number(at);
+        let cpus = ResourceSet::from_amounts([("CPU".to_owned(), f64::from(plan.cpus))]);
+        Self {
+            number,
+            core: Core::new(
+                cpus,
+                id_of(number).0,
+                plan.pool,
+                plan.nodes == 1,
+                spills(at, plan),
+                recomputes(at, plan),
+            ),
+            blocks: Blocks::default(),
+            disk: Disk::default(),
+            has_file: spills(at, plan),
+            stuck: Stuck::default(),
+            out: NodeActions::new(),
+            fetches: Vec::new(),
+            fetches_made: 0,
+            is_linked: false,
+            reporter: Reporter::default(),
+            is_listed: false,
+            wakes_at: 0,
+        }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        id_of(self.number).node()
+    }
+}
+
+impl World {
+    /// The node of a process, or the node that a number stands for.
+    #[must_use]
+    pub fn node(&self, number: u32) -> &SimNode {
+        &self.nodes[node_at(number)]
+    }
+
+    /// ... to change it.
+    pub fn node_mut(&mut self, number: u32) -> &mut SimNode {
+        &mut self.nodes[node_at(number)]
+    }
+
+    /// The node of this process has something to place.
+    pub(super) fn list_node(&mut self, number: u32) {
+        self.list_node_at(node_at(number));
+    }
+
+    pub(super) fn list_node_at(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if !node.is_listed {
+            node.is_listed = true;
+            self.next.push(Next::Node(at));
+        }
+    }
+
+    /// A node takes its turn.
+    pub(super) fn take_turn_of_node(&mut self, at: usize) {
+        self.nodes[at].is_listed = false;
+        self.settle_node(at);
+    }
+
+    /// The time has come that a node waited for.
+    pub(super) fn wake_node(&mut self, at: usize) {
+        self.nodes[at].wakes_at = 0;
+        self.settle_node(at);
+    }
+
+    pub(super) fn settle_node(&mut self, at: usize) {
+        let now = self.now();
+        self.events += 1;
+        let mut out = std::mem::take(&mut self.nodes[at].out);
+        self.nodes[at].core.settle(now, &mut out);
+        for action in out.drain(..) {
+            self.perform_for_node(at, action);
+        }
+        if self.nodes[at].is_linked {
+            self.report_to_head(at);
+        }
+        let node = &mut self.nodes[at];
+        // Carrying them out may have led to more.
+        out.append(&mut node.out);
+        node.out = out;
+        // What is due sooner than what it was to wake for does not wait for that; then it wakes once too often.
+        if let Some(due) = node.core.next_deadline()
+            && (node.wakes_at == 0 || due.0 < node.wakes_at)
+        {
+            node.wakes_at = due.0;
+            self.wake_in(due.since(now) + 1, Wake::Node(at));
+        }
+    }
+
+    fn perform_for_node(&mut self, at: usize, action: NodeAction) {
+        match action {
+            NodeAction::Send(to, message) => {
+                let to = number_of(to);
+                if let Message::Push(constructor) = &*message {
+                    self.note_placed(to, constructor.spec.task);
+                }
+                self.send_from_node(to, Item::Message(message));
+            }
+            NodeAction::Introduce(one, other) => {
+                for (to, worker) in [(one, other), (other, one)] {
+                    let message = PeerConnected::pair(worker).into();
+                    self.send_from_node(number_of(to), Item::Message(Box::new(message)));
+                }
+            }
+            NodeAction::StartWorker(worker) => {
+                let number = self.processes.add(worker, false);
+                let slow = self.has_faults() && self.plan.breaks(Fault::SlowStart);
+                let nanos = if slow { 200_000_000 } else { 3_000_000 };
+                let nanos = 1 + self.random.below(nanos) as u64;
+                self.wake_in(nanos, Wake::Start(number));
+            }
+            NodeAction::KillWorker(worker) => {
+                let number = number_of(worker);
+                if self.process(number).is_running() {
+                    self.process_mut(number).is_doomed = true;
+                    let nanos = self.random.below(100_000) as u64;
+                    self.wake_in(nanos, Wake::Kill(number));
+                }
+            }
+            NodeAction::LimitMemory(..) => {}
+            NodeAction::FreeBlock(block) => self.free_block(at, block),
+            NodeAction::Warn(_) => {}
+            NodeAction::Control(word) => {
+                if let ToControl::ActorPlaced { actor, worker, .. } = &word {
+                    self.note_placed(number_of(*worker), *actor);
+                }
+                self.say_to_head(at, word);
+            }
+            NodeAction::AllocateFor { object, .. } => self.allocate_for(at, object),
+            NodeAction::Fetch(fetching) => self.fetch(at, fetching),
+            NodeAction::Spill { spilled, block } => self.spill(at, spilled, block),
+            NodeAction::DropSpilled(spilled) => self.drop_spilled(at, spilled),
+            NodeAction::StopFetching { object, attempt } => self.stop_fetching(at, object, attempt),
+            NodeAction::Route { from, to, message } => self.route(at, from, to, message),
+            // Workers of this world need nothing that their driver has.
+            NodeAction::BeginJob(..) | NodeAction::FindNodes(_) | NodeAction::JobLeaves(_) => {}
+            NodeAction::Dial { client, to } => self.dial_for(at, client, to),
+        }
+    }
+
+    /// The node of a process says something to it, if it is there to hear it.
+    pub(super) fn send_from_node(&mut self, to: u32, item: Item) {
+        if self.process(to).is_running() {
+            self.send(super::processes::node_of(to), to, item);
+        }
+    }
+
+    /// A node wants so many blocks that processes hold there.
+    pub fn relieve(&mut self, at: usize, blocks: u64) {
+        self.events += 1;
+        let SimNode { core, out, .. } = &mut self.nodes[at];
+        core.relieve(blocks, out);
+        self.list_node_at(at);
+    }
+
+    /// The contents of blocks of a node are lost.
+    pub fn lose(&mut self, at: usize, blocks: &[u64]) {
+        self.events += 1;
+        let SimNode { core, out, .. } = &mut self.nodes[at];
+        core.lose_blocks(blocks, out);
+        self.list_node_at(at);
+    }
+}

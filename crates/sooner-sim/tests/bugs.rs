@@ -1,0 +1,24 @@
+//! A few defects of the bank are found within a few seeds; `sooner-sim --bugs` looks for all of them.
+
+use sooner_protocol::probes::Bug;
+use sooner_sim::bank::look_for;
+use sooner_sim::runner::silence_panics;
+
+#[test]
+fn defects_are_found() {
+    silence_panics();
+    for bug in [
+        Bug::LeaseNotReturned,
+        Bug::DeadBorrowerKept,
+        Bug::BlockNeverFreed,
+        Bug::DependentsForgotten,
+        Bug::RetainedReleasedOnFlush,
+        Bug::ResumeFromSent,
+        Bug::ResumeFromAcknowledged,
+        Bug::FlushedIsAcknowledged,
+        Bug::StaleRedialTaken,
+        Bug::AckBeforeProcessed,
+    ] {
+        assert!(look_for(bug, 1).is_some(), "{bug:?}");
+    }
+}

@@ -1,0 +1,488 @@
+//! The memory of a node's store: who has which block, and which pages are there for it.
+//!
+//! The limit counts here and nowhere else: a block is taken from it, in whole pages, when it is allocated, and given back when
+//! it is freed. Pages are reserved from the machine when the block they belong to is allocated, after a look at how much the
+//! machine has left: the kernel kills processes when it runs out, also for `fallocate`, so that its answer would come too late.
+//! Whoever is refused here gets an error; who has a block never meets SIGBUS. The kernel takes 0.1 to 0.4 s for a GiB, so that the
+//! pages of a large block are reserved in several rounds ([`STORE_RESERVE_BYTES`]), between which whoever wants it asks again.
+//!
+//! Large blocks have huge pages where the kernel gives them ([`crate::huge`]), which takes a third of that time; so the rest of a
+//! block's last huge page is reserved with it.
+//!
+//! Pages of freed blocks stay, because warm ones are several times as fast as fresh ones. What has not been in use for
+//! [`STORE_IDLE_NANOS`] goes back to the machine, but for [`STORE_WARM_BYTES`], and all of it at once when the machine is short of
+//! memory: a part at a time ([`STORE_RELEASE_BYTES`]), so that the node's loop is not held up.
+//!
+//! Behind the memory there may be a file ([`FallbackFile`]), for what there is no room for; what is in it does not count here.
+//!
+//! Invariant R1: every page of every block is there. It never looks into a block.
+
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use sooner_wire::limits::{
+    STORE_EXTENT_BYTES, STORE_IDLE_NANOS, STORE_RELEASE_BYTES, STORE_RESERVE_BYTES, STORE_SPARE_BYTES,
+    STORE_WARM_BYTES,
+};
+
+use crate::fallback::Fallback;
+use crate::huge::{HUGE_BYTES, Willing};
+use crate::pages::Pages;
+use crate::spill::SpillError;
+use crate::{Arena, FallbackFile, Mapping};
+
+/// The least that is reserved (bytes).
+const PAGE_BYTES: u64 = 4096;
+
+/// Says how many bytes the machine, or the control group, could still give.
+pub type Available = Box<dyn Fn() -> u64 + Send>;
+
+/// See the module.
+pub struct Room {
+    arena: Arena,
+    pages: Pages,
+    mapping: Arc<Mapping>,
+    available: Available,
+    /// The most that was in use in this period and in the one before it.
+    peaks: [u64; 2],
+    /// When this period ends (nanoseconds), if it is to be looked at.
+    ends: Option<u64>,
+    shortage: Option<u64>,
+    is_reserving: bool,
+    huge: Willing,
+    fallback: Option<Fallback>,
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Room({} of {} bytes, {} there)", self.used(), self.capacity(), self.resident())
+    }
+}
+
+impl Room {
+    /// Room for `capacity` bytes of blocks in this memory.
+    #[must_use]
+    pub fn new(mapping: Arc<Mapping>, capacity: u64, available: Available) -> Self {
+        let arena = Arena::new(Mapping::header_bytes(), capacity);
+        Self {
+            arena,
+            pages: Pages::default(),
+            mapping,
+            available,
+            peaks: [0; 2],
+            ends: None,
+            shortage: None,
+            is_reserving: false,
+            huge: Willing::default(),
+            fallback: None,
+        }
+    }
+
+    /// With a file behind the memory, which the mapping has, too.
+    #[must_use]
+    pub fn with_fallback(self, file: Option<FallbackFile>) -> Self {
+        let start = self.mapping.total_bytes();
+        Self { fallback: file.map(|file| Fallback::new(file, start)), ..self }
+    }
+
+    /// Takes a block with all its pages, or `None` when no gap is large enough, the machine has no memory for it
+    /// ([`Self::shortage`]), or more of its pages are to be reserved ([`Self::is_reserving`]).
+    pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
+        self.shortage = None;
+        self.is_reserving = false;
+        let offset = self.arena.allocate(bytes)?;
+        if !self.reserve(offset, offset + Arena::rounded(bytes)) {
+            self.peaks[0] = self.peaks[0].max(self.arena.used());
+            self.arena.free(offset);
+            if self.shortage.is_some() {
+                self.release(STORE_RESERVE_BYTES);
+            }
+            return None;
+        }
+        self.peaks[0] = self.peaks[0].max(self.arena.used());
+        Some(offset)
+    }
+
+    /// Takes a block in the file. `None` if there is no file.
+    ///
+    /// # Errors
+    /// Why the disk does not have it.
+    pub fn allocate_in_file(&mut self, bytes: u64) -> Option<Result<u64, SpillError>> {
+        Some(self.fallback.as_mut()?.allocate(bytes))
+    }
+
+    /// Whether a block is in the file: then freeing it makes no room in memory.
+    #[must_use]
+    pub fn is_in_file(&self, offset: u64) -> bool {
+        self.fallback.as_ref().is_some_and(|fallback| fallback.has(offset))
+    }
+
+    /// The bytes that a block has in memory: none, if it is in the file.
+    #[must_use]
+    pub fn length_in_memory(&self, offset: u64) -> u64 {
+        if self.is_in_file(offset) { 0 } else { self.length(offset) }
+    }
+
+    /// Bytes of blocks in the file.
+    #[must_use]
+    pub fn used_in_file(&self) -> u64 {
+        self.fallback.as_ref().map_or(0, |fallback| fallback.arena().used())
+    }
+
+    /// Gives a block back. False when there is none at this offset.
+    pub fn free(&mut self, offset: u64) -> bool {
+        match &mut self.fallback {
+            Some(fallback) if fallback.has(offset) => fallback.free(offset),
+            _ => self.arena.free(offset),
+        }
+    }
+
+    /// Where a block would be.
+    fn arena_of(&self, offset: u64) -> &Arena {
+        match &self.fallback {
+            Some(fallback) if fallback.has(offset) => fallback.arena(),
+            _ => &self.arena,
+        }
+    }
+
+    /// What the machine had left (bytes) when the last [`Self::allocate`] was refused for that reason.
+    #[must_use]
+    pub fn shortage(&self) -> Option<u64> {
+        self.shortage
+    }
+
+    /// The last [`Self::allocate`] has come some way: the next one for as much will go on from there.
+    #[must_use]
+    pub fn is_reserving(&self) -> bool {
+        self.is_reserving
+    }
+
+    /// See [`Arena::holds`].
+    #[must_use]
+    pub fn holds(&self, offset: u64, bytes: u64) -> bool {
+        self.arena_of(offset).holds(offset, bytes)
+    }
+
+    /// See [`Arena::length`].
+    #[must_use]
+    pub fn length(&self, offset: u64) -> u64 {
+        self.arena_of(offset).length(offset)
+    }
+
+    /// See [`Arena::used`].
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.arena.used()
+    }
+
+    /// See [`Arena::capacity`].
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.arena.capacity()
+    }
+
+    /// Bytes whose pages are there.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.pages.bytes()
+    }
+
+    /// When [`Self::attend`] has something to do, given that it is `now` (nanoseconds).
+    #[must_use]
+    pub fn deadline(&mut self, now: u64) -> Option<u64> {
+        if self.pages.bytes() <= self.arena.used().saturating_add(STORE_WARM_BYTES) {
+            self.ends = None;
+            return None;
+        }
+        Some(*self.ends.get_or_insert(now.saturating_add(STORE_IDLE_NANOS)))
+    }
+
+    /// Gives back to the machine what it is time for.
+    pub fn attend(&mut self, now: u64) {
+        if self.ends.is_none_or(|ends| now < ends) {
+            return;
+        }
+        let is_short = (self.available)() < 2 * STORE_SPARE_BYTES;
+        let kept = if is_short { self.used() } else { self.peaks[0].max(self.peaks[1]) + STORE_WARM_BYTES };
+        let too_much = self.pages.bytes().saturating_sub(kept);
+        self.release(too_much.min(STORE_RELEASE_BYTES));
+        if too_much > STORE_RELEASE_BYTES {
+            // The rest goes in the next rounds of the loop, between which others have their turn.
+            self.ends = Some(now);
+        } else {
+            self.peaks = [self.arena.used(), self.peaks[0]];
+            self.ends = None;
+        }
+    }
+
+    /// Has all pages of a range there. False if the machine has no memory for them.
+    fn reserve(&mut self, start: u64, end: u64) -> bool {
+        if self.pages.missing(start, end).is_empty() {
+            return true;
+        }
+        let ahead = self.ahead(start, end);
+        let available = (self.available)();
+        if self.fits(start, end + ahead, available) && self.populate(start, end + ahead) {
+            return true;
+        }
+        if !self.fits(start, end, available) {
+            // What is given back now, the machine has for the next attempt.
+            self.is_reserving = self.release(STORE_RESERVE_BYTES) > 0;
+            self.shortage = Some(available).filter(|_| !self.is_reserving);
+            return false;
+        }
+        if self.is_reserving || self.populate(start, end) {
+            return !self.is_reserving;
+        }
+        self.shortage = Some(available).filter(|_| !self.is_reserving);
+        false
+    }
+
+    fn fits(&self, start: u64, end: u64, available: u64) -> bool {
+        let missing: u64 = self.pages.missing(start, end).iter().map(|(from, until)| until - from).sum();
+        missing.saturating_add(STORE_SPARE_BYTES) <= available
+    }
+
+    /// What is reserved behind a range, if it is free: small values are many, and a look at the machine reads several files; and the rest
+    /// of the last huge page of a large one.
+    fn ahead(&self, start: u64, end: u64) -> u64 {
+        let for_others = (start + STORE_EXTENT_BYTES).saturating_sub(end);
+        let whole = if end - start < HUGE_BYTES { 0 } else { end.next_multiple_of(HUGE_BYTES) - end };
+        for_others.max(whole).min(self.arena.gap_at(end))
+    }
+
+    /// Has pages of a range there, as many as one round may. False if some are missing still.
+    fn populate(&mut self, start: u64, end: u64) -> bool {
+        let mut left = STORE_RESERVE_BYTES;
+        for (from, until) in self.pages.missing(start, end) {
+            let mut at = from;
+            while at < until {
+                if left == 0 {
+                    self.is_reserving = true;
+                    return false;
+                }
+                // A part at a time: a signal makes the kernel begin anew with the call.
+                let length = up_to_huge_pages(at, STORE_RELEASE_BYTES.min(until - at).min(left));
+                if !self.make_huge(at, length) && self.fallocate(FallocateFlags::empty(), at, length).is_err()
+                {
+                    self.punch(at, length);
+                    return false;
+                }
+                self.pages.add(at, at + length);
+                at += length;
+                left -= length;
+            }
+        }
+        true
+    }
+
+    /// Has huge pages for a range there of which nothing is. False if there are none.
+    fn make_huge(&mut self, start: u64, length: u64) -> bool {
+        if !is_of_huge_pages(start, length) || !self.huge.wants(length) {
+            return false;
+        }
+        for page in (start..start + length).step_by(HUGE_BYTES as usize) {
+            // Reserved and not just touched: without memory this is an answer, and no signal.
+            if self.fallocate(FallocateFlags::empty(), page, PAGE_BYTES).is_err() {
+                return false;
+            }
+        }
+        let answer = self.mapping.collapse(start, length);
+        answer.inspect_err(|error| self.huge.refused(*error)).is_ok()
+    }
+
+    /// Gives pages of gaps back, at most so many bytes: the last ones first, because blocks are taken from the front. How many
+    /// it were.
+    fn release(&mut self, bytes: u64) -> u64 {
+        let mut left = bytes;
+        let gaps: Vec<(u64, u64)> = self.arena.gaps().rev().collect();
+        for (offset, length) in gaps {
+            for (from, until) in self.pages.present(offset, offset + length).into_iter().rev() {
+                if left == 0 {
+                    return bytes;
+                }
+                let from = from.max(until.saturating_sub(left));
+                if !self.punch(from, until - from) {
+                    return bytes - left;
+                }
+                self.pages.remove(from, until);
+                left -= until - from;
+            }
+        }
+        bytes - left
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> bool {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.fallocate(flags, offset, length).is_ok()
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, length: u64) -> Result<(), Errno> {
+        let descriptor = self.mapping.descriptor().ok_or(Errno::BADF)?;
+        loop {
+            match rustix::fs::fallocate(&*descriptor, flags, offset, length) {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Of a range that begins there: what lies before its first whole huge page, or all its whole ones; or all, if it has none.
+fn up_to_huge_pages(start: u64, length: u64) -> u64 {
+    let first = start.next_multiple_of(HUGE_BYTES);
+    let last = (start + length) / HUGE_BYTES * HUGE_BYTES;
+    match first {
+        _ if last <= first => length,
+        _ if first == start => last - first,
+        _ => first - start,
+    }
+}
+
+fn is_of_huge_pages(start: u64, length: u64) -> bool {
+    length > 0 && start.is_multiple_of(HUGE_BYTES) && length.is_multiple_of(HUGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn blocks_of(mapping: &Mapping) -> u64 {
+        let descriptor = mapping.descriptor().expect("open");
+        rustix::fs::fstat(&*descriptor).expect("a memfd").st_blocks.cast_unsigned() * 512
+    }
+
+    fn room(capacity: u64) -> (Room, Arc<Mapping>, Arc<AtomicU64>) {
+        let mapping = Arc::new(Mapping::create(capacity).expect("memory"));
+        let left = Arc::new(AtomicU64::new(1 << 40));
+        let told = left.clone();
+        let room = Room::new(mapping.clone(), capacity, Box::new(move || told.load(Ordering::Relaxed)));
+        (room, mapping, left)
+    }
+
+    /// What is reserved for so many bytes at the beginning.
+    fn with_last_huge_page(bytes: u64) -> u64 {
+        let start = Mapping::header_bytes();
+        (start + bytes).next_multiple_of(HUGE_BYTES) - start
+    }
+
+    #[test]
+    fn pages_are_there_before_they_are_touched_and_stay() {
+        let (mut room, mapping, _) = room(64 * MIB);
+        assert_eq!(blocks_of(&mapping), 0);
+        let large = room.allocate(20 * MIB).expect("room");
+        let there = with_last_huge_page(20 * MIB);
+        assert_eq!((room.used(), room.resident(), blocks_of(&mapping)), (20 * MIB, there, there));
+        let small = room.allocate(there - 20 * MIB + 1).expect("room");
+        assert_eq!(room.used(), there + 4096, "whole pages");
+        let there = 20 * MIB + STORE_EXTENT_BYTES;
+        assert_eq!(room.resident(), there, "the next ones are reserved with it");
+        assert!(room.free(large) && room.free(small));
+        assert_eq!((room.used(), blocks_of(&mapping)), (0, there));
+        assert_eq!(room.allocate(20 * MIB), Some(large), "warm");
+        assert_eq!(blocks_of(&mapping), there);
+    }
+
+    #[test]
+    fn large_blocks_have_huge_pages_where_the_kernel_gives_them() {
+        let (mut room, mapping, _) = room(64 * MIB);
+        let block = room.allocate(20 * MIB).expect("room");
+        if room.huge != Willing::Yes {
+            println!("no huge pages to be had here: {:?}", room.huge);
+            return;
+        }
+        let first = block.next_multiple_of(HUGE_BYTES);
+        // What is huge can be asked for once more at no cost; and it is as the kernel shows it.
+        mapping.collapse(first, 16 * MIB).expect("they are there");
+        let start = mapping.pointer(first, 16 * MIB);
+        // SAFETY: the block is ours.
+        unsafe { start.write(1) };
+        let line =
+            format!("{:x}-", mapping.pointer(Mapping::header_bytes(), 1) as u64 / HUGE_BYTES * HUGE_BYTES);
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("procfs");
+        let ours = maps.split_once(&line).expect("it is mapped").1;
+        let huge =
+            ours.lines().find(|line| line.starts_with("ShmemPmdMapped")).expect("a kernel with huge pages");
+        assert!(!huge.ends_with(" 0 kB"), "{huge}");
+    }
+
+    #[test]
+    fn ranges_are_cut_where_huge_pages_begin_and_end() {
+        let huge = HUGE_BYTES;
+        assert_eq!(up_to_huge_pages(4096, huge), huge, "no whole one in it");
+        assert_eq!(up_to_huge_pages(4096, 3 * huge), huge - 4096);
+        assert_eq!(up_to_huge_pages(huge, 3 * huge - 4096), 2 * huge);
+        assert_eq!(up_to_huge_pages(huge, huge), huge);
+        assert_eq!(up_to_huge_pages(2 * huge, 4096), 4096);
+        assert_eq!(up_to_huge_pages(2 * huge - 4096, huge + 4096), 4096);
+        assert!(is_of_huge_pages(huge, 2 * huge));
+        assert!(!is_of_huge_pages(huge, 4096) && !is_of_huge_pages(4096, huge) && !is_of_huge_pages(huge, 0));
+    }
+
+    #[test]
+    fn the_limit_is_met_to_the_byte() {
+        let (mut room, _, _) = room(MIB);
+        let first = room.allocate(MIB - 4096).expect("room");
+        assert!(room.allocate(4096).is_some());
+        assert_eq!((room.allocate(1), room.shortage()), (None, None));
+        assert_eq!(room.used(), MIB);
+        assert!(room.free(first));
+        assert_eq!(room.allocate(MIB - 4095), None);
+        assert!(room.allocate(MIB - 4096).is_some());
+    }
+
+    #[test]
+    fn a_machine_without_memory_is_an_answer() {
+        let (mut room, mapping, left) = room(64 * MIB);
+        let first = room.allocate(8 * MIB).expect("room");
+        left.store(STORE_SPARE_BYTES + MIB, Ordering::Relaxed);
+        assert_eq!(room.allocate(8 * MIB), None);
+        assert_eq!(room.shortage(), Some(STORE_SPARE_BYTES + MIB));
+        assert_eq!((room.used(), blocks_of(&mapping)), (8 * MIB, 8 * MIB), "nothing is left of the attempt");
+        assert!(room.allocate(MIB).is_some(), "what there is memory for");
+        assert_eq!(room.shortage(), None);
+        assert!(room.free(first));
+        assert_eq!(room.allocate(8 * MIB), Some(first), "warm pages cost the machine nothing");
+        assert!(room.free(first));
+        assert_eq!(room.allocate(9 * MIB), None);
+        assert_eq!(blocks_of(&mapping), MIB, "the machine was given what nobody uses");
+    }
+
+    #[test]
+    fn what_is_idle_goes_back_but_for_some() {
+        let (mut room, mapping, left) = room(1024 * MIB);
+        assert_eq!(room.allocate(600 * MIB), None);
+        assert!(room.is_reserving() && room.shortage().is_none());
+        assert_eq!((room.used(), blocks_of(&mapping)), (0, STORE_RESERVE_BYTES), "a part in each round");
+        assert_eq!(room.allocate(600 * MIB), None);
+        let block = room.allocate(600 * MIB).expect("room");
+        assert!(!room.is_reserving());
+        assert_eq!(room.deadline(5), None, "all of it is in use");
+        assert!(room.free(block));
+        let mut now = room.deadline(5).expect("too much");
+        assert_eq!(now, 5 + STORE_IDLE_NANOS);
+        room.attend(now - 1);
+        room.attend(now);
+        assert_eq!(room.resident(), with_last_huge_page(600 * MIB), "it was in use in the period before");
+        let mut rounds = 0;
+        while let Some(next) = room.deadline(now) {
+            now = next;
+            room.attend(now);
+            rounds += 1;
+        }
+        assert_eq!((room.resident(), blocks_of(&mapping)), (STORE_WARM_BYTES, STORE_WARM_BYTES));
+        assert!(rounds >= (600 * MIB - STORE_WARM_BYTES) / STORE_RELEASE_BYTES, "a part at a time");
+        assert_eq!(room.allocate(100 * MIB), Some(block), "the front is kept");
+
+        left.store(STORE_SPARE_BYTES, Ordering::Relaxed);
+        assert!(room.free(block));
+        assert!(room.allocate(1).is_some());
+        assert_eq!(room.allocate(900 * MIB), None);
+        assert_eq!(blocks_of(&mapping), 4096, "a machine that is short gets all of it");
+    }
+}

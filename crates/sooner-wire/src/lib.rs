@@ -1,0 +1,24 @@
+//! What is said between the processes of sooner: ids, messages, frames, versions and limits.
+//!
+//! This room holds vocabulary only. It never opens a socket, reads a clock or decides anything; every other
+//! room depends on it and it depends on none. The encoding (CBOR with numbered fields, `docs/adr/0001`) is
+//! known here and nowhere else: other crates see [`Message`] and [`frame`].
+
+pub mod blob;
+pub mod frame;
+pub mod id;
+pub mod limits;
+pub mod message;
+pub mod names;
+pub mod place;
+pub mod record;
+pub mod resources;
+pub mod strategy;
+pub mod value;
+pub mod version;
+
+pub use blob::{Blob, Name};
+pub use id::{ActorId, FunctionId, GroupId, LeaseId, NodeId, ObjectId, ShapeId, TaskId, WorkerId};
+pub use message::Message;
+pub use resources::{ResourceSet, size};
+pub use strategy::Strategy;

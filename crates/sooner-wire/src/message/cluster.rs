@@ -1,0 +1,269 @@
+//! Nodes and the control service: joining, liveness, leaving, and the view of resources (`docs/adr/0022`).
+//!
+//! The sender of each of these is known from its connection, so no message says who sends it.
+
+use minicbor::{Decode, Encode};
+
+use crate::{NodeId, ResourceSet, Strategy};
+
+/// What joins.
+pub mod kind {
+    /// A daemon: it has an address, and tasks run on it.
+    pub const DAEMON: u8 = 0;
+    /// The node inside a driver without a daemon on its machine: nothing runs there, and nobody can dial it.
+    pub const DRIVER: u8 = 1;
+}
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct AboutNode {
+    /// See [`kind`].
+    #[n(0)]
+    pub kind: u8,
+    /// Unique among the nodes that are there.
+    #[n(1)]
+    pub name: String,
+    /// "10.0.0.1:6380": where a daemon listens.
+    #[n(2)]
+    pub address: Option<String>,
+    /// The name of its machine, for people.
+    #[n(3)]
+    pub host: String,
+    /// Nodes with the same one share a kernel, and may share memory.
+    #[n(4)]
+    pub boot_id: String,
+    #[n(5)]
+    pub resources: ResourceSet,
+    #[n(6)]
+    pub labels: Vec<(String, String)>,
+}
+
+/// First message of a node to the control service.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Register {
+    #[n(0)]
+    pub about: Box<AboutNode>,
+    /// Of sooner, for people.
+    #[n(1)]
+    pub version: String,
+    /// "3.11": pickled code only works between equal minor versions.
+    #[n(2)]
+    pub python: String,
+    /// The cluster that this node, under its present id, has been registered with before.
+    #[n(3)]
+    pub rejoins: Option<u64>,
+}
+
+/// What all nodes of a cluster keep to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Settings {
+    /// Between two heartbeats (nanoseconds).
+    #[n(0)]
+    pub heartbeat: u64,
+    /// Silence after which a node is gone (nanoseconds).
+    #[n(1)]
+    pub health_timeout: u64,
+}
+
+/// The node has joined.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Registered {
+    #[n(0)]
+    pub cluster: u64,
+    /// All nodes, itself included.
+    #[n(1)]
+    pub nodes: Vec<NodeRow>,
+    #[n(2)]
+    pub settings: Settings,
+}
+
+/// How a node is.
+pub mod state {
+    /// It works.
+    pub const ALIVE: u8 = 0;
+    /// It leaves: nothing new is placed there.
+    pub const DRAINING: u8 = 1;
+}
+
+/// A node, as the others know it.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct NodeRow {
+    #[n(0)]
+    pub node: NodeId,
+    #[n(1)]
+    pub about: AboutNode,
+    /// See [`state`].
+    #[n(2)]
+    pub state: u8,
+    /// It says itself that it lags behind.
+    #[n(3)]
+    pub is_slow: bool,
+}
+
+/// Nodes joined or are otherwise than before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct NodesChanged {
+    #[n(0)]
+    pub rows: Vec<NodeRow>,
+}
+
+/// A node is gone for ever, with every process whose id begins with its own. It comes back as another node.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct NodeGone {
+    #[n(0)]
+    pub node: NodeId,
+    /// For people: "no heartbeat for 5.0 s".
+    #[n(1)]
+    pub reason: String,
+}
+
+/// A node lives. From a thread that nothing else can delay, over a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Heartbeat {
+    /// Counts up from 1.
+    #[n(0)]
+    pub number: u64,
+    /// How far the node's thread is behind (nanoseconds).
+    #[n(1)]
+    pub node_lag: u64,
+    /// How far the thread that moves data is behind (nanoseconds).
+    #[n(2)]
+    pub data_lag: u64,
+}
+
+/// The sender was declared gone, or belongs elsewhere: it must end.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Fenced {
+    #[n(0)]
+    pub reason: String,
+}
+
+/// What a node has free, and what waits there. Replaces what it said before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ResourceReport {
+    /// Counts up from 1.
+    #[n(0)]
+    pub version: u64,
+    #[n(1)]
+    pub free: ResourceSet,
+    #[n(2)]
+    pub demand: Vec<ShapeDemand>,
+}
+
+/// How much of one shape waits.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct ShapeDemand {
+    #[n(0)]
+    pub resources: ResourceSet,
+    #[n(1)]
+    pub count: u32,
+}
+
+/// What nodes have free, in clusters that are small enough for everybody to know.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ResourceView {
+    /// Replace what was said before about these nodes.
+    #[n(0)]
+    pub rows: Vec<ViewRow>,
+    /// There are too many nodes: forget all rows and ask with [`FindNodes`].
+    #[n(1)]
+    pub must_ask: bool,
+}
+
+/// What one node has free.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct ViewRow {
+    #[n(0)]
+    pub node: NodeId,
+    /// Of its report.
+    #[n(1)]
+    pub version: u64,
+    #[n(2)]
+    pub free: ResourceSet,
+    /// How many requests wait there.
+    #[n(3)]
+    pub waiting: u32,
+}
+
+/// Node to control: where could this run?
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct FindNodes {
+    #[n(0)]
+    pub request: u64,
+    #[n(1)]
+    pub resources: ResourceSet,
+    /// Nodes that are of use at most.
+    #[n(2)]
+    pub count: u32,
+    /// Where it must run, if not just anywhere.
+    #[n(3)]
+    pub strategy: Option<Box<Strategy>>,
+    /// The node that holds most bytes of its arguments.
+    #[n(4)]
+    pub prefer: Option<NodeId>,
+}
+
+/// The answer, the best first. Without any, no node of the cluster has so much in total.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Candidates {
+    #[n(0)]
+    pub request: u64,
+    #[n(1)]
+    pub nodes: Vec<Candidate>,
+    /// What they have free, so that as much is asked of each as it has.
+    #[n(2)]
+    pub rows: Option<Vec<ViewRow>>,
+}
+
+/// A node that could serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Candidate {
+    #[n(0)]
+    pub node: NodeId,
+    /// By its last report it could do so now.
+    #[n(1)]
+    pub is_free: bool,
+}
+
+/// Node to control: my connection to that node has ended. See whether it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Suspect {
+    #[n(0)]
+    pub node: NodeId,
+}
+
+/// A node shall leave: place nothing there, hand on what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Drain {
+    #[n(0)]
+    pub node: NodeId,
+    /// How long it may take (nanoseconds from now): no two machines share a clock.
+    #[n(1)]
+    pub nanos: u64,
+}
+
+/// Node to control: that node has handed on what it had, and leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Drained {
+    #[n(0)]
+    pub node: NodeId,
+}

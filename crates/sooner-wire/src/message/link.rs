@@ -1,0 +1,49 @@
+//! Between two processes that are connected over TCP: see `sooner_protocol::session`.
+
+use minicbor::{Decode, Encode};
+
+use crate::{Blob, NodeId};
+
+/// Everything before this position of the session has been handed up by the sender of this message.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Ack {
+    /// Bytes of whole frames since the session began.
+    #[n(0)]
+    pub received: u64,
+}
+
+/// The session of this connection is over for the sender, for good. The connection ends behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct SessionEnded {
+    /// For people.
+    #[n(0)]
+    pub reason: String,
+}
+
+/// Node to its clients, behind the welcome: what they prove to processes of other nodes where they are. Replaces what
+/// was said before.
+#[derive(Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct Credentials {
+    /// The node that the certificate names.
+    #[n(0)]
+    pub node: NodeId,
+    /// The certificate (DER).
+    #[n(1)]
+    pub certificate: Blob,
+    /// Its key (PKCS#8, DER): a secret of the node.
+    #[n(2)]
+    pub key: Blob,
+    /// The authorities whose certificates are believed (DER).
+    #[n(3)]
+    pub roots: Vec<Blob>,
+}
+
+impl std::fmt::Debug for Credentials {
+    // The key is a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credentials({:016x})", self.node.0)
+    }
+}

@@ -1,0 +1,282 @@
+//! Round trips of the messages, and random bytes that must never do harm.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{HEAD_BYTES, whole_frame};
+use crate::{Blob, FunctionId, Name, NodeId, ResourceSet, ShapeId, TaskId, WorkerId};
+
+fn round_trip(message: Message) {
+    let mut bytes = Vec::new();
+    message.append(&mut bytes, 2);
+    let head = whole_frame(&bytes).expect("fits").expect("is whole");
+    assert_eq!(head.flags, 2);
+    assert_eq!(head.length, bytes.len() - HEAD_BYTES);
+    assert_eq!(Message::decode(head.kind, &bytes[HEAD_BYTES..]), Ok(message));
+    keep_as_seed(head.kind, &bytes);
+}
+
+/// The fuzz targets begin with these messages: `tools/fuzz.sh` says where it wants them.
+fn keep_as_seed(kind: u16, bytes: &[u8]) {
+    use std::hash::{DefaultHasher, Hasher};
+    let Some(directory) = std::env::var_os("SOONER_SEEDS") else { return };
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    let name = format!("{kind}-{:016x}", hasher.finish());
+    std::fs::write(std::path::Path::new(&directory).join(name), bytes).expect("the directory is there");
+}
+
+fn spec() -> TaskSpec {
+    let task = TaskId { owner: WorkerId(7), number: 9 };
+    TaskSpec {
+        dependencies: Box::new([task.object(0)]),
+        retries: 3,
+        concurrency: 1,
+        ..TaskSpec::new(
+            task,
+            TaskKind::Task(ShapeId(1)),
+            FunctionId(3),
+            Name::from("f"),
+            Blob::from(&b"abc"[..]),
+        )
+    }
+}
+
+#[test]
+fn messages_round_trip() {
+    let task = TaskId { owner: WorkerId(7), number: 9 };
+    let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+    round_trip(
+        RequestLease {
+            shape: ShapeId(1),
+            resources,
+            demand: 3,
+            strategy: None,
+            prefer: None,
+            priority: None,
+            raises_memory: None,
+        }
+        .into(),
+    );
+    round_trip(
+        Push {
+            spec: Box::new(spec()),
+            dependencies: vec![Dependency {
+                object: task.object(0),
+                outcome: Outcome::Stored(Location { offset: 4096, length: 12 }),
+                contained: vec![task.object(1)],
+            }],
+            gpus: vec![0, 1],
+        }
+        .into(),
+    );
+    let failure = Failure::new(FailureCode::ActorDied, "gone");
+    round_trip(
+        Reply {
+            task,
+            returns: vec![Return { outcome: Outcome::Failed(Box::new(failure)), contained: vec![] }],
+            held: vec![],
+            nanos: 5,
+            retry: false,
+            timing: Some(Timing { started: 1 << 40, deserialise: 0, store: 7 }),
+            not_run: Some(true),
+        }
+        .into(),
+    );
+    let streaming = TaskSpec { stream: Some(Streaming { backpressure: 4, dynamic: false }), ..spec() };
+    round_trip(Push { spec: Box::new(streaming), dependencies: vec![], gpus: vec![] }.into());
+    let value =
+        Return { outcome: Outcome::Inline(Blob::from(&b"item"[..])), contained: vec![task.object(3)] };
+    round_trip(Item { task, index: 7, value: value.clone() }.into());
+    round_trip(Checkpoint { actor: task, state: value.clone(), calls: vec![task] }.into());
+    round_trip(
+        Restore { actor: task, state: Some(value), callers: vec![WorkerId(7)], takeover: Some(1) }.into(),
+    );
+    let kept = TaskSpec { kept: Some(true), checkpoint_every: Some(500), ..spec() };
+    round_trip(Push { spec: Box::new(kept), dependencies: vec![], gpus: vec![] }.into());
+    round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
+    round_trip(Blocked {}.into());
+    round_trip(Ack { received: 1 << 40 }.into());
+    let remote = Remote { node: WorkerId(7 << 24 | 1).node(), location: Location { offset: 64, length: 12 } };
+    let outcome = Outcome::Remote(Box::new(remote));
+    round_trip(Value { object: task.object(1), outcome, contained: vec![] }.into());
+    round_trip(Pull { object: task.object(1), remote, priority: Priority::Argument }.into());
+    let failure = Some(Box::new(Failure::new(FailureCode::StoreFull, "full")));
+    round_trip(
+        Pulled { object: task.object(1), location: Some(remote.location), failure: None, tried: None }.into(),
+    );
+    round_trip(Pulled { object: task.object(1), location: None, failure, tried: None }.into());
+    let tried = Some(remote);
+    round_trip(Pulled { object: task.object(1), location: None, failure: None, tried }.into());
+    round_trip(Fetch { object: task.object(1), missing_at: Some(remote) }.into());
+    let location = remote.location;
+    for generation in [None, Some(7)] {
+        let object = task.object(1);
+        round_trip(Fetching { object, location, begin: 3, end: 9, attempt: 2, generation }.into());
+    }
+    let (object, node) = (task.object(1), remote.node);
+    round_trip(Locate { object, node }.into());
+    for sender in [None, Some(remote)] {
+        round_trip(Located { object, node, sender, generation: 3, attempt: 4, is_copy: true }.into());
+    }
+    round_trip(CopyMade { object, node, attempt: 4 }.into());
+    round_trip(CopyGone { object, node }.into());
+    round_trip(SenderFailed { object, node, attempt: 4 }.into());
+    round_trip(DropCopy { object, node }.into());
+    let reason = FetchEnd::Unwanted;
+    round_trip(FetchEnded { object: task.object(1), attempt: 2, reason }.into());
+    round_trip(FreeAt { node: remote.node, offsets: vec![64, 128] }.into());
+    round_trip(LostAt { node: remote.node, offsets: vec![64] }.into());
+    round_trip(GiveBlock { offset: 64, owner: WorkerId(7), object: Some(task.object(1)) }.into());
+    let job =
+        JobConfig { template: vec!["python".into(), "-c".into()], inline_bytes: 7, ..Default::default() };
+    let hello = Hello {
+        major: 1,
+        minor: 0,
+        features: 0,
+        role: role::DRIVER,
+        pid: 5,
+        python: "3.11".into(),
+        worker: WorkerId::default(),
+        job: Some(Box::new(job)),
+    };
+    round_trip(Hello { job: None, ..hello.clone() }.into());
+    round_trip(hello.into());
+    let end = InspectEnd { asked: Some(5), answered: Some(7), ..InspectEnd::default() };
+    round_trip(NodeInspected { request: 1, node: NodeId(9), ahead: -5, end: Box::new(end) }.into());
+    round_trip(LogLines { job: WorkerId(3), is_stderr: true, text: "a line\n".into(), more: None }.into());
+    round_trip(
+        PeerHello {
+            major: 1,
+            minor: 0,
+            features: 0,
+            python: "3.11".into(),
+            from: WorkerId(7),
+            to: WorkerId(9),
+            session: 3,
+            received: Some(1 << 40),
+            attempt: Some(3),
+        }
+        .into(),
+    );
+    round_trip(PeerWelcome { minor: 0, features: 0, session: 3, received: 0 }.into());
+    let (error, unavailable) = (Some("away".into()), Some(true));
+    round_trip(Answer { request: 4, error, unavailable, ..Default::default() }.into());
+    round_trip(
+        Answer { request: 4, names: Some(vec![("n".into(), "a".into())]), ..Default::default() }.into(),
+    );
+}
+
+#[test]
+fn a_refusal_of_a_block_reads_in_both_versions() {
+    let old: &[u8] = &[0x84, 0x04, 0xf6, 0x01, 0x02];
+    let refused = Allocated {
+        request: 4,
+        offset: None,
+        used: 1,
+        capacity: 2,
+        moves: None,
+        holders: None,
+        machine_left: None,
+        is_reserving: None,
+        trouble: None,
+        ahead: None,
+    };
+    assert_eq!(Message::decode(35, old), Ok(refused.clone().into()));
+    let holder =
+        BlockHolder { process: WorkerId(1), pid: 2, title: "worker".into(), bytes: 1 << 20, objects: 3 };
+    assert_eq!(
+        BlockHolder::list(std::slice::from_ref(&holder)),
+        ". Largest holders: worker (process 2): 1.00 MiB in 3 objects"
+    );
+    assert_eq!(BlockHolder::list(&[]), "");
+    let trouble = Some("the disk is full".to_owned());
+    let told = Allocated { holders: Some(vec![holder]), machine_left: Some(5), trouble, ..refused };
+    round_trip(Allocated { is_reserving: Some(true), ahead: Some(vec![4096, 8192]), ..told }.into());
+    round_trip(Allocate { request: 4, bytes: 5, is_last: Some(true), ahead: Some(vec![6, 7]) }.into());
+}
+
+#[test]
+fn a_borrowed_push_is_the_same_bytes() {
+    let push = Push { spec: Box::new(spec()), dependencies: vec![], gpus: vec![] };
+    let (mut owned, mut borrowed) = (Vec::new(), Vec::new());
+    Message::from(push.clone()).append(&mut owned, 0);
+    PushRef { spec: &push.spec, dependencies: &[], gpus: &[] }.append(&mut borrowed);
+    assert_eq!(owned, borrowed);
+}
+
+/// The bytes of messages that every pair of versions exchanges. If one changes, other versions cannot read it: add a
+/// field at the end, or raise `PROTOCOL_MAJOR`.
+#[test]
+fn the_encoding_stays_what_it_is() {
+    let task = TaskId { owner: WorkerId(7), number: 9 };
+    let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+    let push = Push {
+        spec: Box::new(spec()),
+        dependencies: vec![Dependency {
+            object: task.object(0),
+            outcome: Outcome::Stored(Location { offset: 4096, length: 12 }),
+            contained: vec![task.object(1)],
+        }],
+        gpus: vec![1],
+    };
+    let reply = Reply {
+        task,
+        returns: vec![Return { outcome: Outcome::Inline(Blob::from(&b"value"[..])), contained: vec![] }],
+        held: vec![],
+        nanos: 5,
+        retry: false,
+        timing: None,
+        not_run: None,
+    };
+    let golden: [(Message, &str); 4] = [
+        (
+            RequestLease {
+                shape: ShapeId(1),
+                resources,
+                demand: 3,
+                strategy: None,
+                prefer: None,
+                priority: None,
+                raises_memory: None,
+            }
+            .into(),
+            "0c0000000a000000830181826343505519138803",
+        ),
+        (
+            push.into(),
+            "3200000015000000838b8207098200810103616601436162638182820709008003f40181838282070900820181821910000c8182820709018101",
+        ),
+        (reply.into(), "13000000160000008582070981828200814576616c7565808005f4"),
+        (Connect { worker: WorkerId(7) }.into(), "02000000050000008107"),
+    ];
+    for (message, expected) in golden {
+        let mut bytes = Vec::new();
+        message.append(&mut bytes, 0);
+        let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(written, expected, "{message:?}");
+    }
+}
+
+#[test]
+fn unknown_kinds_are_named() {
+    assert_eq!(Message::decode(9999, &[]), Err(FrameError::UnknownKind(9999)));
+}
+
+#[test]
+fn unknown_trailing_fields_are_skipped() {
+    // A newer peer's Connect with one more field.
+    let newer = [0x82, 0x07, 0x63, b'n', b'e', b'w'];
+    assert_eq!(Message::decode(5, &newer), Ok(Connect { worker: WorkerId(7) }.into()));
+}
+
+proptest! {
+    #[test]
+    fn garbage_is_refused_without_a_panic(kind in 0u16..180, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Message::decode(kind, &body);
+    }
+}
+
+mod between_nodes;
+mod cluster_messages;
+mod within_node;

@@ -1,0 +1,9 @@
+"""`python -m sooner` is the `sooner` command."""
+
+from __future__ import annotations
+
+import sys
+
+from sooner._cli import main
+
+sys.exit(main())

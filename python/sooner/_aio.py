@@ -1,0 +1,261 @@
+"""References as futures: `await ref`, `ref.future()`, `ref.as_future()`; and `Arrivals`, which `sooner.aio` stands on.
+
+The engine reports finished references in batches; each event loop is woken once per batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import queue
+import threading
+import weakref
+from collections import deque
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from sooner import _sooner
+
+_Waiter = tuple[asyncio.AbstractEventLoop | None, Any, Any]
+
+
+def await_ref(ref: _sooner.ObjectRef[Any]) -> Generator[Any, None, Any]:
+    """What `await ref` runs."""
+    if _sooner.is_ready(ref):
+        # One turn of the loop, as awaiting anything else would give.
+        yield from asyncio.sleep(0).__await__()
+        return _sooner.get(ref)
+    return (yield from to_asyncio(ref).__await__())
+
+
+def to_asyncio(ref: _sooner.ObjectRef[Any]) -> asyncio.Future[Any]:
+    """A future of the running loop."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    if not _sooner.watch(ref, (loop, future, ref)):
+        _resolve([(loop, future, ref)])
+    return future
+
+
+async def next_item(generator: _sooner.ObjectRefGenerator[Any]) -> _sooner.ObjectRef[Any]:
+    """What `anext(generator)` runs."""
+    loop = asyncio.get_running_loop()
+    while True:
+        is_known, ref = generator._poll()
+        if ref is not None:
+            return ref
+        if is_known:
+            raise StopAsyncIteration
+        item = _NextItem(loop.create_future())
+        if _sooner.watch(generator._peek(), (loop, item, None)):
+            await item.future
+
+
+class _NextItem:
+    """Whether the next item of a generator has come; its value is not asked for."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def arrive(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+async def close_generator(generator: _sooner.ObjectRefGenerator[Any], error: BaseException | None = None) -> None:
+    """What `aclose()` and `athrow()` run."""
+    generator.close()
+    if error is not None:
+        raise error
+
+
+def to_concurrent(ref: _sooner.ObjectRef[Any]) -> concurrent.futures.Future[Any]:
+    """A `concurrent.futures.Future`."""
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    if not _sooner.watch(ref, (None, future, ref)):
+        _resolve([(None, future, ref)])
+    return future
+
+
+def deliver(waiters: list[_Waiter]) -> None:
+    """References have their outcome; called from an engine thread."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
+    direct = []
+    for waiter in waiters:
+        if waiter[0] is None:
+            direct.append(waiter)
+        else:
+            by_loop.setdefault(waiter[0], []).append(waiter)
+    for loop, batch in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, batch)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more.
+            continue
+    if direct:
+        _futures.put(direct)
+
+
+class _Futures:
+    """Resolves `concurrent.futures` on a thread of its own: their callbacks may wait for other results, and the
+    thread that reports results is the one that would bring them.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[list[_Waiter]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, waiters: list[_Waiter]) -> None:
+        """Resolves them soon."""
+        self._queue.put(waiters)
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="sooner-futures", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                waiters = self._queue.get(timeout=5)
+            except queue.Empty:
+                with self._lock:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue
+            _resolve(waiters)
+            # The last ones would be kept, with their references, until more come.
+            del waiters
+
+
+_futures = _Futures()
+
+
+def _resolve(waiters: list[_Waiter]) -> None:
+    for _, future, ref in waiters:
+        if ref is None:
+            future.arrive()
+            continue
+        if future.done():
+            continue
+        try:
+            value = _sooner.get(ref)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+
+class Arrivals:
+    """References of one wait in an event loop, taken in the order in which their outcomes come.
+
+    Values are not read. `close` must be called when the wait is over: what has not come is forgotten then, so that a
+    wait that was cancelled or timed out leaves nothing behind.
+    """
+
+    def __init__(self, refs: Iterable[_sooner.ObjectRef[Any]]) -> None:
+        self._came: deque[_sooner.ObjectRef[Any]] = deque()
+        self._watches: dict[_sooner.ObjectRef[Any], _Watch] = {}
+        self._wake: asyncio.Future[None] | None = None
+        watches = _watches_of(asyncio.get_running_loop())
+        try:
+            for ref in refs:
+                self._add(ref, watches)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add(self, ref: _sooner.ObjectRef[Any], watches: _Watches) -> None:
+        if _sooner.is_ready(ref):
+            self._came.append(ref)
+            return
+        watch = watches.get(ref)
+        if watch is None or watch.is_over:
+            watch = _Watch()
+            if not _sooner.watch(ref, (asyncio.get_running_loop(), watch, None)):
+                self._came.append(ref)
+                return
+            watches[ref] = watch
+        watch.join(ref, self)
+        self._watches[ref] = watch
+
+    def came(self, ref: _sooner.ObjectRef[Any]) -> None:
+        """A reference has its outcome."""
+        del self._watches[ref]
+        self._came.append(ref)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def next(self, deadline: float | None) -> _sooner.ObjectRef[Any] | None:
+        """The next reference with an outcome.
+
+        Args:
+            deadline: Time of the loop's clock at which to give up; None waits for ever.
+
+        Returns:
+            The reference; None at the deadline.
+        """
+        loop = asyncio.get_running_loop()
+        while not self._came:
+            seconds = None if deadline is None else deadline - loop.time()
+            if seconds is not None and seconds <= 0:
+                return None
+            self._wake = loop.create_future()
+            try:
+                await asyncio.wait([self._wake], timeout=seconds)
+            finally:
+                self._wake = None
+        return self._came.popleft()
+
+    def close(self) -> None:
+        """Forgets what has not come."""
+        for watch in self._watches.values():
+            watch.leave(self)
+        self._watches.clear()
+        self._came.clear()
+
+
+class _Watch:
+    """One reference that an event loop waits for, however many waits of it do; the engine is asked once.
+
+    It keeps the reference only while somebody waits: a value that nobody wants any more can be freed.
+    """
+
+    def __init__(self) -> None:
+        self._ref: _sooner.ObjectRef[Any] | None = None
+        self._waits: dict[Arrivals, None] = {}
+        self.is_over = False
+
+    def join(self, ref: _sooner.ObjectRef[Any], wait: Arrivals) -> None:
+        """One more wait."""
+        self._ref = ref
+        self._waits[wait] = None
+
+    def leave(self, wait: Arrivals) -> None:
+        """A wait is over before the outcome came."""
+        del self._waits[wait]
+        if not self._waits:
+            self._ref = None
+
+    def arrive(self) -> None:
+        """The outcome came; called in the loop."""
+        # The reference is ready; or its session is over, and whoever waits next must be told so.
+        self.is_over = True
+        ref = self._ref
+        waits, self._waits, self._ref = self._waits, {}, None
+        if ref is not None:
+            for wait in waits:
+                wait.came(ref)
+
+
+_Watches = weakref.WeakKeyDictionary[_sooner.ObjectRef[Any], _Watch]
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Watches] = weakref.WeakKeyDictionary()
+
+
+def _watches_of(loop: asyncio.AbstractEventLoop) -> _Watches:
+    """The watches of a loop. Only its own thread uses them."""
+    watches = _loops.get(loop)
+    if watches is None:
+        watches = _loops[loop] = weakref.WeakKeyDictionary()
+    return watches

@@ -1,0 +1,167 @@
+"""Asyncio actors: one event loop on the main thread that reads the engine's sockets itself.
+
+The loop's selector looks at the sockets for a moment before it blocks, and sends what waits; so a single call has no
+hand-over between threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import selectors
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from sooner import _sooner
+from sooner._worker import ActorExit
+
+# What runs is known per context: calls take turns on one thread.
+current_call: contextvars.ContextVar[tuple[str | None, str] | None]
+current_call = contextvars.ContextVar("current_call", default=None)
+_loop: asyncio.AbstractEventLoop | None = None
+_running: dict[int, asyncio.Task[Any]] = {}
+_limit = 1000
+# The end of a call may let one of its concurrency group begin.
+_has_groups = False
+# Answers of `call_may_yield`.
+_LATER = 1
+_NEVER = 2
+# How often a generator looks whether its reader wants more (seconds).
+_PAUSE_SECONDS_MIN = 0.0005
+_PAUSE_SECONDS_MAX = 0.02
+_drain_scheduled = False
+
+
+class _Selector(selectors.EpollSelector):
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is not None and timeout <= 0:
+            return super().select(timeout)
+        # True when there are calls to take: the loop must not block.
+        if _sooner.loop_waits(True, len(_running) < _limit):
+            _schedule_drain()
+            return super().select(0)
+        try:
+            return super().select(timeout)
+        finally:
+            _sooner.loop_waits(False, False)
+
+
+def run(limit: int) -> None:
+    """Runs calls until the session is over."""
+    global _loop, _limit, _has_groups
+    _limit = limit
+    _has_groups = _sooner.has_groups()
+    _loop = asyncio.SelectorEventLoop(_Selector())
+    asyncio.set_event_loop(_loop)
+    _loop.add_reader(_sooner.loop_enter(), _drain)
+    _loop.call_soon(_drain)
+    _loop.run_forever()
+
+
+def _schedule_drain() -> None:
+    global _drain_scheduled
+    if _loop is not None and not _drain_scheduled:
+        _drain_scheduled = True
+        _loop.call_soon(_drain)
+
+
+def _drain() -> None:
+    global _drain_scheduled
+    _drain_scheduled = False
+    assert _loop is not None
+    calls = _sooner.loop_calls(_limit - len(_running))
+    if calls is None:
+        _loop.stop()
+        return
+    for token, method, args, kwargs, name, streams in calls:
+        task = _loop.create_task(_call(token, method, args, kwargs or {}, name, streams), name=name)
+        _running[token] = task
+
+
+async def _call(
+    token: int, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, streams: bool
+) -> None:
+    try:
+        _sooner.set_current(token)
+        identity = _sooner.current_task()
+        current_call.set((identity[0] if identity else None, name))
+        result = method(*args, **kwargs)
+        if inspect.isawaitable(result):
+            result = await result
+        if streams:
+            result = await _stream(token, result)
+    except ActorExit as exit_:
+        _running.pop(token, None)
+        _sooner.call_exits(token, str(exit_))
+    except BaseException as error:
+        _running.pop(token, None)
+        _sooner.call_raised(token, error)
+        if isinstance(error, SystemExit):
+            raise
+    else:
+        _running.pop(token, None)
+        _sooner.call_returned(token, result)
+    if len(_running) + 1 >= _limit or _has_groups:
+        _schedule_drain()
+
+
+async def _stream(token: int, items: Any) -> Any:
+    """Sends what a generator yields; a plain one gives other calls a turn after each item."""
+    if not hasattr(items, "__aiter__"):
+        items = _in_turns(items)
+    items = aiter(items)
+    count = 0
+    while True:
+        if not await _may_yield(token, count + 1):
+            if hasattr(items, "aclose"):
+                await items.aclose()
+            break
+        try:
+            item = await anext(items)
+        except StopAsyncIteration:
+            break
+        count += 1
+        _sooner.call_yielded(token, count, item)
+    return _sooner.call_streamed(token, count)
+
+
+async def _in_turns(items: Any) -> AsyncGenerator[Any, None]:
+    if not hasattr(items, "__iter__"):
+        raise TypeError(f"a method with num_returns='streaming' must return a generator, not {type(items).__name__}")
+    try:
+        for item in items:
+            yield item
+            await asyncio.sleep(0)
+    finally:
+        if hasattr(items, "close"):
+            items.close()
+
+
+async def _may_yield(token: int, index: int) -> bool:
+    """Waits until the reader wants item `index`; False when it never will."""
+    pause = _PAUSE_SECONDS_MIN
+    while (answer := _sooner.call_may_yield(token, index)) == _LATER:
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+    return answer != _NEVER
+
+
+def cancel(token: int) -> None:
+    """Cancels a running call; called from the engine's thread."""
+    if _loop is not None:
+        _loop.call_soon_threadsafe(_cancel_now, token)
+
+
+def _cancel_now(token: int) -> None:
+    task = _running.get(token)
+    if task is not None:
+        task.add_done_callback(functools.partial(_cancelled, token))
+        task.cancel()
+
+
+def _cancelled(token: int, _task: asyncio.Task[Any]) -> None:
+    # A coroutine that was cancelled before its first step ends without running any of its code.
+    if _running.pop(token, None) is not None:
+        _sooner.call_raised(token, asyncio.CancelledError())

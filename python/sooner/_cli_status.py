@@ -1,0 +1,123 @@
+"""`sooner status`: what a program or a cluster has and does, on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sooner import _cli_text as text
+from sooner import _rows, _task_rows
+from sooner._snapshot import Row, Snapshot
+
+
+def status_of(snapshot: Snapshot) -> Row:
+    """What `sooner status --json` prints of a snapshot with tasks and actors."""
+
+    def count(rows: Any, wanted: Any = lambda row: True) -> dict[str, int]:
+        states: dict[str, int] = {}
+        for row in rows:
+            if wanted(row):
+                states[row["state"]] = states.get(row["state"], 0) + 1
+        return states
+
+    (node, *others), jobs = _rows.nodes(snapshot), list(_rows.jobs(snapshot))
+    host: Row = next(iter(jobs), {}) if snapshot.name is None else {}
+    # An actor's constructor stays on record while the actor lives.
+    is_task = lambda row: row["type"] != "ACTOR_CREATION_TASK"  # noqa: E731
+    problems = [
+        f"{demand['count']} x {text.cell(demand['resources'])} can never be granted: no node has that"
+        for demand in snapshot.node["demands"]
+        if not demand["feasible"]
+    ]
+    problems += [
+        f"placement group {row['name'] or row['placement_group_id']} is {row['state'].lower()}: {row['reason']}"
+        for row in _rows.placement_groups(snapshot)
+        if row["reason"] and row["state"] != "REMOVED"
+    ]
+    problems += [f"no answer from {missing}" for missing in snapshot.missing()]
+    return {
+        "session_dir": snapshot.directory,
+        "node_id": node["node_id"],
+        "node_name": snapshot.name,
+        "node_pid": snapshot.node["pid"],
+        "cluster": _cluster_of(snapshot.node),
+        "other_nodes": others,
+        "entrypoint": host.get("entrypoint"),
+        "driver_pid": host.get("driver_pid"),
+        "jobs": jobs,
+        "uptime_s": (snapshot.now_ns - snapshot.node["started"]) / 1e9,
+        "workers": count(_rows.workers(snapshot), lambda row: row["worker_type"] != "DRIVER" and row["is_alive"]),
+        "actors": count(_rows.actors(snapshot)),
+        "tasks": count(_task_rows.tasks(snapshot), is_task),
+        "placement_groups": count(_rows.placement_groups(snapshot), lambda row: row["state"] != "REMOVED"),
+        "demand": [
+            {key: demand[key] for key in ("resources", "count", "feasible")} for demand in snapshot.node["demands"]
+        ],
+        "problems": problems,
+        **{key: value for key, value in node.items() if key.startswith(("resources", "object_store"))},
+    }
+
+
+def _cluster_of(node: Row) -> Row | None:
+    cluster = node["cluster"]
+    if cluster is None:
+        return None
+    told: Row = {key: cluster[key] for key in ("fingerprint", "head", "is_head", "address", "lost")}
+    return told | {"nodes": len(cluster["nodes"])}
+
+
+def lines(status: Row) -> Iterator[str]:
+    """The same for people."""
+    yield f"session    {status['session_dir']}"
+    up = f"up {status['uptime_s']:.0f} s"
+    others = status["other_nodes"]
+    if status["node_name"] is not None:
+        own = f": {text.in_use(status)} in use" if others else ""
+        yield f"node       {status['node_name']} (process {status['node_pid']}, {up}){own}"
+        yield from (f"node       {_other_node(node)}" for node in others)
+        if status["cluster"]:
+            yield f"cluster    {_cluster(status['cluster'])}"
+        for job in status["jobs"]:
+            entrypoint = text.cell(job["entrypoint"] or "ended, but not its detached actors")
+            yield f"program    {entrypoint} (process {job['driver_pid']})"
+    else:
+        yield f"program    {status['entrypoint']} (process {status['driver_pid']}, {up})"
+    # What follows is of all nodes.
+    yield from _amounts([status, *others])
+    for name in ("workers", "actors", "tasks"):
+        yield f"{name.ljust(10)} {text.cell(status[name]) if status[name] else 'none'}"
+    if status["placement_groups"]:
+        yield f"groups     {text.cell(status['placement_groups'])}"
+    for demand in status["demand"]:
+        yield f"demand     {demand['count']} x {text.cell(demand['resources'])}"
+    for line in status["problems"]:
+        yield f"problem    {line}"
+
+
+def _cluster(cluster: Row) -> str:
+    count = cluster["nodes"]
+    line = f"{cluster['fingerprint']}, {count} node{'s' if count != 1 else ''}, head at {cluster['head']}"
+    return f"{line}; no connection to it: {cluster['lost']}" if cluster["lost"] else line
+
+
+def _other_node(node: Row) -> str:
+    state = "" if node["state"] == "ALIVE" else f" {node['state']}"
+    line = f"{node['node_name']} at {node['address']}{state}"
+    return f"{line}: {text.in_use(node)} in use"
+
+
+def _amounts(nodes: list[Row]) -> Iterator[str]:
+    """What is in use of the resources and the memory of these nodes together, as far as that is known."""
+    used: dict[str, float] = {}
+    totals: dict[str, float] = {}
+    for node in nodes:
+        if node["resources_available"] is not None:
+            for name, total in text.shown_resources(node["resources_total"]).items():
+                totals[name] = totals.get(name, 0) + total
+                used[name] = used.get(name, 0) + total - node["resources_available"][name]
+    # A head may have no CPUs: they come first all the same.
+    for name, total in sorted(totals.items(), key=lambda one: one[0] not in ("CPU", "GPU")):
+        yield f"{name.ljust(10)} {text.amounts(name, used[name], total)} in use"
+    stores = [node for node in nodes if node["object_store_used_bytes"] is not None]
+    store = [sum(node[f"object_store_{key}_bytes"] for node in stores) for key in ("used", "capacity")]
+    yield f"store      {text.size(store[0])} of {text.size(store[1])} in use"

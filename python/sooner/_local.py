@@ -1,0 +1,47 @@
+"""Local mode: the event loop in which calls of asyncio actors run, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+from sooner import _async_actor, _sooner
+
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    # The loop's thread does not exist here, and another one may have held the lock.
+    global _lock
+    _lock = threading.Lock()
+    _async_actor._loop = None
+    _async_actor._running.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def wake() -> None:
+    """Calls wait for the loop; starts it for the first one."""
+    with _lock:
+        if _async_actor._loop is None:
+            _start()
+        loop = _async_actor._loop
+    assert loop is not None
+    loop.call_soon_threadsafe(_drain)
+
+
+def _start() -> None:
+    loop = asyncio.new_event_loop()
+    _async_actor._loop = loop
+    # Nothing holds calls back: each actor's limit would need a loop of its own.
+    _async_actor._limit = 1 << 62
+    threading.Thread(target=loop.run_forever, name="sooner-local", daemon=True).start()
+
+
+def _drain() -> None:
+    loop = asyncio.get_running_loop()
+    for token, method, args, kwargs, name, streams in _sooner.local_calls():
+        call = _async_actor._call(token, method, args, kwargs or {}, name, streams)
+        _async_actor._running[token] = loop.create_task(call, name=name)

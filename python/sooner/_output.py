@@ -1,0 +1,276 @@
+"""A worker's standard streams: whole lines to the node, with the name of the task they belong to.
+
+The name is announced only when it changes and something is printed, so that a silent task costs nothing. Each thread
+has an unfinished line of its own, so that calls at the same time do not tear each other's lines; the engine ends it
+with the task (`end_line`).
+
+Programs that draw on one line with carriage returns, as tqdm does, print one line: the last. What it looks like
+meanwhile is sent as a progress bar.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import os
+import re
+import threading
+import time
+from typing import Any
+
+from sooner import _sooner
+
+_MARK = b"\x1esooner:"
+# Begins what is meant for the driver's progress bars: a JSON object, which has no line ends and only ASCII in it.
+BAR_MARK = "\x1ebar:"
+# Begins the announcement of a debugger that waits.
+DEBUG_MARK = "\x1edebug:"
+# A line that is rewritten is shown this often at most (seconds). Libraries draw ten times a second.
+_FRAME_SECONDS = 0.05
+_FRAME_LENGTH_MAX = 300
+# Everything that moves the cursor or erases. Colours may stay.
+_CURSOR = re.compile(r"\x1b(?:\[[0-9;?]*[@-ln-~]|[78DEHM])")
+_PREFIX = re.compile(r"\(.*? pid=\d+\) ")
+# A line that grows beyond this (characters) is shown in parts, as the node does.
+_LINE_LENGTH_MAX = 1 << 20
+
+
+class _Line:
+    """An unfinished line: who began it and its parts."""
+
+    def __init__(self, task: str | None, title: str) -> None:
+        self.task = task
+        self.title = title
+        self.parts: list[str] = []
+        self.length = 0
+        # When it was last shown as a bar; None unless it is rewritten.
+        self.frame_at: float | None = None
+
+    def append(self, text: str) -> None:
+        self.parts.append(text)
+        self.length += len(text)
+
+    def rewrite(self) -> str:
+        """Forgets what carriage returns have overwritten; gives what is left."""
+        text = "".join(self.parts)
+        left = last_frame(text)
+        self.parts = [left, "\r"] if text.endswith("\r") else [left]
+        self.length = len(left)
+        return left
+
+
+def last_frame(text: str) -> str:
+    """What is seen of a line with carriage returns: the last that was written to it.
+
+    Example:
+        >>> last_frame("10%\\r20%\\r"), last_frame("no bar")
+        ('20%', 'no bar')
+    """
+    if "\r" not in text:
+        return text
+    return next((frame for frame in reversed(text.split("\r")) if frame), "")
+
+
+def split_marks(text: str) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+    """Separates lines of workers from what is meant for the progress bars.
+
+    Args:
+        text: Whole lines, each with the prefix "(name pid=...) ".
+
+    Returns:
+        The lines that remain, and the messages, each with its prefix.
+    """
+    rest, marks = [], []
+    # Not `splitlines`: it knows more line ends, the mark among them.
+    for line in text.removesuffix("\n").split("\n"):
+        head, mark, message = line.partition(BAR_MARK)
+        parsed = _parsed(message) if mark else None
+        if parsed is None:
+            rest.append(line + "\n")
+            continue
+        prefix = _PREFIX.match(head)
+        name = prefix.group() if prefix else ""
+        marks.append((name, parsed))
+        if len(head) > len(name):
+            # C code had begun a line.
+            rest.append(head + "\n")
+    return "".join(rest), marks
+
+
+def _parsed(message: str) -> dict[str, Any] | None:
+    try:
+        parsed = json.loads(message)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def harmless(text: str) -> str:
+    """Lines of workers without what would move the cursor of the driver's terminal."""
+    if "\x1b" in text:
+        text = _CURSOR.sub("", text)
+    if "\r" not in text:
+        return text
+    return "\n".join(map(_without_returns, text.split("\n")))
+
+
+def _without_returns(line: str) -> str:
+    prefix = _PREFIX.match(line)
+    at = prefix.end() if prefix else 0
+    return line[:at] + last_frame(line[at:])
+
+
+class TaskStream(io.TextIOBase):
+    """A line-buffered text stream on a descriptor."""
+
+    def __init__(self, descriptor: int, default_title: str) -> None:
+        self._descriptor = descriptor
+        self._lines: dict[int, _Line] = {}
+        self._announced = ""
+        self._lock = threading.RLock()
+        self._bytes = _Bytes(self)
+        self.default_title = default_title
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Always UTF-8."""
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        """What happens to text that UTF-8 cannot express."""
+        return "backslashreplace"
+
+    @property
+    def buffer(self) -> Any:
+        """A binary stream on the same descriptor."""
+        return self._bytes
+
+    def write(self, text: str) -> int:
+        """Writes whole lines at once and keeps the rest."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        whole, separator, rest = text.rpartition("\n")
+        with self._lock:
+            me = threading.get_ident()
+            line = self._lines.get(me)
+            if line is not None and line.task != _task():
+                self._end(me)
+                line = None
+            if separator:
+                begun = "" if line is None else "".join(line.parts)
+                title = self._title() if line is None else line.title
+                if line is not None and line.frame_at is not None:
+                    self._close_frame(line, me)
+                self._lines.pop(me, None)
+                line = None
+                whole = begun + whole
+                if "\r" in whole:
+                    whole = "\n".join(map(last_frame, whole.split("\n")))
+                self._send(title, whole + separator)
+            if rest:
+                if line is None:
+                    line = self._lines[me] = _Line(_task(), self._title())
+                    _sooner.line_begun()
+                line.append(rest)
+                if "\r" in rest or line.frame_at is not None:
+                    self._show_frame(line, me)
+                if line.length > _LINE_LENGTH_MAX:
+                    self._end(me)
+        return len(text)
+
+    def end_line(self) -> None:
+        """Ends this thread's unfinished line: the task that wrote it is over."""
+        with self._lock:
+            self._end(threading.get_ident())
+
+    def end_lines(self) -> None:
+        """Ends the unfinished lines of all threads: the process is over."""
+        with self._lock:
+            for thread in list(self._lines):
+                self._end(thread)
+
+    def _end(self, thread: int) -> None:
+        line = self._lines.pop(thread, None)
+        if line is None:
+            return
+        text = last_frame("".join(line.parts))
+        if line.frame_at is not None:
+            self._close_frame(line, thread)
+            if not text.strip():
+                # The program has erased it.
+                return
+        self._send(line.title, text + "\n")
+
+    def tell_driver(self, message: dict[str, Any]) -> None:
+        """Sends a message for the driver's progress bars, under the name of the task that runs."""
+        with self._lock:
+            self._send(self._title(), _as_line(message))
+
+    def announce(self, text: str) -> None:
+        """Sends a marked line under the name of the task that runs."""
+        with self._lock:
+            self._send(self._title(), text + "\n")
+
+    def _show_frame(self, line: _Line, thread: int) -> None:
+        """A line is rewritten: the driver sees it as a bar until it ends."""
+        frame = line.rewrite()
+        now = time.monotonic()
+        if line.frame_at is None or now - line.frame_at >= _FRAME_SECONDS:
+            line.frame_at = now
+            self._send(line.title, _as_line({**self._frame(thread), "frame": frame.rstrip()[:_FRAME_LENGTH_MAX]}))
+
+    def _close_frame(self, line: _Line, thread: int) -> None:
+        self._send(line.title, _as_line({**self._frame(thread), "closed": True}))
+
+    def _frame(self, thread: int) -> dict[str, Any]:
+        pid = os.getpid()
+        return {"key": f"{pid}.{self._descriptor}.{thread}", "pid": pid, "is_kept": False, "frame": ""}
+
+    def _title(self) -> str:
+        return self.default_title if self.default_title != "worker" else _sooner.current_name() or "worker"
+
+    def _send(self, title: str, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        if title != self._announced:
+            self._announced = title
+            data = _MARK + title.encode("utf-8", "backslashreplace") + b"\n" + data
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+
+def _as_line(message: dict[str, Any]) -> str:
+    return f"{BAR_MARK}{json.dumps(message)}\n"
+
+
+def _task() -> str | None:
+    current = _sooner.current_task()
+    return None if current is None else current[0]
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, stream: TaskStream) -> None:
+        self._stream = stream
+        # A character may come in two pieces.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, data: Any) -> int:
+        data = bytes(data)
+        self._stream.write(self._decoder.decode(data))
+        return len(data)

@@ -1,0 +1,603 @@
+"""Sessions: `init`, `shutdown`, and what a cluster has."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sooner import _address, _launch, _resources, _sooner, _spilling, _stacks
+from sooner._notebook import is_kernel, watch_cells
+
+_log = logging.getLogger("sooner")
+
+_INLINE_BYTES = 100 << 10
+_EVENTS_BYTES = 16 << 20
+_EVENTS_BYTES_MAX = 256 << 20
+_LINEAGE_BYTES = 1 << 30
+
+# Options of Ray that have no meaning here, or none yet: accepted, so that programs start.
+_ACCEPTED = frozenset(
+    [
+        "include_dashboard",
+        "dashboard_host",
+        "dashboard_port",
+        "job_config",
+        "configure_logging",
+        "logging_format",
+        "logging_config",
+        "runtime_env",
+        "enable_resource_isolation",
+        "cgroup_path",
+        "system_reserved_cpu",
+        "system_reserved_memory",
+        "proxy_server_url",
+        "_system_config",
+        "_temp_dir",
+        "_node_ip_address",
+        "_node_name",
+        "_memory",
+        "_plasma_directory",
+        "_metrics_export_port",
+        "_enable_object_reconstruction",
+        "object_spilling_directory",
+        "_redis_username",
+        "_redis_password",
+        "_driver_object_store_memory",
+        "_tracing_startup_hook",
+        "_skip_env_hook",
+    ]
+)
+
+
+class _Session(NamedTuple):
+    directory: str
+    namespace: str
+    context: SoonerContext
+
+
+_session: _Session | None = None
+_forked = False
+
+
+class SoonerContext(Mapping[str, Any]):
+    """What `init` returns: facts about the session, and a context manager that ends it.
+
+    Example:
+        >>> import sooner
+        >>> with sooner.init(num_cpus=2) as context:  # doctest: +SKIP
+        ...     print(context.address_info["session_dir"])
+    """
+
+    def __init__(self, address_info: dict[str, Any]) -> None:
+        self.address_info = address_info
+        self.dashboard_url = ""
+        self.python_version = ".".join(str(part) for part in sys.version_info[:3])
+        self.sooner_version = self.ray_version = sys.modules["sooner"].__version__
+        self.sooner_commit = self.ray_commit = ""
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.address_info)
+
+    def __len__(self) -> int:
+        return len(self.address_info)
+
+    def __enter__(self) -> SoonerContext:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        shutdown()
+
+    def disconnect(self) -> None:
+        """Ends the session."""
+        shutdown()
+
+    def __repr__(self) -> str:
+        return f"SoonerContext({self.address_info!r})"
+
+    def _repr_html_(self) -> str:
+        from sooner._html import context_html
+
+        return context_html(self)
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    object_store_memory: int | None = None,
+    spill_directories: Sequence[str | os.PathLike[str]] | None = None,
+    max_spill_bytes: int | None = None,
+    eviction: Literal["spill", "recompute", "unpin"] | None = None,
+    local_mode: bool = False,
+    ignore_reinit_error: bool = False,
+    log_to_driver: bool | None = None,
+    logging_level: int | str | None = None,
+    namespace: str | None = None,
+    preload: Sequence[str] = (),
+    inline_bytes: int | None = None,
+    cancel_on_interrupt: bool | None = None,
+    task_events_bytes: int | None = None,
+    lineage_bytes: int | None = None,
+    max_pending_tasks: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    memory_usage_threshold: float | None = None,
+    worker_memory_limits: Literal["auto", "all", "off"] | None = None,
+    record_call_sites: bool | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    **ignored: Any,
+) -> SoonerContext:
+    """Starts a session: a node in this process, its worker pool and its object store. Or connects to a node.
+
+    Args:
+        address: Which node to use. "local": one of its own, in this process. "auto": what SOONER_ADDRESS says, else the
+            one that `sooner start` started on this machine. A path: the node with this directory. HOST:PORT: the
+            cluster
+            whose head listens there, through a node of this machine that belongs to it, or, if there is none, directly;
+            then nothing runs in this process, and `object_store_memory`, `spill_directories`, `max_spill_bytes` and
+            `eviction` say what it may hold of values. None: what SOONER_ADDRESS says, else one of its own. Arguments
+            that
+            describe a node (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed for one of its own.
+        num_cpus: Logical CPUs; by default those this process may use.
+        num_gpus: Logical GPUs; 0 by default.
+        resources: Custom resources, name to amount.
+        object_store_memory: Limit on the shared memory for objects (bytes), at least 1 MiB; by default 30 % of what the
+            machine has or its control group allows. A limit beyond the machine's memory draws a warning.
+        spill_directories: Directories, on disks if possible, for values for which there is no room in the object store;
+            they take turns. By default SOONER_TMPDIR or /tmp, or /var/tmp if that one is in memory. Or one URL in a
+            list: an object store (`["s3://bucket/prefix"]`, gs:// and az:// as well), with the credentials of the
+            environment. An empty list: values are not spilled, and a full store is an error. In local mode nothing is
+            spilled.
+        max_spill_bytes: What may be on disk of spilled values (bytes); by default as much as there is room.
+        eviction: What becomes of values that nobody reads when there is no room. "spill", by default: they go to disk.
+            "recompute": those that a task can make again, out of small arguments or of such values, are dropped, the
+            oldest first, and made again when they are wanted, which is not one of their `max_retries`. The others go to
+            disk. "unpin": as "spill", but other nodes are not told when a value is out of reference of which they have
+            copies: these stay until there is no room. (Oakes 2020, table 5.1: "pinning + explicit free", "explicit free
+            only", and "pinning + unpinning".)
+        local_mode: Run tasks and actors in this process, on the thread that calls them, so that debuggers, coverage
+            and `pdb` work. Arguments and results are pickled as otherwise.
+        ignore_reinit_error: Return the running session instead of raising.
+        log_to_driver: Show what workers print; True by default (environment variable SOONER_LOG_TO_DRIVER).
+        logging_level: Level of the logger "sooner".
+        namespace: Namespace of actor names; one of its own by default.
+        preload: Modules that the template process imports, so that no worker has to. They must not start threads.
+        inline_bytes: Values up to this size (bytes) travel in messages; 100 KiB by default.
+        cancel_on_interrupt: Whether `sooner.get` and `sooner.wait` cancel the tasks they wait for when they are
+            interrupted (Ctrl-C, or a notebook's stop button); by default in notebooks only.
+        record_call_sites: Whether errors say where the task was submitted, which costs about 1 us per call; False by
+            default (environment variable SOONER_RECORD_CALL_SITES).
+        task_events_bytes: Memory for what happened to tasks, per process (bytes); 16 MiB by default, 0 records nothing.
+        lineage_bytes: Memory for descriptions of finished tasks whose results may have to be computed again, per
+            process (bytes); 1 GiB by default. When it is used up, those of the oldest tasks go, and with them the
+            possibility to compute their results again.
+        max_pending_tasks: Tasks and calls that this program may have submitted before they end; 2,000,000 by default,
+            which take about 1.3 GB. Half of it draws a warning. Beyond, a submission waits until some have ended, or,
+            on the thread of an event loop, raises `PendingCallsLimitExceeded`. It does not wait for ever: when nothing
+            has ended for ten seconds, it goes through with a warning.
+        labels: Labels of this node, key to value, for the option `label_selector`. A key is a name of up to 63 letters,
+            digits, "-", "_" and ".", after a DNS name and "/" if you like; a value is such a name.
+        memory_usage_threshold: From which share of the memory of this machine (or of its control group) on the node
+            stops workers, one by one, before the kernel ends a process of its choice; 0.95 by default (environment
+            variable SOONER_MEMORY_USAGE_THRESHOLD), 0 and 1 for never. `docs/memory.md` says which ones, and what
+            becomes of their tasks.
+        worker_memory_limits: Whether the kernel ends a worker that takes far more memory than its task reserved with
+            `memory=`, by a control group of its own. "auto", by default (environment variable
+            SOONER_WORKER_MEMORY_LIMITS): where the node can make such groups, and only of tasks that are tried again
+            with
+            a larger reservation, which costs them time and nothing else. "all": also of actors and of all other tasks.
+            "off": of none. `docs/memory.md` says how large a limit is.
+        token_file: Where the token of a cluster is that no node of this machine belongs to: a file of mode 0600. By
+            default the environment variable SOONER_TOKEN has the token, or SOONER_TOKEN_FILE says where it is, or it is
+            in the cluster directory of this machine.
+        **ignored: Options of Ray that have no meaning here.
+
+    Returns:
+        A mapping with the session's facts, usable as a context manager.
+
+    Raises:
+        RuntimeError: A session runs already.
+        ValueError: An argument has a wrong value, or does not exist.
+        ConnectionError: No node is at the address, or it refuses this program, or the cluster does; with the reason
+            that `sooner start` would give.
+        OSError: The node cannot start. Of an object store in `spill_directories` it is a `PermissionError` if that
+            refuses the credentials, a `FileNotFoundError` if it has no such bucket, and a `ConnectionError` if it does
+            not answer.
+    """
+    global _session, _forked
+    _check_arguments(ignored)
+    if cancel_on_interrupt is not None and not isinstance(cancel_on_interrupt, bool):
+        raise ValueError(f"cancel_on_interrupt must be True, False or None, not {cancel_on_interrupt!r}")
+    if logging_level is not None:
+        _log.setLevel(logging_level)
+    if is_initialized():
+        if ignore_reinit_error and _session is not None:
+            return _session.context
+        raise RuntimeError(
+            "sooner.init() was called before: call sooner.shutdown() first, or pass ignore_reinit_error=True"
+        )
+    if _session is not None:
+        # It was lost. References that are left would keep its descriptors.
+        shutdown()
+    if record_call_sites is None:
+        record_call_sites = os.environ.get("SOONER_RECORD_CALL_SITES", "0") not in ("", "0", "false", "False")
+    own_labels = _labels(labels)
+    if not isinstance(record_call_sites, bool):
+        raise ValueError(f"record_call_sites must be True, False or None, not {record_call_sites!r}")
+    node_arguments = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "resources": resources,
+        "object_store_memory": object_store_memory,
+        "spill_directories": spill_directories,
+        "max_spill_bytes": max_spill_bytes,
+        "eviction": eviction,
+        "labels": labels,
+        "memory_usage_threshold": memory_usage_threshold,
+        "worker_memory_limits": worker_memory_limits,
+        "local_mode": local_mode or None,
+    }
+    if token_file is not None and not isinstance(token_file, str | os.PathLike):
+        raise ValueError(f"token_file must be the path of a file, not {token_file!r}")
+    target = _address.resolve("local" if local_mode and address is None else address)
+    if isinstance(target, _address.Elsewhere):
+        _check_for_joining(node_arguments)
+    elif target is not None:
+        _check_for_connection(node_arguments)
+    elif token_file is not None:
+        raise ValueError(
+            "token_file: it is the token of a cluster, and this program would get a node of its own; say which cluster "
+            "with address='HOST:PORT' or SOONER_ADDRESS"
+        )
+    _sooner.stop()
+    _sooner.record_call_sites(record_call_sites)
+    name = namespace if namespace is not None else secrets.token_hex(8)
+    inline = _INLINE_BYTES if inline_bytes is None else _resources.amount("inline_bytes", inline_bytes)
+    if log_to_driver is None:
+        log_to_driver = os.environ.get("SOONER_LOG_TO_DRIVER", "1") not in ("0", "false", "False")
+    _check_preload(preload)
+    template = [] if local_mode else _launch.template_command(preload, record_call_sites)
+    events, lineage = _events_bytes(task_events_bytes), _lineage_bytes(lineage_bytes)
+    _sooner.limit_pending(_pending_max(max_pending_tasks))
+    is_own = target is None
+    head = ""
+    base = os.environ.get("SOONER_TMPDIR", "/tmp")  # noqa: S108  the directory below it is made private and checked
+    spill: tuple[list[str], int | None] = [], None
+    if is_own or isinstance(target, _address.Elsewhere):
+        spill = _spilling.directories(spill_directories, base), _spilling.max_bytes(max_spill_bytes)
+    way = _spilling.eviction(eviction)
+    if isinstance(target, _address.Elsewhere):
+        token, path = _address.token(None if token_file is None else os.fspath(token_file))
+        directory, head, fingerprint = _sooner.join(
+            target.head,
+            token,
+            path,
+            f"driver-{secrets.token_hex(4)}",
+            _resources.store_bytes(object_store_memory),
+            int(inline),
+            base,
+            _launch.template_setup(preload, record_call_sites),
+            os.getcwd(),
+            name,
+            bool(log_to_driver),
+            secrets.randbits(63) | 1 << 40,
+            events,
+            lineage,
+            spill,
+            way,
+        )
+        with open(os.path.join(directory, "cluster"), "x") as file:
+            file.write(f"head {head}\nfingerprint {fingerprint}\n")
+    elif target is not None:
+        directory = target
+        setup = _launch.template_setup(preload, record_call_sites)
+        _sooner.connect(
+            directory, template, setup, os.getcwd(), name, int(inline), events, lineage, bool(log_to_driver)
+        )
+    else:
+        totals = _resources.totals(num_cpus, num_gpus, resources)
+        store = _resources.store_bytes(object_store_memory)
+        totals["object_store_memory"] = float(store)
+        directory = _sooner.start(
+            list(totals.items()),
+            max(1, int(totals.get("CPU", 1))),
+            store,
+            int(inline),
+            base,
+            template,
+            name,
+            bool(log_to_driver),
+            secrets.randbits(63) | 1 << 40,
+            bool(local_mode),
+            events,
+            lineage,
+            own_labels,
+            # In local mode nobody looks for a task whose argument has just come back from disk.
+            [] if local_mode else spill[0],
+            spill[1],
+            way,
+            _resources.memory(memory_usage_threshold, worker_memory_limits),
+        )
+    _forked = False
+    node = _sooner.identity()[1]
+    socket = os.path.join(directory, "node.sock")
+    told = {} if is_own else cluster_membership(directory)
+    context = SoonerContext(
+        {
+            "address": "local" if is_own else head or directory,
+            "gcs_address": head or told.get("head", ""),
+            "node_id": node,
+            "node_ip_address": told.get("address", "127.0.0.1:0").rpartition(":")[0],
+            "session_dir": directory,
+            "object_store_address": socket,
+            "raylet_socket_name": socket,
+            "webui_url": "",
+            "redis_address": None,
+            "metrics_export_port": None,
+            "dashboard_agent_listen_port": None,
+        }
+    )
+    _session = _Session(directory, name, context)
+    watch_cells()
+    if cancel_on_interrupt is not None or is_kernel() or "sooner._interrupt" in sys.modules:
+        from sooner._interrupt import install
+
+        install(cancel_on_interrupt)
+    _stacks.prepare(directory)
+    return context
+
+
+def _check_for_connection(node_arguments: Mapping[str, Any]) -> None:
+    given = [name for name, value in node_arguments.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{given[0]}: the node at the address was started with its own; leave this argument out, "
+            "or use address='local' for a node of your own"
+        )
+
+
+def _check_for_joining(node_arguments: Mapping[str, Any]) -> None:
+    may_have = {"object_store_memory", "spill_directories", "max_spill_bytes", "eviction"}
+    given = [name for name, value in node_arguments.items() if value is not None and name not in may_have]
+    if given:
+        raise ValueError(
+            f"{given[0]}: no node of this machine belongs to the cluster at the address, and nothing runs in a program "
+            "that joins it; leave this argument out, or start a node here with `sooner start`"
+        )
+
+
+def _check_arguments(ignored: Mapping[str, Any]) -> None:
+    unknown = sorted(set(ignored) - _ACCEPTED)
+    if unknown:
+        raise ValueError(f"sooner.init() has no argument {unknown[0]!r}")
+    if ignored.get("runtime_env"):
+        raise ValueError("runtime_env: this version of sooner does not have runtime environments yet")
+
+
+def _labels(given: Any) -> list[tuple[str, str]]:
+    if given is None:
+        return []
+    if not isinstance(given, Mapping) or not all(isinstance(part, str) for pair in given.items() for part in pair):
+        raise ValueError(f"labels must be a dict of strings, for instance {{'zone': 'a'}}, not {given!r:.200}")
+    return list(given.items())
+
+
+def _events_bytes(asked: Any) -> int:
+    if asked is None:
+        return _EVENTS_BYTES
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= _EVENTS_BYTES_MAX:
+        raise ValueError(f"task_events_bytes must be a whole number from 0 to {_EVENTS_BYTES_MAX}, not {asked!r}")
+    return asked
+
+
+def _lineage_bytes(asked: Any) -> int:
+    if asked is None:
+        return _LINEAGE_BYTES
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked < 1 << 63:
+        raise ValueError(f"lineage_bytes must be a whole number of bytes, 0 or more, not {asked!r}")
+    return asked
+
+
+def _pending_max(asked: Any) -> int | None:
+    if asked is None:
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked < 1 << 32:
+        raise ValueError(f"max_pending_tasks must be a whole number, 1 or more, not {asked!r}")
+    return asked
+
+
+def _check_preload(preload: Any) -> None:
+    if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
+        raise ValueError(f"preload must be a list of module names, not {preload!r}")
+
+
+def shutdown(*, wait_for_processes: bool = True) -> None:
+    """Ends the session: every process, file and byte of shared memory of it. May be called again.
+
+    Args:
+        wait_for_processes: Accepted; the call always returns when nothing is left.
+    """
+    global _session
+    _sooner.stop()
+    _stacks.end()
+    _session = None
+    bars = sys.modules.get("sooner._bars")
+    if bars is not None:
+        bars.board.end_session()
+
+
+def session_directory() -> str:
+    """The directory of the session that this process takes part in; empty without one."""
+    if not is_initialized():
+        return ""
+    worker = sys.modules.get("sooner._worker")
+    return _session.directory if _session is not None else worker.session_directory if worker is not None else ""
+
+
+def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
+    """A trace of every task, for https://ui.perfetto.dev or chrome://tracing.
+
+    There is one track per worker, with what ran there and its parts (loading arguments, the call, storing what it
+    returned), and one per process that submitted tasks, with what they waited for. Nothing has to be switched on
+    before; the trace goes back as far as `sooner.init(task_events_bytes=...)` allows.
+
+    Args:
+        filename: Where to write the trace as JSON. A file that is there is replaced.
+
+    Returns:
+        The events, if no file name is given. Times are microseconds of the machine's monotonic clock.
+
+    Raises:
+        RuntimeError: No session runs here.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import sooner
+        >>> sooner.timeline("trace.json")  # doctest: +SKIP
+    """
+    from sooner import _timeline
+
+    directory = session_directory()
+    if not directory:
+        raise RuntimeError("sooner is not started: a timeline is taken while its session runs")
+    if filename is None:
+        return list(_timeline.events(directory))
+    with open(filename, "w") as file:
+        _timeline.write(directory, file)
+    return None
+
+
+def is_initialized() -> bool:
+    """Whether a session runs."""
+    return _sooner.is_running()
+
+
+def ensure_started() -> _Session:
+    """The session; starts one first, as the verbs do."""
+    if not is_initialized():
+        auto_init()
+    if _session is not None:
+        return _session
+    namespace = _sooner.identity()[3]
+    return _Session("", namespace, SoonerContext({}))
+
+
+def auto_init() -> None:
+    """Starts a session on first use, unless SOONER_ENABLE_AUTO_CONNECT=0 or this is a forked copy of a driver."""
+    if _forked:
+        raise RuntimeError(
+            "this process was forked from one that uses sooner: a session does not survive a fork. "
+            "Call sooner.init() here for a session of its own, or use sooner tasks instead of fork"
+        )
+    _sooner.check_not_lost()
+    if os.environ.get("SOONER_ENABLE_AUTO_CONNECT", "1") == "0":
+        raise RuntimeError("sooner is not started: call sooner.init() first (SOONER_ENABLE_AUTO_CONNECT=0)")
+    init()
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes of the cluster.
+
+    Returns:
+        One dict per node, with the keys that Ray has.
+    """
+    ensure_started()
+    node = _sooner.identity()[1]
+    socket = os.path.join(_session.directory, "node.sock") if _session else ""
+    own = _node_row(node, os.uname().nodename, "127.0.0.1:0", cluster_resources(), node_labels())
+    own |= {"ObjectStoreSocketName": socket, "RayletSocketName": socket}
+    return [own, *_other_nodes(own)]
+
+
+def cluster_membership(directory: str | None = None) -> dict[str, str]:
+    """What a node has written of its cluster (see `membership`): the one in this directory, or that of the session."""
+    from sooner._membership import membership
+
+    path = session_directory() if directory is None else directory
+    return membership(path) if path else {}
+
+
+def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
+    """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
+    if not cluster_membership():
+        return []
+    from sooner._rows import nodes
+    from sooner._snapshot import Snapshot
+
+    here, *others = (
+        _node_row(row["node_id"], row["host"], row["address"] or ":0", row["resources_total"], row["labels"])
+        for row in nodes(Snapshot(session_directory(), 0))
+    )
+    own |= {key: here[key] for key in ("NodeManagerAddress", "NodeManagerPort", "Resources")}
+    return others
+
+
+def _node_row(
+    node: str, host: str, address: str, resources: dict[str, float], labels: dict[str, str]
+) -> dict[str, Any]:
+    ip, _, port = address.rpartition(":")
+    return {
+        "NodeID": node,
+        "Alive": True,
+        "alive": True,
+        "NodeName": host,
+        "NodeManagerAddress": ip,
+        "NodeManagerHostname": host,
+        "NodeManagerPort": int(port),
+        "ObjectManagerPort": 0,
+        "ObjectStoreSocketName": "",
+        "RayletSocketName": "",
+        "MetricsExportPort": 0,
+        "MetricsAgentPort": 0,
+        "DashboardAgentListenPort": 0,
+        "RuntimeEnvAgentPort": 0,
+        "Resources": resources,
+        "Labels": labels,
+        "DeathReason": 0,
+        "DeathReasonMessage": "",
+    }
+
+
+def node_labels() -> dict[str, str]:
+    """The labels of the node of this process."""
+    return dict(_sooner.node_labels())
+
+
+def cluster_resources() -> dict[str, float]:
+    """All logical resources: name to amount (CPUs, GPUs, bytes of memory, custom units)."""
+    return _sooner.resources(False)
+
+
+def available_resources() -> dict[str, float]:
+    """The logical resources that are free now: name to amount."""
+    free = _sooner.resources(True)
+    return {name: free.get(name, 0.0) for name in _sooner.resources(False)}
+
+
+def _after_fork() -> None:
+    global _session, _forked
+    if _session is not None:
+        _forked = True
+        _session = None
+        _sooner.forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _at_exit() -> None:
+    # From here on only daemon threads are left; one that waits must not come back to the interpreter.
+    _sooner.interpreter_ends()
+    shutdown()
+
+
+atexit.register(_at_exit)

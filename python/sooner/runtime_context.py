@@ -1,0 +1,214 @@
+"""Where a piece of code runs: ids of job, node, worker, task and actor; what it was granted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sooner import _sooner
+
+if TYPE_CHECKING:
+    from sooner.actor import ActorHandle
+
+
+def _worker() -> Any:
+    from sooner import _worker
+
+    return _worker
+
+
+def current_actor() -> tuple[str, Any, dict[str, Any]] | None:
+    """Id, class and options of the actor this code runs in."""
+    worker = _worker()
+    if worker.actor_id is not None:
+        return worker.actor_id, worker.actor_class, worker.actor_options
+    return _sooner.local_actor()
+
+
+def _loop_call() -> tuple[str | None, str] | None:
+    """The call of an asyncio actor that runs in this context."""
+    loop = sys.modules.get("sooner._async_actor")
+    call: tuple[str | None, str] | None = loop.current_call.get() if loop is not None else None
+    return call
+
+
+# Members of Ray's context that sooner does not have, and what to do instead.
+_LATER = {
+    "actor_id": "deprecated members: use get_actor_id()",
+    "job_id": "deprecated members: use get_job_id()",
+    "node_id": "deprecated members: use get_node_id()",
+    "task_id": "deprecated members: use get_task_id()",
+}
+
+
+class RuntimeContext:
+    """Facts about the running code. Ids are hex strings; None where there is no such thing."""
+
+    def get_job_id(self) -> str:
+        """Id of the driver's job."""
+        return _sooner.identity()[2]
+
+    def get_node_id(self) -> str:
+        """Id of the node."""
+        return _sooner.identity()[1]
+
+    def get_worker_id(self) -> str:
+        """Id of this process."""
+        return _sooner.identity()[0]
+
+    def get_task_id(self) -> str | None:
+        """Id of the running task or actor call."""
+        call = _loop_call()
+        if call is not None:
+            return call[0]
+        current = _sooner.current_task()
+        return current[0] if current else None
+
+    def get_task_name(self) -> str | None:
+        """Display name of the running task or call."""
+        call = _loop_call()
+        return call[1] if call is not None else _sooner.current_name()
+
+    def get_task_function_name(self) -> str | None:
+        """Name of the function that the running task calls."""
+        return _sooner.current_function()
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """Resources of the running task or of this actor: name to amount."""
+        return _sooner.own()[0]
+
+    @property
+    def current_actor(self) -> ActorHandle[Any]:
+        """A handle on the actor this code runs in.
+
+        Raises:
+            RuntimeError: This is not an actor.
+        """
+        from sooner.actor import ActorHandle, describe_class
+
+        actor = current_actor()
+        if actor is None:
+            raise RuntimeError("current_actor: this code does not run in an actor")
+        identity, cls, options = actor
+        return ActorHandle(_sooner.actor_ref(identity), describe_class(cls, options))
+
+    def get_actor_id(self) -> str | None:
+        """Id of the actor this code runs in."""
+        actor = current_actor()
+        return actor[0] if actor is not None else None
+
+    def get_actor_name(self) -> str | None:
+        """Name of the actor; None when it has none."""
+        return _sooner.own()[1] if self.get_actor_id() is not None else None
+
+    def get_placement_group_id(self) -> str | None:
+        """Id of the placement group that this task or actor runs in."""
+        current = _sooner.current_group()
+        return current[0] if current else None
+
+    @property
+    def current_placement_group_id(self) -> str | None:
+        """As `get_placement_group_id()`."""
+        return self.get_placement_group_id()
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        """Whether what this task or actor submits runs in its placement group, too."""
+        current = _sooner.current_group()
+        return current is not None and current[1]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of actor names."""
+        return _sooner.identity()[3]
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        """GPUs of this task or actor."""
+        return {"GPU": [str(index) for index in get_gpu_ids()]}
+
+    @property
+    def was_current_actor_reconstructed(self) -> bool:
+        """Whether the actor this code runs in had an earlier process that failed."""
+        return bool(_worker().actor_restarts)
+
+    def get_resource_ids(self) -> dict[str, list[tuple[int, float]]]:
+        """Resources of the running task or actor: name to pairs of index and amount; only GPUs have indices."""
+        ids: dict[str, list[tuple[int, float]]] = {}
+        for name, amount in self.get_assigned_resources().items():
+            gpus = get_gpu_ids() if name == "GPU" else []
+            ids[name] = [(gpu, amount / len(gpus)) for gpu in gpus] or [(0, amount)]
+        return ids
+
+    def get_node_labels(self) -> dict[str, str]:
+        """Labels of the node this code runs on."""
+        from sooner.context import node_labels
+
+        return node_labels()
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """The runtime environment; empty, because there are none yet."""
+        return {}
+
+    def get_runtime_env_string(self) -> str:
+        """The runtime environment as JSON."""
+        return "{}"
+
+    @property
+    def gcs_address(self) -> str:
+        """Where the head of the cluster listens ("HOST:PORT"); empty if the session is no part of one."""
+        from sooner.context import cluster_membership
+
+        return cluster_membership().get("head", "")
+
+    def get_session_name(self) -> str:
+        """Name of the session's directory."""
+        return self.get_temp_dir().rpartition("/")[2]
+
+    def get_temp_dir(self) -> str:
+        """The session's directory; empty in a worker."""
+        from sooner.context import ensure_started
+
+        return ensure_started().directory
+
+    def is_canceled(self) -> bool:
+        """Whether the running call was cancelled; for actor calls, which are not interrupted."""
+        return _sooner.is_cancelled()
+
+    def get(self) -> dict[str, Any]:
+        """All of it as a dict."""
+        facts = {"job_id": self.get_job_id(), "node_id": self.get_node_id(), "namespace": self.namespace}
+        if self.get_task_id() is not None:
+            facts["task_id"] = self.get_task_id() or ""
+        if self.get_actor_id() is not None:
+            facts["actor_id"] = self.get_actor_id() or ""
+        return facts
+
+    if not TYPE_CHECKING:
+        # Type checkers report other names by themselves.
+        def __getattr__(self, name: str) -> Any:
+            if name in _LATER:
+                raise AttributeError(f"RuntimeContext.{name}: this version of sooner does not have {_LATER[name]}")
+            raise AttributeError(f"RuntimeContext has no member {name!r}")
+
+
+_CONTEXT = RuntimeContext()
+
+
+def get_runtime_context() -> RuntimeContext:
+    """The runtime context; starts a session if none runs."""
+    from sooner.context import ensure_started
+
+    ensure_started()
+    return _CONTEXT
+
+
+def get_gpu_ids() -> list[int]:
+    """Indices of the GPUs of the running task or actor."""
+    current = _sooner.current_task()
+    if current and current[1]:
+        return list(current[1])
+    if _worker().actor_id is not None:
+        return [int(index) for index in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if index.isdigit()]
+    return []

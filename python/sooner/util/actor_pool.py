@@ -1,0 +1,245 @@
+"""A fixed set of actors that share work: each call goes to one that is free."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import sooner
+from sooner.exceptions import ActorDiedError, TaskError
+
+H = TypeVar("H")
+T = TypeVar("T")
+V = TypeVar("V")
+_Call = Callable[[Any, Any], "sooner.ObjectRef[Any]"]
+
+
+class _Outcome(NamedTuple):
+    value: Any
+    error: BaseException | None
+
+
+class ActorPool(Generic[H]):
+    """Actors that share work.
+
+    Args:
+        actors: Handles. The pool is their user; it does not end them.
+
+    Raises:
+        TypeError: Something in `actors` is no handle.
+        ValueError: There is no actor, or one is there twice.
+
+    Example:
+        >>> pool = sooner.util.ActorPool([Worker.remote() for _ in range(2)])  # doctest: +SKIP
+        >>> list(pool.map(lambda actor, n: actor.double.remote(n), [1, 2, 3]))  # doctest: +SKIP
+        [2, 4, 6]
+    """
+
+    def __init__(self, actors: Iterable[H]) -> None:
+        self._idle: deque[H] = deque()
+        # Calls by submission number: those that wait for an actor, those on their way, and those that have ended.
+        self._waiting: deque[tuple[int, _Call, Any]] = deque()
+        self._running: dict[sooner.ObjectRef[Any], tuple[int, H]] = {}
+        self._ended: dict[int, _Outcome] = {}
+        # Calls on their way whose result nobody wants any more.
+        self._given_up: set[int] = set()
+        self._submitted = 0
+        self._next = 0
+        self._death: BaseException | None = None
+        for actor in actors:
+            self.push(actor)
+        if not self._idle:
+            raise ValueError("an ActorPool needs at least one actor")
+
+    def submit(self, fn: Callable[[H, V], sooner.ObjectRef[Any]], value: V) -> None:
+        """Call `fn(actor, value)` with the next free actor; waits in a queue while none is free.
+
+        Args:
+            fn: Makes the call and returns its reference.
+            value: Its second argument.
+        """
+        number = self._submitted
+        self._submitted += 1
+        self._waiting.append((number, fn, value))
+        self._start()
+
+    def map(self, fn: Callable[[H, V], sooner.ObjectRef[T]], values: Iterable[V]) -> Iterator[T]:
+        """Call `fn(actor, value)` for every value; results in the order of the values.
+
+        What is left from earlier `submit`s is dropped. An error of a call is raised at its place.
+        """
+        self._forget_earlier()
+        for value in values:
+            self.submit(fn, value)
+        return self._rest(self.get_next)
+
+    def map_unordered(self, fn: Callable[[H, V], sooner.ObjectRef[T]], values: Iterable[V]) -> Iterator[T]:
+        """Call `fn(actor, value)` for every value; results as they come.
+
+        What is left from earlier `submit`s is dropped.
+        """
+        self._forget_earlier()
+        for value in values:
+            self.submit(fn, value)
+        return self._rest(self.get_next_unordered)
+
+    def _rest(self, get: Callable[[], Any]) -> Iterator[Any]:
+        while self.has_next():
+            yield get()
+
+    def _forget_earlier(self) -> None:
+        while self.has_next():
+            # Its result is dropped, and so is its error.
+            with contextlib.suppress(Exception):
+                self.get_next_unordered()
+
+    def has_next(self) -> bool:
+        """Whether a result is still to be taken."""
+        return bool(self._ended or self._waiting) or len(self._running) > len(self._given_up)
+
+    def has_free(self) -> bool:
+        """Whether an actor is free and no call waits for one."""
+        self._collect(0)
+        return bool(self._idle) and not self._waiting
+
+    def pop_idle(self) -> H | None:
+        """Take a free actor out of the pool; `None` when all are busy."""
+        return self._idle.popleft() if self.has_free() else None
+
+    def push(self, actor: H) -> None:
+        """Add an actor.
+
+        Raises:
+            TypeError: It is no handle.
+            ValueError: It is in the pool already.
+        """
+        if not isinstance(actor, sooner.ActorHandle):
+            raise TypeError(f"an ActorPool takes actor handles, not {type(actor).__name__}")
+        if actor in self._idle or any(actor == busy for _, busy in self._running.values()):
+            raise ValueError("this actor is in the pool already")
+        self._idle.append(actor)
+        self._start()
+
+    def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
+        """Take the result of the earliest call whose result has not been taken.
+
+        Args:
+            timeout: Seconds to wait; for ever by default.
+            ignore_if_timedout: Give the call up when the time is over, so that the next `get_next` takes the one after.
+
+        Raises:
+            StopIteration: Nothing is left.
+            TimeoutError: The time is over.
+            Exception: What the call raised.
+        """
+        if not self.has_next():
+            raise StopIteration("no result is left in the pool")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        number = self._earliest()
+        while number not in self._ended:
+            if self._collect(_left(deadline)) or number in self._ended:
+                continue
+            if ignore_if_timedout:
+                self._give_up(number)
+            raise TimeoutError(f"no result within {timeout} s; the call goes on")
+        return self._take(number)
+
+    def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
+        """Take the result of any call that has ended.
+
+        Args:
+            timeout: Seconds to wait; for ever by default.
+            ignore_if_timedout: Taken for compatibility: nothing in particular is given up when the time is over.
+
+        Raises:
+            StopIteration: Nothing is left.
+            TimeoutError: The time is over.
+            Exception: What the call raised.
+        """
+        if not self.has_next():
+            raise StopIteration("no result is left in the pool")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ended:
+            if not self._collect(_left(deadline)) and not self._ended:
+                raise TimeoutError(f"no result within {timeout} s; the calls go on")
+        return self._take(next(iter(self._ended)))
+
+    def _earliest(self) -> int:
+        """The number of the earliest call whose result was not taken. Numbers below `_next` are all taken."""
+        known = (
+            {number for number, _ in self._running.values()} - self._given_up if self._next not in self._ended else ()
+        )
+        while self._next not in self._ended and self._next not in known and self._next < self._first_waiting():
+            self._next += 1
+        return self._next
+
+    def _take(self, number: int) -> Any:
+        outcome = self._ended.pop(number)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+    def _give_up(self, number: int) -> None:
+        if any(number == running for running, _ in self._running.values()):
+            self._given_up.add(number)
+        else:
+            self._waiting = deque(call for call in self._waiting if call[0] != number)
+        self._next = number + 1
+
+    def _first_waiting(self) -> int:
+        return self._waiting[0][0] if self._waiting else self._submitted
+
+    def _start(self) -> None:
+        while self._idle and self._waiting:
+            number, fn, value = self._waiting.popleft()
+            actor = self._idle.popleft()
+            try:
+                ref = fn(actor, value)
+            except BaseException:
+                self._idle.appendleft(actor)
+                raise
+            self._running[ref] = (number, actor)
+
+    def _collect(self, timeout: float | None) -> bool:
+        """Take the outcomes of calls that have ended and free their actors. False when none has ended in time."""
+        if not self._running:
+            if self._waiting and self._death is not None:
+                # Nobody is left who could take these calls.
+                self._waiting.clear()
+                raise self._death
+            return False
+        refs = list(self._running)
+        sooner.wait(refs, num_returns=1, timeout=timeout)
+        ready, _ = sooner.wait(refs, num_returns=len(refs), timeout=0)
+        for ref in ready:
+            number, actor = self._running.pop(ref)
+            outcome = _outcome_of(ref)
+            if number in self._given_up:
+                self._given_up.discard(number)
+            else:
+                self._ended[number] = outcome
+            if _is_death(outcome.error):
+                self._death = outcome.error
+            else:
+                self._idle.append(actor)
+        self._start()
+        return bool(ready)
+
+
+def _is_death(error: BaseException | None) -> bool:
+    """Whether the actor that was called is dead. If it raised what the death of another one raised, it is not."""
+    return isinstance(error, ActorDiedError) and TaskError not in type(error).__mro__
+
+
+def _outcome_of(ref: sooner.ObjectRef[Any]) -> _Outcome:
+    try:
+        return _Outcome(sooner.get(ref), None)
+    except Exception as error:
+        return _Outcome(None, error)
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

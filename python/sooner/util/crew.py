@@ -1,0 +1,450 @@
+"""The workers of a pool: one actor each, and which call goes to which of them.
+
+Every call is a call of its own to the engine. Each worker has a few of them queued, more when they turn out to be
+short, so that it never waits for the next one. What is queued behind a call that turns out long is taken back when
+another worker has nothing to do.
+
+Whoever waits for a result drives the crew: it takes what has come and hands over what waits. When work is left and
+nobody waits, a thread of the crew (the minder) does.
+
+Invariants:
+    1. A call is waiting, or with one worker, or ended. It runs once at most.
+    2. `Job.on_outcome` runs under the lock, `Job.finish` never does: user code runs without it.
+    3. Waiting for the first call of every worker is waiting for any progress: they are single-threaded.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
+
+import sooner
+from sooner.exceptions import ActorDiedError, ActorUnschedulableError, TaskCancelledError
+from sooner.util.pool_worker import UnknownFunction
+from sooner.util.remote_errors import original
+
+# Calls a worker has at most.
+_WINDOW_MAX = 128
+# A call that ends sooner than this (seconds) after it was handed over was short: workers get more at once.
+_SOON_SECONDS = 0.005
+# After one that takes longer, they get one at a time.
+_LATE_SECONDS = 0.05
+# How long (seconds) calls stay behind another one while a worker has nothing to do.
+_TAKE_BACK_SECONDS = 0.005
+# The minder looks this often (seconds) for calls that were handed over after its wait began.
+_MIND_SECONDS = 0.005
+# The minder ends when it had nothing to do for so long (seconds).
+_LINGER_SECONDS = 1.0
+# Functions a worker keeps.
+_FUNCTIONS_MAX = 64
+
+_Ref: TypeAlias = "sooner.ObjectRef[Any]"
+_log = logging.getLogger("sooner")
+
+
+class Job(Protocol):
+    """What calls belong to: collects their outcomes."""
+
+    @property
+    def is_minded(self) -> bool:
+        """Whether its end must be noticed although nobody waits for it."""
+
+    def on_outcome(self, index: int, error: BaseException | None, value: Any) -> bool:
+        """One call has ended. Says whether it was the last one."""
+
+    def abort(self, error: BaseException) -> None:
+        """No further call will end."""
+
+    def finish(self) -> None:
+        """All calls have ended. Called once, without the lock of the crew."""
+
+
+class Function:
+    """A function for workers: pickled once, when the first call is handed over."""
+
+    __slots__ = ("_made", "_target", "number")
+    _numbers = itertools.count()
+
+    def __init__(self, target: Callable[..., Any]) -> None:
+        self.number = next(self._numbers)
+        self._target: Callable[..., Any] | None = target
+        self._made: _Ref | None = None
+
+    def ref(self) -> _Ref:
+        """Where it lies."""
+        if self._made is None:
+            self._made = sooner.put(self._target)
+            # Not kept alive: pools remember what they have pickled as long as the program has the function.
+            self._target = None
+        return self._made
+
+
+class Call:
+    """One call of a worker's method for a job."""
+
+    __slots__ = ("arguments", "begun", "function", "index", "is_taken_back", "job", "keywords", "method")
+
+    def __init__(
+        self,
+        job: Job,
+        index: int,
+        method: str,
+        function: Function,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any] | None = None,
+    ) -> None:
+        self.job = job
+        self.index = index
+        self.method = method
+        self.function = function
+        self.arguments = arguments
+        self.keywords = keywords
+        self.begun = 0.0
+        self.is_taken_back = False
+
+
+class _Member:
+    """A worker as the crew sees it."""
+
+    __slots__ = ("actor", "calls", "functions", "left")
+
+    def __init__(self, actor: Any, left: float) -> None:
+        self.actor = actor
+        self.calls: dict[_Ref, Call] = {}
+        # Calls it may still take.
+        self.left = left
+        # The functions it keeps, oldest first, with the calls that brought them there.
+        self.functions: dict[int, _Ref] = {}
+
+    def hand_over(self, call: Call, now: float) -> None:
+        """Sends a call."""
+        function = call.function
+        if function.number not in self.functions:
+            self._define(function)
+        method = getattr(self.actor, call.method).remote
+        keywords = call.keywords
+        if keywords:
+            ref = method(function.number, *call.arguments, **keywords)
+        else:
+            ref = method(function.number, *call.arguments)
+        call.begun = now
+        self.calls[ref] = call
+        self.left -= 1
+
+    def _define(self, function: Function) -> None:
+        forgotten = None
+        if len(self.functions) >= _FUNCTIONS_MAX:
+            forgotten = next(iter(self.functions))
+            del self.functions[forgotten]
+        # Calls arrive in order: the function is there before those that need it, and gone after them.
+        self.functions[function.number] = self.actor.define.remote(function.number, function.ref(), forgotten)
+
+    def error_of(self, call: Call, error: Exception) -> BaseException:
+        """What a call raised, as the caller shall see it."""
+        found = original(error)
+        return self._why_unknown(call, found) if isinstance(found, UnknownFunction) else found
+
+    def _why_unknown(self, call: Call, error: BaseException) -> BaseException:
+        """The function could not be loaded there: for instance, its module cannot be imported."""
+        ref = self.functions.get(call.function.number)
+        try:
+            sooner.get(ref if ref is not None else [])
+        except Exception as reason:
+            return reason
+        return error
+
+
+class Crew:
+    """Workers, and the calls for them.
+
+    Args:
+        size: Number of workers.
+        actor: Makes a worker: a remote class with its options.
+        setup: Arguments of the constructor.
+        calls_max: Calls after which a worker is replaced; never by default.
+    """
+
+    def __init__(self, size: int, actor: Any, setup: tuple[Any, ...], calls_max: int | None) -> None:
+        self._actor = actor
+        self._setup = setup
+        self._calls_max = math.inf if calls_max is None else calls_max
+        # Reentrant: a signal handler may use the pool.
+        self._lock = threading.RLock()
+        self._jobs: set[Job] = set()
+        # How many of them are minded.
+        self._minded = 0
+        # Calls that wait: those taken back first, then those of each job as it makes them.
+        self._returned: deque[Call] = deque()
+        self._sources: deque[Iterator[Call]] = deque()
+        self._window = 1
+        self._waiters = 0
+        self._minder: threading.Thread | None = None
+        self._must_mind = threading.Condition(self._lock)
+        self._failure: BaseException | None = None
+        # Why the crew must fail as soon as the lock is free.
+        self._doom: BaseException | None = None
+        self._ends_when_done = False
+        self._members = [self._new_member() for _ in range(size)]
+        self._size = size
+
+    def _new_member(self) -> _Member:
+        return _Member(self._actor.remote(*self._setup), self._calls_max)
+
+    @property
+    def ahead(self) -> int:
+        """Calls that keep all workers busy: more are not needed before results were taken."""
+        return self._size * max(4, 2 * self._window)
+
+    def submit(self, job: Job, calls: Iterable[Call], *, is_waited: bool = False) -> None:
+        """Add calls of a job.
+
+        Args:
+            job: Collects the outcomes.
+            calls: Taken as workers have room, under the lock.
+            is_waited: `wait` is called next.
+        """
+        with self._lock:
+            if self._failure is None:
+                if job not in self._jobs:
+                    self._jobs.add(job)
+                    self._minded += job.is_minded
+                self._sources.append(iter(calls))
+                ended = self._hand_over()
+                if not is_waited and self._has_more():
+                    self._mind()
+            else:
+                job.abort(self._failure)
+                ended = [job]
+        self._finish(ended)
+
+    def wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Drive the crew until something holds, or the time is over. Says whether it holds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            self._waiters += 1
+        try:
+            while not is_done():
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                self._step(left)
+                if left == 0:
+                    break
+        finally:
+            with self._lock:
+                self._waiters -= 1
+                if self._has_more():
+                    self._mind()
+        return is_done()
+
+    def collect(self) -> None:
+        """Take what has come, and hand over what waits."""
+        ended: list[Job] = []
+        with self._lock:
+            for place, member in enumerate(self._members):
+                if member.calls:
+                    self._take_ready(member, ended)
+                    if not member.calls and member.left <= 0:
+                        self._members[place] = self._new_member()
+            ended += self._hand_over()
+            if self._ends_when_done and not self._jobs:
+                self._members = []
+            doom, self._doom = self._doom, None
+        self._finish(ended)
+        if doom is not None:
+            self.fail(doom)
+
+    def is_done(self) -> bool:
+        """Whether no job is left."""
+        return not self._jobs
+
+    def end_when_done(self) -> None:
+        """Let the workers go after the last job."""
+        with self._lock:
+            self._ends_when_done = True
+            if not self._jobs:
+                self._members = []
+            else:
+                self._mind()
+
+    def fail(self, error: BaseException) -> None:
+        """End the workers now, and every job with an error."""
+        with self._lock:
+            members, self._members = self._members, []
+            jobs, self._jobs = self._jobs, set()
+            self._minded = 0
+            self._sources.clear()
+            self._returned.clear()
+            self._failure = self._failure or error
+            for job in jobs:
+                job.abort(error)
+        for member in members:
+            try:
+                sooner.kill(member.actor)
+            except Exception:
+                _log.debug("a worker of a pool had ended already", exc_info=True)
+        self._finish(list(jobs))
+
+    def _step(self, limit: float | None) -> None:
+        """Wait for some progress, but not for longer than `limit`."""
+        with self._lock:
+            heads = [next(iter(member.calls)) for member in self._members if member.calls]
+            can_take_back = self._can_take_back()
+        if not heads:
+            # Another thread is about to report what it has taken.
+            time.sleep(0)
+        elif not can_take_back:
+            sooner.wait(heads, timeout=limit)
+        else:
+            patience = _TAKE_BACK_SECONDS if limit is None else min(limit, _TAKE_BACK_SECONDS)
+            if not sooner.wait(heads, timeout=patience)[0]:
+                self._take_back()
+        self.collect()
+
+    def _hand_over(self) -> list[Job]:
+        """Hand waiting calls to the workers that have fewest; gives the jobs that ended as one cannot be sent."""
+        ended: list[Job] = []
+        if not self._returned and not self._sources:
+            return ended
+        now = time.monotonic()
+        room = [(len(member.calls), place) for place, member in enumerate(self._members) if member.left > 0]
+        heapq.heapify(room)
+        while room and room[0][0] < self._window:
+            call = self._next_call()
+            if call is None:
+                break
+            load, place = room[0]
+            member = self._members[place]
+            try:
+                member.hand_over(call, now)
+            except Exception as error:
+                # What cannot be pickled, for one.
+                self._end(call, error, None, ended)
+                continue
+            if member.left > 0:
+                heapq.heapreplace(room, (load + 1, place))
+            else:
+                heapq.heappop(room)
+        return ended
+
+    def _next_call(self) -> Call | None:
+        if self._returned:
+            return self._returned.popleft()
+        while self._sources:
+            call = next(self._sources[0], None)
+            if call is not None:
+                return call
+            self._sources.popleft()
+        return None
+
+    def _take_ready(self, member: _Member, ended: list[Job]) -> None:
+        refs = list(member.calls)
+        ready, _ = sooner.wait(refs, num_returns=len(refs), timeout=0)
+        if not ready:
+            return
+        self._adapt(time.monotonic() - member.calls[ready[0]].begun)
+        try:
+            values = sooner.get(ready)
+        except Exception:
+            # One of them failed: look at each.
+            for ref in ready:
+                self._take(member, ref, ended)
+            return
+        for ref, value in zip(ready, values, strict=True):
+            self._end(member.calls.pop(ref), None, value, ended)
+
+    def _take(self, member: _Member, ref: _Ref, ended: list[Job]) -> None:
+        call = member.calls.pop(ref)
+        value = None
+        failure: BaseException | None = None
+        try:
+            value = sooner.get(ref)
+        except TaskCancelledError as error:
+            if call.is_taken_back:
+                call.is_taken_back = False
+                member.left += 1
+                self._returned.append(call)
+                return
+            failure = error
+        except Exception as error:
+            failure = member.error_of(call, error)
+            if isinstance(error, ActorDiedError | ActorUnschedulableError):
+                self._on_death(member, error)
+        self._end(call, failure, value, ended)
+
+    def _on_death(self, member: _Member, error: ActorDiedError | ActorUnschedulableError) -> None:
+        if isinstance(error, ActorUnschedulableError) or error.actor_init_failed:
+            # Another one would fare no better.
+            self._doom = error
+        elif member.left > 0:
+            # Nothing more goes there, and it is replaced when all its calls have ended.
+            member.left = -math.inf
+
+    def _end(self, call: Call, error: BaseException | None, value: Any, ended: list[Job]) -> None:
+        job = call.job
+        if job in self._jobs and job.on_outcome(call.index, error, value):
+            self._jobs.discard(job)
+            self._minded -= job.is_minded
+            ended.append(job)
+
+    def _finish(self, ended: list[Job]) -> None:
+        for job in ended:
+            job.finish()
+
+    def _adapt(self, took: float) -> None:
+        if took < _SOON_SECONDS:
+            self._window = min(2 * self._window, _WINDOW_MAX)
+        elif took > _LATE_SECONDS:
+            self._window = 1
+
+    def _can_take_back(self) -> bool:
+        """Whether a worker has nothing to do while calls wait behind others."""
+        if self._returned or self._sources:
+            return False
+        loads = [len(member.calls) for member in self._members]
+        return min(loads, default=0) == 0 and max(loads, default=0) > 1
+
+    def _take_back(self) -> None:
+        """Cancel the later half of what is queued at the worker with the most: it comes back as not begun."""
+        with self._lock:
+            if not self._can_take_back():
+                return
+            member = max(self._members, key=lambda member: len(member.calls))
+            behind = list(member.calls.items())[1:]
+            for ref, call in behind[len(behind) // 2 :]:
+                if not call.is_taken_back:
+                    call.is_taken_back = True
+                    sooner.cancel(ref, recursive=False)
+
+    def _has_more(self) -> bool:
+        """Whether something must happen although nobody waits."""
+        if self._returned or self._sources or self._minded:
+            return True
+        return any(len(member.calls) > 1 for member in self._members)
+
+    def _mind(self) -> None:
+        if self._minder is None:
+            self._minder = threading.Thread(target=self._run_minder, name="sooner-pool", daemon=True)
+            self._minder.start()
+        else:
+            self._must_mind.notify()
+
+    def _run_minder(self) -> None:
+        while True:
+            with self._lock:
+                is_needed = self._must_mind.wait_for(
+                    lambda: not self._waiters and self._has_more() and self._failure is None, _LINGER_SECONDS
+                )
+                if not is_needed:
+                    self._minder = None
+                    return
+            try:
+                self._step(_MIND_SECONDS)
+            except Exception as error:
+                # The session has ended.
+                self.fail(error)

@@ -1,0 +1,353 @@
+"""`concurrent.futures.Executor` on sooner's workers.
+
+Calls wait in a queue of the executor and are handed to the engine a few at a time: what waits can be cancelled as the
+standard library promises, what was handed over counts as running. How many are handed over adapts to how long calls
+take, so that short ones do not wait for a round trip each.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import secrets
+import threading
+import time
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor as _StandardExecutor
+from concurrent.futures import Future
+from typing import Any, ParamSpec, TypeVar
+
+import sooner
+from sooner.util.checks import check_at_least
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Calls handed over per worker, at least and at most.
+_AHEAD_MIN = 2
+_AHEAD_MAX = 256
+# A call that comes back sooner than this (seconds) after it was handed over was short: more are handed over.
+_SOON_SECONDS = 0.005
+# One that takes longer than this was not: fewer are handed over, so that more of them can be cancelled.
+_LATE_SECONDS = 0.1
+# Amounts of resources are counted in parts of one.
+_SHARES = 10_000
+# How long `_attend` waits for one result, and without any call in flight (seconds).
+_ATTEND_SECONDS = 0.02
+_ATTEND_PAUSE_SECONDS = 0.0005
+# Distinct functions whose remote form is kept.
+_FUNCTIONS_MAX = 128
+
+# In a worker: the executors whose initializer has run there.
+_initialized: set[str] = set()
+_alive: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+class Executor(_StandardExecutor):
+    """Runs calls on sooner's workers, with the interface of `concurrent.futures.ProcessPoolExecutor`.
+
+    Functions, arguments and results are pickled with cloudpickle, so lambdas and closures work. A sooner session is
+    started if there is none.
+
+    Args:
+        max_workers: Calls at the same time at most; as many as the session has CPUs by default.
+        initializer: Called once in every worker process before its first call.
+        initargs: Its arguments.
+        options: Options of the tasks, as for `.options()` of a remote function, such as `num_gpus` or `max_retries`.
+
+    Raises:
+        ValueError: `max_workers` is below 1, or an option does not exist or has a wrong value.
+        TypeError: `initializer` cannot be called.
+
+    Example:
+        >>> with sooner.Executor() as executor:  # doctest: +SKIP
+        ...     print(list(executor.map(pow, [2, 3], [10, 10])))
+        [1024, 59049]
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        if max_workers is not None:
+            check_at_least("max_workers", max_workers, 1)
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be callable, not {type(initializer).__name__}")
+        cpus = max(1, int(sooner.cluster_resources().get("CPU", 1)))
+        self._options = dict(options or {})
+        if max_workers is not None and max_workers > cpus:
+            # More processes than CPUs: each of them takes a part of one, rounded so that all of them fit.
+            self._options.setdefault("num_cpus", max(1, _SHARES * cpus // max_workers) / _SHARES)
+        workers = max_workers or cpus
+        # Fewer than the CPUs can only be had by handing over no more than that.
+        self._window_min = workers if workers < cpus else _AHEAD_MIN * workers
+        self._window_max = workers if workers < cpus else _AHEAD_MAX * workers
+        self._window = self._window_min
+        self._setup = None if initializer is None else (secrets.token_hex(8), initializer, initargs)
+        self._remote: dict[types.FunctionType, sooner.RemoteFunction[..., Any]] = {}
+        self._call_any: sooner.RemoteFunction[..., Any] = sooner.remote(_call).options(**self._options)
+        self._waiting: deque[_Call] = deque()
+        self._in_flight: set[_Call] = set()
+        self._is_shut_down = False
+        # Reentrant: a done-callback may submit.
+        self._lock = threading.RLock()
+        self._idle = threading.Condition(self._lock)
+        if not _alive:
+            # After sooner's own handler was registered, so that it runs before that one ends the session.
+            atexit.unregister(_wait_at_exit)
+            atexit.register(_wait_at_exit)
+        _alive.add(self)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Schedule `fn(*args, **kwargs)`.
+
+        Returns:
+            A future. Its `cancel` succeeds until the call is handed to the engine.
+
+        Raises:
+            RuntimeError: The executor was shut down.
+            TypeError: `fn` is not callable.
+        """
+        if not callable(fn):
+            raise TypeError(f"submit() takes a callable, not {type(fn).__name__}")
+        future: _Future[T] = _Future()
+        with self._lock:
+            if self._is_shut_down:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._waiting.append(_Call(future, fn, args, kwargs))
+        self._hand_over()
+        return future
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """`map(fn, *iterables)` with calls at the same time; results in order, as they are ready.
+
+        Args:
+            fn: The function.
+            iterables: Taken at once, unless there is a `buffersize`.
+            timeout: Seconds from now within which each result must be there.
+            chunksize: Calls per task, at least 1. Short calls need none: sooner batches by itself.
+            buffersize: Tasks whose results have not been taken, at most: `iterables` are taken as results are, so that
+                they may be endless.
+
+        Raises:
+            TimeoutError: A result was not there in time (by the iterator).
+            ValueError: `chunksize` or `buffersize` is below 1.
+        """
+        check_at_least("chunksize", chunksize, 1)
+        if buffersize is not None:
+            check_at_least("buffersize", buffersize, 1)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        calls = zip(*iterables, strict=False)
+        if chunksize == 1:
+            return self._stream(lambda args: self.submit(fn, *args), calls, deadline, buffersize)
+        chunks = self._stream(
+            lambda chunk: self.submit(_call_chunk, fn, chunk), _chunks(calls, chunksize), deadline, buffersize
+        )
+        return itertools.chain.from_iterable(chunks)
+
+    def _stream(
+        self, submit: Callable[[Any], Future[Any]], items: Iterator[Any], deadline: float | None, limit: int | None
+    ) -> Iterator[Any]:
+        futures = deque(map(submit, itertools.islice(items, limit)))
+        return _in_order(futures, submit, items, deadline)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls.
+
+        Args:
+            wait: Return when all calls have ended. The session goes on.
+            cancel_futures: Cancel those that wait.
+        """
+        with self._lock:
+            self._is_shut_down = True
+            cancelled = list(self._waiting) if cancel_futures else []
+            if cancel_futures:
+                self._waiting.clear()
+        for call in cancelled:
+            call.future.cancel()
+            call.future.set_running_or_notify_cancel()
+        if wait:
+            with self._idle:
+                self._idle.wait_for(lambda: not self._waiting and not self._in_flight)
+
+    def terminate_workers(self) -> None:
+        """Take no more calls, cancel those that wait, and interrupt those that run, also while they sleep.
+
+        The futures of the interrupted ones raise `TaskCancelledError`. As in Python 3.14, this does not wait.
+        """
+        self._end_calls(force=False)
+
+    def kill_workers(self) -> None:
+        """`terminate_workers` for calls that ignore interrupts: their processes are killed."""
+        self._end_calls(force=True)
+
+    def _end_calls(self, force: bool) -> None:
+        self.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            refs = [call.ref for call in self._in_flight if call.ref is not None]
+        for ref in refs:
+            sooner.cancel(ref, force=force)
+
+    def _attend(self, until: threading.Event) -> None:
+        """Wait for results on behalf of a program that sleeps meanwhile: they are noticed at once.
+
+        Without anybody who waits, the engine looks for results after a millisecond only.
+        """
+        while not until.is_set():
+            with self._lock:
+                refs = [call.ref for call in self._in_flight if call.ref is not None]
+            # Those that have come are about to be reported by another thread.
+            missing = sooner.wait(refs, num_returns=len(refs), timeout=0)[1] if refs else []
+            if missing:
+                sooner.wait(missing, timeout=_ATTEND_SECONDS)
+            else:
+                until.wait(_ATTEND_PAUSE_SECONDS)
+            del refs, missing
+
+    def _hand_over(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting or len(self._in_flight) >= self._window:
+                    return
+                call = self._waiting.popleft()
+                if not call.future.set_running_or_notify_cancel():
+                    self._idle.notify_all()
+                    continue
+                self._in_flight.add(call)
+            begin = time.monotonic()
+            try:
+                call.ref = call.future.ref = self._start(call)
+                done = call.ref.future()
+            except BaseException as error:
+                # What cannot be pickled, for one.
+                self._end(call, None)
+                call.future.set_exception(error)
+                continue
+            done.add_done_callback(functools.partial(self._on_done, call, begin))
+
+    def _start(self, call: _Call) -> sooner.ObjectRef[Any]:
+        if not sooner.is_initialized():
+            raise RuntimeError("the session of this executor was shut down: make a new executor after sooner.init()")
+        # A plain function is pickled once. What a closure refers to may change from call to call.
+        if self._setup is None and isinstance(call.fn, types.FunctionType) and call.fn.__closure__ is None:
+            remote = self._remote.get(call.fn)
+            if remote is None:
+                if len(self._remote) >= _FUNCTIONS_MAX:
+                    self._remote.clear()
+                remote = self._remote[call.fn] = sooner.remote(call.fn).options(**self._options)
+            ref: sooner.ObjectRef[Any] = remote.remote(*call.args, **call.kwargs)
+        else:
+            ref = self._call_any.remote(self._setup, call.fn, call.args, call.kwargs)
+        return ref
+
+    def _on_done(self, call: _Call, begin: float, done: Future[Any]) -> None:
+        self._end(call, begin)
+        self._hand_over()
+        error = done.exception()
+        if error is not None:
+            call.future.set_exception(error)
+        else:
+            call.future.set_result(done.result())
+
+    def _end(self, call: _Call, begin: float | None) -> None:
+        with self._lock:
+            self._in_flight.discard(call)
+            call.ref = call.future.ref = None
+            if begin is not None:
+                took = time.monotonic() - begin
+                if took < _SOON_SECONDS:
+                    self._window = min(self._window * 2, self._window_max)
+                elif took > _LATE_SECONDS:
+                    self._window = max(self._window // 2, self._window_min)
+            if not self._in_flight and not self._waiting:
+                self._idle.notify_all()
+
+
+def _in_order(
+    futures: deque[Future[Any]], submit: Callable[[Any], Future[Any]], items: Iterator[Any], deadline: float | None
+) -> Iterator[Any]:
+    """Results in order; a new call for each that was taken. What is left when nobody wants more is cancelled."""
+    try:
+        while futures:
+            # Not kept: a result that was yielded may be freed.
+            yield futures.popleft().result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            futures.extend(map(submit, itertools.islice(items, 1)))
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _wait_at_exit() -> None:
+    """A program that ends waits for its calls, as with the standard library's executors."""
+    for executor in list(_alive):
+        executor.shutdown()
+
+
+class _Future(Future[T]):
+    """A future whose waiter reads what the engine sends, instead of being woken by the thread that does."""
+
+    ref: sooner.ObjectRef[Any] | None = None
+
+    def result(self, timeout: float | None = None) -> T:
+        return super().result(self._left_after_wait(timeout))
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return super().exception(self._left_after_wait(timeout))
+
+    def _left_after_wait(self, timeout: float | None) -> float | None:
+        ref = self.ref
+        if ref is None:
+            return timeout
+        begin = time.monotonic()
+        try:
+            sooner.wait([ref], timeout=None if timeout is None else max(0.0, timeout))
+        except RuntimeError:
+            # The session has ended: the future is told so.
+            return timeout
+        return None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
+
+
+class _Call:
+    __slots__ = ("args", "fn", "future", "kwargs", "ref")
+
+    def __init__(
+        self, future: _Future[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.future = future
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+        self.ref: sooner.ObjectRef[Any] | None = None
+
+
+def _call(setup: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if setup is not None:
+        key, initializer, initargs = setup
+        if key not in _initialized:
+            initializer(*initargs)
+            _initialized.add(key)
+    return fn(*args, **kwargs)
+
+
+def _call_chunk(fn: Callable[..., Any], chunk: list[tuple[Any, ...]]) -> list[Any]:
+    return [fn(*args) for args in chunk]
+
+
+def _chunks(items: Iterator[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any, ...]]]:
+    while chunk := list(itertools.islice(items, size)):
+        yield chunk

@@ -1,0 +1,7 @@
+"""Metrics of one's own: `sooner.metrics` under the name that Ray has for it."""
+
+from __future__ import annotations
+
+from sooner.metrics import Counter, Gauge, Histogram, Metric, prometheus_text
+
+__all__ = ["Counter", "Gauge", "Histogram", "Metric", "prometheus_text"]

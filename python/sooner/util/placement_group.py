@@ -1,0 +1,40 @@
+"""Placement groups: `sooner.placement` under the name that Ray has for it.
+
+`sooner.util.placement_group` is this module, and can be called like the function in it:
+`sooner.util.placement_group(...)`
+and `from sooner.util.placement_group import placement_group` both work, in any order.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+from sooner.placement import (
+    PlacementGroup,
+    get_current_placement_group,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+
+__all__ = [
+    "PlacementGroup",
+    "get_current_placement_group",
+    "get_placement_group",
+    "placement_group",
+    "placement_group_table",
+    "remove_placement_group",
+]
+
+
+class _CallableModule(types.ModuleType):
+    """The import system puts this module where the function is expected."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> PlacementGroup:
+        return placement_group(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

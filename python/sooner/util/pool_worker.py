@@ -1,0 +1,77 @@
+"""What runs in the worker of a pool.
+
+Every new worker imports this module, so it imports nothing that workers do not have already.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import cloudpickle
+
+import sooner
+from sooner.exceptions import TaskError
+
+
+class UnknownFunction(Exception):
+    """In a worker: a call refers to a function that did not arrive."""
+
+
+class Worker:
+    """What runs in a worker's process."""
+
+    def __init__(self, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
+        self._functions: dict[int, Callable[..., Any]] = {}
+        if initializer is not None:
+            initializer(*initargs)
+
+    def define(self, number: int, function: Callable[..., Any], forgotten: int | None) -> None:
+        """Keep a function for later calls, and forget another one."""
+        self._functions[number] = function
+        if forgotten is not None:
+            self._functions.pop(forgotten, None)
+
+    def call(self, number: int, /, *args: Any, **kwargs: Any) -> Any:
+        """One call."""
+        return self._function(number)(*args, **kwargs)
+
+    def map(self, number: int, items: list[Any]) -> list[Any]:
+        """A call for every item."""
+        return list(map(self._function(number), _values(items)))
+
+    def starmap(self, number: int, items: list[Iterable[Any]]) -> list[Any]:
+        """A call for every item, which has the arguments."""
+        function = self._function(number)
+        return [function(*_values(list(arguments))) for arguments in items]
+
+    def each(self, number: int, items: list[Any]) -> list[tuple[BaseException | None, Any]]:
+        """A call for every item, also after one that raised: error and result of each."""
+        function = self._function(number)
+        return [_outcome(function, item) for item in _values(items)]
+
+    def _function(self, number: int) -> Callable[..., Any]:
+        function = self._functions.get(number)
+        if function is None:
+            raise UnknownFunction("the function of this call could not be loaded in the worker")
+        return function
+
+
+def _values(items: list[Any]) -> list[Any]:
+    """References among the items are replaced by their values, as arguments of remote functions are."""
+    if sooner.ObjectRef not in set(map(type, items)):
+        return items
+    return [sooner.get(item) if type(item) is sooner.ObjectRef else item for item in items]
+
+
+def _outcome(function: Callable[[Any], Any], item: Any) -> tuple[BaseException | None, Any]:
+    try:
+        return None, function(item)
+    except Exception as error:
+        text = traceback.format_exc()
+        try:
+            cloudpickle.dumps(error)
+        except Exception:
+            error = TaskError(getattr(function, "__name__", repr(function)), text, None)
+        return error, text

@@ -1,7 +1,0 @@
-"""Metrics of one's own: `weft.metrics` under the name that Ray has for it."""
-
-from __future__ import annotations
-
-from weft.metrics import Counter, Gauge, Histogram, Metric, prometheus_text
-
-__all__ = ["Counter", "Gauge", "Histogram", "Metric", "prometheus_text"]

@@ -1,7 +1,0 @@
-"""Progress bars in tasks, in actors and in the driver."""
-
-from __future__ import annotations
-
-from weft import progress, tqdm
-
-__all__ = ["progress", "tqdm"]
