@@ -47,7 +47,7 @@ def ensure_venv() -> Path:
 
 
 def child_environment(peer: str, scratch: Path) -> dict[str, str]:
-    """The environment of a measuring process: sooner and this directory can be imported."""
+    """The environment of a measuring process; sooner and this directory are importable in it."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))
     }

@@ -1,9 +1,8 @@
 """How each system is started on shaped hosts, and its program run there.
 
 All get the same hosts, links and repetitions. sooner, Ray and Dask have a node or worker per host
-and
-a driver on the first; OpenMPI and Gloo a process per host. What a system starts inherits the marker
-of the probe, so whatever is left of it ends with that.
+and a driver on the first; OpenMPI and Gloo a process per host. What a system starts inherits the
+marker of the probe, so whatever is left of it ends with that.
 """
 
 from __future__ import annotations

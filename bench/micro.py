@@ -4,7 +4,7 @@
     make bench ARGS=--quick                          everything shortened, about 4 minutes
     python bench/micro.py --only task --peers sooner,pool --repeat 5
     python bench/micro.py --only "node,delegation,head,transfer" --peers sooner,ray
-    python bench/micro.py --only "broadcast,sort_,spill_,objects_" --repeat 1
+    python bench/micro.py --only "broadcast,sort_,spill_,objects_" --peers sooner,ray,dask
 
 Each round gives every peer a fresh process and the machine to itself, one peer after the other; a
 number is the median over the windows of all rounds. Synchronous rows depend on where the kernel

@@ -37,7 +37,7 @@ def node_killed(api: Any, repeats: int, tell: Tell) -> None:
 
     Both nodes have a worker that has run this task before, so that no process has to start.
     """
-    task = api.remote(bodies_cluster.outlives).options(max_retries=3)
+    task = api.remote(max_retries=3)(bodies_cluster.outlives)
     samples = []
     with Nodes(api) as nodes:
         for _ in range(2):
@@ -93,7 +93,7 @@ def node_chains(api: Any, total_ms: int, tell: Tell) -> None:
 def _killed_chain(nodes: Nodes, total_s: float, elements: int) -> float:
     """The time of a chain that loses its node, as a multiple of that of one that does not."""
     api = nodes.api
-    task = api.remote(bodies_cluster.link).options(max_retries=-1)
+    task = api.remote(max_retries=-1)(bodies_cluster.link)
     sleep_s = total_s / CHAIN_TASKS
 
     def chain(number: int) -> Any:

@@ -16,12 +16,12 @@ LIMITS = {1: "memory.limit_in_bytes", 2: "memory.max"}
 SWAPS = {1: ("memory.swappiness", "0"), 2: ("memory.swap.max", "0")}
 
 
-def _parent() -> tuple[int, Path]:
-    """The version of the memory controller, and the group of this process."""
+def _parent(controller: str = "memory") -> tuple[int, Path]:
+    """The version of a controller, and the group of this process."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return 1, MOUNT / "memory" / path.lstrip("/")
+        if controller in controllers.split(","):
+            return 1, MOUNT / controller / path.lstrip("/")
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         if line.startswith("0::"):
             return 2, MOUNT / line[3:].lstrip("/")
@@ -48,6 +48,26 @@ def control_group(memory: int) -> Iterator[Path]:
         yield group
     finally:
         # The template and the workers of a program may end a moment after it.
+        poll("the group is empty", lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
+@contextlib.contextmanager
+def process_group(most: int) -> Iterator[Path]:
+    """A group that may have so many processes and threads. A process joins by writing its id to `cgroup.procs`."""
+    version, parent = _parent("pids")
+    group = parent / f"sooner-test-{uuid.uuid4().hex[:12]}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        try:
+            (group / "pids.max").write_text(str(most))
+        except OSError as error:
+            pytest.skip(f"no control group of version {version} can limit processes here: {error}")
+        yield group
+    finally:
         poll("the group is empty", lambda: not (group / "cgroup.procs").read_text())
         group.rmdir()
 

@@ -105,8 +105,20 @@ def _state(pid: int) -> str | None:
     return text.rpartition(")")[2].split()[0]
 
 
+def templates_of(pid: int) -> set[int]:
+    """The templates of a program's sessions, which are none of its children: they name the session's directory."""
+    found = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            command = Path(f"/proc/{name}/cmdline").read_bytes()
+            last = command.rstrip(b"\0").rpartition(b"\0")[2].rpartition(b" ")[2]
+            if f"/session-{pid}-".encode() in last and is_alive(int(name)) and os.getpgid(int(name)) == int(name):
+                found.add(int(name))
+    return found
+
+
 def children_of(pid: int) -> set[int]:
-    """All living descendants of a process."""
+    """All living descendants of a process, and what its sessions have started."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -118,8 +130,8 @@ def children_of(pid: int) -> set[int]:
         state, parent = text.rpartition(")")[2].split()[:2]
         if state not in "ZX":
             parents.setdefault(int(parent), []).append(int(name))
-    found: set[int] = set()
-    new = [pid]
+    found = templates_of(pid)
+    new = [pid, *found]
     while new:
         new = [child for parent in new for child in parents.get(parent, [])]
         found.update(new)

@@ -8,7 +8,7 @@ import time
 import uuid
 
 import pytest
-from support import WAIT, is_alive, poll
+from support import WAIT, is_alive, poll, run_driver
 
 import sooner
 from sooner.exceptions import ActorAlreadyExistsError, ActorDiedError, TaskError
@@ -707,3 +707,45 @@ def test_actors_come_and_go():
 
     for n in range(200):
         assert sooner.get(Local.remote(n).next.remote(), timeout=WAIT) == n + 1
+
+
+@pytest.mark.api("kill")
+@pytest.mark.parametrize("pause", [0, 0.01, 0.04])
+@pytest.mark.parametrize("by", ["kill", "del"])
+def test_an_actor_that_ends_while_it_is_being_created_leaves_its_cpu_to_the_next(pause, by):
+    done = run_driver(
+        """
+        import sys, time
+        import sooner
+
+        sooner.init(num_cpus=1)
+
+        @sooner.remote(num_cpus=1)
+        class Whole:
+            def f(self):
+                return 1
+
+        first = Whole.remote()
+        time.sleep(float(sys.argv[1]))
+        if sys.argv[2] == "kill":
+            sooner.kill(first)
+        del first
+        print(sooner.get(Whole.remote().f.remote(), timeout=30))
+        """,
+        pause,
+        by,
+    )
+    assert done.stdout == "1\n"
+
+
+@pytest.mark.api("kill")
+def test_a_kill_with_restart_of_an_actor_that_is_being_created_does_not_end_it():
+    @sooner.remote(max_restarts=1, max_task_retries=-1, num_cpus=0)
+    class Kept:
+        def f(self):
+            return 1
+
+    for n in range(5):
+        actor = Kept.options(name=f"kept {n}").remote()
+        sooner.kill(actor, no_restart=False)
+        assert sooner.get(sooner.get_actor(f"kept {n}").f.remote(), timeout=WAIT) == 1

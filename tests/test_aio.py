@@ -76,13 +76,28 @@ def test_get_of_many():
 def test_get_raises_the_first_failure_in_order(gate):
     async def main():
         refs = [identity.remote(1), when.remote(gate), fails.remote("first"), fails.remote("second")]
-        waiting = asyncio.ensure_future(sooner.aio.get(refs))
         await sooner.aio.wait(refs[2:], num_returns=2)
-        assert not waiting.done()
-        gate.touch()
-        with pytest.raises(LookupError, match="first") as caught:
-            await waiting
-        assert isinstance(caught.value, TaskError)
+        for timeout in (None, 0, WAIT):
+            with pytest.raises(LookupError, match="first") as caught:
+                await sooner.aio.get(refs, timeout=timeout)
+            assert isinstance(caught.value, TaskError)
+        assert not gate.exists()
+
+    run(main())
+
+
+@pytest.mark.parametrize("verb", ["get", "gather", "asyncio.gather"])
+def test_many_raise_as_soon_as_one_has_failed(gate, verb):
+    async def main():
+        refs = [when.remote(gate), fails.remote("early"), when.remote(gate)]
+        with pytest.raises(LookupError, match="early"):
+            if verb == "get":
+                await sooner.aio.get(refs, timeout=WAIT)
+            elif verb == "gather":
+                await sooner.aio.gather(*refs)
+            else:
+                await asyncio.gather(*refs)
+        assert not gate.exists()
 
     run(main())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import doctest
+import importlib
 import inspect
 import os
 import pickle
@@ -432,7 +433,6 @@ class TestAnnotations:
     "client",
     "cross_language",
     "dag",
-    "internal_kv",
     "jobs",
     "logging_config",
     "private_modules",
@@ -453,6 +453,20 @@ def test_names_that_sooner_does_not_have(name):
     with pytest.raises(AttributeError, match=f"^sooner.{name}: {LATER}"):
         getattr(sooner, name)
     assert not hasattr(sooner, name)
+
+
+@pytest.mark.api("internal_kv")
+@pytest.mark.parametrize("name", ["internal_kv", "channel", "shuffle", "compiled_dag_ref"])
+def test_experimental_modules_that_sooner_does_not_have(name):
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"sooner.experimental.{name}")
+
+
+@pytest.mark.api("actor.hooks")
+@pytest.mark.parametrize("name", ["_actor_launch_hook", "_task_launch_hook"])
+def test_hooks_of_ray_train(name):
+    with pytest.raises(ValueError, match=f"'{name}' is not an option of an actor"):
+        Counter.options(**{name: print})
 
 
 @pytest.mark.api("util.actor_group", "util.integrations", "util.collective", "util.debugger")
@@ -479,14 +493,27 @@ def test_errors_that_sooner_does_not_have(name):
         sooner.exceptions.Nonsense  # noqa: B018
 
 
-@pytest.mark.api("context.later")
-@pytest.mark.parametrize(
-    "name",
-    ["job_id", "node_id", "task_id", "actor_id"],
-)
-def test_members_of_the_runtime_context_that_sooner_does_not_have(shared_session, name):
-    with pytest.raises(AttributeError, match=f"^RuntimeContext.{name}: {LATER}"):
-        getattr(sooner.get_runtime_context(), name)
+@pytest.mark.api("context.objects")
+def test_ids_of_the_runtime_context_as_objects(shared_session):
+    @sooner.remote
+    class Actor:
+        def ids(self):
+            context = sooner.get_runtime_context()
+            said = context.get_job_id(), context.get_node_id(), context.get_worker_id(), context.get_task_id()
+            return (*said, context.get_actor_id()), [
+                context.job_id,
+                context.node_id,
+                context.worker_id,
+                context.task_id,
+                context.actor_id,
+            ]
+
+    said, made = sooner.get(Actor.remote().ids.remote(), timeout=WAIT)
+    assert [one.hex() for one in made] == list(said)
+    kinds = [sooner.JobID, sooner.NodeID, sooner.WorkerID, sooner.TaskID, sooner.ActorID]
+    assert [type(one) for one in made] == kinds
+    context = sooner.get_runtime_context()
+    assert (context.task_id, context.actor_id) == (None, None)
     with pytest.raises(AttributeError, match="no member 'nonsense'"):
         sooner.get_runtime_context().nonsense  # noqa: B018
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import api_support
 import pytest
+
+import sooner
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -117,3 +122,101 @@ def test_marks_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_another_argument(capsys: pytest.CaptureFixture[str]) -> None:
     assert api_support.main(["--chek"]) == 2
     assert "--chek" in capsys.readouterr().err
+
+
+# --- what the page of this tree says is not there, against the code and the other pages -------------------------------
+
+
+def rows_for_later(root: Path = ROOT) -> Iterator[tuple[api_support.Row, list[str]]]:
+    """The rows that belong to later versions, with their names, but for arguments of what is there."""
+    rows = [row for section in api_support.read_rows(root) for row in section.rows]
+    there = {word for row in rows if not row.is_later for word in re.findall(r"\w+(?==)", row.name)}
+    for row in rows:
+        if row.is_later:
+            yield row, [name for name in names_in(row.name) if name not in there]
+
+
+def names_in(text: str) -> list[str]:
+    """What stands in backticks, without `sooner.`: `f.bind(...)` is `.bind`, an attribute; `init(a=)` is `a`."""
+    found = []
+    for span in re.findall(r"`([^`]+)`", text):
+        plain = re.sub(r"\(.*", "", span).rstrip("=").removeprefix("sooner.")
+        found += re.findall(r"\w+(?==)", span) or [re.sub(r"^(f|A|handle\.method)\.", ".", plain)]
+    return found
+
+
+def documented(name: str, text: str) -> bool:
+    """Whether a page uses a name in its code, outside of a section or an item on what is not there."""
+    text = re.sub(
+        r"^## What is not there.*?(?=^## |\Z)|^- [^\n]*\bare not there\b[^\n]*$",
+        "",
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    code = re.findall(r"^```.*?^```|`[^`\n]+`", text, flags=re.DOTALL | re.MULTILINE)
+    if name.startswith("."):
+        word = re.escape(name) + r"\("
+    elif "." in name or name.startswith("_") or not name.islower():
+        word = rf"(?<!\w){re.escape(name)}(?!\w)"
+    else:
+        # Words such as `data` mean something else in most code.
+        word = rf"(?<!\w)(sooner|ray)(\.util)?\.{name}(?!\w)|(?<![\w.\"'/-]){name}=(?!=)"
+    return any(re.search(word, span) for span in code)
+
+
+def test_what_documented_means() -> None:
+    assert documented("runtime_env", "Give `f.options(runtime_env={})`.")
+    assert documented("runtime_env", "```python\nsooner.init(runtime_env=1)\n```")
+    assert documented(".bind", "`f.bind(1)` is a graph.")
+    assert documented("dag", "`sooner.dag` has graphs.")
+    assert not documented("runtime_env", "## What is not there yet\n\n`runtime_env=` is not.\n")
+    assert documented("runtime_env", "## What is not there yet\n\n## Next\n\n`runtime_env=`\n")
+    assert not documented("data", "`data` is a name like any other")
+    assert names_in("`f.bind(...)`, `sooner.dag`, `_labels`") == [".bind", "dag", "_labels"]
+
+
+def test_what_is_left_for_later_is_refused_by_name() -> None:
+    """Without a test nothing shows that it is not there: so stood clusters on the page, long after they came."""
+    proved = {mark.row for mark in api_support.read_marks(ROOT)}
+    assert [row.id for row, _ in rows_for_later() if row.id not in proved or not names_in(row.name)] == []
+
+
+def test_what_is_left_for_later_is_no_module() -> None:
+    assert list(sooner.__path__)
+    for row, names in rows_for_later():
+        for name in names:
+            if re.fullmatch(r"[a-z][\w.]*", name):
+                try:
+                    found = importlib.util.find_spec(f"sooner.{name}")
+                except ModuleNotFoundError:
+                    continue
+                assert found is None, f"row {row.id!r}: there is a module sooner.{name}"
+
+
+def test_no_page_documents_what_is_left_for_later() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    texts = {page.name: page.read_text() for page in pages if page.name != api_support.PAGE.name}
+    wrong = [
+        f"{page} has {name!r}, of which row {row.id!r} says: later"
+        for row, names in rows_for_later()
+        for name in names
+        for page, text in texts.items()
+        if documented(name, text)
+    ]
+    assert wrong == []
+
+
+def test_what_nothing_raises_is_raised_nowhere() -> None:
+    """The rows say of some classes of errors that nothing raises them."""
+    sources = [*(ROOT / "python/sooner").rglob("*.py"), *(ROOT / "crates").glob("*/src/**/*.rs")]
+    text = "".join(path.read_text() for path in sources)
+    rows = {row.id: row for section in api_support.read_rows(ROOT) for row in section.rows}
+    names = {*names_in(rows["errors.unused"].name), *names_in(rows["errors.lost_reasons"].gap)}
+    names |= set(names_in(rows["errors.node"].gap))
+    assert len(names) > 8
+    sections = dict(
+        re.findall(r"^### `(\w+)`\n(.*?)(?=^#|\Z)", (ROOT / "docs/errors.md").read_text(), re.DOTALL | re.MULTILINE)
+    )
+    said = {name for name, section in sections.items() if "Nothing raises it yet" in section}
+    assert said == names & set(sections), "docs/errors.md says so, too"
+    assert [name for name in sorted(names) if re.search(rf'(raise |return |exception\(py, "){name}\b', text)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
@@ -218,3 +219,30 @@ def test_traffic_is_what_was_sent():
             again = traffic.of(os.getpid())
             assert traffic.between(after, again) == traffic.Traffic()
     """)
+
+
+def options_twice(text):
+    """The lines that ask what `.options` gave for `.options`: Ray's functions with options have none."""
+    found = []
+
+    def gives_options(node):
+        return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "options"
+
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and gives_options(node.value)]
+        names = {target.id for node in made for target in node.targets if isinstance(target, ast.Name)}
+        for node in filter(gives_options, ast.walk(function)):
+            of = node.func.value
+            if gives_options(of) or (isinstance(of, ast.Name) and of.id in names):
+                found.append(node.lineno)
+    return sorted(set(found))
+
+
+def test_rows_ask_for_options_as_ray_has_them():
+    planted = "def f(a):\n    t = a.remote(g).options(x=1)\n    def h():\n        return t.options(y=2)\n    return h"
+    assert options_twice(planted) == [4]
+    assert options_twice("def f(t):\n    return t.options(x=1).options(y=2)") == [2]
+    found = {path.name: lines for path in BENCH.glob("*.py") if (lines := options_twice(path.read_text()))}
+    assert found == {}

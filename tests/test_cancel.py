@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -430,3 +431,67 @@ def test_an_asyncio_call_that_is_cancelled_before_its_first_step():
         sooner.cancel(ref)
         with pytest.raises(TaskCancelledError):
             sooner.get(ref, timeout=WAIT)
+
+
+@pytest.mark.api("failure.cancel_actor_call")
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_call_that_returns_although_it_was_cancelled_was_cancelled(tmp_path, concurrency):
+    @sooner.remote(max_concurrency=concurrency)
+    class Deaf:
+        def block(self, mark, gate, size):
+            mark.write_text(str(os.getpid()))
+            while not gate.exists():
+                time.sleep(0.005)
+            return b"x" * size
+
+        def alive(self):
+            return "alive"
+
+    actor = Deaf.remote()
+    for size in (1, 1 << 20):
+        mark, gate = tmp_path / f"mark {size}", tmp_path / f"gate {size}"
+        ref = actor.block.remote(mark, gate, size)
+        pid_in(mark)
+        sooner.cancel(ref)
+        time.sleep(0.2)
+        gate.touch()
+        assert_cancelled(ref)
+        assert sooner.get(actor.alive.remote(), timeout=WAIT) == "alive"
+
+
+@sooner.remote(max_retries=0)
+def calls(actor, method, *args):
+    return sooner.get(getattr(actor, method).remote(*args))
+
+
+@pytest.mark.api("failure.cancel_force")
+@pytest.mark.parametrize("cls", [Sync, Async], ids=["sync", "async"])
+def test_force_with_children_leaves_actors_alone(tmp_path, cls):
+    actor = cls.remote()
+    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    args = (mark, gate) if cls is Sync else (mark,)
+    ref = calls.remote(actor, "block", *args)
+    pid = pid_in(mark)
+    sooner.cancel(ref, force=True)
+    assert_cancelled(ref)
+    gate.touch()
+    assert sooner.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT) == pid
+
+
+@pytest.mark.api("failure.cancel_force")
+def test_force_on_somebody_elses_call_leaves_the_actor_alone(tmp_path):
+    @sooner.remote(num_cpus=0)
+    class Broker:
+        def call(self, actor, mark, gate):
+            self.ref = actor.block.remote(mark, gate)
+            return [self.ref]
+
+    actor, broker = Sync.remote(), Broker.remote()
+    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    (ref,) = sooner.get(broker.call.remote(actor, mark, gate), timeout=WAIT)
+    pid = pid_in(mark)
+    # Whoever has nothing but the reference cannot know that an actor makes its value.
+    with contextlib.suppress(ValueError):
+        sooner.cancel(ref, force=True)
+    gate.touch()
+    assert sooner.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=WAIT) == pid

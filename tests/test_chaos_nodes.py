@@ -54,7 +54,7 @@ def large():
 
 
 def listed(cluster):
-    return {node["NodeID"] for node in sooner.nodes()}
+    return {node["NodeID"] for node in sooner.nodes() if node["Alive"]}
 
 
 def test_a_killed_node_is_gone_although_nobody_reaps_it(cluster, tmp_path):
@@ -201,8 +201,8 @@ def test_a_wrong_clock_has_no_effect(skew, clock, bases, monkeypatch):
             return time.time()
 
     there = sooner.get(now.options(resources={"there": 1}).remote(), timeout=60)
-    large = sooner.remote(lambda: bytes(3_000_000))
-    assert len(sooner.get(large.options(resources={"there": 1}).remote())) == 3_000_000
+    large = sooner.remote(lambda: bytes(3_000_000)).options(resources={"there": 1})
+    assert len(sooner.get(large.remote())) == 3_000_000
     keeper = Keeper.options(name="keeper", lifetime="detached", resources={"there": 0.5}).remote()
     assert abs(sooner.get(keeper.now.remote()) - there) < 600
     print(there - time.time(), flush=True)

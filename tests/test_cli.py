@@ -110,7 +110,7 @@ def program(tmp_path_factory):
 def test_nothing_runs(short_dir):
     for arguments in (("status",), ("list", "tasks"), ("stack",), ("why", "abc"), ("logs",)):
         done = command(*arguments, base=short_dir, check=3)
-        assert "no sooner program of yours runs" in done.stderr
+        assert "no program of yours runs sooner" in done.stderr
 
 
 @pytest.mark.parametrize(

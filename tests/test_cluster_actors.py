@@ -7,10 +7,12 @@ import os
 import signal
 
 import pytest
+from checkpointed import RemoteBox, kill, row_of
 from clusters import cluster_of
-from support import poll
+from support import WAIT, poll
 
 import sooner
+from sooner.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 @pytest.fixture
@@ -83,3 +85,27 @@ def test_a_kill_reaches_an_actor_at_another_node(cluster):
         sooner.kill(counter)
         with pytest.raises(sooner.exceptions.ActorDiedError, match=r"sooner\.kill"):
             sooner.get(counter.add.remote())
+
+
+@sooner.remote(num_cpus=2)
+def hold(started):
+    started.touch()
+    poll("it may end", lambda: not started.exists())
+
+
+def test_a_state_that_one_node_keeps_is_what_the_next_process_at_another_one_begins_with(cluster, tmp_path):
+    data = os.urandom(3_000_000)
+    with program(cluster.head_node):
+        box = RemoteBox.options(num_cpus=2).remote()
+        sooner.get(box.set.remote(data), timeout=WAIT)
+        poll("a checkpoint", lambda: row_of(box).checkpoints)
+        before = row_of(box).node_id
+        # Whoever waits there for what it holds gets that first.
+        there = NodeAffinitySchedulingStrategy(before, soft=False)
+        held = hold.options(scheduling_strategy=there).remote(tmp_path / "held")
+        kill(box)
+        poll("its place is taken", (tmp_path / "held").exists)
+        assert sooner.get(box.get.remote(), timeout=WAIT) == data
+        assert row_of(box).node_id != before
+        (tmp_path / "held").unlink()
+        sooner.get(held, timeout=WAIT)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from clusters import cluster_of
@@ -67,7 +69,7 @@ def _own_path():
 
 
 def found(path):
-    return json.loads(poll("the actor has begun", lambda: path.exists() and path).read_text())
+    return json.loads(poll("the actor has begun", lambda: path.exists() and path.read_text()))
 
 
 WAIT_FOR_FILE = """
@@ -243,3 +245,71 @@ def test_what_a_node_cannot_start_workers_for_is_refused_with_the_reason(barren,
         assert "no more workers can be started" in said[who], (done.stdout, done.stderr)
     assert (said["elsewhere"], said["spread"]) == (" True", " True"), (done.stdout, done.stderr)
     assert "no more workers can be started" in done.stderr, "it is said once where it happens, too"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"),
+    [
+        ([], {}),
+        (["-O"], {}),
+        (["-OO", "-B", "-b"], {}),
+        (["-X", "dev", "-X", "tracemalloc=3"], {}),
+        (["-W", "error::UserWarning", "-X", "utf8=1"], {}),
+        (["-I"], {}),
+        ([], {"PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "ignore", "PYTHONDEVMODE": "1"}),
+    ],
+    ids=lambda given: " ".join(given) or "none",
+)
+def test_workers_elsewhere_have_the_flags_of_the_program(flags, environment, cluster, tmp_path):
+    (tmp_path / "program.py").write_text(
+        f"""
+import sys
+sys.path[:0] = {[entry for entry in sys.path if entry]!r}
+import sooner
+
+@sooner.remote(resources={{"there": 0.01}})
+def look():
+    options = {{name: value for name, value in sys._xoptions.items() if name != "utf8"}}
+    return tuple(sys.flags), sys.warnoptions, options, __debug__
+
+@sooner.remote(resources={{"there": 0.01}})
+def runs():
+    assert False
+
+sooner.init(address={cluster.head_node.session_dir!r})
+found, own = sooner.get(look.remote()), look._function()
+if sys.flags.dev_mode and not sys._xoptions.get("dev"):
+    # The environment has said it.
+    own[2]["dev"] = True
+assert found == own, (found, own)
+try:
+    sooner.get(runs.remote())
+except AssertionError:
+    assert __debug__
+else:
+    assert not __debug__
+"""
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [sys.executable, *flags, tmp_path / "program.py"],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_flag_that_the_interpreter_elsewhere_does_not_know_is_named_once(capsys):
+    from sooner._template import _flags_of
+
+    known = _flags_of("optimize=2,quiet=1,dev_mode=1")
+    names = dict(zip(type(sys.flags).__match_args__, known, strict=True))
+    assert (names["optimize"], names["quiet"], names["dev_mode"]) == (2, 1, True)
+    assert capsys.readouterr().err == ""
+    assert len(_flags_of("optimize=1,of_a_later_version=3,off_there=0")) == len(known)
+    said = capsys.readouterr().err
+    assert said.count("of_a_later_version") == 1
+    assert "off_there" not in said

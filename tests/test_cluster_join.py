@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, is_alive, poll, run_command
+from support import WAIT, is_alive, poll, run_command, run_driver
 
 import sooner
 from sooner.cluster_utils import Cluster
@@ -522,3 +522,38 @@ def test_how_long_it_takes(capsys):
         one = time.monotonic() - begin
     with capsys.disabled():
         print(f"\n16 nodes: {all_of_them:.2f} s; one more: {one:.2f} s")
+
+
+@pytest.mark.api("init.address")
+def test_a_program_joins_its_own_cluster_by_address(nothing_left) -> None:
+    with Cluster() as cluster:
+        first, second = cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        for address in (cluster.address, second.address):
+            sooner.init(address=address)
+            poll("it sees both nodes", lambda: len([n for n in sooner.nodes() if n["Alive"]]) == 2)
+            node = first if address == cluster.address else second
+            assert sooner.get_runtime_context().get_node_id() == node.node_id
+            assert sooner.get(sooner.remote(lambda: 1).remote()) == 1
+            sooner.shutdown()
+        ended = cluster.address
+    with pytest.raises(ConnectionError):
+        sooner.init(address=ended)
+
+
+def test_the_nodes_of_a_cluster_end_with_its_program() -> None:
+    code = """
+        import sys
+        from sooner.cluster_utils import Cluster
+        cluster = Cluster(initialize_head=True, shutdown_at_exit=sys.argv[1] == "True")
+        print(cluster.head_node.pid, cluster.base_directory)
+    """
+    pid, base = run_driver(code, True).stdout.split()
+    poll("its node ends", lambda: not is_alive(int(pid)))
+    assert not Path(base).exists()
+    pid, base = run_driver(code, False).stdout.split()
+    try:
+        assert is_alive(int(pid))
+    finally:
+        os.kill(int(pid), signal.SIGKILL)
+        shutil.rmtree(base, ignore_errors=True)

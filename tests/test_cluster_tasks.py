@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from clusters import cluster_of
@@ -198,6 +199,32 @@ def test_resources_are_those_of_all_nodes(cluster):
     assert sooner.cluster_resources()["there"] == 100
     poll("all is free", lambda: sooner.available_resources().get("CPU") == 3)
     assert sorted(node["Resources"]["CPU"] for node in sooner.nodes()) == [1, 2]
+
+
+@pytest.mark.parametrize("strategy", ["SPREAD", "DEFAULT"])
+def test_what_is_spread_reaches_a_node_that_started_late(strategy):
+    """Two tasks at a time, pair after pair: the leases that are there have room for all and are never idle for long."""
+
+    @sooner.remote(scheduling_strategy=strategy)
+    def where():
+        time.sleep(0.1)
+        return sooner.get_runtime_context().get_node_id()
+
+    def pair():
+        return sooner.get([where.remote() for _ in range(2)])
+
+    with cluster_of(2, connects=True) as made:
+        assert len(set(pair())) == 1
+        with ThreadPoolExecutor(1) as pool:
+            joining = pool.submit(made.add_node, num_cpus=2)
+            while not joining.done():
+                pair()
+        late = joining.result().node_id
+        if strategy == "SPREAD":
+            poll("it takes part", lambda: late in pair())
+        reached = sum(late in pair() for _ in range(10))
+        # Others stay where they are while there is room.
+        assert reached >= 8 if strategy == "SPREAD" else reached == 0, reached
 
 
 def test_a_programs_end_leaves_nothing(cluster):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import gc
 import itertools
+import multiprocessing
 import os
+import pickle
+import signal
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError, Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
-from support import WAIT, poll, run_driver
+from support import WAIT, poll, run_driver, running_driver
 
 import sooner
 from sooner.exceptions import TaskCancelledError, WorkerCrashedError
@@ -59,13 +66,93 @@ def test_the_standard_functions_for_futures(executor):
 
 
 def test_an_exception_is_that_of_the_call(executor):
+    """Not one of a class of ours: programs compare types and arguments, and print the cause."""
+
     def bad():
-        raise KeyError("missing")
+        raise KeyError("missing")  # here
 
     future = executor.submit(bad)
-    assert isinstance(future.exception(WAIT), KeyError)
+    error = future.exception(WAIT)
+    assert type(error) is KeyError
+    assert error.args == ("missing",)
+    assert 'raise KeyError("missing")  # here' in str(error.__cause__)
     with pytest.raises(KeyError, match="missing"):
         future.result()
+    with pytest.raises(KeyError, match="missing"):
+        list(executor.map(lambda _: bad(), range(3), chunksize=2))
+
+
+class Unpicklable:
+    def __init__(self, error):
+        self.error = error
+
+    def __reduce__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("not this one"), OSError(5, "gone"), pickle.PicklingError("nor this")])
+def test_what_an_argument_raises_when_it_is_pickled_comes_as_it_is(executor, error):
+    future = executor.submit(square, Unpicklable(error))
+    assert future.exception(WAIT) is error
+    assert "argument" in "".join(error.__notes__)
+
+
+def test_it_costs_no_multiprocessing():
+    """Workers import it for each program, and it would take as long as all else."""
+    done = run_driver(
+        """
+        import sys, sooner
+        sooner.Executor
+        print("sooner.util.executor" in sys.modules, "multiprocessing" in sys.modules)
+        """
+    )
+    assert done.stdout == "True False\n"
+
+
+def test_arguments_are_not_kept_by_the_future(executor):
+    class Argument:
+        pass
+
+    argument = Argument()
+    seen = weakref.ref(argument)
+    future = executor.submit(type, argument)
+    del argument
+    poll("the argument is free", lambda: gc.collect() is not None and seen() is None)
+    assert future.result(WAIT).__name__ == "Argument"
+
+
+@pytest.mark.parametrize("ends", ["raise ValueError('no set-up')", "raise SystemExit('no set-up')"])
+def test_an_initializer_that_fails_breaks_the_executor(ends, caplog):
+    def set_up():
+        exec(ends)
+
+    with Executor(2, None, set_up) as executor:
+        futures = []
+        # It may be broken before all were submitted.
+        with contextlib.suppress(BrokenProcessPool):
+            futures += map(executor.submit, itertools.repeat(square), range(300))
+        for future in futures:
+            assert isinstance(future.exception(WAIT), BrokenProcessPool)
+        with pytest.raises(BrokenProcessPool, match="no set-up"):
+            executor.submit(square, 1)
+    assert caplog.text.count("Exception in initializer") == 1
+
+
+def test_the_arguments_of_the_standard_executor():
+    def set_up(_value):
+        pass
+
+    context = multiprocessing.get_context("spawn")
+    with Executor(1, context, set_up, (5,), max_tasks_per_child=3) as executor:
+        pids = [executor.submit(os.getpid).result(WAIT) for _ in range(7)]
+    assert [len(set(pids[n : n + 3])) for n in (0, 3)] == [1, 1]
+    assert len(set(pids)) == 3
+    with pytest.raises(TypeError, match="mp_context"):
+        Executor(mp_context="spawn")
+    with pytest.raises(ValueError, match="max_tasks_per_child"):
+        Executor(max_tasks_per_child=0)
+    with pytest.raises(TypeError, match="max_tasks_per_child"):
+        Executor(max_tasks_per_child="3")
 
 
 def test_what_cannot_be_pickled_fails_its_future_alone(executor):
@@ -240,8 +327,14 @@ def test_options():
 def test_a_worker_that_dies():
     """Unlike the standard library's, the executor goes on."""
     with Executor(options={"max_retries": 0}) as executor:
-        with pytest.raises(WorkerCrashedError):
-            executor.submit(os._exit, 1).result(WAIT)
+        future = executor.submit(os._exit, 1)
+        with pytest.raises(WorkerCrashedError, match="exit") as caught:
+            future.result(WAIT)
+        # For programs that look for what the standard executor raises.
+        assert isinstance(caught.value, BrokenProcessPool)
+        copy = pickle.loads(pickle.dumps(caught.value))
+        assert isinstance(copy, BrokenProcessPool)
+        assert str(copy) == str(caught.value)
         assert executor.submit(square, 3).result(WAIT) == 9
 
 
@@ -323,3 +416,48 @@ def test_kill_workers(executor, tmp_path):
     executor.kill_workers()
     with pytest.raises(TaskCancelledError):
         future.result(WAIT)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "with sooner.Executor() as ex: list(ex.map(time.sleep, [600]))",
+        "with sooner.Executor() as ex: ex.submit(time.sleep, 600)",
+        "ex = sooner.Executor(); ex.submit(time.sleep, 600).result()",
+        "ex = sooner.Executor(); ex.submit(time.sleep, 600).exception()",
+        "ex = sooner.Executor(); ex.submit(time.sleep, 600); ex.shutdown()",
+        "ex = sooner.Executor(); ex.submit(time.sleep, 600)",
+        "ex = sooner.Executor(); concurrent.futures.wait([ex.submit(time.sleep, 600) for _ in range(9)])",
+    ],
+)
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_ends_a_program_that_waits_for_an_executor(wait, presses):
+    code = f"""
+        import concurrent.futures, time
+        import sooner
+        sooner.init(num_cpus=2)
+        sooner.get(sooner.remote(lambda: 1).remote())
+        print("ready", flush=True)
+        {wait}
+    """
+    with running_driver(code) as program:
+        assert program.stdout.readline() == "ready\n"
+        time.sleep(1)
+        for _ in range(presses):
+            program.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        program.wait(timeout=WAIT)
+        assert program.returncode != 0 or wait.endswith("submit(time.sleep, 600)")
+
+
+def _raises(kind: type[BaseException]) -> None:
+    raise kind("by the call")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, ValueError])
+def test_whatever_a_call_raises_is_its_exception(kind):
+    with sooner.Executor(1) as executor:
+        error = executor.submit(_raises, kind).exception(timeout=WAIT)
+        assert type(error) is kind
+        assert error.args == ("by the call",)
+        assert executor.submit(pow, 2, 3).result(timeout=WAIT) == 8

@@ -190,6 +190,7 @@ def test_items_may_hold_references_and_be_passed_on():
 def test_completed_is_ready_at_the_end():
     generator = count.remote(3)
     assert sooner.get(generator.completed(), timeout=WAIT) is None
+    assert generator._generator_ref == generator.completed()
     assert sooner.get(list(generator)) == [0, 1, 2]
     failed = count_and_fail.remote(1)
     with pytest.raises(ValueError, match="after 1"):
@@ -287,10 +288,10 @@ def test_wait_takes_generators(tmp_path):
 
 
 @pytest.mark.api("get")
-def test_get_refuses_a_generator():
+def test_get_gives_a_generator_back():
     generator = count.remote(1)
-    with pytest.raises(ValueError, match="ObjectRefGenerator"):
-        sooner.get(generator)
+    assert sooner.get(generator) is generator
+    assert sooner.get(next(generator), timeout=WAIT) == 0
 
 
 @pytest.mark.api("generator.verbs")

@@ -84,6 +84,7 @@ def keep(name, *arguments, **options):
     return counter
 
 
+@pytest.mark.api("failure.control")
 def test_what_runs_sees_nothing_of_it(cluster):
     with program(cluster.worker_nodes[0]):
         counter = Counter.options(resources={"c": 0.1}).remote()
@@ -124,6 +125,15 @@ def test_no_caller_hears_that_an_actor_elsewhere_is_dead(cluster):
             assert sooner.get(ends, timeout=WAIT) == [2 + 5 * restarts] * 2, "each call was done once"
 
 
+@pytest.mark.api("errors.rpc")
+def test_what_only_the_head_knows_cannot_be_asked_while_it_is_away(cluster):
+    """The wait for it ends, after half a minute."""
+    with program(cluster.worker_nodes[0]):
+        kill_head(cluster)
+        with pytest.raises(sooner.exceptions.RpcError, match="the head of the cluster has not been there"):
+            sooner.get_actor("nobody")
+
+
 def test_new_actors_begin_under_the_next_head(cluster):
     with program(cluster.worker_nodes[0]):
         warm = Counter.remote()
@@ -150,14 +160,15 @@ def test_names_are_kept_for_who_had_them(cluster):
         assert sooner.get(sooner.get_actor("kept").add.remote()) == 1
 
 
+@pytest.mark.api("failure.control")
 def test_an_actor_whose_node_ended_meanwhile_begins_elsewhere(cluster):
     first, second = cluster.worker_nodes
+    there = {"num_cpus": 1, "scheduling_strategy": NodeAffinitySchedulingStrategy(first.node_id, soft=True)}
     with program(first):
-        keep("moves", 10, max_restarts=-1, num_cpus=1)
-        keep("stays", 20, max_restarts=0, num_cpus=1)
+        keep("moves", 10, max_restarts=-1, **there)
+        keep("stays", 20, max_restarts=0, **there)
         at = {name: sooner.get(sooner.get_actor(name).add.remote()) for name in ("moves", "stays")}
         assert at == {"moves": 11, "stays": 21}
-    # Where both are: work that nothing binds goes to the node of whoever asks for it.
     kill_head(cluster)
     cluster.remove_node(first, allow_graceful=False)
     start_head(cluster)
@@ -208,6 +219,7 @@ def _pid_or_none(counter):
         return None
 
 
+@pytest.mark.api("failure.control")
 def test_a_placement_group_stays_where_it_is(cluster):
     first, second = cluster.worker_nodes
     with program(first):

@@ -8,7 +8,9 @@ import json
 import os
 import random
 import socket
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from support import WAIT, Node, poll, run_command
@@ -20,9 +22,9 @@ def port_of_this_process() -> int:
 
 
 @pytest.fixture
-def served(tmp_path) -> Iterator[tuple[Node, int]]:
+def served(short_dir) -> Iterator[tuple[Node, int]]:
     port = port_of_this_process()
-    node = Node(tmp_path, f"--http-port={port}")
+    node = Node(short_dir, f"--http-port={port}")
     try:
         yield node, port
     finally:
@@ -119,6 +121,57 @@ def test_whatever_is_sent_it_answers_others(served):
                 pass
     # The last of them may still be served.
     poll("it answers", lambda: ask(port, "/healthz") == (200, "ok\n"))
+
+
+@contextlib.contextmanager
+def crowd(port: int, count: int, say: Callable[[socket.socket], None]) -> Iterator[None]:
+    """So many connections at a time, each of which says this, over and over; another one comes when one ends."""
+    is_over = threading.Event()
+
+    def stay() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 3) as stranger:
+                while not is_over.wait(0.5):
+                    say(stranger)
+
+    threads = [threading.Thread(target=stay) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        time.sleep(1)
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+
+
+def drip(stranger: socket.socket) -> None:
+    stranger.sendall(b"a")
+
+
+def ask_and_do_not_read(stranger: socket.socket) -> None:
+    stranger.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("say", [drip, ask_and_do_not_read, lambda _: None], ids=["drip", "unread", "silent"])
+def test_those_who_are_slow_keep_nobody_from_being_answered(served, say):
+    _, port = served
+    with crowd(port, 40, say):
+        for _ in range(10):
+            assert ask(port, "/healthz") == (200, "ok\n")
+
+
+def test_a_request_has_two_seconds_to_arrive(served):
+    _, port = served
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT) as stranger:
+        began = time.monotonic()
+        stranger.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):
+            for _ in range(100):
+                stranger.sendall(b"a")
+                time.sleep(0.1)
+        assert time.monotonic() - began > 1.5
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):

@@ -182,6 +182,39 @@ def test_wrong_arguments_are_named(arguments, words):
     assert sooner.get(identity.remote(1), timeout=WAIT) == 1
 
 
+@pytest.mark.api("init")
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("num_cpus", "2"),
+        ("num_gpus", True),
+        ("resources", [("tape", 1)]),
+        ("object_store_memory", "1G"),
+        ("labels", {"zone": 1}),
+        ("address", 5),
+        ("namespace", 5),
+        ("lineage_bytes", 1.5),
+        ("preload", "json"),
+        ("cancel_on_interrupt", "no"),
+    ],
+)
+def test_a_wrong_type_is_a_type_error_and_a_value_error(name, wrong):
+    with pytest.raises(TypeError, match=name) as caught:
+        sooner.init(**{name: wrong})
+    assert isinstance(caught.value, ValueError)
+    assert not sooner.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("namespace", ""), ("resources", {"tape": 0.0000001}), ("num_cpus", 0.00001)]
+)
+def test_a_wrong_value_is_a_value_error(name, wrong):
+    with pytest.raises(ValueError, match=name) as caught:
+        sooner.init(**{name: wrong})
+    assert not isinstance(caught.value, TypeError)
+    assert not sooner.is_initialized()
+
+
 ARGUMENTS_OF_RAY = {
     "configure_logging": True,
     "logging_format": "%(message)s",

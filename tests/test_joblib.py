@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import threading
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -302,6 +303,64 @@ class TestNested:
         assert sooner.get([task.remote() for _ in range(2)], timeout=WAIT) == [[0, 1, 4, 9, 16]] * 2
 
 
+_greeting = "none"
+
+
+def greet(greeting, path):
+    global _greeting
+    _greeting = greeting
+    (path / str(os.getpid())).touch()
+
+
+def greeting(path):
+    return _greeting, (path / str(os.getpid())).exists()
+
+
+def test_an_initializer_runs_in_each_worker(tmp_path):
+    options = {"initializer": greet, "initargs": ("hello", tmp_path)}
+    assert Parallel(n_jobs=2, **options)(delayed(greeting)(tmp_path) for _ in range(20)) == [("hello", True)] * 20
+    options["initargs"] = ("again", tmp_path)
+    with parallel_config(backend="sooner", n_jobs=2, **options):
+        assert Parallel()(delayed(greeting)(tmp_path) for _ in range(20)) == [("again", True)] * 20
+
+
+def test_an_initializer_that_fails():
+    with pytest.raises(BrokenProcessPool, match="ZeroDivisionError"):
+        Parallel(n_jobs=2, initializer=divmod, initargs=(1, 0))(delayed(square)(n) for n in range(20))
+
+
+def test_inside_multiprocessing():
+    """A forked copy of the program has no session, and must not start one that nobody ends."""
+    done = run_driver(
+        """
+        import warnings
+        import sooner
+        import sooner.util.joblib
+        from joblib import Parallel, delayed
+        sooner.util.joblib.register()
+        sooner.init(num_cpus=2)
+        def inner(_):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                return Parallel(n_jobs=2, backend="sooner")(delayed(abs)(n) for n in (-1, 2)), str(caught[-1].message)
+        for values, message in Parallel(n_jobs=2, backend="multiprocessing")(delayed(inner)(n) for n in range(2)):
+            print(values, message)
+        """
+    )
+    message = "sooner-backed parallel loops cannot be called in a multiprocessing, setting n_jobs=1"
+    assert done.stdout == f"[1, 2] {message}\n" * 2, done.stderr
+
+
+def test_workers_that_an_error_ended_are_made_again():
+    with Parallel(n_jobs=2) as parallel:
+        before = parallel._backend._workers
+        assert before is not None
+        with pytest.raises(ZeroDivisionError):
+            parallel(delayed(divmod)(1, n) for n in (1, 0))
+        assert parallel._backend._workers not in (None, before)
+        assert parallel(delayed(square)(n) for n in range(3)) == [0, 1, 4]
+
+
 def threads_of_blas(_item):
     from threadpoolctl import threadpool_info
 
@@ -380,3 +439,15 @@ class TestScikitLearn:
         features = rng.standard_normal((20_000, 10))
         target = features.sum(axis=1)
         assert min(cross_val_score(Ridge(), features, target, n_jobs=2)) > 0.99
+
+
+def _raises(kind):
+    raise kind("by the call")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
+def test_whatever_a_call_raises_is_raised(kind):
+    with joblib.parallel_config(backend="sooner", n_jobs=2):
+        with pytest.raises(kind, match="by the call"):
+            joblib.Parallel()(joblib.delayed(_raises)(kind) for _ in range(2))
+        assert joblib.Parallel()(joblib.delayed(abs)(-n) for n in range(3)) == [0, 1, 2]

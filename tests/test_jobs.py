@@ -215,6 +215,7 @@ def test_a_copy_of_a_driver_does_not_keep_its_job(node, tmp_path):
             os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.api("actor.lifetime")
 def test_a_detached_actor_outlives_its_job(node):
     node.driver(
         """
@@ -410,3 +411,46 @@ def test_a_node_of_ones_own_is_not_touched_by_others(node, monkeypatch, nothing_
         assert Path(context["session_dir"]) != node.directory
         assert sooner.cluster_resources()["CPU"] == 1
     assert node.json("list", "jobs") == []
+
+
+def test_a_signal_ends_a_question_to_a_node_that_does_not_answer(node):
+    code = """
+        import signal, sys
+        import sooner
+
+        sooner.init()
+
+        class Rung(Exception):
+            pass
+
+        @sooner.remote
+        class Single:
+            pass
+
+        def ring(*_):
+            raise Rung
+
+        signal.signal(signal.SIGALRM, ring)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for ask in (
+            lambda: sooner.get_actor("nobody"),
+            sooner.available_resources,
+            lambda: Single.options(name="mine", get_if_exists=True).remote(),
+            lambda: Single.options(name="mine").remote(),
+        ):
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            try:
+                ask()
+            except Rung:
+                print("rung", flush=True)
+        """
+    with node.running_driver(code) as program:
+        assert program.stdout.readline() == "ready\n"
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            program.stdin.write("\n")
+            program.stdin.flush()
+            assert [program.stdout.readline() for _ in range(4)] == ["rung\n"] * 4
+        finally:
+            os.kill(node.pid, signal.SIGCONT)

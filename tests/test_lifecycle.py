@@ -19,6 +19,7 @@ from support import (
     poll,
     run_driver,
     running_driver,
+    templates_of,
     threads_of,
 )
 
@@ -246,12 +247,7 @@ atexit.register(lambda: print("late", get(identity.remote(1))))
 
 
 def template_of(pid):
-    """The one child of a driver that has children itself."""
-    (template,) = [
-        child
-        for child in children_of(pid)
-        if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1] == str(pid)
-    ]
+    (template,) = templates_of(pid)
     return template
 
 
@@ -295,7 +291,7 @@ os.kill(template, signal.SIGSTOP)
 late = [Actor.remote() for _ in range(3)]
 time.sleep(0.2)
 os.kill(template, signal.SIGKILL)
-print(len(set(sooner.get([actor.pid.remote() for actor in late], timeout=20))))
+print(len(set(sooner.get([actor.pid.remote() for actor in late], timeout=60))))
 """,
             stdout=subprocess.PIPE,
             stderr=full,

@@ -264,7 +264,11 @@ def test_nodes_of_a_cluster_limit_theirs(limits):
         assert sooner.get(fill.remote(400), timeout=60) == 400
         here = look.options(resources={"node:__internal_head__": 0.1})
         assert sooner.get(here.remote(), timeout=60)[1] is None
-        own = {name for name in groups_of_nodes() - before if name[5:] == cluster.worker_nodes[0].node_id}
+        own = {
+            name
+            for name in groups_of_nodes() - before
+            if name.removeprefix("sooner-") == cluster.worker_nodes[0].node_id
+        }
         assert own
         sooner.shutdown()
     # Its nodes were killed.
@@ -297,7 +301,9 @@ def test_nothing_is_left_after_the_end(session, tmp_path):
     try:
         assert is_alive(int(file.read_text())), "what a task left running is nobody's to end"
         assert not Path(started["session_dir"]).exists()
-        assert not [name for name in own & groups_of_nodes() if started["session_dir"].endswith(name[5:])]
+        assert not [
+            name for name in own & groups_of_nodes() if started["session_dir"].endswith(name.removeprefix("sooner-"))
+        ]
     finally:
         os.kill(int(file.read_text()), signal.SIGKILL)
 

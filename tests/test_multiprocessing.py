@@ -780,10 +780,44 @@ def test_a_worker_that_dies(sooner_pool):
     assert sooner_pool.map(square, range(100)) == [n * n for n in range(100)]
 
 
+def test_its_processes(shared_session):
+    """Programs look for them in the attribute that the standard pool has."""
+    with Pool(3, maxtasksperchild=1) as pool:
+        before = [process.pid for process in pool._pool]
+        assert len(set(before)) == 3
+        assert all(process.is_alive() for process in pool._pool)
+        old = pool._pool[0]
+        busy = pool.apply_async(time.sleep, (0.5,))
+        # Also of one that is in a call, without waiting for it.
+        assert {process.pid for process in pool._pool} == set(before)
+        busy.get(WAIT)
+        pool.map(square, range(9), chunksize=1)
+        pool._repopulate_pool()
+        assert not set(before) & {process.pid for process in pool._pool}
+        poll("the first one has ended", lambda: not old.is_alive() and old.pid is None)
+
+
+def test_imap_leaves_out_the_chunk_that_its_iterable_did_not_fill(pool):
+    for chunksize, before in ((1, 7), (2, 6), (4, 4)):
+        results = pool.imap(square, NotThere(7), chunksize)
+        assert [next(results) for _ in range(before)] == [n * n for n in range(before)]
+        with pytest.raises(LookupError, match="broke"):
+            next(results)
+
+
+def test_what_an_argument_raises_when_it_is_pickled_comes_as_it_is(pool):
+    class Argument:
+        def __reduce__(self):
+            raise RuntimeError("not this one")
+
+    with pytest.raises(RuntimeError, match="not this one"):
+        pool.map(square, [Argument()] * 3)
+
+
 def test_an_unclosed_pool_warns(shared_session):
     pool = Pool(1)
     pid = pool.apply(pid_of)
-    with pytest.warns(ResourceWarning, match="unclosed running pool"):
+    with pytest.warns(ResourceWarning, match="unclosed running multiprocessing pool"):
         del pool
     poll("its worker has ended", lambda: not is_alive(pid))
 

@@ -44,6 +44,7 @@ def slowly(directory, number):
     return number
 
 
+@pytest.mark.api("failure.node")
 def test_tasks_of_a_node_that_is_killed_begin_elsewhere(cluster, tmp_path):
     refs = [slowly.remote(tmp_path, number) for number in range(2)]
     poll("both run", lambda: len(list(tmp_path.iterdir())) == 2)
@@ -65,12 +66,31 @@ def large(number):
     return bytes([number]) * LARGE
 
 
+@pytest.mark.api("failure.node")
 def test_values_of_a_node_that_is_killed_are_made_again(cluster):
     refs = [large.remote(number) for number in range(4)]
     sooner.wait(refs, num_returns=4, fetch_local=False)
     kill(cluster)
     cluster.add_node(num_cpus=2)
     assert [value[:1] for value in sooner.get(refs, timeout=WAIT)] == [bytes([number]) for number in range(4)]
+
+
+@pytest.mark.parametrize("cpus", [1, 4])
+def test_one_retry_is_enough_for_one_death(cluster, tmp_path, cpus):
+    """None is spent on workers of the dead node, whose ends are heard one after the other."""
+    for _ in range(2):
+        kill(cluster)
+        cluster.add_node(num_cpus=cpus)
+        refs = [large.options(max_retries=1).remote(number) for number in range(8)]
+        sooner.wait(refs, num_returns=8, fetch_local=False, timeout=WAIT)
+        directory = tmp_path / str(time.monotonic())
+        directory.mkdir()
+        running = [slowly.options(max_retries=1).remote(directory, number) for number in range(cpus)]
+        poll("they run", lambda where=directory: len(list(where.iterdir())) == cpus)
+        kill(cluster)
+        cluster.add_node(num_cpus=cpus)
+        assert [value[0] for value in sooner.get(refs, timeout=WAIT)] == list(range(8))
+        assert sooner.get(running, timeout=WAIT) == list(range(cpus))
 
 
 STEPS = 8
@@ -105,6 +125,39 @@ def test_a_chain_of_large_values_goes_on_when_its_node_is_killed(cluster, tmp_pa
     assert sooner.get(ref, timeout=WAIT)[STEP_BYTES:] == bytes(range(1, STEPS + 1))
 
 
+@sooner.remote(num_returns="streaming")
+def parts():
+    for i in range(3):
+        yield bytes([i]) * LARGE
+
+
+@sooner.remote
+def first(value):
+    return value[0]
+
+
+@pytest.mark.api("failure.lost_items")
+@pytest.mark.parametrize("takes", [False, True], ids=["items", "made of them"])
+def test_items_of_a_generator_go_with_their_node_and_are_made_again(cluster, takes):
+    take = sooner.remote(lambda value: value[:]).remote if takes else lambda ref: ref
+    refs = [take(ref) for ref in parts.remote()]
+    sooner.wait(refs, num_returns=3, fetch_local=False, timeout=WAIT)
+    for _ in range(2):
+        kill(cluster)
+        cluster.add_node(num_cpus=2)
+        assert sooner.get([first.remote(ref) for ref in refs], timeout=WAIT) == [0, 1, 2]
+
+
+def test_a_generator_that_goes_with_its_node_goes_on_and_keeps_what_was_read(cluster):
+    generator = parts.options(_generator_backpressure_num_objects=1).remote()
+    refs = [next(generator)]
+    sooner.wait([generator], timeout=WAIT)
+    kill(cluster)
+    cluster.add_node(num_cpus=2)
+    refs += generator
+    assert sooner.get([first.remote(ref) for ref in refs], timeout=WAIT) == [0, 1, 2]
+
+
 def test_a_value_that_nobody_can_make_again_is_lost_with_a_reason(cluster):
     ref = large.options(max_retries=0).remote(1)
     sooner.wait([ref], fetch_local=False)
@@ -133,6 +186,7 @@ class Counter:
         return os.getpid()
 
 
+@pytest.mark.api("failure.node")
 def test_an_actor_of_a_node_that_is_killed_starts_elsewhere(cluster):
     counter = Counter.options(max_restarts=1, max_task_retries=1, num_cpus=1).remote()
     assert sooner.get([counter.add.remote() for _ in range(3)]) == [1, 2, 3]
@@ -199,3 +253,29 @@ def test_a_copy_at_a_third_node_becomes_the_value_when_the_node_that_made_it_is_
     assert sooner.get(digest.options(**elsewhere).remote(ref), timeout=WAIT) == expected
     assert hashlib.sha256(sooner.get(ref, timeout=WAIT)).digest() == expected
     assert len(list(tmp_path.iterdir())) == 1, "it was made once"
+
+
+@sooner.remote(max_restarts=-1, max_task_retries=-1)
+class Holder:
+    def __init__(self, *values):
+        self.firsts = [value[0] for value in values]
+
+    def read(self):
+        return self.firsts
+
+
+@pytest.mark.parametrize("needs", [{"num_cpus": 1}, {"resources": {"slot": 1}}, {"num_gpus": 1}])
+def test_an_actor_that_restarts_leaves_its_resources_to_what_makes_its_arguments(needs):
+    """The only place there is: the actor gets it when its lost arguments are there again."""
+    offers = {"num_cpus": 1, "num_gpus": 1, "resources": {"slot": 1}}
+    with Cluster(initialize_head=True, head_node_args={"num_cpus": 0}) as made:
+        made.add_node(**offers)
+        made.wait_for_nodes()
+        with made.connect():
+            refs = [large.options(**needs).remote(number) for number in range(2)]
+            sooner.wait(refs, num_returns=2, fetch_local=False, timeout=WAIT)
+            holder = Holder.options(**needs).remote(*refs)
+            assert sooner.get(holder.read.remote(), timeout=WAIT) == [0, 1]
+            kill(made)
+            made.add_node(**offers)
+            assert sooner.get(holder.read.remote(), timeout=WAIT) == [0, 1]

@@ -852,6 +852,7 @@ def test_locations():
 
 
 @pytest.mark.api("ref.out_of_band")
+@pytest.mark.api("errors.out_of_band")
 def test_pickling_references_outside_of_sooner_can_be_forbidden():
     done = run_driver(
         """

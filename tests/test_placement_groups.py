@@ -60,13 +60,13 @@ class Holder:
 
 @pytest.mark.api("placement_groups")
 def test_a_group_reserves_its_bundles_until_it_is_removed(session_4) -> None:
-    assert sooner.available_resources()["CPU"] == 4
+    assert sooner.available_resources().get("CPU", 0) == 4
     made = placement_group([{"CPU": 2}, {"CPU": 1}], strategy="PACK")
     assert sooner.get(made.ready(), timeout=WAIT) == made
     assert (made.bundle_count, made.bundle_specs) == (2, [{"CPU": 2}, {"CPU": 1}])
-    assert sooner.available_resources()["CPU"] == 1
+    assert sooner.available_resources().get("CPU", 0) == 1
     remove_placement_group(made)
-    poll("the CPUs are back", lambda: sooner.available_resources()["CPU"] == 4)
+    poll("the CPUs are back", lambda: sooner.available_resources().get("CPU", 0) == 4)
     remove_placement_group(made)
     assert made.wait(WAIT) is False
 
@@ -166,7 +166,7 @@ def test_removal_ends_what_runs_and_waits_in_the_group(group) -> None:
         sooner.get(late.group.remote(), timeout=WAIT)
     with pytest.raises(TaskPlacementGroupRemoved):
         sooner.get(group.ready(), timeout=WAIT)
-    poll("the CPUs are back", lambda: sooner.available_resources()["CPU"] == 4)
+    poll("the CPUs are back", lambda: sooner.available_resources().get("CPU", 0) == 4)
 
 
 @pytest.mark.api("placement_groups")
@@ -191,7 +191,7 @@ def test_what_needs_several_nodes_stays_pending_and_says_why(session_4, capfd) -
     table = placement_group_table(made)
     assert (table["state"], table["strategy"], table["name"]) == ("PENDING", "STRICT_SPREAD", "apart")
     assert "a node of its own for each of 2 bundles" in table["stats"]["scheduling_detail"]
-    assert sooner.available_resources()["CPU"] == 4
+    assert sooner.available_resources().get("CPU", 0) == 4
     poll("the user is told", lambda: "apart" in capfd.readouterr().err)
     one = placement_group([{"CPU": 1}], strategy="STRICT_SPREAD")
     assert one.wait(WAIT)
@@ -230,6 +230,7 @@ def test_names_and_the_table(session_4) -> None:
     assert table["bundles"] == {0: {"CPU": 1.0}, 1: {"CPU": 0.5}}
     assert table["bundles_to_node_id"] == {0: node, 1: node}
     assert (table["state"], table["stats"]["scheduling_state"]) == ("CREATED", "FINISHED")
+    assert table["stats"]["scheduling_attempt"] == 1
     remove_placement_group(made)
     assert placement_group_table(made)["state"] == "REMOVED"
     again = placement_group([{"CPU": 1}], name="mine")
@@ -342,3 +343,19 @@ def test_a_worker_that_dies_in_a_group_gives_its_place_back(group) -> None:
         assert sooner.get(tasks, timeout=WAIT) == ["lived"] * 6
     hex_id = group.id.hex()
     poll("all is free", lambda: sooner.available_resources().get(f"CPU_group_{hex_id}") == 3.0)
+
+
+def test_no_group_is_the_way_out_of_a_group(group) -> None:
+    def where():
+        return sooner.get_runtime_context().get_placement_group_id()
+
+    @sooner.remote
+    def outside():
+        child = sooner.remote(where).options(num_cpus=0)
+        ways = [child, child.options(scheduling_strategy=InGroup(None)), child.options(placement_group=None)]
+        return sooner.get([way.remote() for way in ways])
+
+    strategy = InGroup(group, placement_group_capture_child_tasks=True)
+    assert sooner.get(outside.options(scheduling_strategy=strategy).remote()) == [group.id.hex(), None, None]
+    with pytest.raises(ValueError, match="placement_group must be"):
+        InGroup("group")

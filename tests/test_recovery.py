@@ -1,10 +1,11 @@
 """Lost values come back by executing the tasks that made them again (Ownership, section 4.3)."""
 
+import itertools
 import os
 import time
 
 import pytest
-from support import poll
+from support import WAIT, poll
 
 import sooner
 from sooner import exceptions
@@ -183,7 +184,7 @@ def test_calls_are_repeated_only_where_that_is_allowed(session):
     ref = actor.fill.remote(b"a")
     sooner.get(ref)
     lose_objects(ref)
-    with pytest.raises(exceptions.ObjectLostError, match="max_task_retries"):
+    with pytest.raises(exceptions.ObjectReconstructionFailedError, match="max_task_retries"):
         sooner.get(ref)
     again = Maker.options(max_restarts=1, max_task_retries=2).remote()
     ref = again.fill.remote(b"a")
@@ -193,17 +194,122 @@ def test_calls_are_repeated_only_where_that_is_allowed(session):
     assert sooner.get(again.count.remote()) == 2
 
 
-def test_items_of_a_generator_stay_lost(session):
-    @sooner.remote(num_returns="streaming")
-    def items():
-        yield b"a" * LARGE
-        yield b"b" * LARGE
+@sooner.remote(num_returns="streaming")
+def items(count, log=None):
+    """Endless if `count` is None. The log has a letter for each item that was asked for."""
+    for i in itertools.count() if count is None else range(count):
+        if log is not None:
+            with open(log, "a") as file:
+                file.write("x")
+        yield bytes([i]) * LARGE
 
-    refs = list(items.remote())
-    sooner.wait(refs, num_returns=2)
+
+def firsts(refs):
+    return [value[0] for value in sooner.get(refs, timeout=WAIT)]
+
+
+@pytest.mark.api("failure.lost_items")
+@pytest.mark.parametrize("limit", [-1, 1])
+def test_items_of_a_generator_are_made_again(session, limit):
+    refs = list(items.options(_generator_backpressure_num_objects=limit).remote(4))
+    lose_objects(refs[1:3])
+    assert firsts(refs) == [0, 1, 2, 3]
     lose_objects(refs)
-    with pytest.raises(exceptions.ObjectLostError, match="generator"):
-        sooner.get(refs[0])
+    assert firsts(refs[::-1]) == [3, 2, 1, 0]
+
+
+def test_items_of_one_list_are_made_again(session):
+    outer = items.options(num_returns="dynamic").remote(3)
+    refs = list(sooner.get(outer))
+    lose_objects(refs)
+    assert firsts(refs) == [0, 1, 2]
+    del outer
+    lose_objects(refs[2])
+    assert firsts(refs[2:]) == [2]
+
+
+def test_what_was_made_of_items_is_made_again(session):
+    double = sooner.remote(lambda value: value * 2)
+    made = [double.remote(ref) for ref in items.remote(3)]
+    sooner.wait(made, num_returns=3)
+    poll("the items go", lambda: in_use() == 3)
+    lose_objects(made)
+    assert [(value[0], len(value)) for value in sooner.get(made, timeout=WAIT)] == [(i, 2 * LARGE) for i in range(3)]
+
+
+def test_an_endless_generator_is_repeated_as_far_as_it_was_read(session):
+    generator = items.remote(None)
+    refs = [next(generator) for _ in range(3)]
+    sooner.wait(refs, num_returns=3)
+    lose_objects(refs)
+    assert firsts(refs) == [0, 1, 2], "it was running"
+    generator.close()
+    poll("it ends", lambda: sooner.available_resources().get("CPU", 0) == 2)
+    lose_objects(refs[:2])
+    assert firsts(refs) == [0, 1, 2]
+    poll("it ends again", lambda: sooner.available_resources().get("CPU", 0) == 2)
+
+
+def test_an_item_is_made_again_while_its_generator_waits_for_the_reader(session):
+    generator = items.options(_generator_backpressure_num_objects=1).remote(4)
+    first = next(generator)
+    sooner.wait([generator])
+    lose_objects(first)
+    assert firsts([first]) == [0]
+    assert firsts(list(generator)) == [1, 2, 3]
+
+
+def test_items_of_an_actor_are_made_again_where_calls_may_be(session):
+    @sooner.remote(max_restarts=1)
+    class Source:
+        def items(self):
+            yield b"a" * LARGE
+            yield b"b" * LARGE
+
+    source = Source.remote()
+    refs = list(source.items.remote())
+    lose_objects(refs)
+    with pytest.raises(exceptions.ObjectLostError, match="max_task_retries"):
+        sooner.get(refs[0], timeout=WAIT)
+    refs = list(source.items.options(max_task_retries=2).remote())
+    lose_objects(refs)
+    assert [value[:1] for value in sooner.get(refs, timeout=WAIT)] == [b"a", b"b"]
+
+
+def test_items_stay_lost_that_may_not_or_do_not_come_again(session, tmp_path):
+    @sooner.remote(num_returns="streaming")
+    def fewer(log):
+        with open(log, "a") as file:
+            file.write("x")
+        for _ in range(4 - executions(log)):
+            yield b"a" * LARGE
+
+    refs = list(items.options(max_retries=0).remote(1))
+    lose_objects(refs)
+    with pytest.raises(exceptions.ObjectReconstructionFailedError, match="no retries left"):
+        sooner.get(refs[0], timeout=WAIT)
+    refs = list(fewer.remote(tmp_path / "log"))
+    lose_objects(refs)
+    assert firsts(refs[:2]) == [ord("a")] * 2
+    with pytest.raises(exceptions.ObjectReconstructionFailedError, match=r"item 3 of .*fewer.* after item 2"):
+        sooner.get(refs[2], timeout=WAIT)
+    generator = items.remote(None)
+    first = next(generator)
+    sooner.cancel(generator)
+    list(generator)
+    lose_objects(first)
+    with pytest.raises(exceptions.ObjectLostError, match="cancelled"):
+        sooner.get(first, timeout=WAIT)
+
+
+def test_nothing_is_left_of_items_that_were_made_again(session):
+    refs = list(items.remote(3))
+    made = [sooner.remote(lambda value: value[:]).remote(ref) for ref in refs]
+    sooner.get(made)
+    lose_objects([*refs, *made])
+    sooner.get([*refs, *made], timeout=WAIT)
+    del refs, made
+    poll("the store is empty", lambda: in_use() == 0)
 
 
 @pytest.mark.api("errors.lost_reasons")

@@ -212,7 +212,7 @@ def test_what_one_program_owns_another_cannot_read(away):
         # The second time the program knows, and must not wait for an answer either.
         for ref in sooner.get(shelf.get.remote()) + sooner.get(shelf.get.remote()):
             try:
-                sooner.get(ref, timeout=20)
+                sooner.get(ref, timeout=60)
                 raise SystemExit("it cannot have read that")
             except sooner.exceptions.PeerUnreachableError as error:
                 assert "neither" in str(error), error

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support import WAIT, poll
+from support import WAIT, poll, run_driver
 
 import sooner
 from sooner.exceptions import GetTimeoutError
@@ -344,3 +344,28 @@ def test_a_gpu_actor_keeps_its_device():
 
 def test_accelerators_of_the_driver():
     assert sooner.get_gpu_ids() == []
+
+
+def test_the_memory_of_a_node_can_be_said() -> None:
+    run_driver(
+        """
+        import sooner
+        sooner.init(num_cpus=1, _memory=1 << 30, labels={"ray.io/market-type": "spot"})
+        assert sooner.cluster_resources()["memory"] == 1 << 30
+        f = sooner.remote(memory=1 << 29)(lambda: 1)
+        assert sooner.get(f.remote()) == 1
+        _, waiting = sooner.wait([f.options(memory=1 << 31).remote()], timeout=0.2)
+        assert waiting
+        sooner.shutdown()
+        from sooner.cluster_utils import Cluster
+        with Cluster(initialize_head=True, connect=True, head_node_args={"memory": 1 << 28}):
+            assert sooner.cluster_resources()["memory"] == 1 << 28
+            try:
+                sooner.shutdown()
+                sooner.init(_memory="1 GB")
+            except TypeError as error:
+                assert "memory" in str(error)
+            else:
+                raise AssertionError
+        """
+    )

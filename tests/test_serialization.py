@@ -6,6 +6,8 @@ import contextlib
 import copyreg
 import io
 import pickle
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -308,3 +310,51 @@ def test_cloudpickle_under_our_name():
     assert cloudpickle.loads(cloudpickle.dumps_debug({"a": 1})) == {"a": 1}
     with pytest.raises(TypeError, match=r"the value -> \['lock'\] -> <unlocked _thread.lock object>"):
         cloudpickle.dumps_debug({"lock": threading.Lock()})
+
+
+SCRIPT_WITH_DECORATORS = """
+import functools, sooner
+
+@functools.lru_cache(maxsize=None)
+def factorial(n):
+    return n * factorial(n - 1) if n else 1
+
+class Frog:
+    @staticmethod
+    @functools.lru_cache(maxsize=8)
+    def cost(n):
+        return n * 2
+    @functools.cached_property
+    def weight(self):
+        return 7
+    @functools.lru_cache
+    def jump(self, n):
+        return n + 1
+
+@functools.singledispatch
+def kind(x):
+    return "object"
+
+@kind.register
+def _(x: int):
+    return "int"
+
+sooner.init(num_cpus=1)
+run = lambda function, *arguments: sooner.get(sooner.remote(function).remote(*arguments), timeout=60)
+assert run(lambda: factorial(5)) == run(factorial, 5) == 120
+assert factorial.cache_info().currsize == 0, "it was executed elsewhere"
+assert run(lambda: Frog.cost(2)) == 4
+assert run(lambda frog: (frog.jump(1), frog.weight, frog.weight), Frog()) == (2, 7, 7)
+assert run(lambda: (kind(1), kind("1"))) == ("int", "object")
+assert run(lambda: factorial.cache_parameters()["maxsize"]) is None
+import pickle
+assert run(lambda frog: type(pickle.loads(pickle.dumps(frog))) is Frog, Frog())
+print("ok")
+"""
+
+
+def test_what_functools_makes_of_functions_of_a_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT_WITH_DECORATORS)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "ok\n", done.stderr

@@ -48,8 +48,8 @@ def test_a_node_starts_shows_itself_and_ends(short_dir):
     done = run_command("stop", base=short_dir)
     assert done.stdout == f"node in {directory} (process {pid}) ended\n"
     assert not is_alive(pid)
-    # What a cluster keeps for its next head.
-    assert os.listdir(directory.parent) == ["cluster"]
+    # What a cluster keeps for its next head, and the table of what nodes offer.
+    assert sorted(os.listdir(directory.parent)) == ["cluster", "offers"]
 
 
 def test_what_is_on_disk_is_private(node):
@@ -158,7 +158,7 @@ def test_a_node_that_cannot_start_says_why(short_dir):
     file = short_dir / f"sooner-{os.getuid()}"
     file.write_text("")
     done = run_command("start", "--head", base=short_dir, check=1)
-    assert "must be a directory of yours with mode 0700" in done.stderr
+    assert "it is no directory, and belongs to" in done.stderr
 
 
 def test_health(node, short_dir):
@@ -172,7 +172,7 @@ def test_health(node, short_dir):
     poll("it answers again", lambda: run_command("health-check", base=node.base, check=None).returncode == 0)
     node.run("stop")
     done = run_command("health-check", base=node.base, check=3)
-    assert "no sooner program of yours runs" in done.stderr
+    assert "no program of yours runs sooner" in done.stderr
 
 
 def test_stop_without_a_node(short_dir):
@@ -385,6 +385,7 @@ def test_completion(short_dir):
     assert "bashcompinit" in run_command("completion", "zsh", base=short_dir).stdout
 
 
+@pytest.mark.api("errors.node")
 def test_a_program_whose_node_is_gone_does_not_go_on_in_another_session_unasked(node, nothing_left):
     """Every call says that the session has ended, until the program begins a new one; nothing is left of the first."""
     sooner.init(address=str(node.directory), log_to_driver=False)

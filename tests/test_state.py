@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from support import poll
 
 import sooner
+from sooner import _task_rows
 from sooner.util import state
 
 KIB_200 = 200 << 10
@@ -399,3 +401,15 @@ def test_many_ask_at_the_same_time(shared_session):
     for thread in threads:
         thread.join()
     assert found == [10] * 40
+
+
+def test_every_failure_code_has_its_word():
+    """The words are listed in the order of the engine's codes: one that is missing names another failure."""
+    text = (Path(__file__).parent.parent / "crates/sooner-wire/src/message/task.rs").read_text()
+    body = re.search(r"pub enum FailureCode \{\n(.*?)\n\}", text, re.DOTALL)[1]
+    codes = re.findall(r"#\[n\((\d+)\)\]\s+(\w+),", body)
+    assert [int(code) for code, _ in codes] == list(range(len(codes)))
+    words = [_task_rows.error_type(int(code) + 1) for code, _ in codes]
+    assert len(set(words)) == len(codes)
+    assert dict(zip((name for _, name in codes), words, strict=True))["OutOfDisk"] == "OUT_OF_DISK"
+    assert _task_rows.error_type(len(codes) + 1) == "SYSTEM_ERROR"

@@ -68,7 +68,7 @@ def test_a_wrong_bound_is_refused(value):
 
 def test_without_a_session_there_is_nobody_to_ask(short_dir, monkeypatch):
     monkeypatch.setenv("SOONER_TMPDIR", str(short_dir))
-    with pytest.raises(ConnectionError, match="no sooner program"):
+    with pytest.raises(ConnectionError, match="no program of yours"):
         state.list_tasks()
     with pytest.raises(RuntimeError, match="not started"):
         sooner.timeline()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import multiprocessing as stdlib_multiprocessing
 import queue as stdlib_queue
 import threading
 import time
@@ -15,6 +17,7 @@ from support import WAIT, poll
 import sooner
 from sooner.exceptions import ActorDiedError
 from sooner.util import ActorPool, as_completed, list_named_actors, map_unordered
+from sooner.util.multiprocessing import Pool
 from sooner.util.queue import Empty, Full, Queue
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -411,3 +414,116 @@ def test_a_queue_whose_actor_died_says_so():
     for use in (lambda: queue.put(2), queue.get, queue.qsize, queue.get_nowait, lambda: queue.put_nowait(3)):
         with pytest.raises(ActorDiedError):
             use()
+
+
+# --- queues and those who wait for them -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calls", [1, 2, 10])
+def test_more_wait_for_an_item_than_the_queue_serves(calls):
+    queue = Queue(actor_options={"max_concurrency": calls})
+
+    async def main():
+        getting = [asyncio.ensure_future(queue.get_async(timeout=WAIT)) for _ in range(25)]
+        await asyncio.sleep(0.5)
+        for n in range(25):
+            await asyncio.wait_for(queue.put_async(n), WAIT)
+        return await asyncio.gather(*getting)
+
+    assert sorted(asyncio.run(main())) == list(range(25))
+
+
+def test_more_wait_for_room_than_the_queue_serves():
+    queue = Queue(maxsize=1, actor_options={"max_concurrency": 5})
+
+    async def main():
+        putting = [asyncio.ensure_future(queue.put_async(n, timeout=WAIT)) for n in range(20)]
+        await asyncio.sleep(0.5)
+        found = [await asyncio.wait_for(queue.get_async(), WAIT) for _ in range(20)]
+        await asyncio.gather(*putting)
+        return found
+
+    assert sorted(asyncio.run(main())) == list(range(20))
+
+
+def test_who_is_told_to_come_again_keeps_to_the_timeout():
+    queue = Queue(actor_options={"max_concurrency": 2})
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        begin = time.monotonic()
+        waits = [threads.submit(queue.get, timeout=0.3) for _ in range(4)]
+        for wait in waits:
+            with pytest.raises(Empty):
+                wait.result(WAIT)
+        assert time.monotonic() - begin >= 0.3
+    assert queue.empty()
+
+
+def test_a_get_that_is_given_up_loses_no_item():
+    queue = Queue()
+
+    async def main():
+        for n in range(200):
+            waiting = asyncio.ensure_future(queue.get_async())
+            await asyncio.sleep(0.001 * (n % 3))
+            putting = asyncio.ensure_future(queue.put_async(n))
+            # While it waits, while the item is on its way, or after that.
+            await asyncio.sleep(0.0005 * (n % 7))
+            waiting.cancel()
+            await putting
+            found = (await asyncio.gather(waiting, return_exceptions=True))[0]
+            if isinstance(found, asyncio.CancelledError):
+                found = await queue.get_async(timeout=WAIT)
+            assert found == n
+        assert await queue.actor.qsize.remote() == 0
+
+    asyncio.run(main())
+
+
+def test_a_put_that_is_given_up_adds_nothing():
+    queue = Queue(maxsize=1)
+    queue.put("first")
+
+    async def main():
+        waiting = asyncio.ensure_future(queue.put_async("second"))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(main())
+    assert queue.get() == "first"
+    with pytest.raises(Empty):
+        queue.get(timeout=0.2)
+
+
+def test_a_get_that_an_exception_ends_loses_no_item():
+    queue = Queue()
+
+    @sooner.remote
+    def waits(queue):
+        queue.get()
+
+    ref = waits.remote(queue)
+    time.sleep(0.5)
+    sooner.cancel(ref)
+    sooner.wait([ref], timeout=WAIT)
+    time.sleep(0.2)
+    queue.put(1)
+    assert queue.get(timeout=WAIT) == 1
+
+
+def test_items_given_back_come_first():
+    queue = Queue()
+    queue.put_nowait_batch([2, 3])
+    sooner.get(queue.actor.put_back.remote([0, 1]))
+    assert [queue.get() for _ in range(4)] == [0, 1, 2, 3]
+
+
+def test_timeouts_pass_while_the_clocks_of_a_program_stand_still(monkeypatch):
+    # What such libraries do: in each module that has the function, it is replaced.
+    monkeypatch.setattr(time, "monotonic", lambda: 1.0)
+    with Pool(1) as pool, pytest.raises(stdlib_multiprocessing.TimeoutError):
+        pool.imap(time.sleep, [3]).next(timeout=0.3)
+    executor = sooner.Executor(1)
+    with pytest.raises(TimeoutError):
+        list(executor.map(time.sleep, [3], timeout=0.3))
+    executor.shutdown(wait=False, cancel_futures=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 
 import pytest
-from support import WAIT
+from support import WAIT, run_driver
 
 import sooner
-from sooner.exceptions import GetTimeoutError, TaskError
+from sooner.exceptions import ActorDiedError, GetTimeoutError, TaskError
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -192,9 +195,8 @@ def test_a_failed_task_is_ready():
 
 
 def test_wait_of_an_empty_list():
-    """There is nothing that could be ready: one return of none is too many."""
-    with pytest.raises(ValueError, match="num_returns"):
-        sooner.wait([])
+    """There is nothing to wait for, as in a loop over what is left."""
+    assert sooner.wait([]) == ([], [])
 
 
 @pytest.mark.api("wait")
@@ -266,3 +268,95 @@ def test_get_inside_a_task_with_a_timeout(gates):
 def test_fetch_local_is_accepted():
     ref = sooner.put(1)
     assert sooner.wait([ref], fetch_local=False) == ([ref], [])
+
+
+@pytest.mark.api("get")
+def test_get_of_a_list_raises_as_soon_as_one_has_failed(gates):
+    refs = [when.remote(gates[0]), identity.remote(1), fails.remote("early"), when.remote(gates[1])]
+    with pytest.raises(ValueError, match="early"):
+        sooner.get(refs, timeout=WAIT)
+    assert not gates[0].exists()
+    # Nothing was cancelled.
+    gates[0].touch()
+    assert sooner.get(refs[0], timeout=WAIT) is None
+
+
+@pytest.mark.api("get")
+def test_get_of_a_list_raises_the_first_of_those_that_have_failed(gates):
+    refs = [when.remote(gates[0]), fails.remote("first"), fails.remote("second")]
+    sooner.wait(refs[1:], num_returns=2, timeout=WAIT)
+    for timeout in (0, WAIT, None):
+        with pytest.raises(ValueError, match="first"):
+            sooner.get(refs, timeout=timeout)
+    with pytest.raises(ValueError, match="second"):
+        sooner.get(refs[::-1], timeout=0)
+
+
+def test_get_of_a_list_raises_for_an_actor_that_dies_while_others_go_on(gates):
+    @sooner.remote(num_cpus=0)
+    class Fleet:
+        def run(self, path):
+            while not path.exists():
+                time.sleep(0.005)
+
+        def pid(self):
+            return os.getpid()
+
+    fleet = [Fleet.remote() for _ in range(3)]
+    pids = sooner.get([one.pid.remote() for one in fleet], timeout=WAIT)
+    refs = [one.run.remote(gates[0]) for one in fleet]
+    threading.Timer(0.3, os.kill, (pids[2], signal.SIGKILL)).start()
+    with pytest.raises(ActorDiedError):
+        sooner.get(refs, timeout=WAIT)
+
+
+def test_get_of_a_list_raises_for_a_value_of_another_owner_that_fails(gates):
+    @sooner.remote(num_cpus=0)
+    def outer(path):
+        return [fails.options(num_cpus=0).remote("inner")]
+
+    inner = sooner.get(outer.remote(gates[0]), timeout=WAIT)
+    with pytest.raises(ValueError, match="inner"):
+        sooner.get([when.remote(gates[0]), *inner], timeout=WAIT)
+
+
+def test_a_timeout_and_a_signal_end_a_get_while_messages_keep_coming():
+    done = run_driver(
+        """
+        import signal, threading, time
+        import sooner
+
+        sooner.init(num_cpus=2)
+        never = sooner.remote(num_cpus=0)(lambda: time.sleep(600)).remote()
+
+        @sooner.remote
+        class Chatty:
+            def talk(self):
+                for n in range(10**9):
+                    yield n
+
+        # Items come as fast as they are read.
+        chatty = [Chatty.options(num_cpus=0).remote() for _ in range(3)]
+        talks = [one.talk.options(num_returns="streaming").remote() for one in chatty]
+        time.sleep(1)
+        try:
+            sooner.get(never, timeout=1)
+        except sooner.exceptions.GetTimeoutError:
+            print("timed out", flush=True)
+
+        class Rung(Exception): pass
+        def ring(*_): raise Rung
+        signal.signal(signal.SIGALRM, ring)
+        # A signal that hits between two waits for messages.
+        for _ in range(5):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            try:
+                sooner.get(never)
+            except Rung:
+                print("rung", flush=True)
+        import os
+        os._exit(0)
+    """,
+        timeout=60,
+    )
+    assert done.stdout.split("\n")[:-1] == ["timed out"] + ["rung"] * 5, done.stderr

@@ -7,7 +7,7 @@ python=${1:?which python?}
 shift
 cargo=${CARGO:-cargo}
 # An outer bound for a hang that even the watchdog of a single test does not see.
-suite_seconds_max=${SUITE_SECONDS_MAX:-1800}
+suite_seconds_max=${SUITE_SECONDS_MAX:-2700}
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -20,7 +20,7 @@ rust=$?
 
 echo "==> pytest"
 timeout --kill-after=10 --signal=INT "$suite_seconds_max" \
-  "$python" -m pytest -rs --durations=25 --durations-min=4 "$@" 2>&1 | tee "$logs/python"
+  "$python" -m pytest -rsfE --durations=25 --durations-min=4 "$@" 2>&1 | tee "$logs/python"
 pytest=$?
 
 echo "==> closing lines"
@@ -29,6 +29,10 @@ awk '/^test result:/ { runs++; passed += $4; failed += $6; ignored += $8 }
   "$logs/rust"
 printf 'python: %s\n' "$(grep -E '(passed|failed|error|no tests ran).* in [0-9.]+s' "$logs/python" | tail -n 1 | sed 's/^=* *//; s/ *=*$//')"
 grep -E '^SKIPPED' "$logs/python" || echo "skipped: none"
+# Which tests failed, and with what words, for who sees only the end.
+sed -n 's/^test \(.*\) \.\.\. FAILED$/FAILED rust: \1/p' "$logs/rust"
+awk '/^---- .* stdout ----$/ { left = 6 } left-- > 0' "$logs/rust" | cut -c 1-300 | head -n 60
+grep -E '^(FAILED|ERROR) ' "$logs/python" | cut -c 1-300 | head -n 60
 [ "$rust" -eq 124 ] && echo "rust: stopped after $suite_seconds_max s"
 [ "$pytest" -eq 124 ] && echo "python: stopped after $suite_seconds_max s"
 [ "$rust" -eq 0 ] || echo "rust: FAILED (exit code $rust)"

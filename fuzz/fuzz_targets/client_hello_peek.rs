@@ -4,19 +4,16 @@
 //! The first byte chooses whether the rest is what comes, or what is changed in a real first message.
 #![no_main]
 
-use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use sooner_fuzz::{HERE, changed, client_hello};
-use sooner_protocol::time::Instant;
 use sooner_runtime::identity::Destination;
-use sooner_runtime::node::accept::{Doorman, Verdict, Visitor, look};
+use sooner_runtime::node::accept::{Doorman, Verdict, look};
 use sooner_wire::limits::PEEK_BYTES;
 
 static HELLOS: LazyLock<[Vec<u8>; 2]> =
     LazyLock::new(|| [Destination::Node, Destination::Control].map(client_hello));
-const NOW: Instant = Instant(1);
 
 fuzz_target!(|input: &[u8]| {
     let Some((which, bytes)) = input.split_first() else { return };
@@ -30,10 +27,9 @@ fuzz_target!(|input: &[u8]| {
     };
     let bytes = &bytes[..bytes.len().min(PEEK_BYTES)];
     let half = &bytes[..bytes.len() / 2];
-    let visitor = Visitor { address: SocketAddr::from(([10, 0, 0, 1], 1)), since: NOW };
-    let mut doorman = Doorman::new(HERE, true);
-    let early = doorman.on_bytes(&visitor, half, false, NOW);
-    let verdict = doorman.on_bytes(&visitor, bytes, false, NOW);
+    let doorman = Doorman::new(HERE, true);
+    let early = doorman.on_bytes(half, false);
+    let verdict = doorman.on_bytes(bytes, false);
     match early {
         Verdict::Wait => {}
         Verdict::Deliver(_) => assert_eq!(early, verdict),

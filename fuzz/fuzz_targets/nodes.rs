@@ -83,7 +83,7 @@ impl World {
                     assert!(found.nodes.iter().all(|one| self.may_be_named(one.node)));
                 }
             }
-            Message::Suspect(suspect) => self.nodes.on_suspect(node, suspect.node, &mut out),
+            Message::Suspect(suspect) => self.nodes.on_suspect(node, suspect, self.now, &mut out),
             Message::Drain(drain) => drop(self.nodes.on_drain(drain, self.now, &mut out)),
             Message::Drained(drained) if drained.node == node => {
                 self.nodes.on_drained(node, self.now, &mut out)

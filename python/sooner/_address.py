@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from sooner._checks import WrongTypeError
+
+# Where the nodes of clusters lie that this program has started itself (`sooner.cluster_utils`).
+own_directories: set[str] = set()
+
 
 class Elsewhere(NamedTuple):
     """A cluster that no node of this machine belongs to.
@@ -16,11 +21,12 @@ class Elsewhere(NamedTuple):
     head: str
 
 
-def resolve(address: str | None) -> str | Elsewhere | None:
+def resolve(address: str | None, has_token: bool = False) -> str | Elsewhere | None:
     """The directory of the node to connect to; None for a node of one's own.
 
     Args:
         address: As for `sooner.init`. None asks the environment variable SOONER_ADDRESS.
+        has_token: Whether the program names a token itself: then nodes that it has started are to it as anybody's.
 
     Returns:
         For HOST:PORT the cluster there, if no node of this machine belongs to it.
@@ -30,7 +36,7 @@ def resolve(address: str | None) -> str | Elsewhere | None:
         ConnectionError: No node is there.
     """
     if address is not None and not isinstance(address, str):
-        raise ValueError(f"address must be a string, not {address!r}")
+        raise WrongTypeError(f"address must be a string, not {address!r}")
     asked = address or os.environ.get("SOONER_ADDRESS") or "local"
     if asked == "auto":
         # Somebody who says where the cluster is, is asked before this machine.
@@ -43,7 +49,7 @@ def resolve(address: str | None) -> str | Elsewhere | None:
     if "://" in asked:
         raise ValueError(f"address={asked!r}: a driver of a cluster is an ordinary driver; leave out the scheme")
     if "/" not in asked and ":" in asked:
-        return _node_of_cluster(asked)
+        return _node_of_cluster(asked, set() if has_token else own_directories)
     from sooner import _sessions
 
     try:
@@ -68,13 +74,15 @@ def _only_node() -> str:
     return chosen
 
 
-def _node_of_cluster(address: str) -> str | Elsewhere:
+def _node_of_cluster(address: str, own: set[str]) -> str | Elsewhere:
     """The node of this machine that listens at an address, or else one that belongs to the cluster whose head does."""
     from sooner import _sessions
     from sooner._membership import membership
 
     _check(address)
-    belongs = {directory: membership(directory) for directory in _sessions.running_nodes()}
+    places = [None, *sorted(own)]
+    nodes = [directory for place in places for directory in _sessions.running_nodes(place)]
+    belongs = {directory: membership(directory) for directory in nodes}
     for key in ("address", "head"):
         for directory, told in belongs.items():
             if told.get(key) == address:

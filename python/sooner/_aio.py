@@ -9,9 +9,10 @@ import asyncio
 import concurrent.futures
 import queue
 import threading
+import warnings
 import weakref
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from sooner import _sooner
@@ -29,12 +30,20 @@ def await_ref(ref: _sooner.ObjectRef[Any]) -> Generator[Any, None, Any]:
 
 
 def to_asyncio(ref: _sooner.ObjectRef[Any]) -> asyncio.Future[Any]:
-    """A future of the running loop."""
-    loop = asyncio.get_running_loop()
+    """A future of the running loop, or of the one that was set."""
+    loop = asyncio.get_running_loop() if asyncio._get_running_loop() is not None else _set_loop()
     future: asyncio.Future[Any] = loop.create_future()
     if not _sooner.watch(ref, (loop, future, ref)):
         _resolve([(loop, future, ref)])
     return future
+
+
+def _set_loop() -> asyncio.AbstractEventLoop:
+    """The loop that runs later: programs ask for futures before `run_until_complete`."""
+    with warnings.catch_warnings():
+        # Before Python 3.14 the first loop of a thread is made here, with a warning in some versions.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return asyncio.get_event_loop()
 
 
 async def next_item(generator: _sooner.ObjectRefGenerator[Any]) -> _sooner.ObjectRef[Any]:
@@ -69,12 +78,26 @@ async def close_generator(generator: _sooner.ObjectRefGenerator[Any], error: Bas
         raise error
 
 
-def to_concurrent(ref: _sooner.ObjectRef[Any]) -> concurrent.futures.Future[Any]:
-    """A `concurrent.futures.Future`."""
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+class _CopyFuture(concurrent.futures.Future[Any]):
+    """A future whose result is its reader's own, to be changed."""
+
+
+def to_concurrent(ref: _sooner.ObjectRef[Any], copy: bool = False) -> concurrent.futures.Future[Any]:
+    """A `concurrent.futures.Future`; with `copy` arrays in its result may be changed."""
+    future: concurrent.futures.Future[Any] = _CopyFuture() if copy else concurrent.futures.Future()
     if not _sooner.watch(ref, (None, future, ref)):
         _resolve([(None, future, ref)])
     return future
+
+
+def on_completed(ref: _sooner.ObjectRef[Any], callback: Callable[[Any], object]) -> None:
+    """What `ref._on_completed(callback)` runs: the callback takes the value or the error."""
+
+    def done(future: concurrent.futures.Future[Any]) -> None:
+        error = future.exception()
+        callback(future.result() if error is None else error)
+
+    to_concurrent(ref).add_done_callback(done)
 
 
 def deliver(waiters: list[_Waiter]) -> None:
@@ -140,7 +163,7 @@ def _resolve(waiters: list[_Waiter]) -> None:
         if future.done():
             continue
         try:
-            value = _sooner.get(ref)
+            value = _sooner.get(ref, copy=type(future) is _CopyFuture)
         except BaseException as error:
             future.set_exception(error)
         else:

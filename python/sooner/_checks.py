@@ -1,7 +1,7 @@
 """Checks for the values of options. Each takes an option's name and value and returns the normalised value.
 
-A refusal is a ValueError that names the option, what was given and what is allowed. `bool` is no number here:
-`num_cpus=True` is a mistake.
+A refusal is a ValueError that names the option, what was given and what is allowed; of a value of a wrong type it is a
+TypeError as well. `bool` is no number here: `num_cpus=True` is a mistake.
 """
 
 from __future__ import annotations
@@ -34,7 +34,22 @@ _OWN_OPTION = {
 }
 
 
-def refuse(name: str, value: object, allowed: str) -> NoReturn:
+class WrongTypeError(TypeError, ValueError):
+    """The value of an option has a wrong type: a TypeError, as in Ray, and as all refusals of values a ValueError."""
+
+
+def fault(value: object, *types: type) -> type[ValueError]:
+    """Return the class of the error for a value that should be of one of these types and does not fit.
+
+    Example:
+        >>> fault(-1, int), fault("1", int), fault(True, int)
+        (<class 'ValueError'>, <class 'sooner._checks.WrongTypeError'>, <class 'sooner._checks.WrongTypeError'>)
+    """
+    is_right = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+    return ValueError if is_right else WrongTypeError
+
+
+def refuse(name: str, value: object, allowed: str, kind: type[ValueError] = ValueError) -> NoReturn:
     """Raise the ValueError for a value that does not fit.
 
     Raises:
@@ -43,7 +58,16 @@ def refuse(name: str, value: object, allowed: str) -> NoReturn:
     shown = repr(value)
     if len(shown) > 200:
         shown = f"{shown[:200]}..."
-    raise ValueError(f"{name}={shown} ({type(value).__name__}) is not allowed: {allowed}.")
+    raise kind(f"{name}={shown} ({type(value).__name__}) is not allowed: {allowed}.")
+
+
+def refuse_type(name: str, value: object, allowed: str) -> NoReturn:
+    """Raise the TypeError for a value of a wrong type.
+
+    Raises:
+        WrongTypeError: Always. It is a ValueError, too.
+    """
+    refuse(name, value, allowed, WrongTypeError)
 
 
 def _number(name: str, value: Any, allowed: str) -> float:
@@ -52,7 +76,7 @@ def _number(name: str, value: Any, allowed: str) -> float:
 
         # NumPy's numbers are registered as Real; its bool is not.
         if isinstance(value, bool) or not isinstance(value, Real):
-            refuse(name, value, allowed)
+            refuse_type(name, value, allowed)
     try:
         number = float(value)
     except OverflowError:
@@ -65,11 +89,11 @@ def _number(name: str, value: Any, allowed: str) -> float:
 
 def _whole(name: str, value: Any, allowed: str) -> int:
     if isinstance(value, bool):
-        refuse(name, value, allowed)
+        refuse_type(name, value, allowed)
     try:
         return operator.index(value)
     except TypeError:
-        refuse(name, value, allowed)
+        refuse_type(name, value, allowed)
 
 
 def _quantity(name: str, value: Any) -> float:
@@ -105,7 +129,7 @@ def resources(name: str, value: Any) -> dict[str, float] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        refuse(name, value, "give a dict from resource names to amounts, for instance {'tape': 1}")
+        refuse_type(name, value, "give a dict from resource names to amounts, for instance {'tape': 1}")
     normal = {}
     for key, part in value.items():
         if not isinstance(key, str) or not key or len(key) > TEXT_CHARS_MAX:
@@ -159,7 +183,7 @@ def backpressure(name: str, value: Any) -> int | None:
 def flag(name: str, value: Any) -> bool:
     """Accept True or False."""
     if not isinstance(value, bool):
-        refuse(name, value, "give True or False")
+        refuse_type(name, value, "give True or False")
     return value
 
 
@@ -167,8 +191,11 @@ def text(name: str, value: Any) -> str | None:
     """Accept None or a string that is not empty."""
     if value is None:
         return None
-    if not isinstance(value, str) or not value or len(value) > TEXT_CHARS_MAX:
-        refuse(name, value, f"give a string of 1 to {TEXT_CHARS_MAX} characters, or None")
+    allowed = f"give a string of 1 to {TEXT_CHARS_MAX} characters, or None"
+    if not isinstance(value, str):
+        refuse_type(name, value, allowed)
+    if not value or len(value) > TEXT_CHARS_MAX:
+        refuse(name, value, allowed)
     return value
 
 
@@ -178,7 +205,7 @@ def retry_exceptions(name: str, value: Any) -> bool | tuple[type[BaseException],
     if isinstance(value, bool):
         return value
     if not isinstance(value, list | tuple):
-        refuse(name, value, allowed)
+        refuse_type(name, value, allowed)
     for part in value:
         if not (isinstance(part, type) and issubclass(part, BaseException)):
             refuse(name, value, f"{allowed}; {part!r} is none")
@@ -199,7 +226,8 @@ def scheduling_strategy(name: str, value: Any) -> Any:
         )
         if isinstance(value, known):
             return value
-    refuse(name, value, "give None, 'DEFAULT', 'SPREAD' or a strategy of sooner.util.scheduling_strategies")
+    kind = ValueError if isinstance(value, str) else WrongTypeError
+    refuse(name, value, "give None, 'DEFAULT', 'SPREAD' or a strategy of sooner.util.scheduling_strategies", kind)
 
 
 def placement_group(name: str, value: Any) -> Any:
@@ -211,7 +239,8 @@ def placement_group(name: str, value: Any) -> Any:
 
         if isinstance(value, PlacementGroup):
             return value
-    refuse(name, value, "give a placement group, 'default' (that of the caller, if it wants that) or None (none)")
+    kind = ValueError if isinstance(value, str) else WrongTypeError
+    refuse(name, value, "give a placement group, 'default' (that of the caller, if it wants that) or None (none)", kind)
 
 
 def bundle_index(name: str, value: Any) -> int:
@@ -228,7 +257,7 @@ def label_selector(name: str, value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, dict) or not all(isinstance(part, str) for pair in value.items() for part in pair):
-        refuse(name, value, "give a dict from keys of labels to 'value', '!value', 'in(a, b)' or '!in(a, b)'")
+        refuse_type(name, value, "give a dict from keys of labels to 'value', '!value', 'in(a, b)' or '!in(a, b)'")
     from sooner import _sooner
 
     try:
@@ -253,7 +282,7 @@ def runtime_env(name: str, value: Any) -> dict[str, Any] | None:
         return value
     if isinstance(value, dict):
         refuse(name, value, "this version of sooner does not have runtime environments yet; give None or {}")
-    refuse(name, value, "give a dict or None")
+    refuse_type(name, value, "give a dict or None")
 
 
 def optional_budget(name: str, value: Any) -> int | None:
@@ -279,7 +308,7 @@ def concurrency_groups(name: str, value: Any) -> dict[str, int] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        refuse(name, value, "give a dict from group names to calls at a time, for instance {'io': 2}")
+        refuse_type(name, value, "give a dict from group names to calls at a time, for instance {'io': 2}")
     for key, limit in value.items():
         if not isinstance(key, str) or not key or len(key) > TEXT_CHARS_MAX:
             refuse(name, value, f"the group name {key!r} must be a string of 1 to {TEXT_CHARS_MAX} characters")
@@ -292,7 +321,8 @@ def lifetime(name: str, value: Any) -> str | None:
     """Accept None, "detached" or "non_detached"."""
     if value is None or (isinstance(value, str) and value in ("detached", "non_detached")):
         return value
-    refuse(name, value, "give 'detached', 'non_detached' or None")
+    kind = ValueError if isinstance(value, str) else WrongTypeError
+    refuse(name, value, "give 'detached', 'non_detached' or None", kind)
 
 
 def later(feature: str, *neutral: object) -> Check:

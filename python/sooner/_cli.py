@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+import sooner
 from sooner import _cli_text as text
 from sooner import _query, _snapshot, _task_rows
 from sooner._query import KINDS
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sooner", description="Start sooner nodes, and look at nodes and running programs."
     )
+    parser.add_argument("--version", action="version", version=f"sooner {sooner.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_node_commands(commands)
 
@@ -96,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_node_commands(commands: Any) -> None:
-    from sooner import _cli_drain, _cli_nodes, _cli_start
+    from sooner import _cli_drain, _cli_nodes, _cli_start, _cli_token
 
     texts = {
         "start": ("start a node on this machine, as a head or to join one", _cli_start.add_arguments, _cli_start.start),
@@ -107,9 +109,9 @@ def _add_node_commands(commands: Any) -> None:
             _cli_drain.drain_node,
         ),
         "token": (
-            "the token of the cluster on this machine: a secret",
-            _cli_start.add_token_arguments,
-            _cli_start.token,
+            "the token of the cluster on this machine, a secret, and how to change it",
+            _cli_token.add_arguments,
+            _cli_token.token,
         ),
         "health-check": (
             "whether a node answers: exit status 0, 1 or 3 (none runs)",
@@ -307,10 +309,21 @@ def _groups(found: list[Row], most: int) -> str:
 def _status(options: argparse.Namespace) -> int:
     from sooner import _cli_status
 
-    about = _snapshot.TASKS | _snapshot.ACTORS
-    snapshot = Snapshot(_session(options), about, timeout=options.timeout, everywhere=True)
+    snapshot, stopped = _cli_status.ask(_session(options), options.timeout)
+    if stopped is not None:
+        print(f"sooner: {stopped.problem}", file=sys.stderr)
+    if snapshot is None:
+        assert stopped is not None
+        known = _cli_status.known_of(stopped)
+        if options.json:
+            _print_json(known)
+        else:
+            print("\n".join(f"{name.ljust(10)} {value}" for name, value in known.items()))
+        return 1
     _warn_silent(snapshot)
     status = _cli_status.status_of(snapshot)
+    if stopped is not None:
+        status["problems"].insert(0, stopped.problem)
     if options.json:
         _print_json(status)
     else:

@@ -10,13 +10,16 @@ import signal
 import sys
 import time
 
-from sooner import _sessions, _snapshot
+from sooner import _sessions, _snapshot, _trust
+from sooner.exceptions import UntrustedPathError
 
 # Exit status of `sooner health-check` for a node that does not answer.
 UNHEALTHY = 1
 _LOOK_SECONDS = 0.005
 # After this long, processes of a node that was killed are killed themselves (seconds).
 _FORCE_SECONDS = 1.0
+# Where `_stat` has when a process began.
+_BEGAN = 19
 
 
 def add_stop_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,28 +53,82 @@ def stop(options: argparse.Namespace) -> int:
         print(json.dumps(rows))
     else:
         for one in processes:
+            if one.fault is not None:
+                continue
             state = "still runs" if one in left else "ended"
             print(f"node in {one.directory} (process {one.pid}) {state}")
         if not processes:
             print("no node of yours runs")
-    if left:
+    for one in processes:
+        if one.fault is not None:
+            print(
+                f"sooner stop: process {one.pid} is not proven to be the node in {one.directory}: {one.fault}. It was "
+                "left alone; end it yourself if it is yours, and remove the directory",
+                file=sys.stderr,
+            )
+    if any(one.fault is None for one in left):
         print("sooner stop: not everything has ended; --force kills it", file=sys.stderr)
     return 1 if left else 0
 
 
 class NodeProcess:
-    """The process of a node, and what it has started."""
+    """The process of a node, and what it has started.
+
+    A name is no proof: nothing gets a signal that is not the process which wrote the lock of a directory of this user,
+    and, as far as it can be asked, listens there.
+
+    Attributes:
+        fault: Why the process that the directory names is not taken for the node; None if it is.
+    """
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        # node-<process>-<id>: the lock says that this very process lives.
+        # node-<process>-<id>
         self.pid = int(directory.rpartition("/")[2].split("-")[1])
+        self.fault: str | None = None
         self._handle: int | None = None
+        # When it began, in ticks of the kernel. The id of a process that has ended may be another's.
+        self._began: int | None = None
         with contextlib.suppress(ProcessLookupError):
             self._handle = os.pidfd_open(self.pid)
-        if directory not in _sessions.running_nodes(os.path.dirname(directory)):
-            # It ended meanwhile, and the process id may be another's.
+            self.fault = self._doubt()
+        if self.fault is not None or directory not in _sessions.running_nodes(os.path.dirname(directory)):
+            # Or it ended meanwhile.
             self.close()
+
+    def _doubt(self) -> str | None:
+        """Why the process that is held is not the node, if so."""
+        about = _stat(self.pid)
+        try:
+            opened = _trust.open_directory(self.directory)
+            try:
+                with open(_trust.open_file("lock", opened)) as file:
+                    written = file.read(100).split()
+            finally:
+                os.close(opened)
+        except FileNotFoundError:
+            # It is just being removed.
+            raise ProcessLookupError from None
+        if not about or written != [str(self.pid), about[_BEGAN]]:
+            return "it did not make this directory"
+        if os.stat(f"/proc/{self.pid}").st_uid != os.getuid():
+            return "it is another user's"
+        self._began = int(about[_BEGAN])
+        try:
+            with _trust.connect(self.directory) as connection:
+                listener = _trust.peer_of(connection)[0]
+        except UntrustedPathError:
+            raise
+        except OSError:
+            # It is starting, ending, or stopped with many who wait for it.
+            return None
+        return None if listener == self.pid else f"process {listener} listens there"
+
+    def signal(self, number: int) -> None:
+        """Sends a signal, if the process is there."""
+        if self._handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
 
     def end(self, force: bool) -> None:
         if self._handle is not None:
@@ -83,9 +140,11 @@ class NodeProcess:
     def wait(self, deadline: float) -> bool:
         """Waits until the node, its workers and its directory are gone."""
         force_at = None
+        if self.fault is not None:
+            return False
         while time.monotonic() < deadline:
             if self._has_ended():
-                members = _members(self.pid)
+                members = [] if self._began is None else _members(self.pid, self._began)
                 if not members and _remove(self.directory):
                     return True
                 # Its templates and workers see its end by themselves; those that cannot are helped.
@@ -119,20 +178,39 @@ def _remove(directory: str) -> bool:
     return not os.path.exists(directory)
 
 
-def _kill(members: list[int]) -> None:
-    for pid in members:
+def _kill(members: list[tuple[int, int]]) -> None:
+    for pid, began in members:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+            handle = os.pidfd_open(pid)
+            try:
+                # What is held now is what was found if it began then.
+                about = _stat(pid)
+                if about and int(about[_BEGAN]) == began:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)
 
 
-def _members(session: int) -> list[int]:
-    """Living processes of the session that a node leads: its templates, its workers and what those started."""
+def _members(session: int, since: int) -> list[tuple[int, int]]:
+    """Living processes of the session that a node leads: its templates, its workers and what those started.
+
+    Args:
+        session: The node's process id.
+        since: When the node began (ticks of the kernel).
+
+    Returns:
+        Process ids, and when each began.
+    """
+    leader = _stat(session)
+    if leader and int(leader[_BEGAN]) != since:
+        # The number is another's, which it could not be as long as anything of the session lived.
+        return []
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             fields = _stat(int(name))
             if fields and fields[0] not in "ZX" and int(fields[3]) == session and int(name) != session:
-                found.append(int(name))
+                found.append((int(name), int(fields[_BEGAN])))
     return found
 
 

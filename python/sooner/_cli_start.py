@@ -10,11 +10,12 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sooner import _resources, _spilling
-from sooner._daemon import READY, command
-from sooner._membership import cluster_directory, membership
+from sooner import _offers, _resources, _spilling
+from sooner._daemon import OFFER, READY, TOKEN, TOKEN_BYTES_MAX, command
+from sooner._membership import cluster_directory, disk_directory, membership, parent_directory
 
 FAILED = 1
 
@@ -37,9 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster-dir", metavar="DIR", help="where a head keeps what outlives it; private")
     parser.add_argument("--health-timeout", type=float, metavar="S", help="silence after which a node is gone; 5")
     parser.add_argument("--num-cpus", type=float, metavar="N", help="logical CPUs; those that may be used by default")
-    parser.add_argument("--num-gpus", type=float, metavar="N", help="logical GPUs; none by default")
+    parser.add_argument("--num-gpus", type=float, metavar="N", help="logical GPUs; those that are found by default")
+    parser.add_argument("--memory", metavar="BYTES", help="logical memory of tasks and actors; what the machine has")
     parser.add_argument("--resources", metavar="JSON", help="custom resources: '{\"name\": amount}'")
-    parser.add_argument("--labels", metavar="KEY=VALUE,...", help="labels of the node")
+    parser.add_argument("--labels", metavar="KEY=VALUE,...", help="labels of the node; a JSON object, too")
     parser.add_argument("--object-store-memory", metavar="BYTES", help="shared memory for objects, as 2g or 500M")
     parser.add_argument(
         "--spill-directory",
@@ -83,9 +85,14 @@ def start(options: argparse.Namespace) -> int:
     config = configuration(options)
     program = command(config, options.block)
     if options.block:
+        environment, token = _token_aside()
+        if token is not None:
+            os.dup2(token, TOKEN)
+        if config["offer"] is not None:
+            os.dup2(config["offer"], OFFER)
         # Whoever supervises this process sees the node itself.
-        os.execv(program[0], program)  # noqa: S606  the interpreter that runs this
-    started = begin(program)
+        os.execve(program[0], program, environment)  # noqa: S606  the interpreter that runs this
+    started = begin(program, config["offer"])
     try:
         directory = wait(started)
     except StartError as error:
@@ -131,6 +138,10 @@ def wait(started: Started) -> str:
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """What the node is started with.
 
+    Returns:
+        Arguments of the engine, and "offer": the descriptor by which the node's process keeps its entry in the table
+        of what nodes offer, which `begin` takes over.
+
     Raises:
         ValueError: An option has a wrong value.
     """
@@ -151,16 +162,8 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
     timeout = HEALTH_TIMEOUT if options.health_timeout is None else options.health_timeout
     if not _HEALTH_TIMEOUTS[0] <= timeout <= _HEALTH_TIMEOUTS[1]:
         raise ValueError(f"--health-timeout must be between 1 and 60 seconds, not {timeout:g}")
-    store = _resources.store_bytes(_bytes("--object-store-memory", options.object_store_memory))
-    totals = _resources.totals(options.num_cpus, options.num_gpus, _custom(options.resources))
-    if not options.head:
-        totals.pop("node:__internal_head__", None)
-    totals["object_store_memory"] = float(store)
-    base = os.path.abspath(options.base or os.environ.get("SOONER_TMPDIR", "/tmp"))  # noqa: S108  private
-    return {
-        "resources": list(totals.items()),
-        "pool_size": max(1, int(totals["CPU"])),
-        "store_bytes": store,
+    base = os.path.abspath(options.base or parent_directory())
+    config = {
         "base_directory": base,
         "name": _name(options.node_name, options.head),
         "labels": labels(options.labels),
@@ -174,9 +177,29 @@ def configuration(options: argparse.Namespace) -> dict[str, Any]:
         "token_file": None if options.token_file is None else os.path.abspath(options.token_file),
         "health_timeout": timeout,
         "memory": _resources.memory(options.memory_usage_threshold, options.worker_memory_limits),
-        "spill": _spill(options.spill_directory, options.max_spill_bytes, base),
+        "spill": _spill(options.spill_directory, options.max_spill_bytes, options.base or disk_directory()),
         "eviction": _spilling.eviction(options.eviction),
         "http_port": options.http_port,
+    }
+    asked = _bytes("--object-store-memory", options.object_store_memory)
+    memory, custom = _bytes("--memory", options.memory), _custom(options.resources)
+    totals = _resources.totals(options.num_cpus, options.num_gpus, custom, memory)
+    store = _resources.store_bytes(asked)
+    # Others that start now see what this one offers, before it runs.
+    with _offers.table(base) as table:
+        if memory is None:
+            totals["memory"] = _resources.default_memory(table.offered)
+        if asked is None:
+            store = _resources.store_bytes(None, table.offered)
+        offer = table.enter(int(totals["memory"]), store)
+    if not options.head:
+        totals.pop("node:__internal_head__", None)
+    totals["object_store_memory"] = float(store)
+    return config | {
+        "resources": list(totals.items()),
+        "pool_size": max(1, int(totals["CPU"])),
+        "store_bytes": store,
+        "offer": offer,
     }
 
 
@@ -215,15 +238,32 @@ def labels(text: str | None) -> list[tuple[str, str]]:
         ValueError: A key or value is not allowed.
     """
     found: dict[str, str] = {}
-    for part in (text or "").split(",") if text else ():
-        key, separator, value = part.strip().partition("=")
-        if not separator:
-            raise ValueError(f"--labels {part!r}: write KEY=VALUE, with a comma between labels")
+    for key, value in _label_pairs(text or ""):
         _check_label(key, value)
         if key in found:
             raise ValueError(f"--labels: {key!r} is there twice")
         found[key] = value
     return list(found.items())
+
+
+def _label_pairs(text: str) -> Iterator[tuple[str, str]]:
+    """KEY=VALUE,... or a JSON object."""
+    if text.lstrip().startswith("{"):
+        import json
+
+        try:
+            pairs = json.loads(text, object_pairs_hook=list)
+        except ValueError as error:
+            raise ValueError(f'--labels {text!r} is no JSON ({error}); write \'{{"key": "value"}}\'') from None
+        if not all(isinstance(value, str) for _, value in pairs):
+            raise ValueError(f"--labels must be a JSON object of strings, not {text}")
+        yield from pairs
+        return
+    for part in text.split(",") if text else ():
+        key, separator, value = part.strip().partition("=")
+        if not separator:
+            raise ValueError(f"--labels {part!r}: write KEY=VALUE, with a comma between labels")
+        yield key, value
 
 
 def _check_label(key: str, value: str) -> None:
@@ -232,8 +272,8 @@ def _check_label(key: str, value: str) -> None:
         raise ValueError(
             f"--labels: {key!r} is no key: 1 to 63 letters, digits, '.', '_' and '-', perhaps after a domain and '/'"
         )
-    if prefix in ("sooner.io", "ray.io"):
-        raise ValueError(f"--labels: keys below {prefix}/ are set by sooner")
+    if prefix == "sooner.io" or key == "ray.io/node-id":
+        raise ValueError(f"--labels: {key!r} is set by sooner")
     if value and not _NAME.fullmatch(value):
         raise ValueError(f"--labels: {value!r} is no value: up to 63 letters, digits, '.', '_' and '-'")
 
@@ -265,18 +305,50 @@ def _bytes(option: str, text: str | None) -> int | None:
     return int(float(number) * 1024 ** _UNITS[unit.lower() if unit else ""])
 
 
-def begin(program: list[str]) -> Started:
-    """Starts a process of its own session."""
+def begin(program: list[str], offer: int | None) -> Started:
+    """Starts a process of its own session, which takes over what it offers."""
     reader, writer = os.pipe()
+    environment, token = _token_aside()
     null = os.open(os.devnull, os.O_RDWR)
-    actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)]
-    actions.append((os.POSIX_SPAWN_DUP2, writer, READY))
+    offer = None if offer is None else _above(offer)
+    opened = [_above(writer), _above(null), *(one for one in (token, offer) if one is not None)]
+    actions = [(os.POSIX_SPAWN_DUP2, opened[1], number) for number in (0, 1, 2)]
+    actions.append((os.POSIX_SPAWN_DUP2, opened[0], READY))
+    if token is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, token, TOKEN))
+    if offer is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, offer, OFFER))
     try:
-        pid = os.posix_spawn(program[0], program, os.environ, file_actions=actions, setsid=True)
+        pid = os.posix_spawn(program[0], program, environment, file_actions=actions, setsid=True)
     finally:
-        os.close(writer)
-        os.close(null)
+        for descriptor in opened:
+            os.close(descriptor)
     return Started(pid, reader)
+
+
+def _above(descriptor: int) -> int:
+    """The same, with a number that the node's process has no use for."""
+    import fcntl
+
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, OFFER + 1)
+    os.close(descriptor)
+    return moved
+
+
+def _token_aside() -> tuple[dict[str, str], int | None]:
+    """The environment without SOONER_TOKEN, and where the token can be read, if it was there.
+
+    A process can remove it from its environment, but not from `/proc/<pid>/environ`.
+    """
+    environment = dict(os.environ)
+    token = environment.pop("SOONER_TOKEN", None)
+    if token is None:
+        return environment, None
+    reader, writer = os.pipe()
+    # A pipe takes that much at once; more is no token, and refused as such.
+    os.write(writer, os.fsencode(token)[:TOKEN_BYTES_MAX])
+    os.close(writer)
+    return environment, _above(reader)
 
 
 def _wait_for(reader: int) -> str:
@@ -309,29 +381,3 @@ def _fail(error: StartError, as_json: bool) -> int:
         print(json.dumps({"error": str(error), "status": error.status}), flush=True)
     print(f"sooner start: {error}", file=sys.stderr)
     return error.status
-
-
-def add_token_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `sooner token`."""
-    parser.add_argument("--token-file", metavar="FILE", help="the file; that of the cluster on this machine by default")
-    parser.add_argument("--cluster-dir", metavar="DIR", help="the directory of the cluster on this machine")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def token(options: argparse.Namespace) -> int:
-    """Prints the token of the cluster on this machine: a secret."""
-    from sooner import _sooner
-
-    path = options.token_file or os.path.join(cluster_directory(options.cluster_dir), "token")
-    try:
-        text = _sooner.read_token(path)
-    except OSError as error:
-        print(f"sooner token: {error}", file=sys.stderr)
-        return FAILED
-    if options.json:
-        import json
-
-        print(json.dumps({"token": text, "token_file": path}))
-    else:
-        print(text)
-    return 0

@@ -2,12 +2,95 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from sooner import _cli_text as text
-from sooner import _rows, _task_rows
+from sooner import _rows, _snapshot, _task_rows, _trust
+from sooner._membership import membership
+from sooner._sessions import running_nodes
 from sooner._snapshot import Row, Snapshot
+
+# How long a node may take that is asked instead of one that is stopped (seconds): it waits 0.75 s for that one itself.
+_STANDS_IN_S = 2.0
+
+
+class Stopped(NamedTuple):
+    """A node whose process exists and executes nothing (SIGSTOP, a debugger): nothing can be asked of it."""
+
+    directory: str
+    pid: int
+    told: dict[str, str]
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it is the head of its cluster."""
+        return "address" in self.told and self.told["address"] == self.told["head"]
+
+    @property
+    def problem(self) -> str:
+        """What to say of it."""
+        name = "the head of the cluster" if self.is_head else "the node"
+        return (
+            f"{name} does not answer: its process {self.pid} is stopped (SIGSTOP, or a debugger). Continue it with: "
+            f"kill -CONT {self.pid}"
+        )
+
+
+def ask(directory: str, timeout: float) -> tuple[Snapshot | None, Stopped | None]:
+    """What is known of a session: from its node, or if that is stopped from another one of its cluster on this machine.
+
+    Args:
+        directory: That of the session.
+        timeout: How long its node may take (seconds). One that is stopped is not waited for.
+
+    Returns:
+        The answers, None if there are none; and the node if it is stopped.
+
+    Raises:
+        OSError: No node is there, or it runs and does not answer in time.
+        UntrustedPathError: Another user listens there.
+    """
+    about = _snapshot.TASKS | _snapshot.ACTORS
+    stopped = _stopped(directory)
+    if stopped is None:
+        try:
+            return Snapshot(directory, about, timeout=timeout, everywhere=True), None
+        except TimeoutError:
+            stopped = _stopped(directory)
+            if stopped is None:
+                raise
+    cluster = stopped.told.get("fingerprint")
+    for other in running_nodes() if cluster else ():
+        if other != directory and membership(other).get("fingerprint") == cluster and _stopped(other) is None:
+            with contextlib.suppress(OSError):
+                return Snapshot(other, about, timeout=min(timeout, _STANDS_IN_S), everywhere=True), stopped
+    return None, stopped
+
+
+def _stopped(directory: str) -> Stopped | None:
+    # A socket is there, and says whose it is, as long as the process exists.
+    with _trust.connect(directory, "node.sock", timeout=_STANDS_IN_S) as socket:
+        pid, _ = _trust.peer_of(socket)
+    return Stopped(directory, pid, membership(directory)) if _is_stopped(pid) else None
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            # The name in brackets may contain anything.
+            return file.read().rpartition(") ")[2][:1] in ("T", "t")
+    except OSError:
+        return False
+
+
+def known_of(stopped: Stopped) -> Row:
+    """What can be said of a stopped node when nobody else answers."""
+    known: Row = {"session": stopped.directory, "node": f"process {stopped.pid}, stopped"}
+    if stopped.told:
+        known["cluster"] = f"{stopped.told['fingerprint']}, head at {stopped.told['head']}"
+    return known | {"problem": stopped.problem}
 
 
 def status_of(snapshot: Snapshot) -> Row:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import pickle
+from collections.abc import Callable
 from typing import Any
 
+from sooner import _sooner
 from sooner._serializers import Registration, registrations
 
 # A pickle above this size (bytes) carries data along that should be passed as an argument.
@@ -18,8 +22,10 @@ class Code:
     here is it known how large the code is.
     """
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Any, hides_gpus: bool = False) -> None:
+        """`hides_gpus`: what runs was asked for with `num_gpus=0`."""
         self.target = target
+        self.hides_gpus = hides_gpus
 
     @property
     def place(self) -> str | None:
@@ -28,15 +34,39 @@ class Code:
         return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        import cloudpickle
+        from sooner._pickling import dumps
 
-        pickled = cloudpickle.dumps(self.target, protocol=5)
+        pickled = dumps(self.target)
         if len(pickled) > _CODE_BYTES_MAX:
             from sooner._advice import large_code
 
             large_code(self.target, len(pickled))
-        return _load, (registrations(), pickled)
+        return (_load_without_gpus if self.hides_gpus else _load), (registrations(), pickled)
 
 
 def _load(_: tuple[Registration, ...], pickled: bytes) -> Any:
     return pickle.loads(pickled)
+
+
+def _load_without_gpus(_: tuple[Registration, ...], pickled: bytes) -> Any:
+    function = pickle.loads(pickled)
+    if isinstance(function, type):
+        # It is called once in its process, which is its own.
+        hide_gpus()
+        return function
+    return _without_gpus(function)
+
+
+def hide_gpus() -> None:
+    """Shows this process no GPU. In local mode it is the program's."""
+    if not _sooner.is_local():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def _without_gpus(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        hide_gpus()
+        return function(*args, **kwargs)
+
+    return run

@@ -10,36 +10,54 @@ from sooner import _launch
 
 # Where the one who starts the process hears whether the node is ready.
 READY = 3
+# Where the process reads the cluster's token, if the one who starts it had it in its environment.
+TOKEN = 4
+TOKEN_BYTES_MAX = 4096
+# What keeps the node's entry in the table of what nodes offer, for as long as the process lives.
+OFFER = 5
 
 
 def command(config: dict[str, Any], in_foreground: bool) -> list[str]:
     """Program and arguments of a node's process. It needs this package and the standard library, and nothing else."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     config = config | {"interpreter": _launch.interpreter()}
+    has_token = "SOONER_TOKEN" in os.environ
     code = (
-        f"import sys; sys.path.append({package!r}); from sooner._daemon import main; main({config!r}, {in_foreground})"
+        f"import sys; sys.path.append({package!r}); from sooner._daemon import main; "
+        f"main({config!r}, {in_foreground}, {has_token})"
     )
     # `site` takes most of an interpreter's start.
     return [sys.executable, "-S", "-P", "-c", code]
 
 
-def main(config: dict[str, Any], in_foreground: bool) -> None:
-    """Runs the node to its end."""
+def main(config: dict[str, Any], in_foreground: bool, has_token: bool) -> None:
+    """Runs the node to its end.
+
+    Args:
+        config: What it is started with.
+        in_foreground: Whether it says on its standard output that it is ready.
+        has_token: Whether it is to read the cluster's token.
+    """
     import signal
 
     from sooner import _sooner
 
+    token = os.read(TOKEN, TOKEN_BYTES_MAX).decode(errors="replace") if has_token else None
     # Whatever the starting process had open is none of a node's business.
-    os.closerange(3 if in_foreground else READY + 1, os.sysconf("SC_OPEN_MAX"))
+    has_offer = config.pop("offer") is not None
+    os.closerange(3 if in_foreground else READY + 1, OFFER)
+    os.closerange(OFFER + has_offer, os.sysconf("SC_OPEN_MAX"))
+    if has_offer:
+        # Neither templates nor workers keep it.
+        os.set_inheritable(OFFER, False)
     os.chdir("/")
     read, write = os.pipe()
     os.set_blocking(write, False)
     # The interpreter's own handler writes a byte per signal; the engine waits for it.
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    # The last one has the node read its token file again.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda *_: None)
-    # Gone from the environment, so that no worker inherits it.
-    token = os.environ.pop("SOONER_TOKEN", None)
     port, told = config.pop("http_port"), None if in_foreground else READY
     if port is not None and not _serve_http(port, config["base_directory"], told):
         os._exit(1)

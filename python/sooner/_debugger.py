@@ -16,13 +16,13 @@ import re
 import secrets
 import select
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
 
+from sooner import _trust
 from sooner._output import DEBUG_MARK
 
 _LINE = re.compile(r"^(?P<prefix>.*?)\x1edebug:(?P<message>\{.*\})$")
@@ -65,9 +65,7 @@ def stop_here(frame: FrameType, announce: Callable[[str], None]) -> None:
 
 def _is_same_user(connection: socket.socket) -> bool:
     """The address has no file whose mode would keep others out."""
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return bool(user == os.geteuid())
+    return _trust.peer_of(connection)[1] == os.geteuid()
 
 
 class _Debugger(pdb.Pdb):
@@ -134,6 +132,8 @@ class _Console:
         try:
             # At once, although its turn may come later: it sees that somebody cares.
             connection.connect("\0" + address)
+            # Anybody may take the name once the worker has given it up.
+            _trust.check_peer(connection, address)
         except OSError:
             connection.close()
             return

@@ -9,6 +9,7 @@ The fields of `TaskError` win over fields of the cause with the same name; the l
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -16,12 +17,14 @@ from sooner.exceptions import TaskError
 
 FIELDS = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "actor_id")
 
-# Raised in the caller they would end a loop without a word (`for x in map(get, refs)`).
-_SILENT = (StopIteration, StopAsyncIteration)
+# Raised in the caller they would end a loop (`for x in map(get, refs)`), a generator, a thread or the program without a
+# word, although the task meant itself. A `CancelledError` would end a coroutine.
+_SILENT = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 # Bound on classes that are kept alive by the cache. Programs that make classes on the fly exist.
 _CACHE_MAX = 512
 _HEAP_TYPE = 1 << 9
+_ARGS: Any = vars(BaseException)["args"]
 
 _cache: dict[type[BaseException], type[TaskError] | None] = {}
 
@@ -53,7 +56,7 @@ def _dual_class(cause_class: type[BaseException]) -> type[TaskError] | None:
         return _cache[cause_class]
     except (KeyError, TypeError):
         pass
-    if not issubclass(cause_class, Exception) or issubclass(cause_class, _SILENT):
+    if issubclass(cause_class, _SILENT) or _is_cancellation(cause_class):
         return None
     try:
         cls = _make_class(cause_class)
@@ -66,6 +69,11 @@ def _dual_class(cause_class: type[BaseException]) -> type[TaskError] | None:
         return _cache.setdefault(cause_class, cls)
     except TypeError:
         return cls
+
+
+def _is_cancellation(cause_class: type[BaseException]) -> bool:
+    asyncio = sys.modules.get("asyncio.exceptions")
+    return asyncio is not None and issubclass(cause_class, asyncio.CancelledError)
 
 
 def _make_class(cause_class: type[BaseException]) -> type[TaskError]:
@@ -132,7 +140,8 @@ def _fill(cls: type[TaskError], error: TaskError, cause: BaseException) -> TaskE
                 continue
             if isinstance(member, types.MemberDescriptorType | types.GetSetDescriptorType):
                 _copy_member(member, cause, dual)
-    dual.args = tuple(cause.args)
+    # By the descriptor: `args` may be a property of the cause's class.
+    _ARGS.__set__(dual, tuple(_ARGS.__get__(cause)))
     fields = dual.__dict__
     fields.update(error.__dict__)
     for name, value in cause.__dict__.items():
@@ -158,8 +167,8 @@ def restored_blank(cls: type[BaseException], args: tuple[object, ...], fields: d
     error: BaseException = base.__new__(cls)
     if isinstance(error, OSError):
         OSError.__init__(error, *args)
-    # The class may be frozen.
-    object.__setattr__(error, "args", args)
+    # The class may be frozen, or `args` a property of it.
+    _ARGS.__set__(error, args)
     error.__dict__.update(fields)
     return error
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "actor_init_error",
+    "argument_error",
     "explain_pickle_failure",
     "pack_task_error",
     "reduce_task_error",
@@ -206,6 +207,20 @@ def actor_init_error(payload: bytes, class_name: str) -> ActorDiedError:
     return ActorDiedError(cause, error_msg=message)
 
 
+def argument_error(code: int, message: str, task: bytes) -> BaseException:
+    """Return the error of a task that could not run because an argument of it is lost: of the task, and of the loss.
+
+    Example:
+        >>> error = argument_error(5, "its owner is gone", b"train")
+        >>> isinstance(error, TaskError), isinstance(error, OwnerDiedError)
+        (True, True)
+    """
+    name = task.decode(errors="replace")
+    cause = system_error(code, message)
+    text = f"{name}() did not run: an argument of it is lost.\n{type(cause).__name__}: {message}"
+    return TaskError(name, text, cause).as_instanceof_cause()
+
+
 def system_error(code: int, message: str) -> BaseException:
     """Return the error for a failure of the engine. The codes are those of `FailureCode` in `sooner-wire`.
 
@@ -343,14 +358,16 @@ def _pickle_cause(cause: BaseException) -> bytes:
     """
     import cloudpickle
 
-    ways: list[Callable[[], bytes]] = [lambda: cloudpickle.dumps(cause, protocol=5)]
+    from sooner._pickling import dumps
+
+    ways: list[Callable[[], bytes]] = [lambda: dumps(cause)]
     if not cloudpickle.list_registry_pickle_by_value():
         # Otherwise plain pickle would refer to modules that the user asked to send along.
         ways.insert(0, lambda: _pickle_importable(cause))
     telling = len(ways) - 1
     if _is_plain(type(cause)):
         fields = {name: value for name, value in cause.__dict__.items() if not name.startswith("__")}
-        ways.append(lambda: cloudpickle.dumps(_Rebuilt(type(cause), cause.args, fields), protocol=5))
+        ways.append(lambda: dumps(_Rebuilt(type(cause), cause.args, fields)))
     failures: list[BaseException] = []
     for way in ways:
         try:

@@ -6,15 +6,18 @@ part in the node's work: it asks the node over the socket that the `sooner` comm
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from sooner import _rows, _sessions, _snapshot
+from sooner import _membership, _rows, _sessions, _snapshot
 from sooner._snapshot import Snapshot
 
 _HOST = "127.0.0.1"
@@ -22,8 +25,12 @@ _HOST = "127.0.0.1"
 _NAMES = ("127.0.0.1", "localhost")
 # Bound of everything that a request waits for (seconds).
 _TIMEOUT = 5.0
-# More at a time are refused.
+# How long a request may take to arrive as a whole, and its answer to leave (seconds).
+_TRANSFER_SECONDS = 2.0
+# When one more comes the oldest leaves that is still arriving or leaving. If all are being answered the new one is
+# refused.
 _REQUESTS_MAX = 16
+_FULL = f"{_REQUESTS_MAX} requests are being answered: try again\n"
 
 
 def serve(port: int, base_directory: str) -> None:
@@ -36,7 +43,7 @@ def serve(port: int, base_directory: str) -> None:
     Raises:
         OSError: The port is taken.
     """
-    server = _Server(port, f"{base_directory}/sooner-{os.getuid()}")
+    server = _Server(port, _membership.base_directory(base_directory))
     threading.Thread(target=server.serve_forever, name="sooner-http", daemon=True).start()
 
 
@@ -48,11 +55,17 @@ class _Server(ThreadingHTTPServer):
         super().__init__((_HOST, port), _Handler)
         # Where the directories of nodes are.
         self.nodes = nodes
-        self._room = threading.BoundedSemaphore(_REQUESTS_MAX)
+        # Since when (monotonic seconds) requests arrive, or their answers leave; None while the node is asked.
+        self._since: dict[socket.socket, float | None] = {}
+        self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Hands a connection to a thread, if there are not too many."""
-        if not self._room.acquire(blocking=False):
+        if not self._admit(request):
+            head = f"HTTP/1.1 {HTTPStatus.SERVICE_UNAVAILABLE} Full\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            with contextlib.suppress(OSError):
+                request.setblocking(False)
+                request.send(f"{head}Content-Length: {len(_FULL)}\r\nConnection: close\r\n\r\n{_FULL}".encode())
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -62,7 +75,45 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            with self._lock:
+                self._since.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Ends what takes too long to arrive or to leave. The library calls it several times per second."""
+        with self._lock:
+            until = time.monotonic() - _TRANSFER_SECONDS
+            for request in [one for one, since in self._since.items() if since is not None and since < until]:
+                self._end(request)
+
+    @contextlib.contextmanager
+    def asking(self, request: socket.socket) -> Iterator[None]:
+        """While the node is asked, the one who wants to know it is not to blame for the time."""
+        self._mark(request, None)
+        try:
+            yield
+        finally:
+            self._mark(request, time.monotonic())
+
+    def _admit(self, request: socket.socket) -> bool:
+        with self._lock:
+            if len(self._since) >= _REQUESTS_MAX:
+                slow = [(since, one) for one, since in self._since.items() if since is not None]
+                if not slow:
+                    return False
+                self._end(min(slow, key=lambda pair: pair[0])[1])
+            self._since[request] = time.monotonic()
+        return True
+
+    def _mark(self, request: socket.socket, since: float | None) -> None:
+        with self._lock:
+            if request in self._since:
+                self._since[request] = since
+
+    def _end(self, request: socket.socket) -> None:
+        """Ends a connection, which its thread sees. Its place is free at once."""
+        del self._since[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def snapshot(self, about: int, everywhere: bool = False) -> Snapshot:
         """Asks the node.
@@ -98,7 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
         if answer is None:
             return self._answer(HTTPStatus.NOT_FOUND, f"there are: {', '.join(_ANSWERS)}\n")
         try:
-            body = answer(self.server)
+            with self.server.asking(self.connection):
+                body = answer(self.server)
         except Exception as error:  # whatever it is, who asks hears it
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
         if isinstance(body, str):

@@ -11,15 +11,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-# Where modules are looked for, what is imported, whether lines of submission are recorded, whether `site` is needed.
-Setup = tuple[list[str], list[str], bool, bool]
+# Where modules are looked for, what is imported, whether lines of submission are recorded, whether `site` is needed,
+# options of the interpreter, what `sys.flags` has.
+Setup = tuple[list[str], list[str], bool, bool, list[str], list[tuple[str, int]]]
 # Program, code, the standard library, other places, whether `site` is needed.
 Interpreter = tuple[str, str, list[str], list[str], bool]
 
+# Characters: arguments of a program beyond this come with the code.
+_ARGUMENTS_LENGTH_MAX = 32 << 10
+# An argument has no more bytes: the kernel's limit is 128 KiB.
+_ARGUMENT_BYTES = 64 << 10
+
 # The template of a driver elsewhere. Its arguments are those of `Interpreter::command` in `sooner-runtime`.
 _GUEST = (
-    "import sys; a = sys.argv; sys.argv = ['-c', a[-1]]; n = 3 + int(a[2]); sys.path[:] = a[n:-1]; "
-    "sys.prefix, sys.exec_prefix = {prefix!r}; from sooner._template import main; main(a[3:n], a[1] == '1', a[-1])"
+    "import sys; a = sys.argv; sys.argv = ['-c', a[-1]]; n = 5 + int(a[2]); m = n + int(a[3]); sys.path[:] = a[m:-1]; "
+    "sys.prefix, sys.exec_prefix = {prefix!r}; from sooner._template import main; "
+    "main(a[5:n], a[1] == '1', a[-1], a[n:m], True, named=a[4])"
 )
 
 
@@ -30,14 +37,95 @@ def template_command(preload: Sequence[str], record_call_sites: bool) -> list[st
         "prefix": (sys.prefix, sys.exec_prefix),
         "preload": list(preload),
         "sites": record_call_sites,
+        "arguments": arguments(),
+        "flags": tuple(sys.flags),
     }
+    said, more = _as_arguments(repr(setup))
     code = (
-        "import sys; s = " + repr(setup) + "; sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
-        "from sooner._template import main; main(s['preload'], s['sites'], sys.argv[1])"
+        f"import sys; s = {said}; d = sys.argv[-1]; sys.argv[:] = s['arguments'] or ['-c', d]; "
+        "sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
+        "from sooner._template import main; main(s['preload'], s['sites'], d, flags=s['flags'])"
     )
-    # `site` takes most of an interpreter's start.
+    # `site` takes most of an interpreter's start. `sys.flags` is set to what it is here afterwards.
     flags = ["-P"] if _needs_site() else ["-S", "-P"]
-    return [sys.executable, *flags, "-c", code]
+    return [sys.executable, *flags, *_interpreter_flags(), "-c", code, *more]
+
+
+# Flags of the interpreter that are said by a letter, as often as they count.
+_LETTERS = {
+    "dont_write_bytecode": "B",
+    "optimize": "O",
+    "bytes_warning": "b",
+    "quiet": "q",
+    "verbose": "v",
+    "debug": "d",
+}
+
+
+def _interpreter_flags() -> list[str]:
+    """What this interpreter was told and its environment does not say, for another one."""
+    flags = _letters()
+    if sys.flags.isolated:
+        flags.append("-I")
+    else:
+        flags += [
+            f"-{letter}"
+            for name, letter in (("ignore_environment", "E"), ("no_user_site", "s"))
+            if getattr(sys.flags, name)
+        ]
+    for name, value in sys._xoptions.items():
+        flags += ["-X", name if value is True else f"{name}={value}"]
+    return [*flags, *_warnings()]
+
+
+def _letters() -> list[str]:
+    return [
+        f"-{letter * int(getattr(sys.flags, name))}" for name, letter in _LETTERS.items() if getattr(sys.flags, name)
+    ]
+
+
+def _warnings() -> list[str]:
+    warnings = list(sys.warnoptions)
+    if sys.flags.dev_mode and warnings[:1] == ["default"]:
+        # The mode puts it there by itself.
+        del warnings[0]
+    return [f"-W{option}" for option in warnings]
+
+
+def _options_elsewhere() -> list[str]:
+    """The same for an interpreter on another machine, whose environment is another one.
+
+    What says that the environment counts for nothing is left out: the seed of hashes comes with it. `sys.flags` has it.
+    """
+    options = [*_letters(), *_warnings()]
+    names = dict(sys._xoptions)
+    names["utf8"] = str(int(sys.flags.utf8_mode))
+    if sys.flags.dev_mode:
+        names["dev"] = True
+    return [*options, *(f"-X{name}" if value is True else f"-X{name}={value}" for name, value in names.items())]
+
+
+def flag_names() -> tuple[str, ...]:
+    """What `sys.flags` has in this version of Python, in order."""
+    names: tuple[str, ...] = type(sys.flags).__match_args__
+    return names
+
+
+def _as_arguments(text: str) -> tuple[str, list[str]]:
+    """An expression that gives what a text stands for, and the arguments that it needs for that.
+
+    The kernel takes arguments of 128 KiB, and of some megabytes together. A `sys.path` may be longer than the former.
+    """
+    if len(text.encode("utf-8", "surrogateescape")) <= _ARGUMENT_BYTES:
+        return text, []
+    import base64
+    import zlib
+
+    packed = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogateescape"))).decode("ascii")
+    parts = [packed[at : at + _ARGUMENT_BYTES] for at in range(0, len(packed), _ARGUMENT_BYTES)]
+    code = "eval(zlib.decompress(base64.b64decode(''.join(sys.argv[1:-1]))).decode('utf-8', 'surrogateescape'))"
+    # The template has imported neither of them.
+    return f"(lambda zlib, base64: {code})(__import__('zlib'), __import__('base64'))", parts
 
 
 def template_setup(preload: Sequence[str], record_call_sites: bool) -> Setup:
@@ -47,7 +135,8 @@ def template_setup(preload: Sequence[str], record_call_sites: bool) -> Setup:
         place = "" if _is_standard(entry) else entry
         if place not in places:
             places.append(place)
-    return places, list(preload), record_call_sites, _needs_site()
+    flags = [(name, int(getattr(sys.flags, name))) for name in flag_names()]
+    return places, list(preload), record_call_sites, _needs_site(), _options_elsewhere(), flags
 
 
 def interpreter() -> Interpreter:
@@ -59,6 +148,12 @@ def interpreter() -> Interpreter:
     others = [entry for entry in (*entries, package) if not _is_standard(entry)]
     code = _GUEST.format(prefix=(sys.prefix, sys.exec_prefix))
     return sys.executable, code, standard, list(dict.fromkeys(others)), _needs_site()
+
+
+def arguments() -> list[str]:
+    """The program's arguments, for modules that read them when they are imported. Many of them come with the code."""
+    given = [str(argument) for argument in sys.argv]
+    return given if sum(map(len, given)) <= _ARGUMENTS_LENGTH_MAX else given[:1]
 
 
 def _path() -> list[str]:

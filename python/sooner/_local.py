@@ -24,12 +24,17 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def wake() -> None:
     """Calls wait for the loop; starts it for the first one."""
+    loop().call_soon_threadsafe(_drain)
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """The loop, which is started if it does not run yet."""
     with _lock:
         if _async_actor._loop is None:
             _start()
-        loop = _async_actor._loop
-    assert loop is not None
-    loop.call_soon_threadsafe(_drain)
+        started = _async_actor._loop
+    assert started is not None
+    return started
 
 
 def _start() -> None:

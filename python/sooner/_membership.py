@@ -3,11 +3,60 @@
 from __future__ import annotations
 
 import os
+import stat
+
+# What a path of a socket may have (bytes): `sockaddr_un`, and a zero at its end.
+_SOCKET_PATH_BYTES = 107
+# The longest that nodes use below the directory of all.
+_LONGEST_NAME = "session-4194304-0123456789abcdef/node.sock"
+# Directories of this kind are removed when the user logs out, unless somebody has said that the user's programs stay.
+_MADE_BY_LOGIN = "/run/user/"
+_LINGER = "/var/lib/systemd/linger"
 
 
-def base_directory() -> str:
-    """Where the nodes and sessions of this user lie."""
-    return os.path.join(os.environ.get("SOONER_TMPDIR", "/tmp"), f"sooner-{os.getuid()}")  # noqa: S108
+def parent_directory() -> str:
+    """Below which directory `sooner-<uid>` is: SOONER_TMPDIR, else XDG_RUNTIME_DIR if that is safe, else /tmp."""
+    if given := os.environ.get("SOONER_TMPDIR"):
+        return given
+    # A program without a login session (a timer, su) finds the nodes of one with it.
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"{_MADE_BY_LOGIN}{os.getuid()}"
+    return runtime if _is_safe(runtime) else disk_directory()
+
+
+def disk_directory() -> str:
+    """Where large files go: SOONER_TMPDIR, else /tmp; a runtime directory is small and in memory."""
+    return os.environ.get("SOONER_TMPDIR") or "/tmp"  # noqa: S108  what is below is made private and checked
+
+
+def base_directory(parent: str | None = None) -> str:
+    """Where the nodes and sessions of this user lie.
+
+    Args:
+        parent: Below which directory; that of this user by default.
+    """
+    return os.path.join(parent or parent_directory(), f"sooner-{os.getuid()}")
+
+
+def _is_safe(runtime: str) -> bool:
+    """Whether nobody else can make anything in a directory, it stays, and sockets in it have short enough names."""
+    try:
+        about = os.lstat(runtime)
+    except (OSError, ValueError):
+        return False
+    longest = os.fsencode(os.path.join(base_directory(runtime), _LONGEST_NAME))
+    is_private = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077
+    if not is_private or not os.path.isabs(runtime) or len(longest) > _SOCKET_PATH_BYTES:
+        return False
+    return not runtime.startswith(_MADE_BY_LOGIN) or _stays_after_logout()
+
+
+def _stays_after_logout() -> bool:
+    import pwd
+
+    try:
+        return os.path.exists(os.path.join(_LINGER, pwd.getpwuid(os.getuid()).pw_name))
+    except KeyError:
+        return False
 
 
 def membership(directory: str) -> dict[str, str]:
@@ -17,13 +66,24 @@ def membership(directory: str) -> dict[str, str]:
         "address" and "head" (HOST:PORT: where the node and the head of its cluster listen), "fingerprint" (of the
         cluster) and "token_file". The node of a program has neither address nor file. What nodes do not write counts as
         nothing.
+
+    Raises:
+        UntrustedPathError: The directory is not this user's alone.
     """
+    from sooner import _trust
+
     try:
-        with open(os.path.join(directory, "cluster"), errors="replace") as file:
+        opened = _trust.open_directory(directory)
+    except FileNotFoundError:
+        return {}
+    try:
+        with open(_trust.open_file("cluster", opened), errors="replace") as file:
             pairs = (line.rstrip("\n").partition(" ") for line in file)
             told = {key: value for key, _, value in pairs}
     except OSError:
         return {}
+    finally:
+        os.close(opened)
     return told if "head" in told and "fingerprint" in told else {}
 
 

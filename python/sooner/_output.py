@@ -140,6 +140,20 @@ class TaskStream(io.TextIOBase):
         """The descriptor."""
         return self._descriptor
 
+    def close(self) -> None:
+        """Only flushes: the stream is the process's, and the next task prints on it, too."""
+        self.flush()
+
+    @property
+    def name(self) -> str:
+        """As the interpreter names its standard streams."""
+        return "<stdout>" if self._descriptor == 1 else "<stderr>"
+
+    @property
+    def mode(self) -> str:
+        """Always for writing."""
+        return "w"
+
     @property
     def encoding(self) -> str:  # type: ignore[override]
         """Always UTF-8."""
@@ -149,6 +163,45 @@ class TaskStream(io.TextIOBase):
     def errors(self) -> str:  # type: ignore[override]
         """What happens to text that UTF-8 cannot express."""
         return "backslashreplace"
+
+    @property
+    def newlines(self) -> None:  # type: ignore[override]
+        """Nothing is translated."""
+        return None
+
+    @property
+    def line_buffering(self) -> bool:
+        """Always: lines are sent whole, and at once."""
+        return True
+
+    @property
+    def write_through(self) -> bool:
+        """Never: what is sent are lines."""
+        return False
+
+    def reconfigure(
+        self,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        line_buffering: bool | None = None,
+        write_through: bool | None = None,
+    ) -> None:
+        """Checks the arguments as the interpreter's own streams do, and changes nothing.
+
+        Lines go to the driver as UTF-8 and whole, whatever a program asks for.
+
+        Raises:
+            LookupError: There is no such encoding, or no such way to treat errors.
+        """
+        if encoding is not None:
+            codecs.lookup(encoding)
+        if errors is not None:
+            codecs.lookup_error(errors)
+        if newline not in (None, "", "\n", "\r", "\r\n"):
+            raise ValueError(f"illegal newline value: {newline!r}")
+        self.flush()
 
     @property
     def buffer(self) -> Any:
@@ -192,6 +245,11 @@ class TaskStream(io.TextIOBase):
         """Ends this thread's unfinished line: the task that wrote it is over."""
         with self._lock:
             self._end(threading.get_ident())
+
+    def forget_lines(self) -> None:
+        """In a process that a task forked: lines that are unfinished are its parent's, and so may the lock be."""
+        self._lock = threading.RLock()
+        self._lines.clear()
 
     def end_lines(self) -> None:
         """Ends the unfinished lines of all threads: the process is over."""
@@ -269,6 +327,10 @@ class _Bytes(io.RawIOBase):
 
     def fileno(self) -> int:
         return self._stream.fileno()
+
+    def close(self) -> None:
+        # A text stream that a program has laid around this one closes it when it is collected.
+        pass
 
     def write(self, data: Any) -> int:
         data = bytes(data)

@@ -71,7 +71,7 @@ def _by_strategy(
         captures = options.get("placement_group_capture_child_tasks")
         strategy = kinds.PlacementGroupSchedulingStrategy(group, index, captures)
     group, index = strategy.placement_group, strategy.placement_group_bundle_index
-    if group.is_empty:
+    if group is None or group.is_empty:
         return None
     _check_room(group, index, *asked)
     return _sooner.Placing.group(group.id.hex(), index, bool(strategy.placement_group_capture_child_tasks))

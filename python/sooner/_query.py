@@ -24,6 +24,8 @@ def matcher(filters: Iterable[Any], fields: Iterable[str]) -> Callable[[Row], bo
         if not (isinstance(one, tuple | list) and len(one) == 3):
             raise ValueError(f"a filter is (field, '=' or '!=', value), not {one!r}")
         key, operator, value = one
+        # As in Ray, case does not matter.
+        key = key.lower() if isinstance(key, str) else key
         if key not in known:
             raise ValueError(f"{key!r} is not a field to filter by; fields: {', '.join(known)}")
         if operator not in ("=", "!="):

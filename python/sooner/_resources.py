@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from sooner import _sooner
+from sooner import _gpus, _sooner
+from sooner._checks import AMOUNT_STEP, WrongTypeError, fault
 
 # Whose memory may be limited.
 MEMORY_LIMITS = ("auto", "all", "off")
@@ -18,6 +19,8 @@ _STORE_SHARE = 0.3
 _MEMORY_THRESHOLD = 0.95
 # As STORE_BYTES_MIN in the engine; and what a mapping can be.
 _STORE_BYTES_MIN = 1 << 20
+# By default, on a machine whose memory other nodes offer.
+_STORE_BYTES_LATE = 256 << 20
 _STORE_BYTES_MAX = 1 << 46
 _PAGE_BYTES = 4096
 
@@ -28,37 +31,70 @@ def amount(name: str, value: Any) -> float:
     """A number that is not negative.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is none. Of another type it is a TypeError as well.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
+    kind = fault(value, int, float)
+    if kind is WrongTypeError or not 0 <= value < float("inf"):
+        raise kind(f"{name} must be a number that is not negative, not {value!r}")
     return float(value)
 
 
-def totals(num_cpus: float | None, num_gpus: float | None, resources: Mapping[str, float] | None) -> dict[str, float]:
-    """All logical resources of a node: name to amount.
+def _share(name: str, value: Any) -> float:
+    """An amount of a resource, which is counted in small steps."""
+    found = amount(name, value)
+    if 0 < found < AMOUNT_STEP:
+        raise ValueError(f"{name} must be 0 or at least {AMOUNT_STEP:g}, not {value!r}: less counts for nothing")
+    return found
+
+
+def totals(
+    num_cpus: float | None,
+    num_gpus: float | None,
+    resources: Mapping[str, float] | None,
+    memory: float | None = None,
+) -> dict[str, float]:
+    """All logical resources of a node: name to amount. `memory` is in bytes, by default what the machine has.
 
     Raises:
         ValueError: An amount or a name is not allowed.
     """
-    found = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else amount("num_cpus", num_cpus)}
+    found = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else _share("num_cpus", num_cpus)}
     if num_gpus is not None:
         gpus = amount("num_gpus", num_gpus)
         if gpus != int(gpus):
             raise ValueError(f"num_gpus must be a whole number, not {num_gpus!r}")
+        named = _gpus.visible()
+        if named is not None and gpus > len(named):
+            raise ValueError(
+                f"num_gpus is {gpus:g}, and CUDA_VISIBLE_DEVICES names {len(named)} ({','.join(named) or 'none'}): "
+                "ask for as many or fewer, or show this process more"
+            )
         found["GPU"] = gpus
-    found["memory"] = float(stated_memory() or memory_bytes() * (1 - _STORE_SHARE))
+    elif gpus := _gpus.count():
+        found["GPU"] = float(gpus)
+    if memory is None:
+        memory = default_memory()
+    found["memory"] = amount("memory", memory)
     if resources is not None and not isinstance(resources, Mapping):
-        raise ValueError(f"resources must be a dict of names and amounts, not {resources!r}")
+        raise WrongTypeError(f"resources must be a dict of names and amounts, not {resources!r}")
     for name, value in (resources or {}).items():
         if name in RESERVED:
             raise ValueError(f"resources[{name!r}]: use the argument of sooner.init() for it")
-        if not name:
-            raise ValueError("resources: a name is a non-empty string")
-        found[name] = amount(f"resources[{name!r}]", value)
+        if not name or not isinstance(name, str):
+            raise fault(name, str)(f"resources: a name is a non-empty string, not {name!r}")
+        found[name] = _share(f"resources[{name!r}]", value)
     found["node:127.0.0.1"] = 1.0
     found["node:__internal_head__"] = 1.0
     return found
+
+
+def default_memory(offered: int = 0) -> float:
+    """The logical memory of a node for which nothing else was said, where others offer so much (bytes)."""
+    return stated_memory() or _left(offered) * (1 - _STORE_SHARE)
+
+
+def _left(offered: int) -> int:
+    return max(0, memory_bytes() - offered)
 
 
 def memory_bytes() -> int:
@@ -111,25 +147,33 @@ def memory(threshold: float | None, limits: str | None) -> tuple[float, int | No
 
 
 def stated_memory() -> int | None:
-    """For tests of the monitor: what all workers of a node may hold together (bytes), whatever the machine has."""
+    """For tests: what all workers of a node may hold together (bytes), whatever the machine has.
+
+    The variable means something in a test that pytest runs, and in programs that such a test starts; nowhere else.
+    """
     stated = os.environ.get("SOONER_TEST_WORKER_MEMORY")
-    return int(stated) if stated else None
+    return int(stated) if stated and "PYTEST_CURRENT_TEST" in os.environ else None
 
 
-def store_bytes(asked: Any) -> int:
+def store_bytes(asked: Any, offered: int = 0) -> int:
     """The limit on a node's shared memory for objects (bytes): whole pages, and no more than was asked for.
 
-    A limit beyond what there is draws a warning: objects beyond the machine's memory get errors then.
+    Other nodes of this machine offer so much of its memory (`offered`, bytes): the default is a share of the rest, and
+    small where nothing is left. A limit beyond what there is draws a warning: objects beyond the machine's memory get
+    errors then.
 
     Raises:
         ValueError: It is too small, or no number.
     """
     machine = memory_bytes()
-    usual = max(_STORE_BYTES_MIN, int(machine * _STORE_SHARE) // _PAGE_BYTES * _PAGE_BYTES)
+    # One whose memory others offer needs a store all the same.
+    least = min(_STORE_BYTES_LATE, int(machine * _STORE_SHARE)) if offered else _STORE_BYTES_MIN
+    usual = max(_STORE_BYTES_MIN, least, int(_left(offered) * _STORE_SHARE)) // _PAGE_BYTES * _PAGE_BYTES
     if asked is None:
         return usual
-    if isinstance(asked, bool) or not isinstance(asked, int | float) or not 0 <= asked < _STORE_BYTES_MAX:
-        raise ValueError(
+    kind = fault(asked, int, float)
+    if kind is WrongTypeError or not 0 <= asked < _STORE_BYTES_MAX:
+        raise kind(
             f"object_store_memory must be a number of bytes, not {asked!r}; the default is {usual}, 30 % of the memory"
         )
     if asked < _STORE_BYTES_MIN:

@@ -80,7 +80,19 @@ def workers(snapshot: Snapshot) -> Iterator[Row]:
     for row in sorted(gone, key=lambda row: -row["at"]):
         base: Row = {"actor": None, "client": None, "blocked": False, "resources": {}}
         ended = _worker(snapshot, base | row, "WORKER", "DEAD")
-        yield ended | {"exit_detail": row["reason"] or None, "end_time_ms": snapshot.milliseconds(row["at"])}
+        reason = row["reason"] or None
+        at = snapshot.milliseconds(row["at"])
+        yield ended | {"exit_detail": reason, "end_time_ms": at, "exit_type": _exit_type(reason)}
+
+
+def _exit_type(reason: str | None) -> str:
+    """Ray's word for why a worker has ended."""
+    if reason is None:
+        return "INTENDED_SYSTEM_EXIT"
+    if "memory" in reason:
+        return "NODE_OUT_OF_MEMORY"
+    is_failure = "exited with status" in reason or "killed by signal" in reason
+    return "SYSTEM_ERROR" if is_failure else "INTENDED_SYSTEM_EXIT"
 
 
 def _worker(snapshot: Snapshot, row: Row, kind: str, state: str) -> Row:
@@ -99,6 +111,7 @@ def _worker(snapshot: Snapshot, row: Row, kind: str, state: str) -> Row:
         "resources": row["resources"],
         "exit_detail": None,
         "end_time_ms": None,
+        "exit_type": None,
     }
 
 
@@ -123,6 +136,20 @@ def nodes(snapshot: Snapshot) -> Iterator[Row]:
     if cluster:
         free = {row["node"]: row["free"] for row in cluster["view"]}
         yield from (_other(snapshot, row, free) for row in cluster["nodes"] if row["node"] != node["node"])
+
+
+def gone_nodes(snapshot: Snapshot) -> Iterator[Row]:
+    """The latest nodes that are gone, as the node that was asked knew them: with a `reason`."""
+    cluster = snapshot.node["cluster"]
+    for gone in (cluster["gone"] if cluster else None) or ():
+        about = gone["row"]["about"]
+        yield {
+            "node_id": gone["row"]["node"],
+            "host": about["host"],
+            "address": about["address"],
+            "labels": dict(about["labels"]),
+            "reason": gone["reason"],
+        }
 
 
 def _other(snapshot: Snapshot, row: Row, free: dict[str, Row]) -> Row:

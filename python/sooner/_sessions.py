@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from sooner import _trust
 from sooner._membership import base_directory, representative
 
 
@@ -16,29 +17,52 @@ def running_sessions(base: str | None = None) -> list[str]:
 
     Args:
         base: Where to look; where this user's are by default.
+
+    Raises:
+        UntrustedPathError: That directory, or one in it, is not this user's alone.
+        OSError: It cannot be read.
+    """
+    base = base or base_directory()
+    try:
+        opened = _trust.open_directory(base)
+    except FileNotFoundError:
+        return []
+    try:
+        names = [name for name in os.listdir(opened) if name.startswith(("session-", "node-"))]
+        locked = [(_locked_since(os.path.join(base, name), opened), os.path.join(base, name)) for name in names]
+    finally:
+        os.close(opened)
+    return [path for _, path in sorted((one for one in locked if one[0] is not None), reverse=True)]
+
+
+def _locked_since(path: str, within: int) -> float | None:
+    """When the lock of a session was made that runs; None if it does not.
+
+    Args:
+        path: Its directory.
+        within: Descriptor of the directory of all.
     """
     import fcntl
 
-    found = []
-    base = base or base_directory()
     try:
-        names = os.listdir(base)
+        directory = _trust.open_directory(path, within)
+    except FileNotFoundError:
+        return None
+    try:
+        lock = _trust.open_file("lock", directory)
     except OSError:
-        return []
-    for name in names:
-        path = os.path.join(base, name)
-        try:
-            lock = os.open(os.path.join(path, "lock"), os.O_RDONLY)
-        except OSError:
-            continue
-        try:
-            # The driver holds it for as long as it lives.
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            found.append((os.fstat(lock).st_mtime, path))
-        finally:
-            os.close(lock)
-    return [path for _, path in sorted(found, reverse=True) if _is_kind(path, "session-", "node-")]
+        return None
+    finally:
+        os.close(directory)
+    try:
+        # The node holds it for as long as it lives.
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.fstat(lock).st_mtime
+    else:
+        return None
+    finally:
+        os.close(lock)
 
 
 def running_nodes(base: str | None = None) -> list[str]:
@@ -55,17 +79,21 @@ def choose_session(address: str | None) -> str:
 
     Raises:
         NoSessionError: None runs, several run, or the one that is named does not.
+        UntrustedPathError: Where it should be is another user's directory.
     """
     running = running_sessions()
     if address is not None:
         path = address.rstrip("/")
         matching = [one for one in running if path in (one, one.rpartition("/")[2])]
-        if matching or os.path.exists(os.path.join(path, "node.sock")):
-            return matching[0] if matching else path
+        if matching:
+            return matching[0]
+        if os.path.lexists(os.path.join(path, "node.sock")):
+            os.close(_trust.open_directory(path))
+            return path
         raise NoSessionError(f"no session runs in {address}. Running: {', '.join(running) or 'none'}")
     if not running:
         raise NoSessionError(
-            f"no sooner program of yours runs (looked in {base_directory()}; SOONER_TMPDIR sets where)"
+            f"no program of yours runs sooner (looked in {base_directory()}; SOONER_TMPDIR sets where)"
         )
     # Programs beside nodes have nodes of their own, and are named to be looked at.
     if chosen := representative(running_nodes()):

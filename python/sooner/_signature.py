@@ -5,6 +5,7 @@ The engine checks the common case (a number of positional arguments) by itself; 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ class Signature(NamedTuple):
         needs_keyword = any(p[1] == 3 and not p[2] for p in self.parameters)
         return least, most, not needs_keyword
 
-    def check(self, *args: Any, **kwargs: Any) -> None:
+    def check(self, /, *args: Any, **kwargs: Any) -> None:
         """Raises TypeError when a call with these arguments would."""
         parameters = [
             inspect.Parameter(
@@ -51,9 +52,15 @@ _ANYTHING = (("args", 2, False), ("kwargs", 4, False))
 
 
 def describe(function: Callable[..., Any], name: str, skip_first: bool = False) -> Signature:
-    """Describes a callable; one without a readable signature takes anything."""
+    """Describes a callable; one without a readable signature takes anything.
+
+    It is described as it is called: `functools.wraps` makes a wrapper look like what it wraps, which may take other
+    arguments. A cache hands on what it is given.
+    """
+    while isinstance(function, functools._lru_cache_wrapper):
+        function = function.__wrapped__
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
     except (TypeError, ValueError):
         return Signature(name, _ANYTHING)
     if skip_first and parameters and int(parameters[0].kind) in (0, 1):

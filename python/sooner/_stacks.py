@@ -7,6 +7,7 @@ the GIL) appends the stacks of all threads. System calls that it interrupts are 
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -37,7 +38,9 @@ def prepare(directory: str) -> None:
         return
     place = os.path.join(directory, "stacks")
     try:
-        os.makedirs(place, mode=0o700, exist_ok=True)
+        # Not what it is in: a session whose directory was removed does not come back, open to others.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(place, 0o700)
         path = os.path.join(place, str(os.getpid()))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         # Open for as long as the handler may write.

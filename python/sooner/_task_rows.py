@@ -37,6 +37,7 @@ _ERROR_TYPES = (
     "TASK_PLACEMENT_GROUP_REMOVED",
     "ACTOR_PLACEMENT_GROUP_REMOVED",
     "PEER_UNREACHABLE",
+    "OUT_OF_DISK",
 )
 
 
@@ -48,16 +49,28 @@ def tasks(snapshot: Snapshot) -> Iterator[Row]:
         for row in report["tasks"]:
             yield _pending(snapshot, owner, row, running, actors)
     for owner, label, execution in snapshot.executions():
-        yield _ended(snapshot, owner, label, execution)
+        yield _ended(snapshot, owner, label, execution, actors)
 
 
-def _task(snapshot: Snapshot, task: str, owner: str, label: Row) -> Row:
+def _function(label: Row, actors: dict[str, Row]) -> str:
+    """What is called: "function", "Class.method" or "Class.__init__"."""
+    name: str = label["function"]
+    if label["kind"] == 1:
+        return f"{name}.__init__"
+    if label["kind"] == 2 and (actor := actors.get(label["actor"])):
+        return f"{actor['class_name']}.{name}"
+    return name
+
+
+def _task(snapshot: Snapshot, task: str, owner: str, label: Row, actors: dict[str, Row]) -> Row:
+    function = _function(label, actors)
     return {
         "task_id": task,
-        "name": label["name"],
+        # Unless it was given one.
+        "name": function if label["name"] == label["function"] else label["name"],
         "state": "",
         "type": TASK_TYPES[label["kind"]],
-        "func_or_class_name": label["function"],
+        "func_or_class_name": function,
         "attempt_number": 0,
         "job_id": snapshot.job(owner),
         "node_id": None,
@@ -79,7 +92,7 @@ def _task(snapshot: Snapshot, task: str, owner: str, label: Row) -> Row:
 def _pending(
     snapshot: Snapshot, owner: str, row: Row, running: dict[str, tuple[str, int]], actors: dict[str, Row]
 ) -> Row:
-    task = _task(snapshot, row["task"], owner, row["label"])
+    task = _task(snapshot, row["task"], owner, row["label"], actors)
     state = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER")[row["state"]]
     worker, since = row["worker"], 0
     if row["task"] in running:
@@ -109,8 +122,8 @@ def _pending(
     return task
 
 
-def _ended(snapshot: Snapshot, owner: str, label: Row, execution: Execution) -> Row:
-    task = _task(snapshot, f"{owner}{execution.number:016x}", owner, label)
+def _ended(snapshot: Snapshot, owner: str, label: Row, execution: Execution, actors: dict[str, Row]) -> Row:
+    task = _task(snapshot, f"{owner}{execution.number:016x}", owner, label, actors)
     worker = f"{execution.worker:016x}" if execution.worker else None
     task |= {
         "state": "FAILED" if execution.outcome else "FINISHED",
@@ -129,7 +142,10 @@ def _ended(snapshot: Snapshot, owner: str, label: Row, execution: Execution) -> 
 
 def error_type(outcome: int) -> str | None:
     """Ray's word for how an execution failed; None if it finished."""
-    return None if outcome == 0 else _ERROR_TYPES[min(outcome, len(_ERROR_TYPES)) - 1]
+    if outcome == 0:
+        return None
+    # A later version of a node may have codes that are not known here.
+    return _ERROR_TYPES[outcome - 1] if outcome <= len(_ERROR_TYPES) else "SYSTEM_ERROR"
 
 
 def phases(execution: Execution) -> Iterator[tuple[str, float]]:
@@ -161,7 +177,7 @@ def summary_of_tasks(directory: str, timeout: float = 30) -> dict[str, Any]:
     for _, label, execution in snapshot.executions():
         # An execution that is repeated is the task's former state.
         if not execution.again:
-            key = (label["function"], TASK_TYPES[label["kind"]])
+            key = (_function(label, actors), TASK_TYPES[label["kind"]])
             _count(counts, key, "FAILED" if execution.outcome else "FINISHED")
             _see_peak(peaks, key, snapshot.peak(label))
     summary = {

@@ -12,13 +12,40 @@ import os
 import signal
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # The most there is (proc(5)).
 _FIRST_TO_GO = b"1000"
 
 
-def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
-    """Forks workers until the node is gone."""
+def main(
+    preload: list[str],
+    record_call_sites: bool,
+    directory: str,
+    left_out: Sequence[str] = (),
+    guest: bool = False,
+    flags: tuple[int, ...] = (),
+    named: str = "",
+) -> None:
+    """Forks workers until the node is gone.
+
+    Args:
+        preload: Modules that are imported first.
+        record_call_sites: Whether workers record from which line a task was submitted.
+        directory: Of the node.
+        left_out: Places where the driver looks for modules and nobody does here, with the reasons.
+        guest: Whether the driver is on another machine.
+        flags: What `sys.flags` of the driver has, if it is on this machine.
+        named: The same with names, NAME=VALUE,..., if it is on another one.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be cancelled.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    if os.environ.pop("SOONER_HASH_SEEDED", None):
+        # Programs that workers start have seeds of their own, unless the user has set one.
+        os.environ.pop("PYTHONHASHSEED", None)
     # Whatever the driver has open and inheritable is none of the workers' business.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     descriptor = os.dup(0)
@@ -33,16 +60,30 @@ def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
         os.write(score, _FIRST_TO_GO)
         os.close(score)
     # What every worker uses, so that none of them has to import it.
-    import cloudpickle  # noqa: F401
+    from sooner import _code, _errors, _gpus, _pickling, _program, _sooner, _spare, _threads, _worker  # noqa: F401
 
-    from sooner import _code, _errors, _sooner, _worker  # noqa: F401
+    _spare.begin()
+    _threads.begin()
+    _be_like_a_program(flags or _flags_of(named))
+    with contextlib.suppress(OSError):
+        _sooner.title_begins()
+        _sooner.set_title(f"sooner template {directory}", False)
 
+    if left_out:
+        print(
+            f"sooner: on {os.uname().nodename} modules are not looked for in {', '.join(left_out)}, where the program "
+            "looks on its own machine: others could put theirs there. Put them where only you can write, or name "
+            "the place in PYTHONPATH of `sooner start`",
+            file=sys.stderr,
+        )
     for name in preload:
         try:
             importlib.import_module(name)
         except Exception as error:
             print(f"sooner: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
     _worker.session_directory = directory
+    _worker.node_gpus = _gpus.visible() or []
+    _program.begin_worker(guest)
     _sooner.record_call_sites(record_call_sites)
     template = _sooner.Template(descriptor)
     gc.collect()
@@ -52,7 +93,7 @@ def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
         try:
             pid = os.fork()
         except OSError as error:
-            template.failed(worker, str(error))
+            template.failed(worker, error.errno or 0)
             pid = -1
         if pid == 0:
             os.close(descriptor)
@@ -65,3 +106,32 @@ def main(preload: list[str], record_call_sites: bool, directory: str) -> None:
         # The node's process may have been killed: the last one out clears up.
         _sooner.remove_session(directory)
     os._exit(0)
+
+
+def _flags_of(named: str) -> tuple[int, ...]:
+    """What `sys.flags` is to have, as the driver has it, whose Python may be a little newer or older."""
+    from sooner._launch import flag_names
+
+    theirs = {name: int(value) for name, _, value in (part.partition("=") for part in named.split(",") if part)}
+    own = {name: getattr(sys.flags, name) for name in flag_names()}
+    if missing := [name for name, value in theirs.items() if value and name not in own]:
+        version = ".".join(map(str, sys.version_info[:3]))
+        print(
+            f"sooner: on {os.uname().nodename} Python {version} does not know what the program's interpreter was "
+            f"started with ({', '.join(missing)}): workers go without",
+            file=sys.stderr,
+        )
+    return tuple(type(value)(theirs.get(name, value)) for name, value in own.items())
+
+
+def _be_like_a_program(flags: Sequence[int]) -> None:
+    """What interpreters have that are started with `site`, without the search for places that it begins with."""
+    import site
+
+    from sooner import _sooner
+
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+    if flags:
+        _sooner.set_flags(tuple(flags))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
+import importlib
+import io
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
-from sooner import _sooner, _stacks
+from sooner import _classes, _sooner, _stacks, _tidying
 from sooner._output import TaskStream
 
 # Set by the template before it forks.
@@ -19,13 +24,26 @@ actor_id: str | None = None
 actor_class: type | None = None
 # Options of the actor that its handles know.
 actor_options: dict[str, Any] = {}
+# The GPUs that the node was shown, by their places; empty: all of the machine, by their numbers.
+node_gpus: list[str] = []
+# Those of the actor, or of the last task.
+actor_gpus: list[str] = []
 # How many processes the actor had before this one.
 actor_restarts = 0
 _actor: Any = None
 _streams: list[TaskStream] = []
 _main_thread = 0
+# Whether this process is a worker, and not one that a task has forked.
+is_serving = False
 
 _TITLE_LENGTH_MAX = 200
+# Files that keep what is written to them for a while.
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+# How long an interrupt waits for the end of an import, and between two looks (seconds).
+_IMPORT_SECONDS = 10.0
+_IMPORT_LOOK_SECONDS = 0.005
+# When an interrupt was first put off.
+_put_off_at: float | None = None
 
 
 class ActorExit(BaseException):
@@ -44,31 +62,52 @@ def main(worker: int, node: int, stdout: int, stderr: int) -> None:
     except ConnectionAbortedError:
         # The session ended while this worker was born.
         status = 0
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        _sooner.worker_fails(f"{type(error).__name__}: {error}", "start new thread" in str(error))
     finally:
         _leave(status)
 
 
 def _prepare(stdout: int, stderr: int) -> None:
-    global _main_thread
+    global _main_thread, is_serving
+    is_serving = True
     os.setpgid(0, 0)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     os.close(stdout)
     os.close(stderr)
+    _sooner.set_title("sooner worker", False)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = TaskStream(descriptor, "worker")
         _streams.append(stream)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    _sooner.keep_streams()
     _main_thread = threading.get_ident()
+    os.register_at_fork(after_in_child=_after_fork)
+    if "COVERAGE_PROCESS_START" in os.environ or "COVERAGE_PROCESS_CONFIG" in os.environ:
+        _measure()
     signal.signal(signal.SIGINT, _on_interrupt)
+    _tidying.begin()
     sys.breakpointhook = _on_breakpoint
+    vars(sys.modules["__main__"])["__getattr__"] = _classes.of_script
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         # Forked copies of one generator would all draw the same numbers.
         numpy.random.seed()
+
+
+def _measure() -> None:
+    """Coverage measures processes whose environment says so, by a file of `site`, which workers do without."""
+    try:
+        coverage = importlib.import_module("coverage")
+    except ImportError:
+        return
+    # One that the template has begun is not this process's.
+    if hasattr(coverage.process_startup, "coverage"):
+        del coverage.process_startup.coverage
+    coverage.process_startup()
 
 
 def _serve() -> None:
@@ -76,30 +115,80 @@ def _serve() -> None:
     if mode is None:
         return
     kind, count = mode
+    groups: list[int | None]
     if kind == "loop":
         from sooner import _async_actor
 
         _async_actor.run(count)
         return
-    threads = [
-        threading.Thread(target=_sooner.worker_thread, name=f"sooner-call-{number}", daemon=True)
-        for number in range(count - 1)
-    ]
-    for thread in threads:
-        thread.start()
-    _sooner.worker_thread()
+    # The group that each thread serves, so that what a call leaves in its thread the next ones of the group find; the
+    # main thread serves the default group.
+    places = _sooner.group_places()
+    groups = [group for group, threads in enumerate(places) for _ in range(threads)] if places else [None] * count
+    for number, group in enumerate(groups[1:]):
+        name = f"sooner-call-{number}"
+        threading.Thread(target=_sooner.worker_thread, args=(group,), name=name, daemon=True).start()
+    _sooner.worker_thread(groups[0])
 
 
 def _leave(status: int) -> None:
     try:
-        if actor_id is not None:
-            clean_up(_actor)
-            atexit._run_exitfuncs()
+        _end_in_order()
         for stream in _streams:
             stream.end_lines()
         _sooner.metrics_flush()
     finally:
         os._exit(status)
+
+
+def _end_in_order() -> None:
+    """What the end of an interpreter runs of the user's code, as far as it can be told from what others still use."""
+    global _actor
+    if actor_id is not None:
+        clean_up(_actor)
+        _actor = None
+        _sooner.forget_actor()
+        # An actor that refers to itself has a `__del__`, too.
+        gc.collect()
+    atexit._run_exitfuncs()
+    for thing in gc.get_objects():
+        if isinstance(thing, _FILES):
+            with contextlib.suppress(Exception):
+                thing.flush()
+
+
+def _after_fork() -> None:
+    """A process that a task forks takes no part in the session, and what its parent has begun to print is not its."""
+    global is_serving
+    is_serving = False
+    _tidying.end()
+    _sooner.forget_after_fork()
+    for stream in _streams:
+        stream.forget_lines()
+
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """Ends a process that a task has forked, where its code would go back to the worker: as a program ends."""
+    status = 0
+    try:
+        if isinstance(error, SystemExit):
+            status = _status_of(error)
+        elif error is not None:
+            status = 1
+            traceback.print_exception(error)
+        for stream in _streams:
+            stream.end_lines()
+    finally:
+        os._exit(status)
+
+
+def _status_of(error: SystemExit) -> int:
+    """With which status a process ends; as the interpreter does it, what is no number is printed."""
+    code = error.code
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    print(code, file=sys.stderr)
+    return 1
 
 
 def clean_up(actor: Any) -> None:
@@ -126,8 +215,26 @@ def _on_breakpoint(*args: Any, **kwargs: Any) -> Any:
 
 
 def _on_interrupt(signum: int, frame: Any) -> None:
-    if _sooner.should_interrupt():
-        raise KeyboardInterrupt("the task was cancelled")
+    global _put_off_at
+    if not _sooner.should_interrupt():
+        _put_off_at = None
+        return
+    if _tidying.is_importing(frame):
+        now = time.clock_gettime(time.CLOCK_MONOTONIC)
+        _put_off_at = now if _put_off_at is None else _put_off_at
+        if now - _put_off_at < _IMPORT_SECONDS:
+            # A module that is half loaded fails whoever uses it next.
+            threading.Thread(target=_interrupt_later, name="sooner-interrupt", daemon=True).start()
+            return
+        # It may never end. Its process takes no other task.
+        _sooner.retire_worker()
+    _put_off_at = None
+    raise KeyboardInterrupt("the task was cancelled")
+
+
+def _interrupt_later() -> None:
+    time.sleep(_IMPORT_LOOK_SECONDS)
+    signal.pthread_kill(_main_thread, signal.SIGINT)
 
 
 def interrupt(token: int, in_actor: bool) -> None:
@@ -143,6 +250,7 @@ def interrupt(token: int, in_actor: bool) -> None:
 
 def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: int) -> None:
     """This process becomes an actor; its constructor runs next."""
+    _tidying.end()
     global actor_id, actor_class, actor_options, actor_restarts
     actor_id = identity
     actor_class = cls
@@ -150,6 +258,7 @@ def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: in
     actor_restarts = restarts
     for stream in _streams:
         stream.default_title = cls.__name__
+    _sooner.set_title(f"sooner::{cls.__name__}", True)
 
 
 def actor_stands(actor: Any) -> bool:
@@ -175,12 +284,71 @@ def _title(actor: Any) -> str:
     return " ".join(words)[:_TITLE_LENGTH_MAX] or type(actor).__name__
 
 
+def gpu_names(indices: list[int]) -> list[str]:
+    """What the node's GPUs with these places are called: numbers, or UUIDs, if the node was shown those."""
+    return [node_gpus[index] if index < len(node_gpus) else str(index) for index in indices]
+
+
+def show_gpus(indices: list[int]) -> None:
+    """Shows a task or an actor its GPUs."""
+    global actor_gpus
+    actor_gpus = gpu_names(indices)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(actor_gpus)
+
+
+def maker(cls: type) -> Any:
+    """What makes an actor of its arguments: its class, or, with `async def __init__`, what awaits that."""
+    import inspect
+
+    if not inspect.iscoroutinefunction(cls.__init__):  # type: ignore[misc]
+        return cls
+    from sooner import _async_actor
+
+    return _async_actor.maker(cls)
+
+
+def method_code(actor: Any, name: str) -> Any:
+    """What the class of an actor has under a name, to be compared with what is behind the attribute of the actor."""
+    import inspect
+
+    raw = inspect.getattr_static(type(actor), name, None)
+    return getattr(raw, "__func__", raw)
+
+
+def class_method(actor: Any, name: str) -> Any:
+    """A method as the class has it, whatever the instance keeps under the same name."""
+    import inspect
+
+    raw = inspect.getattr_static(type(actor), name, None)
+    if raw is None:
+        return getattr(actor, name)
+    bind = getattr(type(raw), "__get__", None)
+    return raw if bind is None else bind(raw, actor, type(actor))
+
+
+def exit_process(error: SystemExit) -> str | None:
+    """Ends this process as `sys.exit()` asks in a task or an actor: what ran is lost with it.
+
+    Returns:
+        Why the actor ends, if it ends in order: it left with status 0. Otherwise it does not return.
+    """
+    if not is_serving:
+        end_child(error)
+    code = error.code
+    if _actor is not None and code is not None and code == 0:
+        return f"it called sys.exit({code!r})"
+    status = _status_of(error)
+    _sooner.worker_flush()
+    _leave(status)
+    return None
+
+
 def builtin_method(actor: Any, name: str) -> Any:
     """Methods that every actor has."""
     if name == "__ray_ready__":
         return lambda: True
     if name == "__ray_call__":
-        return lambda function, *args, **kwargs: function(actor, *args, **kwargs)
+        return lambda function, /, *args, **kwargs: function(actor, *args, **kwargs)
     if name == "__ray_terminate__":
         return _terminate
     raise AttributeError(f"{type(actor).__name__} has no method {name!r}")
@@ -198,6 +366,8 @@ def tell_driver(message: dict[str, Any]) -> None:
 
 
 def end_line() -> None:
-    """The task on this thread is over, and so is the line it left unfinished."""
+    """The task on this thread is over, and so is the line it left unfinished, and what it did to its process."""
     for stream in _streams:
         stream.end_line()
+    if actor_id is None:
+        _tidying.after_task()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import time
 from collections.abc import Callable
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +28,8 @@ from sooner._checks import LaterAttribute
 from sooner._code import Code
 from sooner._placing import placed
 from sooner._signature import Signature, describe
+from sooner.exceptions import ActorAlreadyExistsError
+from sooner.ids import ActorID
 from sooner.options import actor_resources, check_combination, returns_of, validate
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS_ATTRIBUTE = "__sooner_method_options__"
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
+# What is found out about a class when it is first needed, if it came from another process.
+_DESCRIBED = ("_info", "_is_async", "_exported", "_constructor", "__name__")
 # How often the call is made again during which the process of an actor with checkpoints ended. The others always are.
 _KEPT_CALL_RETRIES = 3
 # Options of an actor that decide how its methods are called.
@@ -52,7 +57,11 @@ _CALL_OPTIONS = (
     "concurrency_groups",
     "allow_out_of_order_execution",
     "checkpoint_every",
+    "lifetime",
 )
+# How long an actor that ends may keep its name, for who wants one of that name (seconds), and how often that one looks.
+_ENDING_SECONDS = 30.0
+_LOOK_SECONDS = 0.002
 
 
 class MethodInfo(NamedTuple):
@@ -172,7 +181,7 @@ class ActorClass(Generic[C]):
         2
     """
 
-    def __init__(self, cls: type[C], options: dict[str, Any], exported: _sooner.Exported | None = None) -> None:
+    def __init__(self, cls: type[C], options: dict[str, Any], like: ActorClass[C] | None = None) -> None:
         if any(isinstance(base, ActorClass) for base in getattr(cls, "__orig_bases__", cls.__bases__)):
             raise TypeError(f"{cls.__name__} inherits from an actor class: inherit from the plain class instead")
         check_combination("actor", options)
@@ -180,12 +189,22 @@ class ActorClass(Generic[C]):
             check_class(cls, options)
         self._cls = cls
         self._options = options
-        self._info = describe_class(cls, options)
+        self._describe(like)
+
+    def _describe(self, like: ActorClass[C] | None = None) -> None:
+        cls, options = self._cls, self._options
+        self._is_async: bool = is_async(cls) if like is None else like._is_async
+        self._info = describe_class(cls, self._ordered(options))
         if "enable_task_events" in options:
             own = {"enable_task_events": options["enable_task_events"]}
             methods = {name: info._replace(options=own | info.options) for name, info in self._info.methods.items()}
             self._info = self._info._replace(methods=methods)
-        self._exported = exported or _sooner.Exported(Code(cls), cls.__name__, self._info.options)
+        self._hides_gpus: bool = options.get("num_gpus") == 0
+        made = None
+        if like is not None and like._info.options == self._info.options and like._hides_gpus == self._hides_gpus:
+            made = like._exported
+        code = Code(cls, hides_gpus=self._hides_gpus)
+        self._exported: _sooner.Exported = made or _sooner.Exported(code, cls.__name__, self._info.options)
         self._constructor = describe(cls, cls.__name__)
         self.__name__ = cls.__name__
         self.__doc__ = cls.__doc__
@@ -203,11 +222,25 @@ class ActorClass(Generic[C]):
         Raises:
             ValueError: An option does not exist or has a wrong value.
         """
-        merged = self._options | validate("actor", cast("dict[str, Any]", options))
-        is_same = all(merged.get(name) == self._options.get(name) for name in _CALL_OPTIONS)
-        return ActorClass(self._cls, merged, self._exported if is_same else None)
+        return ActorClass(self._cls, self._options | validate("actor", cast("dict[str, Any]", options)), self)
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[C]:
+    def _ordered(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options, and whether calls go to an actor as their arguments come, where that is not said."""
+        calls = options.get("max_concurrency") or 1
+        if not self._is_async and calls <= 1:
+            return options
+        is_unordered = options.get("allow_out_of_order_execution")
+        if is_unordered is None:
+            return options | {"allow_out_of_order_execution": True}
+        if not is_unordered:
+            why = "has coroutine methods" if self._is_async else f"has max_concurrency={calls}"
+            raise ValueError(
+                f"allow_out_of_order_execution=False is not for {self._cls.__name__}, which {why}: its calls overlap "
+                "and begin as their arguments come. Leave the option out, or use plain methods and max_concurrency=1"
+            )
+        return options
+
+    def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle[C]:
         """Creates an actor.
 
         Args:
@@ -231,39 +264,47 @@ class ActorClass(Generic[C]):
         options = self._options
         name = options.get("name")
         namespace = options.get("namespace") or context.namespace
-        if name is not None and options.get("get_if_exists"):
+        if name is None or not options.get("get_if_exists"):
+            return self._create(args, kwargs, name, namespace)
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while True:
+            found = _find_counted(name, namespace)
+            if found is not None:
+                return found
             try:
-                return get_actor(name, namespace)
-            except ValueError:
-                pass
+                return self._create(args, kwargs, name, namespace)
+            except ActorAlreadyExistsError:
+                # Somebody else was faster; or the actor of that name ends, since its last handle has just been dropped.
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_LOOK_SECONDS)
+
+    def _create(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None, namespace: str
+    ) -> ActorHandle[C]:
+        options = self._options
         placement, lifetime = actor_resources(options)
         naming = None
         if name is not None:
             naming = (namespace, name, pickle.dumps(tuple(self._info)))
-        try:
-            ref = _sooner.create_actor(
-                self._exported,
-                args,
-                kwargs or None,
-                self._cls.__name__,
-                list(placement.items()),
-                list(lifetime.items()),
-                self._makeup(),
-                naming,
-                placed(options, f"actor {self._cls.__name__}", lifetime, placement),
-            )
-        except ValueError:
-            # Another process may have taken the name since we looked.
-            if name is not None and options.get("get_if_exists"):
-                return get_actor(name, namespace)
-            raise
+        ref = _sooner.create_actor(
+            self._exported,
+            args,
+            kwargs or None,
+            self._cls.__name__,
+            list(placement.items()),
+            list(lifetime.items()),
+            self._makeup(),
+            naming,
+            placed(options, f"actor {self._cls.__name__}", lifetime, placement),
+        )
         return ActorHandle(ref, self._info)
 
     def _makeup(self) -> tuple[int, list[int] | None, int, bool, int | None]:
         options = self._options
         calls = options.get("max_concurrency")
         if calls is None:
-            calls = _ASYNC_CONCURRENCY if is_async(self._cls) else 1
+            calls = _ASYNC_CONCURRENCY if self._is_async else 1
         groups = list((options.get("concurrency_groups") or {}).values())
         is_detached = options.get("lifetime") == "detached"
         every = options.get("checkpoint_every")
@@ -284,11 +325,34 @@ class ActorClass(Generic[C]):
             """Refuses a direct call."""
             raise TypeError(f"{self.__name__} is an actor class: create an actor with {self.__name__}.remote(...)")
 
+        def __getattr__(self, name: str) -> Any:
+            """What the class has: constants, static and class methods."""
+            fields = self.__dict__
+            if name in _DESCRIBED and "_cls" in fields:
+                self._describe()
+                return fields[name]
+            if name == "bind":
+                # Says once more why it is not there.
+                return type(self).__dict__[name].__get__(self, type(self))
+            if "_cls" not in fields or (name.startswith("__") and name.endswith("__")):
+                raise AttributeError(f"an actor class has no attribute {name!r}")
+            try:
+                return getattr(fields["_cls"], name)
+            except AttributeError:
+                raise AttributeError(f"actor class {self.__name__} has no attribute {name!r}") from None
+
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
         raise TypeError(f"{self.__name__} is an actor class and cannot be inherited from: inherit from the plain class")
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._cls)})
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return ActorClass, (self._cls, self._options)
+        # The class may name itself, and is then still empty when this is read: it is looked at when it is used.
+        return _blank_class, (), (self._cls, self._options)
+
+    def __setstate__(self, state: tuple[type[C], dict[str, Any]]) -> None:
+        self._cls, self._options = state
 
     def __repr__(self) -> str:
         return f"ActorClass({self.__name__})"
@@ -297,6 +361,10 @@ class ActorClass(Generic[C]):
         from sooner._html import class_html
 
         return class_html(self)
+
+
+def _blank_class() -> ActorClass[Any]:
+    return ActorClass.__new__(ActorClass)
 
 
 def is_async(cls: type) -> bool:
@@ -395,6 +463,10 @@ class ActorMethod:
             name = self._parts[1]
             raise TypeError(f"methods of actors are called with .remote(): use handle.{name}.remote(...)")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        ref, name, info, options = self._parts
+        return _rebuild_method, (ref, name, tuple(info), options)
+
     def __repr__(self) -> str:
         return f"ActorMethod({self._parts[2].methods[self._parts[1]].signature.name})"
 
@@ -407,8 +479,8 @@ class ActorHandle(Generic[C]):
         self._info = info
 
     @property
-    def _actor_id(self) -> str:
-        return self._ref.task_id()
+    def _actor_id(self) -> ActorID:
+        return ActorID.from_hex(self._ref.task_id())
 
     _ray_actor_id = _actor_id
 
@@ -462,8 +534,8 @@ class TypedActor(metaclass=_TypedActorType):
     """
 
     if TYPE_CHECKING:
-        _actor_id: ClassVar[str]
-        _ray_actor_id: ClassVar[str]
+        _actor_id: ClassVar[ActorID]
+        _ray_actor_id: ClassVar[ActorID]
         __ray_ready__: ClassVar[kinds.RemoteMethod[[], _sooner.ObjectRef[bool]]]
         __ray_call__: ClassVar[ActorMethod]
         __ray_terminate__: ClassVar[ActorMethod]
@@ -482,8 +554,14 @@ def _rebuild_handle(ref: _sooner.ObjectRef[Any], info: tuple[Any, ...]) -> Actor
     return ActorHandle(ref, ActorInfo(*info))
 
 
+def _rebuild_method(
+    ref: _sooner.ObjectRef[Any], name: str, info: tuple[Any, ...], options: dict[str, Any]
+) -> ActorMethod:
+    return ActorMethod(ref, name, ActorInfo(*info), options)
+
+
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
-    """The handle of a named actor.
+    """A handle of a named actor. It does not keep the actor alive, as little as the name does.
 
     Args:
         name: Its name.
@@ -499,9 +577,22 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
 
     if not name:
         raise ValueError(f"an actor's name is a non-empty string, not {name!r}")
-    context = ensure_started()
-    ref, info = _sooner.find_name(namespace or context.namespace, name)
+    return _named(name, namespace or ensure_started().namespace, is_weak=True)
+
+
+def _named(name: str, namespace: str, *, is_weak: bool) -> ActorHandle[Any]:
+    ref, info = _sooner.find_name(namespace, name, is_weak)
     return _rebuild_handle(ref, pickle.loads(info))
+
+
+def _find_counted(name: str, namespace: str) -> ActorHandle[Any] | None:
+    """The handle of a named actor that does not end before this handle is dropped; None if there is none."""
+    try:
+        handle = _named(name, namespace, is_weak=False)
+    except ValueError:
+        return None
+    is_detached = handle._info.options.get("lifetime") == "detached"
+    return handle if is_detached or _sooner.is_counted(handle._ref) else None
 
 
 @overload

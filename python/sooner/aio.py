@@ -44,7 +44,8 @@ async def get(refs: Any, *, timeout: float | None = None) -> Any:
 
     Raises:
         GetTimeoutError: A value was not there in time. The task goes on.
-        Exception: What a task raised; with several references, the first failed one in their order.
+        Exception: What a task raised, as soon as one has failed: the first one in their order of those that have by
+            then. The others go on.
         TypeError: `refs` holds something else, or `timeout` is no number.
         ValueError: `timeout` is not a number of seconds (NaN), or a reference belongs to an earlier session.
 
@@ -55,6 +56,9 @@ async def get(refs: Any, *, timeout: float | None = None) -> Any:
     listed = dict.fromkeys([refs] if isinstance(refs, _sooner.ObjectRef) else _listed(refs, "get"))
     seconds = _seconds(timeout)
     in_time = await _come(listed, seconds)
+    if any(map(_sooner.has_failed, listed)):
+        # The others may take as long as they like.
+        return _sooner.get(refs)
     if not in_time and all(map(_sooner.is_at_node, listed)):
         # What is on disk is ready: it only has to be read.
         in_time = await _come(listed, _FROM_DISK_SECONDS)
@@ -186,22 +190,25 @@ def _value(ref: _sooner.ObjectRef[Any], return_exceptions: bool) -> Any:
 
 
 async def _come(refs: dict[_sooner.ObjectRef[Any], None], seconds: float | None) -> bool:
-    """Waits for all of them. False when the time is up before."""
+    """Waits for all of them, or for the first that fails. False when the time is up before."""
     arrivals = Arrivals(refs)
     try:
-        return await _all_came(arrivals, len(refs), seconds)
+        return await _all_came(arrivals, len(refs), seconds, until_failure=True)
     finally:
         arrivals.close()
 
 
-async def _all_came(arrivals: Arrivals, count: int, seconds: float | None) -> bool:
-    """Waits for so many. False when the time is up before."""
+async def _all_came(arrivals: Arrivals, count: int, seconds: float | None, *, until_failure: bool = False) -> bool:
+    """Waits for so many, or for the first that fails. False when the time is up before."""
     # One turn of the loop, as awaiting anything else would give: what is ready must not starve the others.
     await asyncio.sleep(0)
     deadline = _deadline(seconds)
     for _ in range(count):
-        if await arrivals.next(deadline) is None:
+        came = await arrivals.next(deadline)
+        if came is None:
             return False
+        if until_failure and _sooner.has_failed(came):
+            break
     return True
 
 

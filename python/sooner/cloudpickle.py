@@ -9,8 +9,37 @@ from typing import Any
 from cloudpickle import CloudPickler, dump, dumps, load, loads
 
 from sooner._culprit import explain_pickle_failure
+from sooner._pickling import ValuePickler, passing
 
-__all__ = ["CloudPickler", "dump", "dumps", "dumps_debug", "load", "loads", "pickle"]
+__all__ = [
+    "CloudPickler",
+    "ValuePickler",
+    "dump",
+    "dumps",
+    "dumps_debug",
+    "load",
+    "loads",
+    "passing",
+    "pickle",
+    "reduce_to_file",
+]
+
+
+def reduce_to_file(array: Any) -> tuple[Any, ...] | None:
+    """How pickle writes an array that lies in a file and may be written to, so that it arrives over the same file.
+
+    Args:
+        array: The array.
+
+    Returns:
+        What `__reduce__` gives; None for an array that lies in no file.
+
+    Raises:
+        ValueError: The file is gone.
+    """
+    from sooner import _memmaps
+
+    return _memmaps.reduce_to_file(array)
 
 
 def dumps_debug(

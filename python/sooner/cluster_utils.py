@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import functools
 import json
 import os
 import shutil
@@ -14,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import sooner
-from sooner import _cli_nodes, _cli_start, _rows, _sessions, _snapshot
+from sooner import _address, _cli_nodes, _cli_start, _rows, _sessions, _snapshot
 from sooner._daemon import command
 from sooner._membership import membership
 
@@ -28,6 +30,7 @@ _END_SECONDS = 30.0
 _ARGUMENTS = (
     "num_cpus",
     "num_gpus",
+    "memory",
     "resources",
     "labels",
     "object_store_memory",
@@ -79,6 +82,8 @@ class Cluster:
         initialize_head: Whether to start a head at once; otherwise the first node that is added is the head.
         connect: Whether to call :meth:`connect` at once.
         head_node_args: Arguments of :meth:`add_node` for the head.
+        shutdown_at_exit: Whether the nodes end with this program at the latest. Otherwise they stay until
+            :meth:`shutdown`, also without it.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class Cluster:
         initialize_head: bool = False,
         connect: bool = False,
         head_node_args: Mapping[str, Any] | None = None,
+        shutdown_at_exit: bool = True,
     ) -> None:
         if head_node_args and not initialize_head:
             raise ValueError("head_node_args: there is no head to give them to without initialize_head=True")
@@ -95,6 +101,10 @@ class Cluster:
         self.worker_nodes: list[ClusterNode] = []
         # Short, because the path of a socket is.
         self._base = tempfile.mkdtemp(prefix="sooner-c-", dir="/tmp")
+        # A forked copy of this program ends nothing.
+        self._at_exit = functools.partial(_end_at_exit, self, os.getpid())
+        if shutdown_at_exit:
+            atexit.register(self._at_exit)
         try:
             if initialize_head:
                 self.add_node(**(head_node_args or {}))
@@ -123,7 +133,8 @@ class Cluster:
 
         Args:
             wait: Whether to return only when the head lists the node.
-            **node_args: num_cpus (1 by default), num_gpus, resources (name to amount), labels (key to value),
+            **node_args: num_cpus (1 by default), num_gpus, memory (logical, bytes), resources (name to amount),
+                labels (key to value),
                 object_store_memory (bytes; 128 MiB by default), spill_directories, max_spill_bytes and eviction (as
                 for `sooner.init`), node_name, host, port, memory_usage_threshold, worker_memory_limits, and for the
                 head health_timeout (seconds).
@@ -142,8 +153,9 @@ class Cluster:
         if unknown:
             raise TypeError(f"add_node() has no argument {unknown[0]!r}; there are: {', '.join(_ARGUMENTS)}")
         config = _cli_start.configuration(self._options(node_args))
-        started = _cli_start.begin(command(config, in_foreground=False))
+        started = _cli_start.begin(command(config, in_foreground=False), config["offer"])
         node = ClusterNode(started.pid, _cli_start.wait(started), config["name"])
+        _address.own_directories.add(self._directory(node))
         if self.head_node is None:
             self.head_node = node
         else:
@@ -165,6 +177,7 @@ class Cluster:
         for name, value in given.items():
             setattr(options, name, value)
         options.object_store_memory = str(options.object_store_memory)
+        options.memory = None if options.memory is None else str(int(options.memory))
         if options.resources is not None and not isinstance(options.resources, str):
             options.resources = json.dumps(dict(options.resources))
         if options.labels is not None and not isinstance(options.labels, str):
@@ -231,8 +244,11 @@ class Cluster:
         """Ends every node. Returns when nothing is left; a second call does nothing."""
         if sooner.is_initialized() and self._is_connected():
             sooner.shutdown()
-        _end(self._nodes(), graceful=False)
+        nodes = self._nodes()
+        _end(nodes, graceful=False)
+        _address.own_directories.difference_update(map(self._directory, nodes))
         self.head_node, self.worker_nodes = None, []
+        atexit.unregister(self._at_exit)
         shutil.rmtree(self._base, ignore_errors=True)
 
     def __enter__(self) -> Cluster:
@@ -242,6 +258,10 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+
+    @staticmethod
+    def _directory(node: ClusterNode) -> str:
+        return str(Path(node.session_dir).parent)
 
     def _head(self) -> ClusterNode:
         if self.head_node is None:
@@ -267,6 +287,11 @@ class Cluster:
 
         directory = context._session.directory if context._session else ""
         return any(node.session_dir == directory for node in self._nodes())
+
+
+def _end_at_exit(cluster: Cluster, pid: int) -> None:
+    if os.getpid() == pid:
+        cluster.shutdown()
 
 
 def _running(directory: str) -> list[str]:

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sooner import _address, _launch, _resources, _sooner, _spilling, _stacks
+from sooner import _address, _launch, _program, _resources, _sooner, _spare, _spilling, _stacks
+from sooner._checks import WrongTypeError, fault
+from sooner._membership import disk_directory, parent_directory
 from sooner._notebook import is_kernel, watch_cells
 
 _log = logging.getLogger("sooner")
@@ -40,7 +42,6 @@ _ACCEPTED = frozenset(
         "_temp_dir",
         "_node_ip_address",
         "_node_name",
-        "_memory",
         "_plasma_directory",
         "_metrics_export_port",
         "_enable_object_reconstruction",
@@ -141,14 +142,13 @@ def init(
     Args:
         address: Which node to use. "local": one of its own, in this process. "auto": what SOONER_ADDRESS says, else the
             one that `sooner start` started on this machine. A path: the node with this directory. HOST:PORT: the
-            cluster
-            whose head listens there, through a node of this machine that belongs to it, or, if there is none, directly;
-            then nothing runs in this process, and `object_store_memory`, `spill_directories`, `max_spill_bytes` and
-            `eviction` say what it may hold of values. None: what SOONER_ADDRESS says, else one of its own. Arguments
-            that
-            describe a node (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed for one of its own.
+            cluster whose head listens there, through a node of this machine that belongs to it, or, if there is none,
+            directly; then nothing runs in this process, and `object_store_memory`, `spill_directories`,
+            `max_spill_bytes` and `eviction` say what it may hold of values. None: what SOONER_ADDRESS says, else one of
+            its own. Arguments that describe a node (`num_cpus` to `object_store_memory`, `local_mode`) are only allowed
+            for one of its own.
         num_cpus: Logical CPUs; by default those this process may use.
-        num_gpus: Logical GPUs; 0 by default.
+        num_gpus: Logical GPUs; by default those that CUDA_VISIBLE_DEVICES and NVIDIA's driver show.
         resources: Custom resources, name to amount.
         object_store_memory: Limit on the shared memory for objects (bytes), at least 1 MiB; by default 30 % of what the
             machine has or its control group allows. A limit beyond the machine's memory draws a warning.
@@ -193,13 +193,12 @@ def init(
         worker_memory_limits: Whether the kernel ends a worker that takes far more memory than its task reserved with
             `memory=`, by a control group of its own. "auto", by default (environment variable
             SOONER_WORKER_MEMORY_LIMITS): where the node can make such groups, and only of tasks that are tried again
-            with
-            a larger reservation, which costs them time and nothing else. "all": also of actors and of all other tasks.
-            "off": of none. `docs/memory.md` says how large a limit is.
+            with a larger reservation, which costs them time and nothing else. "all": also of actors and of all other
+            tasks. "off": of none. `docs/memory.md` says how large a limit is.
         token_file: Where the token of a cluster is that no node of this machine belongs to: a file of mode 0600. By
             default the environment variable SOONER_TOKEN has the token, or SOONER_TOKEN_FILE says where it is, or it is
             in the cluster directory of this machine.
-        **ignored: Options of Ray that have no meaning here.
+        **ignored: Options of Ray that have no meaning here; but `_memory` is the logical memory of the node (bytes).
 
     Returns:
         A mapping with the session's facts, usable as a context manager.
@@ -209,19 +208,29 @@ def init(
         ValueError: An argument has a wrong value, or does not exist.
         ConnectionError: No node is at the address, or it refuses this program, or the cluster does; with the reason
             that `sooner start` would give.
+        UntrustedPathError: Where nodes of this user should be is a directory of another user, or one that is open to
+            others, or another user's process listens there (a `PermissionError`).
         OSError: The node cannot start. Of an object store in `spill_directories` it is a `PermissionError` if that
             refuses the credentials, a `FileNotFoundError` if it has no such bucket, and a `ConnectionError` if it does
             not answer.
     """
     global _session, _forked
     _check_arguments(ignored)
+    given: Any = namespace
+    if given is not None and not (isinstance(given, str) and given):
+        raise fault(namespace, str)(f"namespace must be a string that is not empty, or None, not {namespace!r}")
     if cancel_on_interrupt is not None and not isinstance(cancel_on_interrupt, bool):
-        raise ValueError(f"cancel_on_interrupt must be True, False or None, not {cancel_on_interrupt!r}")
+        raise WrongTypeError(f"cancel_on_interrupt must be True, False or None, not {cancel_on_interrupt!r}")
     if logging_level is not None:
         _log.setLevel(logging_level)
     if is_initialized():
-        if ignore_reinit_error and _session is not None:
-            return _session.context
+        if ignore_reinit_error:
+            return _session.context if _session is not None else _context_of_worker()
+        if _session is None:
+            raise RuntimeError(
+                "sooner.init() was called in a task or an actor, which takes part in the session of its program: leave "
+                "the call out, or pass ignore_reinit_error=True"
+            )
         raise RuntimeError(
             "sooner.init() was called before: call sooner.shutdown() first, or pass ignore_reinit_error=True"
         )
@@ -232,10 +241,11 @@ def init(
         record_call_sites = os.environ.get("SOONER_RECORD_CALL_SITES", "0") not in ("", "0", "false", "False")
     own_labels = _labels(labels)
     if not isinstance(record_call_sites, bool):
-        raise ValueError(f"record_call_sites must be True, False or None, not {record_call_sites!r}")
+        raise WrongTypeError(f"record_call_sites must be True, False or None, not {record_call_sites!r}")
     node_arguments = {
         "num_cpus": num_cpus,
         "num_gpus": num_gpus,
+        "_memory": ignored.get("_memory"),
         "resources": resources,
         "object_store_memory": object_store_memory,
         "spill_directories": spill_directories,
@@ -247,8 +257,8 @@ def init(
         "local_mode": local_mode or None,
     }
     if token_file is not None and not isinstance(token_file, str | os.PathLike):
-        raise ValueError(f"token_file must be the path of a file, not {token_file!r}")
-    target = _address.resolve("local" if local_mode and address is None else address)
+        raise WrongTypeError(f"token_file must be the path of a file, not {token_file!r}")
+    target = _address.resolve("local" if local_mode and address is None else address, token_file is not None)
     if isinstance(target, _address.Elsewhere):
         _check_for_joining(node_arguments)
     elif target is not None:
@@ -269,11 +279,13 @@ def init(
     events, lineage = _events_bytes(task_events_bytes), _lineage_bytes(lineage_bytes)
     _sooner.limit_pending(_pending_max(max_pending_tasks))
     is_own = target is None
+    if not local_mode:
+        _program.begin(is_own)
     head = ""
-    base = os.environ.get("SOONER_TMPDIR", "/tmp")  # noqa: S108  the directory below it is made private and checked
+    base = parent_directory()
     spill: tuple[list[str], int | None] = [], None
     if is_own or isinstance(target, _address.Elsewhere):
-        spill = _spilling.directories(spill_directories, base), _spilling.max_bytes(max_spill_bytes)
+        spill = _spilling.directories(spill_directories, disk_directory()), _spilling.max_bytes(max_spill_bytes)
     way = _spilling.eviction(eviction)
     if isinstance(target, _address.Elsewhere):
         token, path = _address.token(None if token_file is None else os.fspath(token_file))
@@ -304,7 +316,7 @@ def init(
             directory, template, setup, os.getcwd(), name, int(inline), events, lineage, bool(log_to_driver)
         )
     else:
-        totals = _resources.totals(num_cpus, num_gpus, resources)
+        totals = _resources.totals(num_cpus, num_gpus, resources, ignored.get("_memory"))
         store = _resources.store_bytes(object_store_memory)
         totals["object_store_memory"] = float(store)
         directory = _sooner.start(
@@ -347,6 +359,7 @@ def init(
         }
     )
     _session = _Session(directory, name, context)
+    _spare.begin()
     watch_cells()
     if cancel_on_interrupt is not None or is_kernel() or "sooner._interrupt" in sys.modules:
         from sooner._interrupt import install
@@ -354,6 +367,21 @@ def init(
         install(cancel_on_interrupt)
     _stacks.prepare(directory)
     return context
+
+
+def _context_of_worker() -> SoonerContext:
+    """What `init` returns in a task or an actor: facts about the session of its program."""
+    directory = session_directory()
+    told = cluster_membership(directory)
+    return SoonerContext(
+        {
+            "address": told.get("head", "local"),
+            "gcs_address": told.get("head", ""),
+            "node_id": _sooner.identity()[1],
+            "node_ip_address": told.get("address", "127.0.0.1:0").rpartition(":")[0],
+            "session_dir": directory,
+        }
+    )
 
 
 def _check_for_connection(node_arguments: Mapping[str, Any]) -> None:
@@ -376,7 +404,7 @@ def _check_for_joining(node_arguments: Mapping[str, Any]) -> None:
 
 
 def _check_arguments(ignored: Mapping[str, Any]) -> None:
-    unknown = sorted(set(ignored) - _ACCEPTED)
+    unknown = sorted(set(ignored) - _ACCEPTED - {"_memory"})
     if unknown:
         raise ValueError(f"sooner.init() has no argument {unknown[0]!r}")
     if ignored.get("runtime_env"):
@@ -387,7 +415,7 @@ def _labels(given: Any) -> list[tuple[str, str]]:
     if given is None:
         return []
     if not isinstance(given, Mapping) or not all(isinstance(part, str) for pair in given.items() for part in pair):
-        raise ValueError(f"labels must be a dict of strings, for instance {{'zone': 'a'}}, not {given!r:.200}")
+        raise WrongTypeError(f"labels must be a dict of strings, for instance {{'zone': 'a'}}, not {given!r:.200}")
     return list(given.items())
 
 
@@ -395,7 +423,9 @@ def _events_bytes(asked: Any) -> int:
     if asked is None:
         return _EVENTS_BYTES
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= _EVENTS_BYTES_MAX:
-        raise ValueError(f"task_events_bytes must be a whole number from 0 to {_EVENTS_BYTES_MAX}, not {asked!r}")
+        raise fault(asked, int)(
+            f"task_events_bytes must be a whole number from 0 to {_EVENTS_BYTES_MAX}, not {asked!r}"
+        )
     return asked
 
 
@@ -403,7 +433,7 @@ def _lineage_bytes(asked: Any) -> int:
     if asked is None:
         return _LINEAGE_BYTES
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked < 1 << 63:
-        raise ValueError(f"lineage_bytes must be a whole number of bytes, 0 or more, not {asked!r}")
+        raise fault(asked, int)(f"lineage_bytes must be a whole number of bytes, 0 or more, not {asked!r}")
     return asked
 
 
@@ -411,13 +441,13 @@ def _pending_max(asked: Any) -> int | None:
     if asked is None:
         return None
     if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked < 1 << 32:
-        raise ValueError(f"max_pending_tasks must be a whole number, 1 or more, not {asked!r}")
+        raise fault(asked, int)(f"max_pending_tasks must be a whole number, 1 or more, not {asked!r}")
     return asked
 
 
 def _check_preload(preload: Any) -> None:
     if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
-        raise ValueError(f"preload must be a list of module names, not {preload!r}")
+        raise WrongTypeError(f"preload must be a list of module names, not {preload!r}")
 
 
 def shutdown(*, wait_for_processes: bool = True) -> None:
@@ -425,14 +455,29 @@ def shutdown(*, wait_for_processes: bool = True) -> None:
 
     Args:
         wait_for_processes: Accepted; the call always returns when nothing is left.
+
+    Raises:
+        RuntimeError: This is a task or an actor: the session is that of its program, which alone can end it.
     """
     global _session
+    if is_worker() and is_initialized():
+        raise RuntimeError(
+            "sooner.shutdown() was called in a task or an actor: the session is that of its program, which alone can "
+            "end it. Leave the call out; sooner.actor.exit_actor() ends an actor, and returning ends a task"
+        )
     _sooner.stop()
     _stacks.end()
+    _spare.end()
     _session = None
     bars = sys.modules.get("sooner._bars")
     if bars is not None:
         bars.board.end_session()
+
+
+def is_worker() -> bool:
+    """Whether this process runs tasks or an actor of a program."""
+    worker = sys.modules.get("sooner._worker")
+    return worker is not None and worker.is_serving
 
 
 def session_directory() -> str:
@@ -505,10 +550,11 @@ def auto_init() -> None:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The nodes of the cluster.
+    """The nodes of the cluster, and the latest 100 that are gone since this program's node joined.
 
     Returns:
-        One dict per node, with the keys that Ray has.
+        One dict per node, with the keys that Ray has. A node that is gone has `Alive` False, no resources, and the
+        reason in `DeathReasonMessage`.
     """
     ensure_started()
     node = _sooner.identity()[1]
@@ -530,14 +576,18 @@ def _other_nodes(own: dict[str, Any]) -> list[dict[str, Any]]:
     """The other nodes of the cluster that the node in this row, which is completed, belongs to."""
     if not cluster_membership():
         return []
-    from sooner._rows import nodes
+    from sooner._rows import gone_nodes, nodes
     from sooner._snapshot import Snapshot
 
+    snapshot = Snapshot(session_directory(), 0)
     here, *others = (
         _node_row(row["node_id"], row["host"], row["address"] or ":0", row["resources_total"], row["labels"])
-        for row in nodes(Snapshot(session_directory(), 0))
+        for row in nodes(snapshot)
     )
     own |= {key: here[key] for key in ("NodeManagerAddress", "NodeManagerPort", "Resources")}
+    for row in gone_nodes(snapshot):
+        dead = _node_row(row["node_id"], row["host"], row["address"] or ":0", {}, row["labels"])
+        others.append(dead | {"Alive": False, "alive": False, "DeathReasonMessage": row["reason"]})
     return others
 
 
@@ -578,9 +628,8 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """The logical resources that are free now: name to amount."""
-    free = _sooner.resources(True)
-    return {name: free.get(name, 0.0) for name in _sooner.resources(False)}
+    """The logical resources that are free now: name to amount. What is all in use is left out, as in Ray."""
+    return {name: amount for name, amount in _sooner.resources(True).items() if amount > 0}
 
 
 def _after_fork() -> None:
@@ -597,7 +646,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def _at_exit() -> None:
     # From here on only daemon threads are left; one that waits must not come back to the interpreter.
     _sooner.interpreter_ends()
-    shutdown()
+    if not is_worker():
+        shutdown()
 
 
 atexit.register(_at_exit)

@@ -67,6 +67,7 @@ __all__ = [
     "TaskPlacementGroupRemoved",
     "TaskUnschedulableError",
     "UnserializableException",
+    "UntrustedPathError",
     "UserCodeException",
     "WorkerCrashedError",
 ]
@@ -101,10 +102,9 @@ class SoonerError(Exception):
         try:
             return pickle.dumps(self, protocol=5)
         except Exception:
-            import cloudpickle
+            from sooner._pickling import dumps
 
-            data: bytes = cloudpickle.dumps(self, protocol=5)
-            return data
+            return dumps(self)
 
     @staticmethod
     def from_bytes(data: bytes) -> SoonerError:
@@ -508,7 +508,7 @@ class OutOfMemoryError(SoonerError):
 
 
 class TaskUnschedulableError(SoonerError):
-    """No node can ever run the task."""
+    """No node can ever run the task, or none could start a worker for it for long: the text says what was used up."""
 
     _default_message = "No node can ever run this task."
 
@@ -673,6 +673,10 @@ class CrossLanguageError(SoonerError):
 
 class AuthenticationError(SoonerError):
     """The other side did not prove who it is."""
+
+
+class UntrustedPathError(SoonerError, PermissionError):
+    """A directory or socket of sooner's belongs to another user of this machine, or is open to others: not used."""
 
 
 RayError = SoonerError

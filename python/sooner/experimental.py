@@ -7,13 +7,17 @@ from typing import Any
 
 from sooner import _sooner
 
+# For how long owners are asked for what this process has not heard of (seconds).
+_ASK_SECONDS = 0.1
+
 
 def get_object_locations(refs: Sequence[_sooner.ObjectRef[Any]], timeout_ms: int = -1) -> dict[Any, dict[str, Any]]:
-    """Says where objects are.
+    """Says where objects are now. It does not wait for those that are not there, and brings none of them here.
 
     Args:
         refs: References.
-        timeout_ms: How long to wait for objects that are not there yet (milliseconds); -1 as long as it takes.
+        timeout_ms: How long the owners of borrowed references may take to say whether the objects are there
+            (milliseconds): 100 at most, which is meant by -1, too.
 
     Returns:
         For each reference `node_ids` (the nodes that have the value), `object_size` (bytes, or None) and `did_spill`
@@ -30,16 +34,17 @@ def get_object_locations(refs: Sequence[_sooner.ObjectRef[Any]], timeout_ms: int
         if not isinstance(ref, _sooner.ObjectRef):
             raise TypeError(f"get_object_locations() takes ObjectRefs, not {type(ref).__name__}")
     distinct = list(dict.fromkeys(given))
-    if distinct:
-        sooner.wait(distinct, num_returns=len(distinct), timeout=None if timeout_ms < 0 else timeout_ms / 1000)
+    unheard = [ref for ref in distinct if _sooner.is_unheard_of(ref)]
+    if unheard:
+        seconds = _ASK_SECONDS if timeout_ms < 0 else min(_ASK_SECONDS, timeout_ms / 1000)
+        sooner.wait(unheard, num_returns=len(unheard), timeout=seconds, fetch_local=False)
     return get_local_object_locations(distinct)
 
 
 def get_local_object_locations(refs: Sequence[_sooner.ObjectRef[Any]]) -> dict[Any, dict[str, Any]]:
-    """Says what this process knows of where objects are, without waiting. See `get_object_locations`."""
-    node = _sooner.identity()[1]
+    """Says what this process knows of where objects are, without asking anybody. See `get_object_locations`."""
     found = {}
     for ref in refs:
-        size, is_stored, did_spill = _sooner.object_size(ref) or (None, False, False)
-        found[ref] = {"node_ids": [node] if is_stored else [], "object_size": size, "did_spill": did_spill}
+        size, nodes, did_spill = _sooner.object_places(ref) or (None, [], False)
+        found[ref] = {"node_ids": nodes, "object_size": size, "did_spill": did_spill}
     return found

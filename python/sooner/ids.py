@@ -12,8 +12,11 @@ from typing import Any, ClassVar, TypeVar
 _T = TypeVar("_T", bound="BaseID")
 
 
-class BaseID:
+class BaseID(str):
     """An id: some bytes with a meaning that only the engine knows.
+
+    It is its hexadecimal text as well, and equal to it, so that it can be compared with ids as rows of the state API,
+    `nodes()` and messages have them. Ids of different classes are never equal.
 
     Args:
         data: Its bytes; their number is `size()`.
@@ -28,13 +31,13 @@ class BaseID:
     """
 
     _BYTES: ClassVar[int] = 16
-    __slots__ = ("_data",)
+    __slots__ = ()
 
-    def __init__(self, data: bytes) -> None:
+    def __new__(cls: type[_T], data: bytes) -> _T:  # noqa: D102  as the class says
         given: object = data
-        if not isinstance(given, bytes) or len(given) != self._BYTES:
-            raise ValueError(f"a {type(self).__name__} has {self._BYTES} bytes, not {data!r:.80}")
-        self._data = data
+        if not isinstance(given, bytes) or len(given) != cls._BYTES:
+            raise ValueError(f"a {cls.__name__} has {cls._BYTES} bytes, not {data!r:.80}")
+        return str.__new__(cls, data.hex())
 
     @classmethod
     def from_binary(cls: type[_T], data: bytes) -> _T:
@@ -66,24 +69,29 @@ class BaseID:
 
     def binary(self) -> bytes:
         """Its bytes."""
-        return self._data
+        return bytes.fromhex(self.hex())
 
     def hex(self) -> str:
         """Its bytes as text."""
-        return self._data.hex()
+        return str.__str__(self)
 
     def is_nil(self) -> bool:
         """Whether it stands for nothing."""
-        return not any(self._data)
+        return not self.strip("0")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._data == self._data
+        if isinstance(other, BaseID) and type(other) is not type(self):
+            return False
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __hash__(self) -> int:
-        return hash((type(self).__name__, self._data))
+        return str.__hash__(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._data,)
+        return type(self), (self.binary(),)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hex()})"

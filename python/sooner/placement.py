@@ -296,5 +296,6 @@ def _entry(row: dict[str, Any]) -> dict[str, Any]:
         "stats": {
             "scheduling_state": _SCHEDULING_STATES.get(state, "QUEUED"),
             "scheduling_detail": row["reason"] or "",
+            "scheduling_attempt": row["attempts"],
         },
     }

@@ -25,6 +25,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _MAX_RETRIES = 3
+# What is found out about a function when it is first needed, if it came from another process.
+_DESCRIBED = ("remote", "_exported", "__name__", "__wrapped__")
 
 
 class RemoteFunction(Generic[P, T_co]):
@@ -46,15 +48,26 @@ class RemoteFunction(Generic[P, T_co]):
     remote: kinds.RemoteOf
 
     def __init__(
-        self, function: Callable[P, T_co], options: dict[str, Any], exported: _sooner.Exported | None = None
+        self,
+        function: Callable[P, T_co],
+        options: dict[str, Any],
+        exported: _sooner.Exported | None = None,
+        takes_copies: bool = False,
     ) -> None:
         check_combination("task", options)
-        name = getattr(function, "__name__", type(function).__name__)
         self._function = function
         self._options = options
+        self._takes_copies = takes_copies
+        self._describe(exported)
+
+    def _describe(self, exported: _sooner.Exported | None = None) -> None:
+        function, options = self._function, self._options
+        name = getattr(function, "__name__", type(function).__name__)
         retry = options.get("retry_exceptions") or False
         if exported is None or isinstance(retry, tuple):
-            exported = _sooner.Exported(Code(function), name, retry if isinstance(retry, tuple) else None)
+            classes = retry if isinstance(retry, tuple) else None
+            code = Code(function, hides_gpus=options.get("num_gpus") == 0)
+            exported = _sooner.Exported(code, name, classes, self._takes_copies)
         self._exported = exported
         self.__name__ = name
         self.__doc__ = getattr(function, "__doc__", None)
@@ -71,7 +84,8 @@ class RemoteFunction(Generic[P, T_co]):
             stream,
             options.get("max_retries", _MAX_RETRIES),
             bool(retry),
-            options.get("max_calls") or 0,
+            # What a task keeps in the memory of a GPU goes with its process.
+            options.get("max_calls", 1 if held.get("GPU") else 0) or 0,
             signature.arity(),
             signature.check,
             options.get("enable_task_events", True),
@@ -113,7 +127,9 @@ class RemoteFunction(Generic[P, T_co]):
             ValueError: An option does not exist or has a wrong value.
         """
         merged = self._options | validate("task", options)
-        return RemoteFunction(self._function, merged, self._exported)
+        is_same = (merged.get("num_gpus") == 0) == (self._options.get("num_gpus") == 0)
+        exported = self._exported if is_same else None
+        return RemoteFunction(self._function, merged, exported, self._takes_copies)
 
     def _remote(self, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         target = self.options(**options) if options else self
@@ -130,8 +146,21 @@ class RemoteFunction(Generic[P, T_co]):
                 f"or {self.__name__}._function(...) to run it here"
             )
 
+        def __getattr__(self, name: str) -> Any:
+            if name in _DESCRIBED and "_function" in self.__dict__:
+                self._describe()
+                return self.__dict__[name]
+            if name == "bind":
+                # Says once more why it is not there.
+                return type(self).__dict__[name].__get__(self, type(self))
+            raise AttributeError(f"a remote function has no attribute {name!r}")
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteFunction, (self._function, self._options)
+        # The function may name itself, and is then still without its defaults when this is read.
+        return _blank_function, (), (self._function, self._options, self._takes_copies)
+
+    def __setstate__(self, state: tuple[Callable[P, T_co], dict[str, Any], bool]) -> None:
+        self._function, self._options, self._takes_copies = state
 
     def __repr__(self) -> str:
         return f"RemoteFunction({self.__name__})"
@@ -140,6 +169,10 @@ class RemoteFunction(Generic[P, T_co]):
         from sooner._html import function_html
 
         return function_html(self)
+
+
+def _blank_function() -> RemoteFunction[Any, Any]:
+    return RemoteFunction.__new__(RemoteFunction)
 
 
 def _make(target: Any, options: dict[str, Any]) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from sooner import _sooner
+from sooner.ids import ActorID, JobID, NodeID, TaskID, WorkerID
 
 if TYPE_CHECKING:
     from sooner.actor import ActorHandle
+
+
+_OTHER_ACCELERATORS = ("HPU", "NPU", "TPU", "neuron_cores")
 
 
 def _worker() -> Any:
@@ -26,20 +29,27 @@ def current_actor() -> tuple[str, Any, dict[str, Any]] | None:
     return _sooner.local_actor()
 
 
-def _loop_call() -> tuple[str | None, str] | None:
-    """The call of an asyncio actor that runs in this context."""
+def _loop_call() -> tuple[str | None, str, str] | None:
+    """The call of an asyncio actor that runs in this context: id, display name, name of the method."""
     loop = sys.modules.get("sooner._async_actor")
-    call: tuple[str | None, str] | None = loop.current_call.get() if loop is not None else None
+    call: tuple[str | None, str, str] | None = loop.current_call.get() if loop is not None else None
     return call
 
 
-# Members of Ray's context that sooner does not have, and what to do instead.
-_LATER = {
-    "actor_id": "deprecated members: use get_actor_id()",
-    "job_id": "deprecated members: use get_job_id()",
-    "node_id": "deprecated members: use get_node_id()",
-    "task_id": "deprecated members: use get_task_id()",
-}
+def _called() -> tuple[str, str] | None:
+    """What the running task or call executes: module, and name with the class that it is in."""
+    call = _loop_call()
+    if call is not None:
+        target, name = None, call[2]
+    elif (current := _sooner.current_function()) is not None:
+        target, name = current
+    else:
+        return None
+    if target is None and (actor := current_actor()) is not None:
+        cls = actor[1]
+        return cls.__module__, f"{cls.__qualname__}.{name}"
+    own = getattr(target, "__qualname__", name)
+    return getattr(target, "__module__", None) or "", f"{own}.__init__" if isinstance(target, type) else own
 
 
 class RuntimeContext:
@@ -71,8 +81,9 @@ class RuntimeContext:
         return call[1] if call is not None else _sooner.current_name()
 
     def get_task_function_name(self) -> str | None:
-        """Name of the function that the running task calls."""
-        return _sooner.current_function()
+        """What the running task or call executes, with its module, whatever it is called: "module.function"."""
+        called = _called()
+        return None if called is None else ".".join(filter(None, called))
 
     def get_assigned_resources(self) -> dict[str, float]:
         """Resources of the running task or of this actor: name to amount."""
@@ -80,7 +91,7 @@ class RuntimeContext:
 
     @property
     def current_actor(self) -> ActorHandle[Any]:
-        """A handle on the actor this code runs in.
+        """A handle on the actor this code runs in. The actor may keep it: it does not keep the actor alive.
 
         Raises:
             RuntimeError: This is not an actor.
@@ -124,20 +135,23 @@ class RuntimeContext:
         return _sooner.identity()[3]
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
-        """GPUs of this task or actor."""
-        return {"GPU": [str(index) for index in get_gpu_ids()]}
+        """GPUs of this task or actor: numbers or UUIDs, as `CUDA_VISIBLE_DEVICES` has them.
+
+        The other kinds that Ray knows are there, and have no ids: they are custom resources.
+        """
+        return {"GPU": [str(name) for name in get_gpu_ids()]} | {kind: [] for kind in _OTHER_ACCELERATORS}
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
         """Whether the actor this code runs in had an earlier process that failed."""
         return bool(_worker().actor_restarts)
 
-    def get_resource_ids(self) -> dict[str, list[tuple[int, float]]]:
+    def get_resource_ids(self) -> dict[str, list[tuple[int | str, float]]]:
         """Resources of the running task or actor: name to pairs of index and amount; only GPUs have indices."""
-        ids: dict[str, list[tuple[int, float]]] = {}
+        ids: dict[str, list[tuple[int | str, float]]] = {}
         for name, amount in self.get_assigned_resources().items():
             gpus = get_gpu_ids() if name == "GPU" else []
-            ids[name] = [(gpu, amount / len(gpus)) for gpu in gpus] or [(0, amount)]
+            ids[name] = [(gpu, amount / len(gpus)) for gpu in gpus] if gpus else [(0, amount)]
         return ids
 
     def get_node_labels(self) -> dict[str, str]:
@@ -177,19 +191,44 @@ class RuntimeContext:
         return _sooner.is_cancelled()
 
     def get(self) -> dict[str, Any]:
-        """All of it as a dict."""
-        facts = {"job_id": self.get_job_id(), "node_id": self.get_node_id(), "namespace": self.namespace}
-        if self.get_task_id() is not None:
-            facts["task_id"] = self.get_task_id() or ""
-        if self.get_actor_id() is not None:
-            facts["actor_id"] = self.get_actor_id() or ""
+        """All of it as a dict. Ids are objects of `sooner.ids`, which are equal to their text."""
+        facts: dict[str, Any] = {"job_id": self.job_id, "node_id": self.node_id, "namespace": self.namespace}
+        if (task := self.task_id) is not None:
+            facts["task_id"] = task
+        if (actor := self.actor_id) is not None:
+            facts["actor_id"] = actor
         return facts
+
+    @property
+    def job_id(self) -> JobID:
+        """As `get_job_id()`, as an object."""
+        return JobID.from_hex(self.get_job_id())
+
+    @property
+    def node_id(self) -> NodeID:
+        """As `get_node_id()`, as an object."""
+        return NodeID.from_hex(self.get_node_id())
+
+    @property
+    def worker_id(self) -> WorkerID:
+        """As `get_worker_id()`, as an object."""
+        return WorkerID.from_hex(self.get_worker_id())
+
+    @property
+    def task_id(self) -> TaskID | None:
+        """As `get_task_id()`, as an object."""
+        task = self.get_task_id()
+        return None if task is None else TaskID.from_hex(task)
+
+    @property
+    def actor_id(self) -> ActorID | None:
+        """As `get_actor_id()`, as an object."""
+        actor = self.get_actor_id()
+        return None if actor is None else ActorID.from_hex(actor)
 
     if not TYPE_CHECKING:
         # Type checkers report other names by themselves.
         def __getattr__(self, name: str) -> Any:
-            if name in _LATER:
-                raise AttributeError(f"RuntimeContext.{name}: this version of sooner does not have {_LATER[name]}")
             raise AttributeError(f"RuntimeContext has no member {name!r}")
 
 
@@ -204,11 +243,16 @@ def get_runtime_context() -> RuntimeContext:
     return _CONTEXT
 
 
-def get_gpu_ids() -> list[int]:
-    """Indices of the GPUs of the running task or actor."""
+def get_gpu_ids() -> list[int | str]:
+    """The GPUs of the running task or actor: their numbers, or their UUIDs where the node was shown those."""
+    worker = _worker()
     current = _sooner.current_task()
     if current and current[1]:
-        return list(current[1])
-    if _worker().actor_id is not None:
-        return [int(index) for index in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if index.isdigit()]
+        return [_number(name) for name in worker.gpu_names(current[1])]
+    if worker.actor_id is not None:
+        return [_number(name) for name in worker.actor_gpus]
     return []
+
+
+def _number(name: str) -> int | str:
+    return int(name) if name.isdigit() else name

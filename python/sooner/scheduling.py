@@ -33,7 +33,7 @@ class PlacementGroupSchedulingStrategy:
     """Run in a placement group.
 
     Args:
-        placement_group: The group.
+        placement_group: The group; None for none, also not for that of what submits it.
         placement_group_bundle_index: Which of its bundles, from 0; -1: any that has room.
         placement_group_capture_child_tasks: Whether what the task or actor submits runs in the group, too, unless it
             says where; None means no.
@@ -44,13 +44,13 @@ class PlacementGroupSchedulingStrategy:
 
     def __init__(
         self,
-        placement_group: PlacementGroup,
+        placement_group: PlacementGroup | None,
         placement_group_bundle_index: int = -1,
         placement_group_capture_child_tasks: bool | None = None,
     ) -> None:
         from sooner.placement import PlacementGroup, check_bundle_index
 
-        if not isinstance(placement_group, PlacementGroup):
+        if placement_group is not None and not isinstance(placement_group, PlacementGroup):
             raise ValueError(
                 f"placement_group must be what sooner.util.placement_group() gives, not {placement_group!r:.200}"
             )
@@ -59,7 +59,8 @@ class PlacementGroupSchedulingStrategy:
                 "placement_group_capture_child_tasks must be True, False or None, "
                 f"not {placement_group_capture_child_tasks!r}"
             )
-        check_bundle_index(placement_group, placement_group_bundle_index)
+        if placement_group is not None:
+            check_bundle_index(placement_group, placement_group_bundle_index)
         self.placement_group = placement_group
         self.placement_group_bundle_index = placement_group_bundle_index
         self.placement_group_capture_child_tasks = placement_group_capture_child_tasks

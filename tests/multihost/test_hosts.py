@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -369,6 +369,100 @@ def test_hosts_that_only_the_head_reaches_both_are_not_gone(three):
         for one, other in (three[1:], three[:0:-1]):
             unsilence(one, other)
     assert all(states(host) == ALL for host in three)
+
+
+CUT = """
+import os, sys, tempfile, time
+import sooner
+from sooner.exceptions import WorkerCrashedError
+from sooner.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from sooner.util.state import list_nodes
+
+sooner.init(address="auto", log_to_driver=False)
+(there,) = [node.node_id for node in list_nodes() if node.node_name == "n2"]
+there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(there, soft=False), "num_cpus": 0}
+
+begun = os.path.join(tempfile.mkdtemp(dir=os.environ["SOONER_TMPDIR"]), "begun")
+
+@sooner.remote(max_retries=0)
+def stay():
+    open(begun, "w").close()
+    time.sleep(3600)
+
+@sooner.remote(max_restarts=-1, max_task_retries=-1)
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def add(self, seconds=0):
+        time.sleep(seconds)
+        self.count += 1
+        return self.count
+
+counter = Counter.options(**there).remote()
+assert sooner.get(counter.add.remote(), timeout=60) == 1
+lost, kept = stay.options(**there).remote(), counter.add.remote(3)
+while not os.path.exists(begun):
+    time.sleep(0.01)
+print("begun", flush=True)
+if sys.stdin.readline() == "short\\n":
+    assert sooner.get(kept, timeout=60) == 2, "the same process: nothing was lost"
+else:
+    try:
+        sooner.get(lost, timeout=120)
+    except WorkerCrashedError:
+        print("noticed", flush=True)
+    sys.stdin.readline()
+    # The process to which this one had no way was ended, and the next one is there.
+    assert sooner.get(counter.add.remote(), timeout=60) in (1, 2)
+print("done", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def with_calls_over(host: Host) -> Iterator[Callable[..., None]]:
+    """A program with a task and a call at another host; gives what tells it something and waits for a word of it."""
+    with host.running(CUT) as driver:
+
+        def exchange(word: str | None, answer: str) -> None:
+            if word is not None:
+                driver.stdin.write(f"{word}\n")
+                driver.stdin.flush()
+            heard = driver.stdout.readline()
+            assert heard == f"{answer}\n", driver.communicate(timeout=WAIT)
+
+        exchange(None, "begun")
+        yield exchange
+
+
+@pytest.mark.chaos
+def test_a_short_silence_between_two_hosts_loses_nothing(three):
+    """The call that was under way comes back over the next connection."""
+    start_cluster(three)
+    poll("all are known", lambda: states(three[0]) == ALL)
+    with with_calls_over(three[1]) as exchange:
+        for one, other in (three[1:], three[:0:-1]):
+            silence(one, other)
+        time.sleep(8)
+        for one, other in (three[1:], three[:0:-1]):
+            unsilence(one, other)
+        exchange("short", "done")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("ways", [1, 2])
+def test_who_waits_for_a_host_that_only_the_head_reaches_hears_of_it(three, ways):
+    """Also where only one of the two does not hear the other."""
+    start_cluster(three)
+    poll("all are known", lambda: states(three[0]) == ALL)
+    with with_calls_over(three[1]) as exchange:
+        for one, other in [three[1:], three[:0:-1]][:ways]:
+            silence(one, other)
+        exchange("long", "noticed")
+        assert states(three[0]) == ALL, "nobody is gone"
+        for one, other in [three[1:], three[:0:-1]][:ways]:
+            unsilence(one, other)
+        exchange("healed", "done")
 
 
 @pytest.mark.chaos

@@ -463,7 +463,7 @@ def session() -> None:
         assert_type(sooner.cluster_resources(), dict[str, float])
         assert_type(sooner.is_initialized(), bool)
     sooner.util.list_named_actors()
-    assert_type(sooner.get_gpu_ids(), list[int])
+    assert_type(sooner.get_gpu_ids(), list[int | str])
 
 
 def apply(function: Callable[[int], sooner.ObjectRef[str]]) -> sooner.ObjectRef[str]:

@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 
-use sooner_wire::message::{Answer, Failure, FailureCode, Infeasible, Message, QueryKind};
+use sooner_wire::message::{Answer, Failure, FailureCode, Infeasible, Message, QueryKind, Sever};
 use sooner_wire::{ActorId, Blob, NodeId, ResourceSet, WorkerId};
 
 use crate::table::{Map, Set};
@@ -43,6 +43,7 @@ mod names;
 pub mod nodes;
 pub mod persist;
 mod placing;
+mod recalling;
 mod reconcile;
 mod report;
 pub mod reporting;
@@ -52,6 +53,7 @@ pub mod view;
 pub mod wire;
 
 pub(crate) use actors::title;
+pub(crate) use checkpoints::takes_checkpoints;
 pub use health::Probed;
 pub(crate) use lookups::FIRST_ROUND;
 pub use reconcile::Found;
@@ -89,6 +91,7 @@ pub struct ControlCore {
     groups: groups::Groups,
     /// What nodes have free, and their labels, as far as they said.
     rows: rows::Rows,
+    recalls: recalling::Recalls,
     jobs: jobs::Jobs,
     /// Not all that an earlier control service knew is known yet.
     learning: Option<learning::Learning>,
@@ -96,6 +99,8 @@ pub struct ControlCore {
     settling: settling::Settling,
     /// Nodes that leave: nothing begins there.
     draining: Set<NodeId>,
+    /// Actors that nodes could start no workers for.
+    refused: Set<ActorId>,
     /// What outlives it; `None` where nothing does.
     durable: Option<Box<durable::Durable>>,
 }
@@ -114,7 +119,14 @@ impl ControlCore {
             ToControl::ActorPlaced { actor, takeover, worker } => {
                 self.on_actor_placed(actor, takeover, (node, worker), now, out);
             }
-            ToControl::PlaceRefused { actor, takeover, reason, create, no_workers } => {
+            ToControl::PlaceRefused { actor, takeover, .. }
+                if self.has_ended_unbegun(node, actor, takeover, out) => {}
+            ToControl::PlaceRefused {
+                actor, takeover, reason, create: Some(create), for_now: true, ..
+            } => {
+                self.on_place_refused_for_now(node, (actor, takeover), reason, create, now);
+            }
+            ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, .. } => {
                 let is_noted = no_workers && self.note_unable(node, actor, &reason);
                 match create {
                     Some(create) if is_noted => self.place_elsewhere(node, actor, takeover, create),
@@ -160,6 +172,8 @@ impl ControlCore {
                 self.with_groups(out, |groups, acts| groups.on_find(from, &find, acts));
             }
             Message::StillRead(answer) => self.on_looked_up(answer.round, out),
+            // Its node decides which of the two is ended.
+            Message::Sever(sever) => self.say(sever.worker, Sever { worker: from, ..sever }, out),
             Message::Query(query) if query.what == QueryKind::TotalResources => {
                 let mut total = self.total();
                 self.groups.add_formatted(&mut total);
@@ -186,7 +200,10 @@ impl ControlCore {
         self.wait_no_longer(now, out);
         if !self.is_learning() {
             self.place_groups(now, out);
+            self.rows.expire(now);
+            self.lapse_refusals(now);
             self.place_actors(now, out);
+            self.recall(now, out);
             self.end_jobs(out);
         }
         self.write_down(now, out);
@@ -196,10 +213,10 @@ impl ControlCore {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let actors = self.pending.iter().filter_map(|id| self.actors.get(id)?.pace.next()).min();
-        [actors, self.groups.next_deadline(), self.learning_ends(), self.writes_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        let sent =
+            [self.rows.next_deadline(), self.recalls.next_deadline(), self.refusals_lapse_at()].into_iter();
+        let rest = [actors, self.groups.next_deadline(), self.learning_ends(), self.writes_at()];
+        sent.chain(rest).flatten().min()
     }
 
     /// Says something to a process, wherever it is.

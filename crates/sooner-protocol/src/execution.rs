@@ -76,7 +76,7 @@ impl Incoming {
     #[must_use]
     pub fn failed_dependency(&self) -> Option<Failure> {
         self.push.dependencies.iter().find_map(|dependency| match &dependency.outcome {
-            Outcome::Failed(failure) => Some((**failure).clone()),
+            Outcome::Failed(failure) => Some(failure.of_argument(self.push.spec.name.as_str())),
             Outcome::Inline(_) | Outcome::Stored(_) | Outcome::Remote(_) => None,
         })
     }
@@ -164,6 +164,8 @@ pub struct Execution {
     taken: Map<TaskId, Taken>,
     blocked: bool,
     has_constructor: bool,
+    /// The constructor is not begun, also when its arguments are there: its actor holds nothing.
+    is_suspended: bool,
     /// The actor here and what its constructor was given: used as long as the actor lives.
     constructed: Option<(TaskId, Vec<ObjectId>)>,
     groups: Groups,
@@ -190,6 +192,11 @@ impl Groups {
 
     fn of(incoming: &Incoming) -> usize {
         incoming.push.spec.group.map_or(0, |group| group as usize + 1)
+    }
+
+    /// Whose thread or event loop takes a call: that of the default group if its own is none of the actor's.
+    fn home(&self, incoming: &Incoming) -> usize {
+        Some(Self::of(incoming)).filter(|group| *group < self.free.len()).unwrap_or(0)
     }
 
     fn has_room(&self, incoming: &Incoming) -> bool {
@@ -269,10 +276,15 @@ impl Execution {
 
     /// The next task to run. It is running from now on.
     pub fn take_next(&mut self, now: Instant) -> Option<Incoming> {
+        self.take_next_of(None, now)
+    }
+
+    /// The same for a thread that serves one concurrency group of an actor; 0 is the default one.
+    pub fn take_next_of(&mut self, group: Option<usize>, now: Instant) -> Option<Incoming> {
         if self.lacks_call() {
             return None;
         }
-        let at = self.next_at()?;
+        let at = self.next_at(group)?;
         let incoming = self.queue.remove(at)?;
         let group = Groups::of(&incoming);
         if incoming.push.spec.kind != TaskKind::Creation {
@@ -329,10 +341,10 @@ impl Execution {
         self.has_refused_again && !matches!(self.takeover, Takeover::None)
     }
 
-    fn next_at(&self) -> Option<usize> {
+    fn next_at(&self, only: Option<usize>) -> Option<usize> {
         let front = self.queue.front()?;
         if !self.missing.is_empty() {
-            return self.next_complete();
+            return self.next_complete(only);
         }
         if matches!(front.push.spec.kind, TaskKind::Method(_)) && !self.has_constructor {
             mark!("a call came before the constructor of its actor");
@@ -340,41 +352,73 @@ impl Execution {
                 return None;
             }
         }
-        if self.groups.free.is_empty() || front.push.spec.kind == TaskKind::Creation {
+        if front.push.spec.kind == TaskKind::Creation {
+            return (!self.is_suspended).then_some(0);
+        }
+        if self.groups.free.is_empty() {
             return Some(0);
         }
-        self.queue.iter().position(|incoming| self.groups.has_room(incoming))
+        self.queue.iter().position(|incoming| self.groups.has_room(incoming) && self.is_for(only, incoming))
     }
 
     /// The next one when some wait for values. What their caller called after them stays behind them. Calls of others do
-    /// not: the value may only come again when one of them was executed. But nothing overtakes a call that is made again.
-    fn next_complete(&self) -> Option<usize> {
-        let (mut held_up, mut stopped) = (Set::default(), Set::default());
+    /// not, nor does one that its caller called before them and that is executed once more: the value may only come again when
+    /// one of them was executed. But nothing overtakes a call that is made again.
+    fn next_complete(&self, only: Option<usize>) -> Option<usize> {
+        let (mut held_up, mut stopped) = (Map::<_, u64>::default(), Set::default());
         for (at, incoming) in self.queue.iter().enumerate() {
             let (spec, group) = (&incoming.push.spec, Groups::of(incoming));
             let waits = !incoming.missing().is_empty();
             match spec.kind {
                 TaskKind::Creation => {
-                    return (!waits && !self.missing.contains(&spec.task.state())).then_some(at);
+                    let may_begin = !waits && !self.is_suspended;
+                    return (may_begin && !self.missing.contains(&spec.task.state())).then_some(at);
                 }
                 TaskKind::Method(_) if !self.has_constructor => return None,
                 TaskKind::Method(_) | TaskKind::Task(_) => {}
             }
             let has_room = self.groups.free.is_empty() || self.groups.has_room(incoming);
             let is_unordered = spec.unordered == Some(true) || matches!(spec.kind, TaskKind::Task(_));
-            let is_behind =
-                held_up.contains(&(incoming.from, group)) || (stopped.contains(&group) && !incoming.is_early);
-            if !waits && has_room && (is_unordered || !is_behind) {
+            let line = (incoming.from, group);
+            let is_late = held_up.get(&line).is_some_and(|first| *first < spec.task.number);
+            let is_behind = is_late || (stopped.contains(&group) && !incoming.is_early);
+            if !waits && has_room && (is_unordered || !is_behind) && self.is_for(only, incoming) {
                 return Some(at);
             }
             if !is_unordered {
-                held_up.insert((incoming.from, group));
+                let first = held_up.entry(line).or_insert(spec.task.number);
+                *first = spec.task.number.min(*first);
             }
             if waits && incoming.is_again {
                 stopped.insert(group);
             }
         }
         None
+    }
+
+    fn is_for(&self, only: Option<usize>, incoming: &Incoming) -> bool {
+        only.is_none_or(|group| self.groups.home(incoming) == group)
+    }
+
+    /// The constructor, if it has not begun.
+    #[inline]
+    #[must_use]
+    pub fn constructor(&self) -> Option<&Incoming> {
+        self.queue.front().filter(|front| front.push.spec.kind == TaskKind::Creation)
+    }
+
+    /// The node has what the actor is to hold.
+    pub fn suspend(&mut self) {
+        self.is_suspended = true;
+    }
+
+    /// The actor holds what it needs: these GPUs among it.
+    pub fn resume(&mut self, gpus: Vec<u32>) {
+        self.is_suspended = false;
+        let front = self.queue.front_mut();
+        if let Some(front) = front.filter(|front| front.push.spec.kind == TaskKind::Creation) {
+            front.push.gpus = gpus;
+        }
     }
 
     /// A queued call waits for a value; so does a task for one of another node.
@@ -490,13 +534,19 @@ impl Execution {
     /// Whether there is a task to run now.
     #[must_use]
     pub fn can_take(&self) -> bool {
-        self.next_at().is_some()
+        self.next_at(None).is_some()
     }
 
     /// Whether the actor here has concurrency groups: the end of one call may let another one begin.
     #[must_use]
     pub fn has_groups(&self) -> bool {
         !self.groups.free.is_empty()
+    }
+
+    /// Free places per concurrency group of the actor here, the default group first; none without groups.
+    #[must_use]
+    pub fn free_places(&self) -> &[u32] {
+        &self.groups.free
     }
 
     /// A running task ended.

@@ -11,13 +11,15 @@
 //! Work of jobs whose driver is on another node waits until the control service has said what that job needs
 //! ([`guests`]).
 
+use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::state::{MemoryRow, NodeReport};
 use sooner_wire::message::{
-    self, ActorsHere, Candidates, Job, JobConfig, JobState, Message, ResourceView, ShapeDemand,
+    self, ActorsHere, AlsoHere, Candidates, Job, JobConfig, JobState, Message, ResourceView,
 };
 use sooner_wire::strategy::Labels;
 use sooner_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
+use crate::control::reporting::Spare;
 use crate::control::wire::Misplaced;
 use crate::control::{ToControl, ToNode};
 use crate::node::memory::{Limited, Measured, Running, Stopped, Usage};
@@ -26,10 +28,12 @@ use crate::objects::{Holders, Serves, StreamEnd};
 use crate::scheduling::policy::NodeRow;
 use crate::table::{Map, Set};
 use crate::time::Instant;
+use cut_off::CutOff;
 use guests::Guests;
 use keepers::Keepers;
 use requests::Requests;
 
+mod cut_off;
 mod guests;
 mod keepers;
 mod requests;
@@ -43,6 +47,7 @@ pub struct Member {
     guests: Guests,
     requests: Requests,
     keepers: Keepers,
+    cut_off: CutOff,
 }
 
 impl Member {
@@ -54,7 +59,7 @@ impl Member {
         node.join_cluster();
         node.keep_memos();
         let (jobs, guests, requests) = (Map::default(), Guests::default(), Requests::default());
-        Self { node, jobs, guests, requests, keepers: Keepers::default() }
+        Self { node, jobs, guests, requests, keepers: Keepers::default(), cut_off: CutOff::default() }
     }
 
     /// The node is a part of a program, and runs no work.
@@ -280,6 +285,9 @@ impl Member {
         if let Some((process, checkpoint)) = self.requests.take_checkpoint(&word) {
             self.node.note_checkpoint(process, *checkpoint);
         }
+        if let ToNode::LetGo { block } = word {
+            self.requests.forget_checkpoint_in(block);
+        }
         self.keepers.on_control(&self.node, &word);
         if self.requests.is_stale(&word, out) {
             return;
@@ -304,6 +312,14 @@ impl Member {
         out: &mut NodeActions,
     ) -> Result<Option<Message>, Misplaced> {
         self.node.check_routed(link, from, to, &message)?;
+        if self.is_given_up(link) {
+            return Ok(None);
+        }
+        self.cut_off.on_heard(link);
+        if let Message::Job(job) = message {
+            self.on_job_of_node(link, job, now, out);
+            return Ok(None);
+        }
         match self.guests.admit_routed(&self.node, (from, to), message, now, out) {
             Some(message) => self.node.on_routed(from, to, message, now, out),
             None => Ok(None),
@@ -317,12 +333,16 @@ impl Member {
         if !is_new {
             return;
         }
+        let (checkpoints, dead) = (self.requests.checkpoints(), self.node.dead_actors());
+        let has_more = !checkpoints.is_empty() || !dead.is_empty();
+        let also = has_more.then(|| Box::new(AlsoHere { checkpoints, dead }));
         let here = ActorsHere {
             actors: self.node.actors_here(),
             jobs: self.jobs.iter().map(|(job, config)| begun(*job, config.clone())).collect(),
             subscribers: self.node.subscribers_here(true),
             keepers: Some(self.keepers.all()),
             kept: Some(self.node.kept_for_actors()),
+            also,
         };
         // Also when there is nothing: what is not said is not here.
         out.push(NodeAction::Control(ToControl::Here(Box::new(here))));
@@ -355,12 +375,39 @@ impl Member {
 
     /// A node is gone for good. That its processes are is said by itself.
     pub fn on_node_gone(&mut self, node: NodeId, out: &mut NodeActions) {
+        self.cut_off.on_node_gone(node);
         self.node.on_node_gone(node, out);
     }
 
     /// The session with another node is over, though that node may live.
     pub fn on_link_ended(&mut self, node: NodeId, out: &mut NodeActions) {
+        self.on_unreached(node);
         self.node.on_link_ended(node, out);
+    }
+
+    /// A process here has not reached one of another node for as long as a link may be without a connection, and this node does
+    /// not reach that node either.
+    pub fn on_unreached(&mut self, node: NodeId) {
+        if !self.is_given_up(node) {
+            self.cut_off.on_link_ended(node);
+        }
+    }
+
+    /// Whether a node is held for gone although the control service has not said that it is: nothing is said to it and nothing
+    /// heard from it.
+    #[must_use]
+    pub fn is_given_up(&self, node: NodeId) -> bool {
+        self.node.is_given_up(node)
+    }
+
+    fn give_up(&mut self, node: NodeId, out: &mut NodeActions) {
+        let seconds = CONTROL_AWAY_NANOS / 1_000_000_000;
+        let reason = format!(
+            "its node {:016x} cannot be reached, and the head of the cluster, which could say whether it lives and start work again elsewhere, has been away for {seconds} s",
+            node.0
+        );
+        self.node.give_up(node, &reason, out);
+        out.push(NodeAction::GiveUp(node));
     }
 
     fn on_job_news(&mut self, news: Job, now: Instant, out: &mut NodeActions) {
@@ -383,6 +430,17 @@ impl Member {
                 }
             }
             (JobState::Started | JobState::Asked, _) => {}
+        }
+    }
+
+    /// A node asks what a job of a driver here needs, or says it of one there: the control service is away.
+    fn on_job_of_node(&mut self, node: NodeId, news: Job, now: Instant, out: &mut NodeActions) {
+        match (news.state, self.jobs.get(&news.job)) {
+            (JobState::Asked, Some(config)) => {
+                out.push(guests::to_node(self.id(), node, begun(news.job, config.clone())));
+            }
+            (JobState::Started, None) => self.on_job_news(news, now, out),
+            _ => {}
         }
     }
 
@@ -505,19 +563,27 @@ impl Member {
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.requests.give_up(now, out);
         self.guests.give_up(now, out);
+        let away = self.requests.away_since();
+        for node in self.cut_off.take(away, now) {
+            self.give_up(node, out);
+        }
+        if away.is_some() {
+            self.guests.ask_drivers(self.node.id(), out);
+        }
         self.node.settle(now, out);
     }
 
     /// When [`Self::settle`] should be called again although nothing happened.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let own = [self.requests.next_deadline(), self.guests.next_deadline()];
+        let cut_off = self.cut_off.next_deadline(self.requests.away_since());
+        let own = [self.requests.next_deadline(), self.guests.next_deadline(), cut_off];
         own.into_iter().chain([self.node.next_deadline()]).flatten().min()
     }
 
     /// What is free now, and what waits, by shape: for the node's reports to its cluster.
     #[must_use]
-    pub fn resources(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+    pub fn resources(&self) -> Spare {
         self.node.resources_now()
     }
 

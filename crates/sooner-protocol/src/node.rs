@@ -42,6 +42,7 @@ mod connecting;
 mod departed;
 mod directions;
 mod draining;
+mod given_up;
 mod group_places;
 mod guests;
 mod here;
@@ -62,6 +63,8 @@ pub mod settling;
 mod severing;
 mod spill;
 mod spilling;
+mod starving;
+mod suspending;
 mod transfers;
 mod unable;
 pub mod watches;
@@ -69,6 +72,7 @@ mod yielding;
 
 pub(crate) use bundles::unschedulable;
 pub use directions::ServedCopy;
+pub(crate) use local_actors::{ended_unbegun, given_back};
 pub use spilling::ServedSpill;
 pub(crate) use unable::unstartable;
 
@@ -97,6 +101,8 @@ pub enum NodeAction {
     FreeBlock(u64),
     /// Tell the user.
     Warn(String),
+    /// A node is held for gone: nothing is said to it, nothing heard from it, and the control service is told when it is there.
+    GiveUp(NodeId),
     /// Find a block for a value of another node: [`NodeCore::on_block`] or [`NodeCore::on_no_block`] follows.
     AllocateFor {
         /// The object.
@@ -154,9 +160,13 @@ fn send(to: WorkerId, message: impl Into<Message>) -> NodeAction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerState {
     Starting,
-    Idle { since: Instant },
+    Idle {
+        since: Instant,
+    },
     Leased(LeaseId),
     Actor(ActorId),
+    /// It takes no more tasks, and ends when nobody needs what it owns.
+    Retired,
 }
 
 #[derive(Debug)]
@@ -165,10 +175,21 @@ struct Worker {
     blocked: bool,
     /// It owns what others refer to, or has submitted what has not ended: it does not end because it is idle.
     is_needed: bool,
+    /// Whether what it runs has GPUs, as soon as it has run something.
+    had_gpus: Option<bool>,
+    /// It takes no more tasks: it ends with its lease, or later if it is needed.
+    retires: bool,
     /// The number of times it could not be started is bounded by this worker's end.
     pid: u32,
     /// The driver it was forked for: for life.
     job: WorkerId,
+}
+
+impl Worker {
+    /// It runs a task that does not wait for others.
+    fn is_running(&self) -> bool {
+        !self.blocked && matches!(self.state, WorkerState::Leased(lease) if lease != LeaseId(0))
+    }
 }
 
 /// A process that is connected here.
@@ -202,6 +223,8 @@ pub struct NodeCore {
     first_worker: u64,
     workers_made: u64,
     next_lease: u64,
+    /// Leases that processes of other nodes were given.
+    granted_elsewhere: u64,
     pool_size: usize,
     resources: Pools,
     labels: Labels,
@@ -214,6 +237,7 @@ pub struct NodeCore {
     spill: spill::Spill,
     group_places: group_places::GroupPlaces,
     unable: unable::Unable,
+    starving: starving::Starving,
     open_jobs: OpenJobs,
     workers: Map<WorkerId, Worker>,
     leases: Map<LeaseId, LeaseState>,
@@ -271,6 +295,7 @@ impl NodeCore {
             first_worker,
             workers_made: 0,
             next_lease: 0,
+            granted_elsewhere: 0,
             pool_size,
             resources: Pools::new(total),
             labels: Labels::new(),
@@ -281,6 +306,7 @@ impl NodeCore {
             spill: spill::Spill::default(),
             group_places: group_places::GroupPlaces::default(),
             unable: unable::Unable::default(),
+            starving: starving::Starving::default(),
             open_jobs: OpenJobs::default(),
             workers: Map::default(),
             leases: Map::default(),
@@ -362,6 +388,7 @@ impl NodeCore {
             if let Some(pace) = self.paces.get_mut(&worker.job) {
                 pace.is_well();
             }
+            self.starving.on_started(job);
         } else {
             self.open_jobs.insert(client);
         }
@@ -403,8 +430,15 @@ impl NodeCore {
             Some((WorkerState::Leased(lease), blocked)) => {
                 self.end_lease(lease, blocked);
             }
-            Some((WorkerState::Starting, _)) => self.paces.entry(job).or_default().ended(false),
-            Some((WorkerState::Idle { .. } | WorkerState::Actor(_), _)) | None => {}
+            Some((WorkerState::Starting, _)) => {
+                self.paces.entry(job).or_default().ended(false);
+                let why = format!("a worker process {reason} before it was ready");
+                self.starving.note(job, &why, self.now);
+            }
+            Some((WorkerState::Idle { .. } | WorkerState::Actor(_) | WorkerState::Retired, _)) | None => {}
+        }
+        if state.is_some_and(|(state, _)| state != WorkerState::Starting) {
+            self.starving.on_ended();
         }
         self.end_leases_of(client, out);
         self.end_aliases_of(client);
@@ -469,7 +503,9 @@ impl NodeCore {
             Message::ReturnLease(returned) => self.on_return(from, returned.lease, now, out),
             Message::Blocked(_) => self.on_blocked(from, true),
             Message::Unblocked(_) => self.on_blocked(from, false),
-            Message::Needed(needed) => self.on_needed(from, needed.is_needed, now),
+            Message::Needed(needed) => self.on_needed(from, needed.is_needed, now, out),
+            Message::Retired(_) => self.on_retired(from, out),
+            Message::Suspended(said) => self.on_suspended(from, said.actor, said.is_ready),
             Message::Connect(connect) => self.on_connect(from, connect.worker, out),
             Message::CreateActor(create) => self.on_create_actor(from, create, out),
             Message::Checkpoint(checkpoint) => self.on_checkpoint(from, checkpoint, out),
@@ -535,7 +571,10 @@ impl NodeCore {
             ToNode::Routed { to, message } => match self.clients.get_mut(&to) {
                 Some(client) => {
                     client.is_known_to_control = true;
-                    out.push(NodeAction::Send(to, message));
+                    match *message {
+                        Message::Sever(sever) => self.on_severed(to, &sever, out),
+                        _ => out.push(NodeAction::Send(to, message)),
+                    }
                 }
                 None => out.push(NodeAction::Control(ToControl::process_gone(to))),
             },
@@ -547,7 +586,7 @@ impl NodeCore {
             }
             ToNode::Started(started) => self.on_actor_started(&started, out),
             ToNode::Restarting(news) => self.on_actor_restarting(*news, out),
-            ToNode::Dead(news) => self.on_actor_dead(news.actor, &(*news).into(), out),
+            ToNode::Dead(news) => self.on_actor_dead(*news, out),
             ToNode::LetGo { block } => {
                 self.local_actors.forget_state(block);
                 self.let_go(block, out);
@@ -563,7 +602,7 @@ impl NodeCore {
     /// Places what can be placed. Called once after each batch of events.
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
-        self.unable.is_unsettled = false;
+        self.say_refused(out);
         self.ask_about_bundles(now, out);
         self.place(out);
         while self.assign_workers(out) {}
@@ -572,10 +611,12 @@ impl NodeCore {
 
     /// The first part of [`Self::settle`]: sets resources aside for what can have them.
     pub(crate) fn place(&mut self, out: &mut NodeActions) {
+        self.unable.is_unsettled = false;
         self.tell_newcomers(out);
         self.answer_late_watches(out);
         self.ask_readers(out);
         if !self.is_draining {
+            self.resume_actors(out);
             self.place_actors();
             self.place_leases(out);
         }
@@ -586,6 +627,7 @@ impl NodeCore {
     pub(crate) fn adjust_pool(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
         self.give_pulls_up(now, out);
+        self.attend_starving(now, out);
         if self.is_draining {
             self.take_back_leases(out);
         } else {
@@ -602,7 +644,7 @@ impl NodeCore {
         let starts = self.placements.iter().filter_map(|placement| pace_of(placement)?.next()).min();
         let pulls = [self.pulls.next_deadline(), self.home_pulls.next_deadline()];
         let rest = [starts, self.resources.next_deadline()].into_iter().chain(pulls);
-        let at_once = self.unable.is_unsettled.then_some(self.now);
+        let at_once = (self.unable.is_unsettled || self.starving.has_news()).then_some(self.now);
         rest.chain([self.next_trim(), self.next_move(), at_once]).flatten().min()
     }
 

@@ -2,6 +2,8 @@
 //!
 //! The clock is read where processes are started, so an end is noted first and dated there.
 
+use sooner_wire::limits::START_PAUSE_NANOS_MAX;
+
 use crate::tasks::pause_after;
 use crate::time::Instant;
 
@@ -22,17 +24,27 @@ pub(crate) struct Pace {
     /// Short lives in a row, in ends of a process that was ready.
     ends: u32,
     has_ended: bool,
-    was_ready: bool,
+    /// The longest pause after the last end (nanoseconds).
+    longest: u64,
     not_before: Instant,
 }
 
 impl Pace {
     /// A process ended that was ready, or was not. Several that end together count once.
     pub(crate) fn ended(&mut self, was_ready: bool) {
+        if was_ready { self.note(1, READY_PAUSE_NANOS_MAX) } else { self.note(UNREADY, u64::MAX) }
+    }
+
+    /// A process could not be started: something is missing that others may give back at any time.
+    pub(crate) fn failed(&mut self) {
+        self.note(UNREADY, START_PAUSE_NANOS_MAX);
+    }
+
+    fn note(&mut self, ends: u32, longest: u64) {
         if !self.has_ended {
-            self.ends = self.ends.saturating_add(if was_ready { 1 } else { UNREADY });
+            self.ends = self.ends.saturating_add(ends);
             self.has_ended = true;
-            self.was_ready = was_ready;
+            self.longest = longest;
         }
     }
 
@@ -48,8 +60,7 @@ impl Pace {
             if now.since(self.begun) >= WELL_NANOS {
                 self.ends = 0;
             }
-            let longest = if self.was_ready { READY_PAUSE_NANOS_MAX } else { u64::MAX };
-            self.not_before = now.plus(pause_after(self.ends / UNREADY).min(longest));
+            self.not_before = now.plus(pause_after(self.ends / UNREADY).min(self.longest));
         }
         let may = self.not_before <= now;
         if may {

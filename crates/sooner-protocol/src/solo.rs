@@ -7,11 +7,12 @@
 
 use std::collections::VecDeque;
 
+use sooner_wire::message::Message;
 use sooner_wire::message::state::{MemoryRow, NodeReport};
-use sooner_wire::message::{Message, ShapeDemand};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
 
+use crate::control::reporting::Spare;
 use crate::control::{ControlAction, ControlActions, ControlCore};
 use crate::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use crate::node::{NodeAction, NodeActions, NodeCore};
@@ -321,6 +322,8 @@ impl Solo {
     pub fn settle(&mut self, now: Instant, out: &mut NodeActions) {
         self.now = now;
         let begin = out.len();
+        self.node.say_refused(out);
+        self.pass_on(begin, out);
         let places_groups = self.control.wants_reports();
         self.consult(begin, out);
         if places_groups {
@@ -356,7 +359,7 @@ impl Solo {
 
     /// What is free now, and what waits, by shape: for the node's reports to its cluster.
     #[must_use]
-    pub fn resources(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+    pub fn resources(&self) -> Spare {
         self.node.resources_now()
     }
 

@@ -55,6 +55,7 @@ mod report;
 mod retrying;
 mod settling;
 mod streaming;
+mod suspending;
 #[cfg(test)]
 mod testing;
 
@@ -93,6 +94,9 @@ pub struct WorkerCore {
     orphans_met: u64,
     /// The node would have this process end, and hears when nobody needs it any more.
     is_kept: bool,
+    suspension: suspending::Suspension,
+    /// It takes no more tasks.
+    is_retired: bool,
     /// An object that others need, as far as is known.
     needed_for: Option<ObjectId>,
     /// How often the node hears that a block changes hands: more than once only to measure what that costs.
@@ -140,6 +144,8 @@ impl WorkerCore {
             lent: Vec::new(),
             orphans_met: 0,
             is_kept: false,
+            suspension: suspending::Suspension::default(),
+            is_retired: false,
             needed_for: None,
             pins: 1,
             unblocked: VecDeque::new(),
@@ -340,7 +346,7 @@ impl WorkerCore {
         let mut inline = 0;
         let failure = spec.dependencies.iter().find_map(|object| {
             match &*self.ownership.record(*object)?.slot.outcome()? {
-                Outcome::Failed(failure) => Some((**failure).clone()),
+                Outcome::Failed(failure) => Some(failure.of_argument(spec.name.as_str())),
                 Outcome::Inline(bytes) => {
                     inline += bytes.len() as u64;
                     None
@@ -395,6 +401,9 @@ impl WorkerCore {
         let (task, streams) = (spec.task, spec.stream.is_some());
         out.push(Action::Push { worker, spec, dependencies, gpus });
         if streams {
+            if let Some(stream) = self.streams.get_mut(task.number) {
+                stream.begin();
+            }
             self.tell_progress(task, out);
         }
     }
@@ -416,7 +425,10 @@ impl WorkerCore {
     /// Ends a task with a failure for all its returns.
     fn fail(&mut self, number: u64, failure: &Failure, out: &mut Actions) {
         let Some(pending) = self.pendings.remove(number) else { return };
-        let changed = pending.recovers.then(|| recovery::reconstruction_failure(&pending.spec, failure));
+        let changed = pending.recovers.then(|| {
+            self.ownership.end_repeat(pending.spec.task);
+            recovery::reconstruction_failure(&pending.spec, failure)
+        });
         let failure = changed.as_ref().unwrap_or(failure);
         self.events.on_failed(&pending, code_of(failure), false, self.now);
         if pending.spec.kind == TaskKind::Creation {
@@ -429,7 +441,10 @@ impl WorkerCore {
                 let outcome = Outcome::Failed(Box::new(failure.clone()));
                 self.resolve(pending.spec.task.object(index), outcome, &[], out);
             }
-            self.end_stream(pending.spec.task, Some(failure), out);
+            if pending.spec.stream.is_some() {
+                self.keep_generator(&pending, false, out);
+            }
+            self.end_stream(&pending.spec, Some(failure), out);
         }
         self.end_uses(&pending.spec, out);
     }
@@ -441,7 +456,7 @@ impl WorkerCore {
     }
 
     fn resolve(&mut self, object: ObjectId, outcome: Outcome, contained: &[ObjectId], out: &mut Actions) {
-        let is_lost = self.ownership.is_lost(&outcome) || self.ownership.is_missing(object, &outcome);
+        let is_lost = self.ownership.is_lost(object, &outcome) || self.ownership.is_missing(object, &outcome);
         if is_lost && object.owner() != self.me {
             self.ownership.discard(object, &outcome, contained, out);
             return self.ownership.ask_again(object, &outcome, out);
@@ -508,6 +523,12 @@ impl WorkerCore {
     #[must_use]
     pub fn pending_submissions(&self) -> usize {
         self.pendings.len().saturating_sub(self.creations.len())
+    }
+
+    /// Tasks submitted that wait for a worker.
+    #[must_use]
+    pub fn queued_tasks(&self) -> usize {
+        self.leases.shapes().map(|(_, queued, _, _)| queued).sum()
     }
 
     /// Streaming tasks that have not ended or are not read to their end.

@@ -11,7 +11,7 @@ use sooner_protocol::control::persist::{BatchId, Write};
 use sooner_protocol::table::{Map, Set};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::{HEALTH_TIMEOUT_NANOS, HEARTBEAT_NANOS};
-use sooner_wire::message::{AboutNode, Heartbeat, Message, Register, kind};
+use sooner_wire::message::{AboutNode, Heartbeat, Message, Register, Suspect, kind};
 use sooner_wire::record::{NodeRecord, node_key};
 use sooner_wire::{NodeId, ResourceSet};
 
@@ -139,7 +139,8 @@ impl World {
             Event::Cut(daemon) => self.head.on_disconnected(id(daemon), self.now, &mut out),
             Event::Kill(daemon) => self.daemons[daemon].runs = false,
             Event::Suspect(by, of) if self.daemons[by].runs && self.daemons[by].joined => {
-                self.head.on_suspect(id(by), id(of), &mut out);
+                let suspect = Suspect { node: id(of), is_given_up: None };
+                self.head.on_suspect(id(by), suspect, self.now, &mut out);
             }
             Event::Probe { is_answered } if !self.probes.is_empty() => {
                 let (node, number) = self.probes.remove(0);

@@ -203,6 +203,19 @@ fn a_call_that_waits_holds_up_its_caller_alone() {
 }
 
 #[test]
+fn a_call_that_waits_does_not_hold_up_what_its_caller_called_before_it() {
+    let mut execution = actor(1, &[]);
+    let waiting = with_argument(call(3, None), object(900), false);
+    execution.miss(object(900));
+    // Call 2 has raised, and is executed once more: what makes the lost value again may wait for it.
+    push(&mut execution, [waiting, call(4, None), call(2, None), call(5, None)]);
+    assert_eq!(take_all(&mut execution), [2]);
+    execution.on_value(object(900), &STORED, &[]);
+    execution.on_finished(TaskId { owner: CALLER, number: 2 });
+    assert_eq!(take_all(&mut execution), [3, 4, 5]);
+}
+
+#[test]
 fn nothing_overtakes_a_call_that_is_made_again_but_what_recovers_its_argument() {
     let lost = object(900);
     for recovers in [false, true] {
@@ -312,7 +325,7 @@ fn the_first_argument_that_failed_is_why_a_task_does_not_run() {
     assert_eq!(failing.failed_dependency(), None);
     let failure = Failure::new(FailureCode::ObjectLost, "gone");
     failing.push.dependencies[0].outcome = Outcome::Failed(Box::new(failure.clone()));
-    assert_eq!(failing.failed_dependency(), Some(failure));
+    assert_eq!(failing.failed_dependency(), Some(failure.of_argument("f")));
 }
 
 #[test]
@@ -370,4 +383,35 @@ fn how_far_a_stream_is_read_is_known_while_its_task_is_here() {
     execution.cancel(id(2));
     execution.return_queued();
     assert!((1..=5).all(|number| execution.taken(id(number)) == Taken::default()));
+}
+
+#[test]
+fn the_threads_of_a_group_take_its_calls_alone() {
+    let mut execution = actor(4, &[2, 1]);
+    assert_eq!(execution.free_places(), [1, 2, 1], "of the default group first");
+    let groups = [Some(0), None, Some(1), Some(0), Some(9), Some(0)];
+    push(&mut execution, (1..).zip(groups).map(|(number, group)| call(number, group)));
+    let take = |execution: &mut Execution, group| {
+        execution.take_next_of(Some(group), Instant(5)).map(|taken| taken.push.spec.task.number)
+    };
+    assert_eq!(take(&mut execution, 2), Some(3));
+    assert_eq!(take(&mut execution, 2), None);
+    let own = std::iter::from_fn(|| take(&mut execution, 1)).collect::<Vec<_>>();
+    assert_eq!(own, [1, 4], "as many as it has places");
+    let default = std::iter::from_fn(|| take(&mut execution, 0)).collect::<Vec<_>>();
+    assert_eq!(default, [2, 5], "also what names a group that the actor does not have");
+    assert!(!execution.can_take());
+    execution.on_finished(TaskId { owner: CALLER, number: 1 });
+    assert_eq!((take(&mut execution, 0), take(&mut execution, 1)), (None, Some(6)));
+}
+
+#[test]
+fn a_group_whose_call_waits_for_a_value_leaves_the_others_alone() {
+    let mut execution = actor(2, &[1]);
+    let lost = object(900);
+    execution.miss(lost);
+    push(&mut execution, [with_argument(call(1, Some(0)), lost, false), call(2, Some(0)), call(3, None)]);
+    assert!(execution.take_next_of(Some(1), Instant(5)).is_none());
+    let taken = execution.take_next_of(Some(0), Instant(5)).expect("it waits for nothing");
+    assert_eq!(taken.push.spec.task.number, 3);
 }

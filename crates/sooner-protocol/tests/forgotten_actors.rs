@@ -7,13 +7,14 @@ use sooner_protocol::ownership::Slot;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::{ActorDemand, WorkerCore};
 use sooner_wire::message::{
-    ActorDead, ActorStarted, Define, Failure, FailureCode, Message, Outcome, Reply, Return, TaskKind,
-    TaskSpec,
+    ActorDead, ActorStarted, AddBorrow, Define, Failure, FailureCode, Fetch, Message, Outcome, RemoveBorrow,
+    Reply, Return, TaskKind, TaskSpec,
 };
 use sooner_wire::{Blob, FunctionId, Name, ResourceSet, TaskId, WorkerId};
 
 const ME: WorkerId = WorkerId(1);
 const HOME: WorkerId = WorkerId(9);
+const OTHER: WorkerId = WorkerId(5);
 const NOW: Instant = Instant(0);
 
 fn held() -> Arc<Slot> {
@@ -48,6 +49,37 @@ fn the_creator_forgets_an_actor_that_was_killed_before_its_handle_was_dropped() 
     assert!(core.actor_place(actor).is_some(), "later calls are refused");
     assert!(slot.release());
     core.on_handles_dropped(&[actor.object(0)], &mut Actions::new());
+    assert_eq!(core.actor_place(actor), None);
+    assert!(core.ownership().is_empty());
+}
+
+#[test]
+fn the_handle_of_an_actor_that_is_announced_is_there_before_it_is_created_and_goes_with_its_last_use() {
+    let mut core = WorkerCore::new(ME);
+    let actor = TaskId { owner: ME, number: 1 };
+    let slot = held();
+    core.announce_actor(actor, slot.clone());
+    // Another process has found it by its name.
+    let mut out = Actions::new();
+    let borrow = AddBorrow { object: actor.object(0), borrower: OTHER };
+    core.on_message(Peer::Worker(OTHER), borrow.into(), NOW, &mut out);
+    core.on_message(
+        Peer::Worker(OTHER),
+        Fetch { object: actor.object(0), missing_at: None }.into(),
+        NOW,
+        &mut out,
+    );
+    assert_eq!(out, [], "it is not gone");
+    // Somebody else has taken the name: it is never created.
+    assert!(slot.release());
+    core.on_handles_dropped(&[actor.object(0)], &mut out);
+    core.on_message(
+        Peer::Worker(OTHER),
+        RemoveBorrow { object: actor.object(0), count: 1, giver: None, was_said: None }.into(),
+        NOW,
+        &mut out,
+    );
+    core.on_timer(NOW, &mut out);
     assert_eq!(core.actor_place(actor), None);
     assert!(core.ownership().is_empty());
 }

@@ -27,8 +27,16 @@ fn value() -> Outcome {
 
 fn news(group: GroupId, phase: GroupPhase) -> GroupState {
     let strategy = GroupStrategy::Pack;
-    let row =
-        GroupRow { group, title: None, strategy, phase, bundles: vec![], reason: None, detached: false };
+    let row = GroupRow {
+        group,
+        title: None,
+        strategy,
+        phase,
+        bundles: vec![],
+        reason: None,
+        detached: false,
+        attempts: 0,
+    };
     GroupState { request: 0, groups: vec![row], error: None }
 }
 
@@ -165,7 +173,7 @@ fn a_shape_that_will_never_be_granted_fails_its_tasks_and_no_others() {
     };
     assert_eq!(process.said().iter().map(asked).collect::<Vec<_>>(), [Some(place), None]);
     let failure = Failure::new(FailureCode::TaskUnschedulable, "there is no such node");
-    let closed = Some(Box::new(Closed { shape: bound, failure }));
+    let closed = Some(Box::new(Closed { shape: bound, failure, for_now: None }));
     process.hear(Infeasible {
         asked: ResourceSet::default(),
         total: ResourceSet::default(),

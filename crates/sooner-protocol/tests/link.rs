@@ -432,7 +432,7 @@ fn an_ended_session_is_never_resumed() {
     link.on_cut(Connection(0), Instant(0), &mut out);
     out.clear();
     link.on_timer(Instant(LINK_PATIENCE_NANOS), &mut out);
-    assert!(matches!(&out[..], [LinkAction::End(reason)] if reason.contains("30 s")), "{out:?}");
+    assert!(matches!(&out[..], [LinkAction::End(reason)] if reason.contains("25 s")), "{out:?}");
     out.clear();
     link.on_dialled(Connection(1), Instant(0), &mut out);
     link.on_hello(Connection(2), Resume { session: 5, attempt: 9, received: None }, Instant(0), &mut out);
@@ -440,7 +440,7 @@ fn an_ended_session_is_never_resumed() {
         matches!(
             &out[..],
             [LinkAction::Close(Connection(1)), LinkAction::SayEnded(Connection(2), reason)]
-                if reason.contains("30 s")
+                if reason.contains("25 s")
         ),
         "{out:?}"
     );

@@ -67,7 +67,7 @@ proptest! {
         let request = set(asked.0, asked.1);
         let strategy = strategy.as_ref();
         let (local, prefer) = (NodeId(local), prefer.map(NodeId));
-        let choice = choose(&rows, &Asked { request: &request, strategy, local, prefer, turn });
+        let choice = choose(&rows, &Asked { request: &request, strategy, local, prefer, turn, resting: None });
         let fits = |row: &&NodeRow| is_allowed(row, strategy) && row.free.covers(&request);
         let fitting: Vec<&NodeRow> = rows.iter().filter(fits).collect();
         let feasible = rows.iter().any(|row| is_allowed(row, strategy) && row.total.covers(&request));
@@ -79,6 +79,9 @@ proptest! {
                     let has_better = fitting.iter().any(|row| meets(row, &labels.soft));
                     prop_assert!(!has_better || meets(row.expect("found"), &labels.soft), "soft labels");
                 }
+                if let Some(Where::Node(affinity)) = strategy {
+                    prop_assert!(node == affinity.node || !fitting.iter().any(|row| row.node == affinity.node));
+                }
                 let is_bound = matches!(strategy, Some(Where::Node(_) | Where::Labels(_)));
                 if let (Some(prefer), false) = (prefer, is_bound) {
                     prop_assert!(node == prefer || !fitting.iter().any(|row| row.node == prefer), "locality");
@@ -86,9 +89,7 @@ proptest! {
             }
             Choice::Wait => {
                 prop_assert!(feasible);
-                // Soft affinity waits for a node that is busy; everything else waits only when nothing fits.
-                let is_soft = matches!(strategy, Some(Where::Node(affinity)) if affinity.soft);
-                prop_assert!(fitting.is_empty() || is_soft);
+                prop_assert!(fitting.is_empty(), "it waits only when nothing that it may use has room");
             }
             Choice::Lacking(_) => prop_assert!(!feasible && !matches!(strategy, Some(Where::Node(a)) if !a.soft)),
             Choice::Never(_) => {
@@ -219,7 +220,10 @@ fn is_possible(
 /// The node of work that needs so many CPUs, asked for on node 1.
 fn packed(rows: &[NodeRow], cpu: u32) -> Choice {
     let request = set(cpu, 0);
-    choose(rows, &Asked { request: &request, strategy: None, local: NodeId(1), prefer: None, turn: 0 })
+    choose(
+        rows,
+        &Asked { request: &request, strategy: None, local: NodeId(1), prefer: None, turn: 0, resting: None },
+    )
 }
 
 #[test]
@@ -247,7 +251,10 @@ fn spread_takes_turns() {
     let request = set(1, 0);
     let on = |turn| {
         let strategy = Some(&Where::Spread);
-        choose(&rows, &Asked { request: &request, strategy, local: NodeId(1), prefer: None, turn })
+        choose(
+            &rows,
+            &Asked { request: &request, strategy, local: NodeId(1), prefer: None, turn, resting: None },
+        )
     };
     assert_eq!((0..4).map(on).collect::<Vec<_>>(), [1, 2, 3, 1].map(|node| Choice::On(NodeId(node))));
 }

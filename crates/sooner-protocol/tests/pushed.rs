@@ -221,6 +221,45 @@ fn a_running_task_that_is_cancelled_is_interrupted() {
     assert!(worker.core.execution().is_cancelled(id(1)));
 }
 
+/// An actor stands in this process, and a call of it runs.
+fn calling(number: u64) -> Worker {
+    let mut worker = Worker::new();
+    worker.push(TaskKind::Creation, CALLER, ACTOR.number, &[]);
+    worker.take();
+    worker.core.on_constructed(ACTOR, None, &mut worker.out);
+    worker.push(TaskKind::Method(ACTOR), CALLER, number, &[]);
+    worker.take();
+    worker.out.clear();
+    worker
+}
+
+#[test]
+fn a_call_of_an_actor_is_never_ended_by_force() {
+    let mut worker = calling(1);
+    let cancel = CancelTask { task: id(1), force: true, recursive: true };
+    worker.hear(Peer::Worker(OTHER), cancel, 20);
+    assert_eq!(worker.out, [Action::Interrupt { task: id(1), force: false }]);
+}
+
+#[test]
+fn a_call_that_returns_after_it_was_cancelled_was_cancelled() {
+    let mut worker = calling(1);
+    let cancel = CancelTask { task: id(1), force: false, recursive: false };
+    worker.hear(Peer::Worker(CALLER), cancel, 20);
+    worker.out.clear();
+    let location = Location { offset: 64, length: 200_000 };
+    let value = Return { outcome: Outcome::Stored(location), contained: Vec::new() };
+    worker.core.on_finished(id(1), vec![value], 5, false, &mut worker.out);
+    let [Action::FreeBlock(freed), Action::Send { to: Peer::Worker(CALLER), message }] = &worker.out[..]
+    else {
+        panic!("{:?}", worker.out)
+    };
+    assert_eq!(*freed, location, "nobody sees the value");
+    let Message::Reply(answer) = &**message else { panic!("{message:?}") };
+    assert!(matches!(&answer.returns[0].outcome, Outcome::Failed(f) if f.code == FailureCode::Cancelled));
+    assert!(answer.not_run.is_none() && !answer.retry);
+}
+
 #[test]
 fn the_tasks_of_a_dead_caller_end_here() {
     let mut worker = Worker::new();

@@ -31,6 +31,8 @@ const THERE: NodeId = NodeId(2 << 24);
 const ME: WorkerId = WorkerId((1 << 24) + 1);
 const NEIGHBOUR: WorkerId = WorkerId((1 << 24) + 2);
 const FAR: WorkerId = WorkerId((2 << 24) + 1);
+/// At a node that has nothing to do with the values.
+const SPARE: WorkerId = WorkerId((5 << 24) + 1);
 const NOW: Instant = Instant(5);
 const THE_REMOTE: Remote = Remote { node: THERE, location: Location { offset: 4096, length: 1 << 20 } };
 const THE_COPY: Location = Location { offset: 64, length: 1 << 20 };
@@ -109,6 +111,12 @@ fn owner_of(worker: WorkerId, outcome: Outcome) -> (WorkerCore, ObjectId, Arc<Sl
     on(&mut core, Peer::Worker(worker), reply(1, outcome.clone()));
     assert_eq!(slot.outcome().as_deref(), Some(&outcome), "there is an outcome");
     (core, task(ME, 1).object(0), slot)
+}
+
+/// The node gives another worker for what cannot run where it ran.
+fn lease_elsewhere(core: &mut WorkerCore) -> Actions {
+    let shape = core.shape(&ResourceSet::default());
+    on(core, Peer::Node, LeaseGranted { shape, lease: LeaseId(2), worker: SPARE, gpus: Vec::new() })
 }
 
 fn reply(number: u64, outcome: Outcome) -> Reply {

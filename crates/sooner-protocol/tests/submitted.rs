@@ -106,7 +106,10 @@ impl Process {
 
     fn restart_actor(&mut self) {
         let reason = "was killed by signal 9".to_owned();
-        self.hear(Peer::Node, ActorRestarting { actor: ACTOR, reason, last_started: None });
+        self.hear(
+            Peer::Node,
+            ActorRestarting { actor: ACTOR, reason, last_started: None, nobody_starts_it: None },
+        );
     }
 
     /// Numbers of the tasks that were pushed, since the last time.
@@ -381,6 +384,18 @@ fn a_cancelled_task_ends_where_it_is() {
 }
 
 #[test]
+fn a_call_of_an_actor_is_cancelled_without_force() {
+    let mut process = Process::new();
+    process.submit(call(1));
+    process.place_actor();
+    assert_eq!(process.pushed(), [1]);
+    // Also for somebody who has only the reference, or for the task that made the call.
+    process.hear(Peer::Worker(THIRD), CancelTask { task: id(1), force: true, recursive: true });
+    let cancel = CancelTask { task: id(1), force: false, recursive: true };
+    assert_eq!(process.said(), [(Peer::Worker(WORKER), cancel.into())]);
+}
+
+#[test]
 fn who_executes_its_own_task_passes_its_cancellation_on_once() {
     let mut process = Process::new();
     process.submit(task(1));
@@ -445,6 +460,39 @@ fn calls_in_flight_are_made_again_within_their_retries_and_in_order() {
     process.restart_actor();
     assert_eq!(process.code(2), Some(FailureCode::ActorUnavailable));
     assert_eq!(process.code(3), None);
+}
+
+#[test]
+fn calls_do_not_wait_for_an_actor_that_nobody_can_start_again() {
+    let mut process = Process::new();
+    for (number, retries) in [(1, 0), (2, -1), (3, 5)] {
+        process.submit(TaskSpec { retries, ..call(number) });
+    }
+    process.place_actor();
+    process.pushed();
+    process.core.cancel(id(3), false, false, &mut process.out);
+    process.hear(
+        Peer::Node,
+        ActorRestarting {
+            actor: ACTOR,
+            reason: "its node cannot be reached".to_owned(),
+            last_started: None,
+            nobody_starts_it: Some(true),
+        },
+    );
+    let unavailable = Some(FailureCode::ActorUnavailable);
+    let codes = [1, 2, 3].map(|number| process.code(number));
+    assert_eq!(codes, [unavailable, unavailable, Some(FailureCode::Cancelled)]);
+    process.submit(TaskSpec { retries: -1, ..call(4) });
+    assert_eq!((process.code(4), process.core.pending_calls(ACTOR)), (unavailable, 0), "nor do new ones");
+    let message = process.failure(4).expect("it failed").message;
+    assert!(message.contains("cannot be reached") && message.contains("head is back"), "{message}");
+    // The head is back, and says what became of the actor.
+    process.restart_actor();
+    process.submit(call(5));
+    assert_eq!((process.code(5), process.core.pending_calls(ACTOR)), (None, 1));
+    process.place_actor();
+    assert_eq!(process.pushed(), [5]);
 }
 
 fn window() -> usize {

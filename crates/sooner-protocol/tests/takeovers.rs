@@ -35,7 +35,12 @@ fn started(worker: WorkerId, replays: Option<bool>) -> ActorStarted {
 }
 
 fn restarting() -> ActorRestarting {
-    ActorRestarting { actor: actor(), reason: "was killed".to_owned(), last_started: None }
+    ActorRestarting {
+        actor: actor(),
+        reason: "was killed".to_owned(),
+        last_started: None,
+        nobody_starts_it: None,
+    }
 }
 
 /// A process that has called the actor once and has the answer.

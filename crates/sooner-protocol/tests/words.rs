@@ -6,10 +6,10 @@ use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{
-    ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, ActorsHere, Answer,
-    BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode, FindName, Job, JobConfig,
-    JobState, KillActor, Location, Message, Outcome, PlaceActor, Prepare, Prepared, Push, Release, Remote,
-    ReserveName, Restore, Return, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    ActorDead, ActorHere, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, ActorsHere, AlsoHere,
+    Answer, BundleStep, Checkpoint, Commit, CreateActor, Define, Failure, FailureCode, FindName, Job,
+    JobConfig, JobState, KillActor, Location, Message, Outcome, PlaceActor, Prepare, Prepared, Push, Release,
+    Remote, ReserveName, Restore, Return, StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, ResourceSet, TaskId, WorkerId};
 
@@ -139,7 +139,7 @@ fn to_control() -> impl Strategy<Value = ToControl> {
             .prop_map(|(actor, takeover, worker)| ToControl::ActorPlaced { actor, takeover, worker }),
         1 => (create(), 0..3u32, any::<bool>(), any::<bool>()).prop_map(|(create, takeover, gives_back, no_workers)| {
             let (actor, reason, create) = (create.actor, String::new(), gives_back.then_some(create));
-            ToControl::PlaceRefused { actor, takeover, reason, create, no_workers }
+            ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now: no_workers }
         }),
         2 => (actor(), 0..3u32, gone())
             .prop_map(|(actor, takeover, gone)| ToControl::ActorProcessGone { actor, takeover, gone }),
@@ -155,7 +155,15 @@ fn to_control() -> impl Strategy<Value = ToControl> {
             |(actors, subscribers)| {
                 let keepers = Some(subscribers.clone());
                 let kept = Some(subscribers.iter().map(|(actor, process)| (*actor, Some(process.0))).collect());
-                ToControl::Here(Box::new(ActorsHere { actors, jobs: Vec::new(), subscribers, keepers, kept }))
+                let state = Return { outcome: Outcome::Inline(Blob::default()), contained: Vec::new() };
+                let taken = |actor| Checkpoint { actor, state: state.clone(), calls: Vec::new() };
+                let checkpoints = subscribers.iter().map(|(actor, process)| (*process, taken(*actor)));
+                let failure = Failure::new(FailureCode::ActorDied, "why");
+                let dead = |(actor, _): &(ActorId, WorkerId)| ActorDead { actor: *actor, failure: failure.clone() };
+                let dead = subscribers.iter().map(dead).collect();
+                let also = Some(Box::new(AlsoHere { checkpoints: checkpoints.collect(), dead }));
+                let jobs = Vec::new();
+                ToControl::Here(Box::new(ActorsHere { actors, jobs, subscribers, keepers, kept, also }))
             }),
         1 => actor().prop_map(|group| {
             let prepared = Prepared { group, attempt: 1, step: BundleStep::Prepared };
@@ -190,14 +198,14 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             let restore = Box::new(Restore { actor, state, callers: Vec::new(), takeover: None });
             ToNode::Restore { takeover, restore }
         }),
-        2 => (actor(), 0..3u32, any::<bool>()).prop_map(|(actor, takeover, kills)| {
-            ToNode::EndActor { actor, takeover, end: if kills { End::Killed } else { End::Finished } }
+        2 => (actor(), 0..3u32, 0..3usize).prop_map(|(actor, takeover, end)| {
+            ToNode::EndActor { actor, takeover, end: [End::Killed, End::Finished, End::Succeeded][end] }
         }),
         1 => (actor(), process(), prop::option::of(started()))
             .prop_map(|(actor, process, started)| ToNode::Subscribed { actor, process, started }),
         1 => started().prop_map(ToNode::Started),
         1 => actor().prop_map(|actor| {
-            ToNode::Restarting(Box::new(ActorRestarting { actor, reason: String::new(), last_started: None }))
+            ToNode::Restarting(Box::new(ActorRestarting { actor, reason: String::new(), last_started: None, nobody_starts_it: None }))
         }),
         1 => actor().prop_map(|actor| {
             let failure = Failure::new(FailureCode::ActorDied, "why");

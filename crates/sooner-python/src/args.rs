@@ -82,8 +82,16 @@ pub fn encode_arguments(
 impl Writer<'_> {
     fn argument(&mut self, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
         if let Ok(reference) = value.cast_exact::<ObjectRef>() {
-            reference.get().check_session()?;
-            reference.get().register();
+            let given = reference.get();
+            if given.slot.is_freed() && !given.client.is_closed() {
+                // The call is made, and fails as with any other argument that is lost.
+                let (id, slot) = self.client.put_inline(Outcome::Failed(Box::new(given.freed())));
+                let lost = ObjectRef::new(id, slot, self.client.clone());
+                lost.register();
+                return self.dependency(Py::new(value.py(), lost)?);
+            }
+            given.check_session()?;
+            given.register();
             return self.dependency(reference.clone().unbind());
         }
         let start = self.out.len();
@@ -167,7 +175,7 @@ pub fn put_encoded(
 /// Arguments as Python takes them.
 pub type Call<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
 
-/// Reads the arguments of a task that was pushed here.
+/// Reads the arguments of a task that was pushed here. `access`: whose memory the arrays among them are.
 ///
 /// # Errors
 /// What unpickling raised.
@@ -175,6 +183,7 @@ pub fn decode_arguments<'py>(
     py: Python<'py>,
     client: &Arc<Client>,
     incoming: &Incoming,
+    access: Access,
 ) -> PyResult<Call<'py>> {
     let block = incoming.push.spec.arguments.as_slice();
     let mut reader = Block { bytes: block };
@@ -185,13 +194,13 @@ pub fn decode_arguments<'py>(
     }
     let mut args = Vec::with_capacity(usize::from(positional));
     for _ in 0..positional {
-        args.push(reader.argument(py, client, incoming)?);
+        args.push(reader.argument(py, client, incoming, access)?);
     }
     let kwargs = (keywords > 0).then(|| PyDict::new(py));
     for _ in 0..keywords {
         let length = usize::from(reader.u16()?);
         let name = String::from_utf8_lossy(reader.take(length)?).into_owned();
-        let value = reader.argument(py, client, incoming)?;
+        let value = reader.argument(py, client, incoming, access)?;
         kwargs.as_ref().expect("there are keywords").set_item(name, value)?;
     }
     Ok((PyTuple::new(py, args)?, kwargs))
@@ -256,12 +265,13 @@ impl<'a> Block<'a> {
         py: Python<'py>,
         client: &Arc<Client>,
         incoming: &Incoming,
+        access: Access,
     ) -> PyResult<Bound<'py, PyAny>> {
         if self.take(1)?[0] == 0 {
             let length = self.take(4)?;
             let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
             let bytes = self.take(length as usize)?;
-            return decode_inline(py, client, bytes, &incoming.references);
+            return decode_inline(py, client, bytes, &incoming.references, access);
         }
         let number = usize::from(self.u16()?);
         let dependency = &incoming.push.dependencies[number];
@@ -272,7 +282,7 @@ impl<'a> Block<'a> {
             slot: met.stored.as_ref(),
             outcome: &dependency.outcome,
             met: Rc::new(met.contained.clone()),
-            access: Access::Shared,
+            access,
         }
         .decode(py)
     }

@@ -50,6 +50,7 @@ pub fn limit_pending(most: Option<usize>) {
 
 /// After a submission: so many are pending.
 pub fn note(py: Python<'_>, pending: usize) {
+    crate::lending::note();
     let limit = LIMIT.load(Ordering::Relaxed);
     if pending <= limit / 2 {
         if ALLOWED.load(Ordering::Relaxed) != limit {

@@ -98,11 +98,11 @@ fn failure(py: Python<'_>, error: &PyErr, instance: &Bound<'_, PyAny>, hook: &st
 pub fn construct<'py>(
     py: Python<'py>,
     client: &Arc<Client>,
-    class: &Bound<'py, PyAny>,
+    (class, maker): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
     (args, kwargs): Call<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let Some(restored) = client.step(|core, _| core.take_restored()) else {
-        return class.call(args, kwargs.as_ref());
+        return maker.call(args, kwargs.as_ref());
     };
     if let Outcome::Failed(failure) = &restored.outcome {
         client.step(|core, out| core.on_restored(&restored, out));

@@ -9,12 +9,13 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyConnectionError, PyInterruptedError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use sooner_runtime::client::{Client, LineReader};
+use sooner_runtime::client::{Client, LineReader, Waited};
 use sooner_runtime::logs::Sink;
 use sooner_runtime::node::memory::{Limited, MemoryOptions};
 use sooner_runtime::node::{HostJob, NodeHandle, NodeOptions};
+use sooner_runtime::protocol::ownership::Slot;
 use sooner_runtime::wire::message::{
-    FindName, JobConfig, ListNames, Message, Query, QueryKind, ReserveName, TemplateSetup,
+    FindName, JobConfig, ListNames, Message, Priority, Query, QueryKind, ReserveName, TemplateSetup,
 };
 use sooner_runtime::wire::resources::UNIT;
 use sooner_runtime::wire::{Blob, ResourceSet, TaskId, WorkerId};
@@ -23,6 +24,8 @@ use crate::hooks::{PythonHooks, Terminal};
 use crate::object_ref::ObjectRef;
 use crate::session::{self, Session};
 use crate::spilling;
+use crate::verbs::untrusted;
+use crate::waiting::{Wanted, interruption, need, wait_for};
 
 /// How long the end of a driver waits for the next lines of its workers, and for all of them: the node gives up earlier.
 const NEXT_LINES: Duration = Duration::from_secs(3);
@@ -90,10 +93,20 @@ pub fn start(
             Ok::<_, std::io::Error>((node, client))
         })
         .map_err(|error| {
-            spilling::store_error(&error).unwrap_or_else(|| {
-                PyOSError::new_err(format!(
-                    "sooner cannot start in {place} (set SOONER_TMPDIR to another directory): {error}"
-                ))
+            spilling::store_error(&error).or_else(|| untrusted(py, &error)).unwrap_or_else(|| {
+                PyOSError::new_err(match sooner_runtime::ulimits::explain(&error) {
+                    Some(limit) => format!("sooner cannot start: {error}. {limit}"),
+                    // It says whose limit it is.
+                    None if ["(ulimit ", "/pids.max)"]
+                        .iter()
+                        .any(|limit| error.to_string().contains(limit)) =>
+                    {
+                        format!("sooner cannot start: {error}")
+                    }
+                    None => format!(
+                        "sooner cannot start in {place} (set SOONER_TMPDIR to another directory): {error}"
+                    ),
+                })
             })
         })?;
     if local_mode {
@@ -109,6 +122,14 @@ pub fn start(
     };
     session::replace(Some(Arc::new(session)));
     Ok(directory)
+}
+
+/// What templates of a job on other nodes are like, as [`TemplateSetup`] has it.
+pub type Setup = (Vec<String>, Vec<String>, bool, bool, Vec<String>, Vec<(String, i64)>);
+
+/// The same with names.
+pub fn template_setup((path, preload, call_sites, needs_site, options, flags): Setup) -> TemplateSetup {
+    TemplateSetup { path, preload, call_sites, needs_site, options, flags }
 }
 
 /// What is done about the memory of workers: from which share of the machine's on some are stopped, what was stated instead of
@@ -135,7 +156,7 @@ pub fn connect(
     py: Python<'_>,
     directory: PathBuf,
     template: Vec<String>,
-    setup: (Vec<String>, Vec<String>, bool, bool),
+    setup: Setup,
     working_directory: String,
     namespace: String,
     inline_bytes: u64,
@@ -147,8 +168,7 @@ pub fn connect(
         return Err(PyRuntimeError::new_err("sooner is started already"));
     }
     let python = python_version(py);
-    let (path, preload, call_sites, needs_site) = setup;
-    let setup = TemplateSetup { path, preload, call_sites, needs_site };
+    let setup = template_setup(setup);
     let job = JobConfig {
         template,
         working_directory,
@@ -168,7 +188,10 @@ pub fn connect(
         })
         .map_err(|error| {
             let place = directory.display();
-            PyConnectionError::new_err(format!("cannot connect to the node in {place}: {error}"))
+            untrusted(py, &error).unwrap_or_else(|| {
+                let why = sooner_runtime::ulimits::told(&error);
+                PyConnectionError::new_err(format!("cannot connect to the node in {place}: {why}"))
+            })
         })?;
     let session = Session {
         client,
@@ -216,10 +239,14 @@ pub fn is_running() -> bool {
     session::current().is_some_and(|session| !session.client.is_closed())
 }
 
-/// In a process that user code forked: the session belongs to the parent; nothing of it is touched here.
+/// In a process that user code forked: the session belongs to the parent; nothing of it is touched here, and nothing that
+/// code of a task does here is an answer of its worker.
 #[pyfunction]
 pub fn forget_after_fork() {
     if let Some(session) = session::replace(None) {
+        if session.is_worker {
+            crate::worker::note_fork();
+        }
         // Its threads do not exist here and its sockets are the parent's: neither may be closed down.
         session.client.abandon();
         if let Some(node) = session.node.try_lock().and_then(|mut node| node.take()) {
@@ -242,7 +269,8 @@ fn ask(
     client: &Arc<Client>,
     question: impl FnOnce(u64) -> Message + Send,
 ) -> PyResult<sooner_runtime::wire::message::Answer> {
-    match session::detached(py, || client.ask(question)) {
+    match session::detached(py, || client.ask_with(question, true)) {
+        Err(Waited::Interrupted) => Err(interruption()),
         Ok(Message::Answer(answer)) if answer.unavailable == Some(true) => {
             Err(unavailable(py, &answer.error.unwrap_or_default()))
         }
@@ -291,6 +319,7 @@ pub fn find_name<'py>(
     py: Python<'py>,
     namespace: String,
     name: String,
+    is_weak: bool,
 ) -> PyResult<(ObjectRef, Bound<'py, PyBytes>)> {
     let client = session::client(py)?;
     let answer = ask(py, &client, move |request| FindName { request, namespace, name }.into())?;
@@ -298,7 +327,24 @@ pub fn find_name<'py>(
         let text = answer.error.unwrap_or_else(|| "there is no such actor".to_owned());
         return Err(PyValueError::new_err(text));
     };
-    Ok((borrow_handle(client, actor), PyBytes::new(py, description.as_slice())))
+    let handle = if is_weak { weak_handle(client, actor, true) } else { borrow_handle(client, actor) };
+    Ok((handle, PyBytes::new(py, description.as_slice())))
+}
+
+/// A reference on an actor's handle for which the owner does not count this process: it keeps no actor alive. Whom it is handed
+/// to is counted.
+///
+/// `is_called_often`: calls find the actor known, because this process remembers it as long as the reference is there. Beside
+/// a reference that counts, it then keeps that one's place with the owner, too.
+fn weak_handle(client: Arc<Client>, actor: TaskId, is_called_often: bool) -> ObjectRef {
+    let id = actor.object(0);
+    if is_called_often && id.owner() != client.me() {
+        let slot = client.step(|core, _| core.ownership_mut().meet(id));
+        return ObjectRef::new(id, slot, client);
+    }
+    let slot = Arc::new(Slot::default());
+    slot.register();
+    ObjectRef::new(id, slot, client)
 }
 
 /// A reference on an actor's handle that nobody handed over: registered with the owner by ourselves.
@@ -313,14 +359,32 @@ fn borrow_handle(client: Arc<Client>, actor: TaskId) -> ObjectRef {
     ObjectRef::new(id, slot, client)
 }
 
-/// The reference behind the handle of an actor, by the actor's id.
+/// Whether the owner of an actor counts this handle, which was found by the actor's name: it has dropped all of its own otherwise,
+/// and the actor ends.
+#[pyfunction]
+pub fn is_counted(py: Python<'_>, handle: &Bound<'_, ObjectRef>) -> PyResult<bool> {
+    let this = handle.get();
+    this.check_session()?;
+    let owner = this.id.owner();
+    if owner == this.client.me() {
+        return Ok(!this.slot.has_failed());
+    }
+    // An owner says of an actor that it is gone, and nothing as long as it is not. Of what it never had it says the same at once,
+    // and it answers in order.
+    let nothing = borrow_handle(this.client.clone(), TaskId { owner, number: 0 });
+    need(&this.client, &[Wanted::here(this), Wanted::here(&nothing)], Priority::Wait);
+    wait_for(py, &this.client, || nothing.slot.has_outcome(), None)?;
+    Ok(!this.slot.has_failed())
+}
+
+/// A reference as behind the handle of an actor, by the actor's id, that does not keep it alive.
 #[pyfunction]
 pub fn actor_ref(py: Python<'_>, actor: &str) -> PyResult<ObjectRef> {
     let number = |part: Option<&str>| part.and_then(|text| u64::from_str_radix(text, 16).ok());
     let (Some(owner), Some(number)) = (number(actor.get(..16)), number(actor.get(16..))) else {
         return Err(PyValueError::new_err("an actor id has 32 hexadecimal digits"));
     };
-    Ok(borrow_handle(session::client(py)?, TaskId { owner: WorkerId(owner), number }))
+    Ok(weak_handle(session::client(py)?, TaskId { owner: WorkerId(owner), number }, false))
 }
 
 /// What this worker holds: resources, and the name of its actor.
@@ -442,8 +506,8 @@ impl Template {
         self.inner.forked(WorkerId(worker), pid);
     }
 
-    fn failed(&mut self, worker: u64, error: String) {
-        self.inner.fork_failed(WorkerId(worker), error);
+    fn failed(&mut self, worker: u64, errno: i32) {
+        self.inner.fork_failed(WorkerId(worker), &std::io::Error::from_raw_os_error(errno));
     }
 }
 

@@ -84,3 +84,49 @@ pub fn read_token(path: std::path::PathBuf) -> PyResult<String> {
     let token = sooner_runtime::identity::Token::read(&path);
     token.map(|token| token.reveal()).map_err(|error| PyOSError::new_err(error.to_string()))
 }
+
+/// The fingerprints of the tokens in a file; the first is that of the one that is shown.
+#[pyfunction]
+pub fn token_fingerprints(path: std::path::PathBuf) -> PyResult<Vec<String>> {
+    use sooner_runtime::identity::{Authority, Token};
+
+    let tokens = Token::read_all(&path).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Ok(tokens.iter().map(|token| Authority::new(token).fingerprint().to_string()).collect())
+}
+
+/// Does one step of changing the token in a file: "rotate" puts a new one behind it, the given one or one that is made; "switch"
+/// changes their order; "finish" drops the second. Gives the new one.
+#[pyfunction]
+pub fn change_token(path: std::path::PathBuf, step: &str, given: Option<String>) -> PyResult<String> {
+    use sooner_runtime::identity::Token;
+
+    let failed = |error: &dyn std::fmt::Display| PyOSError::new_err(error.to_string());
+    let mut tokens = Token::read_all(&path).map_err(|error| failed(&error))?;
+    match (step, tokens.len()) {
+        ("rotate", 1) => {
+            let new = match given {
+                Some(text) => {
+                    Token::parse(text.trim()).map_err(|_| failed(&"SOONER_TOKEN does not contain a token"))?
+                }
+                None => Token::generate().map_err(|error| failed(&error))?,
+            };
+            if tokens.contains(&new) {
+                return Err(failed(
+                    &"SOONER_TOKEN is the token that is used already: unset it to have a new one made, or give that",
+                ));
+            }
+            tokens.push(new);
+        }
+        ("switch", 2) => tokens.swap(0, 1),
+        ("finish", 2) => drop(tokens.pop()),
+        (_, 2) => {
+            return Err(failed(
+                &"the token is being changed already: `sooner token switch` and `sooner token finish` go on",
+            ));
+        }
+        _ => return Err(failed(&"the token is not being changed: begin with `sooner token rotate`")),
+    }
+    Token::replace(&tokens, &path).map_err(|error| failed(&error))?;
+    let new = if step == "rotate" { tokens.last() } else { tokens.first() };
+    Ok(new.map(Token::reveal).unwrap_or_default())
+}

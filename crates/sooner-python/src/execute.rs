@@ -3,35 +3,76 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use sooner_runtime::client::{Client, time};
 use sooner_runtime::protocol::execution::{Incoming, Met};
 use sooner_runtime::protocol::tasks::Ran;
 use sooner_runtime::protocol::time::Instant;
-use sooner_runtime::wire::message::{
-    Define, Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing,
-};
+use sooner_runtime::wire::message::{Failure, FailureCode, Outcome, Return, TaskKind, TaskSpec, Timing};
 use sooner_runtime::wire::{Blob, FunctionId, TaskId};
 
 use crate::args::decode_arguments;
+use crate::following::{State, follow, is_followed, split};
 use crate::generator::drain;
 use crate::group::Membership;
 use crate::object_ref::{ObjectRef, deserialising};
 use crate::packing::pack;
 use crate::session::{self, Current};
+use crate::values::Access;
 
 /// A function or class, and what its options say beside.
-struct Loaded {
-    target: Py<PyAny>,
-    extra: Py<PyAny>,
+pub struct Loaded {
+    pub target: Py<PyAny>,
+    pub extra: Py<PyAny>,
+    /// Whose memory the arrays among its arguments are: its own for calls that stand for those of the standard library.
+    pub access: Access,
+    /// Of the program when it was submitted.
+    state: State,
 }
+
+impl Loaded {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            target: self.target.clone_ref(py),
+            extra: self.extra.clone_ref(py),
+            access: self.access,
+            state: self.state.clone(),
+        }
+    }
+}
+
+/// Whether the calls of the actor in this process may write to arrays among their arguments.
+static ACTOR_TAKES_COPIES: AtomicBool = AtomicBool::new(false);
+
+/// An actor whose code says so takes copies of arrays.
+pub fn set_actor_takes_copies(class: &Bound<'_, PyAny>) {
+    ACTOR_TAKES_COPIES.store(takes_copies(class), Ordering::Relaxed);
+}
+
+fn takes_copies(class: &Bound<'_, PyAny>) -> bool {
+    class.hasattr(intern!(class.py(), "__sooner_takes_copies__")).unwrap_or(false)
+}
+
+/// Whose memory the arrays among the arguments of an actor's calls are.
+pub fn actor_access(client: &Client, actor: &Bound<'_, PyAny>) -> Access {
+    let copies =
+        if client.is_local() { takes_copies(actor) } else { ACTOR_TAKES_COPIES.load(Ordering::Relaxed) };
+    if copies { Access::Private } else { Access::Shared }
+}
+
+/// A class, and what it has under the names of methods that were called.
+type MethodsOf = (Py<PyType>, FxHashMap<String, Py<PyAny>>);
 
 thread_local! {
     static FUNCTIONS: RefCell<FxHashMap<FunctionId, Loaded>> = RefCell::default();
+    /// What the class of the actor on this thread has under the names of its methods.
+    static METHODS: RefCell<Option<MethodsOf>> = RefCell::default();
 }
 
 /// A task that has ended.
@@ -44,21 +85,21 @@ pub struct Ended {
     _handles: Vec<Py<ObjectRef>>,
 }
 
-/// Loads code that was defined here.
+/// Loads code that was defined here. If it is to run, this worker takes over the state of the program first.
+///
+/// `follows`: this process takes over the state of the program that the code was submitted with.
 ///
 /// # Errors
 /// What unpickling raised, for instance that a module is missing.
-pub fn load<'py>(
-    py: Python<'py>,
-    client: &Arc<Client>,
-    function: FunctionId,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    let known = FUNCTIONS.with_borrow(|functions| {
-        let loaded = functions.get(&function)?;
-        Some((loaded.target.clone_ref(py), loaded.extra.clone_ref(py)))
-    });
-    if let Some((target, extra)) = known {
-        return Ok((target.into_bound(py), extra.into_bound(py)));
+pub fn load(py: Python<'_>, client: &Arc<Client>, function: FunctionId, follows: bool) -> PyResult<Loaded> {
+    let follows = follows && !client.is_local();
+    if let Some(known) =
+        FUNCTIONS.with_borrow(|functions| functions.get(&function).map(|known| known.clone_ref(py)))
+    {
+        if follows && !is_followed(&known.state) {
+            follow(py, &known.state)?;
+        }
+        return Ok(known);
     }
     let (define, met) = client
         .step(|core, _| {
@@ -70,20 +111,29 @@ pub fn load<'py>(
         .ok_or_else(|| {
             PyValueError::new_err("the code of this task never came: this is a defect of sooner")
         })?;
-    let pair = unpickle(py, client, &define, &met)?;
-    let (target, extra): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
-    let loaded = Loaded { target: target.clone().unbind(), extra: extra.clone().unbind() };
-    FUNCTIONS.with_borrow_mut(|functions| functions.insert(function, loaded));
-    Ok((target, extra))
+    let (state, code) = split(define.code.as_slice());
+    if follows && !is_followed(&state) {
+        follow(py, &state)?;
+    }
+    let (target, extra, copies) = unpickle(py, client, code, &met)?.extract()?;
+    let access = if copies { Access::Private } else { Access::Shared };
+    let loaded = Loaded { target, extra, access, state };
+    FUNCTIONS.with_borrow_mut(|functions| functions.insert(function, loaded.clone_ref(py)));
+    Ok(loaded)
+}
+
+/// What was loaded on this thread under an id of code.
+pub fn loaded(py: Python<'_>, function: FunctionId) -> Option<Py<PyAny>> {
+    FUNCTIONS.with_borrow(|functions| functions.get(&function).map(|known| known.target.clone_ref(py)))
 }
 
 fn unpickle<'py>(
     py: Python<'py>,
     client: &Arc<Client>,
-    define: &Define,
+    code: &[u8],
     met: &[Met],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let code = PyBytes::new(py, define.code.as_slice());
+    let code = PyBytes::new(py, code);
     deserialising(client, Rc::new(met.to_vec()), || py.import("pickle")?.call_method1("loads", (code,)))
 }
 
@@ -104,38 +154,46 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     session::set_task(Some(Current {
         task: spec.task,
         name: spec.title.as_ref().unwrap_or(&spec.name).clone(),
+        called: spec.name.clone(),
         function: spec.function,
         gpus: incoming.push.gpus.clone(),
         actor: local_actor_of(client, spec.kind),
     }));
+    crate::standing::show(&spec.name);
     let mut retry_on = None;
+    let mut is_standard = false;
     let mut timing = timing_from(client, start);
     let is_long = takes_long(&incoming, callee);
     let result = (|| {
         if !client.is_local() {
             crate::worker::set_visible_gpus(py, &incoming.push.gpus)?;
+            if let Callee::Function = callee {
+                crate::worker::set_threads(py, spec.threads)?;
+            }
         }
-        let target = match callee {
+        let (target, access) = match callee {
             Callee::Function => {
-                let (function, retried) = load(py, client, spec.function)?;
-                retry_on = Some(retried);
-                function
+                let function = load(py, client, spec.function, true)?;
+                retry_on = Some(function.extra.into_bound(py));
+                is_standard = function.access == Access::Private;
+                (function.target.into_bound(py), function.access)
             }
             Callee::Actor(actor) => {
                 retry_on = listed_exceptions(py, client, spec)?;
-                method(py, actor, spec.name.as_str())?
+                (method(py, actor, spec.name.as_str())?, actor_access(client, actor))
             }
         };
-        let (args, kwargs) = decode_arguments(py, client, &incoming)?;
+        let (args, kwargs) = decode_arguments(py, client, &incoming, access)?;
         if let (Some(timing), true) = (&mut timing, is_long) {
             timing.deserialise = time().since(start);
         }
         let value = target.call(args, kwargs.as_ref())?;
         if spec.stream.is_some() { drain(py, client, &incoming, &value) } else { Ok(value) }
     })();
-    let exit = result.as_ref().err().and_then(|error| actor_exit(py, error));
+    crate::worker::end_if_child(py, result.as_ref().map(|_| ()));
+    let exit = result.as_ref().err().and_then(|error| leaving(py, client, error, spec.kind, is_standard));
     let ran = Ran { nanos: time().since(start), timing };
-    let ended = end(py, client, &incoming, result, retry_on.as_ref(), ran);
+    let ended = end(py, client, &incoming, result, retry_on.as_ref(), ran, is_standard);
     if let Some(why) = exit {
         crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
         if !client.is_local() {
@@ -143,7 +201,9 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
         }
     }
     crate::worker::clear_interrupt(spec.task);
+    crate::lending::on_task_end(client);
     crate::worker::end_line(py);
+    crate::standing::mend_text_streams(py);
     session::set_task(None);
     ended
 }
@@ -191,7 +251,7 @@ pub fn listed_exceptions<'py>(
     if spec.function == FunctionId(0) {
         Ok(None)
     } else {
-        load(py, client, spec.function).map(|(_, list)| Some(list))
+        load(py, client, spec.function, false).map(|list| Some(list.extra.into_bound(py)))
     }
 }
 
@@ -201,15 +261,85 @@ pub fn actor_exit(py: Python<'_>, error: &PyErr) -> Option<String> {
     error.is_instance(py, &kind).then(|| error.value(py).to_string())
 }
 
-/// A method of an actor, or one of the built-in ones.
+/// Why the actor ends, if that is what the exception means. A worker whose task calls `sys.exit()` ends here and now; in a
+/// call that stands for one of the standard library's executors that is an exception like any other.
+fn leaving(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    error: &PyErr,
+    kind: TaskKind,
+    is_standard: bool,
+) -> Option<String> {
+    if is_standard || !error.is_instance_of::<PySystemExit>(py) {
+        return actor_exit(py, error);
+    }
+    if client.is_local() {
+        return matches!(kind, TaskKind::Method(_)).then(|| format!("it raised {error}"));
+    }
+    exit_process(py, error)
+}
+
+/// Ends the process of a worker whose code called `sys.exit()`, unless it is an actor that ends in order: then says why.
+pub fn exit_process(py: Python<'_>, error: &PyErr) -> Option<String> {
+    let why = py
+        .import("sooner._worker")
+        .and_then(|m| m.call_method1("exit_process", (error.value(py),))?.extract());
+    why.unwrap_or_else(|error| {
+        error.print(py);
+        crate::worker::end_process();
+        None
+    })
+}
+
+/// A method of an actor, or one of the built-in ones. It is the method of the class: an actor may keep something else
+/// under the same name.
 pub fn method<'py>(py: Python<'py>, actor: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     if name.starts_with("__ray_") || name.starts_with("__sooner_") {
         return py.import("sooner._worker")?.call_method1("builtin_method", (actor, name));
     }
-    actor.getattr(name)
+    let Ok(found) = actor.getattr(name) else {
+        return py.import("sooner._worker")?.call_method1("class_method", (actor, name));
+    };
+    if is_of_class(py, actor, name, &found)? {
+        return Ok(found);
+    }
+    py.import("sooner._worker")?.call_method1("class_method", (actor, name))
 }
 
-/// Turns the result of a call into the task's end.
+/// Whether an attribute of the actor is what its class has.
+fn is_of_class(
+    py: Python<'_>,
+    actor: &Bound<'_, PyAny>,
+    name: &str,
+    found: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let class = actor.get_type();
+    let is_it = |code: &Py<PyAny>| {
+        found.is(code) || found.getattr(intern!(py, "__func__")).is_ok_and(|function| function.is(code))
+    };
+    // In local mode there are actors of several classes on one thread.
+    let known = METHODS.with_borrow(|known| {
+        let (of, codes) = known.as_ref()?;
+        of.bind(py).is(&class).then(|| codes.get(name).map(is_it)).flatten()
+    });
+    if let Some(answer) = known {
+        return Ok(answer);
+    }
+    let code = py.import("sooner._worker")?.call_method1("method_code", (actor, name))?.unbind();
+    let answer = is_it(&code);
+    METHODS.with_borrow_mut(|known| {
+        if !known.as_ref().is_some_and(|(of, _)| of.bind(py).is(&class)) {
+            *known = Some((class.unbind(), FxHashMap::default()));
+        }
+        if let Some((_, codes)) = known {
+            codes.insert(name.to_owned(), code);
+        }
+    });
+    Ok(answer)
+}
+
+/// Turns the result of a call into the task's end. `is_standard`: the call stands for one of the standard library's executors,
+/// where each exception is one like any other.
 pub fn end(
     py: Python<'_>,
     client: &Arc<Client>,
@@ -217,6 +347,7 @@ pub fn end(
     result: PyResult<Bound<'_, PyAny>>,
     retry_on: Option<&Bound<'_, PyAny>>,
     ran: impl Into<Ran>,
+    is_standard: bool,
 ) -> Ended {
     let mut ran = ran.into();
     let spec = &incoming.push.spec;
@@ -228,7 +359,11 @@ pub fn end(
         Err(error) => {
             retry = spec.retry_exceptions && is_retried(&error, retry_on, py);
             let is_cancelled = client.step(|core, _| core.execution().is_cancelled(spec.task));
-            let failure = if is_cancelled && is_interrupt(py, &error) {
+            let failure = if client.is_local() && error.is_instance_of::<PySystemExit>(py) {
+                Failure::new(FailureCode::WorkerCrashed, format!("{}() left: {error}", spec.name.as_str()))
+            } else if (is_cancelled && is_interrupt(py, &error))
+                || (!is_standard && error.is_instance_of::<PyKeyboardInterrupt>(py))
+            {
                 Failure::new(
                     FailureCode::Cancelled,
                     format!("{}() was cancelled while it ran", spec.name.as_str()),

@@ -191,6 +191,12 @@ impl ObjectRefGenerator {
         ObjectRef::new(object, slot, self.client.clone()).into_bound(py)
     }
 
+    /// As Ray's libraries call it.
+    #[getter]
+    fn _generator_ref<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
+        self.completed(py)
+    }
+
     fn task_id(&self) -> String {
         session::hex(self.task)
     }
@@ -338,7 +344,10 @@ pub fn drain<'py>(
             }
         }
         let Some(item) = items.next() else { break };
-        send_item(py, client, task, next, &item?)?;
+        let item = item?;
+        // A process that the generator has forked has no reader.
+        crate::worker::end_if_child(py, Ok(()));
+        send_item(py, client, task, next, &item)?;
         count = next;
     }
     last_value(py, client, task, options, count)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sooner_runtime::client::Client;
+use sooner_runtime::client::{Client, Waited};
 use sooner_runtime::protocol::ownership::Slot;
 use sooner_runtime::wire::message::{
     Bundle, CreateGroup, FindGroup, GroupState, GroupStrategy, Message, Outcome, TaskKind, TaskSpec,
@@ -216,7 +216,8 @@ fn ask(
     client: &Arc<Client>,
     question: impl FnOnce(u64) -> Message + Send,
 ) -> PyResult<GroupState> {
-    match session::detached(py, || client.ask(question)) {
+    match session::detached(py, || client.ask_with(question, true)) {
+        Err(Waited::Interrupted) => Err(crate::waiting::interruption()),
         Ok(Message::GroupState(state)) => Ok(state),
         Ok(_) | Err(_) => Err(crate::verbs::system_error(py, 12, "the session ended")),
     }

@@ -2,7 +2,7 @@
 //!
 //! - GIL-1 `on_ready`: awaited references have an outcome; futures are resolved.
 //! - GIL-2 `on_interrupt`: a running task is cancelled.
-//! - GIL-3 `on_warning`: a warning for the user.
+//! - GIL-3 `on_warning`: a warning for the user; also on the thread that lends CPUs ([`crate::lending`]).
 //! - GIL-4 `on_signal`: signal handlers run in a thread that waits.
 //! - GIL-5 [`Terminal::show`]: lines of workers appear in the driver.
 //! - GIL-6 `on_actor_end`: in local mode an actor ends, on a thread of its own (`local::end_actor_soon`).
@@ -30,6 +30,9 @@ static WATCHERS: LazyLock<Mutex<FxHashMap<ObjectId, Vec<Py<PyAny>>>>> = LazyLock
 /// Whether a wait in this process lends its CPU: a worker that runs one task at a time.
 static LENDS_CPU: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process is a worker.
+static IS_WORKER: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
@@ -37,6 +40,7 @@ thread_local! {
 /// Who is told when an object's outcome comes.
 pub fn add_watcher(object: ObjectId, token: Py<PyAny>) {
     WATCHERS.lock().entry(object).or_default().push(token);
+    crate::lending::note();
 }
 
 /// Forgets one of them; the others are told, since the outcome came after they were added.
@@ -76,6 +80,26 @@ pub fn set_lends_cpu(lends: bool) {
     LENDS_CPU.store(lends, Ordering::Relaxed);
 }
 
+/// Whether anybody is to be told when an object's outcome comes.
+pub fn has_watchers() -> bool {
+    !WATCHERS.lock().is_empty()
+}
+
+/// This process is a worker.
+pub fn set_worker() {
+    IS_WORKER.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process is a worker.
+pub fn is_worker() -> bool {
+    IS_WORKER.load(Ordering::Relaxed)
+}
+
+/// Whether this is a worker that runs one task at a time.
+pub fn runs_one_task() -> bool {
+    LENDS_CPU.load(Ordering::Relaxed)
+}
+
 /// Whether a wait on this thread lends its CPU to others.
 pub fn lends_cpu() -> bool {
     LENDS_CPU.load(Ordering::Relaxed) && session::task_id().is_some()
@@ -84,6 +108,16 @@ pub fn lends_cpu() -> bool {
 /// The exception of the signal handler that ended a wait on this thread.
 pub fn take_interrupt() -> Option<PyErr> {
     INTERRUPT.take()
+}
+
+/// Tells the user.
+pub fn warn(text: &str) {
+    Python::attach(|py| {
+        let called = py.import("sooner._context").and_then(|m| m.call_method1("warn", (text,)));
+        if let Err(error) = called {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 /// The engine's way into Python for one client.
@@ -125,12 +159,7 @@ impl Hooks for PythonHooks {
     }
 
     fn on_warning(&self, text: String) {
-        Python::attach(|py| {
-            let called = py.import("sooner._context").and_then(|m| m.call_method1("warn", (text,)));
-            if let Err(error) = called {
-                error.write_unraisable(py, None);
-            }
-        });
+        warn(&text);
     }
 
     fn on_signal(&self) -> bool {
@@ -152,6 +181,12 @@ impl Hooks for PythonHooks {
 
     fn on_memory_pressure(&self, is_full: bool) {
         crate::collect::collect_soon(is_full);
+    }
+
+    fn on_sleep(&self) {
+        if self.is_worker {
+            crate::worker::on_sleep();
+        }
     }
 
     fn on_end(&self, _reason: &str) {

@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyTimeoutError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use sooner_runtime::metrics;
 use sooner_runtime::wire::message::state::{
-    ActorRow, ClusterRow, DemandRow, EndedRow, Events, FilePart, FileRow, HoldRow, Inspect, JobRow,
+    ActorRow, ClusterRow, DemandRow, EndedRow, Events, FilePart, FileRow, GoneRow, HoldRow, Inspect, JobRow,
     KnownActorRow, LabelRow, MemoryRow, MetricKind, NodeReport, ObjectDetail, ObjectRow, PeakRow, Report,
     RunningRow, Series, ShapeRow, Stack, TaskRow, WorkerRow,
 };
@@ -23,6 +23,14 @@ use crate::session;
 type Any<'py> = Bound<'py, PyAny>;
 /// Five things for Python.
 type Answers<'py> = (Any<'py>, Any<'py>, Any<'py>, Any<'py>, Any<'py>);
+
+/// The error of a node that was asked and gave no answer.
+fn unanswered(py: Python<'_>, error: &std::io::Error) -> PyErr {
+    crate::verbs::untrusted(py, error).unwrap_or_else(|| match error.kind() {
+        std::io::ErrorKind::TimedOut => PyTimeoutError::new_err(error.to_string()),
+        _ => PyOSError::new_err(error.to_string()),
+    })
+}
 
 /// What the session behind a node's socket tells: the node's report, those of processes (id and report), the ids of
 /// processes that did not answer; and of the other nodes, if they are asked (`everywhere`): how far their clocks are ahead
@@ -44,7 +52,7 @@ pub fn inspect<'py>(
     let question = Inspect { request: 0, about, rows, events, everywhere: Some(everywhere), parts };
     let answer = py
         .detach(|| sooner_runtime::tool::ask(&socket, question, patience_nanos))
-        .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        .map_err(|error| unanswered(py, &error))?;
     let mut silent = answer.end.silent;
     let mut others = Vec::new();
     for other in answer.others {
@@ -71,7 +79,7 @@ pub fn drain_node(
 ) -> PyResult<()> {
     let drain = Drain { node: NodeId(node), nanos };
     py.detach(|| sooner_runtime::tool::drain(&socket, drain, patience_nanos))
-        .map_err(|error| PyOSError::new_err(error.to_string()))
+        .map_err(|error| unanswered(py, &error))
 }
 
 /// The handler of `signal` writes this process's stacks to the end of the file.
@@ -261,7 +269,8 @@ told_as_dict! {
     PeakRow { function, bytes }
     MemoryRow { pinned, cached, incoming, outgoing, spilled, spilled_values, spill_files, fallback }
     FileRow { file, bytes, offset, text }
-    ClusterRow { cluster, fingerprint, head, is_head, address, lost, nodes, view }
+    ClusterRow { cluster, fingerprint, head, is_head, address, lost, nodes, view, gone }
+    GoneRow { row, reason }
     NodeRow { node, about, state, is_slow }
     AboutNode { kind, name, address, host, boot_id, resources, labels }
     ViewRow { node, version, free, waiting }
@@ -271,7 +280,7 @@ told_as_dict! {
         actor, owner, class, name, phase, worker, pid, death, resources, detached, restarts, checkpoints, job,
     }
     DemandRow { client, resources, count, feasible }
-    GroupRow { group, title, strategy, phase, bundles, reason, detached }
+    GroupRow { group, title, strategy, phase, bundles, reason, detached, attempts }
     BundleRow { resources, node }
     EndedRow { worker, pid, reason, at }
     Series { name, kind, description, tags, boundaries, values }

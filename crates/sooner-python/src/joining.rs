@@ -11,14 +11,15 @@ use sooner_runtime::daemon::{GivenToken, of_program};
 use sooner_runtime::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use sooner_runtime::node::memory::MemoryOptions;
 use sooner_runtime::node::{HostJob, NodeHandle, NodeOptions};
-use sooner_runtime::wire::message::{JobConfig, TemplateSetup};
+use sooner_runtime::wire::message::JobConfig;
 use sooner_runtime::wire::{ResourceSet, WorkerId};
 
-use crate::control::{python_version, terminal};
+use crate::control::{Setup, python_version, template_setup, terminal};
 use crate::daemon::shares_memory;
 use crate::hooks::PythonHooks;
 use crate::session::{self, Session};
 use crate::spilling;
+use crate::verbs::untrusted;
 
 /// How long joining may take in all: each address of the head is given its time, and this is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,7 +39,7 @@ pub fn join(
     store_bytes: u64,
     inline_bytes: u64,
     base_directory: String,
-    setup: (Vec<String>, Vec<String>, bool, bool),
+    setup: Setup,
     working_directory: String,
     namespace: String,
     log_to_driver: bool,
@@ -55,8 +56,7 @@ pub fn join(
         PyConnectionError::new_err(format!("address={head:?}: this program cannot join the cluster: {why}"))
     };
     let python = python_version(py);
-    let (path, preload, call_sites, needs_site) = setup;
-    let setup = TemplateSetup { path, preload, call_sites, needs_site };
+    let setup = template_setup(setup);
     let config = JobConfig {
         // Nothing of it runs in this node.
         template: Vec::new(),
@@ -89,9 +89,9 @@ pub fn join(
         interpreter: None,
         memory: MemoryOptions::OFF,
     };
-    let handle = py
-        .detach(|| NodeHandle::start(options))
-        .map_err(|error| spilling::store_error(&error).unwrap_or_else(|| error.into()))?;
+    let handle = py.detach(|| NodeHandle::start(options)).map_err(|error| {
+        spilling::store_error(&error).or_else(|| untrusted(py, &error)).unwrap_or_else(|| error.into())
+    })?;
     let begun = wait(py, &fate).and_then(|outcome| {
         let joined = outcome.map_err(|error| refused(&error))?;
         let client = py.detach(|| connect(&handle, &python)).map_err(|error| refused(&error))?;

@@ -14,16 +14,19 @@ mod collect;
 mod control;
 mod daemon;
 mod execute;
+mod following;
 mod generator;
 mod group;
 mod hooks;
 mod inspect;
 mod joining;
+mod lending;
 mod local;
 mod object_ref;
 mod packing;
 mod session;
 mod spilling;
+mod standing;
 mod submit;
 mod values;
 mod verbs;
@@ -51,9 +54,12 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verbs::take, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::free_objects, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::lose_objects, module)?)?;
-    module.add_function(wrap_pyfunction!(verbs::object_size, module)?)?;
+    module.add_function(wrap_pyfunction!(values::writable, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::object_places, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::is_unheard_of, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::wait, module)?)?;
+    module.add_function(wrap_pyfunction!(verbs::has_failed, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::is_ready, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::is_at_node, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::watch, module)?)?;
@@ -67,6 +73,8 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(joining::join, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::node_main, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::read_token, module)?)?;
+    module.add_function(wrap_pyfunction!(daemon::token_fingerprints, module)?)?;
+    module.add_function(wrap_pyfunction!(daemon::change_token, module)?)?;
     module.add_function(wrap_pyfunction!(spilling::check_store_url, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;
     module.add_function(wrap_pyfunction!(control::remove_session, module)?)?;
@@ -74,6 +82,7 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::forget_after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(control::kill_actor, module)?)?;
     module.add_function(wrap_pyfunction!(control::find_name, module)?)?;
+    module.add_function(wrap_pyfunction!(control::is_counted, module)?)?;
     module.add_function(wrap_pyfunction!(control::list_names, module)?)?;
     module.add_function(wrap_pyfunction!(control::resources, module)?)?;
     module.add_function(wrap_pyfunction!(control::worker_pids, module)?)?;
@@ -100,7 +109,11 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add_function(function)?;
     }
     module.add_function(wrap_pyfunction!(worker::current_function, module)?)?;
+    module.add_function(wrap_pyfunction!(following::program_changed, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::retire_worker, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::forget_actor, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::worker_fails, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_run, module)?)?;
     module.add_function(wrap_pyfunction!(worker::worker_thread, module)?)?;
     module.add_function(wrap_pyfunction!(worker::loop_enter, module)?)?;
@@ -109,7 +122,9 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(worker::call_returned, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_raised, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_exits, module)?)?;
-    module.add_function(wrap_pyfunction!(worker::has_groups, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::group_places, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::feed_groups, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::group_calls, module)?)?;
     module.add_function(wrap_pyfunction!(worker::local_calls, module)?)?;
     module.add_function(wrap_pyfunction!(local::local_actor, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_may_yield, module)?)?;
@@ -119,7 +134,15 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(worker::line_begun, module)?)?;
     module.add_function(wrap_pyfunction!(worker::current_task, module)?)?;
     module.add_function(wrap_pyfunction!(worker::current_name, module)?)?;
+    module.add_function(wrap_pyfunction!(standing::title_begins, module)?)?;
+    module.add_function(wrap_pyfunction!(following::strangers_at, module)?)?;
+    module.add_function(wrap_pyfunction!(standing::set_title, module)?)?;
+    module.add_function(wrap_pyfunction!(standing::keep_streams, module)?)?;
+    module.add_function(wrap_pyfunction!(standing::mend_streams, module)?)?;
+    module.add_function(wrap_pyfunction!(standing::set_flags, module)?)?;
     module.add_function(wrap_pyfunction!(worker::set_current, module)?)?;
     module.add_function(wrap_pyfunction!(worker::is_cancelled, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::is_local, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::worker_flush, module)?)?;
     Ok(())
 }

@@ -23,9 +23,10 @@ use sooner_runtime::wire::TaskId;
 use sooner_runtime::wire::message::{Streaming, TaskKind};
 
 use crate::args::decode_arguments;
-use crate::execute::{Callee, actor_exit, end, load, method, run};
+use crate::execute::{Callee, actor_access, actor_exit, end, load, method, run};
 use crate::generator::{MayYield, cancelled, close_items, last_value, may_yield, send_item};
 use crate::session::{self, Current};
+use crate::values::Access;
 use crate::worker::{constructor_failure, finish};
 
 /// An actor of this process.
@@ -198,6 +199,7 @@ fn current_of(incoming: &Incoming) -> Current {
     Current {
         task: spec.task,
         name: spec.title.as_ref().unwrap_or(&spec.name).clone(),
+        called: spec.name.clone(),
         function: spec.function,
         gpus: incoming.push.gpus.clone(),
         actor: match spec.kind {
@@ -212,12 +214,16 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: Incoming) {
     let spec = &incoming.push.spec;
     session::set_task(Some(current_of(&incoming)));
     let made = (|| {
-        let (class, options) = load(py, client, spec.function)?;
-        let (args, kwargs) = decode_arguments(py, client, &incoming)?;
-        let instance = class.call(args, kwargs.as_ref())?;
+        let class = load(py, client, spec.function, false)?;
+        let options = class.extra;
+        let class = class.target.into_bound(py);
+        let access = actor_access(client, &class);
+        let (args, kwargs) = decode_arguments(py, client, &incoming, access)?;
+        let maker = py.import("sooner._worker")?.call_method1("maker", (&class,))?;
+        let instance = maker.call(args, kwargs.as_ref())?;
         let is_async: bool =
             py.import("sooner.actor")?.call_method1("is_async", (instance.get_type(),))?.extract()?;
-        Ok::<_, PyErr>(LocalActor { instance: instance.unbind(), options: options.unbind(), is_async })
+        Ok::<_, PyErr>(LocalActor { instance: instance.unbind(), options, is_async })
     })();
     let failure = match made {
         Ok(actor) => {
@@ -235,10 +241,10 @@ fn begin_stream<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, 
     let spec = &incoming.push.spec;
     let items = (|| {
         let target = match callee {
-            Callee::Function => load(py, client, spec.function)?.0,
+            Callee::Function => load(py, client, spec.function, false)?.target.into_bound(py),
             Callee::Actor(actor) => method(py, actor, spec.name.as_str())?,
         };
-        let (args, kwargs) = decode_arguments(py, client, &incoming)?;
+        let (args, kwargs) = decode_arguments(py, client, &incoming, Access::Shared)?;
         Ok::<_, PyErr>(target.call(args, kwargs.as_ref())?.try_iter()?.into_any().unbind())
     })();
     match items {
@@ -259,7 +265,7 @@ fn end_stream(
     if let Some(why) = result.as_ref().err().and_then(|error| actor_exit(py, error)) {
         crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
     }
-    finish(client, end(py, client, incoming, result, None, time().since(start).max(1)));
+    finish(client, end(py, client, incoming, result, None, time().since(start).max(1), false));
 }
 
 fn candidates() -> Vec<Candidate> {

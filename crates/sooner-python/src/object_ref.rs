@@ -46,8 +46,13 @@ impl ObjectRef {
 
     /// A reference to no object: getting it says so.
     fn nameless(id: ObjectId, client: Arc<Client>) -> Self {
-        let failure = Failure::new(FailureCode::ObjectLost, "the nil reference stands for no object");
-        Self::new(id, Arc::new(Slot::with_outcome(Outcome::Failed(Box::new(failure)))), client)
+        let failure = Failure::new(
+            FailureCode::ObjectLost,
+            "this reference stands for no object: it is nil, or was made of an id that nobody has given",
+        );
+        let slot = Slot::with_outcome(Outcome::Failed(Box::new(failure)));
+        slot.register();
+        Self::new(id, Arc::new(slot), client)
     }
 
     /// The process-wide table must know an object before its id leaves this process.
@@ -57,12 +62,29 @@ impl ObjectRef {
         }
     }
 
+    /// Its id is shown as bytes or text, of which a reference can be made again.
+    fn show(&self) {
+        if !self.is_nil() && !self.client.is_closed() {
+            self.register();
+        }
+    }
+
+    fn text(&self) -> String {
+        self.id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Notes where the object is put, if that is wanted.
     pub fn note_site(&self, py: Python<'_>) {
         if let Some(site) = crate::submit::call_site(py) {
             self.register();
             self.client.step(|core, _| core.ownership_mut().set_site(self.id, site));
         }
+    }
+
+    /// Why there is no value: the user gave it up.
+    pub fn freed(&self) -> Failure {
+        let text = format!("{} was freed with sooner.internal.free()", self.__repr__());
+        Failure::new(FailureCode::ObjectFreed, text)
     }
 
     /// Refuses references of an earlier session, and those whose value was taken.
@@ -76,10 +98,7 @@ impl ObjectRef {
             )));
         }
         if self.slot.is_freed() {
-            let text = format!("{} was freed with sooner.internal.free()", self.__repr__());
-            return Err(Python::attach(|py| {
-                crate::verbs::system_error(py, FailureCode::ObjectFreed as u8, &text)
-            }));
+            return Err(Python::attach(|py| crate::verbs::failure_error(py, &self.freed())));
         }
         if self.slot.is_taken() {
             return Err(PyValueError::new_err(format!(
@@ -89,6 +108,11 @@ impl ObjectRef {
         }
         Ok(())
     }
+}
+
+/// An id as Python has it: an instance of this class of `sooner.ids`.
+fn id_of<'py>(py: Python<'py>, class: &str, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("sooner.ids")?.getattr(class)?.call_method1("from_hex", (text,))
 }
 
 impl Drop for ObjectRef {
@@ -101,10 +125,12 @@ impl Drop for ObjectRef {
 #[pymethods]
 impl ObjectRef {
     fn hex(&self) -> String {
-        self.id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.show();
+        self.text()
     }
 
     fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.show();
         PyBytes::new(py, &self.id.to_bytes())
     }
 
@@ -134,6 +160,26 @@ impl ObjectRef {
             table.received(id)
         });
         Ok(Self::new(id, slot, client))
+    }
+
+    /// The same, as Ray has it.
+    #[new]
+    fn of_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        Self::from_binary(py, data)
+    }
+
+    /// A reference with an id that nothing has.
+    #[staticmethod]
+    fn from_random(py: Python<'_>) -> PyResult<Self> {
+        let data = py.import("os")?.call_method1("urandom", (Self::size(),))?;
+        let id = ObjectId::from_bytes(data.cast::<PyBytes>()?.as_bytes()).unwrap_or_default();
+        Ok(Self::nameless(id, session::client(py)?))
+    }
+
+    /// Calls a function with the value, or with the error, when it is there; on a thread of sooner's.
+    #[pyo3(name = "_on_completed")]
+    fn on_completed<'py>(slf: &Bound<'py, Self>, callback: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("sooner._aio")?.call_method1("on_completed", (slf, callback))
     }
 
     /// The same, of hexadecimal digits.
@@ -179,12 +225,12 @@ impl ObjectRef {
         slf.py().import("sooner._html")?.call_method1("ref_html", (slf,))
     }
 
-    fn task_id(&self) -> String {
-        session::hex(self.id.task)
+    fn task_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        id_of(py, "TaskID", &session::hex(self.id.task))
     }
 
-    fn job_id(&self) -> String {
-        format!("{:016x}", self.client.driver.0)
+    fn job_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        id_of(py, "JobID", &format!("{:016x}", self.client.driver.0))
     }
 
     fn owner_address(&self) -> String {
@@ -192,7 +238,7 @@ impl ObjectRef {
     }
 
     fn __repr__(&self) -> String {
-        format!("ObjectRef({})", self.hex())
+        format!("ObjectRef({})", self.text())
     }
 
     fn __hash__(&self) -> u64 {
@@ -238,8 +284,9 @@ impl ObjectRef {
         slf.py().import("sooner._aio")?.call_method1("await_ref", (slf,))
     }
 
-    fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("sooner._aio")?.call_method1("to_concurrent", (slf,))
+    #[pyo3(signature = (*, copy=false))]
+    fn future<'py>(slf: &Bound<'py, Self>, copy: bool) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("sooner._aio")?.call_method1("to_concurrent", (slf, copy))
     }
 
     fn as_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

@@ -116,6 +116,8 @@ pub struct Current {
     pub task: TaskId,
     /// Its display name.
     pub name: Name,
+    /// The name of its function or method.
+    pub called: Name,
     /// Its function; zero for calls of an actor.
     pub function: FunctionId,
     /// GPUs of its lease.

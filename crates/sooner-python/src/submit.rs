@@ -12,10 +12,11 @@ use sooner_runtime::client::Client;
 use sooner_runtime::protocol::ownership::Slot;
 use sooner_runtime::protocol::worker::ActorDemand;
 use sooner_runtime::wire::message::{Define, FailureCode, Streaming, TaskKind, TaskSpec};
-use sooner_runtime::wire::{Blob, FunctionId, Name, ResourceSet, ShapeId, Strategy, TaskId};
+use sooner_runtime::wire::{Blob, FunctionId, Name, ObjectId, ResourceSet, ShapeId, Strategy, TaskId};
 
 use crate::args::{Arguments, encode_arguments, explain};
 use crate::backlog;
+use crate::following;
 use crate::generator::ObjectRefGenerator;
 use crate::group::{self, Placing};
 use crate::object_ref::{ObjectRef, ids, serialising};
@@ -37,14 +38,20 @@ pub struct Exported {
     name: Name,
     /// Of a function: the exception classes its options want retried. Of a class: the options its handles know.
     extra: Py<PyAny>,
-    sent: Mutex<Option<(Weak<Client>, FunctionId)>>,
+    /// Whether arrays among the arguments of a call are its own, to be changed.
+    copies: bool,
+    sent: Mutex<Option<Sent>>,
 }
+
+/// To whom the code was made known, under which id, and with which state of the program.
+type Sent = (Weak<Client>, FunctionId, u64);
 
 #[pymethods]
 impl Exported {
     #[new]
-    fn new(target: Py<PyAny>, name: &str, extra: Py<PyAny>) -> Self {
-        Self { target, name: Name::from(name), extra, sent: Mutex::new(None) }
+    #[pyo3(signature = (target, name, extra, copies=false))]
+    fn new(target: Py<PyAny>, name: &str, extra: Py<PyAny>, copies: bool) -> Self {
+        Self { target, name: Name::from(name), extra, copies, sent: Mutex::new(None) }
     }
 
     /// Cycles through the user's module are collected: otherwise its files would never be flushed.
@@ -56,38 +63,56 @@ impl Exported {
 }
 
 impl Exported {
-    /// Makes the code known to the session, once.
+    /// Makes the code known to the session: once, and again after the state of the program has changed.
     fn define(&self, py: Python<'_>, client: &Arc<Client>) -> PyResult<FunctionId> {
-        if let Some((weak, function)) = &*self.sent.lock()
+        let version = following::version(py);
+        let mut before = None;
+        if let Some((weak, function, then)) = &*self.sent.lock()
             && std::ptr::eq(weak.as_ptr(), Arc::as_ptr(client))
         {
-            return Ok(*function);
+            if *then == version {
+                return Ok(*function);
+            }
+            before = Some(*function);
         }
+        let is_worker = session::current().is_some_and(|session| session.is_worker);
+        let state = following::state(py, is_worker, before.is_none())?;
+        let known = before.and_then(|function| client.step(|core, _| core.function(function)));
+        let (pickled, references) = match &known {
+            Some(known) => (Blob::from(following::split(known.code.as_slice()).1), known.references.clone()),
+            None => self.pickle(py)?,
+        };
+        let code = state.before(pickled.as_slice());
+        let mut hasher = DefaultHasher::new();
+        code.as_slice().hash(&mut hasher);
+        references.hash(&mut hasher);
+        let function = FunctionId(hasher.finish());
+        if before != Some(function) {
+            let place = self.target.bind(py).getattr("place").and_then(|place| place.extract::<String>());
+            let place = place.ok().map(|place| Name::from(place.as_str()));
+            let define = Define { function, name: self.name.clone(), code, references, place };
+            let known = client.step(|core, _| {
+                core.define(define);
+                core.functions()
+            });
+            backlog::note_functions(py, known, self.name.as_str());
+        }
+        *self.sent.lock() = Some((Arc::downgrade(client), function, version));
+        Ok(function)
+    }
+
+    fn pickle(&self, py: Python<'_>) -> PyResult<(Blob, Vec<ObjectId>)> {
         let mut found = Vec::new();
         let options = PyDict::new(py);
         options.set_item("protocol", 5)?;
-        let pair = (self.target.bind(py), self.extra.bind(py));
+        let code = (self.target.bind(py), self.extra.bind(py), self.copies);
         let pickled = serialising(&mut found, || {
-            py.import("cloudpickle")?.getattr("dumps")?.call((pair,), Some(&options))
+            py.import("sooner._pickling")?.getattr("dumps")?.call((code,), Some(&options))
         })
         .map_err(|error| {
             explain(py, self.target.bind(py), &error, &format!("the code of {}", self.name.as_str()))
         })?;
-        let code = Blob::from(pickled.cast::<PyBytes>()?.as_bytes());
-        let mut hasher = DefaultHasher::new();
-        code.as_slice().hash(&mut hasher);
-        ids(&found).hash(&mut hasher);
-        let function = FunctionId(hasher.finish());
-        let place = self.target.bind(py).getattr("place").and_then(|place| place.extract::<String>());
-        let place = place.ok().map(|place| Name::from(place.as_str()));
-        let define = Define { function, name: self.name.clone(), code, references: ids(&found), place };
-        let known = client.step(|core, _| {
-            core.define(define);
-            core.functions()
-        });
-        backlog::note_functions(py, known, self.name.as_str());
-        *self.sent.lock() = Some((Arc::downgrade(client), function));
-        Ok(function)
+        Ok((Blob::from(pickled.cast::<PyBytes>()?.as_bytes()), ids(&found)))
     }
 }
 
@@ -117,6 +142,8 @@ pub struct TaskSubmitter {
     exported: Py<Exported>,
     name: Name,
     resources: ResourceSet,
+    /// CPUs of a task, if it has several.
+    threads: Option<u32>,
     returns: u32,
     stream: Option<(u32, bool)>,
     retries: i32,
@@ -154,10 +181,12 @@ impl TaskSubmitter {
         is_recorded: bool,
         placed: Placed,
     ) -> Self {
+        let resources = ResourceSet::from_amounts(resources);
         Self {
             exported,
             name: Name::from(name),
-            resources: ResourceSet::from_amounts(resources),
+            threads: resources.several_cpus(),
+            resources,
             returns,
             stream,
             retries,
@@ -210,6 +239,7 @@ impl TaskSubmitter {
             site: call_site(py),
             strategy: inherited.or_else(|| self.strategy.clone()),
             priority: self.priority,
+            threads: self.threads,
             ..TaskSpec::new(client.next_task(), kind, function, self.name.clone(), block.clone())
         };
         submit(py, &client, spec, self.is_recorded)
@@ -485,14 +515,20 @@ pub fn create_actor(
     let function = exported.get().define(py, &client)?;
     let arguments = encode_arguments(&client, args, kwargs)?;
     let task = client.next_task();
+    let slot = Arc::new(Slot::default());
+    let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
     if let Some((namespace, name, description)) = name {
+        // From then on others find it, and ask this process for its handle.
+        client.step(|core, _| core.announce_actor(task, slot.clone()));
         crate::control::reserve(py, &client, namespace, name, task, description)?;
     }
     let inherited = if placed.inherits { group::inherited().map(Box::new) } else { None };
     let Arguments { block, dependencies, references, .. } = &arguments;
+    let lifetime = ResourceSet::from_amounts(lifetime);
     let spec = TaskSpec {
         dependencies: dependencies.clone(),
         references: references.clone(),
+        threads: lifetime.several_cpus(),
         concurrency,
         groups: groups.map(Vec::into_boxed_slice),
         checkpoint_every,
@@ -501,14 +537,8 @@ pub fn create_actor(
         site: call_site(py),
         ..TaskSpec::new(task, TaskKind::Creation, function, Name::from(title), block.clone())
     };
-    let demand = ActorDemand {
-        placement: ResourceSet::from_amounts(placement),
-        lifetime: ResourceSet::from_amounts(lifetime),
-        restarts,
-        detached,
-    };
-    let slot = Arc::new(Slot::default());
-    let reference = ObjectRef::new(task.object(0), slot.clone(), client.clone());
+    let demand =
+        ActorDemand { placement: ResourceSet::from_amounts(placement), lifetime, restarts, detached };
     client.step_submit(true, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
     client.flush_now();
     run_if_local(py, &client)?;

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -155,6 +155,7 @@ fn garbled() -> PyErr {
 }
 
 static PICKLE_DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static DUMPS_PLAINLY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static PICKLE_LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static CLOUDPICKLE_DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -203,32 +204,77 @@ fn pickled<'py>(
     let options = PyDict::new(py);
     options.set_item(intern!(py, "protocol"), 5)?;
     options.set_item(intern!(py, "buffer_callback"), buffers.getattr(intern!(py, "append"))?)?;
-    let dumps = imported(py, &PICKLE_DUMPS, "pickle", "dumps")?;
     let before = crate::object_ref::found_count();
-    if let Ok(pickle) = dumps.call((value,), Some(&options)) {
-        let pickle = pickle.cast_into::<PyBytes>()?;
-        if !names_main(pickle.as_bytes()) {
-            return Ok(pickle);
+    let mut has_reducers = has_reducers(py)?;
+    loop {
+        let dumps = if has_reducers {
+            imported(py, &DUMPS_PLAINLY, "sooner._pickling", "dumps_plainly")?
+        } else {
+            imported(py, &PICKLE_DUMPS, "pickle", "dumps")?
+        };
+        let is_mapped = match dumps.call((value,), Some(&options)) {
+            Ok(pickle) => {
+                let pickle = pickle.cast_into::<PyBytes>()?;
+                match named(pickle.as_bytes()) {
+                    Named::Nothing => return Ok(pickle),
+                    Named::Memmap if has_reducers => return Ok(pickle),
+                    Named::Memmap => true,
+                    Named::Main => false,
+                }
+            }
+            Err(_) => false,
+        };
+        forget_found(before);
+        buffers.del_slice(0, buffers.len())?;
+        if !is_mapped {
+            break;
         }
+        has_reducers = true;
     }
-    forget_found(before);
-    buffers.del_slice(0, buffers.len())?;
-    let dumps = imported(py, &CLOUDPICKLE_DUMPS, "cloudpickle", "dumps")?;
+    let dumps = imported(py, &CLOUDPICKLE_DUMPS, "sooner._pickling", "dumps")?;
     Ok(dumps.call((value,), Some(&options))?.cast_into::<PyBytes>()?)
 }
 
-/// Whether a pickle may refer to something in `__main__` by name.
-fn names_main(pickle: &[u8]) -> bool {
-    const NAME: &[u8] = b"__main__";
+/// Whether there may be values that `sooner._pickling` has reducers for: a library that has them was imported.
+fn has_reducers(py: Python<'_>) -> PyResult<bool> {
+    // SAFETY: the interpreter's dictionary of modules, borrowed from it; null when there is none any more.
+    let modules = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyImport_GetModuleDict()) };
+    let Some(modules) = modules else { return Ok(false) };
+    Ok(modules.contains(intern!(py, "torch"))? || modules.contains(intern!(py, "pyarrow"))?)
+}
+
+/// What a pickle may refer to by name that it should not.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    Nothing,
+    /// Something in `__main__`.
+    Main,
+    /// An array of NumPy that lies in a file: the pickle is a copy.
+    Memmap,
+}
+
+fn named(pickle: &[u8]) -> Named {
+    const MAIN: &[u8] = b"__main__";
+    // What NumPy calls to make an array of a subclass, whose name comes next.
+    const MAKES_ARRAY: &[u8] = b"_reconstruct";
+    const MEMMAP: &[u8] = b"memmap";
+    const NAME_WITHIN: usize = 32;
     let mut rest = pickle;
+    let mut found = Named::Nothing;
     while let Some(at) = rest.iter().position(|byte| *byte == b'_') {
         rest = &rest[at..];
-        if rest.starts_with(NAME) {
-            return true;
+        if rest.starts_with(MAIN) {
+            return Named::Main;
+        }
+        if let Some(next) = rest.strip_prefix(MAKES_ARRAY) {
+            let next = &next[..next.len().min(NAME_WITHIN)];
+            if next.windows(MEMMAP.len()).any(|name| name == MEMMAP) {
+                found = Named::Memmap;
+            }
         }
         rest = &rest[1..];
     }
-    false
+    found
 }
 
 impl Encoded {
@@ -366,7 +412,8 @@ enum Keep {
         slot: Arc<Slot>,
         location: Location,
         access: Access,
-        private: Option<Arc<PrivateCopy>>,
+        /// One for all views of a value that was read once; made when the first of them is to be written to.
+        private: Arc<OnceLock<PrivateCopy>>,
     },
 }
 
@@ -409,17 +456,61 @@ impl View {
     fn memory(&self) -> (*mut u8, bool) {
         let (pointer, is_read_only) = match &self.keep {
             Keep::Inline(blob) => (blob.as_slice().as_ptr().cast_mut(), true),
-            Keep::Stored { private: Some(copy), .. } => (copy.pointer(), false),
             Keep::Stored { client, location, access: Access::Sole, .. } => {
                 (client.mapping().pointer(location.offset, location.length), false)
             }
-            Keep::Stored { client, location, .. } => {
+            Keep::Stored { client, location, access: Access::Shared, .. } => {
                 (client.mapping().bytes(location.offset, location.length).as_ptr().cast_mut(), true)
+            }
+            Keep::Stored { private, .. } => {
+                (private.get().expect("it was made before the view was").pointer(), false)
             }
         };
         // SAFETY: a view lies inside its value; `view` checks that.
         (unsafe { pointer.add(self.start) }, is_read_only)
     }
+}
+
+/// Sees to it that there is a copy of a value that this process may write to.
+fn make_private(client: &Client, at: Location, private: &OnceLock<PrivateCopy>) -> PyResult<()> {
+    if private.get().is_none() {
+        let copy = client.mapping().private_copy(at.offset, at.length);
+        let copy = copy.map_err(|error| pyo3::exceptions::PyMemoryError::new_err(error.to_string()))?;
+        // Another thread may have been faster.
+        let _ = private.set(copy);
+    }
+    Ok(())
+}
+
+/// Memory with the contents of a buffer that the caller may write to: the buffer itself if it may be written to, else a copy, of which
+/// pages take memory when they are written to if it is one of a stored value.
+///
+/// # Errors
+/// A `MemoryError`, and a `TypeError` for what is no buffer.
+#[pyfunction]
+pub fn writable<'py>(py: Python<'py>, buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if let Ok(view) = buffer.cast_exact::<View>()
+        && let View { keep: Keep::Stored { client, object, slot, location, access, private }, start, length } =
+            view.get()
+    {
+        if *access != Access::Shared {
+            return Ok(buffer.clone());
+        }
+        make_private(client, *location, private)?;
+        slot.acquire();
+        slot.add_view();
+        let keep = Keep::Stored {
+            client: client.clone(),
+            object: *object,
+            slot: slot.clone(),
+            location: *location,
+            access: Access::Private,
+            private: private.clone(),
+        };
+        return Ok(Bound::new(py, View { keep, start: *start, length: *length })?.into_any());
+    }
+    let bytes = PyBuffer::<u8>::get(buffer)?;
+    if bytes.readonly() { Ok(PyByteArray::from(buffer)?.into_any()) } else { Ok(buffer.clone()) }
 }
 
 /// Where a value's bytes are, for views of them.
@@ -439,7 +530,7 @@ impl Source<'_> {
         &self,
         py: Python<'py>,
         part: Range<usize>,
-        private: Option<&Arc<PrivateCopy>>,
+        private: &Arc<OnceLock<PrivateCopy>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (start, length) = (part.start, part.len());
         let bytes = self.bytes()?.get(part).ok_or_else(garbled)?;
@@ -458,15 +549,7 @@ impl Source<'_> {
         }
     }
 
-    /// The memory that arrays of this value write to, if it is not the value's own.
-    fn private(&self) -> PyResult<Option<Arc<PrivateCopy>>> {
-        let (Access::Private, Outcome::Stored(at)) = (self.access, self.outcome) else { return Ok(None) };
-        let copy = self.client.mapping().private_copy(at.offset, at.length);
-        let copy = copy.map_err(|error| pyo3::exceptions::PyMemoryError::new_err(error.to_string()))?;
-        Ok(Some(Arc::new(copy)))
-    }
-
-    fn view(&self, start: usize, length: usize, private: Option<&Arc<PrivateCopy>>) -> View {
+    fn view(&self, start: usize, length: usize, private: &Arc<OnceLock<PrivateCopy>>) -> View {
         let keep = match (self.outcome, self.slot) {
             (Outcome::Stored(location), Some(slot)) => {
                 slot.acquire();
@@ -477,7 +560,7 @@ impl Source<'_> {
                     slot: slot.clone(),
                     location: *location,
                     access: self.access,
-                    private: private.cloned(),
+                    private: private.clone(),
                 }
             }
             (Outcome::Inline(blob), _) => Keep::Inline(blob.clone()),
@@ -507,9 +590,12 @@ impl Source<'_> {
         let count = parts.buffers();
         let pickle = PyBytes::new(py, &bytes[parts.pickle.clone()]);
         let views = PyList::empty(py);
-        let private = if count > 0 { self.private()? } else { None };
+        let private = Arc::new(OnceLock::new());
+        if let (Access::Private, Outcome::Stored(at), 1..) = (self.access, self.outcome, count) {
+            make_private(self.client, *at, &private)?;
+        }
         for part in parts {
-            views.append(self.part(py, part.ok_or_else(garbled)?, private.as_ref())?)?;
+            views.append(self.part(py, part.ok_or_else(garbled)?, &private)?)?;
         }
         let loads = imported(py, &PICKLE_LOADS, "pickle", "loads")?;
         let read = || {
@@ -530,6 +616,7 @@ pub fn decode_inline<'py>(
     client: &Arc<Client>,
     bytes: &[u8],
     met: &[Met],
+    access: Access,
 ) -> PyResult<Bound<'py, PyAny>> {
     if bytes.first() == Some(&FORMAT_PLAIN) {
         return Reader { bytes: &bytes[1..] }.value(py, 0);
@@ -537,5 +624,5 @@ pub fn decode_inline<'py>(
     let outcome = Outcome::Inline(Blob::from(bytes));
     let met = Rc::new(met.to_vec());
     let object = ObjectId::default();
-    Source { client, object, slot: None, outcome: &outcome, met, access: Access::Shared }.decode(py)
+    Source { client, object, slot: None, outcome: &outcome, met, access }.decode(py)
 }

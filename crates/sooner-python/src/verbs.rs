@@ -39,6 +39,12 @@ pub fn exception(py: Python<'_>, class: &str, text: &str) -> PyErr {
     made.map_or_else(|failure| failure, PyErr::from_value)
 }
 
+/// The error of a directory or socket that is not this user's alone, if it is one.
+pub fn untrusted(py: Python<'_>, error: &std::io::Error) -> Option<PyErr> {
+    let is_untrusted = error.get_ref().is_some_and(|inner| inner.is::<sooner_runtime::private::Untrusted>());
+    is_untrusted.then(|| exception(py, "UntrustedPathError", &error.to_string()))
+}
+
 /// What a failure raises.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let made = (|| {
@@ -49,7 +55,8 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
             (FailureCode::ActorInit, Some(payload)) => {
                 errors.call_method1("actor_init_error", (payload, &failure.message))
             }
-            (code, _) => errors.call_method1("system_error", (code as u8, &failure.message)),
+            (code, Some(task)) => errors.call_method1("argument_error", (code as u8, &failure.message, task)),
+            (code, None) => errors.call_method1("system_error", (code as u8, &failure.message)),
         }
     })();
     match made {
@@ -164,6 +171,10 @@ pub fn get<'py>(
         }
         return value_of(py, this, access);
     }
+    if refs.cast_exact::<ObjectRefGenerator>().is_ok() {
+        // Its items are what there is to get: it is its own value, as in Ray.
+        return Ok(refs.clone());
+    }
     let list = references(refs, "get")?;
     let client = session::client(py)?;
     for reference in &list {
@@ -242,16 +253,31 @@ fn wait_all(
     let mut end = end;
     let mut is_late = false;
     let mut next = 0;
+    // One object that has failed is ready, and its value is looked at next. Many are looked at when another one failed.
+    let is_many = wanted.len() > 1;
+    let mut failures = client.failures();
+    let mut has_failed = is_many && wanted.iter().any(|one| one.slot.has_failed());
     loop {
+        if std::mem::take(&mut has_failed) {
+            raise_first_failure(py, refs, &wanted)?;
+        }
         need(client, &wanted, Priority::Get);
         let mut has_news = || {
             while next < wanted.len() && wanted[next].is_ready() {
                 next += 1;
             }
+            let latest = client.failures();
+            if is_many && latest != failures {
+                failures = latest;
+                has_failed = wanted.iter().any(|one| one.slot.has_failed());
+            }
             // One that came while this waited, and is at another node, must be asked for.
-            next == wanted.len() || wanted[next].slot.place() == Place::Elsewhere
+            has_failed || next == wanted.len() || wanted[next].slot.place() == Place::Elsewhere
         };
         let has_come = has_news() || wait_for(py, client, &mut has_news, end)?;
+        if has_failed {
+            continue;
+        }
         if next == wanted.len() {
             return Ok(());
         }
@@ -271,6 +297,14 @@ fn wait_all(
         16,
         &format!("{open} of {} objects were not ready within {} s", refs.len(), timeout.unwrap_or(0.0)),
     ))
+}
+
+/// Raises the error of the first reference in the list that has failed: whoever waits for all of them need not wait for the others.
+fn raise_first_failure(py: Python<'_>, refs: &[Bound<'_, ObjectRef>], wanted: &[Wanted]) -> PyResult<()> {
+    for (reference, _) in refs.iter().zip(wanted).filter(|(_, one)| one.slot.has_failed()) {
+        value_of(py, reference.get(), Access::Shared)?;
+    }
+    Ok(())
 }
 
 /// put(value)
@@ -330,6 +364,10 @@ pub fn wait<'py>(
     let list = refs
         .cast::<PyList>()
         .map_err(|_| PyTypeError::new_err(format!("sooner.wait() takes a list of ObjectRefs, not {kind}")))?;
+    if list.is_empty() {
+        // As in Ray: a loop over what is left may ask once more.
+        return Ok((PyList::empty(py), PyList::empty(py)));
+    }
     let wanted = usize::try_from(num_returns)
         .ok()
         .filter(|n| *n > 0)
@@ -494,24 +532,46 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
     Ok(count)
 }
 
-/// The size of an object (bytes), whether it lies in an object store, and whether it is on the disk of its node, as far as this process
-/// knows; `None` when it is not there or has failed.
+/// The size of an object (bytes), the nodes whose object stores have it, and whether it is on the disk of its node, as far as this
+/// process knows; `None` when it is not there or has failed.
 #[pyfunction]
-pub fn object_size(reference: &Bound<'_, ObjectRef>) -> Option<(u64, bool, bool)> {
+pub fn object_places(reference: &Bound<'_, ObjectRef>) -> Option<(u64, Vec<String>, bool)> {
     let this = reference.get();
-    let has_spilled = || this.client.step(|core, _| core.ownership().has_spilled(this.id));
-    match &*this.slot.outcome()? {
-        Outcome::Inline(blob) => Some((blob.as_slice().len() as u64, false, false)),
-        Outcome::Stored(at) => Some((at.length, true, has_spilled())),
-        Outcome::Remote(remote) => Some((remote.location.length, true, has_spilled())),
-        Outcome::Failed(_) => None,
+    let outcome = this.slot.outcome()?;
+    let place = match &*outcome {
+        Outcome::Inline(blob) => return Some((blob.as_slice().len() as u64, Vec::new(), false)),
+        Outcome::Failed(_) => return None,
+        Outcome::Stored(at) => (at.length, this.client.welcome.node),
+        Outcome::Remote(remote) => (remote.location.length, remote.node),
+    };
+    let (mut nodes, has_spilled) = this.client.step(|core, _| {
+        let table = core.ownership();
+        (table.nodes_with(this.id), table.has_spilled(this.id))
+    });
+    if !nodes.contains(&place.1) {
+        // The table need not know of what never left this process.
+        nodes.push(place.1);
     }
+    Some((place.0, nodes.iter().map(|node| format!("{:016x}", node.0)).collect(), has_spilled))
+}
+
+/// Whether another process owns an object, and this one has not heard of an outcome.
+#[pyfunction]
+pub fn is_unheard_of(reference: &Bound<'_, ObjectRef>) -> bool {
+    let this = reference.get();
+    this.id.task.owner != this.client.welcome.worker && this.slot.outcome().is_none()
 }
 
 /// Whether the outcome of a reference is there, and can be read without waiting.
 #[pyfunction]
 pub fn is_ready(reference: &Bound<'_, ObjectRef>) -> bool {
     matches!(reference.get().slot.place(), Place::Here | Place::OutOfReach)
+}
+
+/// Whether reading a reference raises an error now.
+#[pyfunction]
+pub fn has_failed(reference: &Bound<'_, ObjectRef>) -> bool {
+    reference.get().slot.has_failed()
 }
 
 /// Whether the outcome of a reference is there, or on the disk of this node, from where it comes when it is wanted.

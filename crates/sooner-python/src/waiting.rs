@@ -11,6 +11,7 @@ use sooner_runtime::wire::ObjectId;
 use sooner_runtime::wire::message::Priority;
 
 use crate::hooks;
+use crate::lending;
 use crate::object_ref::ObjectRef;
 use crate::session;
 use crate::verbs::system_error;
@@ -55,11 +56,9 @@ pub fn wait_for(
             if waited != Waited::TimedOut || deadline.is_some_and(|at| at <= soon) {
                 return waited;
             }
-            client.step(|core, out| core.set_blocked(true, out));
-            let waited = client.wait_until(&mut is_done, deadline, true);
-            client.step(|core, out| core.set_blocked(false, out));
-            return waited;
+            return lending::lend(client, || client.wait_until(&mut is_done, deadline, true));
         }
+        let _waiting = hooks::is_worker().then(lending::Waiting::begin);
         client.wait_until(&mut is_done, deadline, true)
     });
     waited_as(py, client, waited)
@@ -88,6 +87,11 @@ fn wait_locally(
     }
 }
 
+/// What a wait raises that a signal handler has ended.
+pub fn interruption() -> PyErr {
+    hooks::take_interrupt().unwrap_or_else(|| PyKeyboardInterrupt::new_err("interrupted"))
+}
+
 fn waited_as(py: Python<'_>, client: &Client, waited: Waited) -> PyResult<bool> {
     if let Some(interrupt) = hooks::take_interrupt() {
         return Err(interrupt);
@@ -95,7 +99,7 @@ fn waited_as(py: Python<'_>, client: &Client, waited: Waited) -> PyResult<bool> 
     match waited {
         Waited::Done => Ok(true),
         Waited::TimedOut => Ok(false),
-        Waited::Interrupted => Err(PyKeyboardInterrupt::new_err("interrupted")),
+        Waited::Interrupted => Err(interruption()),
         Waited::Closed => Err(client.end_reason().map_or_else(
             || system_error(py, 12, "the session ended while this call waited"),
             |reason| session::lost(py, reason),

@@ -1,28 +1,37 @@
 //! A worker's life: connecting after the fork, running tasks, being an actor, and its end.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 use sooner_runtime::client::{Client, Waited, time};
+use sooner_runtime::protocol::action::Peer;
 use sooner_runtime::protocol::execution::Incoming;
 use sooner_runtime::protocol::tasks::Ran;
 use sooner_runtime::protocol::time::Instant;
+use sooner_runtime::protocol::worker::WorkerCore;
 use sooner_runtime::wire::message::{Failure, FailureCode, Streaming, TaskKind, TaskSpec};
 use sooner_runtime::wire::{FunctionId, TaskId, WorkerId};
 
 use crate::args::decode_arguments;
 use crate::checkpoint;
-use crate::execute::{Callee, Ended, end, failure, listed_exceptions, load, method, run, timing_from};
+use crate::execute::{
+    Callee, Ended, actor_access, end, failure, listed_exceptions, load, method, run, set_actor_takes_copies,
+    timing_from,
+};
 use crate::generator::{MayYield, last_value, may_yield, send_item};
 use crate::hooks::{self, PythonHooks};
+use crate::lending;
 use crate::session::{self, Current, Session};
+use crate::values::Access;
 
 /// How long a worker that ends after its last task tries to send the reply (nanoseconds).
 const RETIRING_NANOS: u64 = 10_000_000_000;
@@ -44,6 +53,46 @@ thread_local! {
 /// Whether the main thread runs user code.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process was forked by code of a task: nothing that it does is an answer of the worker.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// This process was forked from a worker, by code of a task.
+pub fn note_fork() {
+    IS_CHILD.store(true, Ordering::Relaxed);
+}
+
+/// Whether code was interrupted where that leaves something half done: the process takes no more tasks.
+static IS_BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// This process takes no more tasks after the one that runs.
+#[pyfunction]
+pub fn retire_worker() {
+    IS_BROKEN.store(true, Ordering::Relaxed);
+}
+
+/// The actor of this process is over: nothing of the engine refers to it any more.
+#[pyfunction]
+pub fn forget_actor() {
+    let actor = ACTOR.lock().take();
+    // Not under the lock: it may run code of the user.
+    drop(actor);
+}
+
+/// Where code of a task comes back to its worker: a process that it has forked ends here, as a program would.
+pub fn end_if_child(py: Python<'_>, result: Result<(), &PyErr>) {
+    if IS_CHILD.load(Ordering::Relaxed) {
+        end_child(py, result.err());
+    }
+}
+
+#[cold]
+fn end_child(py: Python<'_>, error: Option<&PyErr>) -> ! {
+    let error = error.map(|error| error.value(py));
+    let _ = py.import("sooner._worker").and_then(|module| module.call_method1("end_child", (error,)));
+    // It has not returned unless the interpreter is beyond help.
+    std::process::abort()
+}
+
 fn client() -> PyResult<Arc<Client>> {
     session::current().map(|session| session.client.clone()).ok_or_else(session::not_started)
 }
@@ -61,11 +110,23 @@ pub fn worker_connect(py: Python<'_>, descriptor: i32, worker: u64) -> PyResult<
             Ok(client)
         })
         .map_err(PyErr::from)?;
+    hooks::set_lends_cpu(true);
+    hooks::set_worker();
+    lending::enable(&client);
     let session =
         Session { client, node: Mutex::new(None), lines: Mutex::new(None), is_worker: true, leaves: false };
     session::replace(Some(Arc::new(session)));
-    hooks::set_lends_cpu(true);
     Ok(())
+}
+
+/// The node learns why this worker ends. `lacks_threads`: it could not start one.
+#[pyfunction]
+pub fn worker_fails(py: Python<'_>, reason: &str, lacks_threads: bool) {
+    let Some(session) = session::current() else { return };
+    let limit =
+        if lacks_threads { sooner_runtime::ulimits::explain(&rustix::io::Errno::AGAIN.into()) } else { None };
+    let reason = limit.map_or(reason.to_owned(), |limit| format!("{reason}. {limit}"));
+    py.detach(|| session.client.complain(&reason));
 }
 
 /// What the main thread goes on with; `None` when the session is over.
@@ -80,11 +141,17 @@ fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<
     if let Some(incoming) = incoming {
         return Ok(Some(incoming));
     }
+    let mut is_answered = false;
     loop {
         IS_BUSY.store(false, Ordering::Release);
         let mut found = None;
         let waited = py.detach(|| {
             let is_there = || {
+                if !is_answered {
+                    // The answer has left: nobody waits for this.
+                    is_answered = true;
+                    crate::standing::mend_streams();
+                }
                 found = client.step(|core, _| core.next_execution());
                 found.is_some()
             };
@@ -100,10 +167,18 @@ fn next(py: Python<'_>, client: &Arc<Client>, ended: Option<Ended>) -> PyResult<
 }
 
 fn finish_and_next(client: &Arc<Client>, ended: Ended) -> Option<Incoming> {
+    finish_and(client, ended, WorkerCore::next_execution)
+}
+
+fn finish_and(
+    client: &Arc<Client>,
+    ended: Ended,
+    next: impl FnOnce(&mut WorkerCore) -> Option<Incoming>,
+) -> Option<Incoming> {
     let Ended { task, returns, retry, ran, .. } = ended;
     client.step(|core, out| {
         core.on_finished(task, returns, ran, retry, out);
-        core.next_execution()
+        next(core)
     })
 }
 
@@ -120,14 +195,18 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
         let TaskSpec { kind, function, concurrency: most, .. } = *incoming.push.spec;
         match kind {
             TaskKind::Task(_) => {
+                let caller = incoming.from;
                 let done = run(py, &client, incoming, &Callee::Function);
-                if most > 0 {
+                let is_used_up = most > 0 && {
                     let count = executions.entry(function).or_default();
                     *count += 1;
-                    if *count >= most {
-                        retire(py, &client, done);
+                    *count >= most
+                };
+                if is_used_up || IS_BROKEN.load(Ordering::Relaxed) {
+                    if !retire(py, &client, done, caller) {
                         return Ok(None);
                     }
+                    continue;
                 }
                 ended = Some(done);
             }
@@ -146,14 +225,25 @@ pub fn worker_run(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
     }
 }
 
-/// The last task of this process has ended: its reply leaves, queued tasks go back.
-fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended) {
+/// Sends what waits: this process is about to end by itself. Calls of others that it was given go back.
+#[pyfunction]
+pub fn worker_flush(py: Python<'_>) -> PyResult<()> {
+    let client = client()?;
+    client.step(|core, out| core.return_queued(out));
+    py.detach(|| client.flush_all(RETIRING_NANOS));
+    Ok(())
+}
+
+/// The last task of this process has ended: its reply leaves, queued tasks go back. True if others need what this process owns:
+/// it goes on until its node ends it.
+fn retire(py: Python<'_>, client: &Arc<Client>, ended: Ended, caller: Peer) -> bool {
     let Ended { task, returns, retry, ran, .. } = ended;
-    client.step(|core, out| {
+    let is_needed = client.step(|core, out| {
         core.on_finished(task, returns, ran, retry, out);
-        core.return_queued(out);
+        core.retire(caller, out)
     });
     py.detach(|| client.flush_all(RETIRING_NANOS));
+    is_needed
 }
 
 /// The actor in this process ends by its own wish: the node hears it and ends the process. Calls that are open, also
@@ -175,22 +265,27 @@ pub fn wait_for_end(py: Python<'_>, client: &Arc<Client>) {
     py.detach(|| client.wait_until(|| false, None, false));
 }
 
-/// Runs calls of the actor on a further thread until the session ends.
+/// Runs calls of the actor on a further thread until the session ends; with `group` those of one concurrency group only.
 #[pyfunction]
-pub fn worker_thread(py: Python<'_>) -> PyResult<()> {
+#[pyo3(signature = (group=None))]
+pub fn worker_thread(py: Python<'_>, group: Option<usize>) -> PyResult<()> {
     let client = client()?;
+    let next = |core: &mut WorkerCore| match group {
+        Some(group) => core.next_execution_of(group),
+        None => core.next_execution(),
+    };
     let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
     let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
     let mut ended = None;
     loop {
         let mut found = match ended.take() {
-            Some(ended) => finish_and_next(&client, ended),
+            Some(ended) => finish_and(&client, ended, next),
             None => None,
         };
         if found.is_none() {
             let waited = py.detach(|| {
                 let is_there = || {
-                    found = client.step(|core, _| core.next_execution());
+                    found = client.step(|core, _| next(core));
                     found.is_some()
                 };
                 client.wait_until(is_there, None, false)
@@ -216,6 +311,7 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
     let current = Current {
         task: spec.task,
         name: spec.name.clone(),
+        called: spec.name.clone(),
         function: spec.function,
         gpus: incoming.push.gpus.clone(),
         actor: None,
@@ -225,14 +321,19 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
     crate::group::stay(spec);
     let made = (|| {
         set_visible_gpus(py, &incoming.push.gpus)?;
-        let (class, options) = load(py, client, spec.function)?;
+        set_threads(py, spec.threads)?;
+        let class = load(py, client, spec.function, true)?;
+        let (class, options) = (class.target.into_bound(py), class.extra);
+        set_actor_takes_copies(&class);
         let helper = py.import("sooner._worker")?;
         helper.call_method1("actor_begins", (&class, options, session::hex(spec.task), spec.retries))?;
-        let (args, kwargs) = decode_arguments(py, client, incoming)?;
-        let actor = checkpoint::construct(py, client, &class, (args, kwargs))?;
+        let maker = helper.call_method1("maker", (&class,))?;
+        let (args, kwargs) = decode_arguments(py, client, incoming, actor_access(client, &class))?;
+        let actor = checkpoint::construct(py, client, (&class, &maker), (args, kwargs))?;
         let is_async: bool = helper.call_method1("actor_stands", (&actor,))?.extract()?;
         Ok::<_, PyErr>((actor, is_async))
     })();
+    end_if_child(py, made.as_ref().map(|_| ()));
     session::set_task(None);
     let task = spec.task;
     match made {
@@ -252,6 +353,9 @@ fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyRes
             Ok(mode)
         }
         Err(error) => {
+            if error.is_instance_of::<PySystemExit>(py) {
+                crate::execute::exit_process(py, &error);
+            }
             let failure = constructor_failure(py, &error, incoming);
             client.step(|core, out| core.on_constructed(task, Some(failure), out));
             client.flush_now();
@@ -316,6 +420,62 @@ pub fn loop_calls(py: Python<'_>, count: usize) -> PyResult<Option<Vec<LoopItem<
     Ok(Some(items))
 }
 
+/// Calls that were taken for the event loop of their concurrency group, which has not come to them.
+static GROUP_CALLS: Mutex<Vec<VecDeque<Incoming>>> = Mutex::new(Vec::new());
+
+/// The event loops of an asyncio actor with concurrency groups run in threads from now on, and another one feeds them. Gives the
+/// places of each group, the default one first; nothing without groups.
+#[pyfunction]
+pub fn group_places() -> PyResult<Vec<u32>> {
+    let places = client()?.step(|core, _| core.execution().free_places().to_vec());
+    GROUP_CALLS.lock().resize_with(places.len(), VecDeque::new);
+    Ok(places)
+}
+
+/// Waits for calls to an asyncio actor with concurrency groups, and takes those for which their groups have room. Gives the groups that
+/// have such now; `None` when the session is over.
+#[pyfunction]
+pub fn feed_groups(py: Python<'_>) -> PyResult<Option<Vec<usize>>> {
+    let client = client()?;
+    hooks::set_lends_cpu(false);
+    IN_LOOP.store(true, Ordering::Relaxed);
+    let count = GROUP_CALLS.lock().len();
+    let mut fed = Vec::new();
+    let waited = py.detach(|| {
+        let is_there = || {
+            for group in 0..count {
+                let taken: Vec<Incoming> =
+                    client.step(|core, _| std::iter::from_fn(|| core.next_execution_of(group)).collect());
+                if !taken.is_empty() {
+                    GROUP_CALLS.lock()[group].extend(taken);
+                    fed.push(group);
+                }
+            }
+            !fed.is_empty()
+        };
+        client.wait_until(is_there, None, false)
+    });
+    Ok((waited != Waited::Closed && !client.is_closed()).then_some(fed))
+}
+
+/// The calls that were taken for the event loop of a concurrency group, which runs on this thread.
+#[pyfunction]
+pub fn group_calls(py: Python<'_>, group: usize) -> PyResult<Vec<LoopItem<'_>>> {
+    let client = client()?;
+    let actor = ACTOR.lock().as_ref().map(|actor| actor.clone_ref(py));
+    let actor = actor.unwrap_or_else(|| py.None()).into_bound(py);
+    let taken = std::mem::take(&mut GROUP_CALLS.lock()[group]);
+    let items = taken.into_iter().filter_map(|incoming| prepare(py, &client, &actor, incoming)).collect();
+    note_group_end(&client);
+    Ok(items)
+}
+
+/// A call of a concurrency group has ended: its answer leaves, and who feeds the groups looks for the next one.
+fn note_group_end(client: &Client) {
+    client.flush_now();
+    client.notify();
+}
+
 /// In local mode: the calls of asyncio actors that wait for the event loop.
 #[pyfunction]
 pub fn local_calls(py: Python<'_>) -> PyResult<Vec<LoopItem<'_>>> {
@@ -340,7 +500,7 @@ fn prepare<'py>(
     client.mapping().note_task(client.welcome.cell, spec);
     let name = spec.title.as_ref().unwrap_or(&spec.name).as_str().to_owned();
     let prepared = method(py, actor, spec.name.as_str())
-        .and_then(|method| Ok((method, decode_arguments(py, client, &incoming)?)));
+        .and_then(|method| Ok((method, decode_arguments(py, client, &incoming, Access::Shared)?)));
     match prepared {
         Ok((method, (args, kwargs))) => {
             let token = spec.task.number ^ spec.task.owner.0.rotate_left(32);
@@ -352,7 +512,7 @@ fn prepare<'py>(
             Some((token, method, args, kwargs, name, streams))
         }
         Err(error) => {
-            finish(client, end(py, client, &incoming, Err(error), None, 0));
+            finish(client, end(py, client, &incoming, Err(error), None, 0, false));
             None
         }
     }
@@ -372,6 +532,7 @@ pub fn finish(client: &Client, ended: Ended) {
 }
 
 fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    end_if_child(py, result.as_ref().map(|_| ()));
     let client = client()?;
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
     let ran = Ran { nanos: time().since(call.start), timing: timing_from(&client, call.start) };
@@ -379,9 +540,11 @@ fn loop_call_ended(py: Python<'_>, token: u64, result: PyResult<Bound<'_, PyAny>
         Ok(_) => None,
         Err(_) => listed_exceptions(py, &client, &call.incoming.push.spec).unwrap_or(None),
     };
-    finish(&client, end(py, &client, &call.incoming, result, retry_on.as_ref(), ran));
+    finish(&client, end(py, &client, &call.incoming, result, retry_on.as_ref(), ran, false));
     if client.is_local() {
         client.notify();
+    } else if !GROUP_CALLS.lock().is_empty() {
+        note_group_end(&client);
     }
     end_line(py);
     Ok(())
@@ -417,6 +580,7 @@ pub fn call_may_yield(token: u64, index: u32) -> PyResult<u8> {
 /// A call in the event loop yielded its item `index`.
 #[pyfunction]
 pub fn call_yielded(py: Python<'_>, token: u64, index: u32, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    end_if_child(py, Ok(()));
     send_item(py, &client()?, loop_stream(token)?.0, index, value)
 }
 
@@ -436,16 +600,11 @@ pub fn call_raised(py: Python<'_>, token: u64, error: Bound<'_, PyAny>) -> PyRes
 /// A call in the event loop ended the actor.
 #[pyfunction]
 pub fn call_exits(py: Python<'_>, token: u64, why: &str) -> PyResult<()> {
+    end_if_child(py, Ok(()));
     let Some(call) = LOOP_CALLS.with_borrow_mut(|calls| calls.remove(&token)) else { return Ok(()) };
     let TaskSpec { task, kind, .. } = *call.incoming.push.spec;
     leave_actor(py, &*client()?, task, kind, why);
     Ok(())
-}
-
-/// Whether the end of one call may let another one begin although there is room for more.
-#[pyfunction]
-pub fn has_groups() -> bool {
-    client().is_ok_and(|client| client.step(|core, _| core.execution().has_groups()))
 }
 
 /// In local mode: cancels a coroutine.
@@ -498,6 +657,13 @@ pub fn clear_interrupt(task: TaskId) {
     }
 }
 
+/// A thread of this process sleeps. If it is the one for tasks, and none of them waits there, this worker has nothing to do.
+pub fn on_sleep() {
+    if !IS_BUSY.load(Ordering::Acquire) {
+        crate::standing::show_idle();
+    }
+}
+
 /// Id of the task on this thread.
 #[pyfunction]
 pub fn current_task() -> Option<(String, Vec<u32>)> {
@@ -510,12 +676,11 @@ pub fn current_name() -> Option<String> {
     session::task().map(|current| current.name.as_str().to_owned())
 }
 
-/// Name of the function of the task on this thread.
+/// What the task on this thread calls, unless that is a method, and what that is called, whatever the call is called.
 #[pyfunction]
-pub fn current_function() -> Option<String> {
+pub fn current_function(py: Python<'_>) -> Option<(Option<Py<PyAny>>, String)> {
     let current = session::task()?;
-    let define = client().ok()?.step(|core, _| core.function(current.function));
-    Some(define.map_or_else(|| current.name.as_str().to_owned(), |d| d.name.as_str().to_owned()))
+    Some((crate::execute::loaded(py, current.function), current.called.as_str().to_owned()))
 }
 
 /// Sets what runs on this thread: the event loop begins a call.
@@ -529,10 +694,17 @@ pub fn set_current(token: Option<u64>) {
                 TaskKind::Method(actor) => Some(actor),
                 TaskKind::Task(_) | TaskKind::Creation => None,
             };
-            Some(Current { task: spec.task, name, function: spec.function, gpus: Vec::new(), actor })
+            let called = spec.name.clone();
+            Some(Current { task: spec.task, name, called, function: spec.function, gpus: Vec::new(), actor })
         })
     });
     session::set_task(current);
+}
+
+/// Whether tasks run in this process, on the thread that submits them.
+#[pyfunction]
+pub fn is_local() -> bool {
+    client().is_ok_and(|client| client.is_local())
 }
 
 /// Whether the task on this thread was cancelled.
@@ -547,9 +719,20 @@ pub fn set_visible_gpus(py: Python<'_>, gpus: &[u32]) -> PyResult<()> {
     if gpus.is_empty() {
         return Ok(());
     }
-    let list: Vec<String> = gpus.iter().map(u32::to_string).collect();
-    let environ = py.import("os")?.getattr("environ")?;
-    environ.set_item("CUDA_VISIBLE_DEVICES", list.join(","))
+    py.import("sooner._worker")?.call_method1("show_gpus", (gpus.to_vec(),))?;
+    Ok(())
+}
+
+/// Threads that numeric libraries were told to use last.
+static THREADS: AtomicU32 = AtomicU32::new(1);
+
+/// Tells numeric libraries how many CPUs a task or an actor has, if that is not what they know.
+pub fn set_threads(py: Python<'_>, threads: Option<u32>) -> PyResult<()> {
+    let threads = threads.unwrap_or(1);
+    if THREADS.swap(threads, Ordering::Relaxed) != threads {
+        py.import("sooner._threads")?.call_method1("use", (threads,))?;
+    }
+    Ok(())
 }
 
 /// The node is gone or ends this worker.
@@ -563,10 +746,14 @@ pub fn on_session_end() {
         end_process();
     }
     // The threads or the event loop of an actor may be idle: they leave by themselves, and the clean-up hook runs.
-    std::thread::spawn(|| {
+    let later = || {
         std::thread::sleep(ACTOR_GRACE);
         end_process();
-    });
+    };
+    if std::thread::Builder::new().spawn(later).is_err() {
+        // There may be no more threads. Nobody but this one would end it.
+        end_process();
+    }
 }
 
 /// Ends this process and what it started, at once.

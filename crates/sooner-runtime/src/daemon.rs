@@ -17,15 +17,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
+use crate::identity::Identity;
 use crate::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use crate::node::notes::tell;
 use crate::node::{NodeHandle, NodeOptions};
-use crate::session::runtime_directory;
-pub use membership::{GivenToken, Membership, StartError, of_program};
+use crate::session::{SessionDirectory, runtime_directory};
+use crate::ulimits::told;
+pub use membership::{GivenToken, Membership, Renewal, StartError, of_program};
 use sooner_wire::ResourceSet;
+use sooner_wire::resources::UNIT;
 
 /// The node ended as it was told.
 pub const ENDED: i32 = 0;
@@ -33,6 +37,8 @@ pub const ENDED: i32 = 0;
 pub const FAILED: i32 = 1;
 /// How long joining may take in all: each address of the head is given its time, and this is longer.
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+/// The signal that has a node read its token file again: SIGUSR1.
+const RENEW: i32 = rustix::process::Signal::USR1.as_raw();
 /// In the node's directory: where it belongs, for commands on this machine.
 const MEMBERSHIP: &str = "cluster";
 /// The resource that stands for a node, as long as its address is not known.
@@ -45,7 +51,7 @@ pub struct Surroundings {
     pub is_head: bool,
     /// Where it says that it is ready. Without it the process is in the foreground, and says so on standard output.
     pub ready: Option<OwnedFd>,
-    /// A byte comes for each signal that asks the node to end.
+    /// A byte comes for each signal, its number: SIGUSR1 has the node read its token file again, all others ask it to end.
     pub signals: OwnedFd,
     /// To which cluster the node belongs.
     pub membership: Membership,
@@ -56,6 +62,7 @@ pub struct Surroundings {
 pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
     let Surroundings { is_head, ready, signals, membership } = surroundings;
     let _ = rustix::thread::set_name(c"sooner-node");
+    let place = node.base_directory.clone();
     let mut started = match start(node, is_head, &membership) {
         Ok(started) => started,
         Err(error) => {
@@ -63,7 +70,7 @@ pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
                 StartError::Join(failure) => failure.exit_status(),
                 StartError::Io(_) => FAILED,
             };
-            say(ready, Err(&error.to_string()));
+            say(ready, Err(&told_with_place(&error, &place)));
             return status;
         }
     };
@@ -71,7 +78,7 @@ pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
         redirect_output(started.handle.directory());
     }
     say(ready, Ok(started.handle.directory()));
-    wait_for_end(&started.handle, &signals, &started.over);
+    wait_for_end(&mut started, &signals);
     let has_ended = started.handle.stop();
     match started.fate.reason() {
         Some(reason) => {
@@ -83,34 +90,98 @@ pub fn run(node: NodeOptions, surroundings: Surroundings) -> i32 {
     }
 }
 
+/// Why a node does not start, for people. The kernel does not say which directory is full or may not be written to.
+fn told_with_place(error: &StartError, place: &Path) -> String {
+    match error {
+        StartError::Io(io) if Errno::from_io_error(io).is_some_and(|errno| OF_PLACES.contains(&errno)) => {
+            format!(
+                "a node cannot start in {} (set SOONER_TMPDIR to another directory): {error}",
+                place.display()
+            )
+        }
+        StartError::Io(io) => told(io),
+        StartError::Join(_) => error.to_string(),
+    }
+}
+
 struct Started {
     handle: NodeHandle,
     /// Ends with the node.
     over: OwnedFd,
     fate: Arc<Fate>,
+    identity: Identity,
+    renewal: Renewal,
+    joined: Joined,
+    token_file: PathBuf,
+    /// Of the memory of the machine: logical memory, and the object store (bytes). Nodes that start here later offer what is left.
+    offers: [u64; 2],
     _lock: Option<HeadLock>,
+}
+
+impl Started {
+    /// Reads the token file again. Whoever asked for it reads in the node's directory what has become of it.
+    fn renew(&mut self) {
+        let refused = match self.renewal.renew(&self.identity) {
+            Ok(workers) => {
+                self.handle.renew(workers);
+                None
+            }
+            Err(why) => {
+                tell(&format!("the token is not changed: {why}"));
+                Some(why)
+            }
+        };
+        let written = self.write_membership(refused.as_deref());
+        if let Err(error) = written {
+            tell(&format!("the token is changed, but that cannot be written: {error}"));
+        }
+    }
+
+    fn write_membership(&self, refused: Option<&str>) -> io::Result<()> {
+        let path = self.handle.directory().join(MEMBERSHIP);
+        let unfinished = path.with_extension("new");
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let Joined { address, head, .. } = &self.joined;
+        if let Some(address) = address {
+            writeln!(file, "address {address}")?;
+        }
+        let believed = self.renewal.fingerprints();
+        write!(file, "head {head}\nfingerprint {}\n", believed[0])?;
+        write!(file, "believed {}\ntoken_file {}\n", believed.join(" "), self.token_file.display())?;
+        let [memory, store] = self.offers;
+        write!(file, "memory {memory}\nstore {store}\n")?;
+        if let Some(refused) = refused {
+            writeln!(file, "refused {}", refused.replace('\n', " "))?;
+        }
+        std::fs::rename(&unfinished, &path)
+    }
 }
 
 fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Result<Started, StartError> {
     let parent = runtime_directory(&node.base_directory)?;
     let mut lock = if is_head { Some(HeadLock::take(&parent)?) } else { None };
     let cluster = membership.options(node.node)?;
+    let (identity, renewal) = (cluster.identity.clone(), membership.renewal(node.node)?);
     let fate = cluster.fate.clone();
     if let Some(listen) = cluster.listen {
         name_by_address(&mut node.resources, listen.ip());
     }
     node.cluster = Some(cluster);
+    let offers = ["memory", "object_store_memory"].map(|name| node.resources.amount(name) / UNIT);
     let (over, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let handle = NodeHandle::start_then(node, Box::new(move || drop(end)))?;
     let joined = fate.wait(JOIN_PATIENCE).unwrap_or_else(|| {
         let text = format!("no answer within {} s", JOIN_PATIENCE.as_secs());
         Err(JoinFailure::new(Kind::NoAnswer, text))
     })?;
-    write_membership(handle.directory(), &joined, &membership.token_file())?;
     if let Some(lock) = &mut lock {
         lock.name(handle.directory())?;
     }
-    Ok(Started { handle, over, fate, _lock: lock })
+    let token_file = membership.token_file();
+    let started = Started { handle, over, fate, identity, renewal, joined, token_file, offers, _lock: lock };
+    started.write_membership(None)?;
+    Ok(started)
 }
 
 /// The resource that stands for a node is named after its address: work can ask for it by that.
@@ -120,17 +191,6 @@ fn name_by_address(resources: &mut ResourceSet, address: IpAddr) {
     // All of it is there.
     let _ = resources.subtract(&local);
     resources.add_one(&format!("node:{address}"), amount);
-}
-
-fn write_membership(directory: &Path, joined: &Joined, token_file: &Path) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(MEMBERSHIP))?;
-    let Joined { address, head, fingerprint } = joined;
-    let token_file = token_file.display();
-    if let Some(address) = address {
-        writeln!(file, "address {address}")?;
-    }
-    write!(file, "head {head}\nfingerprint {fingerprint}\ntoken_file {token_file}\n")
 }
 
 fn say(ready: Option<OwnedFd>, word: Result<&Path, &str>) {
@@ -161,19 +221,43 @@ fn redirect_output(directory: &Path) {
     }
 }
 
-fn wait_for_end(handle: &NodeHandle, signals: &OwnedFd, over: &OwnedFd) {
+/// Time between two looks at the node's directory.
+const LOOK: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// Errors that are about a directory.
+const OF_PLACES: [Errno; 6] =
+    [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::ACCESS, Errno::NOENT, Errno::NOTDIR];
+
+fn wait_for_end(started: &mut Started, signals: &OwnedFd) {
     let mut asked = 0;
     while asked < 2 {
-        let mut events = [PollFd::new(signals, PollFlags::IN), PollFd::new(over, PollFlags::IN)];
+        let mut events = [PollFd::new(signals, PollFlags::IN), PollFd::new(&started.over, PollFlags::IN)];
         // An error is a signal, whose byte is there at the next look.
-        let _ = poll(&mut events, None);
+        let count = poll(&mut events, Some(&LOOK));
+        if count == Ok(0) {
+            // Whoever removed it wants no node here, and no command finds this one: it ends as if it had been told to.
+            if asked == 0 && !SessionDirectory::is_there(started.handle.directory()) {
+                tell("the node's directory was removed: it ends");
+                asked += 1;
+                started.handle.drain();
+            }
+            continue;
+        }
         if !events[1].revents().is_empty() {
             return;
         }
-        if events[0].revents().contains(PollFlags::IN) {
-            let mut bytes = [0; 16];
-            asked += rustix::io::read(signals, &mut bytes).unwrap_or(0);
-            handle.drain();
+        if !events[0].revents().contains(PollFlags::IN) {
+            continue;
+        }
+        let mut bytes = [0; 16];
+        let count = rustix::io::read(signals, &mut bytes).unwrap_or(0);
+        let ends = bytes[..count].iter().filter(|number| i32::from(**number) != RENEW).count();
+        if ends < count {
+            started.renew();
+        }
+        if ends > 0 {
+            asked += ends;
+            started.handle.drain();
         }
     }
 }

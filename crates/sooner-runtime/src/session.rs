@@ -1,19 +1,20 @@
 //! A node's directory: `<base>/sooner-<uid>/session-<pid>-<node>` of one that a driver hosts, `node-<pid>-<node>` of one that
 //! `sooner start` started; mode 0700, locked while the node's process lives.
 //!
+//! The lock's file says which process has it: `<pid> <when it began>`, as `/proc/<pid>/stat` does.
 //! The lock is how a later start knows that a directory is stale: the kernel drops it with the process, however that
 //! ended. A directory of another user is never touched or trusted.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use sooner_wire::NodeId;
 
-use crate::groups;
+use crate::{groups, private};
 
 /// Begins the name of a directory that is not locked yet.
 const UNFINISHED: &str = "new-";
@@ -44,13 +45,7 @@ pub fn runtime_directory(base: &Path) -> io::Result<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     let path = base.join(format!("sooner-{uid}"));
     make_private(&path)?;
-    let metadata = fs::symlink_metadata(&path)?;
-    if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other(format!(
-            "{} must be a directory of yours with mode 0700: remove it, or set SOONER_TMPDIR to another place",
-            path.display()
-        )));
-    }
+    private::open_directory(&path)?;
     Ok(path)
 }
 
@@ -74,12 +69,21 @@ impl SessionDirectory {
         // Another start may look here between any two lines: it must find the name of a session only once it is locked.
         let unfinished = parent.join(format!("{UNFINISHED}{name}"));
         DirBuilder::new().mode(0o700).create(&unfinished)?;
-        let lock =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished.join("lock"))?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        DirBuilder::new().mode(0o700).create(unfinished.join("logs"))?;
-        fs::rename(&unfinished, &path)?;
-        Ok(Self { path, _lock: lock })
+        let made = furnish(&unfinished).and_then(|lock| fs::rename(&unfinished, &path).map(|()| lock));
+        match made {
+            Ok(lock) => Ok(Self { path, _lock: lock }),
+            Err(error) => {
+                // On a full disk every start would leave one.
+                let _ = fs::remove_dir_all(&unfinished);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether it is still there: somebody may have removed it, and then nobody finds the node any more.
+    #[must_use]
+    pub fn is_there(path: &Path) -> bool {
+        !matches!(fs::symlink_metadata(path.join("lock")), Err(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Where it is.
@@ -93,6 +97,23 @@ impl Drop for SessionDirectory {
     fn drop(&mut self) {
         remove(&self.path);
     }
+}
+
+/// What is in the directory of a node from its beginning; gives its lock.
+fn furnish(unfinished: &Path) -> io::Result<File> {
+    let mut lock =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished.join("lock"))?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    writeln!(lock, "{} {}", std::process::id(), started().unwrap_or_default())?;
+    DirBuilder::new().mode(0o700).create(unfinished.join("logs"))?;
+    Ok(lock)
+}
+
+/// When this process began, in the kernel's ticks since the machine did: with its id it names one process, and no later one.
+fn started() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in parentheses may have any bytes in it; the twentieth field behind it is the start.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Removes the directory of a node that is gone, and the control groups of its workers.
@@ -143,6 +164,8 @@ fn is_older_than_a_minute(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -179,6 +202,10 @@ mod tests {
         let next = SessionDirectory::create(&base, Kind::Node, NodeId(2)).expect("session");
         assert!(stale.iter().all(|stale| !stale.exists()));
         assert!(living.path().exists());
+        let lock = fs::read_to_string(next.path().join("lock")).expect("text");
+        let (pid, began) = lock.trim().split_once(' ').expect("two numbers");
+        assert_eq!(pid.parse(), Ok(std::process::id()));
+        assert!(began.parse::<u64>().expect("a number") > 0);
         let mode = fs::metadata(next.path()).expect("directory").mode() & 0o777;
         assert_eq!(mode, 0o700);
         drop(next);

@@ -5,14 +5,17 @@
 //! one that is left when the process of the node is killed.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Exited, Forked, Message};
 
 use crate::transport::{Inlet, Outlet, ReadResult};
+use crate::ulimits::told;
 
 /// A worker to fork.
 #[derive(Debug)]
@@ -30,6 +33,9 @@ pub struct ForkRequest {
 /// Token of the node's process: a driver, or a daemon.
 const NODE: u64 = u64::MAX;
 
+/// How long workers may take to end when the node is gone: a little longer than an actor's clean-up hook.
+const SEEN_OFF: Duration = Duration::from_millis(600);
+
 #[derive(Debug)]
 struct Child {
     worker: WorkerId,
@@ -42,12 +48,16 @@ struct Child {
 pub struct Template {
     socket: OwnedFd,
     epoll: OwnedFd,
-    _node: Option<OwnedFd>,
+    node: Option<OwnedFd>,
     inlet: Inlet,
     outlet: Outlet,
     children: HashMap<u64, Child>,
     next_token: u64,
     is_dismissed: bool,
+    /// Since when the node was not heard, and for how long that may be; `None` where nobody declares it gone.
+    heard: Option<(Instant, Duration)>,
+    /// The workers are stopped, because the node stands still.
+    is_fenced: bool,
 }
 
 impl Template {
@@ -59,20 +69,23 @@ impl Template {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         // The socket alone does not tell: a process that a driver forked may hold copies of its other end.
-        let node = rustix::process::getppid()
-            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let node = rustix::net::sockopt::socket_peercred(&socket)
+            .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()))
+            .ok();
         if let Some(node) = &node {
             epoll::add(&epoll, node, epoll::EventData::new_u64(NODE), epoll::EventFlags::IN)?;
         }
         Ok(Self {
             socket,
             epoll,
-            _node: node,
+            node,
             inlet: Inlet::default(),
             outlet: Outlet::default(),
             children: HashMap::new(),
             next_token: 1,
             is_dismissed: false,
+            heard: None,
+            is_fenced: false,
         })
     }
 
@@ -84,11 +97,21 @@ impl Template {
         loop {
             if let Ok(Some(mut received)) = self.inlet.next_message() {
                 match received.message {
-                    Message::Fork(fork) if received.descriptors.len() == 3 => {
+                    Message::Fork(fork) if received.descriptors.len() != 3 => {
+                        // The kernel leaves out what this process has no descriptors for.
+                        self.fork_failed(fork.worker, &rustix::io::Errno::MFILE.into());
+                        continue;
+                    }
+                    Message::Fork(fork) => {
                         let mut descriptors = received.descriptors.drain(..);
                         let mut take = || descriptors.next().expect("three were counted");
                         let (node, stdout, stderr) = (take(), take(), take());
                         return Ok(Some(ForkRequest { worker: fork.worker, node, stdout, stderr }));
+                    }
+                    Message::NodeLives(lives) => {
+                        self.heard = Some((Instant::now(), Duration::from_nanos(lives.patience)));
+                        self.fence(false);
+                        continue;
                     }
                     Message::Shutdown(_) => {
                         self.is_dismissed = true;
@@ -97,13 +120,18 @@ impl Template {
                     _ => return Ok(None),
                 }
             }
+            let left = self.patience_left();
+            let timeout = left.and_then(|left| rustix::event::Timespec::try_from(left).ok());
             let mut events = Vec::with_capacity(16);
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None)?;
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref())?;
+            if events.is_empty() && left.is_some_and(|left| left.is_zero()) {
+                self.fence(true);
+            }
             for event in events {
                 let token = event.data.u64();
                 if token == 0 {
                     if self.inlet.read(&self.socket) == ReadResult::End {
-                        self.wake_children();
+                        self.see_children_off();
                         return Ok(None);
                     }
                 } else if token == NODE {
@@ -120,6 +148,23 @@ impl Template {
     #[must_use]
     pub fn is_dismissed(&self) -> bool {
         self.is_dismissed
+    }
+
+    /// How long the node may stay silent before its workers are stopped.
+    fn patience_left(&self) -> Option<Duration> {
+        let (since, patience) = self.heard.filter(|_| !self.is_fenced && !self.children.is_empty())?;
+        Some((since + patience).saturating_duration_since(Instant::now()))
+    }
+
+    /// Stops all workers and whatever they have started, or lets them go on.
+    fn fence(&mut self, stops: bool) {
+        if std::mem::replace(&mut self.is_fenced, stops) == stops {
+            return;
+        }
+        let signal = if stops { Signal::STOP } else { Signal::CONT };
+        for child in self.children.values() {
+            let _ = rustix::process::kill_process_group(child.pid, signal);
+        }
     }
 
     fn reap(&mut self, token: u64) {
@@ -142,12 +187,31 @@ impl Template {
         self.send(&Exited { worker, reason, killed }.into());
     }
 
-    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. Its process may have
-    /// been killed; that its sockets are closed can be seen before its end.
-    fn wake_children(&mut self) {
+    /// The node is gone, and workers end by themselves when they see that: also one that is stopped. Whatever they started
+    /// goes with each, and after a while so do those that have not ended. The node's process may have been killed; that
+    /// its sockets are closed can be seen before its end.
+    fn see_children_off(&mut self) {
+        let _ = epoll::delete(&self.epoll, &self.socket);
+        if let Some(node) = &self.node {
+            let _ = epoll::delete(&self.epoll, node);
+        }
         for child in self.children.values() {
             let _ = rustix::process::kill_process_group(child.pid, Signal::CONT);
         }
+        let deadline = Instant::now() + SEEN_OFF;
+        while !self.children.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+            let mut events = Vec::with_capacity(16);
+            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+            for event in events {
+                self.reap(event.data.u64());
+            }
+        }
+        self.end_children();
     }
 
     /// The node's process is dead, so nobody else ends them. Each leads its own process group.
@@ -160,22 +224,31 @@ impl Template {
 
     /// The worker was forked under this process id.
     pub fn forked(&mut self, worker: WorkerId, pid: i32) {
-        let opened = Pid::from_raw(pid)
-            .and_then(|pid| Some((pid, rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?)));
-        if let Some((pid, pidfd)) = opened {
-            let token = self.next_token;
-            self.next_token += 1;
-            let data = epoll::EventData::new_u64(token);
-            let _ = epoll::add(&self.epoll, &pidfd, data, epoll::EventFlags::IN);
-            self.children.insert(token, Child { worker, pid, pidfd });
+        let Some(process) = Pid::from_raw(pid) else { return };
+        let token = self.next_token;
+        self.next_token += 1;
+        let watched = rustix::process::pidfd_open(process, PidfdFlags::empty()).and_then(|pidfd| {
+            epoll::add(&self.epoll, &pidfd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+            Ok(pidfd)
+        });
+        match watched {
+            Ok(pidfd) => {
+                self.children.insert(token, Child { worker, pid: process, pidfd });
+                let pid = u32::try_from(pid).unwrap_or(0);
+                self.send(&Forked { worker, pid, error: None }.into());
+            }
+            Err(error) => {
+                // Nobody would see its end, or end what it leaves behind.
+                let _ = rustix::process::kill_process(process, Signal::KILL);
+                let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
+                self.fork_failed(worker, &error.into());
+            }
         }
-        let pid = u32::try_from(pid).unwrap_or(0);
-        self.send(&Forked { worker, pid, error: None }.into());
     }
 
     /// The worker could not be forked.
-    pub fn fork_failed(&mut self, worker: WorkerId, error: String) {
-        self.send(&Forked { worker, pid: 0, error: Some(error) }.into());
+    pub fn fork_failed(&mut self, worker: WorkerId, error: &io::Error) {
+        self.send(&Forked { worker, pid: 0, error: Some(told(error)) }.into());
     }
 
     fn send(&mut self, message: &Message) {

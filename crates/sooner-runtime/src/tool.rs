@@ -58,7 +58,7 @@ pub fn drain(path: &Path, drain: Drain, patience_nanos: u64) -> io::Result<()> {
 
 /// A connection over which this was asked.
 fn connect(path: &Path, question: &Message) -> io::Result<OwnedFd> {
-    let stream = std::os::unix::net::UnixStream::connect(path)?;
+    let stream = crate::private::connect(path)?;
     stream.set_nonblocking(true)?;
     let socket: OwnedFd = stream.into();
     let mut outlet = Outlet::default();

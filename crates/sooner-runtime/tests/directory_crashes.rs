@@ -5,7 +5,7 @@ mod disk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_protocol::control::persist::{BatchId, Write};
-use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, Found, ToControl, ToNode};
+use sooner_protocol::control::{ControlAction, ControlActions, ControlCore, End, Found, ToControl, ToNode};
 use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::time::Instant;
 use sooner_runtime::control::records;
@@ -95,7 +95,7 @@ impl Head {
                 self.told.names.extend(self.asked.remove(&answer.request));
                 self.note();
             }
-            ToNode::EndActor { actor, takeover, .. } => {
+            ToNode::EndActor { actor, takeover, end: End::Killed | End::Finished } => {
                 let gone = Box::new(WorkerGone::default());
                 self.say(ToControl::ActorProcessGone { actor, takeover, gone });
             }

@@ -11,6 +11,8 @@ mod losses;
 mod pauses;
 mod stalls;
 
+use sooner_protocol::probes::hit;
+
 use crate::plan::Fault;
 use crate::world::{World, number_of};
 
@@ -33,7 +35,13 @@ impl World {
             return;
         }
         match kinds[self.random.below(kinds.len())] {
-            Fault::Kill => self.kill_a_worker(),
+            Fault::Kill => {
+                self.kill_a_worker();
+                if self.plan.breaks(Fault::Together) && self.random.chance(1, 2) {
+                    hit("two processes were killed at once");
+                    self.kill_a_worker();
+                }
+            }
             Fault::Pause => self.pause_a_process(),
             Fault::LostBlocks => self.lose_blocks(),
             Fault::Cuts => self.cut_a_connection(),

@@ -8,7 +8,7 @@ use sooner_protocol::probes::Bug;
 use sooner_sim::bank::{MODELS, SEEDS_MAX, look_for};
 use sooner_sim::plan::{OPEN, Plan};
 use sooner_sim::rare;
-use sooner_sim::runner::{Orders, Totals, minimise, run, run_many, silence_panics};
+use sooner_sim::runner::{Orders, Totals, minimise, run, run_many};
 use sooner_sim::trace::Trace;
 use sooner_sim::violation::Violation;
 
@@ -100,7 +100,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
 }
 
 fn go(command: &Command) -> ExitCode {
-    silence_panics();
     if command.looks_for_bugs {
         return look_for_bugs(command.orders.jobs);
     }

@@ -145,6 +145,8 @@ pub struct ActorFact {
     pub checkpoint_every: Option<u32>,
     /// A call that is kept brought references: they may lead back to the actor, and nobody resolves that.
     pub may_hold_itself: bool,
+    /// It holds a CPU for as long as it lives.
+    pub holds_cpu: bool,
 }
 
 /// See the module.
@@ -158,6 +160,8 @@ pub struct Oracle {
     pub freed: FxHashSet<TaskId>,
     /// How often blocks of shared memory were lost.
     pub losses: u64,
+    /// How often a node could start no processes for long: what waits for one fails.
+    pub lacks: u64,
     /// Nodes without room drop values that tasks can make again: tasks that have ended begin once more.
     pub recomputes: bool,
     /// States that checkpoints saved, by what the saved value is.

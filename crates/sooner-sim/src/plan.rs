@@ -69,6 +69,8 @@ kinds! {
         NoRetries = "no-retries",
         /// Actors with checkpoints.
         Checkpoints = "checkpoints",
+        /// Actors hold a CPU for as long as they live: all that there are but one, if need be.
+        Holding = "holding",
     }
 }
 
@@ -99,6 +101,8 @@ kinds! {
         Head = "head",
         /// A node has no room: values go elsewhere, where there are several nodes, or to disk.
         Full = "full",
+        /// Workers are killed two at a time.
+        Together = "together",
     }
 }
 
@@ -153,16 +157,17 @@ impl Plan {
             faults: 0,
         };
         let often = [2, 4, 8][random.below(3)];
-        for feature in Feature::ALL.iter().filter(|feature| **feature != Feature::Checkpoints) {
+        let is_late = |feature: &Feature| matches!(feature, Feature::Checkpoints | Feature::Holding);
+        for feature in Feature::ALL.iter().filter(|feature| !is_late(feature)) {
             if !random.chance(1, often) {
                 plan.features |= 1 << *feature as u32;
             }
         }
         // One seed in five runs without any fault: then nothing but values may come.
         if !random.chance(1, 5) {
-            for fault in
-                Fault::ALL.iter().filter(|fault| !matches!(fault, Fault::Cuts | Fault::Head | Fault::Full))
-            {
+            let is_late =
+                |fault: &Fault| matches!(fault, Fault::Cuts | Fault::Head | Fault::Full | Fault::Together);
+            for fault in Fault::ALL.iter().filter(|fault| !is_late(fault)) {
                 if random.chance(1, 2) {
                     plan.faults |= 1 << *fault as u32;
                 }
@@ -178,6 +183,14 @@ impl Plan {
         // So does what they mean on one node.
         let mut random = Random::new(seed ^ 0x5eed_0000_0000_0002);
         plan.spread(if random.chance(1, 6) { 2 + random.below(2) } else { 1 });
+        // Where there are several nodes, who holds what decides what goes where.
+        let mut random = Random::new(seed ^ 0x5eed_0000_0000_0006);
+        if plan.has(Feature::Actors) && random.chance(1, if plan.nodes > 1 { 2 } else { 8 }) {
+            plan.features |= 1 << Feature::Holding as u32;
+        }
+        if plan.breaks(Fault::Kill) && random.chance(1, if plan.nodes > 1 { 2 } else { 8 }) {
+            plan.faults |= 1 << Fault::Together as u32;
+        }
         plan
     }
 

@@ -1,7 +1,6 @@
 //! Runs seeds: one, many on several threads, some of them twice; and makes a failing run smaller.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +10,7 @@ use sooner_protocol::probes::{Bug, switch, take_tally};
 
 use crate::plan::{OPEN, Plan};
 use crate::trace::Trace;
-use crate::violation::Violation;
+use crate::violation::{Violation, caught};
 use crate::world::World;
 
 /// One seed in so many runs twice.
@@ -41,7 +40,7 @@ pub struct Ran {
 pub fn run(plan: &Plan, bug: Option<Bug>, trace: Trace) -> Ran {
     switch(bug);
     let mut world = World::new(plan.clone(), trace);
-    let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let ended = caught(|| world.run());
     switch(None);
     Ran {
         events: world.events,
@@ -258,11 +257,6 @@ fn run_one(orders: &Orders, seed: u64, totals: &Mutex<Totals>) -> bool {
     let Some(violation) = ran.violation else { return false };
     totals.add_failure(plan, violation);
     true
-}
-
-/// Keeps assertions of the cores from being printed where they are expected.
-pub fn silence_panics() {
-    std::panic::set_hook(Box::new(|_| ()));
 }
 
 /// The smallest plan found that fails in the same way: without the kinds of faults and operations that are not needed,

@@ -9,7 +9,6 @@ use std::thread;
 
 use sooner_protocol::time::Instant;
 
-use crate::runner::silence_panics;
 use crate::trace::Trace;
 use crate::violation::Violation;
 
@@ -182,7 +181,6 @@ impl<P: std::fmt::Debug> Program<'_, P> {
 
     /// Runs the seeds that the command line names until one violates something, and prints what they came to.
     pub fn run_seeds(&self, command: &Command) -> ExitCode {
-        silence_panics();
         let (start, seeds) = command.one.map_or((command.start, command.seeds), |seed| (seed, 1));
         let began = std::time::Instant::now();
         let (mut events, mut blows) = (0, 0);

@@ -2,11 +2,9 @@
 
 use sooner_protocol::probes::Bug;
 use sooner_sim::bank::look_for;
-use sooner_sim::runner::silence_panics;
 
 #[test]
 fn defects_are_found() {
-    silence_panics();
     for bug in [
         Bug::LeaseNotReturned,
         Bug::DeadBorrowerKept,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use sooner_sim::cluster::plan::{ClusterPlan, OPEN};
 use sooner_sim::cluster::world::run;
-use sooner_sim::runner::silence_panics;
 use sooner_sim::seeds::Ran;
 use sooner_sim::trace::Trace;
 
@@ -19,7 +18,6 @@ fn closed(seed: u64) -> Ran {
 #[test]
 fn every_invariant_holds() {
     let seeds = std::env::var("SOONER_SIM_CLUSTERS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
-    silence_panics();
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in 0..seeds {
         let ran = closed(seed);

@@ -1,9 +1,12 @@
 //! Searches the small configurations whole. `make explore` searches all of them.
 
-use sooner_protocol::probes::Bug;
+use sooner_protocol::probes::{Bug, switch};
 use sooner_sim::bank::look_for;
 use sooner_sim::explore::settle_nodes::SettleNodes;
-use sooner_sim::explore::{Config, Finding, chains, configs, links, search, settle_nodes};
+use sooner_sim::explore::{
+    Bounds, Config, Finding, Found, Reductions, chains, check_names, configs, links, search, search_with,
+    settle_nodes,
+};
 
 /// More than any small configuration has.
 const STATES_MAX: u64 = 2_000_000;
@@ -117,4 +120,83 @@ fn the_same_search_finds_the_same_states() {
         (first.states, first.transitions, first.depth),
         (second.states, second.transitions, second.depth)
     );
+}
+
+fn with(config: &Config, reductions: Reductions) -> Found {
+    search_with(config, reductions, Bounds::states(STATES_MAX))
+}
+
+const ORDER: Reductions = Reductions { symmetry: false, order: true };
+
+#[test]
+fn sleep_sets_leave_out_steps_and_no_states() {
+    let mut saved = 0;
+    for config in configs::small() {
+        let (whole, reduced) = (search(&config, STATES_MAX), with(&config, ORDER));
+        let counts = |found: &Found| (found.states, found.ends, found.depth, found.locals, found.is_complete);
+        assert_eq!(counts(&whole), counts(&reduced), "{}", config.name);
+        assert!(reduced.is_as_expected(&config), "{}", config.name);
+        saved += whole.transitions - reduced.transitions;
+    }
+    assert!(saved > 500_000, "{saved} steps");
+}
+
+#[test]
+fn fewer_states_with_both_reductions_are_as_well() {
+    let mut saved = 0;
+    for config in configs::small() {
+        let (whole, reduced) = (with(&config, ORDER), with(&config, Reductions::ALL));
+        assert!(reduced.is_as_expected(&config), "{}: {:#?}", config.name, reduced.violation);
+        assert!(reduced.is_complete && reduced.ends > 0, "{}", config.name);
+        assert!(reduced.states <= whole.states, "{}", config.name);
+        saved += whole.states - reduced.states;
+    }
+    assert!(saved > 100_000, "{saved} states");
+}
+
+#[test]
+fn machines_do_the_same_whatever_the_names() {
+    let mut compared = 0;
+    for config in configs::small() {
+        compared += check_names(&config, STATES_MAX).unwrap_or_else(|text| panic!("{}: {text}", config.name));
+    }
+    assert!(compared > 5000, "{compared} transitions");
+}
+
+/// Defects, each with a configuration that finds it.
+const FOUND: &[(Bug, &str)] = &[
+    (Bug::ReplyBeforeRegistration, "actor-state"),
+    (Bug::BorrowerDroppedEarly, "actor-state"),
+    (Bug::BorrowerNotRegistered, "borrow-arguments-well"),
+    (Bug::OwnerDeathHandledTwice, "nested-chain"),
+    (Bug::DeadBorrowerKept, "borrow-puts"),
+    (Bug::LeaseNotReturned, "nested-chain"),
+    (Bug::LeaseNotReturned, "lease-ahead"),
+    (Bug::LeaseNotEnded, "nested-chain"),
+    (Bug::CallsReorderedAfterRestart, "actor-restart"),
+    (Bug::CallsLostAtRestart, "actor-restart"),
+    (Bug::ActorCollectedWhileBorrowed, "actor-owned"),
+    (Bug::ActorNeverCollected, "actor-unborn"),
+    (Bug::BlockNeverFreed, "borrow-puts"),
+    (Bug::NestedNotKept, "borrow-puts"),
+    (Bug::DependentsForgotten, "actor-unborn"),
+    (Bug::DemandForgotten, "lease-ahead"),
+    (Bug::CpuNotReclaimed, "nested-chain"),
+    (Bug::QueuedTaskLostWhenBlocked, "lease-ahead"),
+    (Bug::CallBeforeConstructor, "actor-restart"),
+];
+
+#[test]
+fn defects_are_found_with_reductions_after_as_many_steps() {
+    for (bug, name) in FOUND {
+        let config = configs::small().into_iter().find(|config| config.name == *name).expect("a small one");
+        switch(Some(*bug));
+        let [whole, reduced] =
+            [Reductions::default(), Reductions::ALL].map(|how| with(&config, how).violation);
+        switch(None);
+        let (text, steps) = whole.unwrap_or_else(|| panic!("{bug:?} is not found in {name}"));
+        let (reduced, fewer) = reduced.unwrap_or_else(|| panic!("{bug:?} is lost in {name}"));
+        let property = |text: &str| text.split(':').next().map(str::to_owned);
+        assert_eq!((property(&text), steps.len()), (property(&reduced), fewer.len()), "{bug:?}");
+    }
 }

@@ -1,11 +1,10 @@
 //! Runs the simulator over seeds: `SOONER_SIM_SEEDS` says how many (40 by default).
 
-use sooner_sim::runner::{Orders, run_many, silence_panics};
+use sooner_sim::runner::{Orders, run_many};
 
 #[test]
 fn every_invariant_holds() {
     let seeds = std::env::var("SOONER_SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
-    silence_panics();
     let totals = run_many(&Orders { jobs: 2, ..Orders::new(0, seeds).without_open() });
     if let Some((plan, violation)) = totals.failed {
         let seed = plan.seed;

@@ -15,6 +15,9 @@
 //!
 //! Behind the memory there may be a file ([`FallbackFile`]), for what there is no room for; what is in it does not count here.
 //!
+//! Between the two there may be spare memory, which takes pages only while a value is in it: for values that are read back while the disk is
+//! full, when nothing can make room for them. It is for one value of any size, or several that have a quarter of the capacity.
+//!
 //! Invariant R1: every page of every block is there. It never looks into a block.
 
 use std::sync::Arc;
@@ -34,6 +37,8 @@ use crate::{Arena, FallbackFile, Mapping};
 
 /// The least that is reserved (bytes).
 const PAGE_BYTES: u64 = 4096;
+/// Several values in spare memory have such a part of the capacity together.
+const SPARE_PART: u64 = 4;
 
 /// Says how many bytes the machine, or the control group, could still give.
 pub type Available = Box<dyn Fn() -> u64 + Send>;
@@ -52,6 +57,7 @@ pub struct Room {
     is_reserving: bool,
     huge: Willing,
     fallback: Option<Fallback>,
+    spare: Option<Arena>,
 }
 
 impl std::fmt::Debug for Room {
@@ -76,6 +82,7 @@ impl Room {
             is_reserving: false,
             huge: Willing::default(),
             fallback: None,
+            spare: None,
         }
     }
 
@@ -84,6 +91,49 @@ impl Room {
     pub fn with_fallback(self, file: Option<FallbackFile>) -> Self {
         let start = self.mapping.total_bytes();
         Self { fallback: file.map(|file| Fallback::new(file, start)), ..self }
+    }
+
+    /// With spare memory, as far as the mapping goes on behind the capacity.
+    #[must_use]
+    pub fn with_spare(self) -> Self {
+        let start = (Mapping::header_bytes() + self.capacity()).next_multiple_of(PAGE_BYTES);
+        let bytes = self.mapping.total_bytes().saturating_sub(start);
+        Self { spare: (bytes > 0).then(|| Arena::new(start, bytes)), ..self }
+    }
+
+    /// Takes a block of the spare memory. `None` if there is none, too much of it is in use, or the machine has no memory.
+    pub fn allocate_spare(&mut self, bytes: u64) -> Option<u64> {
+        let capacity = self.capacity();
+        let rounded = Arena::rounded(bytes);
+        let available = (self.available)();
+        let spare = self.spare.as_mut()?;
+        if spare.used() > 0 && spare.used() + rounded > capacity / SPARE_PART {
+            return None;
+        }
+        if rounded.saturating_add(STORE_SPARE_BYTES) > available {
+            return None;
+        }
+        let offset = spare.allocate(bytes)?;
+        if self.fallocate(FallocateFlags::empty(), offset, rounded).is_err() {
+            self.free_spare(offset);
+            return None;
+        }
+        Some(offset)
+    }
+
+    fn free_spare(&mut self, offset: u64) -> bool {
+        let Some(spare) = &mut self.spare else { return false };
+        let length = spare.length(offset);
+        if !spare.free(offset) {
+            return false;
+        }
+        self.punch(offset, length);
+        true
+    }
+
+    fn is_spare(&self, offset: u64) -> bool {
+        let start = (Mapping::header_bytes() + self.capacity()).next_multiple_of(PAGE_BYTES);
+        self.spare.is_some() && offset >= start && offset < self.mapping.total_bytes()
     }
 
     /// Takes a block with all its pages, or `None` when no gap is large enough, the machine has no memory for it
@@ -132,6 +182,9 @@ impl Room {
 
     /// Gives a block back. False when there is none at this offset.
     pub fn free(&mut self, offset: u64) -> bool {
+        if self.is_spare(offset) {
+            return self.free_spare(offset);
+        }
         match &mut self.fallback {
             Some(fallback) if fallback.has(offset) => fallback.free(offset),
             _ => self.arena.free(offset),
@@ -140,8 +193,9 @@ impl Room {
 
     /// Where a block would be.
     fn arena_of(&self, offset: u64) -> &Arena {
-        match &self.fallback {
-            Some(fallback) if fallback.has(offset) => fallback.arena(),
+        match (&self.fallback, &self.spare) {
+            (Some(fallback), _) if fallback.has(offset) => fallback.arena(),
+            (_, Some(spare)) if self.is_spare(offset) => spare,
             _ => &self.arena,
         }
     }
@@ -369,6 +423,37 @@ mod tests {
     fn with_last_huge_page(bytes: u64) -> u64 {
         let start = Mapping::header_bytes();
         (start + bytes).next_multiple_of(HUGE_BYTES) - start
+    }
+
+    #[test]
+    fn spare_memory_takes_pages_only_while_a_value_is_in_it() {
+        let mapping = Arc::new(Mapping::create(2 * 16 * MIB).expect("memory"));
+        let left = Arc::new(AtomicU64::new(1 << 40));
+        let told = left.clone();
+        let available = Box::new(move || told.load(Ordering::Relaxed));
+        let mut room = Room::new(mapping.clone(), 16 * MIB, available).with_spare();
+        let large = room.allocate_spare(12 * MIB).expect("one of any size");
+        assert!(!room.is_in_file(large) && large >= Mapping::header_bytes() + 16 * MIB);
+        assert_eq!((room.used(), room.length(large), room.length_in_memory(large)), (0, 12 * MIB, 12 * MIB));
+        assert!(room.holds(large, 12 * MIB) && blocks_of(&mapping) >= 12 * MIB);
+        assert_eq!(room.allocate_spare(MIB), None, "a large one is alone");
+        assert!(room.free(large) && !room.free(large));
+        assert_eq!(blocks_of(&mapping), 0);
+        let small = [(); 4].map(|()| room.allocate_spare(MIB).expect("a quarter together"));
+        assert_eq!(room.allocate_spare(MIB), None);
+        assert!(
+            room.allocate(16 * MIB).is_some_and(|block| block < small[0]),
+            "it takes nothing of the rest"
+        );
+        assert!(small.into_iter().all(|block| room.free(block)));
+        left.store(0, Ordering::Relaxed);
+        assert_eq!(room.allocate_spare(MIB), None, "the machine has none");
+    }
+
+    #[test]
+    fn there_need_be_no_spare_memory() {
+        let (room, ..) = room(4 * MIB);
+        assert_eq!(room.with_spare().allocate_spare(1), None);
     }
 
     #[test]

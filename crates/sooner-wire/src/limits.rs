@@ -66,6 +66,17 @@ pub const WORKERS_STARTING_MAX: usize = 8;
 /// recursion, and an error serves it better than a machine without memory.
 pub const WORKERS_MAX: usize = 4000;
 
+/// How long work waits for a worker that cannot be started, while nothing that could make room for one ends (nanoseconds).
+pub const START_PATIENCE_NANOS: u64 = 15_000_000_000;
+
+/// How long a node that could start no workers for something is left out, from the last such refusal on (nanoseconds): longer than
+/// the next node needs to refuse, too, so that what no node can begin fails.
+pub const REFUSAL_NANOS: u64 = 2 * START_PATIENCE_NANOS;
+
+/// The longest pause before the start of a worker is tried again for which something of the machine was missing (nanoseconds):
+/// what others give back is to be used soon.
+pub const START_PAUSE_NANOS_MAX: u64 = 1_000_000_000;
+
 /// Pause before a task whose worker crashed twice is tried again (nanoseconds); it doubles with each further crash.
 pub const RETRY_PAUSE_NANOS: u64 = 50_000_000;
 
@@ -168,10 +179,10 @@ pub const REPORT_ROWS_MAX: u32 = 100_000;
 pub const INSPECTIONS_MAX: usize = 64;
 
 /// How long a process may take to answer a question about its state (nanoseconds).
-pub const INSPECTION_NANOS: u64 = 1_000_000_000;
+pub const INSPECTION_NANOS: u64 = 600_000_000;
 
 /// How long another node may take to answer such a question with all its processes (nanoseconds).
-pub const INSPECTION_NODES_NANOS: u64 = 2_000_000_000;
+pub const INSPECTION_NODES_NANOS: u64 = 750_000_000;
 
 /// Other nodes that one question is passed on to.
 pub const INSPECTED_NODES_MAX: usize = 1024;
@@ -212,24 +223,22 @@ pub const PEEK_BYTES: usize = 4 << 10;
 /// How long a new connection may take to say for whom it is (nanoseconds).
 pub const PEEK_NANOS: u64 = 1_000_000_000;
 
-/// New connections that have not said yet for whom they are; further ones are closed at once.
+/// New connections that have not said yet for whom they are; when one more comes the oldest is closed.
 pub const PEEKS_MAX: usize = 64;
-
-/// New connections of one address that may fail within [`REFUSALS_NANOS`] before its further ones are closed unread.
-pub const REFUSALS_MAX: usize = 5;
-
-/// See [`REFUSALS_MAX`] (nanoseconds).
-pub const REFUSALS_NANOS: u64 = 1_000_000_000;
-
-/// Failures that are remembered at a time, of all addresses.
-pub const REFUSALS_KEPT_MAX: usize = 1024;
 
 /// How long two processes may take to prove to each other who they are (nanoseconds): the one that was dialled may be
 /// busy with a task.
 pub const HANDSHAKE_NANOS: u64 = 10_000_000_000;
 
-/// Connections of a head, and of a node, whose peers have not proved yet who they are; further ones are turned away.
+/// Connections of a head, and of a node, whose peers have not proved yet who they are; when one more comes the oldest is closed.
+/// As many again of addresses from which somebody has proved it before.
 pub const HANDSHAKES_MAX: usize = 64;
+
+/// How many of them one address may have before a further one closes its own oldest.
+pub const HANDSHAKES_OF_ADDRESS_MAX: usize = 16;
+
+/// Addresses that are remembered because somebody there has proved to be of the cluster.
+pub const PROVEN_MAX: usize = 4096;
 
 /// Lines about strangers, and other lines that outsiders can cause, within a second in a node's log; the rest is counted.
 pub const NOTES_MAX: u32 = 10;
@@ -257,8 +266,20 @@ pub const ACK_BYTES: u64 = 256 << 10;
 /// acknowledgement are not two messages each, short enough that a flush that waits for it is not felt.
 pub const ACK_NANOS: u64 = 20_000_000;
 
-/// A session without a connection ends after this time (nanoseconds), although both nodes live: every wait ends.
-pub const LINK_PATIENCE_NANOS: u64 = 30_000_000_000;
+/// A connection between machines ends when nothing of the other one was heard for this time (nanoseconds): short enough that
+/// an outage of some seconds is over for those who wait when it is over, long enough for a machine that is very busy.
+pub const SILENCE_NANOS: u64 = 2_000_000_000;
+
+/// A connection over which nothing was said for this time (nanoseconds) is probed by the kernel, and again after as long.
+pub const PROBE_IDLE_NANOS: u64 = 1_000_000_000;
+
+/// A session without a connection ends after this time (nanoseconds), although both nodes live: every wait ends. Together with
+/// [`SILENCE_NANOS`] before and [`SEVERED_NANOS`] behind it, nobody waits for longer than 30 s.
+pub const LINK_PATIENCE_NANOS: u64 = 25_000_000_000;
+
+/// How long a process whose session with another one has ended waits for word of that one's end (nanoseconds), before it takes
+/// it for gone.
+pub const SEVERED_NANOS: u64 = 2_000_000_000;
 
 /// Pause before a connection is dialled again (nanoseconds); it doubles with each failure.
 pub const REDIAL_PAUSE_NANOS: u64 = 10_000_000;
@@ -275,6 +296,8 @@ pub const LINK_SHARE_BYTES: u64 = 64 << 10;
 const _: () = assert!(2 * ACK_BYTES <= LINK_BUFFER_BYTES_MAX as u64);
 const _: () = assert!(LINK_SHARE_BYTES < LINK_BUFFER_BYTES_MAX as u64);
 const _: () = assert!(HANDSHAKE_NANOS < LINK_PATIENCE_NANOS);
+const _: () = assert!(SILENCE_NANOS + LINK_PATIENCE_NANOS + SEVERED_NANOS <= 30_000_000_000);
+const _: () = assert!(PROBE_IDLE_NANOS < SILENCE_NANOS && SILENCE_NANOS < HEALTH_TIMEOUT_NANOS);
 const _: () = assert!(ACK_NANOS < CHECKPOINT_FLUSH_NANOS);
 
 // Processes of different nodes.
@@ -303,7 +326,7 @@ pub const CONTROL_BUFFER_BYTES_MAX: usize = 4 << 20;
 /// Connections that one node dials for its processes at a time, and how long each may take (nanoseconds).
 pub const DIALS_MAX: usize = 256;
 /// See [`DIALS_MAX`].
-pub const DIAL_NANOS: u64 = 5_000_000_000;
+pub const DIAL_NANOS: u64 = 2_000_000_000;
 
 /// Connections of one process to processes of other nodes: each costs two descriptors and a share of memory.
 pub const REMOTE_LINES_MAX: usize = 2048;
@@ -328,6 +351,9 @@ const _: () = assert!(DIAL_NANOS < HANDSHAKE_NANOS);
 
 /// Nodes of one cluster, together with the drivers that are nodes of their own.
 pub const NODES_MAX: usize = 10_000;
+
+/// Nodes that are gone and of which every node tells those who look at the state: the latest.
+pub const NODES_GONE_LISTED_MAX: usize = 100;
 
 /// Nodes that are gone and are remembered by their ids.
 pub const NODES_GONE_MAX: usize = 10_000;
@@ -383,6 +409,15 @@ pub const CANDIDATES_NANOS: u64 = 1_000_000_000;
 
 /// Nodes that are looked at for such an answer, unless fewer than were asked for are among them: about 100 us.
 pub const CANDIDATES_SCANNED_MAX: usize = 1024;
+
+/// Bundles of placement groups in one report of a node: what the rest has free is not told.
+pub const BUNDLES_REPORTED_MAX: usize = 256;
+
+/// For how long an actor that a node was asked for is not asked back (nanoseconds): as long as a lease that was asked for there.
+pub const RECALL_NANOS: u64 = 100_000_000;
+
+/// An actor that was asked back, and that its node neither gave back nor began, is asked back again after so long (nanoseconds).
+pub const RECALL_AGAIN_NANOS: u64 = 1_000_000_000;
 
 /// Shapes that wait, in one report of a node: those in excess are those that fewest wait for.
 pub const DEMAND_SHAPES_MAX: usize = 64;

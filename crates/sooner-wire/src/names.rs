@@ -58,7 +58,7 @@ pub enum NameError {
         max = RESOURCE_AMOUNT_MAX / crate::resources::UNIT
     )]
     Amount(String),
-    /// Names that are not in order, or twice: no sooner writes this.
+    /// Names that are not in order, or twice: sooner never writes this.
     #[error("the resources are not sorted by name: {0:?} is out of place")]
     Order(String),
     /// More resources than are kept.

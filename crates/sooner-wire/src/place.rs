@@ -96,6 +96,9 @@ fn of_actors(here: &mut ActorsHere, change: &mut dyn FnMut(ObjectId, &mut Outcom
             change(row.actor.state(), &mut state.outcome);
         }
     }
+    for (_, checkpoint) in here.also.iter_mut().flat_map(|also| &mut also.checkpoints) {
+        change(checkpoint.actor.state(), &mut checkpoint.state.outcome);
+    }
 }
 
 #[cfg(test)]

@@ -90,6 +90,12 @@ impl ResourceSet {
         set
     }
 
+    /// Whole CPUs, if there is more than one.
+    #[must_use]
+    pub fn several_cpus(&self) -> Option<u32> {
+        u32::try_from(self.amount("CPU") / UNIT).ok().filter(|cpus| *cpus > 1)
+    }
+
     /// Names and amounts, sorted by name, in ten-thousandths.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(n, a)| (n.as_str(), *a))
@@ -150,6 +156,13 @@ mod tests {
         assert_eq!(set.describe(), "0.5 CPU, 1.50 GiB memory, 100 B object_store_memory");
         assert_eq!(ResourceSet::default().describe(), "nothing");
         assert_eq!((size(1 << 20), size(3 << 41)), ("1.00 MiB".to_owned(), "6.00 TiB".to_owned()));
+    }
+
+    #[test]
+    fn several_cpus_are_whole_ones() {
+        let several = |cpus: f64| set(&[("CPU", cpus)]).several_cpus();
+        assert_eq!((several(0.5), several(1.9), several(2.0), several(3.7)), (None, None, Some(2), Some(3)));
+        assert_eq!(set(&[("memory", 8.0)]).several_cpus(), None);
     }
 
     #[test]

@@ -55,6 +55,7 @@ _MODULES = (
     "dask",
     "debug",
     "joblib",
+    "metrics",
     "multiprocessing",
     # It can be called like the function in it.
     "placement_group",
@@ -62,6 +63,7 @@ _MODULES = (
     "queue",
     "scheduling_strategies",
     "serialization",
+    "state",
 )
 
 # Names of Ray that sooner does not have, and what they belong to.

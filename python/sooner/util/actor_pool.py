@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import sooner
 from sooner.exceptions import ActorDiedError, TaskError
+from sooner.util import clock
 
 H = TypeVar("H")
 T = TypeVar("T")
@@ -43,6 +43,8 @@ class ActorPool(Generic[H]):
         # Calls by submission number: those that wait for an actor, those on their way, and those that have ended.
         self._waiting: deque[tuple[int, _Call, Any]] = deque()
         self._running: dict[sooner.ObjectRef[Any], tuple[int, H]] = {}
+        # All references of calls with several returns, by the first.
+        self._lists: dict[sooner.ObjectRef[Any], list[sooner.ObjectRef[Any]]] = {}
         self._ended: dict[int, _Outcome] = {}
         # Calls on their way whose result nobody wants any more.
         self._given_up: set[int] = set()
@@ -58,7 +60,7 @@ class ActorPool(Generic[H]):
         """Call `fn(actor, value)` with the next free actor; waits in a queue while none is free.
 
         Args:
-            fn: Makes the call and returns its reference.
+            fn: Makes the call and returns its reference, or the list of them of a call with several returns.
             value: Its second argument.
         """
         number = self._submitted
@@ -137,7 +139,7 @@ class ActorPool(Generic[H]):
         """
         if not self.has_next():
             raise StopIteration("no result is left in the pool")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.monotonic() + timeout
         number = self._earliest()
         while number not in self._ended:
             if self._collect(_left(deadline)) or number in self._ended:
@@ -161,7 +163,7 @@ class ActorPool(Generic[H]):
         """
         if not self.has_next():
             raise StopIteration("no result is left in the pool")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.monotonic() + timeout
         while not self._ended:
             if not self._collect(_left(deadline)) and not self._ended:
                 raise TimeoutError(f"no result within {timeout} s; the calls go on")
@@ -197,10 +199,14 @@ class ActorPool(Generic[H]):
             number, fn, value = self._waiting.popleft()
             actor = self._idle.popleft()
             try:
-                ref = fn(actor, value)
+                made: Any = fn(actor, value)
             except BaseException:
                 self._idle.appendleft(actor)
                 raise
+            # The returns of one call come together: the first stands for all.
+            ref = made[0] if isinstance(made, list) and made else made
+            if ref is not made:
+                self._lists[ref] = made
             self._running[ref] = (number, actor)
 
     def _collect(self, timeout: float | None) -> bool:
@@ -216,7 +222,7 @@ class ActorPool(Generic[H]):
         ready, _ = sooner.wait(refs, num_returns=len(refs), timeout=0)
         for ref in ready:
             number, actor = self._running.pop(ref)
-            outcome = _outcome_of(ref)
+            outcome = _outcome_of(self._lists.pop(ref, ref))
             if number in self._given_up:
                 self._given_up.discard(number)
             else:
@@ -234,7 +240,7 @@ def _is_death(error: BaseException | None) -> bool:
     return isinstance(error, ActorDiedError) and TaskError not in type(error).__mro__
 
 
-def _outcome_of(ref: sooner.ObjectRef[Any]) -> _Outcome:
+def _outcome_of(ref: sooner.ObjectRef[Any] | list[sooner.ObjectRef[Any]]) -> _Outcome:
     try:
         return _Outcome(sooner.get(ref), None)
     except Exception as error:
@@ -242,4 +248,4 @@ def _outcome_of(ref: sooner.ObjectRef[Any]) -> _Outcome:
 
 
 def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+    return None if deadline is None else max(0.0, deadline - clock.monotonic())

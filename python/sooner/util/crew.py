@@ -26,9 +26,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 import sooner
+from sooner import cloudpickle as pickling
 from sooner.exceptions import ActorDiedError, ActorUnschedulableError, TaskCancelledError
+from sooner.util import clock
 from sooner.util.pool_worker import UnknownFunction
-from sooner.util.remote_errors import original
+from sooner.util.remote_errors import original, unpickled
 
 # Calls a worker has at most.
 _WINDOW_MAX = 128
@@ -125,6 +127,14 @@ class _Member:
 
     def hand_over(self, call: Call, now: float) -> None:
         """Sends a call."""
+        # What the call writes into arrays that lie in files is to be there.
+        pickling.passing.by_file = True
+        try:
+            self._hand_over(call, now)
+        finally:
+            pickling.passing.by_file = False
+
+    def _hand_over(self, call: Call, now: float) -> None:
         function = call.function
         if function.number not in self.functions:
             self._define(function)
@@ -226,12 +236,12 @@ class Crew:
 
     def wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Drive the crew until something holds, or the time is over. Says whether it holds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.monotonic() + timeout
         with self._lock:
             self._waiters += 1
         try:
             while not is_done():
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                left = None if deadline is None else max(0.0, deadline - clock.monotonic())
                 self._step(left)
                 if left == 0:
                     break
@@ -258,6 +268,11 @@ class Crew:
         self._finish(ended)
         if doom is not None:
             self.fail(doom)
+
+    def actors(self) -> list[Any]:
+        """The workers of now."""
+        with self._lock:
+            return [member.actor for member in self._members]
 
     def is_done(self) -> bool:
         """Whether no job is left."""
@@ -311,7 +326,7 @@ class Crew:
         ended: list[Job] = []
         if not self._returned and not self._sources:
             return ended
-        now = time.monotonic()
+        now = clock.monotonic()
         room = [(len(member.calls), place) for place, member in enumerate(self._members) if member.left > 0]
         heapq.heapify(room)
         while room and room[0][0] < self._window:
@@ -324,7 +339,7 @@ class Crew:
                 member.hand_over(call, now)
             except Exception as error:
                 # What cannot be pickled, for one.
-                self._end(call, error, None, ended)
+                self._end(call, unpickled(error), None, ended)
                 continue
             if member.left > 0:
                 heapq.heapreplace(room, (load + 1, place))
@@ -347,9 +362,9 @@ class Crew:
         ready, _ = sooner.wait(refs, num_returns=len(refs), timeout=0)
         if not ready:
             return
-        self._adapt(time.monotonic() - member.calls[ready[0]].begun)
+        self._adapt(clock.monotonic() - member.calls[ready[0]].begun)
         try:
-            values = sooner.get(ready)
+            values = sooner.get(ready, copy=True)
         except Exception:
             # One of them failed: look at each.
             for ref in ready:
@@ -363,7 +378,7 @@ class Crew:
         value = None
         failure: BaseException | None = None
         try:
-            value = sooner.get(ref)
+            value = sooner.get(ref, copy=True)
         except TaskCancelledError as error:
             if call.is_taken_back:
                 call.is_taken_back = False

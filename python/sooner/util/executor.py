@@ -8,11 +8,15 @@ take, so that short ones do not wait for a round trip each.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import itertools
+import logging
+import os
 import secrets
+import sys
 import threading
-import time
+import traceback
 import types
 import weakref
 from collections import deque
@@ -22,7 +26,11 @@ from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
 import sooner
-from sooner.util.checks import check_at_least
+from sooner import cloudpickle as pickling
+from sooner.exceptions import WorkerCrashedError
+from sooner.util import clock
+from sooner.util.checks import check_at_least, is_whole
+from sooner.util.remote_errors import of_executor, original, unpickled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +52,11 @@ _FUNCTIONS_MAX = 128
 
 # In a worker: the executors whose initializer has run there.
 _initialized: set[str] = set()
+# An initializer has redirected standard output or standard error, for all calls that come: the worker's tidying looks.
+has_new_streams = False
 _alive: weakref.WeakSet[Executor] = weakref.WeakSet()
+# Where the standard library's executors say that an initializer has failed.
+_log = logging.getLogger("concurrent.futures")
 
 
 class Executor(_StandardExecutor):
@@ -55,13 +67,16 @@ class Executor(_StandardExecutor):
 
     Args:
         max_workers: Calls at the same time at most; as many as the session has CPUs by default.
-        initializer: Called once in every worker process before its first call.
+        mp_context: Taken for compatibility: how sooner starts its workers does not depend on it.
+        initializer: Called once in every worker process before its first call. Once it raises, the executor is broken.
         initargs: Its arguments.
+        max_tasks_per_child: Calls (chunks, with `map`) after which a worker process is replaced, at least 1; never by
+            default.
         options: Options of the tasks, as for `.options()` of a remote function, such as `num_gpus` or `max_retries`.
 
     Raises:
-        ValueError: `max_workers` is below 1, or an option does not exist or has a wrong value.
-        TypeError: `initializer` cannot be called.
+        ValueError: `max_workers` or `max_tasks_per_child` is below 1, or an option does not exist or has a wrong value.
+        TypeError: `initializer` cannot be called, or another argument has a wrong type.
 
     Example:
         >>> with sooner.Executor() as executor:  # doctest: +SKIP
@@ -72,28 +87,43 @@ class Executor(_StandardExecutor):
     def __init__(
         self,
         max_workers: int | None = None,
-        *,
+        mp_context: Any = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
         options: dict[str, Any] | None = None,
+        _takes_copies: bool = True,
     ) -> None:
-        if max_workers is not None:
-            check_at_least("max_workers", max_workers, 1)
+        if max_workers is not None and (not is_whole(max_workers) or max_workers < 1):
+            raise ValueError(f"max_workers must be greater than 0: a whole number, not {max_workers!r}")
+        if mp_context is not None and not hasattr(mp_context, "get_start_method"):
+            raise TypeError(f"mp_context must be a context of multiprocessing, not {type(mp_context).__name__}")
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be callable, not {type(initializer).__name__}")
+        if max_tasks_per_child is not None:
+            if not is_whole(max_tasks_per_child):
+                raise TypeError(f"max_tasks_per_child must be an integer, not {type(max_tasks_per_child).__name__}")
+            check_at_least("max_tasks_per_child", max_tasks_per_child, 1)
         cpus = max(1, int(sooner.cluster_resources().get("CPU", 1)))
         self._options = dict(options or {})
+        if max_tasks_per_child is not None:
+            self._options.setdefault("max_calls", max_tasks_per_child)
         if max_workers is not None and max_workers > cpus:
             # More processes than CPUs: each of them takes a part of one, rounded so that all of them fit.
             self._options.setdefault("num_cpus", max(1, _SHARES * cpus // max_workers) / _SHARES)
-        workers = max_workers or cpus
+        workers = self._max_workers = max_workers or cpus
         # Fewer than the CPUs can only be had by handing over no more than that.
         self._window_min = workers if workers < cpus else _AHEAD_MIN * workers
         self._window_max = workers if workers < cpus else _AHEAD_MAX * workers
         self._window = self._window_min
         self._setup = None if initializer is None else (secrets.token_hex(8), initializer, initargs)
+        # Why no call can run any more: its initializer has failed.
+        self._broken: str | None = None
         self._remote: dict[types.FunctionType, sooner.RemoteFunction[..., Any]] = {}
-        self._call_any: sooner.RemoteFunction[..., Any] = sooner.remote(_call).options(**self._options)
+        # Values are those of the standard executors: the callee's own, to be changed.
+        self._takes_copies = _takes_copies
+        self._call_any: sooner.RemoteFunction[..., Any] = self._make_remote(_call)
         self._waiting: deque[_Call] = deque()
         self._in_flight: set[_Call] = set()
         self._is_shut_down = False
@@ -114,12 +144,15 @@ class Executor(_StandardExecutor):
 
         Raises:
             RuntimeError: The executor was shut down.
+            BrokenProcessPool: Its initializer has failed.
             TypeError: `fn` is not callable.
         """
         if not callable(fn):
             raise TypeError(f"submit() takes a callable, not {type(fn).__name__}")
         future: _Future[T] = _Future()
         with self._lock:
+            if self._broken is not None:
+                raise _broken_pool(self._broken)
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._waiting.append(_Call(future, fn, args, kwargs))
@@ -151,7 +184,7 @@ class Executor(_StandardExecutor):
         check_at_least("chunksize", chunksize, 1)
         if buffersize is not None:
             check_at_least("buffersize", buffersize, 1)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.monotonic() + timeout
         calls = zip(*iterables, strict=False)
         if chunksize == 1:
             return self._stream(lambda args: self.submit(fn, *args), calls, deadline, buffersize)
@@ -184,6 +217,17 @@ class Executor(_StandardExecutor):
         if wait:
             with self._idle:
                 self._idle.wait_for(lambda: not self._waiting and not self._in_flight)
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        """Waits for all calls, as `shutdown` does. Ctrl-C ends them instead.
+
+        On a terminal it reaches the workers of the standard library's executors, too; sooner's have process groups of
+        their own.
+        """
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.terminate_workers()
+        else:
+            self.shutdown()
 
     def terminate_workers(self) -> None:
         """Take no more calls, cancel those that wait, and interrupt those that run, also while they sleep.
@@ -229,15 +273,20 @@ class Executor(_StandardExecutor):
                     self._idle.notify_all()
                     continue
                 self._in_flight.add(call)
-            begin = time.monotonic()
+            begin = clock.monotonic()
             try:
+                pickling.passing.by_file = True
                 call.ref = call.future.ref = self._start(call)
-                done = call.ref.future()
+                pickling.passing.by_file = False
+                done = call.ref.future(copy=True)
             except BaseException as error:
                 # What cannot be pickled, for one.
+                pickling.passing.by_file = False
                 self._end(call, None)
-                call.future.set_exception(error)
+                call.future.set_exception(unpickled(error))
                 continue
+            # The future may be kept for long: it is not to keep what was passed.
+            call.forget()
             done.add_done_callback(functools.partial(self._on_done, call, begin))
 
     def _start(self, call: _Call) -> sooner.ObjectRef[Any]:
@@ -249,27 +298,52 @@ class Executor(_StandardExecutor):
             if remote is None:
                 if len(self._remote) >= _FUNCTIONS_MAX:
                     self._remote.clear()
-                remote = self._remote[call.fn] = sooner.remote(call.fn).options(**self._options)
+                remote = self._remote[call.fn] = self._make_remote(call.fn)
             ref: sooner.ObjectRef[Any] = remote.remote(*call.args, **call.kwargs)
         else:
             ref = self._call_any.remote(self._setup, call.fn, call.args, call.kwargs)
         return ref
 
+    def _make_remote(self, function: Callable[..., Any]) -> sooner.RemoteFunction[..., Any]:
+        remote = sooner.RemoteFunction(function, {}, takes_copies=self._takes_copies)
+        made: sooner.RemoteFunction[..., Any] = remote.options(**self._options)
+        return made
+
     def _on_done(self, call: _Call, begin: float, done: Future[Any]) -> None:
         self._end(call, begin)
-        self._hand_over()
         error = done.exception()
-        if error is not None:
-            call.future.set_exception(error)
-        else:
+        if error is None:
+            self._hand_over()
             call.future.set_result(done.result())
+            return
+        error = original(error, of_executor)
+        if isinstance(error, _InitializerError):
+            self._break(str(error))
+            error = _broken_pool(str(error))
+        elif type(error) is WorkerCrashedError:
+            error = _crashed(error)
+        self._hand_over()
+        call.future.set_exception(error)
+
+    def _break(self, reason: str) -> None:
+        """Fail all calls that wait, as a new process would fare no better."""
+        with self._lock:
+            is_new, self._broken = self._broken is None, reason
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            self._idle.notify_all()
+        if is_new:
+            _log.critical("Exception in initializer:\n%s", reason)
+        for call in waiting:
+            if call.future.set_running_or_notify_cancel():
+                call.future.set_exception(_broken_pool(reason))
 
     def _end(self, call: _Call, begin: float | None) -> None:
         with self._lock:
             self._in_flight.discard(call)
             call.ref = call.future.ref = None
             if begin is not None:
-                took = time.monotonic() - begin
+                took = clock.monotonic() - begin
                 if took < _SOON_SECONDS:
                     self._window = min(self._window * 2, self._window_max)
                 elif took > _LATE_SECONDS:
@@ -285,7 +359,7 @@ def _in_order(
     try:
         while futures:
             # Not kept: a result that was yielded may be freed.
-            yield futures.popleft().result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            yield futures.popleft().result(None if deadline is None else max(0.0, deadline - clock.monotonic()))
             futures.extend(map(submit, itertools.islice(items, 1)))
     finally:
         for future in futures:
@@ -293,9 +367,16 @@ def _in_order(
 
 
 def _wait_at_exit() -> None:
-    """A program that ends waits for its calls, as with the standard library's executors."""
+    """A program that ends waits for its calls, as with the standard library's executors; not if Ctrl-C ends it."""
+    is_interrupted = isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
     for executor in list(_alive):
-        executor.shutdown()
+        try:
+            if not is_interrupted:
+                executor.shutdown()
+        except KeyboardInterrupt:
+            is_interrupted = True
+        if is_interrupted:
+            executor.terminate_workers()
 
 
 class _Future(Future[T]):
@@ -313,13 +394,13 @@ class _Future(Future[T]):
         ref = self.ref
         if ref is None:
             return timeout
-        begin = time.monotonic()
+        begin = clock.monotonic()
         try:
             sooner.wait([ref], timeout=None if timeout is None else max(0.0, timeout))
         except RuntimeError:
             # The session has ended: the future is told so.
             return timeout
-        return None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
+        return None if timeout is None else max(0.0, timeout - (clock.monotonic() - begin))
 
 
 class _Call:
@@ -334,14 +415,59 @@ class _Call:
         self.kwargs = kwargs
         self.ref: sooner.ObjectRef[Any] | None = None
 
+    def forget(self) -> None:
+        """The engine has what is needed."""
+        self.fn = _call
+        self.args = ()
+        self.kwargs = {}
+
+
+class _InitializerError(Exception):
+    """In a worker: the initializer has raised; has its traceback as text."""
+
+
+def _broken_pool(reason: str) -> BaseException:
+    # Imported when it is needed: its module starts multiprocessing.
+    from concurrent.futures.process import BrokenProcessPool
+
+    return BrokenProcessPool(f"the initializer of the executor has failed: make a new executor\n{reason}")
+
+
+def _crashed(error: WorkerCrashedError) -> BaseException:
+    """The error, for those, too, who look for what the standard executor raises then. This one goes on, however."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    class WorkerCrashed(WorkerCrashedError, BrokenProcessPool):
+        def __reduce__(self) -> Any:
+            return _crashed, (error,)
+
+    WorkerCrashed.__name__ = WorkerCrashed.__qualname__ = WorkerCrashedError.__name__
+    WorkerCrashed.__module__ = WorkerCrashedError.__module__
+    return WorkerCrashed(*error.args)
+
 
 def _call(setup: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    global has_new_streams
     if setup is not None:
         key, initializer, initargs = setup
         if key not in _initialized:
-            initializer(*initargs)
+            before = _streams()
+            try:
+                _initialize(initializer, initargs)
+            except (Exception, SystemExit):
+                raise _InitializerError(traceback.format_exc()) from None
             _initialized.add(key)
+            has_new_streams = _streams() != before
     return fn(*args, **kwargs)
+
+
+def _streams() -> list[object]:
+    found: list[object] = [sys.stdout, sys.stderr]
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            there = os.fstat(descriptor)
+            found.append((descriptor, there.st_dev, there.st_ino))
+    return found
 
 
 def _call_chunk(fn: Callable[..., Any], chunk: list[tuple[Any, ...]]) -> list[Any]:
@@ -351,3 +477,8 @@ def _call_chunk(fn: Callable[..., Any], chunk: list[tuple[Any, ...]]) -> list[An
 def _chunks(items: Iterator[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any, ...]]]:
     while chunk := list(itertools.islice(items, size)):
         yield chunk
+
+
+def _initialize(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> None:
+    """What it does to the process is for all calls: by the name of this function it is known that it stays."""
+    initializer(*initargs)

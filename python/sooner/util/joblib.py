@@ -10,20 +10,24 @@ import contextlib
 import contextvars
 import importlib.util
 import io
+import multiprocessing
 import os
 import sys
 import threading
+import traceback
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
 import sooner
+from sooner import cloudpickle as pickling
 from sooner.util.checks import check_at_least
 from sooner.util.executor import Executor
-from sooner.util.remote_errors import original
+from sooner.util.remote_errors import original, with_traceback
 
 try:
     from joblib import register_parallel_backend
@@ -67,6 +71,9 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         inner_max_num_threads: Threads that libraries such as BLAS may use in each worker; by default the CPUs
             divided by the workers.
         ray_remote_args: Options of the tasks, as for `.options()` of a remote function, such as `num_gpus`.
+        initializer: Called in every worker process before its first call for a `Parallel`, unless that has its own.
+        initargs: Its arguments.
+        backend_kwargs: What joblib's own backends take besides; without effect.
     """
 
     supports_retrieve_callback = True
@@ -82,10 +89,13 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         nesting_level: int | None = None,
         inner_max_num_threads: int | None = None,
         ray_remote_args: dict[str, Any] | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
         **backend_kwargs: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads, **backend_kwargs)
         self._options = ray_remote_args
+        self._initializer = initializer, initargs
         self._executor: Executor | None = None
         self._shared = _SharedArrays(None)
         self._threads: int | None = None
@@ -104,6 +114,11 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
             return 1
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs != 1 and multiprocessing.current_process().daemon:
+            # As joblib's own backends of processes: a copy of the program has no session, and ends without notice.
+            message = "sooner-backed parallel loops cannot be called in a multiprocessing, setting n_jobs=1"
+            warnings.warn(message, stacklevel=3)
+            return 1
         return n_jobs if n_jobs > 0 else max(1, _cpus() + 1 + n_jobs)
 
     def configure(
@@ -115,6 +130,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         max_nbytes: int | None = _SHARED_BYTES,
         mmap_mode: str | None = "r",
         ray_remote_args: dict[str, Any] | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
         **_ignored: Any,
     ) -> int:
         """Prepare for a call of `Parallel`; says how many calls will run at the same time.
@@ -127,6 +144,8 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
             max_nbytes: Arrays from this size on (bytes) are shared; `None` for none of them.
             mmap_mode: "r": shared arrays are read-only. "c": each call has its own copy. `None`: nothing is shared.
             ray_remote_args: Options of the tasks.
+            initializer: Called in every worker process before its first call for this `Parallel`.
+            initargs: Its arguments.
         """
         jobs = self.effective_n_jobs(n_jobs)
         if jobs == 1:
@@ -143,12 +162,21 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         if context.get_task_id() is not None or context.get_actor_id() is not None:
             # The task that waits for these holds its CPU meanwhile: they must not need another one.
             options.setdefault("num_cpus", 0)
-        self._executor = Executor(jobs, options=options)
+        if initializer is None:
+            initializer, initargs = self._initializer
+        self._executor = Executor(
+            jobs, initializer=initializer, initargs=initargs, options=options, _takes_copies=False
+        )
         self._shared = _SharedArrays(None if mmap_mode is None else max_nbytes)
         self._makes_copies = mmap_mode == "c"
         self._threads = self._thread_limit(jobs)
         self.parallel = parallel
         return jobs
+
+    @property
+    def _workers(self) -> Executor | None:
+        """What runs the calls. joblib's backends have it under this name, and programs look whether it is there."""
+        return self._executor
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Future[Any]:
         """Schedule a batch."""
@@ -164,7 +192,10 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         error = out.exception()
         if error is not None:
             raise original(error)
-        return out.result()
+        result = out.result()
+        if isinstance(result, _Left):
+            raise with_traceback(result.error, result.traceback)
+        return result
 
     @contextlib.contextmanager
     def retrieval_context(self) -> Iterator[None]:
@@ -241,7 +272,7 @@ class _SharedArrays:
         return ref
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(pickling.ValuePickler):
     def __init__(self, file: io.BytesIO, shared: _SharedArrays) -> None:
         super().__init__(file, protocol=5)
         self._shared = shared
@@ -250,6 +281,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         if self._numpy is not None and isinstance(obj, self._numpy.ndarray):
+            reduced = pickling.reduce_to_file(obj)
+            if reduced is not None:
+                return reduced
             bytes_min = self._shared.bytes_min
             if bytes_min is not None and obj.nbytes >= bytes_min and not obj.dtype.hasobject:
                 self.found.append(self._shared.share(obj))
@@ -274,7 +308,19 @@ def _run(pickled: bytes, threads: int | None, makes_copies: bool, *arrays: Any) 
     finally:
         _arrays.reset(token)
     with _limited(threads):
-        return func()
+        try:
+            return func()
+        except (KeyboardInterrupt, SystemExit) as error:
+            if sooner.get_runtime_context().is_canceled():
+                raise
+            return _Left(error, traceback.format_exc())
+
+
+class _Left(NamedTuple):
+    """What a batch raised that means something else in a task: that it was cancelled, or that its worker ends."""
+
+    error: BaseException
+    traceback: str
 
 
 @contextlib.contextmanager

@@ -6,7 +6,10 @@ large arguments and results lie in shared memory, and a worker that dies fails i
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
+import secrets
+import time
 import types
 import warnings
 import weakref
@@ -15,6 +18,7 @@ from multiprocessing import TimeoutError  # noqa: A004  the name that multiproce
 from typing import Any
 
 import sooner
+from sooner.state import get_actor
 from sooner.util.checks import check_at_least
 from sooner.util.crew import Call, Crew, Function
 from sooner.util.pool_results import AsyncResult, IMapIterator, MapResult
@@ -227,15 +231,23 @@ class Pool:
 
     def __del__(self) -> None:
         if self._state == "RUN":
-            warnings.warn(
-                f"unclosed running pool {self!r}: use `with`, or close()", ResourceWarning, stacklevel=2, source=self
-            )
+            message = f"unclosed running multiprocessing pool {self!r}: use `with`, or close()"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError("pool objects cannot be passed between processes or pickled: pass the arguments of the calls")
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.Pool state={self._state} pool_size={self._processes}>"
+
+    @property
+    def _pool(self) -> list[_Process]:
+        """The workers of now. Programs read this attribute of the standard library's to find the processes."""
+        return [_Process(actor) for actor in self._crew.actors()]
+
+    def _repopulate_pool(self) -> None:
+        """Replace workers that are gone, as far as that is known; the pool also does so by itself."""
+        self._crew.collect()
 
     def _check_running(self) -> None:
         if self._state != "RUN":
@@ -304,6 +316,32 @@ class Pool:
         return iterator
 
 
+class _Process:
+    """A worker, as far as programs look at those of `multiprocessing.Pool`."""
+
+    def __init__(self, actor: Any) -> None:
+        self._id: str = actor._actor_id
+        # Who keeps this does not keep the worker.
+        self._actor = weakref.ref(actor)
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None once it has ended. Waits for the initializer."""
+        found = get_actor(self._id)
+        if found is None or found.state == "DEAD":
+            return None
+        if found.pid:
+            # Not asked of itself: it may be in a long call.
+            return found.pid
+        actor = self._actor()
+        return None if actor is None else int(sooner.get(actor.pid.remote()))
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        found = get_actor(self._id)
+        return found is not None and found.state != "DEAD"
+
+
 class JoinableQueue(Queue):
     """A queue that knows how many of its items are done, with the interface of `multiprocessing.JoinableQueue`.
 
@@ -334,18 +372,33 @@ class JoinableQueue(Queue):
 
     def join(self) -> None:
         """Wait until every item that was put is done."""
-        sooner.get(self.actor.all_done.remote())
+        pause = 0.005
+        while not sooner.get(self.actor.all_done.remote(secrets.token_bytes(8))):
+            # As many wait as may.
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
 
 
 class _JoinableQueueActor(QueueActor):
     async def task_done(self) -> bool:
         """Whether there was an item that was not done."""
-        try:
-            self._queue.task_done()
-        except ValueError:
+        if self._open == 0:
             return False
+        self._open -= 1
+        if self._open == 0:
+            for joiner in self._joiners.values():
+                if not joiner.done():
+                    joiner.set_result(True)
         return True
 
-    async def all_done(self) -> None:
-        """Waits until every item is done."""
-        await self._queue.join()
+    async def all_done(self, ticket: bytes) -> bool:
+        """Waits until every item is done. False if too many wait."""
+        if self._open == 0:
+            return True
+        if self._must_come_again():
+            return False
+        self._joiners[ticket] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._joiners[ticket]
+        finally:
+            del self._joiners[ticket]

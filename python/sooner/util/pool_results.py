@@ -6,15 +6,15 @@ import itertools
 import logging
 import multiprocessing
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sooner.exceptions import TaskError
+from sooner.util import clock
 from sooner.util.crew import Call, Crew, Function
-from sooner.util.remote_errors import RemoteTraceback
+from sooner.util.remote_errors import with_traceback
 
 _Callback = Callable[[Any], object]
 _Outcome = tuple[BaseException | None, Any]
@@ -81,12 +81,12 @@ class AsyncResult:
         return self._error is None
 
     def _wait(self, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.monotonic() + timeout
         if self._left and not self._crew.wait(lambda: not self._left, timeout):
             return False
         if self._is_called_back is None:
             return True
-        return self._is_called_back.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return self._is_called_back.wait(None if deadline is None else max(0.0, deadline - clock.monotonic()))
 
     def _is_ready(self) -> bool:
         return not self._left and (self._is_called_back is None or self._is_called_back.is_set())
@@ -205,7 +205,7 @@ class IMapIterator:
             multiprocessing.TimeoutError: The time is over; the result can still be had.
             Exception: What the call raised. The results after it can still be had.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.monotonic() + timeout
         while not self._current:
             if self._taken not in self._outcomes and not self._wait(deadline):
                 raise multiprocessing.TimeoutError(f"no result within {timeout} s; the calls go on")
@@ -221,7 +221,7 @@ class IMapIterator:
         """Wait for the next chunk; says whether it has come."""
 
         def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
+            return None if deadline is None else max(0.0, deadline - clock.monotonic())
 
         number = self._taken
         with self._fed:
@@ -284,8 +284,10 @@ class IMapIterator:
                     yield chunk
                     chunk = []
         except Exception as error:
-            # Raised in the place of the next result.
+            # Raised in the place of the next result. As in the standard library, items of a chunk that was not full are
+            # not called.
             self._broken = error
+            return
         if chunk:
             yield chunk
 
@@ -334,5 +336,5 @@ def _feed(iterator: weakref.ref[IMapIterator], must_feed: threading.Event) -> No
 def _with_traceback(error: BaseException | None, value: Any) -> _Outcome:
     """An outcome of `Worker.each`: with an error comes its traceback."""
     if error is not None and not isinstance(error, TaskError):
-        error.__cause__ = RemoteTraceback(value)
+        with_traceback(error, value)
     return error, value

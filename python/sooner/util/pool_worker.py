@@ -5,6 +5,7 @@ Every new worker imports this module, so it imports nothing that workers do not 
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,10 +23,17 @@ class UnknownFunction(Exception):
 class Worker:
     """What runs in a worker's process."""
 
+    # Arrays among the arguments of a call are its own, as with the pools of the standard library.
+    __sooner_takes_copies__ = True
+
     def __init__(self, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
         self._functions: dict[int, Callable[..., Any]] = {}
         if initializer is not None:
             initializer(*initargs)
+
+    def pid(self) -> int:
+        """The process."""
+        return os.getpid()
 
     def define(self, number: int, function: Callable[..., Any], forgotten: int | None) -> None:
         """Keep a function for later calls, and forget another one."""
@@ -62,7 +70,7 @@ def _values(items: list[Any]) -> list[Any]:
     """References among the items are replaced by their values, as arguments of remote functions are."""
     if sooner.ObjectRef not in set(map(type, items)):
         return items
-    return [sooner.get(item) if type(item) is sooner.ObjectRef else item for item in items]
+    return [sooner.get(item, copy=True) if type(item) is sooner.ObjectRef else item for item in items]
 
 
 def _outcome(function: Callable[[Any], Any], item: Any) -> tuple[BaseException | None, Any]:

@@ -6,8 +6,14 @@ The items lie with an actor of its own; large values go there as references to s
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import queue
-from collections.abc import Iterable
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic
 
 import sooner
@@ -29,8 +35,17 @@ Full = queue.Full
 
 __all__ = ["Empty", "Full", "Queue"]
 
-# Users that may wait in `put` and `get` at the same time.
-_WAITING_MAX = 1000
+# Calls that the actor serves at the same time. All but one of them may wait: what wakes them always gets in. Who
+# would wait beyond that comes again.
+_CALLS_MAX = 1000
+# How long until then (seconds), at first and at most.
+_AGAIN_SECONDS = 0.005
+_AGAIN_SECONDS_MAX = 0.2
+# Longer waits overflow the clocks of event loops (seconds).
+_PATIENCE_SECONDS_MAX = 1e8
+
+# Calls the actor, which may wait for so many seconds, with a ticket by which the wait can be given up.
+_CallOfActor = Callable[["float | None", "bytes | None"], "sooner.ObjectRef[Any]"]
 
 
 class Queue(Generic[T]):
@@ -59,9 +74,10 @@ class Queue(Generic[T]):
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
         if not is_whole(maxsize):
             raise TypeError(f"maxsize must be a whole number, not {maxsize!r}")
-        options = {"num_cpus": 0, "max_concurrency": _WAITING_MAX, **(actor_options or {})}
+        options = {"num_cpus": 0, "max_concurrency": _CALLS_MAX, **(actor_options or {})}
         self.maxsize = maxsize
-        self.actor: Any = sooner.remote(self._actor_class()).options(**options).remote(maxsize)
+        calls = options["max_concurrency"] or _CALLS_MAX
+        self.actor: Any = sooner.remote(self._actor_class()).options(**options).remote(maxsize, calls - 1)
 
     def _actor_class(self) -> type:
         return QueueActor
@@ -98,7 +114,8 @@ class Queue(Generic[T]):
             ValueError: `timeout` is negative.
             ActorDiedError: The queue is gone.
         """
-        if not sooner.get(self.actor.put.remote(item, _patience(block, timeout))):
+        patience = _patience(block, timeout)
+        if not self._ask(lambda left, ticket: self.actor.put.remote(item, left, ticket), patience):
             raise Full
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
@@ -113,18 +130,62 @@ class Queue(Generic[T]):
             ValueError: `timeout` is negative.
             ActorDiedError: The queue is gone.
         """
-        items: list[T] = sooner.get(self.actor.get.remote(_patience(block, timeout)))
+        items: list[T] | None = self._ask(self._ask_for_item, _patience(block, timeout))
         return _only(items)
 
     async def put_async(self, item: T, block: bool = True, timeout: float | None = None) -> None:
-        """`put` for asyncio."""
-        if not await self.actor.put.remote(item, _patience(block, timeout)):
+        """`put` for asyncio. One that is cancelled while it waits adds nothing."""
+        patience = _patience(block, timeout)
+        if not await self._ask_async(lambda left, ticket: self.actor.put.remote(item, left, ticket), patience):
             raise Full
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> T:
-        """`get` for asyncio."""
-        items: list[T] = await self.actor.get.remote(_patience(block, timeout))
+        """`get` for asyncio. One that is cancelled takes nothing: an item that was on its way goes back."""
+        items: list[T] | None = await self._ask_async(self._ask_for_item, _patience(block, timeout))
         return _only(items)
+
+    def _ask_for_item(self, left: float | None, ticket: bytes | None) -> sooner.ObjectRef[Any]:
+        ref: sooner.ObjectRef[Any] = self.actor.get.remote(left, ticket)
+        return ref
+
+    def _ask(self, call: _CallOfActor, patience: float | None) -> Any:
+        """The actor's answer to a call that may wait there; None when the time is over."""
+        for left, pause in _attempts(patience):
+            time.sleep(pause)
+            with self._asking(call, left) as ref:
+                answer = sooner.get(ref)
+            if answer is not None:
+                return answer
+        return None
+
+    async def _ask_async(self, call: _CallOfActor, patience: float | None) -> Any:
+        for left, pause in _attempts(patience):
+            if pause:
+                await asyncio.sleep(pause)
+            with self._asking(call, left) as ref:
+                answer = await ref
+            if answer is not None:
+                return answer
+        return None
+
+    @contextlib.contextmanager
+    def _asking(self, call: _CallOfActor, left: float | None) -> Iterator[sooner.ObjectRef[Any]]:
+        """One call, which is given up if the wait for its answer ends by an exception."""
+        ticket = None if left == 0 else secrets.token_bytes(8)
+        ref = call(left, ticket)
+        try:
+            yield ref
+        except BaseException:
+            self._give_up(ref, ticket)
+            raise
+
+    def _give_up(self, ref: sooner.ObjectRef[Any], ticket: bytes | None) -> None:
+        """Nobody waits for a call any more: it is to do nothing, and what it takes nevertheless goes back."""
+        # The session may be over, or the queue.
+        with contextlib.suppress(Exception):
+            if ticket is not None:
+                self.actor.give_up.remote(ticket)
+            ref.future().add_done_callback(functools.partial(_put_back, self.actor))
 
     def put_nowait(self, item: T) -> None:
         """Add an item if there is room now; otherwise `Full`."""
@@ -165,50 +226,162 @@ class Queue(Generic[T]):
 
 
 class QueueActor:
-    """What holds the items."""
+    """What holds the items.
 
-    def __init__(self, maxsize: int) -> None:
+    Calls that wait do so here, in order, up to a number of them; whoever would wait beyond that is told to come again
+    (None). An item is in the queue, or on its way to one who waits and still wants it.
+
+    Invariants:
+        1. While somebody waits for an item there is none.
+        2. While somebody waits for room there is none.
+    """
+
+    def __init__(self, maxsize: int, waiting_max: int) -> None:
         self._maxsize = maxsize
-        self._queue: asyncio.Queue[Any] = asyncio.Queue(maxsize)
+        self._waiting_max = waiting_max
+        self._items: deque[Any] = deque()
+        # Those who wait, by their tickets, the first one first.
+        self._getters: dict[bytes, asyncio.Future[list[Any]]] = {}
+        self._putters: dict[bytes, tuple[asyncio.Future[bool], Any]] = {}
+        # Items that were put and of which nobody has said that they are done.
+        self._open = 0
+        self._joiners: dict[bytes, asyncio.Future[bool]] = {}
 
     async def qsize(self) -> int:
-        return self._queue.qsize()
+        return len(self._items)
 
-    async def put(self, item: Any, patience: float | None) -> bool:
-        try:
-            if patience == 0:
-                self._queue.put_nowait(item)
-            else:
-                await asyncio.wait_for(self._queue.put(item), patience)
-        except (TimeoutError, asyncio.QueueFull):
+    async def put(self, item: Any, patience: float | None, ticket: bytes | None) -> bool | None:
+        """Whether it was added."""
+        if not self._is_full():
+            self._open += 1
+            self._add(item)
+            return True
+        if ticket is None or patience == 0:
             return False
-        return True
-
-    async def get(self, patience: float | None) -> list[Any]:
-        """A list of one item, or an empty one."""
+        if self._must_come_again():
+            return None
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._putters[ticket] = (future, item)
         try:
-            if patience == 0:
-                return [self._queue.get_nowait()]
-            return [await asyncio.wait_for(self._queue.get(), patience)]
-        except (TimeoutError, asyncio.QueueEmpty):
+            return await _within(future, patience, False)
+        finally:
+            self._putters.pop(ticket, None)
+
+    async def get(self, patience: float | None, ticket: bytes | None) -> list[Any] | None:
+        """A list of one item, or an empty one."""
+        if self._items:
+            return [self._take()]
+        if ticket is None or patience == 0:
             return []
+        if self._must_come_again():
+            return None
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._getters[ticket] = future
+        try:
+            return await _within(future, patience, [])
+        except asyncio.CancelledError:
+            # It may have been on its way already.
+            await self.put_back(future.result() if future.done() and not future.cancelled() else [])
+            raise
+        finally:
+            self._getters.pop(ticket, None)
+
+    async def give_up(self, ticket: bytes) -> None:
+        """Who waits with this ticket does not any more."""
+        getter = self._getters.pop(ticket, None)
+        if getter is not None and not getter.done():
+            getter.set_result([])
+        putter, _ = self._putters.pop(ticket, (None, None))
+        if putter is not None and not putter.done():
+            putter.set_result(False)
+
+    async def put_back(self, items: list[Any]) -> None:
+        """Items that nobody wanted any more when they came: they are the next ones."""
+        for item in reversed(items):
+            self._add(item, is_first=True)
 
     async def put_batch(self, items: list[Any]) -> int | None:
         """Adds all, or none and says how much room there is."""
-        room = self._maxsize - self._queue.qsize()
+        room = self._maxsize - len(self._items)
         if self._maxsize > 0 and room < len(items):
-            return room
+            return max(0, room)
+        self._open += len(items)
         for item in items:
-            self._queue.put_nowait(item)
+            self._add(item)
         return None
 
     async def get_batch(self, count: int) -> tuple[int, list[Any] | None]:
         """Takes as many, or none."""
-        found = self._queue.qsize()
-        return found, None if found < count else [self._queue.get_nowait() for _ in range(count)]
+        found = len(self._items)
+        return found, None if found < count else [self._take() for _ in range(count)]
 
     async def drain(self) -> None:
         """Calls of one caller are begun in order: those before this one have been."""
+
+    def _is_full(self) -> bool:
+        return 0 < self._maxsize <= len(self._items)
+
+    def _must_come_again(self) -> bool:
+        return len(self._getters) + len(self._putters) + len(self._joiners) >= self._waiting_max
+
+    def _add(self, item: Any, *, is_first: bool = False) -> None:
+        while self._getters:
+            getter = self._getters.pop(next(iter(self._getters)))
+            if not getter.done():
+                getter.set_result([item])
+                return
+        if is_first:
+            self._items.appendleft(item)
+        else:
+            self._items.append(item)
+
+    def _take(self) -> Any:
+        item = self._items.popleft()
+        while self._putters and not self._is_full():
+            future, waiting = self._putters.pop(next(iter(self._putters)))
+            if not future.done():
+                future.set_result(True)
+                self._open += 1
+                self._add(waiting)
+        return item
+
+
+async def _within(future: asyncio.Future[T], seconds: float | None, otherwise: T) -> T:
+    """What a future becomes; `otherwise` when the time is over. Nothing that it has become is lost."""
+    if seconds is None:
+        return await future
+
+    def give_up() -> None:
+        if not future.done():
+            future.set_result(otherwise)
+
+    timer = asyncio.get_running_loop().call_later(min(seconds, _PATIENCE_SECONDS_MAX), give_up)
+    try:
+        return await future
+    finally:
+        timer.cancel()
+
+
+def _attempts(patience: float | None) -> Iterator[tuple[float | None, float]]:
+    """How long each attempt may wait, and the pause before it (seconds)."""
+    deadline = None if patience is None else time.monotonic() + patience
+    yield patience, 0.0
+    pause = _AGAIN_SECONDS
+    while True:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        pause = pause if left is None else min(pause, left)
+        yield None if left is None else max(0.0, left - pause), pause
+        pause = min(2 * pause, _AGAIN_SECONDS_MAX)
+
+
+def _put_back(actor: Any, answer: Future[Any]) -> None:
+    """An answer that nobody waits for has come."""
+    if answer.exception() is None and isinstance(answer.result(), list) and answer.result():
+        # The queue may be gone.
+        with contextlib.suppress(Exception):
+            actor.put_back.remote(answer.result())
 
 
 def _patience(block: bool, timeout: float | None) -> float | None:
@@ -220,7 +393,7 @@ def _patience(block: bool, timeout: float | None) -> float | None:
     return timeout
 
 
-def _only(items: list[T]) -> T:
+def _only(items: list[T] | None) -> T:
     if not items:
         raise Empty
     return items[0]

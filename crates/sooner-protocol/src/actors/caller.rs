@@ -35,6 +35,8 @@ pub enum ActorPlace {
         /// Calls that it runs at a time.
         concurrency: usize,
     },
+    /// Its process is held for gone, and nobody can start another one now: calls fail.
+    OutOfReach(Failure),
     /// Gone for good.
     Dead(Failure),
 }
@@ -128,23 +130,23 @@ impl Callers {
         self.actors.iter().filter(|(_, caller)| is_there(caller)).map(|(id, _)| *id).collect()
     }
 
-    /// Appends a call, or says why it can never run.
+    /// Appends a call, or says why it cannot run.
     ///
     /// # Errors
-    /// The failure of a dead actor.
+    /// The failure of an actor that is dead or out of reach.
     pub fn enqueue(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
         let caller = self.actors.get_mut(&actor).expect("met before");
-        if let ActorPlace::Dead(failure) = &caller.place {
+        if let ActorPlace::Dead(failure) | ActorPlace::OutOfReach(failure) = &caller.place {
             return Err(failure.clone());
         }
         caller.queue.push_back(task);
         Ok(())
     }
 
-    /// Puts a call before all others, or says why it can never run.
+    /// Puts a call before all others, or says why it cannot run.
     ///
     /// # Errors
-    /// The failure of a dead actor.
+    /// As [`Self::enqueue`].
     pub fn enqueue_first(&mut self, actor: ActorId, task: u64) -> Result<(), Failure> {
         self.enqueue(actor, task)?;
         self.actors[&actor].queue.rotate_right(1);
@@ -324,6 +326,17 @@ impl Callers {
         Interrupted { kept, others }
     }
 
+    /// The actor's process is held for gone, and nobody can start another one. What was in flight has been taken out already
+    /// ([`Self::on_restarting`]). Returns the calls that were queued.
+    pub fn on_out_of_reach(&mut self, actor: ActorId, failure: Failure) -> Vec<u64> {
+        let Some(caller) = self.actors.get_mut(&actor) else { return Vec::new() };
+        if matches!(caller.place, ActorPlace::Dead(_)) {
+            return Vec::new();
+        }
+        caller.place = ActorPlace::OutOfReach(failure);
+        std::mem::take(&mut caller.queue).into()
+    }
+
     /// Calls in flight, of all actors.
     pub fn in_flight(&self) -> impl Iterator<Item = u64> {
         self.actors.values().flat_map(|caller| caller.in_flight.iter().copied())
@@ -402,7 +415,9 @@ impl Caller {
     fn room(&self) -> Option<WorkerId> {
         match self.place {
             ActorPlace::At { worker, window, .. } if self.in_flight.len() < window => Some(worker),
-            ActorPlace::At { .. } | ActorPlace::Pending | ActorPlace::Dead(_) => None,
+            ActorPlace::At { .. } | ActorPlace::Pending | ActorPlace::OutOfReach(_) | ActorPlace::Dead(_) => {
+                None
+            }
         }
     }
 

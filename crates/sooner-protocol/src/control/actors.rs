@@ -12,6 +12,7 @@ use sooner_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
 use super::checkpoints::Checkpoints;
 use super::durable::{Held, Subject};
 use super::placing::Target;
+use super::recalling::Needs;
 use super::{ControlAction, ControlActions, ControlCore, End, PlaceActor, ToNode, actor_died};
 use crate::pace::Pace;
 use crate::table::Set;
@@ -47,12 +48,18 @@ pub(super) struct Actor {
     pub(super) last_node: Option<NodeId>,
     /// How soon its next process may begin.
     pub(super) pace: Pace,
+    /// Nodes that could start no worker for it for long, and why: they are left out until it has a process.
+    pub(super) refusals: Vec<(NodeId, String)>,
+    /// When the last of them came.
+    pub(super) refused_at: Instant,
     /// Its place among those that wait.
-    turn: u64,
+    pub(super) turn: u64,
     /// Of an actor that takes checkpoints.
     pub(super) checkpoints: Option<Checkpoints>,
     /// Its process ends because its node leaves.
     pub(super) is_moving: bool,
+    /// The node that is to give it a process has been told so, and has not answered.
+    pub(super) is_asked: bool,
 }
 
 #[derive(Debug)]
@@ -87,6 +94,8 @@ impl ControlCore {
         actor.concurrency = create.constructor.spec.concurrency;
         actor.class = create.class.name.as_str().to_owned();
         actor.restarts = create.restarts.unwrap_or(0);
+        // More than zero if it had processes of which an earlier control service knew.
+        actor.takeovers = u32::try_from(create.constructor.spec.retries).unwrap_or(0);
         actor.detached = create.detached == Some(true);
         let strategy = create.constructor.spec.strategy.as_deref();
         actor.group = strategy.and_then(Strategy::group).map(|place| place.group);
@@ -108,7 +117,9 @@ impl ControlCore {
 
     /// An actor waits for a process.
     pub(super) fn wait(&mut self, id: ActorId, create: Box<CreateActor>) {
+        self.forget_sent(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
+        actor.is_asked = false;
         actor.turn = self.turns;
         self.turns += 1;
         actor.phase = Phase::Pending(create);
@@ -125,8 +136,13 @@ impl ControlCore {
                 self.pending.push_back(id);
                 continue;
             }
-            match self.target_of(id, create) {
-                Target::Node(node) => self.place_on(id, node, out),
+            let target = self.target_of(id, &Needs::of(create), None);
+            let waits = matches!(target, Target::Queue(_));
+            match target {
+                Target::Node(node) | Target::Queue(node) => {
+                    self.note_sent(id, node, waits, now);
+                    self.place_on(id, node, out);
+                }
                 Target::None => self.pending.push_back(id),
                 Target::Never(failure) => self.bury(id, failure, out),
             }
@@ -154,6 +170,14 @@ impl ControlCore {
             self.confirm(id);
             return self.when_written(|| Subject::Actor(id), Held::Place(node, place), out);
         }
+        self.ask_for_process(node, place, out);
+    }
+
+    /// A node hears that it is to give an actor a process.
+    pub(super) fn ask_for_process(&mut self, node: NodeId, place: Box<PlaceActor>, out: &mut ControlActions) {
+        if let Some(actor) = self.actors.get_mut(&place.create.actor) {
+            actor.is_asked = true;
+        }
         out.push(ControlAction::Send(node, Box::new(ToNode::PlaceActor(place))));
     }
 
@@ -177,7 +201,17 @@ impl ControlCore {
             return;
         }
         actor.phase = Phase::Placed { node, worker };
+        actor.is_asked = false;
+        if actor.ending.is_some() {
+            // It was ended meanwhile, and so is this process: nobody is to hear of it.
+            actor.last_node = Some(node);
+            self.forget_sent(id);
+            return self.end_process(id, End::Killed, out);
+        }
         actor.pace.begins(now);
+        actor.refusals.clear();
+        self.recalls.forget(id);
+        self.rows.begun(id, node, now);
         self.restore(id, node, worker, out);
         let started = self.actors[&id].started(id, worker);
         self.tell(id, &ToNode::Started(Box::new(started)), out);
@@ -232,7 +266,11 @@ impl ControlCore {
         let Some(actor) = self.actors.get(&id) else { return };
         let keeper = actor.detached.then_some(actor.owner);
         let hearers = actor.subscribers.iter().copied().chain(keeper).map(WorkerId::node);
-        let known = hearers.chain(actor.last_node).filter(|node| self.nodes.contains_key(node));
+        // Nor is anything of what came before to be told again of one that is dead.
+        let is_dead = matches!(news, ToNode::Dead(_));
+        let earlier = actor.checkpoints.iter().filter(|_| is_dead).flat_map(Checkpoints::nodes_of_earlier);
+        let known =
+            hearers.chain(actor.last_node).chain(earlier).filter(|node| self.nodes.contains_key(node));
         let nodes: Set<NodeId> = known.collect();
         out.extend(nodes.into_iter().map(|node| ControlAction::Send(node, Box::new(news.clone()))));
     }
@@ -241,6 +279,10 @@ impl ControlCore {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let Some(failure) = failure else {
             actor.is_ready = true;
+            if let Some(checkpoints) = &mut actor.checkpoints {
+                checkpoints.begins(true);
+                self.let_earlier_go(id, out);
+            }
             return;
         };
         if matches!(actor.phase, Phase::Reserved) {
@@ -264,13 +306,13 @@ impl ControlCore {
     }
 
     pub(super) fn on_kill_actor(&mut self, id: ActorId, may_restart: bool, out: &mut ControlActions) {
+        if may_restart && self.actors.get(&id).is_none_or(Actor::has_no_process_to_kill) {
+            // It has begun to start, or starts again: what is killed is a process, and that comes.
+            return;
+        }
         let unknown = || Actor { is_dropped: true, ..Actor::new(id.owner) };
         let actor = self.actors.entry(id).or_insert_with(unknown);
         if actor.is_waiting() && actor.takeovers > 0 {
-            if may_restart {
-                // It is starting again: there is no process to kill.
-                return;
-            }
             mark!("an actor was ended while it was starting again");
         }
         let failure = actor_died(format!("{} was ended by sooner.kill()", actor.title()));
@@ -283,9 +325,40 @@ impl ControlCore {
                 self.free_name(id);
                 self.end_process(id, End::Killed, out);
             }
-            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.bury(id, failure, out),
+            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.end_unbegun(id, failure, out),
             Phase::Dead(_) => {}
         }
+    }
+
+    /// Ends an actor that has no process. Nobody hears of its end before the node that may be giving it one has said that nothing
+    /// is there any more: whoever owns the arguments of its constructor gives them back when it hears that, and that node may be where
+    /// they lie.
+    fn end_unbegun(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        match actor.phase {
+            Phase::Placing { node } if actor.is_asked && self.nodes.contains_key(&node) => {
+                actor.ending.get_or_insert(failure);
+                self.forget_sent(id);
+                self.free_name(id);
+                self.end_process(id, End::Killed, out);
+            }
+            _ => self.bury(id, failure, out),
+        }
+    }
+
+    /// A node says that an actor has no process there and will have none. True if that was waited for.
+    pub(super) fn has_ended_unbegun(
+        &mut self,
+        node: NodeId,
+        id: ActorId,
+        takeover: u32,
+        out: &mut ControlActions,
+    ) -> bool {
+        let is_it = self.is_placing(id, takeover, node);
+        let ending = self.actors.get_mut(&id).filter(|_| is_it).and_then(|actor| actor.ending.take());
+        let Some(failure) = ending else { return false };
+        self.bury(id, failure, out);
+        true
     }
 
     pub(super) fn on_out_of_scope(&mut self, id: ActorId, out: &mut ControlActions) {
@@ -294,8 +367,10 @@ impl ControlCore {
         let failure = actor_died(format!("{} ended because its last handle was dropped", actor.title()));
         match &actor.phase {
             Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => {
-                self.bury(id, failure, out);
-                self.actors.swap_remove(&id);
+                self.end_unbegun(id, failure, out);
+                if self.actors.get(&id).is_some_and(Actor::has_ended) {
+                    self.actors.swap_remove(&id);
+                }
             }
             Phase::Placed { .. } => {
                 actor.ending.get_or_insert(failure);
@@ -317,6 +392,10 @@ impl ControlCore {
     ) {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         if actor.takeovers != takeover || !matches!(actor.phase, Phase::Placed { .. }) {
+            if takeover < actor.takeovers || actor.has_ended() {
+                // A process that had to end, because there is a later one.
+                self.note_earlier(id, gone.worker, takeover, out);
+            }
             return;
         }
         if actor.ending.is_none() && actor.restarts != 0 {
@@ -342,35 +421,51 @@ impl ControlCore {
             actor.restarts -= i32::from(actor.restarts > 0);
         }
         actor.is_ready = false;
+        if let Some(checkpoints) = &mut actor.checkpoints {
+            checkpoints.note_earlier(gone.worker, actor.takeovers, checkpoints.has_begun());
+            checkpoints.begins(false);
+        }
         actor.takeovers = actor.takeovers.saturating_add(1);
         // The constructor learns that it is not the first one.
         creation.constructor.spec.retries += 1;
         self.wait(id, creation);
         let WorkerGone { reason, last_started, .. } = gone;
-        let restarting = ActorRestarting { actor: id, reason, last_started };
+        let restarting = ActorRestarting { actor: id, reason, last_started, nobody_starts_it: None };
         self.tell(id, &ToNode::Restarting(Box::new(restarting)), out);
     }
 
     /// An actor is gone for good, unless its process is still to end.
-    fn bury(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+    pub(super) fn bury(&mut self, id: ActorId, failure: Failure, out: &mut ControlActions) {
+        self.forget_sent(id);
         self.drop_checkpoint(id, out);
         if self.actors.get(&id).is_some_and(Actor::is_waiting) {
             self.end_process(id, End::Killed, out);
         }
         self.free_name(id);
+        let mut before = None;
         if let Some(actor) = self.actors.get_mut(&id) {
             if let Phase::Placing { node } = actor.phase {
                 // It may have given it a process, of whose end a later control service must not hear as of that of an
-                // actor which may start again.
-                actor.last_node = Some(node);
+                // actor which may start again; nor of the end of the process before, from the node of that.
+                before = actor.last_node.replace(node).filter(|before| *before != node);
             }
             actor.phase = Phase::Dead(failure.clone());
             actor.creation = None;
         }
         self.note_actor(id);
-        self.tell(id, &ToNode::Dead(Box::new(ActorDead { actor: id, failure })), out);
+        let dead = ToNode::Dead(Box::new(ActorDead { actor: id, failure }));
+        self.tell(id, &dead, out);
+        let before = before.filter(|before| self.nodes.contains_key(before));
+        out.extend(before.map(|before| ControlAction::Send(before, Box::new(dead))));
         self.retire(id);
         self.jobs.note_end();
+    }
+
+    /// An actor that nobody else has spoken of is gone for good.
+    pub(super) fn bury_unknown(&mut self, id: ActorId, failure: Failure) {
+        let phase = Phase::Dead(failure);
+        self.actors.insert(id, Actor { phase, is_dropped: true, ..Actor::new(id.owner) });
+        self.retire(id);
     }
 
     /// Actors in a placement group.
@@ -388,7 +483,7 @@ impl ControlCore {
                 self.free_name(id);
                 self.end_process(id, End::Killed, out);
             }
-            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.bury(id, failure, out),
+            Phase::Reserved | Phase::Pending(_) | Phase::Placing { .. } => self.end_unbegun(id, failure, out),
             Phase::Dead(_) => {}
         }
     }
@@ -463,7 +558,10 @@ impl Actor {
             pace: Pace::default(),
             turn: 0,
             checkpoints: None,
+            refusals: Vec::new(),
+            refused_at: Instant(0),
             is_moving: false,
+            is_asked: false,
         }
     }
 
@@ -475,6 +573,12 @@ impl Actor {
     /// Its creation has come, and it has no process.
     fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Pending(_) | Phase::Placing { .. })
+    }
+
+    /// It waits for its creation, or for a process that it is to have: for its first one only if there may be others after that.
+    fn has_no_process_to_kill(&self) -> bool {
+        let may_begin_again = self.takeovers > 0 || self.restarts != 0;
+        matches!(self.phase, Phase::Reserved) || (self.is_waiting() && may_begin_again)
     }
 
     /// Its next process begins with the state of the one before.

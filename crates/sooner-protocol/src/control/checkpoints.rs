@@ -7,12 +7,13 @@
 //! in one order with it (`docs/adr/0013-checkpointed-actors.md`).
 
 use sooner_wire::message::{
-    ActorDead, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore, Return,
+    ActorDead, ActorHere, ActorsHere, AddBorrow, Checkpoint, Checkpointed, KeepObjects, Outcome, Restore,
+    Return,
 };
 use sooner_wire::{ActorId, NodeId, ObjectId, TaskId, WorkerId};
 
-use super::actors::Phase;
-use super::{ControlAction, ControlActions, ControlCore, ToNode};
+use super::actors::{Actor, Phase};
+use super::{ControlAction, ControlActions, ControlCore, End, ToNode};
 use crate::actors::gone_failure;
 use crate::table::{Map, Set};
 
@@ -27,11 +28,25 @@ pub(super) struct Checkpoints {
     /// Blocks with states of it that nodes kept when the control service started again, and where: one may be that of a later
     /// checkpoint than it has heard of.
     left: Set<(NodeId, u64)>,
+    /// Processes before the present one of which nodes tell, until it has its state.
+    earlier: Map<WorkerId, Earlier>,
+    /// The latest process has what it begins with.
+    has_begun: bool,
+}
+
+/// A process of an actor that has a later one.
+#[derive(Debug, Clone, Copy)]
+struct Earlier {
+    takeover: u32,
+    /// It had what it began with, so its last checkpoint, or that, is the last one up to it.
+    had_begun: bool,
 }
 
 #[derive(Debug)]
 struct Last {
     state: Return,
+    /// The takeover of the process that took it, or has it.
+    takeover: u32,
     /// Where the block of the state is kept.
     node: NodeId,
     /// The process that took it: what it owns ends with it.
@@ -78,10 +93,55 @@ impl Last {
 impl Checkpoints {
     /// A node tells of the last one, which is there or on the node that it names. Whether all owners of references inside
     /// were told to keep the objects is not known: see [`ControlCore::keep_again`].
-    pub(super) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId) {
+    pub(super) fn learn(&mut self, state: Return, node: NodeId, taker: WorkerId, takeover: u32) {
+        if self.last.as_ref().is_some_and(|last| last.takeover > takeover) {
+            return;
+        }
         let node = holder(&state.outcome).and_then(|(at, _)| at).unwrap_or(node);
         self.taken = 1;
-        self.last = Some(Last { node, taker, state });
+        self.last = Some(Last { node, taker, state, takeover });
+    }
+
+    /// A process is not the actor's latest. Its node tells of it until [`ControlCore::let_earlier_go`].
+    pub(super) fn note_earlier(&mut self, process: WorkerId, takeover: u32, had_begun: bool) {
+        if process != WorkerId::default() {
+            self.earlier.insert(process, Earlier { takeover, had_begun });
+        }
+    }
+
+    /// The actor has another process. Whether that has its state.
+    pub(super) fn begins(&mut self, has_begun: bool) {
+        self.has_begun = has_begun;
+    }
+
+    /// Whether the latest process has the state that it begins with.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Nodes that tell of earlier processes.
+    pub(super) fn nodes_of_earlier(&self) -> impl Iterator<Item = NodeId> {
+        self.earlier.keys().map(|process| process.node())
+    }
+
+    /// Whether the last checkpoint of all processes before the one with this number is known, or that there was none.
+    fn knows_all_before(&self, takeover: u32) -> bool {
+        let of = |takeover| self.earlier.values().find(move |earlier| earlier.takeover == takeover);
+        let known = (0..takeover).rev().map_while(of);
+        takeover == 0 || known.clone().any(|earlier| earlier.had_begun) || known.count() == takeover as usize
+    }
+
+    /// Whether a process that is not the latest may have taken the last checkpoint: none after it had what it begins with.
+    fn takes_from(&self, process: WorkerId) -> Option<u32> {
+        let takeover = self.earlier.get(&process)?.takeover;
+        let is_later = |earlier: &Earlier| earlier.takeover > takeover && earlier.had_begun;
+        let is_over = self.has_begun || self.earlier.values().any(is_later);
+        let is_latest = self.last.as_ref().is_none_or(|last| last.takeover <= takeover);
+        (!is_over && is_latest).then_some(takeover)
+    }
+
+    fn last_place(&self) -> Option<(NodeId, u64)> {
+        self.last.as_ref().and_then(Last::place)
     }
 
     /// What each owner keeps for the last one.
@@ -102,11 +162,29 @@ impl Checkpoints {
         keepers.into_iter().for_each(|owner| _ = by_owner.entry(owner).or_default());
         by_owner
     }
+}
 
-    /// None stands.
-    pub(super) fn is_empty(&self) -> bool {
-        self.last.is_none()
+impl Actor {
+    /// The takeover of a process whose checkpoint is the actor's last one.
+    fn takes_from(&self, process: WorkerId) -> Option<u32> {
+        match self.phase {
+            Phase::Placed { worker, .. } if worker == process => Some(self.takeovers),
+            Phase::Dead(_) => None,
+            _ => self.checkpoints.as_ref()?.takes_from(process),
+        }
     }
+
+    /// Whether the state is known that its latest process is to begin with.
+    pub(super) fn knows_what_came_before(&self) -> bool {
+        let knows = |checkpoints: &Checkpoints| checkpoints.knows_all_before(self.takeovers);
+        self.checkpoints.as_ref().is_none_or(knows)
+    }
+}
+
+/// Whether it is an actor whose next process begins with the state of the one before.
+pub(crate) fn takes_checkpoints(here: &ActorHere) -> bool {
+    here.checkpoint.is_some()
+        || here.create.as_ref().is_some_and(|create| create.constructor.spec.checkpoint_every.is_some())
 }
 
 /// Where the block of a state begins, and on which node if it says so.
@@ -122,14 +200,19 @@ impl ControlCore {
     /// An actor's process has taken a checkpoint. Its node keeps the block of the state.
     pub(super) fn on_checkpoint(&mut self, from: WorkerId, checkpoint: Checkpoint, out: &mut ControlActions) {
         let Checkpoint { actor: id, state, calls } = checkpoint;
-        let last = Last { state, node: from.node(), taker: from };
+        let mut last = Last { state, node: from.node(), taker: from, takeover: 0 };
+        let place = last.place();
         let actor = self.actors.get_mut(&id);
-        let lives_here = actor.filter(|a| matches!(a.phase, Phase::Placed { worker, .. } if worker == from));
-        let Some(checkpoints) = lives_here.and_then(|actor| actor.checkpoints.as_mut()) else {
-            return let_go_of(Some(last), out);
+        let takeover = actor.as_deref().and_then(|actor| actor.takes_from(from));
+        let checkpoints = actor.and_then(|actor| actor.checkpoints.as_mut());
+        // An earlier control service may have taken it, and told somebody of that.
+        let stands = checkpoints.as_deref().is_some_and(|known| known.last_place() == place);
+        let Some((checkpoints, takeover)) = checkpoints.zip(takeover) else {
+            return let_go_of((!stands).then_some(last), out);
         };
+        last.takeover = takeover;
         checkpoints.taken += 1;
-        let before = checkpoints.last.replace(last);
+        let before = checkpoints.last.replace(last).filter(|_| !stands);
         if let Some(at) = before.as_ref().and_then(Last::place) {
             // From now on that block may be in use for something else.
             checkpoints.left.swap_remove(&at);
@@ -172,6 +255,38 @@ impl ControlCore {
         let restore = Box::new(Restore { actor: id, state, callers, takeover: None });
         let restore = ToNode::Restore { takeover: actor.takeovers, restore };
         out.push(ControlAction::Send(node, Box::new(restore)));
+    }
+
+    /// A process of an actor is gone that was not the latest.
+    pub(super) fn note_earlier(
+        &mut self,
+        id: ActorId,
+        process: WorkerId,
+        takeover: u32,
+        out: &mut ControlActions,
+    ) {
+        let actor = self.actors.get_mut(&id).filter(|actor| !actor.has_ended());
+        match actor.and_then(|actor| actor.checkpoints.as_mut()) {
+            Some(checkpoints) => {
+                let had_begun = checkpoints.earlier.get(&process).is_some_and(|earlier| earlier.had_begun);
+                checkpoints.note_earlier(process, takeover, had_begun);
+                self.let_earlier_go(id, out);
+            }
+            None => {
+                let over = ToNode::EndActor { actor: id, takeover, end: End::Succeeded };
+                out.push(ControlAction::Send(process.node(), Box::new(over)));
+            }
+        }
+    }
+
+    /// The latest process of an actor has its state: nodes need not tell of those before.
+    pub(super) fn let_earlier_go(&mut self, id: ActorId, out: &mut ControlActions) {
+        let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
+        let Some(checkpoints) = checkpoints.filter(|checkpoints| checkpoints.has_begun) else { return };
+        for (process, Earlier { takeover, .. }) in std::mem::take(&mut checkpoints.earlier) {
+            let over = ToNode::EndActor { actor: id, takeover, end: End::Succeeded };
+            out.push(ControlAction::Send(process.node(), Box::new(over)));
+        }
     }
 
     /// The actor is gone for good.

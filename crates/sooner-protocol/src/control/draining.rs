@@ -49,10 +49,28 @@ impl ControlCore {
         takeover: u32,
         create: Box<CreateActor>,
     ) {
+        if self.recalls.is_recalled(id) {
+            return self.place_anew(node, id, takeover, create);
+        }
+        if !self.is_placing(id, takeover, node) {
+            // It went out of scope after it was asked back: then this is the answer to that, and the node may well stay.
+            return;
+        }
         // It may leave although nobody has said so here: the control service was away.
         self.draining.insert(node);
         self.rows.remove(node);
         self.place_elsewhere(node, id, takeover, create);
+    }
+
+    /// An actor that was asked back is placed where there is room now, before those that began to wait later.
+    fn place_anew(&mut self, node: NodeId, id: ActorId, takeover: u32, create: Box<CreateActor>) {
+        let turn = self.actors.get(&id).map(|actor| actor.turn);
+        self.place_elsewhere(node, id, takeover, create);
+        let is_last = self.pending.back() == Some(&id);
+        if let (Some(actor), Some(turn), true) = (self.actors.get_mut(&id), turn, is_last) {
+            actor.turn = turn;
+            self.pending.rotate_right(1);
+        }
     }
 
     /// An actor that a node was asked for begins on another one.
@@ -63,13 +81,17 @@ impl ControlCore {
         takeover: u32,
         create: Box<CreateActor>,
     ) {
-        let Some(actor) = self.actors.get(&id) else { return };
-        let is_it = matches!(actor.phase, Phase::Placing { node: asked } if asked == node);
-        if actor.takeovers == takeover && is_it {
+        if self.is_placing(id, takeover, node) {
             self.wait(id, create);
             // Nothing has begun there, also for a control service that comes after this one.
             self.note_actor(id);
         }
+    }
+
+    /// Whether this node was asked for this process of an actor, and has not answered.
+    pub(super) fn is_placing(&self, id: ActorId, takeover: u32, node: NodeId) -> bool {
+        let is_asked = |phase: &Phase| matches!(phase, Phase::Placing { node: asked } if *asked == node);
+        self.actors.get(&id).is_some_and(|actor| actor.takeovers == takeover && is_asked(&actor.phase))
     }
 
     /// Whether something may begin on a node, as far as that is known here.

@@ -402,7 +402,7 @@ impl ControlCore {
                         && matches!(actor.phase, Phase::Placing { node: asked } if asked == node)
                 };
                 if self.actors.get(&place.create.actor).filter(is_it).is_some() {
-                    out.push(ControlAction::Send(node, Box::new(ToNode::PlaceActor(place))));
+                    self.ask_for_process(node, place, out);
                 }
             }
             Held::Commit(node, order) => {

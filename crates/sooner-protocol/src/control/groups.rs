@@ -422,17 +422,23 @@ impl Groups {
         self.groups.values().filter_map(next).min()
     }
 
-    /// Nodes on which a bundle of a group may be used, or any bundle; `None` when there is no such group. Nodes of bundles
-    /// that are too small for `request` are left out.
+    /// Bundles of a group that may be used, with their places and nodes, or the one that is named; `None` when there is no such group.
+    /// Those that are too small for `request` are left out.
     #[must_use]
-    pub fn nodes_of(&self, place: InGroup, request: &ResourceSet) -> Option<Set<NodeId>> {
+    pub fn bundles_for<'a>(
+        &'a self,
+        place: InGroup,
+        request: &'a ResourceSet,
+    ) -> Option<impl Iterator<Item = (u32, NodeId, &'a ResourceSet)>> {
         let group = self.groups.get(&place.group)?;
         let bundles = (0..).zip(&group.record.bundles);
-        let is_meant = |index: u32| place.bundle.is_none_or(|bundle| bundle == index);
-        let is_large = |bundle: &Bundle| bundle.resources.covers(request);
-        let fitting = bundles.filter(|(index, (bundle, _))| is_meant(*index) && is_large(bundle));
+        let is_meant = move |index: u32| place.bundle.is_none_or(|bundle| bundle == index);
         let is_usable = |place: &Place| !group.uncommitted.contains(place);
-        Some(fitting.filter_map(|(_, (_, place))| place.filter(is_usable)).map(|(node, _)| node).collect())
+        Some(bundles.filter_map(move |(index, (bundle, place))| {
+            let (node, _) = place.filter(is_usable)?;
+            let fits = is_meant(index) && bundle.resources.covers(request);
+            fits.then_some((index, node, &bundle.resources))
+        }))
     }
 
     /// Adds what groups have; see [`add_formatted`].

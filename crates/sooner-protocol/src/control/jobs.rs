@@ -9,14 +9,16 @@
 
 use std::collections::VecDeque;
 
-use sooner_wire::limits::ENDED_MAX;
-use sooner_wire::message::{Job, JobConfig, JobState};
+use sooner_wire::limits::{ENDED_MAX, REFUSAL_NANOS};
+use sooner_wire::message::{CreateActor, Job, JobConfig, JobState};
 use sooner_wire::record::JobRecord;
 use sooner_wire::{ActorId, NodeId, WorkerId};
 
+use super::actors::Phase;
 use super::durable::Subject;
 use super::{ControlAction, ControlActions, ControlCore, ToNode};
 use crate::table::{Map, Set};
+use crate::time::Instant;
 
 /// See the module. Where one node is all there is, nothing is ever in it.
 #[derive(Debug, Default)]
@@ -152,6 +154,50 @@ impl ControlCore {
         let Some(known) = job.and_then(|job| self.jobs.open.get_mut(&job)) else { return false };
         known.unable.insert(node, why.to_owned());
         true
+    }
+
+    /// A node could start no worker for an actor for long: another one is asked, as long as there is one.
+    pub(super) fn on_place_refused_for_now(
+        &mut self,
+        node: NodeId,
+        (id, takeover): (ActorId, u32),
+        why: String,
+        create: Box<CreateActor>,
+        now: Instant,
+    ) {
+        self.place_elsewhere(node, id, takeover, create);
+        if let Some(actor) = self.actors.get_mut(&id).filter(|actor| matches!(actor.phase, Phase::Pending(_)))
+        {
+            actor.refusals.retain(|(refused, _)| *refused != node);
+            actor.refusals.push((node, why));
+            actor.refused_at = now;
+            self.refused.insert(id);
+        }
+    }
+
+    /// Nodes that could start no workers for an actor may be asked again when none has refused it for long.
+    pub(super) fn lapse_refusals(&mut self, now: Instant) {
+        if self.refusals_lapse_at().is_none_or(|at| now < at) {
+            return;
+        }
+        let actors = &mut self.actors;
+        self.refused.retain(|id| {
+            let Some(actor) = actors.get_mut(id).filter(|actor| !actor.refusals.is_empty()) else {
+                return false;
+            };
+            if now < actor.refused_at.plus(REFUSAL_NANOS) {
+                return true;
+            }
+            actor.refusals.clear();
+            false
+        });
+        self.recall_at(now);
+    }
+
+    /// When [`Self::lapse_refusals`] has something to do.
+    pub(super) fn refusals_lapse_at(&self) -> Option<Instant> {
+        let actors = self.refused.iter().filter_map(|id| self.actors.get(id));
+        actors.map(|actor| actor.refused_at.plus(REFUSAL_NANOS)).min()
     }
 
     fn note_job(&mut self, job: WorkerId) {

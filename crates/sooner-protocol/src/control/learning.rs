@@ -9,11 +9,11 @@
 
 use std::collections::VecDeque;
 
-use sooner_wire::message::{ActorHere, ActorsHere, Return, WorkerGone};
+use sooner_wire::message::{ActorDead, ActorHere, ActorsHere, AlsoHere, Checkpoint, WorkerGone};
 use sooner_wire::{ActorId, NodeId, TaskId, WorkerId};
 
 use super::actors::{Actor, Phase};
-use super::checkpoints::Keeping;
+use super::checkpoints::{Keeping, takes_checkpoints};
 use super::{ControlAction, ControlActions, ControlCore, End, ToControl, ToNode};
 use crate::table::Set;
 use crate::time::Instant;
@@ -29,6 +29,10 @@ pub(super) struct Learning {
     keeping: Vec<Keeping>,
     /// Calls of actors that checkpoints cover, and who took those.
     covered: Vec<(ActorId, WorkerId, Vec<TaskId>)>,
+    /// Checkpoints that are not known to stand. They come before all else that is said: a process that takes over gets what stands.
+    checkpoints: Vec<(WorkerId, Checkpoint)>,
+    /// Actors that are dead.
+    dead: Vec<ActorDead>,
     /// Nodes that are there and have not said what they have.
     silent: Set<NodeId>,
     words: VecDeque<(NodeId, ToControl)>,
@@ -54,6 +58,10 @@ impl ControlCore {
         for (actor, taker, calls) in learning.covered {
             self.cover_again(actor, taker, calls, out);
         }
+        for (process, checkpoint) in learning.checkpoints {
+            self.on_checkpoint(process, checkpoint, out);
+        }
+        self.learn_dead(learning.dead, out);
         for node in learning.gone {
             self.settle_without(node, out);
         }
@@ -64,6 +72,9 @@ impl ControlCore {
             self.on_actor_process_gone(actor, takeover, gone, out);
         }
         self.reconcile(&learning.silent, out);
+        for actor in self.actors.keys().copied().collect::<Vec<_>>() {
+            self.let_earlier_go(actor, out);
+        }
         self.subscribe_again(learning.subscribers, out);
         self.keep_again(learning.keeping, out);
         // Owners on nodes that did not come back.
@@ -142,13 +153,20 @@ impl ControlCore {
         for row in here.actors {
             self.on_actor_here(node, row, out);
         }
+        let AlsoHere { checkpoints, dead } = here.also.map_or_else(AlsoHere::default, |also| *also);
         match &mut self.learning {
             Some(learning) => {
                 learning.silent.swap_remove(&node);
+                learning.checkpoints.extend(checkpoints);
+                learning.dead.extend(dead);
                 learning.subscribers.extend(here.subscribers);
                 learning.keeping.extend(keeping);
             }
             None => {
+                for (process, checkpoint) in checkpoints {
+                    self.on_checkpoint(process, checkpoint, out);
+                }
+                self.learn_dead(dead, out);
                 self.reconcile_with(node, out);
                 self.subscribe_again(here.subscribers, out);
                 self.keep_again(keeping.collect(), out);
@@ -177,16 +195,18 @@ impl ControlCore {
         if let Some((takeovers, place, ended)) = before.map(|a| (a.takeovers, a.place(), a.has_ended())) {
             let is_same = takeovers == row.takeover && !ended && place.is_none_or(|(at, _)| at == node);
             if !is_same && (ended || takeovers >= row.takeover) {
-                end(node, id, row.takeover, out);
-                return self.learn_state(node, id, taker, row.checkpoint);
+                return self.learn_earlier(node, row, ended, out);
             }
             if let Some((at, _)) = place.filter(|_| !is_same) {
-                end(at, id, takeovers, out);
+                end(at, id, takeovers, End::Killed, out);
             }
         }
         let takeover = row.takeover;
         let gone = row.gone.clone();
         self.learn(node, row);
+        if !self.is_learning() {
+            self.let_earlier_go(id, out);
+        }
         if let Some(gone) = gone {
             match self.is_learning() {
                 true => self.unheard_ends.push((id, takeover, *gone)),
@@ -195,13 +215,38 @@ impl ControlCore {
         }
     }
 
-    /// The state of an actor's earlier process, if no later one has told of its own.
-    fn learn_state(&mut self, node: NodeId, id: ActorId, taker: WorkerId, state: Option<Return>) {
-        let checkpoints = self.actors.get_mut(&id).and_then(|actor| actor.checkpoints.as_mut());
-        if let (Some(checkpoints), Some(state)) = (checkpoints, state)
-            && checkpoints.is_empty()
-        {
-            checkpoints.learn(state, node, taker);
+    /// Actors are dead, as an earlier control service had told some nodes. One that lives after all was told gone for want of a
+    /// node that came too late.
+    fn learn_dead(&mut self, dead: Vec<ActorDead>, out: &mut ControlActions) {
+        for ActorDead { actor: id, failure } in dead {
+            let ends = |takeover| self.unheard_ends.iter().any(|end| (end.0, end.1) == (id, takeover));
+            match self.actors.get(&id).map(|actor| (&actor.phase, actor.takeovers)) {
+                Some((Phase::Dead(_), _)) => {}
+                Some((Phase::Placed { .. }, takeover)) if !ends(takeover) => {}
+                Some(_) => self.bury(id, failure, out),
+                None => self.bury_unknown(id, failure),
+            }
+        }
+    }
+
+    /// A process of an actor that has ended, or has a later one: it ends, and its state counts until a later one has its own.
+    fn learn_earlier(&mut self, node: NodeId, row: ActorHere, has_ended: bool, out: &mut ControlActions) {
+        let (id, takeover, taker) = (row.actor, row.takeover, taker(&row));
+        let is_kept = !has_ended && takes_checkpoints(&row);
+        match row.gone {
+            None => end(node, id, takeover, End::Killed, out),
+            Some(_) if !is_kept => end(node, id, takeover, End::Succeeded, out),
+            Some(_) => {}
+        }
+        let actor = self.actors.get_mut(&id).filter(|_| is_kept);
+        if let Some(checkpoints) = actor.map(|actor| actor.checkpoints.get_or_insert_default()) {
+            checkpoints.note_earlier(taker, takeover, row.worker.is_some());
+            if let Some(state) = row.checkpoint {
+                checkpoints.learn(state, node, taker, takeover);
+            }
+        }
+        if !self.is_learning() {
+            self.let_earlier_go(id, out);
         }
     }
 
@@ -209,11 +254,20 @@ impl ControlCore {
         let (id, taker) = (row.actor, taker(&row));
         let actor = self.actors.entry(id).or_insert_with(|| Actor::new(id.owner));
         let worker = Some(taker).filter(|worker| *worker != WorkerId::default());
+        if let (Phase::Placed { worker: before, .. }, Some(checkpoints)) =
+            (&actor.phase, &mut actor.checkpoints)
+            && worker != Some(*before)
+        {
+            checkpoints.note_earlier(*before, actor.takeovers, checkpoints.has_begun());
+        }
         actor.phase = match worker {
             Some(worker) => Phase::Placed { node, worker },
-            None => Phase::Placing { node },
+            None => {
+                self.recalls.learn(id, node);
+                Phase::Placing { node }
+            }
         };
-        actor.last_node = Some(node);
+        (actor.last_node, actor.is_asked) = (Some(node), worker.is_none());
         (actor.job, actor.class, actor.concurrency) = (row.job, row.class, row.concurrency);
         (actor.detached, actor.group, actor.is_ready) = (row.detached, row.group, row.is_ready);
         let restarts = if row.create.is_some() { row.restarts } else { 0 };
@@ -222,9 +276,12 @@ impl ControlCore {
         if takes || row.checkpoint.is_some() {
             actor.checkpoints.get_or_insert_default();
         }
-        // A process that waits for its state has none to tell of: then that of the one before it counts.
-        if let (Some(checkpoints), Some(state)) = (&mut actor.checkpoints, row.checkpoint) {
-            checkpoints.learn(state, node, taker);
+        if let Some(checkpoints) = &mut actor.checkpoints {
+            checkpoints.begins(row.worker.is_some());
+            // A process that waits for its state has none to tell of: then that of the one before it counts.
+            if let Some(state) = row.checkpoint {
+                checkpoints.learn(state, node, taker, row.takeover);
+            }
         }
         if let (Some(name), Some(description)) = (row.name, row.description) {
             let (owner, _) = self.names.entry(name.clone()).or_insert((id, description));
@@ -240,8 +297,8 @@ fn taker(row: &ActorHere) -> WorkerId {
     row.worker.or(row.gone.as_ref().map(|gone| gone.worker)).unwrap_or_default()
 }
 
-fn end(node: NodeId, actor: ActorId, takeover: u32, out: &mut ControlActions) {
-    let end = ToNode::EndActor { actor, takeover, end: End::Killed };
+fn end(node: NodeId, actor: ActorId, takeover: u32, end: End, out: &mut ControlActions) {
+    let end = ToNode::EndActor { actor, takeover, end };
     out.push(ControlAction::Send(node, Box::new(end)));
 }
 

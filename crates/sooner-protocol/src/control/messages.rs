@@ -44,6 +44,8 @@ pub enum ToControl {
         create: Option<Box<CreateActor>>,
         /// The node can start no workers for the actor's job.
         no_workers: bool,
+        /// It could start none for long, because something of the machine is used up.
+        for_now: bool,
     },
     /// The process of an actor is gone, and what it held is free.
     ActorProcessGone {
@@ -176,4 +178,8 @@ pub enum End {
     Killed,
     /// Its process finishes what it has and leaves.
     Finished,
+    /// Not at all: if it waits for room it is given back, for another node has some.
+    Recalled,
+    /// It has: a process after it has its state, and nothing need be told of it any more.
+    Succeeded,
 }

@@ -20,7 +20,7 @@ use sooner_wire::limits::{
 };
 use sooner_wire::message::{
     Drain, Fenced, Heartbeat, Message, NodeGone, NodeRow, NodesChanged, Refused, Register, Registered,
-    Settings, kind, node_state,
+    Settings, Suspect, kind, node_state,
 };
 use sooner_wire::record::{NodeRecord, node_key};
 
@@ -197,6 +197,8 @@ impl Nodes {
             self.ticked = now;
         }
         self.former.swap_remove(&node);
+        // What is written now is written behind all that was to delete its record.
+        self.undeleted.swap_remove(&node);
         // With one write: a head that starts again must not find two nodes of one name.
         let same = self.former.iter().filter(|(_, name)| **name == row.about.name);
         let mut writes: Vec<Write> = same.map(|(former, _)| Write::delete(node_key(*former))).collect();
@@ -286,7 +288,16 @@ impl Nodes {
     }
 
     /// Another node lost its connection to one. It is told if that one is gone.
-    pub fn on_suspect(&mut self, from: NodeId, id: NodeId, out: &mut Vec<NodesAction>) {
+    pub fn on_suspect(&mut self, from: NodeId, suspect: Suspect, now: Instant, out: &mut Vec<NodesAction>) {
+        let id = suspect.node;
+        let may_say = self.nodes.contains_key(&from);
+        if suspect.is_given_up == Some(true) && may_say && self.nodes.contains_key(&id) {
+            let reason = format!(
+                "node {:016x} could not reach it while the head was away, and held it for gone",
+                from.0
+            );
+            return self.bury(id, reason, now, out);
+        }
         if self.nodes.contains_key(&id) {
             self.probe(id, out);
             return;
@@ -319,7 +330,6 @@ impl Nodes {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(reason) = node.health.on_probed(id, number, probed, now) {
             self.forget(id, reason, out);
-            self.tell_gone(id, out);
         }
     }
 
@@ -365,7 +375,9 @@ impl Nodes {
                 self.tell_gone(id, out);
             }
             (Some(Pending::Forget(id)), Err(_)) => {
-                self.undeleted.insert(id);
+                if !self.nodes.contains_key(&id) {
+                    self.undeleted.insert(id);
+                }
             }
             (Some(Pending::Forget(id)), Ok(())) => {
                 self.former.swap_remove(&id);
@@ -393,6 +405,9 @@ impl Nodes {
     /// find the port closed, too.
     fn forget(&mut self, id: NodeId, reason: String, out: &mut Vec<NodesAction>) {
         self.strike(id, reason, Pending::Forget(id), out);
+        if self.gone.reason(id).is_some() {
+            self.tell_gone(id, out);
+        }
     }
 
     fn strike(&mut self, id: NodeId, reason: String, pending: Pending, out: &mut Vec<NodesAction>) {
@@ -400,7 +415,14 @@ impl Nodes {
         self.names.swap_remove(&node.row.about.name);
         self.former.insert(id, node.row.about.name);
         self.changed.swap_remove(&id);
-        self.gone.insert(id, reason);
+        let pending = if node.phase == Phase::Joining {
+            // Nobody has heard of it, nor has it: it may come again, also to another head, and is no node that is gone.
+            self.pending.retain(|_, pending| !matches!(pending, Pending::Join(joining) if *joining == id));
+            Pending::Forget(id)
+        } else {
+            self.gone.insert(id, reason);
+            pending
+        };
         self.persist(pending, vec![Write::delete(node_key(id))], out);
     }
 

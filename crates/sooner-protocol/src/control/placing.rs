@@ -1,20 +1,27 @@
 //! Where what has a strategy goes: actors that are bound to nodes, labels or placement groups, and the groups themselves.
 
-use sooner_wire::message::{CreateActor, Failure, FailureCode, GroupPhase, GroupState, Infeasible, Message};
-use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy, WorkerId};
+use sooner_wire::message::{
+    BundleFree, CreateActor, Failure, FailureCode, GroupPhase, GroupState, Infeasible, Message,
+};
+use sooner_wire::strategy::InGroup;
+use sooner_wire::{ActorId, GroupId, NodeId, Strategy, WorkerId};
 
 use super::durable::{Held, Subject};
 use super::groups::{GroupAction, Groups};
+use super::recalling::Needs;
 use super::{BundleAnswer, BundleOrder, ControlAction, ControlActions, ControlCore, ToNode, actor_died};
 use crate::node::{unschedulable, unstartable};
-use crate::scheduling::policy::{Asked, Choice, NodeRow, choose};
+use crate::scheduling::policy::{Asked, Choice, NodeRow, choose, queue};
+use crate::table::Set;
 use crate::time::Instant;
 use crate::worker::groups::removed_failure;
 
 /// Where an actor goes.
 pub(super) enum Target {
-    /// There.
+    /// There, now.
     Node(NodeId),
+    /// There, when there is room, unless another node has room first.
+    Queue(NodeId),
     /// It waits: for its group, or for a node that has what it needs.
     None,
     /// It will never run.
@@ -27,6 +34,11 @@ impl ControlCore {
         if self.is_open(row.node) {
             self.rows.put(row);
         }
+    }
+
+    /// A node says what bundles of groups have free there.
+    pub fn on_bundles_free(&mut self, node: NodeId, bundles: Vec<BundleFree>) {
+        self.rows.put_bundles(node, bundles);
     }
 
     /// Whether anything waits for what nodes have free.
@@ -114,66 +126,104 @@ impl ControlCore {
         self.groups.forget(process);
     }
 
-    /// A node that has what an actor without a strategy needs: that of its owner, if it can be. Where there is none the actor
-    /// waits for one that joins.
-    fn place_for(&self, home: NodeId, create: &CreateActor, may: &dyn Fn(NodeId) -> bool) -> Option<NodeId> {
-        let is_feasible = |node: &NodeId, total: &ResourceSet| {
-            let covers = total.covers(&create.placement) && total.covers(&create.lifetime);
-            covers && self.is_open(*node) && may(*node)
-        };
-        if self.nodes.get(&home).is_some_and(|total| is_feasible(&home, total)) {
-            return Some(home);
-        }
-        self.nodes.iter().find(|(node, total)| is_feasible(node, total)).map(|(node, _)| *node)
-    }
-
-    /// Where an actor goes: not to a node that can start no workers for its job. What only such nodes could have never runs.
-    pub(super) fn target_of(&self, id: ActorId, create: &CreateActor) -> Target {
+    /// Where an actor goes: not to a node that can start no workers for its job, nor to the one that is to be left out. What only
+    /// nodes without workers could have never runs.
+    pub(super) fn target_of(&self, id: ActorId, needs: &Needs<'_>, but: Option<NodeId>) -> Target {
         let home = id.owner.node();
-        let unable = self.actors.get(&id).and_then(|actor| self.jobs.unable(actor.job));
-        let Some(unable) = unable else { return self.target_among(home, create, &|_| true) };
-        let target = self.target_among(home, create, &|node| !unable.contains_key(&node));
-        if matches!(target, Target::Node(_)) {
+        let may = |node: NodeId| Some(node) != but;
+        let Some(actor) = self.actors.get(&id) else { return self.target_among(home, needs, &may) };
+        let unable = self.jobs.unable(actor.job);
+        if unable.is_none() && actor.refusals.is_empty() {
+            return self.target_among(home, needs, &may);
+        }
+        let why_not = |node: NodeId| {
+            let for_good = unable.and_then(|unable| unable.get(&node)).map(|why| unstartable(why));
+            let for_now = || actor.refusals.iter().find(|refused| refused.0 == node);
+            for_good.or_else(|| for_now().map(|(_, why)| why.clone()))
+        };
+        let target = self.target_among(home, needs, &|node| may(node) && why_not(node).is_none());
+        if matches!(target, Target::Node(_) | Target::Queue(_)) {
             return target;
         }
-        let why = match self.target_among(home, create, &|_| true) {
-            Target::Node(node) => unable.get(&node),
+        let why = match self.target_among(home, needs, &may) {
+            Target::Node(node) | Target::Queue(node) => why_not(node),
             Target::None | Target::Never(_) => None,
         };
         why.map_or(target, |why| {
-            let text = format!("{} could not begin: {}", self.title_of(id), unstartable(why));
+            let text = format!("{} could not begin: {why}", self.title_of(id));
             Target::Never(actor_died(text))
         })
     }
 
     /// Where an actor goes among the nodes where it may.
-    fn target_among(&self, home: NodeId, create: &CreateActor, may: &dyn Fn(NodeId) -> bool) -> Target {
-        let Some(strategy) = create.constructor.spec.strategy.as_deref() else {
-            return self.place_for(home, create, may).map_or(Target::None, Target::Node);
+    fn target_among(&self, home: NodeId, needs: &Needs<'_>, may: &dyn Fn(NodeId) -> bool) -> Target {
+        let rows = match needs.strategy.and_then(Strategy::group) {
+            Some(place) => match self.rows_in_group(place, needs) {
+                Some(rows) => rows,
+                None => {
+                    return Target::Never(removed_failure(place.group, None, FailureCode::ActorGroupRemoved));
+                }
+            },
+            None => Vec::new(),
         };
-        if let Some(place) = strategy.group() {
-            return match self.groups.nodes_of(place, &create.placement) {
-                // Its own bundles' node knows best which of them has room.
-                Some(nodes) => nodes.into_iter().find(|node| may(*node)).map_or(Target::None, Target::Node),
-                None => Target::Never(removed_failure(place.group, None, FailureCode::ActorGroupRemoved)),
-            };
-        }
-        match self.choose_for(home, create, may) {
+        let rows = if needs.strategy.and_then(Strategy::group).is_some() { &rows } else { self.rows.all() };
+        let rows = rows.iter().filter(|row| may(row.node) && row.total.covers(needs.lifetime));
+        let asked = self.asked(home, needs);
+        match choose(rows.clone(), &asked) {
             Choice::On(node) => Target::Node(node),
-            Choice::Wait | Choice::Lacking(_) => Target::None,
+            Choice::Wait => {
+                let resting = |node: &NodeId| asked.resting.and_then(|resting| resting.get(node)).copied();
+                let waiting = |node: &NodeId| (resting(node), self.recalls.waiting_at(*node), *node);
+                queue(rows, &asked, |nodes| nodes.min_by_key(waiting)).map_or(Target::None, Target::Queue)
+            }
+            Choice::Lacking(_) => Target::None,
             Choice::Never(why) => {
                 Target::Never(Failure::new(FailureCode::ActorUnschedulable, unschedulable(&why)))
             }
         }
     }
 
+    fn asked<'a>(&'a self, home: NodeId, needs: &Needs<'a>) -> Asked<'a> {
+        let rests = needs.lifetime.amount("CPU") == 0;
+        Asked {
+            request: needs.placement,
+            strategy: needs.strategy,
+            local: home,
+            prefer: needs.prefer,
+            turn: self.turns,
+            resting: rests.then(|| self.rows.resting()),
+        }
+    }
+
+    /// The bundles in which an actor may run, each like a node; `None` if their group is gone. Of one whose node has not said what
+    /// it has free nothing is known to be in use.
+    fn rows_in_group(&self, place: InGroup, needs: &Needs<'_>) -> Option<Vec<NodeRow>> {
+        let bundles = self.groups.bundles_for(place, needs.placement)?;
+        let mut rows: Vec<NodeRow> = Vec::new();
+        for (bundle, node, total) in bundles.filter(|(_, node, _)| self.is_open(*node)) {
+            let said = self.rows.free_in_bundle(node, place.group, bundle);
+            let (free, labels) = (said.unwrap_or_else(|| total.clone()), Vec::new());
+            rows.push(NodeRow { node, total: total.clone(), free, labels });
+        }
+        let nodes: Set<NodeId> = rows.iter().map(|row| row.node).collect();
+        for node in nodes {
+            for takes in self.rows.taken_in_group(node, place.group) {
+                let has_room = |row: &&mut NodeRow| row.node == node && row.free.covers(takes);
+                if let Some(row) = rows.iter_mut().find(has_room) {
+                    let _ = row.free.subtract(takes);
+                }
+            }
+        }
+        Some(rows)
+    }
+
     /// What is said of an actor for which no node has the labels.
     pub(super) fn lacks_labels(&self, home: NodeId, create: &CreateActor) -> Option<Infeasible> {
-        let strategy = create.constructor.spec.strategy.as_deref();
-        if !matches!(strategy, Some(Strategy::Labels(_))) {
+        let needs = Needs::of(create);
+        if !matches!(needs.strategy, Some(Strategy::Labels(_))) {
             return None;
         }
-        match self.choose_for(home, create, &|_| true) {
+        match choose(self.rows.all(), &self.asked(home, &needs)) {
             Choice::Lacking(why) => {
                 let (asked, total) = (create.placement.clone(), self.total());
                 Some(Infeasible { asked, total, closed: None, reason: Some(why) })
@@ -187,17 +237,7 @@ impl ControlCore {
         let Some(create) = self.actors.get(&id).and_then(|actor| actor.creation.as_deref()) else {
             return false;
         };
-        matches!(self.target_of(id, create), Target::Node(_))
-    }
-
-    fn choose_for(&self, home: NodeId, create: &CreateActor, may: &dyn Fn(NodeId) -> bool) -> Choice {
-        let strategy = create.constructor.spec.strategy.as_deref();
-        // It waits on its node for what is in use there.
-        let empty = |row: &NodeRow| NodeRow { free: row.total.clone(), ..row.clone() };
-        let rows: Vec<NodeRow> = self.rows.all().iter().filter(|row| may(row.node)).map(empty).collect();
-        let asked =
-            Asked { request: &create.placement, strategy, local: home, prefer: None, turn: self.turns };
-        choose(&rows, &asked)
+        matches!(self.target_of(id, &Needs::of(create), None), Target::Node(_) | Target::Queue(_))
     }
 
     fn end_actors_in(&mut self, group: GroupId, out: &mut ControlActions) {

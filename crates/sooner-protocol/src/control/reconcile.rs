@@ -248,8 +248,8 @@ impl ControlCore {
     fn place_again(&mut self, id: ActorId, node: NodeId, out: &mut ControlActions) {
         self.confirm(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
-        if actor.takeovers == 0 {
-            // Nothing was ever done in it.
+        if actor.knows_what_came_before() {
+            // Nothing was ever done in it, or it begins with what had been done.
             actor.ending = None;
         }
         match actor.creation.take().filter(|_| actor.ending.is_none()) {
@@ -266,6 +266,14 @@ impl ControlCore {
         self.confirm(id);
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let (takeover, worker) = (actor.takeovers, WorkerId::default());
+        if node == NodeId::default()
+            && actor.knows_what_came_before()
+            && let Some(create) = actor.creation.take()
+        {
+            // No node was asked for this process.
+            actor.ending = None;
+            return self.wait(id, create);
+        }
         actor.phase = Phase::Placed { node, worker };
         let reason = "was on a node that ended while the cluster had no head".to_owned();
         let gone = WorkerGone { worker, reason, all_begun: Some(true), ..WorkerGone::default() };

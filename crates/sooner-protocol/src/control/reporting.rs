@@ -1,18 +1,25 @@
 //! A node's reports of what it has free and what waits: when something changed, and not more often than is of use.
 //!
-//! It never reports what it has reported already: an idle node says nothing.
+//! It never reports what it has reported already: an idle node says nothing. But who was given a lease takes that off what was
+//! reported until the next report: so after a grant the same is said again.
 
 use sooner_wire::ResourceSet;
 use sooner_wire::limits::{DEMAND_SHAPES_MAX, VIEW_NANOS};
-use sooner_wire::message::{ResourceReport, ShapeDemand};
+use sooner_wire::message::{BundleFree, ResourceReport, ShapeDemand};
 
 use crate::time::Instant;
+
+/// What a node has free, what waits there, what bundles of placement groups have free, and how many leases it has granted to
+/// processes of other nodes.
+pub type Spare = (ResourceSet, Vec<ShapeDemand>, Vec<BundleFree>, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Reporter {
     version: u64,
     last: Option<(Instant, ResourceReport)>,
+    /// Leases that were granted by then.
+    granted: u64,
     has_changed: bool,
 }
 
@@ -28,23 +35,23 @@ impl Reporter {
         self.has_changed = true;
     }
 
-    /// The report that is due now, if one is. `read` gives what is free and what waits.
-    pub fn take(
-        &mut self,
-        now: Instant,
-        read: impl FnOnce() -> (ResourceSet, Vec<ShapeDemand>),
-    ) -> Option<ResourceReport> {
+    /// The report that is due now, if one is. `read` gives what is free and what waits, and what bundles have free.
+    pub fn take(&mut self, now: Instant, read: impl FnOnce() -> Spare) -> Option<ResourceReport> {
         if self.next_deadline().is_none_or(|due| now < due) {
             return None;
         }
         self.has_changed = false;
-        let (free, demand) = read();
+        let (free, demand, bundles, granted) = read();
+        let was_granted = std::mem::replace(&mut self.granted, granted) != granted;
         let demand = most_wanted(demand);
-        if self.last.as_ref().is_some_and(|(_, last)| last.free == free && last.demand == demand) {
+        let bundles = Some(bundles).filter(|bundles| !bundles.is_empty());
+        let is_same =
+            |last: &ResourceReport| last.free == free && last.demand == demand && last.bundles == bundles;
+        if !was_granted && self.last.as_ref().is_some_and(|(_, last)| is_same(last)) {
             return None;
         }
         self.version += 1;
-        let report = ResourceReport { version: self.version, free, demand };
+        let report = ResourceReport { version: self.version, free, demand, bundles };
         self.last = Some((now, report.clone()));
         Some(report)
     }
@@ -83,13 +90,13 @@ mod tests {
         let mut reporter = Reporter::default();
         assert_eq!(reporter.take(at(1), || unreachable!("nothing was noted")), None);
         reporter.note();
-        assert_eq!(reporter.take(at(1), || (cpus(2.0), vec![])).expect("first").version, 1);
+        assert_eq!(reporter.take(at(1), || (cpus(2.0), vec![], vec![], 0)).expect("first").version, 1);
         reporter.note();
         assert_eq!(reporter.next_deadline(), Some(at(51)));
         assert_eq!(reporter.take(at(50), || unreachable!("too early")), None);
         let demand = vec![ShapeDemand { resources: cpus(1.0), count: 3 }];
-        let second = reporter.take(at(51), || (cpus(0.0), demand.clone())).expect("due");
-        assert_eq!(second, ResourceReport { version: 2, free: cpus(0.0), demand });
+        let second = reporter.take(at(51), || (cpus(0.0), demand.clone(), vec![], 0)).expect("due");
+        assert_eq!(second, ResourceReport { version: 2, free: cpus(0.0), demand, bundles: None });
         assert_eq!(reporter.next_deadline(), None);
     }
 
@@ -97,12 +104,27 @@ mod tests {
     fn what_is_as_it_was_is_not_told_again() {
         let mut reporter = Reporter::default();
         reporter.note();
-        assert!(reporter.take(at(0), || (cpus(2.0), vec![])).is_some());
+        assert!(reporter.take(at(0), || (cpus(2.0), vec![], vec![], 0)).is_some());
         reporter.note();
-        assert_eq!(reporter.take(at(60), || (cpus(2.0), vec![])), None);
+        assert_eq!(reporter.take(at(60), || (cpus(2.0), vec![], vec![], 0)), None);
         assert_eq!(reporter.next_deadline(), None);
         reporter.begin_anew();
-        assert_eq!(reporter.take(at(61), || (cpus(2.0), vec![])).expect("another head").version, 2);
+        assert_eq!(
+            reporter.take(at(61), || (cpus(2.0), vec![], vec![], 0)).expect("another head").version,
+            2
+        );
+    }
+
+    #[test]
+    fn what_is_free_again_after_a_grant_is_told_although_it_is_as_it_was() {
+        let mut reporter = Reporter::default();
+        reporter.note();
+        assert!(reporter.take(at(0), || (cpus(2.0), vec![], vec![], 0)).is_some());
+        // One was granted, and its task waits for another one: its CPU is free.
+        reporter.note();
+        assert_eq!(reporter.take(at(60), || (cpus(2.0), vec![], vec![], 1)).expect("news").version, 2);
+        reporter.note();
+        assert_eq!(reporter.take(at(120), || (cpus(2.0), vec![], vec![], 1)), None);
     }
 
     #[test]

@@ -161,10 +161,11 @@ impl View {
     /// A node says what it has. An older report than the last one is what it is: old.
     ///
     /// # Errors
-    /// [`NameError`] when the resources are no resources: the node is no sooner, or another one.
+    /// [`NameError`] when the resources are no resources: the node is none of ours, or of another version.
     pub fn on_report(&mut self, node: NodeId, report: ResourceReport) -> Result<(), NameError> {
         check_resources(&report.free)?;
         report.demand.iter().try_for_each(|shape| check_resources(&shape.resources))?;
+        report.bundles.iter().flatten().try_for_each(|bundle| check_resources(&bundle.free))?;
         let Some(row) = self.rows.get_mut(&node) else { return Ok(()) };
         if report.version <= row.version {
             return Ok(());
@@ -217,7 +218,7 @@ impl View {
     /// Answers a node that asks where something could run.
     ///
     /// # Errors
-    /// [`NameError`] when the resources are no resources: the node is no sooner, or another one.
+    /// [`NameError`] when the resources are no resources: the node is none of ours, or of another version.
     pub fn find(&self, find: &FindNodes, asking: NodeId, seed: u64) -> Result<Candidates, NameError> {
         check_resources(&find.resources)?;
         let question = Question {

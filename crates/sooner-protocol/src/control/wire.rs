@@ -46,9 +46,9 @@ impl ToControl {
                 return Routed { from, to: CONTROL, message }.into();
             }
             Self::ActorPlaced { actor, takeover, worker } => ActorPlaced { actor, takeover, worker }.into(),
-            Self::PlaceRefused { actor, takeover, reason, create, no_workers } => {
-                let no_workers = no_workers.then_some(true);
-                PlaceRefused { actor, takeover, reason, create, no_workers }.into()
+            Self::PlaceRefused { actor, takeover, reason, create, no_workers, for_now } => {
+                let (no_workers, for_now) = (no_workers.then_some(true), for_now.then_some(true));
+                PlaceRefused { actor, takeover, reason, create, no_workers, for_now }.into()
             }
             Self::ActorProcessGone { actor, takeover, gone } => {
                 ActorProcessGone { actor, takeover, gone }.into()
@@ -95,12 +95,13 @@ impl ToControl {
                 own(worker)?;
                 Self::ActorPlaced { actor, takeover, worker }
             }
-            Message::PlaceRefused(PlaceRefused { actor, takeover, reason, create, no_workers }) => {
+            Message::PlaceRefused(refused) => {
+                let PlaceRefused { actor, takeover, reason, create, no_workers, for_now } = refused;
                 if create.as_ref().is_some_and(|create| create.actor != actor) {
                     return Err(Misplaced("it gives back another actor than it refuses"));
                 }
-                let no_workers = no_workers == Some(true);
-                Self::PlaceRefused { actor, takeover, reason, create, no_workers }
+                let (no_workers, for_now) = (no_workers == Some(true), for_now == Some(true));
+                Self::PlaceRefused { actor, takeover, reason, create, no_workers, for_now }
             }
             Message::ActorProcessGone(ActorProcessGone { actor, takeover, gone }) => {
                 own(gone.worker)?;
@@ -135,6 +136,10 @@ impl ToControl {
                 here.subscribers.iter().try_for_each(|(_, process)| own(*process))?;
                 here.actors.iter().filter_map(|row| row.worker).try_for_each(own)?;
                 here.actors.iter().filter_map(|row| row.gone.as_ref()).try_for_each(|g| own(g.worker))?;
+                here.also
+                    .iter()
+                    .flat_map(|also| &also.checkpoints)
+                    .try_for_each(|(process, _)| own(*process))?;
                 Self::Here(Box::new(here))
             }
             _ => return Err(Misplaced("it is not for the control service")),
@@ -151,7 +156,9 @@ impl ToNode {
             Self::PlaceActor(place) => Message::PlaceActor(*place),
             Self::Restore { takeover, restore } => Restore { takeover: Some(takeover), ..*restore }.into(),
             Self::EndActor { actor, takeover, end } => {
-                EndActor { actor, takeover, finishes: end == End::Finished }.into()
+                let recalls = (end == End::Recalled).then_some(true);
+                let is_succeeded = (end == End::Succeeded).then_some(true);
+                EndActor { actor, takeover, finishes: end == End::Finished, recalls, is_succeeded }.into()
             }
             Self::Subscribed { actor, process, started } => {
                 ActorSubscribed { actor, process, started }.into()
@@ -194,8 +201,13 @@ impl ToNode {
                 restore.state.iter_mut().for_each(|state| state.outcome.localise(me));
                 Self::Restore { takeover, restore: Box::new(restore) }
             }
-            Message::EndActor(EndActor { actor, takeover, finishes }) => {
-                let end = if finishes { End::Finished } else { End::Killed };
+            Message::EndActor(EndActor { actor, takeover, finishes, recalls, is_succeeded }) => {
+                let end = match (recalls, is_succeeded, finishes) {
+                    (Some(true), ..) => End::Recalled,
+                    (_, Some(true), _) => End::Succeeded,
+                    (.., true) => End::Finished,
+                    (.., false) => End::Killed,
+                };
                 Self::EndActor { actor, takeover, end }
             }
             Message::ActorSubscribed(ActorSubscribed { actor, process, started }) => {
@@ -240,7 +252,8 @@ fn is_said_to_control(message: &Message) -> bool {
         | Message::ListNames(_)
         | Message::CreateGroup(_)
         | Message::RemoveGroup(_)
-        | Message::FindGroup(_) => true,
+        | Message::FindGroup(_)
+        | Message::Sever(_) => true,
         Message::StillRead(answer) => answer.round >= FIRST_ROUND,
         Message::Query(query) => query.what == QueryKind::TotalResources,
         _ => false,
@@ -256,7 +269,8 @@ fn is_said_by_control(message: &Message) -> bool {
         | Message::ActorDead(_)
         | Message::AddBorrow(_)
         | Message::KeepObjects(_)
-        | Message::Checkpointed(_) => true,
+        | Message::Checkpointed(_)
+        | Message::Sever(_) => true,
         Message::ForgetLost(question) => question.round >= FIRST_ROUND,
         _ => false,
     }

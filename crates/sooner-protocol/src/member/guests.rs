@@ -1,14 +1,15 @@
 //! Jobs whose driver is on another node, as far as this one has work for them (`docs/adr/0030-jobs-over-nodes.md`).
 //!
 //! What is to be done for a job that nobody here knows waits, in its order, until the control service has said what the
-//! job's workers need. From then on the job is like one of a driver here, until the control service says that it is over.
+//! job's workers need. From then on the job is like one of a driver here, until the control service says that it is over. While that
+//! is away the driver's own node is asked, so that work goes where it never was without a head, too.
 
-use sooner_wire::WorkerId;
 use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
 use sooner_wire::message::{Job, JobState, LeaseRefused, Message};
+use sooner_wire::{NodeId, WorkerId};
 
-use crate::control::{ToControl, ToNode};
-use crate::node::{NodeAction, NodeActions, NodeCore};
+use crate::control::{End, ToControl, ToNode};
+use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun, given_back};
 use crate::table::Map;
 use crate::time::Instant;
 
@@ -33,10 +34,11 @@ impl Order {
 
 #[derive(Debug)]
 enum Guest {
-    /// The control service was asked for it.
+    /// The control service was asked for it, and perhaps the driver's node.
     Asked {
         since: Instant,
         orders: Vec<Order>,
+        asks_driver: bool,
     },
     Open,
 }
@@ -65,16 +67,26 @@ impl Guests {
         let job = match &word {
             ToNode::PlaceActor(place) => place.create.job.unwrap_or(place.create.actor.owner),
             // An actor that waits here is not one of the node's yet.
-            ToNode::EndActor { actor, takeover, .. } => {
+            ToNode::EndActor { actor, takeover, end } => {
                 let is_it = |order: &Order| {
                     matches!(order, Order::Control(ToNode::PlaceActor(place))
                         if place.create.actor == *actor && place.takeover == *takeover)
                 };
                 for guest in self.jobs.values_mut() {
                     if let Guest::Asked { orders, .. } = guest {
-                        let before = orders.len();
-                        orders.retain(|order| !is_it(order));
-                        self.waiting -= before - orders.len();
+                        let ended = orders.extract_if(.., |order| is_it(order));
+                        for order in ended {
+                            self.waiting -= 1;
+                            let Order::Control(ToNode::PlaceActor(place)) = order else { continue };
+                            out.push(match end {
+                                End::Recalled => {
+                                    given_back(*takeover, place.create, "another node has room for it")
+                                }
+                                End::Killed | End::Finished | End::Succeeded => {
+                                    ended_unbegun(*takeover, place.create)
+                                }
+                            });
+                        }
                     }
                 }
                 return Some(word);
@@ -121,7 +133,11 @@ impl Guests {
             return Some(order);
         }
         let is_new = !self.jobs.contains_key(&job);
-        match self.jobs.entry(job).or_insert_with(|| Guest::Asked { since: now, orders: Vec::new() }) {
+        match self.jobs.entry(job).or_insert_with(|| Guest::Asked {
+            since: now,
+            orders: Vec::new(),
+            asks_driver: false,
+        }) {
             Guest::Open => return Some(order),
             Guest::Asked { .. } if self.waiting >= GUEST_ORDERS_MAX => {
                 refuse(order, "too much waits here for jobs of other nodes", out);
@@ -188,10 +204,36 @@ impl Guests {
         }
     }
 
-    /// The control service has started again: it is asked for all.
-    pub(super) fn ask_again(&self, out: &mut NodeActions) {
+    /// The control service is away: nodes of drivers are asked what nobody else can say, once.
+    pub(super) fn ask_drivers(&mut self, here: NodeId, out: &mut NodeActions) {
+        for (job, guest) in &mut self.jobs {
+            if let Guest::Asked { asks_driver, .. } = guest
+                && !std::mem::replace(asks_driver, true)
+            {
+                let question = Job { job: *job, state: JobState::Asked, config: None };
+                out.push(to_node(here, job.node(), question));
+            }
+        }
+    }
+
+    /// The control service has started again: it is asked for all. It does not know of the actors that wait here for their job, and
+    /// gives them a process wherever it finds one: this node does not.
+    pub(super) fn ask_again(&mut self, out: &mut NodeActions) {
+        for guest in self.jobs.values_mut() {
+            if let Guest::Asked { orders, .. } = guest {
+                let before = orders.len();
+                orders.retain(|order| !matches!(order, Order::Control(ToNode::PlaceActor(_))));
+                self.waiting -= before - orders.len();
+            }
+        }
         out.extend(self.jobs.keys().map(|job| ask(*job)));
     }
+}
+
+/// One node to another.
+pub(super) fn to_node(from: NodeId, to: NodeId, message: impl Into<Message>) -> NodeAction {
+    let (from, to) = (WorkerId(from.0), WorkerId(to.0));
+    NodeAction::Route { from, to, message: Box::new(message.into()) }
 }
 
 fn ask(job: WorkerId) -> NodeAction {
@@ -205,14 +247,15 @@ fn refuse(order: Order, reason: &str, out: &mut NodeActions) {
         Order::Control(ToNode::PlaceActor(place)) => {
             let (actor, takeover) = (place.create.actor, place.takeover);
             let reason = reason.to_owned();
-            let (create, no_workers) = (None, false);
-            let refused = ToControl::PlaceRefused { actor, takeover, reason, create, no_workers };
+            let (create, no_workers, for_now) = (None, false, false);
+            let refused = ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now };
             out.push(NodeAction::Control(refused));
         }
         Order::Routed { from, to, message: Message::LeaseAt(ask) } => {
             let (client, shape) = (ask.client, ask.shape);
             let reason = reason.to_owned();
-            let refused = LeaseRefused { client, shape, reason, infeasible: None, no_workers: None };
+            let refused =
+                LeaseRefused { client, shape, reason, infeasible: None, no_workers: None, for_now: None };
             let message = Box::new(refused.into());
             out.push(NodeAction::Route { from: to, to: from, message });
         }

@@ -3,7 +3,8 @@
 //!
 //! Questions (names, resources, groups) end after [`CONTROL_AWAY_NANOS`]. An actor that is to be created waits as long as
 //! it takes: it waits for resources as well. Its creation and its name are kept until it has a process: until then nobody
-//! but its creator knows of it.
+//! but its creator knows of it. That of an actor that may start again is kept as long as it lives: if the control service and the
+//! node of its process end together, nobody else knows what it is.
 //!
 //! It never answers for the control service while that is there.
 
@@ -12,7 +13,7 @@ use std::collections::VecDeque;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::{
     ActorOutOfScope, Answer, Checkpoint, CreateActor, CreateGroup, FindGroup, GroupPhase, GroupState,
-    Message, ReserveName, SubscribeActor,
+    Message, Outcome, ReserveName, SubscribeActor,
 };
 use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
 
@@ -34,6 +35,41 @@ type Question = (WorkerId, u64);
 struct Creation {
     name: Option<(u64, ReserveName)>,
     create: Option<(u64, Box<CreateActor>)>,
+    /// The process that it was told of last, and how many there were.
+    processes: Option<(WorkerId, i32)>,
+}
+
+impl Creation {
+    /// The actor has this process. False if nothing of it needs to be said again: it never starts again, its state would be
+    /// lost, or what outlives its creator is written down.
+    fn begin(&mut self, process: WorkerId) -> bool {
+        let (last, count) = self.processes.unwrap_or_default();
+        self.processes = Some((process, count + i32::from(last != process)));
+        self.create.as_ref().is_some_and(|(_, create)| {
+            let takes_checkpoints = create.constructor.spec.checkpoint_every.is_some();
+            create.detached != Some(true) && !takes_checkpoints && self.restarts_left(create) != Some(0)
+        })
+    }
+
+    /// How often a new process may take over behind those that it was told of; `None` for ever.
+    fn restarts_left(&self, create: &CreateActor) -> Option<i32> {
+        let all = u32::try_from(create.restarts.unwrap_or(0)).ok()?;
+        // The one that it has ends before the next one begins.
+        let ended = self.processes.map_or(0, |(_, count)| count);
+        let ended_before_the_last = (ended - 1).max(0);
+        Some(i32::try_from(all).unwrap_or(i32::MAX).saturating_sub(ended_before_the_last).max(0))
+    }
+
+    /// What a control service that has started again is told: it goes on counting.
+    fn again(&self) -> Option<(u64, CreateActor)> {
+        let (turn, create) = self.create.as_ref()?;
+        let mut create = (**create).clone();
+        if let Some((_, count)) = self.processes {
+            create.constructor.spec.retries += count;
+            create.restarts = Some(self.restarts_left(&create).map_or(-1, |left| left - 1));
+        }
+        Some((*turn, create))
+    }
 }
 
 /// Who asked for a placement group, until the control service has said something of it, and who hears of it.
@@ -58,7 +94,7 @@ pub(super) struct Requests {
     /// Questions that were given up: nobody waits for their answers. A name that is given is given back.
     abandoned: Map<Question, Option<ActorId>>,
     /// Checkpoints that are not known to stand, in order.
-    checkpoints: VecDeque<(u64, WorkerId, Box<Checkpoint>)>,
+    checkpoints: VecDeque<(WorkerId, Box<Checkpoint>)>,
     /// The latest words by which actors and groups end. They do not show in anything that is here.
     ends: VecDeque<(u64, WorkerId, Box<Message>)>,
     /// The latest processes whose end was said.
@@ -112,12 +148,12 @@ impl Requests {
                 if self.checkpoints.len() == SAID_MAX {
                     self.checkpoints.pop_front();
                 }
-                self.checkpoints.push_back((turn, from, Box::new(checkpoint.clone())));
+                self.checkpoints.push_back((from, Box::new(checkpoint.clone())));
             }
             // Its creation is said again before: its creator waits to hear what became of it.
             Message::KillActor(kill) if kill.may_restart != Some(true) => self.note_end_of(from, message),
             Message::ActorReady(ready) if ready.failure.is_some() => self.note_end_of(from, message),
-            Message::ActorOutOfScope(_) => self.note_end_of(from, message),
+            Message::ActorOutOfScope(_) | Message::Sever(_) => self.note_end_of(from, message),
             _ => {}
         }
     }
@@ -156,11 +192,21 @@ impl Requests {
     pub(super) fn take_checkpoint(&mut self, word: &ToNode) -> Option<(WorkerId, Box<Checkpoint>)> {
         let ToNode::Routed { to, message } = word else { return None };
         let Message::Checkpointed(done) = &**message else { return None };
-        let is_it = |(_, from, checkpoint): &(u64, WorkerId, Box<Checkpoint>)| {
-            (*from, checkpoint.actor) == (*to, done.actor)
-        };
+        let is_it =
+            |(from, checkpoint): &(WorkerId, Box<Checkpoint>)| (*from, checkpoint.actor) == (*to, done.actor);
         let at = self.checkpoints.iter().position(is_it)?;
-        self.checkpoints.remove(at).map(|(_, process, checkpoint)| (process, checkpoint))
+        self.checkpoints.remove(at)
+    }
+
+    /// The state in this block is not needed: the block may be in use for something else.
+    pub(super) fn forget_checkpoint_in(&mut self, block: u64) {
+        let lies_there = |checkpoint: &Checkpoint| matches!(&checkpoint.state.outcome, Outcome::Stored(location) if location.offset == block);
+        self.checkpoints.retain(|(_, checkpoint)| !lies_there(checkpoint));
+    }
+
+    /// Checkpoints that are not known to stand.
+    pub(super) fn checkpoints(&self) -> Vec<(WorkerId, Checkpoint)> {
+        self.checkpoints.iter().map(|(process, checkpoint)| (*process, (**checkpoint).clone())).collect()
     }
 
     /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it answers.
@@ -174,13 +220,13 @@ impl Requests {
             }
             ToNode::Subscribed { actor, process, started } => {
                 self.subscribing.swap_remove(&(*process, *actor));
-                if started.is_some() {
-                    self.creations.swap_remove(actor);
+                if let Some(started) = started {
+                    self.on_started(*actor, started.worker);
                 }
                 false
             }
             ToNode::Started(started) => {
-                self.creations.swap_remove(&started.actor);
+                self.on_started(started.actor, started.worker);
                 false
             }
             ToNode::Dead(dead) => {
@@ -188,6 +234,14 @@ impl Requests {
                 false
             }
             _ => false,
+        }
+    }
+
+    fn on_started(&mut self, actor: ActorId, process: WorkerId) {
+        if let Some(creation) = self.creations.get_mut(&actor)
+            && !creation.begin(process)
+        {
+            self.creations.swap_remove(&actor);
         }
     }
 
@@ -246,6 +300,11 @@ impl Requests {
         self.away = None;
     }
 
+    /// Since when the control service is away, if it is.
+    pub(super) fn away_since(&self) -> Option<Instant> {
+        self.away
+    }
+
     /// The control service is away.
     pub(super) fn on_down(&mut self, now: Instant) {
         self.away.get_or_insert(now);
@@ -296,7 +355,7 @@ impl Requests {
             });
             let name =
                 name.map(|(turn, name)| (*turn, ReserveName { request: AGAIN, ..name.clone() }.into()));
-            let create = creation.create.as_ref().map(|(turn, create)| (*turn, (**create).clone().into()));
+            let create = creation.again().map(|(turn, create)| (turn, create.into()));
             words.extend(name.into_iter().chain(create).map(|(turn, word)| (turn, actor.owner, word)));
         }
         for (id, group) in &self.groups {
@@ -312,8 +371,6 @@ impl Requests {
         let subscribing = self.subscribing.iter();
         words.extend(subscribing.map(|((from, actor), turn)| (*turn, *from, subscribe(*actor))));
         words.extend(self.open.iter().map(|((from, _), (turn, word))| (*turn, *from, (**word).clone())));
-        let checkpoints = self.checkpoints.iter();
-        words.extend(checkpoints.map(|(turn, from, word)| (*turn, *from, (**word).clone().into())));
         words.extend(self.ends.iter().map(|(turn, from, word)| (*turn, *from, (**word).clone())));
         words.sort_by_key(|(turn, ..)| *turn);
         for (_, from, message) in words {

@@ -8,9 +8,11 @@
 //!
 //! It never decides who is served: [`super::leasing`] and [`super::spill`] do.
 
-use sooner_wire::limits::{FIND_NODES_NANOS, FIND_NODES_NANOS_MAX, LENT_NANOS};
+use sooner_wire::limits::{FIND_NODES_NANOS, FIND_NODES_NANOS_MAX, LENT_NANOS, REFUSAL_NANOS};
 use sooner_wire::{NodeId, ResourceSet, ShapeId, Strategy, WorkerId};
 
+use super::NodeAction;
+use super::bundles::Objection;
 use crate::scheduling::{Grant, Pools};
 use crate::table::{Map, Set};
 use crate::time::Instant;
@@ -33,6 +35,10 @@ pub(super) struct Demand {
     /// All that is wanted, wherever it was asked for.
     pub(super) count: u32,
     told: Told,
+    /// Nodes that could start no workers for long when it was their turn, and why: they are left out until it is met or fails, or
+    /// none has refused for long, so that it does not wait for others for ever.
+    refused: Vec<(NodeId, String)>,
+    refused_at: Instant,
     /// What other nodes were asked for, and have not granted.
     pub(super) lent: Vec<Lent>,
     /// When the control service may be asked again who could serve it, and how long to wait after that (nanoseconds).
@@ -79,6 +85,8 @@ impl Demand {
             priority: 0,
             count: 0,
             told: Told::Nothing,
+            refused: Vec::new(),
+            refused_at: Instant(0),
             lent: Vec::new(),
             find: None,
         }
@@ -92,7 +100,7 @@ impl Demand {
     }
 
     /// It cannot be met now, or ever. True if the client has not heard that.
-    pub(super) fn on_objection(&mut self, is_final: bool) -> bool {
+    fn on_objection(&mut self, is_final: bool) -> bool {
         let told = if is_final { Told::ItFails } else { Told::ItWaits };
         if is_final {
             // What waits fails, and no more will come.
@@ -101,6 +109,53 @@ impl Demand {
         let is_news = self.told < told;
         self.told = self.told.max(told);
         is_news
+    }
+
+    /// A node could start no workers for long.
+    pub(super) fn refused(&mut self, node: NodeId, why: &str, now: Instant) {
+        self.refused_at = now;
+        if self.refusal(node).is_none() {
+            self.refused.push((node, why.to_owned()));
+        }
+    }
+
+    /// When nodes that are left out may be asked again.
+    pub(super) fn refusals_lapse_at(&self) -> Option<Instant> {
+        (!self.refused.is_empty()).then(|| self.refused_at.plus(REFUSAL_NANOS))
+    }
+
+    /// Asks nodes again that were left out for long.
+    pub(super) fn lapse_refusals(&mut self, now: Instant) {
+        if self.refusals_lapse_at().is_some_and(|at| at <= now) {
+            self.refused.clear();
+        }
+    }
+
+    /// Why a node is left out.
+    pub(super) fn refusal(&self, node: NodeId) -> Option<&str> {
+        self.refused.iter().find(|(refused, _)| *refused == node).map(|(_, why)| why.as_str())
+    }
+
+    /// It was met, or what waited has failed for now: the next may go anywhere.
+    pub(super) fn begin_anew(&mut self) {
+        self.refused.clear();
+        if self.told == Told::ItFails && self.count == 0 {
+            self.told = Told::Nothing;
+        }
+    }
+
+    /// It cannot be met now, or ever: what its client is told, if that is news.
+    pub(super) fn object(
+        &mut self,
+        objection: Objection,
+        (client, shape): (WorkerId, ShapeId),
+        total: impl FnOnce() -> ResourceSet,
+    ) -> Option<NodeAction> {
+        let is_news = self.on_objection(objection.is_final());
+        if objection.is_for_now() {
+            self.begin_anew();
+        }
+        is_news.then(|| objection.tell(client, shape, &self.resources, &total()))
     }
 
     /// How much no other node was asked for.
@@ -242,3 +297,24 @@ pub(super) type Askers = Map<WorkerId, Asker>;
 
 /// Jobs whose driver is there.
 pub(super) type OpenJobs = Set<WorkerId>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_could_start_no_worker_may_be_asked_again_when_none_has_refused_for_long() {
+        let (one, other) = (NodeId(1 << 24), NodeId(2 << 24));
+        let mut demand = Demand::new(ResourceSet::default(), None, None);
+        assert_eq!(demand.refusals_lapse_at(), None);
+        demand.refused(one, "why", Instant(0));
+        demand.refused(other, "why", Instant(REFUSAL_NANOS - 1));
+        demand.lapse_refusals(Instant(REFUSAL_NANOS));
+        assert!(demand.refusal(one).is_some(), "what no node can begin fails before");
+        let at = Instant(2 * REFUSAL_NANOS - 1);
+        assert_eq!(demand.refusals_lapse_at(), Some(at));
+        demand.lapse_refusals(at);
+        assert!(demand.refusal(one).is_none() && demand.refusal(other).is_none());
+        assert_eq!(demand.refusals_lapse_at(), None);
+    }
+}

@@ -25,6 +25,8 @@ pub(super) enum Objection {
     Never(String),
     /// No node that could run it can start workers for its job: the text says why not.
     NoWorkers(String),
+    /// The same, because something is used up there. What comes later is tried again.
+    NoWorkersNow(String),
 }
 
 impl Place<'_> {
@@ -38,7 +40,8 @@ impl Place<'_> {
                 let total = self.resources.total().clone();
                 let row =
                     NodeRow { node: self.node, free: total.clone(), total, labels: self.labels.to_vec() };
-                let asked = Asked { request, strategy, local: self.node, prefer: None, turn: 0 };
+                let asked =
+                    Asked { request, strategy, local: self.node, prefer: None, turn: 0, resting: None };
                 match choose(&[row], &asked) {
                     Choice::On(_) | Choice::Wait => None,
                     Choice::Lacking(why) => {
@@ -55,7 +58,12 @@ impl Place<'_> {
 impl Objection {
     /// Whether what it concerns fails, instead of waiting for a node that joins.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Never(_) | Self::NoWorkers(_))
+        matches!(self, Self::Never(_) | Self::NoWorkers(_) | Self::NoWorkersNow(_))
+    }
+
+    /// Whether what comes later does not fail with it.
+    pub(super) fn is_for_now(&self) -> bool {
+        matches!(self, Self::NoWorkersNow(_))
     }
 
     /// What a client is told.
@@ -67,13 +75,15 @@ impl Objection {
         total: &ResourceSet,
     ) -> NodeAction {
         let (asked, total) = (asked.clone(), total.clone());
+        let for_now = self.is_for_now().then_some(true);
         let text = match self {
             Self::Lacking(reason) => return send(client, Infeasible { asked, total, closed: None, reason }),
             Self::Never(why) => unschedulable(&why),
             Self::NoWorkers(why) => unstartable(&why),
+            Self::NoWorkersNow(why) => why,
         };
         let failure = Failure::new(FailureCode::TaskUnschedulable, text);
-        let closed = Some(Box::new(Closed { shape, failure }));
+        let closed = Some(Box::new(Closed { shape, failure, for_now }));
         send(client, Infeasible { asked, total, closed, reason: None })
     }
 }

@@ -50,7 +50,7 @@ impl NodeCore {
         let worker = self.workers.get(&id)?;
         let title = match worker.state {
             WorkerState::Actor(actor) => self.local_actors.title(actor)?,
-            WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Leased(_) => "worker".to_owned(),
+            _ => "worker".to_owned(),
         };
         Some(format!("{title} (pid {})", worker.pid))
     }

@@ -40,7 +40,7 @@ impl GroupPlaces {
         (unable, job): (&Unable, WorkerId),
     ) -> Step {
         let unlent = demand.unlent();
-        if unable.may_run(job, here) && pools.fits(&demand.resources, demand.strategy.as_deref()) {
+        if unable.may_serve(job, demand, here) && pools.fits(&demand.resources, demand.strategy.as_deref()) {
             let moved = || demand.oldest(now).map_or(Step::Waits, |from| Step::Moves(from, None));
             return if unlent > 0 { Step::Here } else { moved() };
         }
@@ -59,14 +59,15 @@ impl GroupPlaces {
             return Step::Never(Objection::Lacking(None));
         }
         let nodes = large.map(|(_, node)| *node);
-        let why = |node: Option<NodeId>| node.and_then(|node| unable.why(job, node));
+        let why = |node: Option<NodeId>| node.and_then(|node| unable.objection(job, demand, node));
         if let Some(last) = nodes.clone().last()
             && nodes.clone().all(|node| why(node).is_some())
+            && let Some(objection) = why(last)
         {
-            return Step::Never(Objection::NoWorkers(why(last).unwrap_or_default().to_owned()));
+            return Step::Never(objection);
         }
         let asked = nodes.flatten().filter(|node| *node != here && view.may_be_asked(*node));
-        let asked = asked.filter(|node| unable.may_run(job, *node));
+        let asked = asked.filter(|node| unable.may_serve(job, demand, *node));
         let waiting = |node: &NodeId| (demand.lent_to(*node), *node);
         asked.min_by_key(waiting).map_or(Step::Waits, |node| Step::There(node, 1))
     }

@@ -4,12 +4,14 @@
 //! A node that carries the control service itself keeps nothing for that.
 
 use sooner_wire::message::state::ActorRow;
-use sooner_wire::message::{ActorHere, Checkpoint, Outcome, PlaceActor, Return, WorkerGone};
+use sooner_wire::message::{
+    ActorDead, ActorHere, Checkpoint, Failure, Outcome, PlaceActor, Return, WorkerGone,
+};
 use sooner_wire::{ActorId, Blob, GroupId, ResourceSet, Strategy, TaskId, WorkerId};
 
 use super::local_actors::{LocalActor, LocalActors};
 use super::{NodeAction, NodeActions, NodeCore};
-use crate::control::ToControl;
+use crate::control::{ToControl, takes_checkpoints};
 
 /// Ends of actors that are told again: later ones than a control service can have missed.
 const ENDS_MAX: usize = 1024;
@@ -91,17 +93,20 @@ impl LocalActors {
         if self.ended.len() == ENDS_MAX {
             self.ended.pop_front();
         }
-        self.ended.push_back(ActorHere {
-            gone: Some(Box::new(gone.clone())),
-            worker: None,
-            ..local.row(id, memo)
-        });
+        // Its process is named if it had begun: then what it began with is known, too.
+        self.ended.push_back(ActorHere { gone: Some(Box::new(gone.clone())), ..local.row(id, memo) });
     }
 
-    /// What followed from ends of an actor's processes is known: it is dead, or `later` is a process that came after them.
-    pub(super) fn forget_ends(&mut self, id: ActorId, later: Option<WorkerId>) {
-        let is_its = |gone: &WorkerGone| Some(gone.worker) == later;
-        self.ended.retain(|here| here.actor != id || here.gone.as_deref().is_some_and(is_its));
+    /// An actor is dead: so much followed from the ends of its processes.
+    fn forget_ends(&mut self, id: ActorId) {
+        self.ended.retain(|here| here.actor != id);
+    }
+
+    /// `later` is a process that came after those that ended. It may not have the state of the one before yet.
+    pub(super) fn forget_ends_before(&mut self, id: ActorId, later: WorkerId) {
+        let is_its = |gone: &WorkerGone| gone.worker == later;
+        let stays = |here: &ActorHere| takes_checkpoints(here) || here.gone.as_deref().is_some_and(is_its);
+        self.ended.retain(|here| here.actor != id || stays(here));
     }
 
     /// The state for a process that ended before it came: the next one begins with that, too.
@@ -109,12 +114,19 @@ impl LocalActors {
         let is_its = |here: &&mut ActorHere| here.actor == id && here.takeover == takeover;
         if let Some(here) = self.ended.iter_mut().find(is_its) {
             here.checkpoint = state;
+            here.worker = here.gone.as_ref().map(|gone| gone.worker);
         }
     }
 
     /// An actor is dead: neither of its process, which is about to end, nor of that end a later control service is told.
-    pub(super) fn note_dead(&mut self, id: ActorId) {
-        self.forget_ends(id, None);
+    pub(super) fn note_dead(&mut self, id: ActorId, failure: &Failure) {
+        if self.keeps_memos {
+            if self.dead.len() == ENDS_MAX {
+                self.dead.pop_front();
+            }
+            self.dead.push_back(ActorDead { actor: id, failure: failure.clone() });
+        }
+        self.forget_ends(id);
         if let Some(local) = self.actors.get_mut(&id) {
             local.memo = None;
         }
@@ -186,6 +198,11 @@ impl NodeCore {
     #[must_use]
     pub fn actors_here(&self) -> Vec<ActorHere> {
         self.local_actors.rows().collect()
+    }
+
+    /// The latest actors that are dead, as the control service said.
+    pub(crate) fn dead_actors(&self) -> Vec<ActorDead> {
+        self.local_actors.dead.iter().cloned().collect()
     }
 
     /// A checkpoint of the actor in a process stands, whether that is still there or not.

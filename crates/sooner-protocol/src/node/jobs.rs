@@ -35,6 +35,7 @@ impl NodeCore {
     /// Nothing of a job is left, and nothing will come.
     pub fn forget_job(&mut self, job: WorkerId) {
         self.paces.swap_remove(&job);
+        self.starving.forget_job(job);
         self.unable.forget_job(job);
     }
 
@@ -55,7 +56,7 @@ impl NodeCore {
         let lives_on = |worker: &Worker, found: &Set<WorkerId>| match worker.state {
             WorkerState::Actor(actor) => self.local_actors.is_detached(actor) || found.contains(&actor.owner),
             WorkerState::Leased(lease) => self.leases.get(&lease).is_some_and(|l| found.contains(&l.client)),
-            WorkerState::Starting | WorkerState::Idle { .. } => false,
+            WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Retired => false,
         };
         loop {
             let of_job = self.workers.iter().filter(|(id, worker)| worker.job == job && !found.contains(*id));
@@ -68,9 +69,10 @@ impl NodeCore {
         }
     }
 
-    /// Idle workers of a job without a driver, unless an actor of it is here that may have work for them.
+    /// Idle and retired workers of a job without a driver, unless an actor of it is here that may have work for them.
     pub(super) fn end_idle_of_ended_jobs(&mut self, out: &mut NodeActions) {
-        let idle = self.workers.iter().filter(|(_, w)| matches!(w.state, WorkerState::Idle { .. }));
+        let is_idle = |state| matches!(state, WorkerState::Idle { .. } | WorkerState::Retired);
+        let idle = self.workers.iter().filter(|(_, worker)| is_idle(worker.state));
         let has_actor = |job: WorkerId| {
             self.workers.values().any(|w| w.job == job && matches!(w.state, WorkerState::Actor(_)))
         };

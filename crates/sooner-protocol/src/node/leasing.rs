@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::askers::{Asker, Demand};
-use super::bundles::{Objection, Place};
+use super::bundles::Place;
 use super::lending::refuse;
 use sooner_wire::message::{LeaseGranted, RequestLease};
 use sooner_wire::{LeaseId, ShapeId, Strategy, WorkerId};
@@ -52,12 +52,12 @@ impl NodeCore {
         let uses_gpu = !state.grant.gpu_indices().is_empty();
         let blocked = self.workers.get(&worker).is_some_and(|w| w.blocked);
         self.end_lease(lease, blocked);
-        if uses_gpu {
-            // A process keeps what a GPU library set up in it; the next user must not find it.
-            out.push(NodeAction::KillWorker(worker));
-            return;
-        }
         self.lift_memory_limit(worker, out);
+        let retires = self.workers.get(&worker).is_some_and(|worker| worker.retires);
+        if uses_gpu || retires {
+            // A process keeps what a GPU library set up in it; the next user must not find it.
+            return self.retire(worker, out);
+        }
         if let Some(worker) = self.workers.get_mut(&worker) {
             worker.state = WorkerState::Idle { since: now };
             worker.blocked = false;
@@ -72,7 +72,7 @@ impl NodeCore {
         let grant = match worker.state {
             WorkerState::Leased(lease) => self.leases.get(&lease).map(|state| &state.grant),
             WorkerState::Actor(actor) => self.local_actors.grant(actor),
-            WorkerState::Starting | WorkerState::Idle { .. } => None,
+            WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Retired => None,
         };
         let Some(grant) = grant else { return };
         worker.blocked = blocked;
@@ -136,21 +136,22 @@ impl NodeCore {
             return false;
         }
         let (id, asker) = self.askers.get_index_mut(at).expect("below the count");
-        let unable = self.unable.why(asker.job, node);
         for (shape, demand) in &mut asker.demands {
             if demand.count == 0 || demand.priority != priority {
                 continue;
             }
             let place = Place { resources: &self.resources, node, labels: &self.labels };
-            let no_workers = unable.map(|why| Objection::NoWorkers(why.to_owned()));
+            let no_workers = self.unable.objection(asker.job, demand, node);
             let objection =
                 no_workers.or_else(|| place.objection(&demand.resources, demand.strategy.as_deref()));
             if let Some(objection) = objection {
                 if is_guest {
                     demand.count = 0;
                     refuse(node, (*id, *shape), "that node can never run it", true, out);
-                } else if demand.on_objection(objection.is_final()) {
-                    out.push(objection.tell(*id, *shape, &demand.resources, self.resources.total()));
+                } else if let Some(told) =
+                    demand.object(objection, (*id, *shape), || self.resources.total().clone())
+                {
+                    out.push(told);
                 }
                 continue;
             }
@@ -177,12 +178,21 @@ impl NodeCore {
         let lease = LeaseId(self.next_lease);
         self.workers[&worker].state = WorkerState::Leased(lease);
         self.limit_memory(worker, &grant, out);
+        self.demand_is_met(client, shape);
         let gpus = grant.gpu_indices();
         self.leases.insert(lease, LeaseState { client, shape, worker, grant });
         if let Some(asker) = self.askers.get_mut(&client) {
             asker.leases += 1;
         }
         self.tell_granted(client, LeaseGranted { shape, lease, worker, gpus }, out);
+    }
+
+    /// A demand got a lease: the nodes that it left out may have workers again, too.
+    pub(super) fn demand_is_met(&mut self, client: WorkerId, shape: ShapeId) {
+        let asker = self.askers.get_mut(&client);
+        if let Some(demand) = asker.and_then(|asker| asker.demands.get_mut(&shape)) {
+            demand.begin_anew();
+        }
     }
 
     /// Asks who has most leases to give one to somebody who waits and has fewer.

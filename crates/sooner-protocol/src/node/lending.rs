@@ -96,6 +96,7 @@ impl NodeCore {
     pub(super) fn tell_granted(&mut self, client: WorkerId, granted: LeaseGranted, out: &mut NodeActions) {
         let LeaseGranted { shape, lease, worker, gpus } = granted;
         if self.is_elsewhere(client) {
+            self.granted_elsewhere += 1;
             self.note_line(worker, client);
             let granted = LeaseGrantedAt { client, shape, lease, worker, gpus };
             return route(self.id(), client.node(), granted, out);
@@ -177,7 +178,7 @@ pub(super) fn refuse(
     out: &mut NodeActions,
 ) {
     let infeasible = infeasible.then_some(true);
-    let refused = LeaseRefused { client, shape, reason: reason.to_owned(), infeasible, no_workers: None };
+    let refused = LeaseRefused { infeasible, ..refused((client, shape), reason) };
     route(me, client.node(), refused, out);
 }
 
@@ -188,7 +189,23 @@ pub(super) fn refuse_for_good(
     reason: &str,
     out: &mut NodeActions,
 ) {
-    let reason = reason.to_owned();
-    let refused = LeaseRefused { client, shape, reason, infeasible: None, no_workers: Some(true) };
+    let refused = LeaseRefused { no_workers: Some(true), ..refused((client, shape), reason) };
     route(me, client.node(), refused, out);
+}
+
+/// The same, because no worker can be started here for now.
+pub(super) fn refuse_for_now(
+    me: NodeId,
+    (client, shape): (WorkerId, ShapeId),
+    reason: &str,
+    out: &mut NodeActions,
+) {
+    let refused = LeaseRefused { for_now: Some(true), ..refused((client, shape), reason) };
+    route(me, client.node(), refused, out);
+}
+
+/// A refusal that says nothing but why.
+fn refused((client, shape): (WorkerId, ShapeId), reason: &str) -> LeaseRefused {
+    let reason = reason.to_owned();
+    LeaseRefused { client, shape, reason, infeasible: None, no_workers: None, for_now: None }
 }

@@ -8,13 +8,17 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use sooner_wire::message::state::ActorRow;
-use sooner_wire::message::{ActorHere, Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerGone};
+use sooner_wire::message::{
+    ActorDead, ActorHere, Checkpoint, CreateActor, ExitActor, Outcome, Restore, WorkerGone,
+};
 use sooner_wire::{ActorId, ResourceSet, WorkerId};
 
 use super::here::Memo;
+use super::suspending::Suspended;
 use super::unable::refused_place;
 use super::{Grant, NodeAction, NodeActions, NodeCore, Placement, WorkerState, send};
 use crate::control::{End, PlaceActor, ToControl, title};
+use crate::probes::mark;
 use crate::table::Map;
 
 /// The more urgent before the less urgent, and of equals who began to wait first.
@@ -28,8 +32,12 @@ pub(super) struct LocalActors {
     waiting: VecDeque<(Rank, ActorId)>,
     /// The control service is elsewhere, and may start again.
     pub(super) keeps_memos: bool,
+    /// Those that wait for arguments and hold nothing.
+    pub(super) suspended: Vec<ActorId>,
     /// The latest that ended, the last one last.
     pub(super) ended: VecDeque<ActorHere>,
+    /// The latest of which was said that they are dead, the last one last: other nodes may not have heard that.
+    pub(super) dead: VecDeque<ActorDead>,
 }
 
 #[derive(Debug)]
@@ -49,6 +57,8 @@ pub(super) struct LocalActor {
     is_ending: bool,
     /// Its process, as soon as it has one.
     pub(super) process: Option<(WorkerId, Grant)>,
+    /// It holds nothing for now.
+    pub(super) suspended: Option<Suspended>,
     /// What a control service that starts again has to learn of it, where one may.
     pub(super) memo: Option<Box<Memo>>,
 }
@@ -71,6 +81,7 @@ impl LocalActors {
             create: Some(create),
             is_ending: false,
             process: None,
+            suspended: None,
             memo,
         };
         self.actors.insert(id, local);
@@ -88,6 +99,13 @@ impl LocalActors {
         let is_its = |_: &ActorId, local: &mut LocalActor| local.job == job && local.process.is_none();
         let taken = self.actors.extract_if(.., is_its);
         taken.filter_map(|(_, local)| Some((local.takeover, local.create?))).collect()
+    }
+
+    /// Takes one out that has no process: the number of its takeover, and what its process is told.
+    pub(super) fn take_unbegun(&mut self, id: ActorId) -> Option<(u32, Box<CreateActor>)> {
+        self.wanted(id)?;
+        let local = self.actors.swap_remove(&id)?;
+        Some((local.takeover, local.create?))
     }
 
     fn placed(&mut self, id: ActorId, takeover: u32) -> Option<&mut LocalActor> {
@@ -131,6 +149,20 @@ fn job_of(place: &PlaceActor) -> WorkerId {
     place.create.job.unwrap_or(place.create.actor.owner)
 }
 
+/// An actor of which nothing has begun here: the control service finds it another node.
+pub(crate) fn given_back(takeover: u32, create: Box<CreateActor>, why: &str) -> NodeAction {
+    let (actor, reason, create) = (create.actor, why.to_owned(), Some(create));
+    let (no_workers, for_now) = (false, false);
+    NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })
+}
+
+/// An actor that was ended before it had a process. With what it is, in case it was another one for this control service.
+pub(crate) fn ended_unbegun(takeover: u32, create: Box<CreateActor>) -> NodeAction {
+    let (actor, reason, create) = (create.actor, "it was ended there".to_owned(), Some(create));
+    let (no_workers, for_now) = (false, true);
+    NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })
+}
+
 impl LocalActor {
     /// Its process was told what it is, if it has one.
     pub(super) fn has_begun(&self) -> bool {
@@ -171,12 +203,9 @@ impl NodeCore {
         let waits = |local: &LocalActor| local.process.is_none() && local.create.is_some();
         let ids = self.local_actors.actors.iter().filter(|(_, local)| waits(local)).map(|(id, _)| *id);
         for actor in ids.collect::<Vec<ActorId>>() {
-            let Some(mut local) = self.local_actors.actors.swap_remove(&actor) else { continue };
-            let (takeover, create) = (local.takeover, local.create.take());
-            let reason = "its node is about to end".to_owned();
-            let no_workers = false;
-            let refused = ToControl::PlaceRefused { actor, takeover, reason, create, no_workers };
-            out.push(NodeAction::Control(refused));
+            let Some(local) = self.local_actors.actors.swap_remove(&actor) else { continue };
+            let given = |create| given_back(local.takeover, create, "its node is about to end");
+            out.extend(local.create.map(given));
         }
     }
 
@@ -259,15 +288,51 @@ impl NodeCore {
         true
     }
 
+    /// The control service has room for an actor elsewhere: it goes there, unless something was set aside for it here.
+    fn on_recall_actor(&mut self, actor: ActorId, takeover: u32, out: &mut NodeActions) {
+        if self.local_actors.placed(actor, takeover).is_none() {
+            return;
+        }
+        let Some(at) = self.local_actors.waiting.iter().position(|(_, id)| *id == actor) else { return };
+        mark!("an actor that waited at one node went to another");
+        self.local_actors.waiting.remove(at);
+        let Some(local) = self.local_actors.actors.swap_remove(&actor) else { return };
+        out.extend(local.create.map(|create| given_back(takeover, create, "another node has room for it")));
+    }
+
     pub(super) fn on_end_actor(&mut self, id: ActorId, takeover: u32, end: End, out: &mut NodeActions) {
-        self.local_actors.forget_ends_up_to(id, takeover);
+        if end == End::Recalled {
+            return self.on_recall_actor(id, takeover, out);
+        }
+        if end == End::Succeeded {
+            return self.local_actors.forget_ends_up_to(id, takeover);
+        }
+        // Otherwise it may have ended, and that is still to be told of.
         let Some(local) = self.local_actors.placed(id, takeover) else { return };
         local.is_ending = local.process.is_some();
         match (&local.process, end) {
             (Some((worker, _)), End::Killed) => out.push(NodeAction::KillWorker(*worker)),
             (Some((worker, _)), End::Finished) => out.push(send(*worker, ExitActor { actor: id })),
-            // What was set aside for it is free when its turn comes.
-            (None, _) => drop(self.local_actors.actors.swap_remove(&id)),
+            (None, _) | (_, End::Recalled | End::Succeeded) => {
+                // Its owner hears of its end when nothing is here that could read the arguments which that gives back then.
+                let ended = self.local_actors.actors.swap_remove(&id);
+                out.extend(
+                    ended.and_then(|local| local.create).map(|create| ended_unbegun(takeover, create)),
+                );
+                // Others may have what was set aside for it at once: when a worker comes for it, nothing more happens.
+                self.drop_actor_placement(id);
+            }
+        }
+    }
+
+    /// An actor does not wait for a worker any more.
+    fn drop_actor_placement(&mut self, id: ActorId) {
+        let is_its =
+            |placement: &Placement| matches!(placement, Placement::Actor { actor, .. } if *actor == id);
+        while let Some(at) = self.placements.iter().position(is_its) {
+            if let Some(Placement::Actor { grant, .. }) = self.placements.remove(at) {
+                self.resources.release(&grant);
+            }
         }
     }
 

@@ -314,7 +314,7 @@ impl NodeCore {
         let is_retriable = measured.running.as_ref().is_none_or(|running| running.is_retriable);
         let (class, grant) = match worker.state {
             WorkerState::Starting => return None,
-            WorkerState::Idle { .. } => (Class::Idle, None),
+            WorkerState::Idle { .. } | WorkerState::Retired => (Class::Idle, None),
             WorkerState::Leased(lease) => {
                 let class = if is_retriable { Class::Retriable } else { Class::Task };
                 (class, self.leases.get(&lease).map(|lease| &lease.grant))

@@ -5,7 +5,7 @@
 //! process that is gone.
 
 use sooner_wire::message::{
-    ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, is_spilled,
+    ActorDead, ActorRestarting, ActorStarted, CreateActor, Dependency, Message, Outcome, is_spilled,
 };
 use sooner_wire::{ActorId, NodeId, ObjectId, WorkerId};
 
@@ -96,7 +96,7 @@ impl NodeCore {
         place.has_begun = true;
         if place.at.replace(started.worker).is_some_and(|before| before != started.worker) {
             let (actor, reason) = (started.actor, "has ended".to_owned());
-            let news = ActorRestarting { actor, reason, last_started: None };
+            let news = ActorRestarting { actor, reason, last_started: None, nobody_starts_it: None };
             self.tell_subscribers(actor, &news.into(), out);
         }
     }
@@ -110,7 +110,7 @@ impl NodeCore {
     }
 
     pub(super) fn on_actor_started(&mut self, started: &ActorStarted, out: &mut NodeActions) {
-        self.local_actors.forget_ends(started.actor, Some(started.worker));
+        self.local_actors.forget_ends_before(started.actor, started.worker);
         self.note_place(started, out);
         for subscriber in self.places.subscribers(started.actor) {
             self.tell_started(subscriber, started, out);
@@ -124,19 +124,31 @@ impl NodeCore {
         out.push(send(to, started.clone()));
     }
 
+    /// Nobody can reach a node, nor ask for other processes of the actors there.
+    pub(super) fn give_up_places_at(&mut self, node: NodeId, reason: &str, out: &mut NodeActions) {
+        let is_there = |place: &Place| place.at.is_some_and(|process| process.node() == node);
+        let there = self.places.actors.iter().filter(|(_, place)| is_there(place));
+        for actor in there.map(|(actor, _)| *actor).collect::<Vec<_>>() {
+            let (reason, nobody_starts_it) = (reason.to_owned(), Some(true));
+            let news = ActorRestarting { actor, reason, last_started: None, nobody_starts_it };
+            self.tell_subscribers(actor, &news.into(), out);
+        }
+    }
+
     /// Tells all who hear of an actor.
     pub(super) fn tell_subscribers(&self, actor: ActorId, news: &Message, out: &mut NodeActions) {
         out.extend(self.places.subscribers(actor).into_iter().map(|to| send(to, news.clone())));
     }
 
     /// An actor is gone for good.
-    pub(super) fn on_actor_dead(&mut self, actor: ActorId, news: &Message, out: &mut NodeActions) {
-        self.local_actors.note_dead(actor);
+    pub(super) fn on_actor_dead(&mut self, news: ActorDead, out: &mut NodeActions) {
+        let actor = news.actor;
+        self.local_actors.note_dead(actor, &news.failure);
         let kept = self.places.actors.get_mut(&actor).map(|place| std::mem::take(&mut place.kept));
         for block in kept.unwrap_or_default() {
             self.let_go(block, out);
         }
-        self.tell_subscribers(actor, news, out);
+        self.tell_subscribers(actor, &news.into(), out);
         self.places.actors.swap_remove(&actor);
     }
 }

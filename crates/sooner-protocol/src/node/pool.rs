@@ -21,10 +21,12 @@ impl NodeCore {
         if bug!(StartFailureForgotten) {
             return;
         }
-        if let Some(worker) = self.workers.swap_remove(&worker) {
-            self.paces.entry(worker.job).or_default().ended(false);
+        let Some(worker) = self.workers.swap_remove(&worker) else { return };
+        self.paces.entry(worker.job).or_default().failed();
+        // It is tried again and again: once is enough to say so.
+        if self.starving.note(worker.job, error, self.now) {
+            out.push(NodeAction::Warn(format!("a worker process could not be started: {error}")));
         }
-        out.push(NodeAction::Warn(format!("a worker process could not be started: {error}")));
     }
 
     /// Gives workers to placements until an actor has got one: true then. Its callers hear of that before anybody hears of
@@ -43,16 +45,26 @@ impl NodeCore {
                 Placement::Lease { client, .. } => *client,
                 Placement::Actor { actor, .. } => actor.owner,
             };
+            // A process that has seen the GPUs of one task, or none, cannot be shown others: libraries look once.
+            let (Placement::Lease { grant, .. } | Placement::Actor { grant, .. }) = placement;
+            let has_gpus = grant.has_gpus();
             let serves = |id: WorkerId, worker: &Worker| {
-                id != caller && worker.job == job && matches!(worker.state, WorkerState::Idle { .. })
+                id != caller
+                    && worker.job == job
+                    && worker.had_gpus.is_none_or(|had| had == has_gpus)
+                    && matches!(worker.state, WorkerState::Idle { .. })
             };
             let mut idle = self.workers.iter().rev().filter(|(id, worker)| serves(**id, worker));
             let found = if stuck.contains(&job) { None } else { idle.next().map(|(id, _)| *id) };
             let Some(worker) = found else {
-                stuck.push(job);
+                // Others of the job may still be served by workers of the other kind.
+                if !has_gpus {
+                    stuck.push(job);
+                }
                 at += 1;
                 continue;
             };
+            self.workers[&worker].had_gpus = Some(has_gpus);
             match self.placements.remove(at).expect("looked at above") {
                 Placement::Lease { client, shape, grant } => {
                     self.grant_lease(client, shape, grant, worker, out);
@@ -87,8 +99,15 @@ impl NodeCore {
             let missing = wanted.saturating_sub(starting.get(&job).copied().unwrap_or(0)).min(most);
             for _ in 0..missing.min(WORKERS_MAX.saturating_sub(self.workers.len())) {
                 let id = self.new_worker_id();
-                let worker =
-                    Worker { state: WorkerState::Starting, blocked: false, is_needed: false, pid: 0, job };
+                let worker = Worker {
+                    state: WorkerState::Starting,
+                    blocked: false,
+                    is_needed: false,
+                    had_gpus: None,
+                    retires: false,
+                    pid: 0,
+                    job,
+                };
                 self.workers.insert(id, worker);
                 out.push(NodeAction::StartWorker(id));
             }
@@ -106,19 +125,50 @@ impl NodeCore {
         };
         let due: Vec<WorkerId> = self.idle().filter(is_due).take(excess).map(|(worker, ..)| worker).collect();
         for worker in due {
-            self.reserve_idle(worker);
-            out.push(send(worker, EndIdle {}));
+            self.ask_to_end(worker, out);
         }
     }
 
     /// A worker that was to end owns what others need: it is idle as before, and asked again only when it has said that they do not any more.
-    pub(super) fn on_needed(&mut self, worker: WorkerId, is_needed: bool, now: Instant) {
-        let Some(worker) = self.workers.get_mut(&worker) else { return };
+    pub(super) fn on_needed(&mut self, id: WorkerId, is_needed: bool, now: Instant, out: &mut NodeActions) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.is_needed = is_needed;
-        if is_needed && worker.state == WorkerState::Leased(LeaseId(0)) {
-            mark!("an idle worker did not end because others need what it owns");
-            worker.state = WorkerState::Idle { since: now };
+        match worker.state {
+            WorkerState::Leased(LeaseId(0)) if is_needed && worker.retires => {
+                mark!("a retired worker did not end because others need what it owns");
+                worker.state = WorkerState::Retired;
+            }
+            WorkerState::Leased(LeaseId(0)) if is_needed => {
+                mark!("an idle worker did not end because others need what it owns");
+                worker.state = WorkerState::Idle { since: now };
+            }
+            WorkerState::Retired if !is_needed => self.ask_to_end(id, out),
+            _ => {}
         }
+    }
+
+    /// A worker takes no more tasks. Whoever holds its lease hears it from itself, and gives the lease back.
+    pub(super) fn on_retired(&mut self, id: WorkerId, out: &mut NodeActions) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.retires = true;
+        if matches!(worker.state, WorkerState::Idle { .. }) {
+            // Its lease was faster.
+            self.ask_to_end(id, out);
+        }
+    }
+
+    /// A worker whose lease is back serves nobody else. It ends, at once unless somebody needs what it owns.
+    pub(super) fn retire(&mut self, id: WorkerId, out: &mut NodeActions) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.retires = true;
+            worker.blocked = false;
+            self.ask_to_end(id, out);
+        }
+    }
+
+    pub(super) fn ask_to_end(&mut self, worker: WorkerId, out: &mut NodeActions) {
+        self.reserve_idle(worker);
+        out.push(send(worker, EndIdle {}));
     }
 
     /// A worker is not idle any more: it may not be granted between the word that it is to end and its end.
@@ -140,7 +190,7 @@ impl NodeCore {
     }
 
     /// Idle workers, the oldest first: since when, and whether others need what they own.
-    fn idle(&self) -> impl Iterator<Item = (WorkerId, Instant, bool)> {
+    pub(super) fn idle(&self) -> impl Iterator<Item = (WorkerId, Instant, bool)> {
         self.workers.iter().filter_map(|(id, worker)| match worker.state {
             WorkerState::Idle { since } => Some((*id, since, worker.is_needed)),
             _ => None,

@@ -17,7 +17,7 @@ impl NodeCore {
                 reply.names = self.local_actors.name(actor).map(|name| vec![name.clone()]);
                 reply.resources = self.held_by(actor);
             }
-            Some(WorkerState::Starting | WorkerState::Idle { .. }) | None => {}
+            Some(WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Retired) | None => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a node tells about itself when a tool asks: workers, resources and what waits for them.
 
+use sooner_wire::limits::BUNDLES_REPORTED_MAX;
 use sooner_wire::message::ShapeDemand;
 use sooner_wire::message::is_spilled;
 use sooner_wire::message::state::{DemandRow, MemoryRow, NodeReport, WorkerRow};
@@ -7,6 +8,7 @@ use sooner_wire::{ResourceSet, WorkerId};
 
 use super::bundles::Place;
 use super::{NodeCore, Worker, WorkerState};
+use crate::control::reporting::Spare;
 use crate::table::Set;
 
 impl NodeCore {
@@ -47,7 +49,7 @@ impl NodeCore {
 
     /// What is free now, and what waits, by shape.
     #[must_use]
-    pub fn resources_now(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+    pub fn resources_now(&self) -> Spare {
         let mut demand: Vec<ShapeDemand> = Vec::new();
         for row in self.demand_rows() {
             match demand.iter_mut().find(|shape| shape.resources == row.resources) {
@@ -55,7 +57,8 @@ impl NodeCore {
                 None => demand.push(ShapeDemand { resources: row.resources, count: row.count }),
             }
         }
-        (self.resources.free().clone(), demand)
+        let bundles = self.resources.free_of_bundles(BUNDLES_REPORTED_MAX);
+        (self.resources.free().clone(), demand, bundles, self.granted_elsewhere)
     }
 
     fn worker_row(&self, id: WorkerId, worker: &Worker) -> WorkerRow {
@@ -71,7 +74,7 @@ impl NodeCore {
         };
         match worker.state {
             WorkerState::Starting => {}
-            WorkerState::Idle { .. } => row.state = 1,
+            WorkerState::Idle { .. } | WorkerState::Retired => row.state = 1,
             WorkerState::Leased(lease) => {
                 row.state = 2;
                 if let Some(lease) = self.leases.get(&lease) {

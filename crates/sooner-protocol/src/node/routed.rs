@@ -2,7 +2,7 @@
 //!
 //! | kind | from | to |
 //! |---|---|---|
-//! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Relinquished`, `Sever`, `Inspected` | a process of that node | this node |
+//! | `FreeBlocks`, `UnknownBlocks`, `HandedOver`, `Relinquished`, `Inspected` | a process of that node | this node |
 //! | `Located`, `DropCopy`, `Promote` | the owner of the object | this node |
 //! | `Locate`, `CopyMade`, `CopyGone`, `SenderFailed`, `Promoted` | that node | the owner of the object |
 //! | `GivenBlocks`, `LostAt`, `HandOver`, `Relinquish` | that node | a process here; one that is gone needs no word of what it held |
@@ -11,7 +11,7 @@
 //! For anything else the link is cut: whoever says it is not a node of this cluster, or is broken. That a node speaks for
 //! its own processes only is checked here, too. Deaths and how they are settled come from the control service alone.
 
-use sooner_wire::message::Message;
+use sooner_wire::message::{JobState, Message};
 use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use super::directions::{direction_of, word_of};
@@ -60,9 +60,7 @@ impl NodeCore {
             false => Err(Misplaced("it asks for a process that is not its own")),
         };
         let (expected, is_its_own) = match message {
-            Message::FreeBlocks(_) | Message::UnknownBlocks(_) | Message::Sever(_) => {
-                ((Party::Process, Party::Node), Ok(()))
-            }
+            Message::FreeBlocks(_) | Message::UnknownBlocks(_) => ((Party::Process, Party::Node), Ok(())),
             Message::HandedOver(done) if done.node != self.id() => {
                 return Err(Misplaced("it answers for blocks of another node"));
             }
@@ -103,6 +101,16 @@ impl NodeCore {
             | Message::LinesTaken(_)
             | Message::Inspect(_)
             | Message::InspectEnd(_) => ((Party::Node, Party::Node), Ok(())),
+            // While there is no control service that could say what a job needs.
+            Message::Job(job) => {
+                let is_right = match job.state {
+                    JobState::Asked => job.job.node() == self.id(),
+                    JobState::Started => job.job.node() == link && job.config.is_some(),
+                    _ => false,
+                };
+                let wrong = Misplaced("it speaks of a job that is not one of its drivers'");
+                ((Party::Node, Party::Node), is_right.then_some(()).ok_or(wrong))
+            }
             Message::Inspected(answer) if answer.worker != from => {
                 return Err(Misplaced("it tells of another process than the one that answers"));
             }
@@ -139,7 +147,6 @@ impl NodeCore {
             Message::LeaseRefused(refused) => self.on_lease_refused(from.node(), &refused),
             Message::ReturnLeaseAt(returned) => self.on_return_at(from.node(), returned, now, out),
             Message::ReclaimLeaseAt(reclaim) => self.on_reclaim_at(from.node(), reclaim, out),
-            Message::Sever(sever) => self.on_sever_from(from, sever, out),
             Message::Watch(watch) => self.on_watch_from(from.node(), watch.worker, out),
             Message::Promote(promote) => self.on_promote(from, promote, out),
             Message::Promoted(answer) => self.on_promoted(to, answer, out),
@@ -221,7 +228,7 @@ mod tests {
         let relinquished = |node| Relinquished { moved: Vec::new(), others: Vec::new(), node };
         let promote = |owner, node| Promote { object: of(owner), node, length: 64, generation: 1 }.into();
         let promoted = |owner, node| Promoted { object: of(owner), node, location: None }.into();
-        let may: [(WorkerId, WorkerId, Message); 18] = [
+        let may: [(WorkerId, WorkerId, Message); 17] = [
             (FAR, here, promote(FAR, HERE)),
             (there, LOCAL, promoted(LOCAL, THERE)),
             (there, LOCAL, locate(LOCAL)),
@@ -237,11 +244,11 @@ mod tests {
             (FAR, here, relinquished(Some(HERE)).into()),
             (there, LOCAL, lost(THERE).into()),
             (there, here, Watch { worker: LOCAL }.into()),
-            (FAR, here, Sever { worker: LOCAL, class: None }.into()),
             (there, here, ask(FAR).into()),
             (there, here, returned()),
         ];
-        let may_not: [(WorkerId, WorkerId, Message); 24] = [
+        let may_not: [(WorkerId, WorkerId, Message); 25] = [
+            (FAR, here, Sever { worker: LOCAL, class: None }.into()),
             (FAR, here, promote(LOCAL, HERE)),
             (FAR, here, promote(FAR, THERE)),
             (there, here, promote(FAR, HERE)),
@@ -284,16 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_a_process_that_is_gone_is_dropped_and_drivers_are_not_killed() {
+    fn what_is_for_a_process_that_is_gone_is_dropped() {
         let mut node = node();
         let mut out = NodeActions::new();
         let gone = WorkerId(HERE.0 + 7);
-        let (here, there) = (address(HERE), address(THERE));
-        assert_eq!(node.on_routed(there, gone, lost(THERE).into(), Instant(0), &mut out), Ok(None));
-        for worker in [gone, LOCAL] {
-            let sever = Sever { worker, class: None }.into();
-            assert_eq!(node.on_routed(FAR, here, sever, Instant(0), &mut out), Ok(None));
-        }
+        assert_eq!(node.on_routed(address(THERE), gone, lost(THERE).into(), Instant(0), &mut out), Ok(None));
         assert_eq!(out, []);
     }
 }

@@ -389,7 +389,8 @@ impl NodeCore {
 
     /// A client that came after a death hears of it by asking for the dead process.
     pub(super) fn tell_if_settled(&self, client: WorkerId, gone: WorkerId, out: &mut NodeActions) {
-        if !self.settling.is_open(gone) {
+        // What is only held for gone is not settled.
+        if !self.settling.is_open(gone) && !self.watches.is_given_up(gone.node()) {
             let settled = Settled { gone: vec![gone], held: Vec::new() };
             out.push(NodeAction::Send(client, Box::new(settled.into())));
         }

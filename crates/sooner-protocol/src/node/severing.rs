@@ -3,12 +3,12 @@
 //! Two processes of different nodes that have not reached each other for long hold each other for gone, and both may live. What
 //! one had of the other would be counted for ever. So one of the two is ended, and what follows is an ordinary death. Both
 //! say so, and both nodes name the same one: a worker rather than the process of an actor, and never a driver; of two alike
-//! the one with the greater id. Each node ends processes of its own only.
+//! the one with the greater id. Each node ends processes of its own only. What is said goes by way of the control service: where
+//! two processes do not reach each other, their nodes mostly do not either.
 
 use sooner_wire::WorkerId;
 use sooner_wire::message::Sever;
 
-use super::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore, WorkerState};
 use crate::probes::mark;
 
@@ -22,25 +22,21 @@ impl NodeCore {
         match self.workers.get(&process).map(|worker| worker.state) {
             None => DRIVER,
             Some(WorkerState::Actor(_)) => ACTOR,
-            Some(WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Leased(_)) => WORKER,
+            Some(_) => WORKER,
         }
     }
 
     /// A client cannot reach a process of another node any more.
     pub(super) fn on_sever(&mut self, from: WorkerId, sever: Sever, out: &mut NodeActions) {
         if self.is_elsewhere(sever.worker) {
-            let to = address(sever.worker.node());
-            let message = Sever { class: Some(self.class_of(from)), ..sever };
-            out.push(NodeAction::Route { from, to, message: Box::new(message.into()) });
+            let sever = Sever { class: Some(self.class_of(from)), ..sever };
+            self.route(from, sever, out);
         }
     }
 
-    /// A process of another node cannot reach one of this node.
-    pub fn on_sever_from(&mut self, from: WorkerId, sever: Sever, out: &mut NodeActions) {
-        let worker = sever.worker;
-        if !self.clients.contains_key(&worker) {
-            return;
-        }
+    /// A process of another node cannot reach this one of here: what came from the control service names that one.
+    pub(super) fn on_severed(&mut self, worker: WorkerId, sever: &Sever, out: &mut NodeActions) {
+        let from = sever.worker;
         let (ours, theirs) = (self.class_of(worker), sever.class.unwrap_or(DRIVER));
         if ours != DRIVER && (ours, worker) > (theirs, from) {
             mark!("a process was ended because one of another node could not be reached");

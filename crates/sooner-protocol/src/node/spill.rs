@@ -27,7 +27,7 @@ use super::transfers::address;
 use super::unable::Unable;
 use super::{NodeAction, NodeActions, NodeCore, Placement, send};
 use crate::probes::mark;
-use crate::scheduling::policy::{Asked, Choice, NodeRow, awaited, choose};
+use crate::scheduling::policy::{Asked, Choice, NodeRow, awaited, choose, queue};
 use crate::scheduling::view::View;
 use crate::table::Map;
 use crate::time::Instant;
@@ -88,15 +88,18 @@ impl Chooser<'_> {
         self.here.into_iter().chain(self.view.rows())
     }
 
-    fn rows(&self) -> impl Iterator<Item = &NodeRow> + Clone {
-        self.all_rows().filter(|row| self.unable.may_run(self.job, row.node))
+    fn rows(&self, demand: &Demand) -> impl Iterator<Item = &NodeRow> + Clone {
+        self.all_rows().filter(|row| self.unable.may_serve(self.job, demand, row.node))
     }
 
     /// Why what no other node can run is not run by those that have what it needs.
-    fn cannot_start(&self, asked: &Asked<'_>) -> Option<Objection> {
-        let unable = self.all_rows().filter(|row| !self.unable.may_run(self.job, row.node));
-        let node = awaited(unable, asked).first()?.node;
-        Some(Objection::NoWorkers(self.unable.why(self.job, node)?.to_owned()))
+    fn cannot_start(&self, demand: &Demand, asked: &Asked<'_>) -> Option<Objection> {
+        let unable = self.all_rows().filter(|row| !self.unable.may_serve(self.job, demand, row.node));
+        let all = awaited(unable, asked);
+        let mut why = all.iter().filter_map(|row| self.unable.objection(self.job, demand, row.node));
+        // One that is unable for now may be able again.
+        let first = why.next()?;
+        Some(if first.is_for_now() { first } else { why.find(Objection::is_for_now).unwrap_or(first) })
     }
 
     fn step(&self, demand: &Demand) -> Step {
@@ -106,34 +109,33 @@ impl Chooser<'_> {
             local: self.home,
             prefer: demand.prefer,
             turn: self.turn,
+            resting: None,
         };
         let unlent = demand.unlent();
-        match choose(self.rows(), &asked) {
+        match choose(self.rows(demand), &asked) {
             Choice::On(node) if unlent > 0 && node == self.home => Step::Here,
             Choice::On(node) if unlent > 0 => Step::There(node, 1),
             Choice::On(node) => match demand.oldest(self.now) {
                 Some(from) if from != node => Step::Moves(from, Some(node).filter(|to| *to != self.home)),
                 _ => Step::Waits,
             },
-            Choice::Wait if unlent > 0 => self.queue(&asked, unlent),
+            Choice::Wait if unlent > 0 => self.queue(demand, &asked, unlent),
             Choice::Wait => Step::Waits,
-            Choice::Lacking(why) => Step::Never(self.cannot_start(&asked).unwrap_or_else(|| {
-                let is_amount = !self.rows().any(|row| row.total.covers(asked.request));
+            Choice::Lacking(why) => Step::Never(self.cannot_start(demand, &asked).unwrap_or_else(|| {
+                let is_amount = !self.rows(demand).any(|row| row.total.covers(asked.request));
                 Objection::Lacking((!is_amount).then_some(why))
             })),
-            Choice::Never(why) => Step::Never(self.cannot_start(&asked).unwrap_or(Objection::Never(why))),
+            Choice::Never(why) => {
+                Step::Never(self.cannot_start(demand, &asked).unwrap_or(Objection::Never(why)))
+            }
         }
     }
 
     /// Where it waits for room: here, if it can run here.
-    fn queue(&self, asked: &Asked<'_>, count: u32) -> Step {
-        let nodes = awaited(self.rows(), asked);
-        if nodes.iter().any(|row| row.node == self.home) {
-            return Step::Waits;
-        }
-        match self.view.calmest(nodes.iter().map(|row| row.node)) {
-            Some(node) => Step::There(node, count),
-            None => Step::Waits,
+    fn queue(&self, demand: &Demand, asked: &Asked<'_>, count: u32) -> Step {
+        match queue(self.rows(demand), asked, |nodes| self.view.calmest(nodes)) {
+            Some(node) if node != self.home && self.view.may_be_asked(node) => Step::There(node, count),
+            _ => Step::Waits,
         }
     }
 }
@@ -170,7 +172,10 @@ impl NodeCore {
 
     /// Takes off what was asked of other nodes, and what they granted, since they last said what they have.
     pub(super) fn begin_choices(&mut self) {
-        let here = self.id();
+        let (here, now) = (self.id(), self.now);
+        for demand in self.askers.values_mut().flat_map(|asker| asker.demands.values_mut()) {
+            demand.lapse_refusals(now);
+        }
         let own = || self.askers.iter().filter(|(id, _)| id.node() == here);
         let mut demands = own().flat_map(|(_, asker)| asker.demands.values());
         if !demands.any(|demand| demand.count > 0) {
@@ -251,11 +256,12 @@ impl NodeCore {
                 }
                 Step::Never(objection) => {
                     self.spill.is_unsaid |= objection.is_final();
-                    if demand.on_objection(objection.is_final()) {
+                    let total = || {
                         let mut total = here.total.clone();
                         self.view.add_sums(&mut total, &mut ResourceSet::default());
-                        out.push(objection.tell(*id, *shape, &demand.resources, &total));
-                    }
+                        total
+                    };
+                    out.extend(demand.object(objection, (*id, *shape), total));
                     continue;
                 }
             };
@@ -344,6 +350,7 @@ impl NodeCore {
                     false
                 } else {
                     demand.count -= 1;
+                    demand.begin_anew();
                     true
                 }
             }
@@ -374,6 +381,9 @@ impl NodeCore {
         }
         if let Some(demand) = asker.and_then(|asker| asker.demands.get_mut(&refused.shape)) {
             demand.forget_node(node);
+            if refused.for_now == Some(true) {
+                demand.refused(node, &refused.reason, self.now);
+            }
         }
     }
 
@@ -414,7 +424,9 @@ impl NodeCore {
         let demands = self.askers.values().flat_map(|asker| asker.demands.values());
         let finds = self.view.must_ask();
         let find = |demand: &Demand| if finds { demand.next_find(self.now) } else { None };
-        let next = |demand: &Demand| [demand.next_move(self.now), find(demand)].into_iter().flatten().min();
+        let next = |demand: &Demand| {
+            [demand.next_move(self.now), find(demand), demand.refusals_lapse_at()].into_iter().flatten().min()
+        };
         let moves = demands.filter_map(next).min();
         // Nobody may be waiting for what refused any more: then it is looked at when somebody does.
         let asked_again = self.view.next_deadline().filter(|at| *at > self.now);
@@ -424,7 +436,7 @@ impl NodeCore {
     /// Whether another node has what a demand asks for, if not now.
     pub(super) fn could_run_elsewhere(&self, demand: &Demand) -> bool {
         let (request, strategy) = (&demand.resources, demand.strategy.as_deref());
-        let asked = Asked { request, strategy, local: self.id(), prefer: None, turn: 0 };
+        let asked = Asked { request, strategy, local: self.id(), prefer: None, turn: 0, resting: None };
         !awaited(self.view.rows(), &asked).is_empty()
     }
 

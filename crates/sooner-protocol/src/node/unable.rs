@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 use sooner_wire::message::CreateActor;
 use sooner_wire::{NodeId, WorkerId};
 
+use super::askers::Demand;
+use super::bundles::Objection;
 use super::lending::refuse_for_good;
 use super::{NodeAction, NodeActions, NodeCore, Placement};
 use crate::control::ToControl;
@@ -41,6 +43,17 @@ impl Unable {
     /// Whether a node may be able to.
     pub(super) fn may_run(&self, job: WorkerId, node: NodeId) -> bool {
         self.why(job, node).is_none()
+    }
+
+    /// Why a demand of a job does not go to a node.
+    pub(super) fn objection(&self, job: WorkerId, demand: &Demand, node: NodeId) -> Option<Objection> {
+        let for_good = self.why(job, node).map(|why| Objection::NoWorkers(why.to_owned()));
+        for_good.or_else(|| Some(Objection::NoWorkersNow(demand.refusal(node)?.to_owned())))
+    }
+
+    /// Whether it may go there.
+    pub(super) fn may_serve(&self, job: WorkerId, demand: &Demand, node: NodeId) -> bool {
+        self.may_run(job, node) && demand.refusal(node).is_none()
     }
 
     pub(super) fn note(&mut self, job: WorkerId, node: NodeId, why: &str) {
@@ -114,5 +127,6 @@ impl NodeCore {
 /// An actor gets no process here, and is given back: the control service chooses among the other nodes.
 pub(super) fn refused_place(takeover: u32, create: Box<CreateActor>, why: &str) -> NodeAction {
     let (actor, reason, create) = (create.actor, why.to_owned(), Some(create));
-    NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers: true })
+    let (no_workers, for_now) = (true, false);
+    NodeAction::Control(ToControl::PlaceRefused { actor, takeover, reason, create, no_workers, for_now })
 }

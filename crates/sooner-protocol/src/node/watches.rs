@@ -28,6 +28,8 @@ pub struct Watches {
     watching: Map<WorkerId, bool>,
     /// Nodes that are gone, the latest last.
     gone: Set<NodeId>,
+    /// Nodes that nobody here can reach, and that are held for gone until the control service says more.
+    given_up: Set<NodeId>,
 }
 
 impl Watches {
@@ -62,6 +64,7 @@ impl Watches {
         for nodes in self.watched_by.values_mut() {
             nodes.swap_remove(&node);
         }
+        self.given_up.swap_remove(&node);
         self.gone.insert(node);
         if self.gone.len() > NODES_GONE_MAX {
             self.gone.shift_remove_index(0);
@@ -72,10 +75,23 @@ impl Watches {
             .collect()
     }
 
-    /// Whether a process was on a node that is gone.
+    /// Whether a process was on a node that is gone, or is held for gone.
     #[must_use]
     pub fn is_with_node(&self, process: WorkerId) -> bool {
-        self.gone.contains(&process.node())
+        self.gone.contains(&process.node()) || self.is_given_up(process.node())
+    }
+
+    /// Another node is held for gone. Gives its processes that one here has to do with: they will be asked for again when the
+    /// control service says that it is.
+    pub fn give_up(&mut self, node: NodeId) -> Vec<WorkerId> {
+        self.given_up.insert(node);
+        self.watching.keys().copied().filter(|process| process.node() == node).collect()
+    }
+
+    /// Whether a node is held for gone, and nobody has said that it is.
+    #[must_use]
+    pub fn is_given_up(&self, node: NodeId) -> bool {
+        self.given_up.contains(&node)
     }
 
     /// Processes of a node that it was asked about.
@@ -96,7 +112,9 @@ impl Hash for Watches {
         watching.sort_unstable();
         let mut gone: Vec<_> = self.gone.iter().collect();
         gone.sort_unstable();
-        (watched, watching, gone).hash(state);
+        let mut given_up: Vec<_> = self.given_up.iter().collect();
+        given_up.sort_unstable();
+        (watched, watching, gone, given_up).hash(state);
     }
 }
 

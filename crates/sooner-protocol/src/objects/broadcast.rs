@@ -329,6 +329,12 @@ impl Chains {
         kept.map(|(node, _)| *node)
     }
 
+    /// The nodes that have said that they have a complete copy.
+    pub fn complete_at(&self, object: ObjectId) -> impl Iterator<Item = NodeId> {
+        let copies = self.objects.get(&object).into_iter().flat_map(|broadcast| &broadcast.copies);
+        copies.filter(|(_, copy)| copy.is_complete()).map(|(node, _)| *node)
+    }
+
     /// Whether anything is known of an object.
     #[must_use]
     pub fn contains(&self, object: ObjectId) -> bool {

@@ -239,9 +239,11 @@ impl Pulls {
         self.budget = bytes.min(BUDGET_MAX);
     }
 
-    /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone is not asked.
+    /// A client asks for a value. One that asks again before it was answered asks once. An owner that is gone is not asked, nor
+    /// anybody for the state of an actor: the node that keeps it for the control service has it, and its creator knows nothing of it.
     pub fn on_pull(&mut self, from: WorkerId, pull: &Pull, is_owner_gone: bool, out: &mut Vec<PullAction>) {
-        let is_directed = self.asks_owners && !is_owner_gone && from != pull.object.owner();
+        let has_owner = !is_owner_gone && pull.object != pull.object.task.state();
+        let is_directed = self.asks_owners && has_owner && from != pull.object.owner();
         self.ask_for(from, pull, is_directed, false, out);
     }
 

@@ -74,15 +74,24 @@ impl Borrowers {
         self.borrows.push(Borrow { who, giver: Some(giver), count, is_set_aside: true });
     }
 
+    /// What is set aside: borrower, giver, and count.
+    pub fn take_set_aside(&mut self) -> Vec<(WorkerId, WorkerId, i32)> {
+        let taken = self.borrows.extract_if(.., |borrow| borrow.is_set_aside);
+        taken.filter_map(|borrow| Some((borrow.who, borrow.giver?, borrow.count))).collect()
+    }
+
     /// The death of a process is settled, and what others said that they hold of it counts: what it borrowed, and what it
-    /// registered, counts no more, and what was set aside does.
-    pub fn end(&mut self, gone: WorkerId) {
+    /// registered, counts no more, and what was set aside does. Gives those who had returned that.
+    pub fn end(&mut self, gone: WorkerId) -> Vec<WorkerId> {
+        let mut returned = Vec::new();
         let ended = |borrow: &mut Borrow| borrow.who == gone || borrow.giver == Some(gone);
         for borrow in self.borrows.extract_if(.., ended).collect::<Vec<_>>() {
             if borrow.is_set_aside && borrow.who != gone {
                 self.change(borrow.who, None, -borrow.count);
+                returned.push(borrow.who);
             }
         }
+        returned
     }
 
     /// Whether a process borrows, or registered a borrower.

@@ -27,6 +27,8 @@ pub struct Finished {
     pub arguments: Box<[ObjectId]>,
     /// Records of its results that are left.
     pub records: u32,
+    /// Items of a generator that came.
+    pub items: u32,
 }
 
 /// See the module.
@@ -130,7 +132,7 @@ mod tests {
         let arguments = Blob::from(&vec![0; argument_bytes][..]);
         let kind = TaskKind::Task(ShapeId(0));
         let spec = Arc::new(TaskSpec::new(task, kind, FunctionId(1), Name::from("f"), arguments));
-        Finished { spec, retries: 3, parent: None, arguments: Box::default(), records }
+        Finished { spec, retries: 3, parent: None, arguments: Box::default(), records, items: 0 }
     }
 
     #[test]

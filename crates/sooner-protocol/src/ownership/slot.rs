@@ -230,6 +230,13 @@ impl Slot {
         self.look(|outcome| !matches!(outcome, None | Some(Outcome::Remote(_))))
     }
 
+    /// Whether reading raises an error: there is no value, or it cannot be brought here.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let failed = self.look(|outcome| matches!(outcome, Some(Outcome::Failed(_))));
+        failed || self.place() == Place::OutOfReach
+    }
+
     /// Where the value is.
     #[inline]
     #[must_use]
@@ -349,7 +356,8 @@ impl Slot {
         self.registered.load(Ordering::Acquire)
     }
 
-    pub(crate) fn register(&self) {
+    /// A table knows the slot, or never shall.
+    pub fn register(&self) {
         self.registered.store(true, Ordering::Release);
     }
 }

@@ -77,7 +77,7 @@ pub enum Made {
     Itself,
     /// By a call of an actor that may not be repeated.
     Call,
-    /// By a streaming task.
+    /// By a streaming task that was cancelled.
     Item,
     /// By a task that may not be executed again: it has no retries, or has used them up.
     Spent,
@@ -98,7 +98,7 @@ pub struct Record {
     is_absent: bool,
     /// Its value was dropped for want of room, and is computed again when it is wanted.
     is_dropped: bool,
-    /// The task that made it is kept.
+    /// The task that made it is kept, or it is an item of one that has not ended.
     is_kept: bool,
     origin: Origin,
     contained: Box<[ObjectId]>,
@@ -157,8 +157,12 @@ pub struct Ownership {
     stale: Map<ObjectId, Stale>,
     /// Results of kept tasks whose records went.
     out_of_scope: Vec<ObjectId>,
+    /// Tasks of ours, by number, that are being executed again for a lost result: they make their other results, too.
+    repeated: Set<u64>,
     /// Blocks of values of ours that we have not freed, and which values these are.
     given_blocks: Map<u64, ObjectId>,
+    /// Outcomes that turned out to be errors: see [`Self::failures`].
+    failures: u64,
     /// Blocks of dead owners, of which the node asked last whether they are read here.
     orphans: Set<u64>,
     remotes: Remotes,
@@ -196,7 +200,9 @@ impl Ownership {
             lost: Set::default(),
             stale: Map::default(),
             out_of_scope: Vec::new(),
+            repeated: Set::default(),
             given_blocks: Map::default(),
+            failures: 0,
             orphans: Set::default(),
             remotes: Remotes::default(),
             directory: Directory::default(),
@@ -351,6 +357,7 @@ impl Ownership {
         {
             self.given_blocks.insert(location.offset, object);
         }
+        self.failures += u64::from(matches!(outcome, Outcome::Failed(_)));
         record.slot.fill(outcome);
         record.contained = contained.into();
         let (is_used, waiting) = (record.is_used(), record.waiting.take());
@@ -378,6 +385,12 @@ impl Ownership {
             self.settle(object, out);
         }
         resolved
+    }
+
+    /// How many objects have failed so far. A wait for many looks at each of them for an error only when this has changed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures
     }
 
     /// Lets go of a value that nobody wants any more, and of what came inside it and was received.
@@ -482,7 +495,8 @@ impl Ownership {
             self.dropped_actors.push(object.task);
         }
         match record.origin {
-            Origin::Owned(_) => {
+            Origin::Owned(mut borrowers) => {
+                self.keep_set_aside(object, borrowers.take_set_aside());
                 if record.is_actor && !bug!(ActorNeverCollected) {
                     let message = sooner_wire::message::ActorOutOfScope { actor: object.task };
                     send(out, Peer::Node, message);

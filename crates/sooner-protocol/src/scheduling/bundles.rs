@@ -12,6 +12,7 @@
 //! It never gives a bundle back by itself: only the control service knows whether the others are committed.
 
 use sooner_wire::limits::PREPARED_NANOS;
+use sooner_wire::message::BundleFree;
 use sooner_wire::resources::UNIT;
 use sooner_wire::strategy::{InGroup, Strategy};
 use sooner_wire::{GroupId, ResourceSet};
@@ -86,6 +87,21 @@ impl Pools {
             let committed = bundles.iter().filter(|(_, bundle)| bundle.state == State::Committed);
             committed.for_each(|(index, bundle)| add_formatted(set, *group, *index, bundle.resources.free()));
         }
+    }
+
+    /// What up to so many bundles here have free.
+    #[must_use]
+    pub fn free_of_bundles(&self, most: usize) -> Vec<BundleFree> {
+        let committed = |(group, bundles): (&GroupId, &Map<u32, Bundle>)| {
+            let used = bundles.iter().filter(|(_, bundle)| bundle.state == State::Committed);
+            let free = |(index, bundle): (&u32, &Bundle)| BundleFree {
+                group: *group,
+                bundle: *index,
+                free: bundle.resources.free().clone(),
+            };
+            used.map(free).collect::<Vec<_>>()
+        };
+        self.groups.iter().flat_map(committed).take(most).collect()
     }
 
     /// Whether a request could ever be met here. In a group that is only known to be coming it could.

@@ -2,9 +2,14 @@
 //!
 //! Work without a strategy is packed until nodes are half in use and spread from there on (Ray's "hybrid" policy), on
 //! its caller's node first; the node that holds most bytes of its arguments goes before that (Ray, section 4.2.2;
-//! figure 8a). It never waits for a node that others could stand in for, and never leaves a node that a hard
-//! condition names.
+//! figure 8a). Actors that hold no CPU while they live are counted instead: each goes where fewest are, and not to nodes
+//! without CPUs. It never waits for a node that others could stand in for, and never leaves a node that a hard condition
+//! names.
+//!
+//! It is the same for tasks and for actors. Who places tasks is a node ([`crate::node`]), who places actors the control
+//! service ([`crate::control`]): both choose with [`choose`], and have what finds no room wait where [`queue`] says.
 
+use sooner_wire::resources::UNIT;
 use sooner_wire::strategy::{LabelTerm, Labels, NodeAffinity, NodeLabels, describe_terms};
 use sooner_wire::{NodeId, ResourceSet, Strategy};
 
@@ -39,6 +44,9 @@ pub struct Asked<'a> {
     pub prefer: Option<NodeId>,
     /// How many were placed before: decides whose turn it is.
     pub turn: u64,
+    /// For an actor that will hold no CPU: how many such actors each node has. What nodes have free would say the same of
+    /// all of them for ever.
+    pub resting: Option<&'a Map<NodeId, u32>>,
 }
 
 /// Where it goes.
@@ -72,18 +80,29 @@ pub fn awaited<'a>(rows: impl IntoIterator<Item = &'a NodeRow>, asked: &Asked<'_
     let covers = |row: &&NodeRow| row.total.covers(asked.request);
     let mut rows: Vec<&NodeRow> = rows.into_iter().filter(covers).collect();
     match asked.strategy {
-        Some(Strategy::Node(affinity)) => {
-            if let Some(named) = rows.iter().find(|row| row.node == affinity.node) {
-                return vec![*named];
-            }
-            if !affinity.soft {
-                rows.clear();
-            }
-        }
+        Some(Strategy::Node(affinity)) if !affinity.soft => rows.retain(|row| row.node == affinity.node),
         Some(Strategy::Labels(labels)) => rows.retain(|row| meets(row, &labels.hard)),
-        Some(Strategy::Spread | Strategy::Group(_)) | None => {}
+        Some(Strategy::Node(_) | Strategy::Spread | Strategy::Group(_)) | None => {}
     }
     rows
+}
+
+/// The node in whose queue it waits where [`choose`] says [`Choice::Wait`]: the one that it would like best, then its
+/// caller's, unless it will hold no CPU and leave that queue at once; else the one that `calmest` finds among those that could run it. It goes to another one that has room first.
+#[must_use]
+pub fn queue<'a>(
+    rows: impl IntoIterator<Item = &'a NodeRow>,
+    asked: &Asked<'_>,
+    calmest: impl FnOnce(&mut dyn Iterator<Item = NodeId>) -> Option<NodeId>,
+) -> Option<NodeId> {
+    let nodes = awaited(rows, asked);
+    let named = match asked.strategy {
+        Some(Strategy::Node(affinity)) => Some(affinity.node),
+        _ => None,
+    };
+    let local = asked.resting.is_none().then_some(asked.local);
+    let liked = named.into_iter().chain(local).find(|node| nodes.iter().any(|row| row.node == *node));
+    liked.or_else(|| calmest(&mut nodes.iter().map(|row| row.node)))
 }
 
 fn meets(row: &NodeRow, terms: &[LabelTerm]) -> bool {
@@ -93,8 +112,12 @@ fn meets(row: &NodeRow, terms: &[LabelTerm]) -> bool {
 fn on_node(rows: &[&NodeRow], asked: &Asked<'_>, affinity: NodeAffinity) -> Choice {
     let row = rows.iter().find(|row| row.node == affinity.node);
     let why = match row {
+        Some(row) if row.free.covers(asked.request) => return Choice::On(row.node),
         Some(row) if row.total.covers(asked.request) => {
-            return if row.free.covers(asked.request) { Choice::On(row.node) } else { Choice::Wait };
+            return match among(rows.to_vec(), asked, false) {
+                Choice::On(node) if affinity.soft => Choice::On(node),
+                _ => Choice::Wait,
+            };
         }
         Some(row) => format!(
             "node {:016x} has only {} and can never give {}",
@@ -138,8 +161,14 @@ fn among(rows: Vec<&NodeRow>, asked: &Asked<'_>, spread: bool) -> Choice {
         // What needs no GPU stays away from those that have one.
         let wastes_gpu = !needs_gpu && row.total.amount("GPU") > 0;
         let used = used_share(row, asked.request);
-        let packed = if used < PACKED_SHARE { 0 } else { used };
-        (wastes_gpu, packed, row.node != asked.local, row.node)
+        let packed = match asked.resting {
+            Some(resting) => used.saturating_add(resting_share(row, resting)),
+            None if used < PACKED_SHARE => 0,
+            None => used,
+        };
+        // Whoever starts a node without CPUs, such as a head, wants nothing to run there that can run elsewhere.
+        let is_without_cpus = asked.resting.is_some() && row.total.amount("CPU") == 0;
+        (wastes_gpu, is_without_cpus, packed, row.node != asked.local, row.node)
     };
     let best = fitting.iter().min_by_key(key).expect("not empty");
     Choice::On(best.node)
@@ -155,6 +184,12 @@ pub fn used_share(row: &NodeRow, request: &ResourceSet) -> u64 {
         used.checked_div(total).map_or(0, |share| u64::try_from(share).unwrap_or(u64::MAX))
     };
     names.map(share).max().unwrap_or(0)
+}
+
+/// What the actors that hold no CPU would use of a node, in thousandths of its CPUs, if each of them held one.
+fn resting_share(row: &NodeRow, resting: &Map<NodeId, u32>) -> u64 {
+    let count = u64::from(resting.get(&row.node).copied().unwrap_or(0));
+    count.saturating_mul(1000 * UNIT) / row.total.amount("CPU").max(UNIT)
 }
 
 /// The node that holds most bytes of some values; of equals the one that was named first.

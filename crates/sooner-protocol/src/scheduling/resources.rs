@@ -18,12 +18,18 @@ pub struct Grant {
     /// GPUs and the share of each.
     gpus: Vec<(u32, u64)>,
     /// The bundle of a placement group that it is a part of; `None`: of the node.
-    pub(super) bundle: Option<(GroupId, u32)>,
+    pub(crate) bundle: Option<(GroupId, u32)>,
     /// Whoever has it is executed again with a larger reservation if it ends for want of memory.
     pub raises_memory: bool,
 }
 
 impl Grant {
+    /// Whether there are GPUs in it.
+    #[must_use]
+    pub fn has_gpus(&self) -> bool {
+        !self.gpus.is_empty()
+    }
+
     /// Indices of the GPUs.
     #[must_use]
     pub fn gpu_indices(&self) -> Vec<u32> {

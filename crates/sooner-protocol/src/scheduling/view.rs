@@ -189,11 +189,13 @@ impl View {
         nodes.filter_map(|node| Some((self.rows.get(&node)?.waiting, node))).min().map(|(_, node)| node)
     }
 
-    /// Adds what the other nodes have in total, and what they had free.
+    /// Adds what the other nodes have in total, and what they had free. Of those that have said nothing yet all is: a node that has
+    /// just joined shows the whole cluster.
     pub fn add_sums(&self, total: &mut ResourceSet, free: &mut ResourceSet) {
         for row in self.rows.values().filter(|row| !row.is_closed) {
             total.add(&row.row.total);
-            free.add(&row.reported);
+            let is_new = row.version == 0 && !self.must_ask;
+            free.add(if is_new { &row.row.total } else { &row.reported });
         }
     }
 

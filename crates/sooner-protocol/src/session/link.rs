@@ -413,7 +413,8 @@ impl Link {
                 }
             }
             State::Cut(since) if now.since(since) >= self.patience_nanos => {
-                self.end("there was no connection to it for 30 s", out);
+                let seconds = self.patience_nanos / 1_000_000_000;
+                self.end(&format!("there was no connection to it for {seconds} s"), out);
             }
             State::Cut(_) => self.dial_if_due(now, out),
         }

@@ -46,7 +46,7 @@ pub struct Lease {
     idle_since: Instant,
     /// The worker sent tasks back: it is busy with a long one and gets no more until it replies.
     stalled: bool,
-    /// The node wants it back: it gets no more tasks.
+    /// The node wants it back, or the node of its worker is gone: it gets no more tasks.
     draining: bool,
     /// The line to its worker takes nothing more for now.
     held: bool,
@@ -222,6 +222,19 @@ impl Leases {
         Some((shape.queue.drain(), failure))
     }
 
+    /// The node could get no worker for what waits, for now. Takes it out, unless workers that there are may run it; what is
+    /// left is asked for anew.
+    pub fn give_up(&mut self, id: ShapeId, out: &mut Actions) -> Vec<u64> {
+        if self.shapes.get(id.0 as usize).is_none() {
+            return Vec::new();
+        }
+        let is_served = self.home_mut(id).leases.iter().any(|lease| !lease.draining);
+        let shape = self.shape_mut(id);
+        let tasks = if is_served { Vec::new() } else { shape.queue.drain() };
+        shape.tell_demand(id, out);
+        tasks
+    }
+
     /// The next queued task of a shape, for the caller to say its function; `None` also when no lease has room for any.
     #[must_use]
     pub fn front(&self, shape: ShapeId) -> Option<u64> {
@@ -297,16 +310,29 @@ impl Leases {
         });
     }
 
-    /// A pushed task replied.
-    pub fn on_reply(&mut self, replied: &Replied, now: Instant) {
+    /// A pushed task replied. True if the lease goes back, because its tasks are to be spread: the next one is placed anew, among
+    /// the nodes that there are by then. Short tasks that come one after the other go on with it for a slice.
+    pub fn on_reply(&mut self, replied: &Replied, now: Instant) -> bool {
         let Replied { shape, worker, task, estimate, function, nanos } = *replied;
+        let spreads = self.spreads(shape);
         // Half old, half new: follows a change within a few tasks, ignores a single odd one.
         let duration = self.durations.entry(function).or_insert(nanos);
         *duration = *duration / 2 + nanos / 2;
-        if let Some(lease) = self.lease_mut(shape, worker) {
-            lease.take(task, estimate);
-            lease.stalled = false;
-            lease.idle_since = now;
+        let Some(lease) = self.lease_mut(shape, worker) else { return false };
+        lease.take(task, estimate);
+        lease.stalled = false;
+        lease.idle_since = now;
+        let goes = spreads && lease.in_flight.is_empty() && now.since(lease.granted) >= LEASE_SLICE_NANOS;
+        lease.draining |= goes;
+        goes
+    }
+
+    /// Whether tasks of a shape are to run on all nodes in turn.
+    fn spreads(&self, shape: ShapeId) -> bool {
+        match self.shapes[shape.0 as usize].strategy.as_deref() {
+            Some(Strategy::Spread) => true,
+            Some(Strategy::Labels(labels)) => labels.spread,
+            Some(Strategy::Node(_) | Strategy::Group(_)) | None => false,
         }
     }
 
@@ -342,6 +368,19 @@ impl Leases {
             }
         }
         tasks
+    }
+
+    /// A node is gone. What follows of that is heard one process after the other: none of its workers, also those that this
+    /// process has not heard of yet, gets a task that would be lost with it.
+    pub fn on_node_gone(&mut self, node: NodeId) {
+        let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
+        leases.filter(|lease| lease.node() == node).for_each(|lease| lease.draining = true);
+    }
+
+    /// A worker takes no more tasks, and gives back those that are with it.
+    pub fn on_worker_retired(&mut self, worker: WorkerId) {
+        let leases = self.shapes.iter_mut().flat_map(|shape| &mut shape.leases);
+        leases.filter(|lease| lease.worker == worker).for_each(|lease| lease.draining = true);
     }
 
     /// The node wants leases for others: so many, or this very one.
@@ -713,5 +752,28 @@ mod tests {
         assert_eq!(leases.held(), 1);
         assert_eq!(leases.return_leases(Instant(LEASE_IDLE_NANOS), &mut out), None);
         assert_eq!((leases.held(), out.len()), (0, 2));
+    }
+
+    #[test]
+    fn leases_of_what_is_to_be_spread_go_back_with_their_task() {
+        for (strategy, goes_back) in [(Some(Strategy::Spread), true), (None, false)] {
+            let mut leases = Leases::default();
+            let shape = leases.shape(&ResourceSet::default(), strategy.as_ref());
+            let mut out = Actions::new();
+            leases.on_granted(grant(shape, 9, 5), Instant(0));
+            let run = |leases: &mut Leases, task: u64, ends: u64| {
+                leases.enqueue(shape, task, None);
+                let to = leases.next_push(shape, FunctionId(1), 0).expect("it has room");
+                let replied = Replied { task: to.task, ..replied(shape, to.estimate, 1_000) };
+                leases.on_reply(&replied, Instant(ends))
+            };
+            assert!(!run(&mut leases, 1, 1_000), "a short task is followed by others");
+            assert_eq!(run(&mut leases, 2, LEASE_SLICE_NANOS), goes_back);
+            out.clear();
+            leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut out);
+            let back: Message = ReturnLease { lease: LeaseId(9) }.into();
+            let is_back = out.contains(&Action::Send { to: Peer::Node, message: Box::new(back) });
+            assert_eq!((is_back, leases.held() == 0), (goes_back, goes_back));
+        }
     }
 }

@@ -40,6 +40,13 @@ impl WorkerCore {
         send(out, Peer::Node, SubscribeActor { actor });
     }
 
+    /// An actor will be created whose name others may find from now on: its handle is known before it is.
+    pub fn announce_actor(&mut self, actor: ActorId, slot: Arc<Slot>) {
+        self.ownership.own(actor.object(0), slot);
+        self.ownership.mark_actor(actor.object(0));
+        self.callers.meet(actor);
+    }
+
     /// Creates an actor: its handle is return 0 of the constructor's task.
     pub fn create_actor(
         &mut self,
@@ -49,13 +56,13 @@ impl WorkerCore {
         out: &mut Actions,
     ) {
         let actor = spec.task;
-        self.ownership.own(actor.object(0), slot);
-        self.ownership.mark_actor(actor.object(0));
+        if self.ownership.record(actor.object(0)).is_none() {
+            self.announce_actor(actor, slot);
+        }
         if demand.detached {
             self.ownership.add_use(actor.object(0));
         }
         self.note_site(&spec);
-        self.callers.meet(actor);
         self.creations.insert(actor, demand);
         self.enter(spec, None, out);
         if self.pendings.get(actor.number).is_some_and(|p| p.state != State::Waiting { missing: 0 }) {
@@ -128,6 +135,9 @@ impl WorkerCore {
         let actor = *actor;
         let interrupted = self.callers.on_restarting(actor);
         self.repeat_kept(restarting, &interrupted.kept, out);
+        if restarting.nobody_starts_it == Some(true) {
+            return self.on_actor_out_of_reach(actor, reason, interrupted.others, out);
+        }
         let mut calls = interrupted.others;
         if calls.len() > 1 {
             mark!("an actor restarted with several calls in flight");
@@ -155,6 +165,30 @@ impl WorkerCore {
                     self.callers.enqueue_front(actor, number);
                 }
             }
+        }
+    }
+
+    /// Its process is held for gone, and nobody can start another one: no call waits for that. Those of an actor with checkpoints
+    /// that were on their way do: each counts once, and nobody knows of them whether it has.
+    fn on_actor_out_of_reach(
+        &mut self,
+        actor: ActorId,
+        reason: &str,
+        in_flight: Vec<u64>,
+        out: &mut Actions,
+    ) {
+        let failure = Failure::new(
+            FailureCode::ActorUnavailable,
+            format!(
+                "the actor cannot be called: {reason}. A call that was on its way may have been executed; calls are taken again when the head is back"
+            ),
+        );
+        let queued = self.callers.on_out_of_reach(actor, failure.clone());
+        for number in in_flight.into_iter().chain(queued) {
+            let Some(pending) = self.pendings.get(number) else { continue };
+            let cause =
+                if pending.cancelled { cancelled_failure(pending.spec.task) } else { failure.clone() };
+            self.fail(number, &cause, out);
         }
     }
 

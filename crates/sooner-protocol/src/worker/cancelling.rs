@@ -21,6 +21,8 @@ impl WorkerCore {
         let Some(pending) = self.pendings.get_mut(number) else { return };
         pending.cancelled = true;
         let spec = pending.spec.clone();
+        // The process of an actor has others' work and a state: it is not ended for one call.
+        let force = force && !matches!(spec.kind, TaskKind::Method(_));
         if let State::Pushed { worker, .. } = pending.state {
             send(out, Peer::Worker(worker), CancelTask { task: spec.task, force, recursive });
             return;

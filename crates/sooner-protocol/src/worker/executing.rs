@@ -1,11 +1,11 @@
 //! The worker's half of the core: tasks that others pushed to this process.
 
-use sooner_wire::message::{GiveBlock, Missing};
+use sooner_wire::message::{GiveBlock, Missing, Retired};
 
 use super::{
-    Action, Actions, ActorReady, CancelTask, Cancelled, Failure, Incoming, MetDependency, ObjectId, Outcome,
-    Peer, Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId, cancelled_failure,
-    send,
+    Action, Actions, ActorReady, CancelTask, Cancelled, Failure, FailureCode, Incoming, MetDependency,
+    ObjectId, Outcome, Peer, Push, Reply, Return, Returned, Running, TaskId, TaskKind, WorkerCore, WorkerId,
+    cancelled_failure, send,
 };
 use crate::probes::{bug, mark};
 use crate::tasks::Ran;
@@ -17,6 +17,11 @@ impl WorkerCore {
         }
         let hears = self.hears_of_losses(from, &push);
         let incoming = self.meet_arguments(from, push, out);
+        if self.is_retired && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
+            // Whoever has its lease has not heard of it, or got it since.
+            self.give_back(vec![incoming], out);
+            return send(out, from, Retired {});
+        }
         let (failure, lost) = (incoming.failed_dependency(), incoming.lost());
         let is_complete = failure.is_none() && lost.is_empty();
         if !is_complete && matches!(incoming.push.spec.kind, TaskKind::Task(_)) {
@@ -43,6 +48,7 @@ impl WorkerCore {
             return self.give_back(vec![*refused], out);
         }
         self.bring_arguments(elsewhere, out);
+        self.suspend_if_lost(out);
     }
 
     /// Enters what the arguments refer to, used by the task until it ends.
@@ -57,14 +63,17 @@ impl WorkerCore {
             if let Outcome::Stored(location) = dependency.outcome {
                 self.orphans_met += u64::from(self.ownership.is_orphan(location.offset));
                 let slot = self.ownership.begin_loan(dependency.object);
-                if self.ownership.is_lost(&dependency.outcome)
+                if self.ownership.is_lost(dependency.object, &dependency.outcome)
                     && let Some(latest) = slot.outcome()
                 {
                     dependency.outcome = latest.into_owned();
                     dependency.contained = self.ownership.contained(dependency.object);
                 }
                 let is_mine = dependency.object.owner() == self.me;
-                if !slot.has_outcome() && !is_mine && !self.ownership.is_lost(&dependency.outcome) {
+                if !slot.has_outcome()
+                    && !is_mine
+                    && !self.ownership.is_lost(dependency.object, &dependency.outcome)
+                {
                     self.resolve(dependency.object, dependency.outcome.clone(), &[], out);
                 }
                 let is_elsewhere = matches!(slot.outcome().as_deref(), Some(Outcome::Remote(_)));
@@ -91,6 +100,11 @@ impl WorkerCore {
         self.execution.take_next(self.now)
     }
 
+    /// The next call of one concurrency group of the actor here; 0 is the default one.
+    pub fn next_execution_of(&mut self, group: usize) -> Option<Incoming> {
+        self.execution.take_next_of(Some(group), self.now)
+    }
+
     /// A task that ran here has ended. References inside the returns are registered for the caller first.
     pub fn on_finished(
         &mut self,
@@ -108,7 +122,31 @@ impl WorkerCore {
         if running.kept {
             self.instance.on_executed(task);
         }
+        if running.cancelled && !running.kept && self.execution.constructed().is_some() {
+            return self.answer_cancelled(task, running, returns, ran, out);
+        }
         self.answer(task, running, returns, ran, retry, out);
+    }
+
+    /// A call was cancelled while it ran. Nothing stops a plain method, so it may have returned: its caller gets what it asked for.
+    fn answer_cancelled(
+        &mut self,
+        task: TaskId,
+        running: Running,
+        returns: Vec<Return>,
+        ran: Ran,
+        out: &mut Actions,
+    ) {
+        let is_told = |one: &Return| matches!(&one.outcome, Outcome::Failed(failure) if failure.code == FailureCode::Cancelled);
+        if returns.iter().any(is_told) {
+            return self.answer(task, running, returns, ran, false, out);
+        }
+        for unseen in returns {
+            if let Outcome::Stored(location) = unseen.outcome {
+                out.push(Action::FreeBlock(location));
+            }
+        }
+        self.answer(task, running, failed_returns(&cancelled_failure(task)), ran, false, out);
     }
 
     fn answer(
@@ -305,7 +343,9 @@ impl WorkerCore {
                         self.cancel_own(child, cancel.force, true, out);
                     }
                 }
-                out.push(Action::Interrupt { task, force: cancel.force });
+                // Who asks may know nothing but the id of a call's result: what runs in an actor is never ended by force.
+                let force = cancel.force && self.execution.constructed().is_none();
+                out.push(Action::Interrupt { task, force });
             }
             // What this process says to itself, because it executes the task, too, is not said again.
             (Cancelled::Unknown, _) if task.owner == self.me && from != self.me => {

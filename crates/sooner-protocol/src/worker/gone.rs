@@ -132,3 +132,70 @@ pub(super) fn owner_died_failure(object: ObjectId, gone: &WorkerGone) -> Failure
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sooner_wire::message::{Location, NodeGone, Outcome, Remote, Reply, Return};
+    use sooner_wire::{Blob, Name};
+
+    use super::super::testing::{FUNCTION, HERE, ME, THERE, core, grant, pushed};
+    use super::*;
+    use crate::action::Peer;
+    use crate::ownership::Slot;
+    use crate::time::Instant;
+
+    const NEXT: WorkerId = WorkerId(THERE.0 + 1);
+
+    fn hear(core: &mut WorkerCore, from: Peer, message: impl Into<sooner_wire::message::Message>) -> Actions {
+        let mut out = Actions::new();
+        assert_eq!(core.on_message(from, message.into(), Instant(9), &mut out), None);
+        core.check();
+        out
+    }
+
+    fn gone(worker: WorkerId) -> WorkerGone {
+        WorkerGone { worker, all_begun: Some(true), ..WorkerGone::default() }
+    }
+
+    #[test]
+    fn no_retry_is_spent_on_workers_of_a_node_that_is_gone() {
+        let (mut core, shape) = core();
+        let mut out = Actions::new();
+        let slots = [1, 2].map(|number| {
+            let task = TaskId { owner: ME, number };
+            let spec = TaskSpec {
+                retries: 1,
+                ..TaskSpec::new(task, TaskKind::Task(shape), FUNCTION, Name::from("f"), Blob::default())
+            };
+            let slot = Arc::new(Slot::default());
+            slot.acquire();
+            core.submit(Arc::new(spec), [slot.clone()], None, &mut out);
+            slot
+        });
+        grant(&mut core, shape, THERE, 1, &mut out);
+        grant(&mut core, shape, NEXT, 2, &mut out);
+        assert_eq!(pushed(&out), [(THERE, 1), (NEXT, 2)]);
+        let location = Location { offset: 4096, length: 4096 };
+        let outcome = Outcome::Remote(Box::new(Remote { node: THERE.node(), location }));
+        let returns = vec![Return { outcome, contained: vec![] }];
+        let task = TaskId { owner: ME, number: 1 };
+        let reply =
+            Reply { task, returns, held: vec![], nanos: 1, retry: false, timing: None, not_run: None };
+        hear(&mut core, Peer::Worker(THERE), reply);
+
+        // The value of the first is lost, and the second runs no more: both of their workers are still ours as far as is known.
+        let out = hear(&mut core, Peer::Node, NodeGone { node: THERE.node(), reason: String::new() });
+        assert_eq!(pushed(&out), []);
+        for worker in [NEXT, THERE] {
+            assert_eq!(pushed(&hear(&mut core, Peer::Node, gone(worker))), []);
+        }
+        let mut out = Actions::new();
+        grant(&mut core, shape, HERE, 3, &mut out);
+        let again = pushed(&out);
+        assert!(again.len() == 2 && again.iter().all(|(worker, _)| *worker == HERE), "{again:?}");
+        assert!(slots.iter().all(|slot| !slot.has_outcome()), "each has its retry");
+        assert_eq!(core.pending_tasks(), 2);
+    }
+}

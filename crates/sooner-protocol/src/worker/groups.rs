@@ -147,6 +147,12 @@ impl WorkerCore {
 
     /// A shape is not met by any node: its tasks fail if that is for ever, and otherwise the user is told.
     pub(super) fn on_infeasible(&mut self, what: Infeasible, out: &mut Actions) {
+        if let Some(closed) = what.closed.as_ref().filter(|closed| closed.for_now == Some(true)) {
+            for number in self.leases.give_up(closed.shape, out) {
+                self.fail(number, &closed.failure, out);
+            }
+            return;
+        }
         if let Some(closed) = what.closed {
             return self.close_shape(closed.shape, closed.failure, out);
         }

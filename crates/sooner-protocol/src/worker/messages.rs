@@ -27,6 +27,10 @@ impl WorkerCore {
             (Message::ItemsTaken(taken), Peer::Worker(_)) => {
                 self.execution.on_items_taken(taken.task, taken.taken, taken.stop);
             }
+            (Message::Retired(_), Peer::Worker(worker)) => {
+                self.leases.on_worker_retired(worker);
+                self.leases.return_leases(now, out);
+            }
             (Message::Define(define), _) => self.define(define),
             // Otherwise the shell ends.
             (Message::EndIdle(_), Peer::Node) if self.is_needed() => self.refuse_to_end(out),
@@ -62,7 +66,11 @@ impl WorkerCore {
             (Message::Restore(restore), Peer::Node) => self.on_restore(restore, out),
             (Message::Replayed(_), Peer::Worker(worker)) => self.execution.on_replayed(worker),
             (Message::KeepObjects(keep), Peer::Node) => self.on_keep_objects(keep, out),
-            (Message::Pulled(pulled), Peer::Node) => self.on_pulled(pulled, out),
+            (Message::Pulled(pulled), Peer::Node) => {
+                self.on_pulled(pulled, out);
+                self.ask_to_resume(out);
+            }
+            (Message::Resumed(resumed), Peer::Node) => self.on_resumed(resumed, out),
             (
                 word @ (Message::Locate(_)
                 | Message::CopyMade(_)
@@ -159,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_shape_that_is_not_known_can_be_closed() {
-        let closed = Closed { shape: UNKNOWN, failure: Failure::new(FailureCode::ObjectLost, "gone") };
+        let closed =
+            Closed { shape: UNKNOWN, failure: Failure::new(FailureCode::ObjectLost, "gone"), for_now: None };
         let (asked, total) = (ResourceSet::default(), ResourceSet::default());
         told(Infeasible { asked, total, closed: Some(Box::new(closed)), reason: None });
     }

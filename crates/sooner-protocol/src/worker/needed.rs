@@ -4,9 +4,11 @@
 //! The node asks once. A worker that is needed says so, and once more when it is not any more; then the node asks again. Nothing
 //! is asked or looked at in turns.
 
-use sooner_wire::message::Needed;
+use sooner_wire::ActorId;
+use sooner_wire::message::{Needed, Retired};
 
-use super::{Actions, Peer, WorkerCore, send};
+use super::actors::ActorDemand;
+use super::{Actions, ActorPlace, Peer, WorkerCore, send};
 use crate::probes::bug;
 
 impl WorkerCore {
@@ -20,7 +22,30 @@ impl WorkerCore {
     }
 
     fn has_submitted(&self) -> bool {
-        self.pending_tasks() > 0 || self.open_streams() > 0
+        let pending = self.pending_tasks();
+        self.open_streams() > 0 || (pending > 0 && pending > self.outliving())
+    }
+
+    /// Detached actors that have begun: they live on without this process.
+    fn outliving(&self) -> usize {
+        let has_begun = |actor| matches!(self.actor_place(actor), Some(ActorPlace::At { .. }));
+        let outlives = |actor: &ActorId, demand: &ActorDemand| {
+            demand.detached && has_begun(*actor) && self.pendings.get(actor.number).is_some()
+        };
+        self.creations.iter().filter(|(actor, demand)| outlives(actor, demand)).count()
+    }
+
+    /// The last task of this process has ended: what is queued goes back, as does what comes. False if nobody needs this process any
+    /// more, which may end at once then. Otherwise its lease goes back, and it ends when its node asks and nobody needs it.
+    pub fn retire(&mut self, caller: Peer, out: &mut Actions) -> bool {
+        self.return_queued(out);
+        if !self.is_needed() {
+            return false;
+        }
+        self.is_retired = true;
+        send(out, Peer::Node, Retired {});
+        send(out, caller, Retired {});
+        true
     }
 
     /// The node would have this process end, which is needed.
@@ -48,10 +73,12 @@ impl WorkerCore {
 mod tests {
     use std::sync::Arc;
 
-    use sooner_wire::TaskId;
-    use sooner_wire::message::{AddBorrow, EndIdle, Message, RemoveBorrow};
+    use sooner_wire::message::{
+        AddBorrow, EndIdle, Message, Push, RemoveBorrow, ReturnLease, Returned, TaskKind, TaskSpec,
+    };
+    use sooner_wire::{Blob, LeaseId, Name, TaskId};
 
-    use super::super::testing::{HERE, core};
+    use super::super::testing::{FUNCTION, HERE, core, grant};
     use super::*;
     use crate::ownership::Slot;
     use crate::time::Instant;
@@ -102,5 +129,50 @@ mod tests {
             "nobody asked again"
         );
         drop(slots);
+    }
+
+    #[test]
+    fn a_retired_worker_that_is_needed_takes_no_more_tasks() {
+        let (mut core, shape) = core();
+        let caller = Peer::Worker(HERE);
+        let mut out = Actions::new();
+        assert!(!core.retire(caller, &mut out), "it may end at once");
+        assert_eq!(out, Actions::new());
+
+        let object = TaskId { owner: core.me(), number: 1 }.object(0);
+        let slot = Arc::new(Slot::default());
+        slot.acquire();
+        core.ownership_mut().own(object, slot);
+        hear(&mut core, caller, AddBorrow { object, borrower: HERE });
+        assert!(core.retire(caller, &mut out));
+        let mut expected = Actions::new();
+        send(&mut expected, Peer::Node, Retired {});
+        send(&mut expected, caller, Retired {});
+        assert_eq!(out, expected);
+
+        let task = TaskId { owner: HERE, number: 4 };
+        let spec = TaskSpec::new(task, TaskKind::Task(shape), FUNCTION, Name::from("f"), Blob::default());
+        let push = Push { spec: Box::new(spec), dependencies: vec![], gpus: vec![] };
+        let mut expected = Actions::new();
+        send(&mut expected, caller, Returned { tasks: vec![task], lacks_room: None, missing: None });
+        send(&mut expected, caller, Retired {});
+        assert_eq!(hear(&mut core, caller, push).0, expected);
+        assert_eq!(core.next_execution().map(|incoming| incoming.push.spec.task), None);
+
+        assert_eq!(hear(&mut core, Peer::Node, EndIdle {}), (told(true), None));
+        let back = RemoveBorrow { object, count: 1, giver: None, was_said: None };
+        assert_eq!(hear(&mut core, caller, back).0, told(false));
+        assert_eq!(hear(&mut core, Peer::Node, EndIdle {}).1, Some(EndIdle {}.into()));
+    }
+
+    #[test]
+    fn the_lease_of_a_retired_worker_goes_back() {
+        let (mut core, shape) = core();
+        let mut out = Actions::new();
+        grant(&mut core, shape, HERE, 1, &mut out);
+        let (out, left) = hear(&mut core, Peer::Worker(HERE), Retired {});
+        let mut expected = Actions::new();
+        send(&mut expected, Peer::Node, ReturnLease { lease: LeaseId(HERE.0) });
+        assert_eq!((out, left), (expected, None));
     }
 }

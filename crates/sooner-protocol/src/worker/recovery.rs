@@ -57,29 +57,52 @@ impl WorkerCore {
     pub(super) fn keep_lineage(&mut self, pending: &Pending, out: &mut Actions) {
         let spec = &pending.spec;
         let objects = || (0..spec.returns).map(|index| spec.task.object(index));
-        let made = match spec.kind {
-            _ if spec.stream.is_some() => Made::Item,
-            // A repeated call would change the state that its checkpoints restore.
-            TaskKind::Method(_) if spec.retries == 0 || spec.kept == Some(true) => Made::Call,
-            _ if pending.retries == 0 => Made::Spent,
-            TaskKind::Method(_) | TaskKind::Task(_) | TaskKind::Creation => Made::Itself,
-        };
-        if made != Made::Itself {
+        if let Some(made) = unrepeatable(pending) {
             return objects().for_each(|object| self.ownership.set_made(object, made));
         }
         let mut records = 0;
         for object in objects() {
             records += u32::from(self.ownership.mark_kept(object));
         }
+        self.keep_finished(pending, 0, records, out);
+    }
+
+    /// A streaming task of ours ended, well or not: the same for its items, and for what it returns if that `is_stored`.
+    pub(super) fn keep_generator(&mut self, pending: &Pending, is_stored: bool, out: &mut Actions) {
+        let spec = &pending.spec;
+        let Some(stream) = self.streams.get(spec.task.number) else { return };
+        let items = stream.received;
+        if !stream.has_stored && !is_stored {
+            return;
+        }
+        let result = spec.task.object(0);
+        let objects = || (0..=items).map(|index| spec.task.object(index));
+        if let Some(made) = unrepeatable(pending) {
+            return objects().for_each(|object| self.ownership.set_made(object, made));
+        }
+        // Records that went while it ran are not among those that are counted now.
+        self.settle_lineage(out);
+        let mut records = 0;
+        for object in objects() {
+            let is_in_memory = self.ownership.is_in_memory(object) || (is_stored && object == result);
+            let is_kept =
+                self.ownership.is_kept(object) || (is_in_memory && self.ownership.mark_kept(object));
+            records += u32::from(is_kept);
+        }
+        self.keep_finished(pending, items, records, out);
+    }
+
+    fn keep_finished(&mut self, pending: &Pending, items: u32, records: u32, out: &mut Actions) {
+        let spec = &pending.spec;
         if records == 0 {
             return;
         }
         let arguments = spec.dependencies.iter().chain(&spec.references).copied();
         let arguments = arguments.filter(|object| self.ownership.add_lineage(*object)).collect();
         let (retries, parent) = (pending.retries, pending.parent);
-        self.lineage.keep(Finished { spec: spec.clone(), retries, parent, arguments, records });
+        self.lineage.keep(Finished { spec: spec.clone(), retries, parent, arguments, records, items });
         while let Some(evicted) = self.lineage.evict() {
-            for index in 0..evicted.spec.returns {
+            for index in (0..evicted.spec.returns).chain(1..=evicted.items) {
                 self.ownership.set_made(evicted.spec.task.object(index), Made::Evicted);
             }
             self.release_lineage(&evicted, out);
@@ -124,6 +147,7 @@ impl WorkerCore {
             (Peer::Node, _) | (_, Told::Nobody) => false,
         };
         let back = self.execution.on_lost(&lost, hears);
+        self.suspend_if_lost(out);
         for object in &lost {
             if self.execution.is_missing(*object) {
                 self.ownership.need(*object, out);
@@ -217,6 +241,9 @@ impl WorkerCore {
             if self.ownership.ask_for_copy(object, out) {
                 continue;
             }
+            if self.expect_item(object, out) {
+                continue;
+            }
             if object.owner() == self.me && self.recovers(object.task) {
                 // Its task is being executed again already, for another one of its results.
                 self.ownership.expect_again(object);
@@ -227,7 +254,10 @@ impl WorkerCore {
                 false => None,
             };
             match finished {
-                Some(finished) => self.repeat(&finished, &mut todo, out),
+                Some(finished) => {
+                    self.repeat(&finished, &mut todo, out);
+                    self.expect_item(object, out);
+                }
                 None => {
                     mark!("a lost value could not be computed again");
                     self.ownership.expect_again(object);
@@ -249,8 +279,11 @@ impl WorkerCore {
             changed.unordered = Some(true);
         }
         let was_dropped = self.ownership.take_dropped(spec.task, spec.returns);
-        for index in 0..spec.returns {
-            self.ownership.expect_again(spec.task.object(index));
+        if let Some(options) = spec.stream {
+            // What is there of it stays, and can return while it is pending.
+            self.streams.reopen(spec.task.number, options, finished.items);
+        } else {
+            self.ownership.begin_repeat(spec.task, spec.returns);
         }
         let number = spec.task.number;
         for object in uses(&spec) {
@@ -303,6 +336,7 @@ impl WorkerCore {
         if is_elsewhere && places > 0 {
             self.bring_arguments(vec![object], out);
         }
+        self.ask_to_resume(out);
     }
 
     /// Somebody here waits for a value: its owner is asked, or it is computed again if it went with its last use and its
@@ -346,9 +380,25 @@ fn missing_of(tasks: &[Incoming], lost: &[ObjectId]) -> Vec<Missing> {
     missing
 }
 
+/// Why what a pending task makes cannot be made again, if that is so.
+pub(super) fn unrepeatable(pending: &Pending) -> Option<Made> {
+    let spec = &pending.spec;
+    match spec.kind {
+        _ if spec.stream.is_some() && pending.cancelled => Some(Made::Item),
+        // A repeated call would change the state that its checkpoints restore.
+        TaskKind::Method(_) if spec.retries == 0 || spec.kept == Some(true) => Some(Made::Call),
+        _ if pending.retries == 0 => Some(Made::Spent),
+        TaskKind::Method(_) | TaskKind::Task(_) | TaskKind::Creation => None,
+    }
+}
+
 /// What a failure means for results that were there and are lost.
 pub(super) fn reconstruction_failure(spec: &TaskSpec, failure: &Failure) -> Failure {
-    if matches!(failure.code, FailureCode::Cancelled | FailureCode::Task) {
+    let says_so = matches!(
+        failure.code,
+        FailureCode::Cancelled | FailureCode::Task | FailureCode::ReconstructionFailed
+    );
+    if says_so {
         return failure.clone();
     }
     Failure::new(

@@ -80,7 +80,9 @@ impl WorkerCore {
             }
             let made = self.lineage.get(object.task.number).filter(|_| object.owner() == self.me);
             let Some(Finished { spec, retries, .. }) = made else { return false };
-            if *retries == 0 || left == 0 || !matches!(spec.kind, TaskKind::Task(_)) {
+            // A generator would be executed from its beginning for each of its items.
+            let is_plain = matches!(spec.kind, TaskKind::Task(_)) && spec.stream.is_none();
+            if *retries == 0 || left == 0 || !is_plain {
                 return false;
             }
             left -= 1;

@@ -144,6 +144,7 @@ impl WorkerCore {
         let GivenBlocks { giver, mut offsets } = question;
         offsets.retain(|block| !self.ownership.knows_block_at(giver.node(), *block));
         if !offsets.is_empty() {
+            self.ownership.forget_lost_at(giver.node(), &offsets);
             send(out, Peer::Node, UnknownBlocks { giver, offsets });
         }
     }
@@ -156,6 +157,8 @@ impl WorkerCore {
 
     /// A node is gone, and with it all values that were only there.
     pub(super) fn on_node_gone(&mut self, node: NodeId, out: &mut Actions) {
+        // First of all: what was lost there is made again at once, and not by those who are gone as well.
+        self.leases.on_node_gone(node);
         let mut lost = self.ownership.on_node_gone(node, out);
         lost.extend(self.ownership.end_copies_at(node, out));
         self.after_loss_elsewhere(lost, Told::All, out);

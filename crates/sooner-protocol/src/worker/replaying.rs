@@ -50,7 +50,7 @@ impl WorkerCore {
     /// Kept calls were in flight when the actor's process ended. They have not been answered, so no checkpoint has them.
     /// The one that ran then may be what ended the process: it is made again within its retries only.
     pub(super) fn repeat_kept(&mut self, restarting: &ActorRestarting, calls: &[u64], out: &mut Actions) {
-        let ActorRestarting { actor, reason, last_started } = restarting;
+        let ActorRestarting { actor, reason, last_started, .. } = restarting;
         for number in calls {
             let Some(pending) = self.pendings.get_mut(*number) else { continue };
             let has_run = *last_started == Some(pending.spec.task);
@@ -182,10 +182,7 @@ impl WorkerCore {
     /// A reply came for which no task waits: its values are let go. If the call was only made again for what it does, the
     /// caller has those of the first time.
     pub(super) fn on_ghost_reply(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
-        for (index, value) in (0..).zip(&reply.returns) {
-            self.ownership.receive(&value.contained, worker);
-            self.ownership.discard(reply.task.object(index), &value.outcome, &value.contained, out);
-        }
+        self.let_go_of_values(worker, reply, out);
         let number = reply.task.number;
         let Some(actor) = self.callers.on_ghost_reply(number) else { return };
         if reply.not_run == Some(true)

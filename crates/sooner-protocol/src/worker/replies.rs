@@ -1,11 +1,13 @@
 //! Tasks of ours that come back: with a reply, or unexecuted.
 
+use std::sync::Arc;
+
 use sooner_wire::message::{Outcome, Reply, Return, Returned, TaskKind};
 use sooner_wire::{FunctionId, WorkerId};
 
 use super::{Action, Actions, Pending, State, WorkerCore, cancelled_failure};
 use crate::probes::mark;
-use crate::tasks::{Replied, pause_after};
+use crate::tasks::{Replied, Stream, pause_after};
 use crate::time::Instant;
 
 /// A task that runs shorter than this (nanoseconds) costs more to hand over than to run.
@@ -26,14 +28,27 @@ impl WorkerCore {
             mark!("a reply came for a task that was not out any more");
             return self.on_ghost_reply(worker, &reply, out);
         };
-        let spec = pending.spec.clone();
+        let mut spec = pending.spec.clone();
         // An execution whose effects are kept is not followed by another one of the same call.
-        let again = reply.retry && !pending.cancelled && pending.retries != 0 && spec.kept != Some(true);
+        let is_cut = spec.stream.is_some() && self.streams.get(number).is_some_and(Stream::begins_again);
+        let again =
+            (reply.retry || is_cut) && !pending.cancelled && pending.retries != 0 && spec.kept != Some(true);
         self.events.on_reply(pending, worker, &reply, again, now);
         if again {
             pending.retries -= i32::from(pending.retries > 0);
             pending.state = State::Queued;
             pending.repeat(now);
+        }
+        if again && !reply.retry {
+            // It makes lost items again, and may do that behind calls that were made later.
+            pending.recovers = true;
+            let changed = Arc::make_mut(&mut pending.spec);
+            changed.recovers = Some(true);
+            if matches!(changed.kind, TaskKind::Method(_)) {
+                changed.unordered = Some(true);
+            }
+            spec = pending.spec.clone();
+            self.let_go_of_values(worker, &reply, out);
         }
         let waits = again && self.must_wait_again(number, out);
         match spec.kind {
@@ -42,7 +57,9 @@ impl WorkerCore {
                 let nanos = reply.nanos;
                 self.notice_tiny(function, nanos, out);
                 let replied = Replied { shape, worker, task: number, estimate, function, nanos };
-                self.leases.on_reply(&replied, now);
+                if self.leases.on_reply(&replied, now) {
+                    self.leases.return_leases(now, out);
+                }
                 if again && !waits {
                     self.leases.enqueue(shape, number, spec.priority);
                 } else if !again {
@@ -90,25 +107,41 @@ impl WorkerCore {
             return self.on_ghost_reply(worker, &reply, out);
         };
         let task = pending.spec.task;
+        if pending.recovers {
+            self.ownership.end_repeat(task);
+        }
+        let has_stored = reply.returns.iter().any(|value| value.outcome.is_in_memory());
+        if pending.spec.stream.is_some() {
+            self.keep_generator(&pending, has_stored, out);
+        }
         if let [Return { outcome: Outcome::Failed(failure), .. }] = &reply.returns[..] {
             for index in 0..pending.spec.returns {
                 self.resolve(task.object(index), Outcome::Failed(failure.clone()), &[], out);
             }
-            self.end_stream(task, Some(failure), out);
+            self.end_stream(&pending.spec, Some(failure), out);
         } else {
-            let has_stored = reply.returns.iter().any(|value| value.outcome.is_in_memory());
             // A value that was not lost stays, wherever this execution would have put it. Kept before the values come: one
             // that only lineage counts is let go of at once, and must be able to return.
-            if has_stored || (pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns)) {
+            let is_any_stored =
+                || pending.recovers && self.ownership.is_any_stored(task, pending.spec.returns);
+            if pending.spec.stream.is_none() && (has_stored || is_any_stored()) {
                 self.keep_lineage(&pending, out);
             }
             for (index, value) in (0..).zip(reply.returns) {
                 self.ownership.receive(&value.contained, worker);
                 self.resolve(task.object(index), value.outcome, &value.contained, out);
             }
-            self.end_stream(task, None, out);
+            self.end_stream(&pending.spec, None, out);
         }
         self.end_uses(&pending.spec, out);
+    }
+
+    /// The values of an execution that another one follows.
+    pub(super) fn let_go_of_values(&mut self, worker: WorkerId, reply: &Reply, out: &mut Actions) {
+        for (index, value) in (0..).zip(&reply.returns) {
+            self.ownership.receive(&value.contained, worker);
+            self.ownership.discard(reply.task.object(index), &value.outcome, &value.contained, out);
+        }
     }
 
     pub(super) fn on_returned(&mut self, worker: WorkerId, returned: &Returned, out: &mut Actions) {

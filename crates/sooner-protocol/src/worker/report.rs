@@ -135,7 +135,7 @@ impl crate::actors::Callers {
         let row = |(actor, place, queued, in_flight): (TaskId, &ActorPlace, usize, usize)| KnownActorRow {
             actor,
             place: match place {
-                ActorPlace::Pending => 0,
+                ActorPlace::Pending | ActorPlace::OutOfReach(_) => 0,
                 ActorPlace::At { .. } => 1,
                 ActorPlace::Dead(_) => 2,
             },

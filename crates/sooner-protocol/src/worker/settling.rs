@@ -18,7 +18,7 @@ impl WorkerCore {
         // Where an actor was that this process has ended is not known any more.
         let may_be_there = |place: Option<&ActorPlace>| match place {
             Some(ActorPlace::At { worker, .. }) => *worker == gone,
-            Some(ActorPlace::Dead(_)) => true,
+            Some(ActorPlace::Dead(_) | ActorPlace::OutOfReach(_)) => true,
             Some(ActorPlace::Pending) | None => false,
         };
         let actors = self.creations.keys().filter(|actor| may_be_there(self.callers.place(**actor)));

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::probes::bug;
-use sooner_wire::message::{Failure, FailureCode, Item, ItemsTaken, Outcome, Return, Streaming};
+use crate::probes::{bug, mark};
+use sooner_wire::message::{Failure, FailureCode, Item, ItemsTaken, Outcome, Return, Streaming, TaskSpec};
 use sooner_wire::{ObjectId, TaskId, WorkerId};
 
+use super::recovery::{reconstruction_failure, unrepeatable};
 use super::{Actions, Peer, Slot, State, WorkerCore, send};
-use crate::ownership::Made;
-use crate::tasks::Arrival;
+use crate::tasks::{Arrival, Stream};
 
 impl WorkerCore {
     /// The items of a submitted task will come one by one.
@@ -61,24 +61,27 @@ impl WorkerCore {
     pub fn drop_stream(&mut self, task: TaskId, out: &mut Actions) {
         let number = task.number;
         let waits_for_end = self.ownership.record(task.object(0)).is_some_and(|r| r.slot.handles() > 0);
+        let state = self.pendings.get(number).map(|pending| &pending.state);
+        let (is_pending, is_pushed) = (state.is_some(), matches!(state, Some(State::Pushed { .. })));
         let Some(stream) = self.streams.get_mut(number) else { return };
         let (unread, has_ended) = (stream.next..=stream.known, stream.has_ended);
+        let has_items = stream.received > 0;
         stream.is_dropped = true;
         stream.stops = !waits_for_end;
-        if has_ended {
+        if !is_pending {
             self.streams.remove(number);
         }
         for index in unread {
             self.forget_item(task.object(index), out);
         }
         self.ownership.end_use(task.object(0), out);
-        if has_ended {
+        if !is_pending {
             return self.end_need(out);
         }
-        let is_pushed = self.pendings.get(number).is_some_and(|p| matches!(p.state, State::Pushed { .. }));
         if is_pushed {
             self.tell_progress(task, out);
-        } else if !waits_for_end {
+        } else if !waits_for_end && !has_ended && !has_items {
+            // With items that came it begins again, and ends there: they may be lost one day, and come from this task.
             self.cancel_own(number, false, true, out);
         }
         self.run_unblocked(out);
@@ -87,6 +90,9 @@ impl WorkerCore {
 
     /// Lets go of an item, also of one that has not come.
     fn forget_item(&mut self, object: ObjectId, out: &mut Actions) {
+        if let Some(stream) = self.streams.get_mut(object.task.number) {
+            stream.forget(object.index);
+        }
         if self.ownership.record(object).is_some_and(|record| !record.slot.has_outcome()) {
             self.resolve(object, Outcome::Failed(Box::new(end_of_stream())), &[], out);
         }
@@ -94,14 +100,14 @@ impl WorkerCore {
     }
 
     /// Tells the worker that executes a streaming task how far it may go.
-    pub(super) fn tell_progress(&self, task: TaskId, out: &mut Actions) {
+    pub(super) fn tell_progress(&mut self, task: TaskId, out: &mut Actions) {
         let Some(State::Pushed { worker, .. }) = self.pendings.get(task.number).map(|p| &p.state) else {
             return;
         };
         if bug!(BackpressureForgotten) {
             return;
         }
-        if let Some((taken, stop)) = self.streams.get(task.number).and_then(|stream| stream.progress()) {
+        if let Some((taken, stop)) = self.streams.get_mut(task.number).and_then(Stream::progress) {
             send(out, Peer::Worker(*worker), ItemsTaken { task, taken, stop });
         }
     }
@@ -111,13 +117,23 @@ impl WorkerCore {
         let Item { task, index, value } = item;
         self.ownership.receive(&value.contained, from);
         let object = task.object(index);
-        match self.streams.get_mut(task.number).map(|stream| stream.on_item(index)) {
-            Some(Arrival::New) => {
-                self.know_item(task, index);
+        let pending = self.pendings.get(task.number);
+        let is_current =
+            pending.is_some_and(|p| matches!(p.state, State::Pushed { worker, .. } if worker == from));
+        let arrival = self.streams.get_mut(task.number).map(|stream| stream.on_item(index, is_current));
+        match arrival {
+            Some(Arrival::New | Arrival::Missed) => {
+                if arrival == Some(Arrival::New) {
+                    self.know_item(task, index);
+                }
                 if value.outcome.is_in_memory() {
-                    self.ownership.set_made(object, Made::Item);
+                    self.note_item(object);
                 }
                 self.resolve(object, value.outcome, &value.contained, out);
+                if arrival == Some(Arrival::Missed) {
+                    mark!("a lost item came again");
+                    self.tell_progress(task, out);
+                }
             }
             Some(Arrival::Unwanted) | None => {
                 self.ownership.discard(object, &value.outcome, &value.contained, out);
@@ -125,13 +141,64 @@ impl WorkerCore {
         }
     }
 
+    /// An item of a task of ours lies in shared memory. It can be let go of from now on, and made again, if its task can be.
+    fn note_item(&mut self, object: ObjectId) {
+        let number = object.task.number;
+        let (Some(pending), Some(stream)) = (self.pendings.get(number), self.streams.get_mut(number)) else {
+            return;
+        };
+        stream.has_stored = true;
+        match unrepeatable(pending) {
+            Some(made) => self.ownership.set_made(object, made),
+            None => _ = self.ownership.mark_kept(object),
+        }
+    }
+
+    /// An item has no value any more whose task has not ended, or is executed again: it comes from this execution, or from another
+    /// one that follows. False if there is no such task.
+    pub(super) fn expect_item(&mut self, object: ObjectId, out: &mut Actions) -> bool {
+        let ObjectId { task, index } = object;
+        let pending = self.pendings.get(task.number).filter(|_| task.owner == self.me);
+        let (Some(pending), Some(stream)) = (pending, self.streams.get_mut(task.number)) else {
+            return false;
+        };
+        let is_passed = matches!(pending.state, State::Pushed { .. }) && stream.has_passed(index);
+        self.ownership.expect_again(object);
+        if is_passed && let Some(made) = unrepeatable(pending) {
+            self.ownership.set_made(object, made);
+            let failure = self.ownership.lost_failure(object);
+            self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+            return true;
+        }
+        stream.expect(index, is_passed);
+        if is_passed {
+            mark!("an item was lost that the execution had passed");
+            self.tell_progress(task, out);
+        }
+        true
+    }
+
     /// A streaming task of ours has ended; object 0 has its outcome.
-    pub(super) fn end_stream(&mut self, task: TaskId, failure: Option<&Failure>, out: &mut Actions) {
+    pub(super) fn end_stream(&mut self, spec: &TaskSpec, failure: Option<&Failure>, out: &mut Actions) {
+        let task = spec.task;
         let Some(stream) = self.streams.get_mut(task.number) else { return };
-        stream.has_ended = true;
-        let (last, known, options) = (stream.received, stream.known, stream.options);
-        if stream.is_dropped {
-            return self.streams.remove(task.number);
+        let had_ended = std::mem::replace(&mut stream.has_ended, true);
+        let (last, known, options, is_dropped) =
+            (stream.received, stream.known, stream.options, stream.is_dropped);
+        let (position, is_whole, missing) = stream.take_missing();
+        if is_dropped {
+            self.streams.remove(task.number);
+        }
+        for object in missing.into_iter().map(|index| task.object(index)) {
+            let failure = match failure {
+                Some(failure) => reconstruction_failure(spec, failure),
+                None if is_whole => fewer_items(spec, object.index, position),
+                None => self.ownership.lost_failure(object),
+            };
+            self.resolve(object, Outcome::Failed(Box::new(failure)), &[], out);
+        }
+        if is_dropped || had_ended {
+            return;
         }
         if options.dynamic {
             self.streams.remove(task.number);
@@ -156,6 +223,16 @@ impl WorkerCore {
         self.give_away(task.object(index), &value, caller, &lent, out);
         send(out, Peer::Worker(caller), Item { task, index, value });
     }
+}
+
+/// A lost item does not come again.
+fn fewer_items(spec: &TaskSpec, index: u32, last: u32) -> Failure {
+    let message = format!(
+        "item {index} of {}() was lost, and the generator, executed again, ended after item {last}. A generator that is repeated must \
+         yield the same items each time; with max_retries=0 it is not repeated",
+        spec.name.as_str()
+    );
+    Failure::new(FailureCode::ReconstructionFailed, message)
 }
 
 fn end_of_stream() -> Failure {

@@ -4,11 +4,12 @@ use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_wire::limits::{ENDED_MAX, RETRY_PAUSE_NANOS};
 use sooner_wire::message::{
     ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, Failure, FailureCode, ForgetLost,
-    KillActor, Message, ReturnLease, StillRead, SubscribeActor,
+    KillActor, Message, Resumed, ReturnLease, StillRead, SubscribeActor, Suspended,
 };
 use sooner_wire::{LeaseId, TaskId, WorkerId};
 
-use super::{ACTOR, DRIVER, NOW, OTHER, connect, create, end, node, request, say, settle, told};
+use super::{ACTOR, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, say, settle, told};
+use sooner_protocol::solo::Solo;
 
 #[test]
 fn an_actor_is_placed_announced_and_buried() {
@@ -25,6 +26,101 @@ fn an_actor_is_placed_announced_and_buried() {
     let NodeAction::Send(DRIVER, dead) = &out[1] else { panic!("the caller hears: {out:?}") };
     let Message::ActorDead(dead) = &**dead else { panic!("of its end: {dead:?}") };
     assert!(dead.failure.message.contains("sooner.kill()"), "{}", dead.failure.message);
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn what_was_set_aside_for_an_actor_that_is_ended_before_it_has_a_process_is_for_the_next() {
+    for ends_by_kill in [true, false] {
+        let mut node = node(1.0);
+        let (first, second) = (ACTOR, TaskId { owner: DRIVER, number: 8 });
+        let worker = WorkerId(101);
+        assert_eq!(say(&mut node, DRIVER, whole(first)), [NodeAction::StartWorker(worker)]);
+        let end: Message = if ends_by_kill {
+            KillActor { actor: first, may_restart: None }.into()
+        } else {
+            ActorOutOfScope { actor: first }.into()
+        };
+        say(&mut node, DRIVER, end);
+        // It needs the only CPU, and is the one whose constructor the worker gets.
+        assert_eq!(say(&mut node, DRIVER, whole(second)), []);
+        let out = connect(&mut node, worker);
+        let begins = |action: &NodeAction| match action {
+            NodeAction::Send(to, message) => {
+                *to == worker && matches!(&**message, Message::Push(push) if push.spec.task == second)
+            }
+            _ => false,
+        };
+        assert!(out.iter().any(begins), "the next actor begins: {out:?}");
+        end_and_settle(&mut node, worker);
+    }
+}
+
+/// An actor that keeps the CPU which it needs to be placed.
+fn whole(actor: TaskId) -> CreateActor {
+    CreateActor { lifetime: cpus(1.0), ..create(actor) }
+}
+
+fn end_and_settle(node: &mut Solo, worker: WorkerId) {
+    end(node, worker);
+    assert!(node.is_quiet(), "nothing is left over");
+}
+
+#[test]
+fn a_kill_that_lets_an_actor_restart_leaves_one_that_is_being_created_alone() {
+    for restarts in [Some(1), Some(-1)] {
+        let mut node = node(1.0);
+        let kill = KillActor { actor: ACTOR, may_restart: Some(true) };
+        let worker = WorkerId(101);
+        // Before its creation has come, and while it waits for a process.
+        say(&mut node, DRIVER, SubscribeActor { actor: ACTOR });
+        assert_eq!(say(&mut node, DRIVER, kill.clone()), []);
+        let create = CreateActor { restarts, ..create(ACTOR) };
+        assert_eq!(say(&mut node, DRIVER, create), [NodeAction::StartWorker(worker)]);
+        assert_eq!(say(&mut node, DRIVER, kill.clone()), []);
+        assert_eq!(connect(&mut node, worker).len(), 4, "it begins");
+        // From then on there is a process.
+        assert_eq!(say(&mut node, DRIVER, kill), [NodeAction::KillWorker(worker)]);
+    }
+}
+
+#[test]
+fn a_kill_ends_an_actor_for_good_that_is_being_created_and_may_not_restart() {
+    let mut node = node(1.0);
+    say(&mut node, DRIVER, create(ACTOR));
+    let out = say(&mut node, DRIVER, KillActor { actor: ACTOR, may_restart: Some(true) });
+    let [NodeAction::Send(DRIVER, dead)] = &out[..] else { panic!("its creator hears: {out:?}") };
+    assert!(matches!(&**dead, Message::ActorDead(_)));
+}
+
+#[test]
+fn an_actor_whose_argument_is_made_again_holds_nothing_until_it_is_there() {
+    let mut node = node(1.0);
+    let (actor, other) = (WorkerId(101), WorkerId(102));
+    say(&mut node, DRIVER, CreateActor { lifetime: cpus(1.0), ..create(ACTOR) });
+    connect(&mut node, actor);
+    assert_eq!(node.report().free, cpus(0.0));
+    let suspended = |is_ready| Suspended { actor: ACTOR, is_ready };
+    say(&mut node, other, suspended(false));
+    assert_eq!(node.report().free, cpus(0.0), "that is not its process");
+    say(&mut node, actor, suspended(false));
+    assert_eq!(node.report().free, cpus(1.0));
+
+    // The task that makes the argument.
+    say(&mut node, DRIVER, request(0, 1));
+    connect(&mut node, other);
+    let resumed = Resumed { actor: ACTOR, gpus: Vec::new() };
+    let resumes =
+        |out: &[NodeAction]| out.contains(&NodeAction::Send(actor, Box::new(resumed.clone().into())));
+    let out = say(&mut node, actor, suspended(true));
+    assert!(!resumes(&out), "its resources are in use: {out:?}");
+    let out = say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    assert!(resumes(&out), "{out:?}");
+    assert_eq!(node.report().free, cpus(0.0));
+
+    say(&mut node, actor, suspended(false));
+    end(&mut node, actor);
+    assert_eq!(node.report().free, cpus(1.0), "it had nothing");
     assert!(node.is_quiet());
 }
 

@@ -264,6 +264,7 @@ fn an_actor_that_was_given_back_begins_elsewhere() {
         reason: "its node is about to end".to_owned(),
         create: Some(Box::new(owned(0))),
         no_workers: false,
+        for_now: false,
     };
     assert_eq!(placed_on(&say(&mut control, THERE, refused)), [(HERE, 0)]);
 }

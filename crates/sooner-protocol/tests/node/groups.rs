@@ -149,7 +149,7 @@ fn what_is_bound_to_a_node_that_is_not_there_is_told_once_that_it_never_runs() {
     let Message::Infeasible(Infeasible { closed: Some(closed), .. }) = &**message else {
         panic!("{message:?}")
     };
-    let Closed { shape, failure } = &**closed;
+    let Closed { shape, failure, .. } = &**closed;
     assert_eq!((*shape, failure.code), (ShapeId(3), FailureCode::TaskUnschedulable));
     assert_eq!(say(&mut node, DRIVER, hard), []);
     let out = say(&mut node, DRIVER, RequestLease { strategy: bound(7 << 24, true), ..request(4, 1) });

@@ -11,13 +11,18 @@ mod learning;
 mod memory;
 mod pool;
 mod promotion;
+mod recalls;
 mod records;
 mod spill;
 mod spilling;
+mod starving;
 mod state;
+mod successions;
 mod transfers;
+mod two_deaths;
 mod two_nodes;
 mod unable;
+mod unbegun;
 mod values_on_disk;
 mod watches;
 

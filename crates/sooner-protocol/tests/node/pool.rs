@@ -6,7 +6,7 @@ use sooner_protocol::time::Instant;
 use sooner_wire::limits::{RETRY_PAUSE_NANOS, WORKER_IDLE_NANOS};
 use sooner_wire::message::{
     Blocked, Connect, CreateActor, Infeasible, LeaseGranted, Message, Needed, ReclaimLease, RequestLease,
-    ReturnLease, Unblocked, WorkerGone,
+    Retired, ReturnLease, Unblocked, WorkerGone,
 };
 use sooner_wire::{LeaseId, ShapeId, WorkerId};
 
@@ -187,6 +187,40 @@ fn an_idle_worker_that_others_need_goes_on() {
     // What is said out of turn changes nothing.
     say(&mut node, DRIVER, Needed { is_needed: true });
     node.check();
+}
+
+#[test]
+fn a_retired_worker_serves_nobody_and_ends_when_nobody_needs_it() {
+    let mut node = two_clients(1.0);
+    say(&mut node, DRIVER, request(0, 2));
+    connect(&mut node, WorkerId(101));
+    assert!(ends(&say(&mut node, WorkerId(101), Retired {})).is_empty(), "its lease is not back");
+    let out = say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    assert_eq!((ends(&out), granted(&out)), (vec![WorkerId(101)], vec![]));
+    assert_eq!(starts(&out), 1, "another worker serves the next lease");
+    assert_eq!(ends(&say(&mut node, WorkerId(101), Needed { is_needed: true })), []);
+    connect(&mut node, WorkerId(102));
+    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(2) });
+    assert_eq!(ends(&settle(&mut node, NOW.plus(3 * WORKER_IDLE_NANOS))), [], "it is not asked in turns");
+    assert_eq!(granted(&say(&mut node, DRIVER, request(0, 1))), [DRIVER]);
+    assert_eq!(ends(&say(&mut node, WorkerId(101), Needed { is_needed: false })), [WorkerId(101)]);
+    end(&mut node, WorkerId(101));
+
+    // The word of the holder is faster than the worker's.
+    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(3) });
+    assert_eq!(ends(&say(&mut node, WorkerId(102), Retired {})), [WorkerId(102)]);
+}
+
+#[test]
+fn a_retired_worker_ends_with_its_job() {
+    let mut node = two_clients(2.0);
+    say(&mut node, DRIVER, request(0, 1));
+    connect(&mut node, WorkerId(101));
+    say(&mut node, WorkerId(101), Retired {});
+    say(&mut node, DRIVER, ReturnLease { lease: LeaseId(1) });
+    say(&mut node, WorkerId(101), Needed { is_needed: true });
+    let shutdown = |action: &NodeAction| matches!(action, NodeAction::Send(WorkerId(101), message) if matches!(**message, Message::Shutdown(_)));
+    assert!(end(&mut node, DRIVER).iter().any(shutdown));
 }
 
 #[test]

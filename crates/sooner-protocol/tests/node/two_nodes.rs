@@ -30,8 +30,9 @@ impl Cluster {
         let mut control = ControlCore::default();
         let mut nodes = BTreeMap::new();
         for (id, count) in [(HERE, 1.0), (THERE, 4.0)] {
-            control.on_registered(id, cpus(count));
-            nodes.insert(id, NodeCore::new(cpus(count), id.0, 2));
+            let node = NodeCore::new(cpus(count), id.0, 2);
+            control.on_node_joined(node.row());
+            nodes.insert(id, node);
         }
         Self { control, nodes, up: VecDeque::new(), down: VecDeque::new(), did: Vec::new() }
     }
@@ -273,8 +274,13 @@ fn what_was_on_a_node_that_is_gone_begins_elsewhere_or_is_told_to_be_gone() {
         }
     };
     assert_eq!(says(&did, driver, is_dead(mortal)), 1, "{did:?}");
-    assert_eq!(says(&did, driver, is_dead(orphan)), 1, "it ends with its owner: {did:?}");
     assert_eq!(says(&did, driver, |message| matches!(message, Message::ActorRestarting(_))), 1, "{did:?}");
+    let killed = did.iter().find_map(|(_, action)| match action {
+        NodeAction::KillWorker(worker) => Some(*worker),
+        _ => None,
+    });
+    let ended = cluster.end(killed.expect("its process is where there was room, and ends with its owner"));
+    assert_eq!(says(&ended, driver, is_dead(orphan)), 1, "{ended:?}");
     assert_eq!(cluster.home(restartable).map(WorkerId::node), Some(NodeId(3 << 24)));
 }
 

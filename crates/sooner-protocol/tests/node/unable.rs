@@ -61,7 +61,11 @@ fn ask(control: &mut ControlCore, create: &CreateActor) -> ControlActions {
 
 fn refuse(control: &mut ControlCore, node: NodeId, create: &CreateActor) -> ControlActions {
     let (actor, reason, create) = (create.actor, WHY.to_owned(), Some(Box::new(create.clone())));
-    say(control, node, ToControl::PlaceRefused { actor, takeover: 0, reason, create, no_workers: true })
+    say(
+        control,
+        node,
+        ToControl::PlaceRefused { actor, takeover: 0, reason, create, no_workers: true, for_now: false },
+    )
 }
 
 /// Actors that are dead because no node has workers for them.

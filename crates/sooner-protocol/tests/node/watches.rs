@@ -208,23 +208,29 @@ fn both_nodes_end_the_same_one_of_two_that_cannot_reach_each_other() {
     let (mut node, first, _) = node();
     let asked = |class| {
         // Another one with a driver of the same name.
-        let out = routed(&mut self::node().0, FAR, Sever { worker: first, class });
+        let out = severed(&mut self::node().0, first, FAR, class);
         out.contains(&NodeAction::KillWorker(first))
     };
     assert!(!asked(Some(0)) && !asked(Some(2)), "a driver is not ended");
     let said = say(&mut node, first, Sever { worker: FAR, class: None });
     let message = Box::new(Sever { worker: FAR, class: Some(0) }.into());
-    assert_eq!(said, [NodeAction::Route { from: first, to: WorkerId(THERE.0), message }]);
+    let by_control = NodeAction::Control(ToControl::Routed { from: first, message });
+    assert_eq!(said, [by_control], "where two processes do not reach each other, their nodes may not either");
     // A worker, which the other one is, too: the greater id.
     let worker = started(&mut node, first);
     let mut asked = |from: WorkerId, class| {
-        let sever = Sever { worker, class: Some(class) };
-        let out = routed(&mut node, from, sever);
+        let out = severed(&mut node, worker, from, Some(class));
         out.contains(&NodeAction::KillWorker(worker))
     };
     assert!(asked(FAR, 0) && asked(FAR, 1), "it is more easily done without");
     assert!(!asked(FAR, 2), "the other node ends that one");
     assert!(asked(WorkerId(2), 2));
+}
+
+/// The control service says that process `from` of another node cannot reach this one.
+fn severed(node: &mut NodeCore, worker: WorkerId, from: WorkerId, class: Option<u8>) -> NodeActions {
+    let message = Box::new(Sever { worker: from, class }.into());
+    on(node, |node, out| node.on_control(ToNode::Routed { to: worker, message }, out))
 }
 
 /// A worker that was started for a client and is idle.

@@ -98,3 +98,46 @@ fn a_borrower_lends_a_copy_that_is_all_there_is_as_one_to_ask_the_node_for() {
     assert_eq!(told(&core), [(); 3].map(|()| Some(copy.clone())));
     assert_eq!(slot.outcome().as_deref(), Some(&Outcome::Stored(THE_COPY)), "it can be read here");
 }
+
+/// A driver with a task that is executed at the other node, which hears that a block of its own there is lost.
+fn owner_of_a_lost_block() -> (WorkerCore, Arc<Slot>, Remote) {
+    let (mut core, _, _) = owner();
+    let shape = core.shape(&ResourceSet::default());
+    let slot = Arc::new(Slot::default());
+    slot.acquire();
+    let made = spec(task(ME, 2), TaskKind::Task(shape), &[]);
+    core.submit(Arc::new(made), [slot.clone()], None, &mut Actions::new());
+    assert_eq!(on(&mut core, Peer::Node, LostAt { node: THERE, offsets: vec![OTHER.location.offset] }), []);
+    (core, slot, OTHER)
+}
+
+/// Found by the simulator (83000001425): the worker that had put a value there ended before it said so, and the block was used again.
+#[test]
+fn a_lost_block_that_never_came_says_nothing_of_what_comes_later() {
+    let (mut core, slot, place) = owner_of_a_lost_block();
+    let question = GivenBlocks { giver: WorkerId(FAR.0 + 1), offsets: vec![place.location.offset] };
+    let unknown = UnknownBlocks { giver: question.giver, offsets: question.offsets.clone() };
+    assert_eq!(on(&mut core, Peer::Node, question), [to_node(unknown)]);
+    let outcome = Outcome::Remote(Box::new(place));
+    let out = on(&mut core, Peer::Worker(FAR), reply(2, outcome.clone()));
+    assert!(!out.iter().any(|action| matches!(action, Action::Push { .. })), "it is not lost: {out:?}");
+    assert_eq!(slot.outcome().as_deref(), Some(&outcome));
+}
+
+/// The same seed: a value of somebody else was there by then. Its owner, which is at that node, named the place again and again.
+#[test]
+fn a_lost_block_says_nothing_of_borrowed_values() {
+    let (mut core, _slot, place) = owner_of_a_lost_block();
+    let outcome = Outcome::Remote(Box::new(place));
+    let borrowed = task(FAR, 7).object(0);
+    let slot = core.ownership_mut().received(borrowed);
+    slot.acquire();
+    core.ownership_mut().need(borrowed, &mut Actions::new());
+    let value = Value { object: borrowed, outcome: outcome.clone(), contained: Vec::new() };
+    assert_eq!(on(&mut core, Peer::Worker(FAR), value), [], "its owner is not asked again");
+    assert_eq!(slot.outcome().as_deref(), Some(&outcome));
+    // The word of a loss may come after this process has given the block back.
+    let late = LostAt { node: THERE, offsets: vec![place.location.offset] };
+    assert_eq!(on(&mut core, Peer::Node, late), []);
+    assert_eq!(slot.outcome().as_deref(), Some(&outcome));
+}

@@ -53,9 +53,10 @@ fn value(object: ObjectId, outcome: Outcome) -> Value {
 fn an_owner_computes_again_what_was_at_a_node_that_is_gone() {
     let (mut core, object, slot) = owner();
     assert_eq!(on(&mut core, Peer::Node, gone(NodeId(4 << 24))), [], "nothing was there");
-    assert!(is_pushed(&on(&mut core, Peer::Node, gone(THERE))));
+    assert!(!is_pushed(&on(&mut core, Peer::Node, gone(THERE))), "its worker is gone with the node");
+    assert!(is_pushed(&lease_elsewhere(&mut core)));
     assert_eq!(slot.outcome().as_deref(), None);
-    on(&mut core, Peer::Worker(FAR), reply(1, elsewhere()));
+    on(&mut core, Peer::Worker(SPARE), reply(1, elsewhere()));
     assert_eq!(slot.outcome().as_deref(), Some(&elsewhere()));
     let freed = drop_last(&mut core, object, &slot);
     assert_eq!(freed, [to_node(FreeAt { node: ELSEWHERE.node, offsets: vec![64] })], "nobody is left there");
@@ -66,7 +67,8 @@ fn an_owner_computes_again_what_was_at_a_node_that_is_gone() {
 fn what_comes_late_from_a_node_that_is_gone_is_lost() {
     let (mut core, _, slot) = owner();
     on(&mut core, Peer::Node, gone(THERE));
-    let out = on(&mut core, Peer::Worker(FAR), reply(1, remote()));
+    lease_elsewhere(&mut core);
+    let out = on(&mut core, Peer::Worker(SPARE), reply(1, remote()));
     assert!(is_pushed(&out), "it is computed once more: {out:?}");
     assert_eq!(slot.outcome().as_deref(), None);
 }

@@ -136,8 +136,9 @@ fn one_node_after_the_other_is_asked_and_then_the_value_is_made_again() {
     on(&mut core, Peer::Node, gone(THERE));
     let second = on(&mut core, Peer::Node, no(object, THIRD));
     assert_eq!(second, [promote(object, FOURTH, generation)]);
-    assert_eq!(pushed(&on(&mut core, Peer::Node, no(object, FOURTH))), [1]);
-    on(&mut core, Peer::Worker(FAR), reply(1, elsewhere(FOURTH, 8)));
+    on(&mut core, Peer::Node, no(object, FOURTH));
+    assert_eq!(pushed(&lease_elsewhere(&mut core)), [1]);
+    on(&mut core, Peer::Worker(SPARE), reply(1, elsewhere(FOURTH, 8)));
     assert_eq!(slot.outcome().as_deref(), Some(&elsewhere(FOURTH, 8)));
     assert_eq!(drop_last(&mut core, object, &slot), [free_at(FOURTH, 8)]);
 }
@@ -147,7 +148,8 @@ fn a_node_that_dies_while_it_is_asked_does_not_have_the_copy() {
     let (mut core, object, _slot, generation) = with_copies();
     on(&mut core, Peer::Node, gone(THERE));
     assert_eq!(on(&mut core, Peer::Node, gone(THIRD)), [promote(object, FOURTH, generation)]);
-    assert_eq!(pushed(&on(&mut core, Peer::Node, gone(FOURTH))), [1]);
+    on(&mut core, Peer::Node, gone(FOURTH));
+    assert_eq!(pushed(&lease_elsewhere(&mut core)), [1]);
     assert_eq!(core.ownership().promotions(), 0);
 }
 
@@ -155,7 +157,8 @@ fn a_node_that_dies_while_it_is_asked_does_not_have_the_copy() {
 fn a_copy_that_is_still_arriving_is_not_asked_for() {
     let (mut core, object, slot) = owner();
     let (attempt, _) = located(&on(&mut core, Peer::Node, Locate { object, node: THIRD }), THIRD);
-    assert_eq!(pushed(&on(&mut core, Peer::Node, gone(THERE))), [1]);
+    on(&mut core, Peer::Node, gone(THERE));
+    assert_eq!(pushed(&lease_elsewhere(&mut core)), [1]);
     // All of it was there after all, and nothing is asked twice.
     on(&mut core, Peer::Node, CopyMade { object, node: THIRD, attempt });
     assert_eq!(slot.outcome().as_deref(), None);

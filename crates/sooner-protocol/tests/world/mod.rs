@@ -514,6 +514,7 @@ impl World {
                 | NodeAction::Spill { .. }
                 | NodeAction::DropSpilled(_)
                 | NodeAction::Route { .. }
+                | NodeAction::GiveUp(_)
                 | NodeAction::Dial { .. } => unreachable!("there is one node"),
             }
         }

@@ -8,6 +8,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::Client;
 use super::lead::Look;
+use super::receiving::Lead;
 
 const NAP_NANOS: u64 = 1_000_000;
 const NAP: Duration = Duration::from_nanos(NAP_NANOS);
@@ -23,6 +25,7 @@ const NAPS_BEFORE_PARKING: u32 = 10;
 
 #[derive(Default)]
 pub(super) struct Background {
+    reserved: Mutex<Option<Reserved>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     handle: std::sync::OnceLock<Thread>,
     parked: AtomicBool,
@@ -62,15 +65,34 @@ impl Background {
     }
 }
 
-pub(super) fn start(client: &Arc<Client>) -> io::Result<()> {
-    let own = client.clone();
-    let thread = std::thread::Builder::new()
-        .name("sooner-io".into())
-        .stack_size(512 << 10)
-        .spawn(move || run(&own))?;
-    let _ = client.background.handle.set(thread.thread().clone());
-    *client.background.thread.lock() = Some(thread);
-    Ok(())
+/// The thread, before it has a client: whether there can be one is known before the node counts on this process.
+pub(super) struct Reserved {
+    thread: JoinHandle<()>,
+    client: SyncSender<Arc<Client>>,
+}
+
+pub(super) fn reserve() -> io::Result<Reserved> {
+    let (client, given) = mpsc::sync_channel::<Arc<Client>>(1);
+    let own = move || {
+        if let Ok(client) = given.recv() {
+            run(&client);
+        }
+    };
+    let thread = std::thread::Builder::new().name("sooner-io".into()).stack_size(512 << 10).spawn(own)?;
+    Ok(Reserved { thread, client })
+}
+
+impl Background {
+    pub(super) fn new(reserved: Reserved) -> Self {
+        Self { reserved: Mutex::new(Some(reserved)), ..Self::default() }
+    }
+}
+
+pub(super) fn start(client: &Arc<Client>) {
+    let Some(reserved) = client.background.reserved.lock().take() else { return };
+    let _ = client.background.handle.set(reserved.thread.thread().clone());
+    let _ = reserved.client.send(client.clone());
+    *client.background.thread.lock() = Some(reserved.thread);
 }
 
 fn run(client: &Client) {
@@ -155,9 +177,12 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
     if let Some(mut lead) = client.lead.try_lock()
         && !client.loop_waits.load(Ordering::Acquire)
     {
-        while client.look(&mut lead, Some(0)) == Look::Something {}
+        client.look_while_more(&mut lead);
     }
 }
+
+/// Looks at the sockets in a row on behalf of an event loop, which has other things to do, too.
+const LOOKS_IN_A_ROW: u32 = 64;
 
 impl Client {
     /// Lets the core do what is due by now. True if it wants to be asked again at some time.
@@ -235,7 +260,15 @@ impl Client {
     /// Reads what is there, for an event loop whose watch on [`Client::loop_descriptor`] fired.
     pub fn poll(&self) {
         if let Some(mut lead) = self.lead.try_lock() {
-            while self.look(&mut lead, Some(0)) == Look::Something {}
+            self.look_while_more(&mut lead);
+        }
+    }
+
+    /// Reads until nothing is there, or many times: what comes faster than it is read is left for the next time.
+    fn look_while_more(&self, lead: &mut Lead) {
+        let mut looks = 0;
+        while looks < LOOKS_IN_A_ROW && self.look(lead, Some(0)) == Look::Something {
+            looks += 1;
         }
     }
 }

@@ -16,13 +16,15 @@ use sooner_protocol::tasks::Counts;
 use sooner_protocol::time::Instant;
 use sooner_protocol::worker::WorkerCore;
 use sooner_store::{BlockCache, Mapping};
-use sooner_wire::message::{Hello, JobConfig, Message, Welcome, role};
+use sooner_wire::message::{Hello, JobConfig, Message, Refused, Welcome, role};
 use sooner_wire::{WorkerId, version};
 
 use super::receiving::{Batch, Inbound, Lead};
 use super::shared::{Aftermath, Shared};
 use super::{Client, NODE_TOKEN, Outbox, WAKE_TOKEN, background};
+use crate::clock::now;
 use crate::transport::{Inlet, Outlet, ReadResult};
+use crate::ulimits::told;
 use crate::wait::Spinner;
 
 impl Client {
@@ -31,7 +33,7 @@ impl Client {
     /// # Errors
     /// When the node cannot be reached or refuses.
     pub fn connect(path: &Path, python: &str, job: Option<JobConfig>) -> io::Result<Arc<Self>> {
-        let stream = std::os::unix::net::UnixStream::connect(path)?;
+        let stream = crate::private::connect(path)?;
         stream.set_nonblocking(true)?;
         let hello = hello(role::DRIVER, WorkerId::default(), python, job.map(Box::new));
         Self::greet(stream.into(), hello)
@@ -48,6 +50,11 @@ impl Client {
     fn greet(socket: OwnedFd, hello: Hello) -> io::Result<Arc<Self>> {
         let (role, python) = (hello.role, hello.python.clone());
         let mut outlet = Outlet::default();
+        let own = match Own::take() {
+            Ok(own) => own,
+            Err(error) if role == role::WORKER => return Err(complain(&socket, &error)),
+            Err(error) => return Err(error),
+        };
         outlet.push(&hello.into());
         outlet.flush(&socket);
         let mut inlet = Inlet::default();
@@ -56,9 +63,7 @@ impl Client {
         if let (Some(file), Some(bytes)) = (file, welcome.fallback_bytes) {
             mapping = mapping.with_fallback(file, bytes).map_err(io::Error::other)?;
         }
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        let wake = rustix::event::eventfd(0, flags)?;
+        let Own { epoll, wake, thread } = own;
         let socket = Arc::new(socket);
         let data = epoll::EventData::new_u64;
         epoll::add(&*epoll, &*socket, data(NODE_TOKEN), epoll::EventFlags::IN)?;
@@ -78,7 +83,9 @@ impl Client {
             told: Counts::default(),
             local: None,
         };
-        shared.core.set_store_bytes(welcome.arena_bytes);
+        // With a file behind the memory there is spare memory, too: as much again (`open_memory` of the node).
+        let parts = if welcome.fallback_bytes.is_some() { 2 } else { 1 };
+        shared.core.set_store_bytes(welcome.arena_bytes / parts);
         let events_bytes = usize::try_from(welcome.events_bytes.unwrap_or(0)).unwrap_or(usize::MAX);
         shared.core.record_events(events_bytes);
         if let Some(bytes) = welcome.lineage_bytes {
@@ -94,7 +101,9 @@ impl Client {
             spinner: Spinner::default(),
             last: NODE_TOKEN,
             batch: Batch::new(),
+            read_at: now(),
             held: None,
+            lacking: rustc_hash::FxHashSet::default(),
         };
         let client = Arc::new(Self {
             me: welcome.worker,
@@ -111,8 +120,9 @@ impl Client {
             has_dropped: AtomicBool::new(false),
             hooks: OnceLock::new(),
             attention: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             wanted: AtomicU32::new(0),
-            background: background::Background::default(),
+            background: background::Background::new(thread),
             progress: (Mutex::new(()), Condvar::new()),
             followers: AtomicU32::new(0),
             closed: AtomicBool::new(false),
@@ -125,6 +135,31 @@ impl Client {
         });
         Ok(client)
     }
+}
+
+/// What a process needs for a client. It is taken before the greeting: whoever has greeted is given work.
+struct Own {
+    epoll: Arc<OwnedFd>,
+    wake: OwnedFd,
+    thread: background::Reserved,
+}
+
+impl Own {
+    fn take() -> io::Result<Self> {
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags)?;
+        Ok(Self { epoll, wake, thread: background::reserve()? })
+    }
+}
+
+/// The node learns why its worker does not come up. It says so; this process has nothing to add.
+fn complain(socket: &OwnedFd, error: &io::Error) -> io::Error {
+    let reason = told(error);
+    let mut outlet = Outlet::default();
+    outlet.push(&Refused { reason: reason.clone() }.into());
+    outlet.flush(socket);
+    io::Error::new(io::ErrorKind::ConnectionAborted, reason)
 }
 
 /// The first message of this process.
@@ -150,7 +185,10 @@ fn read_welcome(socket: &OwnedFd, inlet: &mut Inlet) -> io::Result<(Welcome, Own
                 Message::Welcome(welcome) => match (received.descriptors.pop(), received.descriptors.pop()) {
                     (Some(file), Some(memory)) => Ok((welcome, memory, Some(file))),
                     (Some(memory), None) if welcome.fallback_bytes.is_none() => Ok((welcome, memory, None)),
-                    _ => Err(io::Error::other("the node passed no shared memory: too many open files")),
+                    _ => {
+                        let why = told(&rustix::io::Errno::MFILE.into());
+                        Err(io::Error::other(format!("there is no descriptor for shared memory: {why}")))
+                    }
                 },
                 Message::Refused(refused) => Err(io::Error::other(refused.reason)),
                 Message::Shutdown(shutdown) => {

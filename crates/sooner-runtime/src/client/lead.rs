@@ -107,6 +107,8 @@ impl Client {
         deadline: Option<Instant>,
         heeds_signals: bool,
     ) -> Option<Waited> {
+        // When the first message of this wait was read.
+        let mut since = None;
         let waited = loop {
             if is_done() {
                 break Waited::Done;
@@ -122,11 +124,23 @@ impl Client {
             });
             lead.spinner = spinner;
             if found {
+                // Messages may come faster than they are read, for as long as others like: this wait must not.
+                let read_at = lead.read_at;
+                if deadline.is_some_and(|at| read_at >= at) {
+                    break if is_done() { Waited::Done } else { Waited::TimedOut };
+                }
+                if heeds_signals && read_at.since(*since.get_or_insert(read_at)) >= SIGNAL_NANOS {
+                    drop(lead);
+                    return self.signal_ends_wait().then_some(Waited::Interrupted);
+                }
                 continue;
             }
             let limit = self.block_limit(deadline, heeds_signals);
             if limit == Some(0) && deadline.is_some_and(|at| now() >= at) {
                 break Waited::TimedOut;
+            }
+            if let Some(hooks) = self.hooks.get() {
+                hooks.on_sleep();
             }
             let look = self.look(&mut lead, limit);
             if heeds_signals && look != Look::Something {

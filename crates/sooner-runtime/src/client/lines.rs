@@ -39,7 +39,7 @@ impl LineReader {
         driver: WorkerId,
         sink: Option<Box<dyn Sink>>,
     ) -> io::Result<Self> {
-        let stream = std::os::unix::net::UnixStream::connect(path)?;
+        let stream = crate::private::connect(path)?;
         let socket: Arc<OwnedFd> = Arc::new(stream.into());
         let mut outlet = Outlet::default();
         outlet.push(&hello(role::LOGS, driver, python, None).into());

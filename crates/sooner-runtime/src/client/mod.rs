@@ -72,6 +72,8 @@ pub trait Hooks: Send + Sync {
     fn on_actor_end(&self, actor: TaskId, in_order: bool);
     /// The object store is short of room: let go of what is held without need. `is_full`: no room is on its way otherwise.
     fn on_memory_pressure(&self, is_full: bool);
+    /// A thread that waits has looked for a while, and sleeps now.
+    fn on_sleep(&self) {}
 }
 
 /// See the module.
@@ -93,6 +95,8 @@ pub struct Client {
     hooks: OnceLock<Box<dyn Hooks>>,
     /// Counts steps and the ends of leads: how the background thread knows that someone attends.
     attention: AtomicU64,
+    /// Objects that have failed so far, as the core counts them.
+    failures: AtomicU64,
     /// Threads that want to lead.
     wanted: AtomicU32,
     background: background::Background,
@@ -138,7 +142,8 @@ impl Client {
         if let Some(mut lead) = self.take_lead() {
             self.receive_greeting(&mut lead);
         }
-        background::start(self)
+        background::start(self);
+        Ok(())
     }
 
     /// This process.
@@ -241,7 +246,18 @@ impl Client {
             self.perform(shared, &mut actions);
         }
         shared.actions = actions;
+        let failures = shared.core.ownership().failures();
+        if failures != self.failures.load(Ordering::Relaxed) {
+            self.failures.store(failures, Ordering::Release);
+        }
         result
+    }
+
+    /// How many objects of this process have failed so far: who waits for many need not look at each of them before this
+    /// changes.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
     }
 
     fn perform(&self, shared: &mut Shared, actions: &mut Actions) {
@@ -404,6 +420,19 @@ impl Client {
     /// # Errors
     /// When the session ends before the answer.
     pub fn ask(&self, question: impl FnOnce(u64) -> Message) -> Result<Message, Waited> {
+        self.ask_with(question, false)
+    }
+
+    /// The same on behalf of the user, who may interrupt it: with `heeds_signals`, signal handlers run and may end the wait. The
+    /// answer, if it comes, is nobody's then.
+    ///
+    /// # Errors
+    /// When the session ends before the answer, or a signal handler wants that.
+    pub fn ask_with(
+        &self,
+        question: impl FnOnce(u64) -> Message,
+        heeds_signals: bool,
+    ) -> Result<Message, Waited> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         {
             let mut shared = self.shared.lock();
@@ -413,7 +442,7 @@ impl Client {
             shared.outbox.flush();
         }
         let is_answered = || self.shared.lock().answers.get(&request).is_none_or(Option::is_some);
-        let waited = self.wait_until(is_answered, None, false);
+        let waited = self.wait_until(is_answered, None, heeds_signals);
         let answer = self.shared.lock().answers.remove(&request).flatten();
         answer.ok_or(waited)
     }

@@ -4,13 +4,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use sooner_protocol::action::Peer;
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
 use sooner_wire::frame::FrameError;
-use sooner_wire::message::{Message, PeerConnected};
+use sooner_wire::message::{Message, PeerConnected, Refused};
 
 use super::holding::Held;
 use super::remote::is_remote;
@@ -18,6 +18,7 @@ use super::shared::Shared;
 use super::{Client, NODE_TOKEN};
 use crate::clock::now;
 use crate::transport::{Ended, Failure, Inlet, ReadResult, Reader, Received};
+use crate::ulimits::told;
 use crate::wait::Spinner;
 
 /// One receiving half.
@@ -43,8 +44,12 @@ pub(crate) struct Lead {
     pub(super) last: u64,
     /// Messages that were read and go to the core next; empty between looks.
     pub(super) batch: Batch,
+    /// When something was read last.
+    pub(super) read_at: Instant,
     /// What the node says waits.
     pub(super) held: Option<Held>,
+    /// Processes for a connection to which there was no descriptor.
+    pub(super) lacking: FxHashSet<WorkerId>,
 }
 
 /// Messages, who sent them, and under which token they came.
@@ -62,6 +67,7 @@ impl Client {
     /// Carries what was read through the core and sends what follows.
     pub(super) fn receive(&self, lead: &mut Lead, reads: &[(u64, ReadResult)]) {
         let time = now();
+        lead.read_at = time;
         let mut batch = std::mem::take(&mut lead.batch);
         let mut ended = Vec::new();
         // The node last: when it announces the end of a process, what that one sent before counts.
@@ -141,15 +147,36 @@ impl Client {
         match &mut received.message {
             Message::PeerConnected(connected) => {
                 let socket = received.descriptors.pop();
+                if socket.is_none() && connected.link.is_none() {
+                    return lead.go_without(shared, connected.worker);
+                }
+                let socket = match socket {
+                    None if received.lacks_descriptors => {
+                        lead.lacking.insert(connected.worker);
+                        Err(without_descriptors())
+                    }
+                    None => Err("the other node cannot be reached".to_owned()),
+                    Some(socket) => Ok(socket),
+                };
                 return Self::on_peer_connected(lead, shared, connected, socket, time);
             }
             Message::WorkerGone(gone) if gone.worker.node() == self.me.node() => {
+                if lead.lacking.remove(&gone.worker) {
+                    // Nothing has reached it, but the next one may not be reached either: that is an end, too, of which there
+                    // are only so many.
+                    gone.all_begun = Some(true);
+                }
                 // Replies that were sent before the end count: read them first.
                 self.drain_peer(lead, shared, gone.worker.0, time);
                 shared.outbox.forget(gone.worker);
             }
             Message::WorkerGone(gone) => {
                 let worker = gone.worker;
+                if lead.lacking.remove(&worker) {
+                    // As above. That it is gone is because it was not reached.
+                    gone.all_begun = Some(true);
+                    gone.reason = format!("{}: {}", gone.reason, without_descriptors());
+                }
                 if self.must_hold(lead, shared, worker, time) {
                     return lead.hold_back(received);
                 }
@@ -212,21 +239,30 @@ impl Client {
         }
     }
 
+    /// The node learns why this process is about to end.
+    pub fn complain(&self, reason: &str) {
+        complain(&mut self.shared.lock(), reason);
+    }
+
     fn on_peer_connected(
         lead: &mut Lead,
         shared: &mut Shared,
         connected: &PeerConnected,
-        socket: Option<OwnedFd>,
+        socket: Result<OwnedFd, String>,
         time: Instant,
     ) {
         let peer = Peer::Worker(connected.worker);
+        if socket.is_ok() {
+            lead.lacking.remove(&connected.worker);
+        }
         if connected.link.is_some() {
             if let Some(reader) = shared.outbox.remotes.on_connected(connected, socket, time) {
                 lead.inbound.insert(reader.token(), Inbound { peer, half: Half::Remote(reader) });
             }
             return;
         }
-        let Some(socket) = socket else { return };
+        let Ok(socket) = socket else { return };
+        shared.outbox.push(Peer::Node, &PeerConnected::pair(connected.worker).into());
         let socket = Arc::new(socket);
         let token = connected.worker.0;
         let data = epoll::EventData::new_u64(token);
@@ -273,7 +309,25 @@ impl Client {
     }
 }
 
+/// Whose limit it is that a connection did not come.
+fn without_descriptors() -> String {
+    told(&rustix::io::Errno::MFILE.into())
+}
+
+fn complain(shared: &mut Shared, reason: &str) {
+    shared.outbox.push(Peer::Node, &Refused { reason: reason.to_owned() }.into());
+    shared.outbox.flush();
+}
+
 impl Lead {
+    /// The kernel leaves out a connection for which this process has no descriptor. The node has it still: it is told so, and tries
+    /// again.
+    fn go_without(&mut self, shared: &mut Shared, worker: WorkerId) {
+        self.lacking.insert(worker);
+        let answer = PeerConnected { never: Some(without_descriptors()), ..PeerConnected::pair(worker) };
+        shared.outbox.push(Peer::Node, &answer.into());
+    }
+
     fn unwatch(&self, inbound: &Inbound) {
         if let (Some(epoll), Half::Local(socket, _)) = (&self.epoll, &inbound.half) {
             let _ = epoll::delete(&**epoll, &**socket);

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
-use sooner_wire::limits::{LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, REMOTE_LINES_MAX};
+use sooner_wire::limits::{LINK_BUFFER_BYTES_MAX, REMOTE_LINES_MAX, SEVERED_NANOS};
 use sooner_wire::message::{
     Connect, Credentials, LinkRole, Message, PeerConnected, Sever, Suspect, WorkerGone,
 };
@@ -250,11 +250,11 @@ impl Remotes {
         self.wants.extend(self.waits.drain(..arrived).map(|(message, _)| message));
     }
 
-    /// The node has a connection for a line, or could not make one.
+    /// The node has a connection for a line, or could not make one; why, for people.
     pub(super) fn on_connected(
         &mut self,
         connected: &PeerConnected,
-        socket: Option<OwnedFd>,
+        socket: Result<OwnedFd, String>,
         time: Instant,
     ) -> Option<Reader> {
         let worker = connected.worker;
@@ -271,11 +271,7 @@ impl Remotes {
             self.act_silently(worker, time, |wire, turn| wire.connect(turn));
         }
         let name = connected.name.clone().unwrap_or_default();
-        let stream = match socket {
-            Some(socket) => self.stream(socket, dials, name),
-            None => Err("the other node cannot be reached".to_owned()),
-        };
-        let stream = match stream {
+        let stream = match socket.and_then(|socket| self.stream(socket, dials, name)) {
             Ok(stream) => stream,
             Err(reason) => {
                 if dials {
@@ -319,11 +315,11 @@ impl Remotes {
         self.due = None;
     }
 
-    /// A session has ended, and for as long again nobody has said what became of the other process: it lives, and will not
-    /// be spoken to. Callers have waited long enough.
+    /// A session has ended, and since then nobody has said what became of the other process: it lives, and will not be spoken
+    /// to, or nobody can know. Callers have waited long enough.
     fn given_up(&mut self, worker: WorkerId, time: Instant) -> Option<WorkerGone> {
         let ending = self.lines.get_mut(&worker)?.ended.as_mut().filter(|ending| !ending.is_told)?;
-        let at = ending.since.plus(LINK_PATIENCE_NANOS);
+        let at = ending.since.plus(SEVERED_NANOS);
         if at > time {
             self.note_due(at);
             return None;
@@ -428,7 +424,7 @@ impl Remotes {
                     // Both live, as far as anybody knows, and each will hold the other for gone. So that this becomes true,
                     // the nodes end one of them.
                     self.wants.push(Sever { worker, class: None }.into());
-                    self.wants.push(Suspect { node: worker.node() }.into());
+                    self.wants.push(Suspect { node: worker.node(), is_given_up: None }.into());
                     self.end(worker, time, reason);
                 }
             }
@@ -439,7 +435,7 @@ impl Remotes {
         if let Some(line) = self.lines.get_mut(&worker) {
             line.ended = Some(Ending { since, reason, is_told: false, is_for_ever: false });
         }
-        self.note_due(since.plus(LINK_PATIENCE_NANOS));
+        self.note_due(since.plus(SEVERED_NANOS));
     }
 
     fn open_lines(&self) -> usize {
@@ -452,7 +448,7 @@ impl Remotes {
             return;
         }
         self.act_silently(worker, time, |wire, turn| wire.end(why, turn));
-        self.end(worker, Instant(time.0.saturating_sub(LINK_PATIENCE_NANOS)), why.to_owned());
+        self.end(worker, Instant(time.0.saturating_sub(SEVERED_NANOS)), why.to_owned());
         if let Some(ending) = self.lines.get_mut(&worker).and_then(|line| line.ended.as_mut()) {
             ending.is_for_ever = true;
         }
@@ -463,7 +459,7 @@ impl Remotes {
         let reason = format!(
             "this process has connections to {REMOTE_LINES_MAX} processes of other nodes already; let several processes share the work"
         );
-        self.end(worker, Instant(time.0.saturating_sub(LINK_PATIENCE_NANOS)), reason);
+        self.end(worker, Instant(time.0.saturating_sub(SEVERED_NANOS)), reason);
     }
 }
 

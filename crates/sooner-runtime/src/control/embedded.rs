@@ -69,8 +69,15 @@ impl Local<Redb> {
     pub fn open(directory: &Path, now: Instant) -> Result<Self, StoreError> {
         let lock = lock(directory)?;
         let path = directory.join("control.redb");
+        make_if_missing(directory, &path)?;
         let file = path.clone();
-        Self::open_with(path, Box::new(move || open_file(&file)), Some(lock), now)
+        let mut opener: Opener = Box::new(move || open_file(&file));
+        let database = opener().map_err(|error| opening(&path, error))?;
+        if !has_format(&database) {
+            let cause = "nothing of a head is in it".to_owned();
+            return Err(StoreError::Damaged { path, cause });
+        }
+        Self::of_database(database, path, opener, Some(lock), now)
     }
 
     /// Opens the store that `opener` gives; `path` is what errors call it.
@@ -84,6 +91,16 @@ impl Local<Redb> {
         now: Instant,
     ) -> Result<Self, StoreError> {
         let database = opener().map_err(|error| opening(&path, error))?;
+        Self::of_database(database, path, opener, lock, now)
+    }
+
+    fn of_database(
+        database: Database,
+        path: PathBuf,
+        opener: Opener,
+        lock: Option<File>,
+        now: Instant,
+    ) -> Result<Self, StoreError> {
         let contents = load(&path, &database, now)?;
         Ok(Self::new(contents, Redb { path, opener, state: State::Open(database), _lock: lock }))
     }
@@ -170,6 +187,36 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
     let _ =
         lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{}", std::process::id()));
     Ok(lock)
+}
+
+fn has_format(database: &Database) -> bool {
+    let table = database.begin_read().map(|transaction| transaction.open_table(META).map(drop));
+    !matches!(table, Ok(Err(TableError::TableDoesNotExist(_))))
+}
+
+/// Makes the database if there is none, and refuses one that holds nothing.
+///
+/// It gets its name when it has a format. So a file of that name without one is not the first start of a head, interrupted, but
+/// what is left of a database: who took it for a new one would forget the cluster.
+fn make_if_missing(directory: &Path, path: &Path) -> Result<(), StoreError> {
+    let opening = |cause: String| StoreError::Open { path: path.to_owned(), cause };
+    match std::fs::symlink_metadata(path) {
+        Ok(about) if about.len() == 0 => {
+            let cause = "it is empty, and a database of a head never is".to_owned();
+            return Err(StoreError::Damaged { path: path.to_owned(), cause });
+        }
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(opening(error.to_string())),
+    }
+    let unfinished = directory.join("control.redb.new");
+    // Of a start that did not get so far.
+    let _ = std::fs::remove_file(&unfinished);
+    let database = open_file(&unfinished).map_err(|error| self::opening(path, error))?;
+    commit(&database, &Staged::default()).map_err(|error| opening(error.to_string()))?;
+    drop(database);
+    let named = std::fs::rename(&unfinished, path).and_then(|()| File::open(directory)?.sync_all());
+    named.map_err(|error| opening(error.to_string()))
 }
 
 fn open_file(path: &Path) -> Result<Database, DatabaseError> {

@@ -12,7 +12,7 @@ mod tickets;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -117,8 +117,6 @@ enum Arrival {
 
 struct Shared {
     inbox: Mutex<Inbox>,
-    /// Addresses from which strangers came: for the door.
-    strangers: Mutex<Vec<IpAddr>>,
     wake: OwnedFd,
 }
 
@@ -145,7 +143,7 @@ impl Control {
         state.store.put(HEAD, &head.to_bytes(), now()).map_err(io::Error::other)?;
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags)?;
-        let shared = Arc::new(Shared { inbox: Mutex::default(), strangers: Mutex::default(), wake });
+        let shared = Arc::new(Shared { inbox: Mutex::default(), wake });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let probes = Probes::new(options.identity.clone())?;
         let data = epoll::EventData::new_u64;
@@ -178,12 +176,6 @@ impl Control {
     fn hand_in(&self, arrival: Arrival) {
         self.shared.inbox.lock().arrivals.push_back(arrival);
         self.shared.wake();
-    }
-
-    /// Addresses from which strangers came since the last time.
-    #[must_use]
-    pub fn take_strangers(&self) -> Vec<IpAddr> {
-        std::mem::take(&mut self.shared.strangers.lock())
     }
 }
 

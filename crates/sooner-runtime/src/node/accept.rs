@@ -7,10 +7,11 @@
 
 mod client_hello;
 mod doorman;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -18,12 +19,13 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use sooner_protocol::time::Instant;
 use sooner_wire::NodeId;
-use sooner_wire::limits::PEEK_BYTES;
+use sooner_wire::limits::{PEEK_BYTES, PEEKS_MAX};
 
 use crate::identity::Destination;
 
 pub use client_hello::{ClientHello, HelloFault, look};
 pub use doorman::{Doorman, Verdict, Visitor, Why};
+pub use shares::{Crowd, Shares};
 
 const LISTENER: u64 = 0;
 const FIRST_VISITOR: u64 = 1;
@@ -66,6 +68,7 @@ pub struct Entrance {
     listener: TcpListener,
     epoll: OwnedFd,
     doorman: Doorman,
+    shares: Shares,
     /// In the order in which they came.
     waiting: BTreeMap<u64, Waiting>,
     next_token: u64,
@@ -95,6 +98,7 @@ impl Entrance {
             listener,
             epoll,
             doorman: Doorman::new(node, is_head),
+            shares: Shares::default(),
             waiting: BTreeMap::new(),
             next_token: FIRST_VISITOR,
             paused: None,
@@ -131,23 +135,14 @@ impl Entrance {
                 let has_ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
                 match event.data.u64() {
                     LISTENER => self.take(now, out),
-                    token => self.look(token, has_ended, now, out),
+                    token => self.look(token, has_ended, out),
                 }
             }
         }
     }
 
-    /// A connection that was handed on turned out to be a stranger's: its address is watched.
-    pub fn on_stranger(&mut self, address: IpAddr, now: Instant) {
-        self.doorman.remember(address, now);
-    }
-
     fn take(&mut self, now: Instant, out: &mut Vec<Entered>) {
         for _ in 0..TAKEN_AT_A_TIME {
-            let leaving = match self.room(now) {
-                Ok(leaving) => leaving,
-                Err(until) => return self.pause(until),
-            };
             let (socket, address) = match self.listener.accept() {
                 Ok(taken) => taken,
                 Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -160,23 +155,15 @@ impl Entrance {
                 },
             };
             let visitor = Visitor { address, since: now };
-            match self.doorman.on_visitor(&visitor, now) {
-                Ok(()) => {
-                    if let Some((token, why)) = leaving {
-                        self.refuse(token, why, out);
-                    }
-                    self.admit(socket, visitor);
-                }
-                Err(why) => out.push(Entered::Refused { address, why }),
+            let waiting = self.waiting.iter().map(|(token, one)| (*token, one.visitor.address.ip()));
+            if let Some((token, crowd)) = self.shares.leaving(waiting, address.ip(), PEEKS_MAX) {
+                self.refuse(token, Why::MadeRoom(crowd), out);
+            }
+            // Most have said it all before they are taken: those make nobody leave.
+            if let Some(token) = self.admit(socket, visitor) {
+                self.look(token, false, out);
             }
         }
-    }
-
-    /// Who must leave for one more, if anybody; otherwise when to try again.
-    fn room(&self, now: Instant) -> Result<Option<(u64, Why)>, Instant> {
-        let Some((token, oldest)) = self.waiting.first_key_value() else { return Ok(None) };
-        let why = self.doorman.make_room(self.waiting.len(), &oldest.visitor, now)?;
-        Ok(why.map(|why| (*token, why)))
     }
 
     fn pause(&mut self, until: Instant) {
@@ -184,18 +171,20 @@ impl Entrance {
         let _ = epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), EventFlags::empty());
     }
 
-    fn admit(&mut self, socket: TcpStream, visitor: Visitor) {
+    fn admit(&mut self, socket: TcpStream, visitor: Visitor) -> Option<u64> {
         let token = self.next_token;
         self.next_token += 1;
         // Told once for each arrival of bytes: what is only looked at stays readable.
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         let is_watched = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags).is_ok();
-        if socket.set_nonblocking(true).is_ok() && is_watched {
-            self.waiting.insert(token, Waiting { socket, visitor });
+        if socket.set_nonblocking(true).is_err() || !is_watched {
+            return None;
         }
+        self.waiting.insert(token, Waiting { socket, visitor });
+        Some(token)
     }
 
-    fn look(&mut self, token: u64, has_ended: bool, now: Instant, out: &mut Vec<Entered>) {
+    fn look(&mut self, token: u64, has_ended: bool, out: &mut Vec<Entered>) {
         let Some(waiting) = self.waiting.get(&token) else { return };
         let mut bytes = [0; PEEK_BYTES];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -204,7 +193,7 @@ impl Entrance {
             // Nothing yet; or an end, which the flags tell as well.
             Err(_) => 0,
         };
-        match self.doorman.on_bytes(&waiting.visitor, &bytes[..count], has_ended, now) {
+        match self.doorman.on_bytes(&bytes[..count], has_ended) {
             Verdict::Wait => {}
             Verdict::Deliver(destination) => {
                 let waiting = self.waiting.remove(&token).expect("looked up above");
@@ -241,6 +230,11 @@ impl Entrance {
 /// Ends a connection that was handed on for somebody who is not here: the peer is told so.
 pub fn turn_away(socket: OwnedFd) {
     say(socket.as_fd(), doorman::NOT_HERE);
+}
+
+/// Ends a connection that was handed on because there is no room for it: the peer is told so.
+pub fn turn_back(socket: OwnedFd) {
+    say(socket.as_fd(), doorman::NO_ROOM);
 }
 
 fn say(socket: BorrowedFd<'_>, alert: doorman::Alert) {

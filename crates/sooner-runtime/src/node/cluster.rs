@@ -22,12 +22,12 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventFlags};
 use sooner_protocol::control::ToNode;
-use sooner_protocol::control::reporting::Reporter;
+use sooner_protocol::control::reporting::{Reporter, Spare};
 use sooner_protocol::control::wire::{Misplaced, is_word};
 use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::state::ClusterRow;
-use sooner_wire::message::{AboutNode, Message, Register, Routed, ShapeDemand, Suspect, kind};
+use sooner_wire::message::{AboutNode, Message, Register, Routed, Suspect, kind};
 use sooner_wire::{NodeId, ResourceSet, WorkerId};
 
 use super::health::{Health, Way};
@@ -110,12 +110,14 @@ pub(super) struct Cluster {
     fate: Arc<Fate>,
     notes: Notes,
     register: Register,
-    fingerprint: String,
+    identity: Identity,
     address: Option<SocketAddr>,
     opened: Instant,
     /// What was noted of the last connection that was lost: the next try may fail in the same way, again and again.
     lost: Option<JoinFailure>,
     is_leaving: bool,
+    /// Silence after which the head declares a node gone (nanoseconds), as soon as it was said.
+    health_timeout: Option<u64>,
     workers: Credentials,
     links: Links,
     dials: Dials,
@@ -140,7 +142,7 @@ impl Cluster {
             python: itself.python.to_owned(),
             rejoins: None,
         };
-        let fingerprint = identity.cluster().to_string();
+        let own = identity.clone();
         let health = Health::start(itself, identity.clone(), fate.clone())?;
         let me = Me { id: WorkerId(itself.node.0), is_head, python: itself.python.to_owned() };
         let of_links = identity.clone();
@@ -174,11 +176,12 @@ impl Cluster {
             fate,
             notes: Notes::new(itself.directory),
             register,
-            fingerprint,
+            identity: own,
             address,
             opened: now(),
             lost: None,
             is_leaving: false,
+            health_timeout: None,
             workers,
             links: Links::new(me, of_links),
             dials: Dials::default(),
@@ -266,7 +269,7 @@ impl Cluster {
 
     /// Once for each turn of the node's loop: what is due. `read` gives what is free and what waits here; something of it may
     /// have changed if the node `has_acted`.
-    pub(super) fn attend(&mut self, has_acted: bool, read: impl FnOnce() -> (ResourceSet, Vec<ShapeDemand>)) {
+    pub(super) fn attend(&mut self, has_acted: bool, read: impl FnOnce() -> Spare) {
         self.health.on_turn();
         let time = now();
         let door = self.door.as_ref().and_then(Door::next_deadline);
@@ -304,6 +307,11 @@ impl Cluster {
         self.known.address_of(node)
     }
 
+    /// What processes of this node prove from now on. What the node itself proves has changed already.
+    pub(super) fn renew(&mut self, workers: Credentials) {
+        self.workers = workers;
+    }
+
     /// What processes of this node prove to those of others.
     pub(super) fn credentials(&self) -> &Credentials {
         &self.workers
@@ -319,20 +327,8 @@ impl Cluster {
         self.register.rejoins.is_some()
     }
 
-    /// A connection from there turned out to be a stranger's.
-    pub(super) fn on_stranger(&mut self, address: IpAddr) {
-        if let Some(door) = &mut self.door {
-            door.on_stranger(address);
-        }
-    }
-
     fn knocked(&mut self) {
         let Some(door) = &mut self.door else { return };
-        if let Some(control) = &self.control {
-            for address in control.take_strangers() {
-                door.on_stranger(address);
-            }
-        }
         for knock in door.on_knock(&self.epoll, &mut self.notes) {
             self.let_in(knock);
         }
@@ -342,7 +338,10 @@ impl Cluster {
         for one in news {
             match one {
                 News::Greeted => self.link.send(&self.register.clone().into()),
-                News::Resumed => self.heard.push(Heard::Up { is_new: false }),
+                News::Resumed => {
+                    self.heard.push(Heard::Up { is_new: false });
+                    self.say_given_up();
+                }
                 News::Said(message) => self.on_message(message),
                 News::Lost(failure) => self.on_lost(&failure),
             }
@@ -356,6 +355,7 @@ impl Cluster {
                 self.link.on_registered();
                 self.lost = None;
                 self.reporter.begin_anew();
+                self.health_timeout = Some(registered.settings.health_timeout);
                 let way = self.way();
                 self.health.on_registered(way, registered.settings);
                 if let Some(away) = &mut self.away {
@@ -366,12 +366,13 @@ impl Cluster {
                 self.heard.push(Heard::Known(registered.nodes.clone()));
                 for node in self.known.on_registered(registered) {
                     // It may have gone while there was no head to say so: the next one answers that.
-                    self.link.send(&Suspect { node }.into());
+                    self.link.send(&Suspect { node, is_given_up: None }.into());
                 }
+                self.say_given_up();
                 self.fate.on_joined(Ok(Joined {
                     address: self.address,
                     head: self.link.address(),
-                    fingerprint: self.fingerprint.clone(),
+                    fingerprint: self.identity.cluster().to_string(),
                 }));
             }
             Message::NodesChanged(changed) => {
@@ -380,7 +381,7 @@ impl Cluster {
             }
             Message::NodeGone(gone) => {
                 self.notes.write(&format!("node {:016x} is gone: {}", gone.node.0, gone.reason));
-                self.known.on_gone(gone.node);
+                self.known.on_gone(gone.node, &gone.reason);
                 self.heard.push(Heard::NodeGone(gone.node));
                 self.links.forget(gone.node, turn(&self.epoll));
             }
@@ -443,7 +444,7 @@ impl Cluster {
             self.notes.write_rationed(&format!("no connection to the head: {failure}"));
             self.lost = Some(failure.clone());
         }
-        // An address from which strangers came is not listened to for a second.
+        // A handshake may have had to make room for others.
         let may_pass = self.link.may_pass() && now() < self.opened.plus(PASSING_NANOS);
         if self.register.rejoins.is_none() && self.link.has_tried_all() && !may_pass {
             self.fate.on_joined(Err(failure.clone()));
@@ -459,13 +460,14 @@ impl Cluster {
     pub(super) fn report(&self) -> ClusterRow {
         ClusterRow {
             cluster: self.register.rejoins.unwrap_or_default(),
-            fingerprint: self.fingerprint.clone(),
+            fingerprint: self.identity.cluster().to_string(),
             head: self.link.address().to_string(),
             is_head: self.control.is_some(),
             address: self.address.map(|address| address.to_string()).unwrap_or_default(),
             lost: self.link.why_down(),
             nodes: self.known.nodes(),
             view: self.known.view(),
+            gone: Some(self.known.gone()).filter(|gone| !gone.is_empty()),
         }
     }
 

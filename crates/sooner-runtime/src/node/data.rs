@@ -22,7 +22,7 @@ mod reader;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -133,8 +133,6 @@ pub enum DataEvent {
         /// Which block.
         block: u64,
     },
-    /// Somebody came from there who could not prove to be of the cluster.
-    Stranger(IpAddr),
     /// That node has no address, and is to come with its values.
     AskFor(NodeId),
 }

@@ -2,6 +2,7 @@
 //!
 //! The loop asks both for the same and does what they want; it does not ask which of the two it has. Nothing is decided here.
 
+use sooner_protocol::control::reporting::Spare;
 use sooner_protocol::member::Member;
 use sooner_protocol::node::memory::{Limited, Measured, Running, Stopped, Usage};
 use sooner_protocol::node::{NodeActions, ServedCopy, ServedSpill};
@@ -9,8 +10,8 @@ use sooner_protocol::objects::{Serves, StreamEnd};
 use sooner_protocol::solo::Solo;
 use sooner_protocol::table::Set;
 use sooner_protocol::time::Instant;
+use sooner_wire::message::Message;
 use sooner_wire::message::state::{MemoryRow, NodeReport};
-use sooner_wire::message::{Message, ShapeDemand};
 use sooner_wire::strategy::Labels;
 use sooner_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
@@ -323,7 +324,7 @@ impl Engine {
         ask!(self, core => core.next_deadline())
     }
 
-    pub(super) fn resources(&self) -> (ResourceSet, Vec<ShapeDemand>) {
+    pub(super) fn resources(&self) -> Spare {
         ask!(self, core => core.resources())
     }
 

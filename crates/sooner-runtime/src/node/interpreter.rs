@@ -1,10 +1,12 @@
 //! How a node starts workers for drivers of other machines (`docs/adr/0030-jobs-over-nodes.md`).
 //!
 //! The driver's program and paths need not be here. So this node's own interpreter runs the job's template, and looks for
-//! modules where the driver does, as far as those places are here, and then where this node does.
+//! modules where the driver does, as far as those places are here, and then where this node does. What has the name of the
+//! driver's directory here may be anybody's: it is left out unless only this user and the administrator can change it.
 
 use std::path::Path;
 
+use crate::private::strangers_at;
 use sooner_wire::message::TemplateSetup;
 
 /// The interpreter of a node of its own, and where it looks for modules.
@@ -13,7 +15,8 @@ pub struct Interpreter {
     /// The program.
     pub executable: String,
     /// What it runs. Its arguments: whether workers record from which line a task was submitted ("1"), how many modules
-    /// are imported, their names, the places where modules are, and the node's directory.
+    /// are imported, how many places are left out, what `sys.flags` has ("NAME=VALUE,..."), the names of those modules, those
+    /// places with the reasons, the places where modules are, and the node's directory.
     pub code: String,
     /// Where its standard library is.
     pub standard: Vec<String>,
@@ -32,17 +35,26 @@ impl Interpreter {
         if !(setup.needs_site || self.needs_site) {
             command.push("-S".to_owned());
         }
-        command.extend(["-P", "-c"].map(str::to_owned));
+        command.push("-P".to_owned());
+        command.extend(setup.options.iter().filter(|option| is_flag(option)).cloned());
+        command.push("-c".to_owned());
         command.push(self.code.clone());
         command.push(u8::from(setup.call_sites).to_string());
+        let (places, left_out) = self.places(setup);
         command.push(setup.preload.len().to_string());
+        command.push(left_out.len().to_string());
+        let flags = setup.flags.iter().map(|(name, value)| format!("{name}={value}"));
+        command.push(flags.collect::<Vec<_>>().join(","));
         command.extend(setup.preload.iter().cloned());
-        command.extend(self.places(setup));
+        command.extend(left_out);
+        command.extend(places);
         command
     }
 
-    fn places(&self, setup: &TemplateSetup) -> Vec<String> {
+    /// Where modules are looked for; and what was left out of that, with the reasons.
+    fn places(&self, setup: &TemplateSetup) -> (Vec<String>, Vec<String>) {
         let mut places: Vec<String> = Vec::new();
+        let mut left_out = Vec::new();
         let mut add = |place: &String| {
             if !places.contains(place) {
                 places.push(place.clone());
@@ -51,12 +63,29 @@ impl Interpreter {
         for place in &setup.path {
             if place.is_empty() {
                 self.standard.iter().for_each(&mut add);
-            } else if Path::new(place).exists() {
-                add(place);
+                continue;
+            }
+            match strangers_at(Path::new(place)) {
+                Ok(None) => add(place),
+                // This node looks there anyway.
+                Ok(Some(_)) if self.path.contains(place) || self.standard.contains(place) => {}
+                Ok(Some(why)) => left_out.push(format!("{place} ({why})")),
+                // It is not here.
+                Err(_) => {}
             }
         }
         self.standard.iter().chain(&self.path).for_each(add);
-        places
+        (places, left_out)
+    }
+}
+
+/// Whether an argument is an option that only says how an interpreter behaves, and nothing about what it runs.
+fn is_flag(option: &str) -> bool {
+    let mut letters = option.strip_prefix('-').unwrap_or_default().chars();
+    match letters.next() {
+        Some('X' | 'W') => letters.next().is_some(),
+        Some(first) => "BObqvd".contains(first) && letters.all(|letter| letter == first),
+        None => false,
     }
 }
 
@@ -81,22 +110,63 @@ mod tests {
             preload: vec!["numpy".to_owned()],
             call_sites: true,
             needs_site: false,
+            options: Vec::new(),
+            flags: Vec::new(),
         }
     }
 
     #[test]
+    fn options_and_flags_are_those_of_the_driver() {
+        let mut setup = setup(&["/"]);
+        setup.options =
+            ["-OO", "-Xdev", "-W ignore", "-cprint()", "--help", "-m", "/x", ""].map(str::to_owned).to_vec();
+        setup.flags = vec![("optimize".to_owned(), 2), ("quiet".to_owned(), 0)];
+        let command = interpreter().command(&setup);
+        let expected = [
+            "-S",
+            "-P",
+            "-OO",
+            "-Xdev",
+            "-W ignore",
+            "-c",
+            "code",
+            "1",
+            "1",
+            "0",
+            "optimize=2,quiet=0",
+            "numpy",
+        ];
+        assert_eq!(command[1..13], expected);
+    }
+
+    #[test]
     fn places_of_the_driver_come_first_as_far_as_they_are_here() {
-        let command = interpreter().command(&setup(&["/tmp", "/not/here", "", "/usr"]));
-        let places = ["/tmp", "/opt/lib", "/usr", "/opt/site", "/"];
-        let expected = ["/opt/python", "-S", "-P", "-c", "code", "1", "1", "numpy"];
-        assert_eq!(command[..8], expected);
-        assert_eq!(command[8..], places);
+        let command = interpreter().command(&setup(&["/etc", "/not/here", "", "/usr"]));
+        let places = ["/etc", "/opt/lib", "/usr", "/opt/site", "/"];
+        let expected = ["/opt/python", "-S", "-P", "-c", "code", "1", "1", "0", "", "numpy"];
+        assert_eq!(command[..10], expected);
+        assert_eq!(command[10..], places);
+    }
+
+    #[test]
+    fn places_that_others_can_change_are_left_out_and_named() {
+        let command = interpreter().command(&setup(&["/tmp", "/usr"]));
+        let expected = ["1", "1", "1", "", "numpy", "/tmp (everybody may write to /tmp)", "/usr"];
+        assert_eq!(command[5..12], expected);
+        assert!(!command[11..].contains(&"/tmp".to_owned()));
+        // Whoever started the node has it look there.
+        let mut own = interpreter();
+        own.path.push("/tmp".to_owned());
+        assert_eq!(
+            own.command(&setup(&["/tmp"]))[5..],
+            ["1", "1", "0", "", "numpy", "/opt/lib", "/opt/site", "/", "/tmp"]
+        );
     }
 
     #[test]
     fn the_standard_library_is_this_interpreters_and_is_always_there() {
         let command = interpreter().command(&setup(&["/"]));
-        assert_eq!(command[8..], ["/", "/opt/lib", "/opt/site"]);
+        assert_eq!(command[10..], ["/", "/opt/lib", "/opt/site"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod interpreter;
 pub mod memory;
 mod metrics;
 pub mod notes;
+mod orphan;
 mod rounds;
 mod send_buffers;
 mod service;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::net::{SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
 use sooner_wire::message::JobConfig;
 use sooner_wire::strategy::Labels;
@@ -35,6 +37,7 @@ use sooner_wire::{NodeId, ResourceSet};
 pub use sooner_object_store::{StoreError, StoreUrl};
 
 pub use self::spiller::SpillOptions;
+use crate::identity::Credentials;
 use crate::logs::Sink;
 use crate::session::{Kind, SessionDirectory};
 
@@ -97,6 +100,7 @@ pub struct NodeHandle {
     wake: Arc<OwnedFd>,
     stopping: Arc<AtomicBool>,
     draining: Arc<AtomicBool>,
+    credentials: Arc<Mutex<Option<Credentials>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -121,14 +125,19 @@ impl NodeHandle {
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
         let stopping = Arc::new(AtomicBool::new(false));
         let draining = Arc::new(AtomicBool::new(false));
-        let words = service::Words { stopping: stopping.clone(), draining: draining.clone() };
+        let credentials = Arc::<Mutex<Option<Credentials>>>::default();
+        let words = service::Words {
+            stopping: stopping.clone(),
+            draining: draining.clone(),
+            credentials: credentials.clone(),
+        };
         let service = service::Service::new(options, directory, wake.clone(), words)?;
         let run = move || {
             service.run();
             at_end();
         };
         let thread = std::thread::Builder::new().name("sooner-node".into()).spawn(run)?;
-        Ok(Self { directory: path, wake, stopping, draining, thread: Some(thread) })
+        Ok(Self { directory: path, wake, stopping, draining, credentials, thread: Some(thread) })
     }
 
     /// The session's directory.
@@ -170,6 +179,12 @@ impl NodeHandle {
     /// Lets the tasks that run end, for a while, and begins nothing more. Then the node ends by itself.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// The node's processes prove this from now on, and believe what it says.
+    pub fn renew(&self, credentials: Credentials) {
+        *self.credentials.lock() = Some(credentials);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use rustix::event::epoll;
 use sooner_protocol::node::NodeActions;
 use sooner_protocol::time::Instant;
@@ -26,6 +27,7 @@ use super::rounds::Rounds;
 use super::{Eviction, HostJob, NodeOptions};
 use crate::clock::{now, timespec};
 use crate::groups::Groups;
+use crate::identity::Credentials;
 use crate::logs::Logs;
 use crate::machine::Machine;
 use crate::session::SessionDirectory;
@@ -35,6 +37,7 @@ mod creations;
 mod draining;
 mod effects;
 mod ending;
+mod fencing;
 mod files;
 mod hearing;
 mod holding;
@@ -97,6 +100,8 @@ struct Connection {
 pub(super) struct Words {
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) draining: Arc<AtomicBool>,
+    /// What processes prove from now on.
+    pub(super) credentials: Arc<Mutex<Option<Credentials>>>,
 }
 
 /// See the module.
@@ -107,6 +112,7 @@ pub struct Service {
     jobs: HashMap<WorkerId, Job>,
     /// Jobs by the tokens of their templates.
     templates: HashMap<u64, WorkerId>,
+    pulse: fencing::Pulse,
     /// Templates that were dismissed.
     leaving: Vec<jobs::Leaving>,
     /// Connections by the tokens that tell the ends of their processes.
@@ -127,6 +133,8 @@ pub struct Service {
     next_cell: u32,
     /// Why workers ended, as the template says; and when each silent end was noticed.
     reasons: HashMap<WorkerId, String>,
+    introductions: Vec<peers::Introduction>,
+    handed: peers::HandedEnds,
     ended: BTreeMap<WorkerId, Ended>,
     logs: Logs,
     dirty: Vec<u64>,
@@ -160,7 +168,8 @@ impl Service {
         let machine = Machine::default();
         let memory = Monitor::new(options.memory, machine.clone());
         let available = Box::new(move || machine.available());
-        let arena = Room::new(mapping.clone(), options.store_bytes, available).with_fallback(fallback);
+        let arena = Room::new(mapping.clone(), options.store_bytes, available);
+        let arena = arena.with_fallback(fallback).with_spare();
         let logs = Logs::start(&directory.path().join("logs"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: &dyn AsFd, token| {
@@ -198,6 +207,7 @@ impl Service {
             driver: WorkerId::default(),
             jobs: HashMap::new(),
             templates: HashMap::new(),
+            pulse: fencing::Pulse::default(),
             leaving: Vec::new(),
             processes: HashMap::new(),
             options,
@@ -219,6 +229,8 @@ impl Service {
             free_cells: Vec::new(),
             next_cell: 0,
             reasons: HashMap::new(),
+            introductions: Vec::new(),
+            handed: peers::HandedEnds::default(),
             ended: BTreeMap::new(),
             logs,
             dirty: Vec::new(),
@@ -256,6 +268,8 @@ impl Service {
             self.listener.attend(&self.epoll, now);
             self.end_jobs();
             self.reap_templates();
+            self.beat();
+            self.attend_introductions();
             self.groups.attend();
             self.core.settle(now(), &mut out);
             self.perform(&mut out);
@@ -274,6 +288,10 @@ impl Service {
     }
 
     fn is_to_end(&mut self) -> bool {
+        let renewed = self.words.credentials.lock().take();
+        if let Some(credentials) = renewed {
+            self.renew(credentials);
+        }
         if self.words.draining.load(Ordering::Acquire) {
             self.begin_to_stop();
         }
@@ -293,7 +311,10 @@ impl Service {
         let pages = self.arena.deadline(now().0).map(Instant);
         let rounds = [self.rounds.deadline(), self.lines_deadline(), self.memory_deadline(), pages];
         let creations = self.creations.deadline();
-        let own = [silent, cluster, leaving, drained, listener, creations].into_iter().chain(rounds);
+        let introductions = self.introductions_deadline();
+        let own =
+            [silent, cluster, leaving, drained, listener, creations, introductions, self.beat_deadline()];
+        let own = own.into_iter().chain(rounds);
         let next = own.flatten().chain(core).min()?;
         Some(next.since(now()))
     }
@@ -392,14 +413,21 @@ impl Service {
         if !connection.is_greeted {
             return match message {
                 Message::Hello(hello) => self.greet(token, &hello, out),
+                Message::Refused(refused) => self.on_unable(token, &refused.reason, out),
                 _ => self.refuse(token, "the first message must be a greeting"),
             };
         }
         let Some(message) = self.on_inspection(token, message) else { return };
         let from = self.connections[&token].worker.expect("only tools have no id");
-        if matches!(message, Message::Shutdown(_)) {
-            return self.on_leaving(token, from, out);
-        }
+        let message = match message {
+            Message::Shutdown(_) => return self.on_leaving(token, from, out),
+            Message::Refused(refused) => {
+                // It ends, and this is why.
+                self.reasons.entry(from).or_insert_with(|| format!("ended: {}", refused.reason));
+                return;
+            }
+            other => other,
+        };
         if let Some(Message::Allocate(ask)) = self.core.on_message(from, message, now(), out) {
             self.allocate(from, &ask, out);
         }
@@ -473,6 +501,15 @@ impl Service {
         self.logs.set_pid(worker, hello.pid);
         self.core.on_connected(worker, hello.pid, now());
         self.announce_job(worker, out);
+    }
+
+    /// A worker has found that it cannot begin, and says why.
+    fn on_unable(&mut self, token: u64, reason: &str, out: &mut NodeActions) {
+        let Some(worker) = self.connections.remove(&token).and_then(|connection| connection.worker) else {
+            return;
+        };
+        self.tokens.remove(&worker);
+        self.core.on_start_failed(worker, reason, out);
     }
 
     /// A progress cell of the arena.

@@ -6,15 +6,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use sooner_wire::WorkerId;
-use sooner_wire::message::{Fork, Message, Shutdown};
+use sooner_wire::message::{Fork, Message, NodeLives, Shutdown};
 
+use crate::node::orphan::Orphan;
 use crate::transport::{Inlet, Outlet, ReadResult, pair};
+use crate::ulimits::told;
 
 /// The template is started again when it ends, but not for ever.
 const STARTS_MAX: u32 = 5;
+/// How long one may take to end.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// What a template is started with.
 #[derive(Debug)]
@@ -25,6 +30,10 @@ pub struct Program {
     pub working_directory: Option<PathBuf>,
     /// What it prints before it forks comes through pipes; otherwise it is the node's own output.
     pub has_output: bool,
+    /// Its driver is on another node.
+    pub is_guest: bool,
+    /// What the hashes of strings begin with, the same on all nodes, unless the environment says it.
+    pub hash_seed: u32,
 }
 
 /// Reading ends of a template's standard output and standard error.
@@ -34,7 +43,7 @@ pub type Output = Option<[OwnedFd; 2]>;
 #[derive(Debug)]
 pub struct TemplateProcess {
     program: Program,
-    child: Child,
+    process: Orphan,
     socket: OwnedFd,
     inlet: Inlet,
     outlet: Outlet,
@@ -49,10 +58,10 @@ impl TemplateProcess {
     /// When the program cannot be started.
     pub fn start(mut program: Program, directory: &Path) -> io::Result<(Self, Output)> {
         program.command.push(directory.into());
-        let (child, socket, output) = spawn(&program)?;
+        let (process, socket, output) = spawn(&program)?;
         let template = Self {
             program,
-            child,
+            process,
             socket,
             inlet: Inlet::default(),
             outlet: Outlet::default(),
@@ -74,6 +83,12 @@ impl TemplateProcess {
         let _ = self.outlet.flush(&self.socket);
     }
 
+    /// Says that the node lives.
+    pub fn say_node_lives(&mut self, word: NodeLives) {
+        self.outlet.push(&word.into());
+        let _ = self.outlet.flush(&self.socket);
+    }
+
     /// What the template says; `None` when it is gone.
     pub fn read(&mut self) -> Option<Vec<Message>> {
         let end = self.inlet.read(&self.socket) == ReadResult::End;
@@ -92,15 +107,13 @@ impl TemplateProcess {
     /// # Errors
     /// When it cannot be started, or has ended too often.
     pub fn restart(&mut self) -> io::Result<(Vec<WorkerId>, Output)> {
-        let status = self.child.wait()?;
+        end(&self.process);
         self.starts += 1;
         if self.starts > STARTS_MAX {
-            return Err(io::Error::other(format!(
-                "the template process ended {STARTS_MAX} times, last with {status}"
-            )));
+            return Err(io::Error::other(format!("the template process ended {STARTS_MAX} times")));
         }
         let output;
-        (self.child, self.socket, output) = spawn(&self.program)?;
+        (self.process, self.socket, output) = spawn(&self.program)?;
         self.inlet = Inlet::default();
         self.outlet = Outlet::default();
         Ok((self.take_asked(), output))
@@ -111,43 +124,62 @@ impl TemplateProcess {
         self.asked.drain().collect()
     }
 
-    /// Tells the template that no more workers are wanted. It ends, and somebody must wait for it.
-    pub fn dismiss(mut self) -> Child {
+    /// Tells the template that no more workers are wanted. It ends, and somebody must look after that.
+    pub fn dismiss(mut self) -> Orphan {
         // Without this word it would take the end of its socket for the end of the node, and clear up.
         self.outlet.push(&Shutdown { reason: "its job has ended".to_owned() }.into());
         let _ = self.outlet.flush(&self.socket);
-        self.child
+        self.process
     }
 
     /// Ends the template and waits for it.
     pub fn stop(self) {
-        let mut child = self.dismiss();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(2);
-        while std::time::Instant::now() < deadline {
-            if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        let _ = child.kill();
-        let _ = child.wait();
+        end(&self.dismiss());
     }
 }
 
-fn spawn(program: &Program) -> io::Result<(Child, OwnedFd, Output)> {
+/// Waits for the end of a template, for a while.
+pub fn end(process: &Orphan) {
+    if !process.ends_within(ENDING) {
+        process.kill();
+        let _ = process.ends_within(ENDING);
+    }
+}
+
+/// What this node's environment says of interpreters: the driver of a guest has said it on the command line.
+const SPOKEN_FOR: [&str; 7] = [
+    "PYTHONOPTIMIZE",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONWARNINGS",
+    "PYTHONDEVMODE",
+    "PYTHONUTF8",
+    "PYTHONVERBOSE",
+    "PYTHONDEBUG",
+];
+
+fn spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
     let (ours, theirs) = pair()?;
     let mut command = Command::new(&program.command[0]);
     command
         .args(&program.command[1..])
         .stdin(Stdio::from(theirs))
+        // The program that hosts the node may have it there; workers do not need it.
+        .env_remove("SOONER_TOKEN")
         // Its own group: Ctrl-C in the terminal is for the driver, which decides what it means for tasks.
         .process_group(0);
+    if program.is_guest {
+        SPOKEN_FOR.iter().for_each(|name| _ = command.env_remove(name));
+    }
     if let Some(place) = &program.working_directory {
         if !place.is_dir() {
             let text = format!("its working directory {} is not on this machine", place.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         command.current_dir(place);
+    }
+    if std::env::var_os("PYTHONHASHSEED").is_none() {
+        // Only for this interpreter: the template takes it out of the environment that workers see.
+        command.env("PYTHONHASHSEED", program.hash_seed.to_string()).env("SOONER_HASH_SEEDED", "1");
     }
     let mut output = None;
     if program.has_output {
@@ -156,9 +188,9 @@ fn spawn(program: &Program) -> io::Result<(Child, OwnedFd, Output)> {
         command.stdout(Stdio::from(stdout_end)).stderr(Stdio::from(stderr_end));
         output = Some([stdout, stderr]);
     }
-    let child = command.spawn().map_err(|error| {
+    let process = Orphan::start(&mut command).map_err(|error| {
         let name = program.command[0].to_string_lossy();
-        io::Error::new(error.kind(), format!("{name} cannot be started: {error}"))
+        io::Error::new(error.kind(), format!("{name} cannot be started: {}", told(&error)))
     })?;
-    Ok((child, ours, output))
+    Ok((process, ours, output))
 }

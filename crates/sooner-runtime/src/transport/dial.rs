@@ -3,9 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use sooner_wire::limits::{PROBE_IDLE_NANOS, SILENCE_NANOS};
 
 /// Begins a connection. The socket becomes writable when [`outcome`] can say how it went.
 ///
@@ -15,6 +17,7 @@ pub fn dial(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    notice_silence(&socket);
     match connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error.into()),
@@ -30,4 +33,17 @@ pub fn outcome(socket: &OwnedFd) -> io::Result<()> {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) | Err(error) => Err(error.into()),
     }
+}
+
+/// Has a connection end when nothing of the other machine has been heard for [`SILENCE_NANOS`], also one that is being made and
+/// one over which nothing is said. The kernel would go on for minutes, with pauses that double: after an outage of some seconds it
+/// tries again some seconds late, and of a machine that is gone nobody would hear at all. Sessions go on over the next
+/// connection. Does nothing to what is not TCP.
+pub(super) fn notice_silence(socket: &OwnedFd) {
+    let millis = u32::try_from(SILENCE_NANOS / 1_000_000).unwrap_or(u32::MAX);
+    let idle = Duration::from_nanos(PROBE_IDLE_NANOS);
+    let _ = sockopt::set_tcp_user_timeout(socket, millis);
+    let _ = sockopt::set_tcp_keepidle(socket, idle);
+    let _ = sockopt::set_tcp_keepintvl(socket, idle);
+    let _ = sockopt::set_socket_keepalive(socket, true);
 }

@@ -36,6 +36,9 @@ pub enum TlsFailure {
     /// The node that was dialled is not there any more, or not what the dialler takes it for.
     #[error("the peer does not go by the name that was dialled: another node has taken this address")]
     NoSuchName,
+    /// The node that was dialled has no room for one more.
+    #[error("the peer has too many connections that have not proved who they are: try again")]
+    NoRoom,
     /// A certificate of the cluster that names no node.
     #[error("the peer's certificate does not name one node")]
     NotANode,
@@ -55,7 +58,9 @@ pub enum TlsFailure {
     #[error("the peer broke the TLS protocol: {0}")]
     Broken(String),
     /// The connection ended too early to know anything.
-    #[error("the connection ended before both sides had proved who they are")]
+    #[error(
+        "the connection ended before both sides had proved who they are; the log of the peer's node says why"
+    )]
     CutInHandshake,
     /// The connection ended without a word.
     #[error("the connection was cut")]
@@ -106,6 +111,7 @@ fn of_alert(alert: AlertDescription, cluster: &Fingerprint) -> TlsFailure {
         | AlertDescription::DecryptError => TlsFailure::NotAccepted(cluster.clone()),
         AlertDescription::BadCertificate => TlsFailure::NotExpected,
         AlertDescription::UnrecognisedName => TlsFailure::NoSuchName,
+        AlertDescription::InternalError => TlsFailure::NoRoom,
         AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure => TlsFailure::OldProtocol,
         AlertDescription::BadRecordMac => TlsFailure::Changed,
         other => TlsFailure::Alert(format!("{other:?}")),

@@ -27,6 +27,8 @@ pub struct Received {
     pub message: Message,
     /// What came with it.
     pub descriptors: Vec<OwnedFd>,
+    /// More should have come: this process had no room for them, and the kernel has closed them.
+    pub lacks_descriptors: bool,
     /// How long its frame was.
     pub bytes: u32,
 }
@@ -126,8 +128,9 @@ impl Inlet {
         self.start += length;
         let count = usize::from(head.flags).min(self.descriptors.len());
         let descriptors = self.descriptors.drain(..count).collect();
+        let lacks_descriptors = count < usize::from(head.flags);
         let bytes = u32::try_from(length).expect("a frame is bounded");
-        Ok(Some(Received { message, descriptors, bytes }))
+        Ok(Some(Received { message, descriptors, lacks_descriptors, bytes }))
     }
 }
 

@@ -123,10 +123,11 @@ impl TlsStream {
     fn new(socket: OwnedFd, machine: Machine, identity: &Identity) -> Self {
         // A short message must not wait for the acknowledgement of the one before. Fails on what is not TCP.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+        super::dial::notice_silence(&socket);
         let _ = rustix::io::ioctl_fionbio(&socket, true);
         let state = State {
             machine,
-            cluster: identity.cluster().clone(),
+            cluster: identity.cluster(),
             first: Vec::new(),
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),

@@ -238,7 +238,7 @@ impl Wire {
         turn: Turn<'_>,
     ) -> Option<Reader> {
         let reader = self.add(stream, inlet, token, turn)?;
-        let hello = Received { message: hello, descriptors: Vec::new(), bytes: 0 };
+        let hello = Received { message: hello, descriptors: Vec::new(), lacks_descriptors: false, bytes: 0 };
         self.hear(token, hello, turn);
         self.go_on(token, turn);
         Some(reader)

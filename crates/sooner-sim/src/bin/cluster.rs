@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use sooner_sim::cluster::plan::{ClusterPlan, FAULTS, OPEN, SECOND};
 use sooner_sim::cluster::world::{World, run};
-use sooner_sim::runner::silence_panics;
 use sooner_sim::seeds::{Command, Program};
 use sooner_sim::trace::Trace;
 
@@ -47,7 +46,6 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     if let Some(nodes) = command.counts {
-        silence_panics();
         count(nodes, command.seconds);
         return ExitCode::SUCCESS;
     }

@@ -3,8 +3,9 @@
 
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::time::Duration;
 
-use sooner_sim::explore::{Found, chains, configs, links, search, settle_nodes};
+use sooner_sim::explore::{Bounds, Found, Reductions, chains, configs, links, search_with, settle_nodes};
 
 /// A configuration of whichever kind.
 struct Job {
@@ -13,12 +14,12 @@ struct Job {
     search: Box<dyn Fn(u64) -> (Found, bool) + Send>,
 }
 
-fn all() -> Vec<Job> {
+fn all(reductions: Reductions, time: Duration) -> Vec<Job> {
     let products = configs::all().into_iter().map(|config| Job {
         name: config.name,
         about: config.about,
         search: Box::new(move |states_max| {
-            let found = search(&config, states_max);
+            let found = search_with(&config, reductions, Bounds { states: states_max, time });
             let is_expected = found.is_as_expected(&config);
             (found, is_expected)
         }),
@@ -57,10 +58,18 @@ struct Options {
     names: Vec<String>,
     states_max: u64,
     jobs: usize,
+    reductions: Reductions,
+    time: Duration,
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { names: Vec::new(), states_max: u64::MAX, jobs: 1 };
+    let mut options = Options {
+        names: Vec::new(),
+        states_max: u64::MAX,
+        jobs: 1,
+        reductions: Reductions::default(),
+        time: Duration::MAX,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -68,14 +77,23 @@ fn options() -> Result<Options, String> {
             "--config" => options.names.push(value()?),
             "--max-states" => options.states_max = number(&value()?)?,
             "--jobs" => options.jobs = usize::try_from(number(&value()?)?).map_err(|e| e.to_string())?,
+            "--max-seconds" => options.time = Duration::from_secs(number(&value()?)?),
+            "--reduce" => match value()?.as_str() {
+                "names" => options.reductions.symmetry = true,
+                "orders" => options.reductions.order = true,
+                "all" => options.reductions = Reductions::ALL,
+                other => return Err(format!("--reduce {other}: it is names, orders or all")),
+            },
             "--list" => {
-                for job in all() {
+                for job in all(options.reductions, options.time) {
                     println!("{:24} {}", job.name, job.about);
                 }
                 std::process::exit(0);
             }
             other => {
-                return Err(format!("unknown argument {other}; --list, --config, --max-states, --jobs"));
+                return Err(format!(
+                    "unknown argument {other}; --list, --config, --max-states, --max-seconds, --jobs, --reduce"
+                ));
             }
         }
     }
@@ -118,7 +136,7 @@ fn main() -> ExitCode {
         }
     };
     let is_wanted = |job: &Job| options.names.is_empty() || options.names.iter().any(|n| n == job.name);
-    let wanted: Vec<Job> = all().into_iter().filter(is_wanted).collect();
+    let wanted: Vec<Job> = all(options.reductions, options.time).into_iter().filter(is_wanted).collect();
     if wanted.is_empty() {
         eprintln!("explore: no configuration of that name; --list shows them");
         return ExitCode::from(2);

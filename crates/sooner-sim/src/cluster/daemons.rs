@@ -352,7 +352,7 @@ impl World {
         let one = &mut self.daemons[daemon];
         let (Link::Up(conn), true, true) = (one.control, one.is_registered, one.runs) else { return };
         let free = one.free.clone();
-        if let Some(report) = one.reporter.take(now, || (free, Vec::new())) {
+        if let Some(report) = one.reporter.take(now, || (free, Vec::new(), Vec::new(), 0)) {
             self.say(conn, Side::Head, report.into());
         } else if let Some(due) = one.reporter.next_deadline() {
             self.at(due.max(now), Event::Report(daemon));
@@ -443,7 +443,7 @@ impl World {
             return;
         }
         if let Link::Up(conn) = one.control {
-            self.say(conn, Side::Head, Suspect { node: suspected }.into());
+            self.say(conn, Side::Head, Suspect { node: suspected, is_given_up: None }.into());
         }
     }
 

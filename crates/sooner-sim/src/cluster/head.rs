@@ -166,7 +166,7 @@ impl World {
                 self.set_timer();
             }
             (Line::Control, Message::Suspect(suspect)) => {
-                self.with_nodes(|nodes, _, out| nodes.on_suspect(id, suspect.node, out));
+                self.with_nodes(|nodes, now, out| nodes.on_suspect(id, suspect, now, out));
             }
             (Line::Control, Message::Drained(_)) => {
                 self.with_nodes(|nodes, now, out| nodes.on_drained(id, now, out));

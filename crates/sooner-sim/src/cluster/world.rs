@@ -1,7 +1,6 @@
 //! The world of a cluster: machines, processes, and the queue of what happens when.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sooner_protocol::control::Probed;
 use sooner_protocol::table::Map;
@@ -18,6 +17,7 @@ use super::plan::{ClusterPlan, SECOND};
 use crate::random::Random;
 use crate::seeds::{Agenda, Ran};
 use crate::trace::Trace;
+use crate::violation::caught;
 
 /// Faults are over for so long when all must agree (nanoseconds): the longest pause before something is sent again, and some
 /// health timeouts.
@@ -122,7 +122,7 @@ pub struct World {
 #[must_use]
 pub fn run(plan: &ClusterPlan, trace: Trace) -> Ran {
     let mut world = World::new(plan.clone(), trace);
-    let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let ended = caught(|| world.run());
     let seen = std::mem::take(&mut world.seen);
     Ran::new(ended, &world.trace, (world.events, world.blows), seen)
 }

@@ -17,7 +17,7 @@ const NOW: Instant = Instant(0);
 /// Steps of a walk; it ends earlier.
 const WALK_STEPS: u64 = 8000;
 /// Reasons for an end that are no sign of a defect.
-const GOOD_REASONS: &[&str] = &["was ended", "there was no connection to it for 30 s"];
+const GOOD_REASONS: &[&str] = &["was ended", "there was no connection to it for 25 s"];
 
 /// What the two ends say, and what may go wrong meanwhile.
 #[derive(Debug, Clone)]

@@ -7,7 +7,6 @@
 //! that the machine's `Debug` form shows is, told by a fingerprint of 128 bits; it shows every field.
 
 use std::fmt::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustc_hash::FxHashMap;
 use sooner_wire::TaskId;
@@ -18,6 +17,8 @@ use super::hash;
 use super::node::{Node, NodeEffect};
 use super::process::{Effect, Process};
 use super::program::Program;
+use super::renaming::{Form, Forms, Names, Renamed};
+use crate::violation::caught;
 
 /// Cores kept alive, so that a path is not walked again for the next event.
 const ALIVE_MAX: usize = 4096;
@@ -69,6 +70,8 @@ pub struct Transition {
     pub to: u32,
     /// See [`Output`].
     pub outputs: Box<[Output]>,
+    /// The machines that are sent something, as bits, if nothing else follows.
+    pub sends_only: Option<u16>,
 }
 
 /// A state of one machine.
@@ -81,6 +84,8 @@ pub struct Local {
     pub is_dead: bool,
     /// See [`Facts`].
     pub facts: Facts,
+    /// The state without the names in it; worked out only if names are changed.
+    pub form: Form,
 }
 
 enum Machine {
@@ -105,6 +110,8 @@ pub struct Setup {
 pub struct Machines {
     setup: Setup,
     messages: Vec<Message>,
+    message_forms: Vec<Form>,
+    forms: Forms,
     message_numbers: FxHashMap<Vec<u8>, u32>,
     locals: Vec<Local>,
     numbers: FxHashMap<u128, u32>,
@@ -118,11 +125,19 @@ pub struct Machines {
 impl Machines {
     /// The machines of a setup, none met yet. Numbers of local states begin at `first`.
     #[must_use]
-    pub fn new(setup: Setup, first: u32) -> Self {
-        let placeholder = || Local { machine: 0, reached: None, is_dead: false, facts: Facts::default() };
+    pub fn new(setup: Setup, first: u32, names: Names) -> Self {
+        let placeholder = || Local {
+            machine: 0,
+            reached: None,
+            is_dead: false,
+            facts: Facts::default(),
+            form: Form::default(),
+        };
         Self {
             setup,
             messages: Vec::new(),
+            message_forms: Vec::new(),
+            forms: Forms::new(names),
             message_numbers: FxHashMap::default(),
             locals: (0..first).map(|_| placeholder()).collect(),
             numbers: FxHashMap::default(),
@@ -144,6 +159,12 @@ impl Machines {
     #[must_use]
     pub fn message(&self, number: u32) -> &Message {
         &self.messages[number as usize]
+    }
+
+    /// The form of a message.
+    #[must_use]
+    pub fn message_form(&self, number: u32) -> &Form {
+        &self.message_forms[number as usize]
     }
 
     /// A transition.
@@ -169,6 +190,7 @@ impl Machines {
         let body = &bytes[sooner_wire::frame::HEAD_BYTES..];
         let message = Message::decode(head.kind, body).expect("what was written can be read");
         let number = u32::try_from(self.messages.len()).expect("fewer messages than states");
+        self.message_forms.push(self.forms.of(&format!("{message:?}")));
         self.messages.push(message);
         self.message_numbers.insert(bytes, number);
         number
@@ -187,7 +209,8 @@ impl Machines {
             return *number;
         }
         let facts = Facts { last_started, is_idle: true, ..Facts::default() };
-        let number = self.push(Local { machine, reached: None, is_dead: true, facts });
+        let form = self.forms.of(&format!("ended in {last_started:?}"));
+        let number = self.push(Local { machine, reached: None, is_dead: true, facts, form });
         self.deaths.insert((machine, last_started), number);
         number
     }
@@ -204,17 +227,96 @@ impl Machines {
         }
     }
 
+    /// Compares the transitions worked out so far: the same event in states that differ in names alone must lead to states, and to
+    /// outputs, that differ in names alone. Gives the number of transitions that were compared with an earlier one.
+    ///
+    /// # Errors
+    /// Two transitions that do not agree.
+    pub fn agree(&self, names: Names) -> Result<usize, String> {
+        let mut met: FxHashMap<u64, (u64, u32, Event)> = FxHashMap::default();
+        let mut compared = 0;
+        for ((local, event), number) in &self.known {
+            let mut renamed = Renamed::new(names);
+            self.add_to(&mut renamed, *local, *event, None);
+            let cause = renamed.fingerprint();
+            renamed.clear();
+            self.add_to(&mut renamed, *local, *event, Some(&self.transitions[*number as usize]));
+            let whole = renamed.fingerprint();
+            match met.get(&cause) {
+                None => drop(met.insert(cause, (whole, *local, *event))),
+                Some((known, ..)) if *known == whole => compared += 1,
+                Some((_, other, their)) => {
+                    return Err(format!("{event:?} in state {local} and {their:?} in state {other} differ"));
+                }
+            }
+        }
+        Ok(compared)
+    }
+
+    /// A state, an event in it and what follows, with the names that they have together.
+    fn add_to(&self, renamed: &mut Renamed, local: u32, event: Event, follows: Option<&Transition>) {
+        let (from, form) = match event {
+            Event::Deliver { from, message } => (from, Some(self.message_form(message))),
+            Event::Gone { index, dead } => (index, Some(&self.local(dead).form)),
+            Event::Connected { index } | Event::Allocated { index, .. } => (index, None),
+            _ => (0, None),
+        };
+        let detail = match event {
+            Event::Deliver { .. } => 1,
+            Event::Run => 2,
+            Event::Timer => 3,
+            Event::ReturnQueued => 4,
+            Event::Block => 5,
+            Event::Connected { .. } => 6,
+            Event::Gone { .. } => 7,
+            Event::HeadHears => 8,
+            Event::NodeHears => 9,
+            Event::Allocated { block, .. } => 0x100 | block as u32,
+            Event::Lost { block } => 0x200 | block as u32,
+        };
+        let outputs = follows.map_or(&[][..], |transition| &transition.outputs);
+        let ends = outputs.iter().map(|output| match output {
+            Output::Send { to: index, .. } | Output::Start { index } | Output::Kill { index } => *index,
+            Output::Allocate { .. } => 0,
+        });
+        let sent = outputs.iter().map(|output| match output {
+            Output::Send { message, .. } => Some(self.message_form(*message)),
+            _ => None,
+        });
+        let state = follows.map(|transition| &self.local(transition.to).form);
+        let forms = || [Some(&self.local(local).form), form, state].into_iter().chain(sent.clone()).flatten();
+        forms().for_each(|form| renamed.meet(form));
+        let ends = || [from].into_iter().chain(ends.clone());
+        ends().filter(|end| *end != 0).for_each(|end| renamed.meet_worker(end));
+        renamed.push(detail);
+        for end in ends() {
+            renamed.push(if end == 0 { 0xff } else { renamed.worker(end) });
+        }
+        for output in outputs {
+            renamed.push(match output {
+                Output::Send { .. } => 1,
+                Output::Allocate { block } => 0x100 | *block as u32,
+                Output::Start { .. } => 2,
+                Output::Kill { .. } => 3,
+            });
+        }
+        forms().for_each(|form| renamed.add(form));
+    }
+
     fn work_out(&mut self, local: u32, event: Event) -> Result<u32, String> {
         let mut machine = self.alive.remove(&local).unwrap_or_else(|| self.build(local));
-        let outputs = catch_unwind(AssertUnwindSafe(|| self.apply(&mut machine, event)))
-            .map_err(|panic| text_of(panic.as_ref()))?;
+        let outputs = caught(|| self.apply(&mut machine, event)).map_err(|panic| text_of(panic.as_ref()))?;
         let to = self.meet(self.locals[local as usize].machine, Some((local, event)), &machine);
         if self.alive.len() >= ALIVE_MAX {
             self.alive.clear();
         }
         self.alive.insert(to, machine);
         let number = u32::try_from(self.transitions.len()).expect("fewer than states");
-        self.transitions.push(Transition { to, outputs: outputs.into() });
+        let sends_only = outputs.iter().try_fold(0, |known, output| match output {
+            Output::Send { to, .. } => Some(known | 1 << to),
+            Output::Allocate { .. } | Output::Start { .. } | Output::Kill { .. } => None,
+        });
+        self.transitions.push(Transition { to, outputs: outputs.into(), sends_only });
         self.known.insert((local, event), number);
         Ok(number)
     }
@@ -312,7 +414,8 @@ impl Machines {
         if let Some(number) = self.numbers.get(&fingerprint) {
             return *number;
         }
-        let number = self.push(Local { machine, reached, is_dead: false, facts });
+        let form = self.forms.of(self.text.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+        let number = self.push(Local { machine, reached, is_dead: false, facts, form });
         self.numbers.insert(fingerprint, number);
         number
     }

@@ -2,7 +2,8 @@
 //!
 //! A [`Config`] is a world with a few processes, a program for them and a number of faults. [`search()`] visits
 //! every state it can reach and checks the properties of each ([`world::World`] says what may happen and what must
-//! hold). `docs/adr/0012-exhaustive-exploration.md` says why this is not done with a library.
+//! hold). `docs/adr/0012-exhaustive-exploration.md` says why this is not done with a library,
+//! `docs/adr/0097-reductions-of-the-search.md` how a search leaves out what is like something else.
 
 pub mod chains;
 mod channels;
@@ -16,11 +17,13 @@ mod node;
 pub mod plain;
 mod process;
 pub mod program;
+mod renaming;
 mod search;
 pub mod settle_nodes;
+mod sleep;
 mod visited;
 pub mod world;
 
 pub use config::{Config, Finding};
 pub use machines::Setup;
-pub use search::{Found, search};
+pub use search::{Bounds, Found, Reductions, check_names, search, search_with};

@@ -128,6 +128,7 @@ impl Node {
                 | NodeAction::FindNodes(_)
                 | NodeAction::JobLeaves(_)
                 | NodeAction::Dial { .. }
+                | NodeAction::GiveUp(_)
                 | NodeAction::Route { .. } => unreachable!("there is one node"),
             }
         }

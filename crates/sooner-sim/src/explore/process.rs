@@ -15,7 +15,7 @@ use sooner_wire::message::{
     Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
     TaskKind, TaskSpec, UnknownBlocks,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId};
 
 use super::facts::{BLOCK_BYTES, Facts, block_of, code_bit};
 use super::program::{Body, Program, Step, index_of, payload_of, worker};
@@ -36,6 +36,11 @@ pub enum Effect {
     /// A block of shared memory was given to this process; the answer is not waited for.
     Allocate(u64),
 }
+
+/// How many names were made. What comes of it is a name that was not there before, so it tells two states apart only by the
+/// names in use ([`super::renaming`]).
+#[derive(Debug)]
+struct Made(u64);
 
 #[derive(Debug)]
 struct Handle {
@@ -61,7 +66,7 @@ struct Frame {
 #[derive(Debug)]
 pub struct Process {
     core: WorkerCore,
-    numbers: u64,
+    numbers: Made,
     blocks: u64,
     frame: Option<Frame>,
     kept: Vec<Handle>,
@@ -71,7 +76,7 @@ pub struct Process {
     /// The actor that lives here.
     actor: Option<ActorId>,
     /// The last call begun, per caller.
-    calls: Vec<(WorkerId, u64)>,
+    calls: Vec<TaskId>,
     /// The actor's state, if it has checkpoints: the calls that were executed in it, in order.
     executed: Vec<TaskId>,
     /// Before the next call a checkpoint is taken.
@@ -98,7 +103,7 @@ impl Process {
         let frame = (index == 1).then(|| Frame::new(0, Vec::new(), None, &program.bodies[0]));
         Self {
             core,
-            numbers: 0,
+            numbers: Made(0),
             blocks: 0,
             frame,
             kept: Vec::new(),
@@ -320,12 +325,12 @@ impl Process {
     }
 
     fn note_call(&mut self, call: TaskId) {
-        match self.calls.iter_mut().find(|(caller, _)| *caller == call.owner) {
-            Some((_, last)) => {
-                assert!(*last < call.number, "E2: {call:?} begins after call {last}");
-                *last = call.number;
+        match self.calls.iter_mut().find(|last| last.owner == call.owner) {
+            Some(last) => {
+                assert!(last.number < call.number, "E2: {call:?} begins after {last:?}");
+                *last = call;
             }
-            None => self.calls.push((call.owner, call.number)),
+            None => self.calls.push(call),
         }
     }
 
@@ -403,8 +408,9 @@ impl Process {
     }
 
     fn new_task(&mut self) -> TaskId {
-        self.numbers += 1;
-        TaskId { owner: self.core.me(), number: self.numbers }
+        let Made(made) = &mut self.numbers;
+        *made += 1;
+        TaskId { owner: self.core.me(), number: *made }
     }
 
     fn describe(&mut self, kind: TaskKind, body: usize, retries: i32) -> TaskSpec {

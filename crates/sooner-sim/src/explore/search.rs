@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::config::{Config, Finding};
-use super::hash;
+use super::renaming::Names;
+use super::sleep::{Layer, Sleep};
 use super::visited::Visited;
-use super::world::{Taken, Violation, WORDS, Words, World};
+use super::world::{Move, Taken, Violation, WORDS, Words, World};
 
 /// What a search found.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +39,37 @@ impl Found {
             (None, Finding::Violation(_)) => !self.is_complete,
             (None, Finding::None) => true,
         }
+    }
+}
+
+/// What is left out because it is like something that is visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reductions {
+    /// States that differ from one that was met only in the names of things ([`super::renaming`]).
+    pub symmetry: bool,
+    /// Steps to states that other orders of the same steps lead to ([`super::sleep`]). The states are the same ones.
+    pub order: bool,
+}
+
+impl Reductions {
+    /// All there are.
+    pub const ALL: Self = Self { symmetry: true, order: true };
+}
+
+/// How far a search goes, if it is not over before.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Distinct states, at most about so many.
+    pub states: u64,
+    /// Time, at most about so much.
+    pub time: Duration,
+}
+
+impl Bounds {
+    /// A number of states, however long it takes.
+    #[must_use]
+    pub fn states(states: u64) -> Self {
+        Self { states, time: Duration::MAX }
     }
 }
 
@@ -80,11 +112,17 @@ impl Packed {
 /// Searches all states of a configuration, at most `states_max`.
 #[must_use]
 pub fn search(config: &Config, states_max: u64) -> Found {
+    search_with(config, Reductions::default(), Bounds::states(states_max))
+}
+
+/// Searches a configuration with reductions: every property that does not hold is found, too, but fewer states are visited.
+#[must_use]
+pub fn search_with(config: &Config, reductions: Reductions, bounds: Bounds) -> Found {
     let began = Instant::now();
-    let mut search = Search::new(config);
-    let violation = search.run(states_max).err();
+    let mut search = Search::new(config, reductions);
+    let violation = search.run(bounds, began).err();
     let violation = violation.map(|(state, taken, text)| {
-        let trace = search.trace(state, taken);
+        let trace = search.trace(state, taken.is_some());
         (text, trace)
     });
     Found {
@@ -99,9 +137,24 @@ pub fn search(config: &Config, states_max: u64) -> Found {
     }
 }
 
+/// Searches a configuration without reductions, and compares what its machines do in states that are the same but for names. Gives the
+/// number of transitions compared.
+///
+/// # Errors
+/// Two transitions that depend on names.
+pub fn check_names(config: &Config, states_max: u64) -> Result<usize, String> {
+    let names = Names::of(config);
+    let mut search = Search::new(config, Reductions { symmetry: true, order: false });
+    search.world.tell_names_apart();
+    search.run(Bounds::states(states_max), Instant::now()).map_err(|(.., violation)| violation)?;
+    if names.any { search.world.machines().agree(names) } else { Ok(0) }
+}
+
 struct Search<'c> {
     world: World<'c>,
     visited: Visited,
+    order: bool,
+    moves: Vec<(Taken, Words)>,
     transitions: u64,
     ends: u64,
     depth: u32,
@@ -112,80 +165,114 @@ struct Search<'c> {
 type Stop = (u64, Option<Taken>, Violation);
 
 impl<'c> Search<'c> {
-    fn new(config: &'c Config) -> Self {
-        let world = World::new(config);
-        Self { world, visited: Visited::default(), transitions: 0, ends: 0, depth: 0, is_complete: false }
+    fn new(config: &'c Config, reductions: Reductions) -> Self {
+        let names = if reductions.symmetry { Names::of(config) } else { Names::default() };
+        let world = World::new(config, names);
+        Self {
+            world,
+            visited: Visited::default(),
+            order: reductions.order,
+            moves: Vec::new(),
+            transitions: 0,
+            ends: 0,
+            depth: 0,
+            is_complete: false,
+        }
     }
 
-    fn run(&mut self, states_max: u64) -> Result<(), Stop> {
+    fn run(&mut self, bounds: Bounds, began: Instant) -> Result<(), Stop> {
         let count = self.world.words();
         let first = self.world.first();
-        self.visited.insert(hash::of_words(&first[..count]), 0);
+        let fingerprint = self.world.fingerprint(&first);
+        self.visited.insert(fingerprint, 0);
         let mut layer = Packed::default();
         layer.push(&first[..count]);
-        let mut moves = Vec::new();
+        let mut asleep = Layer::default();
+        asleep.add(fingerprint, Sleep::default());
         while !layer.bytes.is_empty() {
-            let mut next = Packed::default();
+            let mut next = (Packed::default(), Layer::default());
             let mut at = 0;
-            while at < layer.bytes.len() {
+            for (place, sleep) in asleep.into_sleeps().into_iter().enumerate() {
                 let mut words: Words = [0; WORDS];
                 layer.read(&mut at, &mut words[..count]);
-                self.expand(&words, &mut moves, &mut next)?;
-                if self.visited.len() >= states_max {
+                self.expand(&words, sleep, &mut next)?;
+                let is_late = place % 4096 == 0 && began.elapsed() >= bounds.time;
+                if is_late || self.visited.len() >= bounds.states {
                     return Ok(());
                 }
             }
-            self.depth += u32::from(!next.bytes.is_empty());
-            layer = next;
+            self.depth += u32::from(!next.0.bytes.is_empty());
+            (layer, asleep) = next;
         }
         self.is_complete = true;
         Ok(())
     }
 
-    fn expand(
-        &mut self,
-        words: &Words,
-        moves: &mut Vec<(Taken, Words)>,
-        next: &mut Packed,
-    ) -> Result<(), Stop> {
+    fn expand(&mut self, words: &Words, sleep: Sleep, next: &mut (Packed, Layer)) -> Result<(), Stop> {
         let count = self.world.words();
-        let fingerprint = hash::of_words(&words[..count]);
+        let fingerprint = self.world.fingerprint(words);
+        let mut asleep = Vec::new();
+        if sleep != Sleep::default() {
+            let possible = self.world.possible(words).into_iter();
+            asleep.extend(possible.filter(|what| sleep.has(*what, |index| self.world.name(index))));
+        }
+        let mut moves = std::mem::take(&mut self.moves);
         let unforced = self
             .world
-            .successors(words, moves)
+            .successors(words, &asleep, &mut moves)
             .map_err(|(taken, violation)| (fingerprint, Some(taken), violation))?;
         if unforced == 0 {
             self.ends += 1;
             self.world.check_end(words).map_err(|violation| (fingerprint, None, violation))?;
         }
         self.transitions += moves.len() as u64;
-        for (_, words) in &*moves {
-            if self.visited.insert(hash::of_words(&words[..count]), fingerprint) {
-                next.push(&words[..count]);
+        let mut before: Vec<(Move, u8)> = Vec::new();
+        for what in asleep {
+            let actor = self.world.sole_actor(words, Taken { what, killed_after: None });
+            before.extend(actor.map(|actor| (what, actor)));
+        }
+        for (taken, after) in &moves {
+            let actor = if self.order { self.world.sole_actor(words, *taken) } else { None };
+            let reached = self.world.fingerprint(after);
+            let mut sleep = Sleep::default();
+            if let Some(actor) = actor {
+                for (what, _) in before.iter().filter(|(_, other)| *other != actor) {
+                    sleep.add(*what, |index| self.world.name(index));
+                }
+                before.push((taken.what, actor));
+            }
+            if self.visited.insert(reached, fingerprint) {
+                next.0.push(&after[..count]);
+                next.1.add(reached, sleep);
+            } else if self.order {
+                next.1.meet_again(reached, sleep);
             }
         }
+        self.moves = moves;
         Ok(())
     }
 
-    /// The steps to a state, in words, and the one that went wrong.
-    fn trace(&mut self, last: u64, taken: Option<Taken>) -> Vec<String> {
+    /// The steps to a state, in words, and the one that went wrong, if it is one. Names may be other ones than those which the
+    /// state had when it was met.
+    fn trace(&mut self, last: u64, goes_wrong: bool) -> Vec<String> {
         let mut path = vec![last];
         while let Some(before) = path.last().map(|at| self.visited.came_from(*at)).filter(|at| *at != 0) {
             path.push(before);
         }
-        let count = self.world.words();
         let mut words = self.world.first();
         let mut steps = Vec::new();
         let mut moves = Vec::new();
         for fingerprint in path.into_iter().rev().skip(1) {
-            let known = self.world.successors(&words, &mut moves);
+            let known = self.world.successors(&words, &[], &mut moves);
             debug_assert!(known.is_ok(), "this state was expanded before");
-            let found = moves.iter().find(|(_, next)| hash::of_words(&next[..count]) == fingerprint);
+            let found = moves.iter().find(|(_, next)| self.world.fingerprint(next) == fingerprint);
             let (taken, next) = found.expect("the path was walked before");
             steps.push(self.world.describe(&words, *taken));
             words = *next;
         }
-        steps.extend(taken.map(|taken| self.world.describe(&words, taken)));
+        if goes_wrong && let Err((taken, _)) = self.world.successors(&words, &[], &mut moves) {
+            steps.push(self.world.describe(&words, taken));
+        }
         steps
     }
 }

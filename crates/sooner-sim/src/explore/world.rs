@@ -17,8 +17,10 @@ use sooner_wire::message::{Connect, Message};
 use super::channels::{Contents, EMPTY};
 use super::config::Config;
 use super::facts::Facts;
+use super::hash;
 use super::machines::{Event, Machines, Output};
 use super::program::{index_of, worker};
+use super::renaming::{Names, Renamed};
 
 /// Room for the numbers of one state.
 pub const WORDS: usize = 92;
@@ -71,16 +73,20 @@ pub struct World<'c> {
     machines: Machines,
     contents: Contents,
     processes: usize,
+    names: Names,
+    renamed: Renamed,
+    busy: Vec<(usize, u32)>,
 }
 
 impl<'c> World<'c> {
-    /// A world of a configuration.
+    /// A world of a configuration, in which these names are none of the state.
     #[must_use]
-    pub fn new(config: &'c Config) -> Self {
+    pub fn new(config: &'c Config, names: Names) -> Self {
         let processes = config.processes;
         assert!(2 + processes + (processes + 1).pow(2) <= WORDS, "a configuration of few processes");
-        let machines = Machines::new(config.setup.clone(), GONE + 1);
-        Self { config, machines, contents: Contents::default(), processes }
+        let machines = Machines::new(config.setup.clone(), GONE + 1, names);
+        let (contents, renamed) = (Contents::default(), Renamed::new(names));
+        Self { config, machines, contents, processes, names, renamed, busy: Vec::new() }
     }
 
     /// How many numbers of [`Words`] count.
@@ -103,6 +109,78 @@ impl<'c> World<'c> {
         words
     }
 
+    /// Takes names for a part of the state after all; what the machines know of their states without them stays.
+    pub fn tell_names_apart(&mut self) {
+        self.names = Names::default();
+    }
+
+    /// What tells a state from others; never zero.
+    pub fn fingerprint(&mut self, words: &Words) -> u64 {
+        if !self.names.any {
+            return hash::of_words(&words[..self.words()]);
+        }
+        let everyone = self.everyone();
+        let Self { machines, contents, renamed, processes, busy, .. } = self;
+        let begin = 2 + *processes;
+        let channels = words[begin..].iter().take((*processes + 1).pow(2)).enumerate();
+        busy.clear();
+        busy.extend(channels.filter(|(_, content)| **content != EMPTY).map(|(at, content)| (at, *content)));
+        let ends = |at: usize| [at / (*processes + 1), at % (*processes + 1)].map(|end| end as u8);
+        renamed.clear();
+        renamed.meet(&machines.local(words[NODE]).form);
+        for index in everyone.clone() {
+            let number = words[Self::at(index)];
+            if number > GONE || is_signalled(words, index) || starting_of(words, index) {
+                renamed.meet_worker(index);
+                renamed.meet(&machines.local(number).form);
+            }
+        }
+        for (at, content) in &*busy {
+            ends(*at).into_iter().filter(|end| *end != 0).for_each(|end| renamed.meet_worker(end));
+            contents.iter(*content).for_each(|message| renamed.meet(machines.message_form(message)));
+        }
+        renamed.push(u32::from(kills_of(words)) << 8 | u32::from(losses_of(words)));
+        renamed.add(&machines.local(words[NODE]).form);
+        for index in everyone {
+            if renamed.has_met(index) {
+                let number = words[Self::at(index)];
+                let flags = u32::from(is_signalled(words, index)) << 1 | u32::from(starting_of(words, index));
+                renamed.push(renamed.worker(index) << 8 | number.min(GONE + 1) << 4 | flags);
+                renamed.add(&machines.local(number).form);
+            }
+        }
+        for (at, content) in &*busy {
+            let [from, to] = ends(*at).map(|end| if end == 0 { 0xff } else { renamed.worker(end) });
+            renamed.push(1 << 16 | from << 8 | to);
+            contents.iter(*content).for_each(|message| renamed.add(machines.message_form(message)));
+        }
+        renamed.fingerprint()
+    }
+
+    /// The machine that makes a move, if all that the move changes is the state of this machine, the channel from which it takes its
+    /// message, and the ends of channels that begin at it: see [`super::sleep`].
+    pub fn sole_actor(&mut self, words: &Words, taken: Taken) -> Option<u8> {
+        if taken.killed_after.is_some() || !matches!(taken.what, Move::Deliver { .. } | Move::Local { .. }) {
+            return None;
+        }
+        let (index, event) = self.event_of(words, taken.what)?;
+        let at = if index == 0 { NODE } else { Self::at(index) };
+        let number = self.machines.step(words[at], event).ok()?;
+        let sent = self.machines.transition(number).sends_only?;
+        let hears = |to: u8| sent & (1 << to) == 0 || words[Self::at(to)] > GONE;
+        self.everyone().all(hears).then_some(index)
+    }
+
+    /// The name of a machine in the state whose fingerprint was asked for last.
+    #[must_use]
+    pub fn name(&self, index: u8) -> u8 {
+        match index {
+            0 => 0,
+            _ if self.names.workers => 1 + self.renamed.worker(index) as u8,
+            _ => index,
+        }
+    }
+
     fn at(index: u8) -> usize {
         FLAGS + usize::from(index)
     }
@@ -122,29 +200,31 @@ impl<'c> World<'c> {
         (!local.is_dead).then_some(&local.facts)
     }
 
-    /// Everything that may follow a state, faults last. Gives the number of moves that are no faults.
+    /// Everything that may follow a state, faults last, but for the moves that are asleep. Gives the number of moves that are no
+    /// faults.
     ///
     /// # Errors
     /// What went wrong in a machine.
     pub fn successors(
         &mut self,
         words: &Words,
+        asleep: &[Move],
         moves: &mut Vec<(Taken, Words)>,
     ) -> Result<usize, (Taken, Violation)> {
         moves.clear();
-        for what in self.possible(words) {
-            let taken = Taken { what, killed_after: None };
+        let possible = self.possible(words);
+        for what in possible.iter().filter(|what| !asleep.contains(what)) {
+            let taken = Taken { what: *what, killed_after: None };
             let next = self.take(words, taken).map_err(|violation| (taken, violation))?;
             moves.push((taken, next));
         }
-        let count = moves.len();
         if kills_of(words) < self.config.kills {
-            self.kills(words, moves)?;
+            self.kills(words, &possible, moves)?;
         }
         if losses_of(words) < self.config.losses {
             self.losses(words, moves)?;
         }
-        Ok(count)
+        Ok(possible.len())
     }
 
     fn losses(&mut self, words: &Words, moves: &mut Vec<(Taken, Words)>) -> Result<(), (Taken, Violation)> {
@@ -158,14 +238,19 @@ impl<'c> World<'c> {
         Ok(())
     }
 
-    fn kills(&mut self, words: &Words, moves: &mut Vec<(Taken, Words)>) -> Result<(), (Taken, Violation)> {
+    fn kills(
+        &mut self,
+        words: &Words,
+        possible: &[Move],
+        moves: &mut Vec<(Taken, Words)>,
+    ) -> Result<(), (Taken, Violation)> {
         let mut taken_moves: Vec<Taken> = Vec::new();
         for index in self.everyone() {
             if self.config.may_be_killed(index) && self.living(words, index).is_some() {
                 taken_moves.push(Taken { what: Move::Kill(index), killed_after: None });
             }
         }
-        for what in moves.iter().map(|(taken, _)| taken.what).collect::<Vec<_>>() {
+        for what in possible.iter().copied() {
             let Some((index, event)) = self.event_of(words, what) else { continue };
             if index == 0 || !self.config.may_be_killed(index) {
                 continue;
@@ -191,7 +276,7 @@ impl<'c> World<'c> {
     }
 
     /// What may happen without a fault.
-    fn possible(&self, words: &Words) -> Vec<Move> {
+    pub fn possible(&self, words: &Words) -> Vec<Move> {
         let mut moves = Vec::with_capacity(16);
         for from in 0..=*self.everyone().end() {
             for to in 0..=*self.everyone().end() {

@@ -18,6 +18,11 @@ impl World {
             hit("several values were lost at once");
             lost.extend(used.iter().take(3));
         }
+        // What a node keeps of actors it does not lose, and so it is with a state that is still on its way to it.
+        lost.retain(|block| !self.nodes[at].blocks.has_state(*block));
+        if lost.is_empty() {
+            return;
+        }
         let here = self.processes.running().filter(|process| node_at(number_of(process.id)) == at);
         if here.flat_map(|process| &process.frames).flat_map(Frame::blocks).any(|block| lost.contains(&block))
         {

@@ -115,10 +115,12 @@ impl World {
                 !owner.is_running() && (!owner.has_retired || self.kills > 0 || self.oracle.losses > 0)
             }
             FailureCode::ObjectLost | FailureCode::ReconstructionFailed => {
-                self.may_be_lost_for_good(object, code)
+                // What would make it again may find no worker.
+                self.oracle.lacks > 0 || self.may_be_lost_for_good(object, code)
             }
             // What a lost value was made of may be gone for good: tasks whose retries are spent are not repeated.
             FailureCode::ObjectFreed => self.oracle.losses > 0,
+            FailureCode::TaskUnschedulable => self.oracle.lacks > 0,
             FailureCode::ActorUnavailable => match fact.kind {
                 Kind::Call(actor, _) => self.oracle.actors[&actor].deaths > 0,
                 _ => false,
@@ -152,6 +154,7 @@ impl World {
         let is_orphan = self.is_gone(actor.owner) && !facts.is_detached;
         let was_dropped = self.is_gone(actor.owner);
         facts.is_ended
+            || self.oracle.lacks > 0
             || facts.is_restarted
             || facts.raises
             || is_used_up

@@ -15,8 +15,8 @@ impl World {
             return false;
         }
         let Some(fact) = self.oracle.facts.get(&object.task) else { return false };
-        // A value that was put, a call that may have changed its actor, and items are not computed again.
-        let is_plain = fact.kind == Kind::Task && fact.items.is_none();
+        // A value that was put, and a call that may have changed its actor, are not computed again.
+        let is_plain = fact.kind == Kind::Task;
         let used = fact.begun + fact.crashed;
         let is_spent = u32::try_from(fact.retries).is_ok_and(|retries| used > retries);
         // An execution for another one of its results may have been cancelled, or raised: then nothing makes this one.

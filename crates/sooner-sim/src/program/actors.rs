@@ -53,6 +53,7 @@ impl World {
             name: is_named.then(|| format!("actor-{}", actor.number)),
             checkpoint_every: None,
             may_hold_itself: false,
+            holds_cpu: self.may_hold_cpu(),
         };
         let facts = self.with_checkpoints(facts);
         let mut spec = self.spec(actor, TaskKind::Creation, &fact, references);
@@ -72,7 +73,11 @@ impl World {
             restarts,
             detached: is_detached,
             placement: ResourceSet::from_amounts([("CPU".to_owned(), 1.0)]),
-            lifetime: ResourceSet::default(),
+            lifetime: if facts.holds_cpu {
+                ResourceSet::from_amounts([("CPU".to_owned(), 1.0)])
+            } else {
+                ResourceSet::default()
+            },
         };
         self.oracle.facts.insert(actor, fact);
         if let Some(name) = facts.name.clone() {
@@ -86,6 +91,19 @@ impl World {
         frame.locals.push(reference);
         self.trace.say(|| format!("{number} creates actor {actor:?}"));
         self.with_core(number, |core, out| core.create_actor(Arc::new(spec), slot, demand, out));
+    }
+
+    /// Whether one more actor may hold a CPU for good. One is left to the tasks: without it nothing would ever go on.
+    fn may_hold_cpu(&mut self) -> bool {
+        if !self.plan.has(Feature::Holding) || self.random.chance(1, 4) {
+            return false;
+        }
+        let holding = self.oracle.actors.values().filter(|facts| facts.holds_cpu && !facts.is_ended).count();
+        let all = self.plan.cpus as usize * self.plan.nodes;
+        if holding + 2 == all {
+            hit("actors held all CPUs but one");
+        }
+        holding + 1 < all
     }
 
     /// Some actors have checkpoints: their calls are made one by one, and they restart.

@@ -2,7 +2,7 @@
 
 use sooner_protocol::probes::hit;
 use sooner_wire::ActorId;
-use sooner_wire::message::Return;
+use sooner_wire::message::{Outcome, Return};
 
 use super::Reference;
 use crate::oracle::Oracle;
@@ -32,6 +32,9 @@ impl World {
         let payload = Oracle::value(self.random.next_number(), 0);
         self.oracle.states.insert(payload, (actor, state));
         let outcome = self.make_outcome(number, payload);
+        if let Outcome::Stored(location) = &outcome {
+            self.node_mut(number).blocks.note_state(location.offset);
+        }
         let mut contained = Vec::new();
         for (id, slot) in held {
             let reference = Reference { id, slot, is_actor: false, may_wait: false, may_pass: false };

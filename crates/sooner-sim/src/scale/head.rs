@@ -190,7 +190,7 @@ impl World {
             Message::ResourceReport(report) => self.on_report(id, report),
             Message::FindNodes(find) => self.on_find_nodes(id, &find),
             Message::Suspect(suspect) => {
-                self.with_nodes(|nodes, _, out| nodes.on_suspect(id, suspect.node, out));
+                self.with_nodes(|nodes, now, out| nodes.on_suspect(id, suspect, now, out));
             }
             Message::Drained(_) => self.with_nodes(|nodes, now, out| nodes.on_drained(id, now, out)),
             message if is_word(message.kind()) => {
@@ -223,6 +223,7 @@ impl World {
             let mut row = placing_row(row);
             row.free = report.free.clone();
             head.core.on_report(row);
+            head.core.on_bundles_free(node, report.bundles.clone().unwrap_or_default());
         }
         head.view.on_report(node, report).expect("a node says what is right");
     }

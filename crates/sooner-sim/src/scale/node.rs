@@ -194,7 +194,7 @@ impl World {
     pub(super) fn suspect(&mut self, by: usize, node: NodeId) {
         let one = &self.nodes[by];
         if one.runs() && one.link == Link::Up && one.knows(node) {
-            self.say(by, HEAD, Suspect { node }.into());
+            self.say(by, HEAD, Suspect { node, is_given_up: None }.into());
         }
     }
 
@@ -311,6 +311,7 @@ impl World {
                 }
             }
             NodeAction::BeginJob(..) | NodeAction::Warn(_) => {}
+            NodeAction::GiveUp(_) => unreachable!("links of this world do not end"),
             NodeAction::JobLeaves(job) => {
                 let Some(core) = &self.nodes[at].core else { return };
                 let outliving = core.outliving(job);
@@ -420,7 +421,7 @@ impl World {
         let missing: Vec<NodeId> = before.difference(&node.known).copied().collect();
         node.known.extend(&missing);
         for node in missing {
-            self.say(at, HEAD, Suspect { node }.into());
+            self.say(at, HEAD, Suspect { node, is_given_up: None }.into());
         }
         if is_first {
             self.after(0, Event::Beat(at));

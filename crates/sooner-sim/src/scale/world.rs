@@ -1,7 +1,6 @@
 //! The world of a whole cluster: what there is, and the queue of what happens when.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sooner_protocol::control::Probed;
 use sooner_protocol::table::Map;
@@ -23,6 +22,7 @@ use crate::cluster::disk::Disk;
 use crate::random::Random;
 use crate::seeds::{Agenda, Ran};
 use crate::trace::Trace;
+use crate::violation::caught;
 
 /// Faults are over for so long when all must be well (nanoseconds): a head waits for 10 s for nodes, and what is asked of one that is gone
 /// for its health timeout.
@@ -131,7 +131,7 @@ pub struct World {
 #[must_use]
 pub fn run(plan: &ScalePlan, trace: Trace) -> Ran {
     let mut world = World::new(plan.clone(), trace);
-    let ended = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let ended = caught(|| world.run());
     let seen = std::mem::take(&mut world.seen);
     Ran::new(ended, &world.trace, (world.events, world.blows), seen)
 }

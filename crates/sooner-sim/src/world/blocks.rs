@@ -1,7 +1,7 @@
 //! Shared memory: which blocks there are and what was written into them. The addresses are the production allocator's,
 //! so a block that is freed too early is soon somebody else's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_store::Arena;
 
@@ -17,12 +17,14 @@ pub struct Blocks {
     /// The file behind the memory, at the offsets that follow.
     file: Arena,
     written: BTreeMap<u64, u64>,
+    /// With states of actors.
+    states: BTreeSet<u64>,
 }
 
 impl Default for Blocks {
     fn default() -> Self {
         let (arena, file) = (Arena::new(0, CAPACITY), Arena::new(CAPACITY, CAPACITY));
-        Self { arena, file, written: BTreeMap::new() }
+        Self { arena, file, written: BTreeMap::new(), states: BTreeSet::new() }
     }
 }
 
@@ -57,6 +59,17 @@ impl Blocks {
         self.written.insert(block, payload);
     }
 
+    /// A process has put the state of its actor into a block, for its node to keep.
+    pub fn note_state(&mut self, block: u64) {
+        self.states.insert(block);
+    }
+
+    /// Whether the state of an actor was put into a block here.
+    #[must_use]
+    pub fn has_state(&self, block: u64) -> bool {
+        self.states.contains(&block)
+    }
+
     /// What lies in a block; `None` if it is free.
     #[must_use]
     pub fn read(&self, block: u64) -> Option<u64> {
@@ -65,6 +78,7 @@ impl Blocks {
 
     /// Gives a block back; false if it was free.
     pub fn free(&mut self, block: u64) -> bool {
+        self.states.remove(&block);
         self.written.remove(&block).is_some() && (self.arena.free(block) || self.file.free(block))
     }
 

@@ -24,6 +24,9 @@ const PATIENCE_NANOS: u64 = 10_000_000_000;
 /// One that has lived for less is mostly left alone (nanoseconds): with a row of them that die young no end of a process is told
 /// before sessions with it run out of patience.
 const YOUNG_NANOS: u64 = 200_000_000;
+/// One to or from which more words than these are on their way is left alone: here each takes a step, and what nodes say to one that
+/// starts may be thousands. With a row of them that end before all is read no end of a process is ever told, and more come meanwhile.
+const WORDS_MAX: usize = 64;
 /// How long a node needs at most to find the next control service (nanoseconds).
 const AWAY_NANOS: usize = 3_000_000_000;
 
@@ -103,9 +106,12 @@ impl World {
         if self.nodes.iter().any(|node| !node.is_linked) {
             return;
         }
+        if self.words_on_their_way() > WORDS_MAX {
+            return;
+        }
         let since = self.head().since;
         let is_young = since > 0 && self.time - since < YOUNG_NANOS;
-        if is_young && self.random.chance(3, 4) {
+        if is_young && self.random.chance(15, 16) {
             return;
         }
         self.trace.say(|| "*** the control service ends".to_owned());
@@ -139,6 +145,13 @@ impl World {
             let nanos = 1 + self.random.below(AWAY_NANOS) as u64;
             self.wake_in(nanos, Wake::Link(at));
         }
+    }
+
+    /// How many words to and from the control service are on their way.
+    fn words_on_their_way(&self) -> usize {
+        let ways = self.nodes.iter().flat_map(|node| [(node.number, HEAD), (HEAD, node.number)]);
+        let channels = ways.filter_map(|(from, to)| self.channels.find(from, to));
+        channels.map(|channel| self.channels.get(channel).queue.len()).sum()
     }
 
     /// A node finds the next control service.
@@ -186,6 +199,7 @@ impl World {
                 policy::NodeRow { free: report.free.clone(), ..self.node_mut(from).core.member().row() };
             let head = self.head();
             head.core.on_report(row);
+            head.core.on_bundles_free(node, report.bundles.clone().unwrap_or_default());
             head.view.on_report(node, report).expect("a node says what is right");
             return self.list_head();
         }

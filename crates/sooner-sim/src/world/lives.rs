@@ -2,7 +2,7 @@
 
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::WorkerCore;
-use sooner_wire::limits::LEASE_ARGUMENT_SHARE;
+use sooner_wire::limits::{LEASE_ARGUMENT_SHARE, START_PATIENCE_NANOS};
 use sooner_wire::message::{FreeBlocks, GivenBlocks, TrimBlocks, UnknownBlocks};
 
 use super::blocks::BLOCK_BYTES;
@@ -22,6 +22,17 @@ fn holds_back(plan: &Plan) -> bool {
 pub(super) fn unpins(plan: &Plan) -> bool {
     plan.nodes > 1 && Random::new(plan.seed ^ 0x5eed_0000_0000_0007).chance(1, 2)
 }
+
+/// In some runs something that processes need is used up for long now and then. Said by the seed alone, too.
+fn lacks(plan: &Plan) -> bool {
+    plan.breaks(Fault::FailedStart) && Random::new(plan.seed ^ 0x5eed_0000_0000_00f1).chance(1, 8)
+}
+
+/// Of the processes that do not come up in such a run, one with such a number finds that none will for long.
+const LACKS_EVERY: u32 = 8;
+
+/// How long that lasts (nanoseconds): long enough for several demands in a row.
+const LACKS_NANOS: u64 = 4 * START_PATIENCE_NANOS;
 
 impl World {
     /// A driver comes to a node.
@@ -58,7 +69,15 @@ impl World {
             return;
         }
         let worker = self.process(number).id;
-        let fails = self.has_faults() && self.plan.breaks(Fault::FailedStart) && self.random.chance(1, 4);
+        let now = self.now();
+        let lacks = self.node(number).lacks_until.is_some_and(|until| now < until);
+        let fails =
+            lacks || (self.has_faults() && self.plan.breaks(Fault::FailedStart) && self.random.chance(1, 4));
+        if fails && !lacks && number.is_multiple_of(LACKS_EVERY) && self::lacks(&self.plan) {
+            // Something of the machine is used up for so long that nobody waits for it.
+            self.oracle.lacks += 1;
+            self.node_mut(number).lacks_until = Some(now.plus(LACKS_NANOS));
+        }
         if !fails {
             self.trace.say(|| format!("{number} comes up"));
             self.connect(number);

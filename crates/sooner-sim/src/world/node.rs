@@ -4,6 +4,7 @@ use sooner_protocol::control::ToControl;
 use sooner_protocol::control::reporting::Reporter;
 use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::objects::Stuck;
+use sooner_protocol::time::Instant;
 use sooner_wire::message::{Message, PeerConnected};
 use sooner_wire::{NodeId, ResourceSet};
 
@@ -37,6 +38,8 @@ pub struct SimNode {
     pub(super) is_linked: bool,
     /// When it says what it has free.
     pub(super) reporter: Reporter,
+    /// Until then no process can be started there.
+    pub(super) lacks_until: Option<Instant>,
     is_listed: bool,
     wakes_at: u64,
 }
@@ -76,6 +79,7 @@ impl SimNode {
             fetches_made: 0,
             is_linked: false,
             reporter: Reporter::default(),
+            lacks_until: None,
             is_listed: false,
             wakes_at: 0,
         }
@@ -141,7 +145,8 @@ impl World {
         out.append(&mut node.out);
         node.out = out;
         // What is due sooner than what it was to wake for does not wait for that; then it wakes once too often.
-        if let Some(due) = node.core.next_deadline()
+        let reports_at = node.reporter.next_deadline().filter(|_| node.is_linked);
+        if let Some(due) = node.core.next_deadline().into_iter().chain(reports_at).min()
             && (node.wakes_at == 0 || due.0 < node.wakes_at)
         {
             node.wakes_at = due.0;
@@ -182,6 +187,7 @@ impl World {
             NodeAction::LimitMemory(..) => {}
             NodeAction::FreeBlock(block) => self.free_block(at, block),
             NodeAction::Warn(_) => {}
+            NodeAction::GiveUp(_) => unreachable!("links of this world do not end"),
             NodeAction::Control(word) => {
                 if let ToControl::ActorPlaced { actor, worker, .. } = &word {
                     self.note_placed(number_of(*worker), *actor);

@@ -10,7 +10,7 @@
 //!
 //! | at (bytes) | length | what |
 //! |---|---|---|
-//! | 0 | 8 | `soonerSPIL` |
+//! | 0 | 8 | `soonSPIL` |
 //! | 8 | 4 | version of this format, 1 |
 //! | 12 | 4 | length of the header, a multiple of 4096 |
 //! | 16 | 4 | length of a chunk, 1 MiB; the last one is shorter |

@@ -21,7 +21,8 @@ pub struct CreateActor {
     pub class: Box<Define>,
     #[n(4)]
     pub constructor: Box<Push>,
-    /// How often a new process takes over after a failure; -1 for ever.
+    /// How often a new process takes over after a failure; -1 for ever. Where it had processes before, of which a control
+    /// service that has started again does not know, the constructor's `retries` count them.
     #[n(5)]
     pub restarts: Option<i32>,
     /// It does not end with its owner or its handles.
@@ -60,6 +61,9 @@ pub struct ActorRestarting {
     /// The call that it began last.
     #[n(2)]
     pub last_started: Option<TaskId>,
+    /// Nobody can say when: calls are not to wait for it. The node of the callers says so.
+    #[n(3)]
+    pub nobody_starts_it: Option<bool>,
 }
 
 /// The actor is gone for good.
@@ -107,6 +111,27 @@ pub struct ActorReady {
     pub actor: ActorId,
     #[n(1)]
     pub failure: Option<Failure>,
+}
+
+/// Worker to node: the constructor waits for an argument that was lost and is made again; until then others may have what the
+/// actor holds. And the same again when it is there.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Suspended {
+    #[n(0)]
+    pub actor: ActorId,
+    #[n(1)]
+    pub is_ready: bool,
+}
+
+/// Node to worker: the actor holds again what it needs, and its constructor may begin.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Resumed {
+    #[n(0)]
+    pub actor: ActorId,
+    #[n(1)]
+    pub gpus: Vec<u32>,
 }
 
 /// Node to worker: finish what you have and leave.

@@ -4,7 +4,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::{NodeId, ResourceSet, Strategy};
+use crate::{GroupId, NodeId, ResourceSet, Strategy};
 
 /// What joins.
 pub mod kind {
@@ -158,6 +158,22 @@ pub struct ResourceReport {
     pub free: ResourceSet,
     #[n(2)]
     pub demand: Vec<ShapeDemand>,
+    /// What bundles of placement groups have free there, if there are any.
+    #[n(3)]
+    pub bundles: Option<Vec<BundleFree>>,
+}
+
+/// What a bundle of a placement group has free.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct BundleFree {
+    #[n(0)]
+    pub group: GroupId,
+    /// Its place among the group's bundles.
+    #[n(1)]
+    pub bundle: u32,
+    #[n(2)]
+    pub free: ResourceSet,
 }
 
 /// How much of one shape waits.
@@ -247,6 +263,9 @@ pub struct Candidate {
 pub struct Suspect {
     #[n(0)]
     pub node: NodeId,
+    /// There was no head to ask, and the processes of the sender hold those of that node for gone: it must not go on.
+    #[n(1)]
+    pub is_given_up: Option<bool>,
 }
 
 /// A node shall leave: place nothing there, hand on what it has.

@@ -32,8 +32,8 @@ pub struct DialMe {
     pub values: Option<bool>,
 }
 
-/// The sender holds that process for gone, which may live: end it. Client to its node, and node to the node of the
-/// process.
+/// The sender holds that process for gone, which may live: end it. Client to its node, and node to the control service.
+/// Control service to the node of the process: this one holds it for gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(array)]
 pub struct Sever {

@@ -234,6 +234,9 @@ pub struct GroupRow {
     /// It does not end with a driver.
     #[n(6)]
     pub detached: bool,
+    /// How often nodes were asked to reserve its bundles, since the control service started.
+    #[n(7)]
+    pub attempts: u32,
 }
 
 /// A bundle, and where it is.
@@ -273,7 +276,16 @@ mod tests {
         round_trip(CreateGroup { request: 1, group, title: title.clone(), strategy, bundles, driver }.into());
         let bundles = vec![BundleRow { resources: resources.clone(), node: Some(NodeId(5)) }];
         let (phase, reason) = (GroupPhase::Rescheduling, Some("waits".to_owned()));
-        let row = GroupRow { group, title: title.clone(), strategy, phase, bundles, reason, detached: true };
+        let row = GroupRow {
+            group,
+            title: title.clone(),
+            strategy,
+            phase,
+            bundles,
+            reason,
+            detached: true,
+            attempts: 3,
+        };
         round_trip(GroupState { request: 1, groups: vec![row], error: Some("taken".to_owned()) }.into());
         round_trip(RemoveGroup { group }.into());
         round_trip(Prepare { group, attempt: 3, bundles: vec![(1, resources.clone())] }.into());
@@ -296,7 +308,7 @@ mod tests {
             );
         }
         let failure = Failure::new(FailureCode::TaskUnschedulable, "gone");
-        let closed = Some(Box::new(Closed { shape: ShapeId(1), failure }));
+        let closed = Some(Box::new(Closed { shape: ShapeId(1), failure, for_now: Some(true) }));
         round_trip(Infeasible { asked: resources.clone(), total: resources, closed, reason: None }.into());
     }
 

@@ -48,6 +48,12 @@ pub struct TemplateSetup {
     /// Modules are found by import hooks that `site` sets up.
     #[n(3)]
     pub needs_site: bool,
+    /// Options of the interpreter that hold for the driver: "-O", "-Wignore".
+    #[n(4)]
+    pub options: Vec<String>,
+    /// What the driver's `sys.flags` has, by name: what an interpreter is started with here does not say all of it.
+    #[n(5)]
+    pub flags: Vec<(String, i64)>,
 }
 
 /// How far a job is.

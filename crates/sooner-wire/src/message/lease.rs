@@ -100,4 +100,7 @@ pub struct Closed {
     /// What its tasks fail with.
     #[n(1)]
     pub failure: Failure,
+    /// Only those that wait now: what is asked for later is looked at anew.
+    #[n(2)]
+    pub for_now: Option<bool>,
 }

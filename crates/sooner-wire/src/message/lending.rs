@@ -70,6 +70,9 @@ pub struct LeaseRefused {
     /// It can start no workers for the job of that process: nothing is to be asked of it for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
+    /// Something of the machine is used up, and no worker could be started for long: this demand is to be met elsewhere, or fails.
+    #[n(5)]
+    pub for_now: Option<bool>,
 }
 
 /// To the worker's node: the lease is not needed any more.

@@ -26,13 +26,13 @@ mod transfer;
 
 pub use actor::{
     ActorDead, ActorOutOfScope, ActorReady, ActorRestarting, ActorStarted, CreateActor, ExitActor, KillActor,
-    SubscribeActor,
+    Resumed, SubscribeActor, Suspended,
 };
 pub use checkpoint::{Checkpoint, Checkpointed, KeepObjects, Replayed, Restore};
 pub use cluster::{
-    AboutNode, Candidate, Candidates, Drain, Drained, Fenced, FindNodes, Heartbeat, NodeGone, NodeRow,
-    NodesChanged, Register, Registered, ResourceReport, ResourceView, Settings, ShapeDemand, Suspect,
-    ViewRow, kind, state as node_state,
+    AboutNode, BundleFree, Candidate, Candidates, Drain, Drained, Fenced, FindNodes, Heartbeat, NodeGone,
+    NodeRow, NodesChanged, Register, Registered, ResourceReport, ResourceView, Settings, ShapeDemand,
+    Suspect, ViewRow, kind, state as node_state,
 };
 pub use control::{Answer, FindName, ListNames, Query, QueryKind, ReserveName};
 pub use ending::{Collected, DialMe, ProcessLeft, Sever, Watch};
@@ -53,14 +53,14 @@ pub use object::{
 };
 pub use peer::{PeerHello, PeerWelcome};
 pub use place_actor::{
-    ActorHere, ActorPlaced, ActorProcessGone, ActorSubscribed, ActorsHere, EndActor, LetGo, PlaceActor,
-    PlaceRefused,
+    ActorHere, ActorPlaced, ActorProcessGone, ActorSubscribed, ActorsHere, AlsoHere, EndActor, LetGo,
+    PlaceActor, PlaceRefused,
 };
 pub use promotion::{Promote, Promoted};
 pub use routed::Routed;
 pub use session::{
-    Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, PeerConnected, Refused,
-    Shutdown, Welcome, WorkerGone, role,
+    Connect, EndIdle, Exited, Fork, Forked, Hello, LinkRole, MemoryEnd, Needed, NodeLives, PeerConnected,
+    Refused, Retired, Shutdown, Welcome, WorkerGone, role,
 };
 pub use spilling::{Recompute, Relinquish, Relinquished, Relinquishing, SPILLED, is_spilled};
 pub use task::{
@@ -126,7 +126,7 @@ macro_rules! messages {
 
 messages! {
     1 Hello, 2 Welcome, 3 Refused, 4 PeerConnected, 5 Connect, 6 WorkerGone, 7 Shutdown,
-    8 Fork, 9 Forked, 18 Exited, 19 EndIdle, 29 Needed,
+    8 Fork, 9 Forked, 49 NodeLives, 17 Retired, 18 Exited, 19 EndIdle, 29 Needed,
     10 RequestLease, 11 LeaseGranted, 12 ReturnLease, 13 ReclaimLease, 14 Blocked, 15 Unblocked,
     16 Infeasible,
     20 Define, 21 Push, 22 Reply, 23 Returned, 24 CancelTask, 25 Item, 26 ItemsTaken,
@@ -135,6 +135,7 @@ messages! {
     45 GivenBlocks, 46 UnknownBlocks, 47 HeldFrom, 48 Settled,
     50 CreateActor, 51 ActorStarted, 52 ActorDead, 53 SubscribeActor, 54 KillActor,
     55 ActorOutOfScope, 56 ActorReady, 57 ExitActor, 58 ActorRestarting,
+    59 Suspended, 65 Resumed,
     60 ReserveName, 61 FindName, 62 ListNames, 63 Query, 64 Answer,
     70 Inspect, 71 Inspected, 72 InspectEnd, 73 Measured,
     80 Checkpoint, 81 Checkpointed, 82 Restore, 83 Replayed, 84 KeepObjects,

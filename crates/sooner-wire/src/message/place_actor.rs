@@ -6,7 +6,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{ActorStarted, CreateActor, Job, Return, WorkerGone};
+use super::{ActorDead, ActorStarted, Checkpoint, CreateActor, Job, Return, WorkerGone};
 use crate::{ActorId, Blob, GroupId, TaskId, WorkerId};
 
 /// Control to node: give an actor a process, when there is room.
@@ -61,13 +61,16 @@ pub struct PlaceRefused {
     /// For people.
     #[n(2)]
     pub reason: String,
-    /// Nothing of the actor has begun there, and this is what another node is to be told of it. Said by a node that leaves, and
-    /// with `no_workers`.
+    /// Nothing of the actor has begun there, and this is what another node is to be told of it. Said by a node that leaves, when
+    /// it is recalled ([`EndActor::recalls`]), and with `no_workers` or `for_now`.
     #[n(3)]
     pub create: Option<Box<CreateActor>>,
     /// The node can start no workers for the job of the actor: nothing is to be asked of it for that job.
     #[n(4)]
     pub no_workers: Option<bool>,
+    /// Something of the machine is used up, and no worker could be started for long: this actor begins elsewhere, or not at all.
+    #[n(5)]
+    pub for_now: Option<bool>,
 }
 
 /// Node to control: the process of an actor is gone, and what it held is free.
@@ -96,6 +99,13 @@ pub struct EndActor {
     /// Its process finishes what it has and leaves; otherwise it is killed.
     #[n(2)]
     pub finishes: bool,
+    /// It does not end: if it waits there for room, it is given back with [`PlaceRefused`], to be placed elsewhere; otherwise
+    /// nothing happens.
+    #[n(3)]
+    pub recalls: Option<bool>,
+    /// It does not end: a process after this one has its state, and the node need not tell of this one any more.
+    #[n(4)]
+    pub is_succeeded: Option<bool>,
 }
 
 /// Control to node: a process of the node hears of an actor from now on.
@@ -139,6 +149,21 @@ pub struct ActorsHere {
     /// Blocks that the node keeps: with a state of that actor, or, without the block, with arguments for its constructor.
     #[n(4)]
     pub kept: Option<Vec<(ActorId, Option<u64>)>>,
+    /// What an earlier control service may have heard of or said, and others not.
+    #[n(5)]
+    pub also: Option<Box<AlsoHere>>,
+}
+
+/// The rest of [`ActorsHere`].
+#[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
+#[cbor(array)]
+pub struct AlsoHere {
+    /// Checkpoints of the node's processes, in order, that are not known to stand.
+    #[n(0)]
+    pub checkpoints: Vec<(WorkerId, Checkpoint)>,
+    /// Actors of which the node was told last that they are dead. The node of the creator may not have been.
+    #[n(1)]
+    pub dead: Vec<ActorDead>,
 }
 
 /// An actor on the node that says so. Its owner is in its id.
@@ -149,7 +174,7 @@ pub struct ActorHere {
     pub actor: ActorId,
     #[n(1)]
     pub takeover: u32,
-    /// Its process; `None` while it waits for room.
+    /// Its process; `None` while it waits for room, or for its state. Also one that has ended since.
     #[n(2)]
     pub worker: Option<WorkerId>,
     /// Its constructor has returned.

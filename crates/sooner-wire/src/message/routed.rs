@@ -25,13 +25,13 @@ pub struct Routed {
 impl Routed {
     /// The kinds of message that can be inside, by who says them.
     #[rustfmt::skip]
-    pub const KINDS: [u16; 53] = [
+    pub const KINDS: [u16; 54] = [
         // A process, to the control service.
-        39, 40, 50, 53, 54, 55, 56, 60, 61, 62, 63, 80, 160, 162, 167,
+        39, 40, 50, 53, 54, 55, 56, 60, 61, 62, 63, 80, 118, 160, 162, 167,
         // The control service, to a process.
         16, 32, 43, 52, 64, 81, 84, 161,
         // A node, or one of its processes, to another node.
-        6, 36, 41, 45, 46, 111, 118, 122, 123, 124, 125, 126, 128, 132, 133, 134, 140, 141, 142, 143, 144, 170, 173,
+        6, 36, 41, 45, 46, 111, 116, 122, 123, 124, 125, 126, 128, 132, 133, 134, 140, 141, 142, 143, 144, 170, 173,
         180, 181, 182, 183,
         // Both ways: questions about state.
         70, 71, 72,

@@ -202,12 +202,27 @@ pub struct Needed {
     pub is_needed: bool,
 }
 
+/// A worker to whoever holds its lease, and to its node: it takes no more tasks, and lives only as long as somebody needs what is its own.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct Retired {}
+
 /// Node to template: fork a worker. Carries its node socket and its two output pipes.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 #[cbor(array)]
 pub struct Fork {
     #[n(0)]
     pub worker: WorkerId,
+}
+
+/// Node to template, again and again where a head may declare the node gone: stop the workers when this was not said for so
+/// long, until it is said again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct NodeLives {
+    /// Nanoseconds.
+    #[n(0)]
+    pub patience: u64,
 }
 
 /// Template to node: the worker's process id.

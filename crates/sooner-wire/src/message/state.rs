@@ -590,6 +590,21 @@ pub struct ClusterRow {
     /// What they have free, if that is told.
     #[n(7)]
     pub view: Vec<super::ViewRow>,
+    /// The latest of those that are gone.
+    #[n(8)]
+    pub gone: Option<Vec<GoneRow>>,
+}
+
+/// A node that is gone.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[cbor(array)]
+pub struct GoneRow {
+    /// As it was known last.
+    #[n(0)]
+    pub row: super::NodeRow,
+    /// Why it is gone, for people.
+    #[n(1)]
+    pub reason: String,
 }
 
 /// A job: a driver and what it started.

@@ -93,6 +93,9 @@ pub struct TaskSpec {
     /// It has no retry left for when memory runs out: its node stops others first.
     #[n(25)]
     pub spared: Option<bool>,
+    /// Of a task or creation: its whole CPUs, if it has more than one. So many threads may numeric libraries use.
+    #[n(26)]
+    pub threads: Option<u32>,
 }
 
 impl TaskSpec {
@@ -124,6 +127,7 @@ impl TaskSpec {
             priority: None,
             recovers: None,
             spared: None,
+            threads: None,
         }
     }
 }
@@ -259,6 +263,26 @@ impl Failure {
     #[must_use]
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), payload: None }
+    }
+
+    /// The same for a task that had the failed object as an argument: of a value that is lost it says whose argument it was, so
+    /// that the error is one of the task, too.
+    #[must_use]
+    pub fn of_argument(&self, task: &str) -> Self {
+        let is_lost = matches!(
+            self.code,
+            FailureCode::OwnerDied
+                | FailureCode::ObjectLost
+                | FailureCode::ObjectFreed
+                | FailureCode::ReconstructionFailed
+                | FailureCode::LineageEvicted
+        );
+        let payload = if is_lost && self.payload.is_none() {
+            Some(Blob::from(task.as_bytes()))
+        } else {
+            self.payload.clone()
+        };
+        Self { code: self.code, message: self.message.clone(), payload }
     }
 }
 

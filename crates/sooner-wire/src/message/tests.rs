@@ -46,6 +46,9 @@ fn spec() -> TaskSpec {
 fn messages_round_trip() {
     let task = TaskId { owner: WorkerId(7), number: 9 };
     let resources = ResourceSet::from_amounts([("CPU".to_owned(), 0.5)]);
+    round_trip(Retired {}.into());
+    round_trip(Suspended { actor: task, is_ready: true }.into());
+    round_trip(Resumed { actor: task, gpus: vec![1, 3] }.into());
     round_trip(
         RequestLease {
             shape: ShapeId(1),
@@ -94,6 +97,8 @@ fn messages_round_trip() {
     );
     let kept = TaskSpec { kept: Some(true), checkpoint_every: Some(500), ..spec() };
     round_trip(Push { spec: Box::new(kept), dependencies: vec![], gpus: vec![] }.into());
+    let threaded = TaskSpec { threads: Some(4), ..spec() };
+    round_trip(Push { spec: Box::new(threaded), dependencies: vec![], gpus: vec![] }.into());
     round_trip(ItemsTaken { task, taken: 6, stop: true }.into());
     round_trip(Blocked {}.into());
     round_trip(Ack { received: 1 << 40 }.into());

@@ -87,7 +87,16 @@ pub(super) struct Group {
 
 pub(super) fn blank_row(group: GroupId, strategy: GroupStrategy) -> GroupRow {
     let phase = GroupPhase::Removed;
-    GroupRow { group, title: None, strategy, phase, bundles: Vec::new(), reason: None, detached: false }
+    GroupRow {
+        group,
+        title: None,
+        strategy,
+        phase,
+        bundles: Vec::new(),
+        reason: None,
+        detached: false,
+        attempts: 0,
+    }
 }
 
 impl Group {
@@ -149,6 +158,8 @@ impl Group {
             bundles: bundles.iter().map(bundle).collect(),
             reason: self.reason.clone(),
             detached: self.record.driver.is_none(),
+            // Above is the incarnation of the control service.
+            attempts: self.attempt as u32,
         }
     }
 

@@ -140,6 +140,34 @@ fn a_disk_that_is_full_turns_nodes_away_and_they_may_come_again() {
 }
 
 #[test]
+fn who_is_lost_before_it_has_joined_is_not_told_of_and_may_come_again() {
+    let mut head = Head::new();
+    head.join(0, A);
+    let (nodes, mut out) = (&mut head.nodes, Vec::new());
+    nodes.on_register(B, driver(B), at(100), &mut out).expect("may join");
+    let [NodesAction::Persist(first, _)] = out[..] else { panic!("{out:?}") };
+    nodes.on_disconnected(B, at(200), &mut out);
+    for step in [1_000, 2_000, 3_000] {
+        nodes.on_heartbeat(A, Heartbeat { number: 1, node_lag: 0, data_lag: 0 }, at(step), &mut out);
+        nodes.on_timer(at(step), &mut out);
+    }
+    let deletes = |action: &NodesAction| matches!(action, NodesAction::Persist(_, writes) if writes == &[Write::delete(node_key(B))]);
+    assert!(deletes(out.last().expect("it is dropped")), "{out:?}");
+    assert!(
+        !out.iter().any(|action| matches!(action, NodesAction::Gone(..) | NodesAction::Send(..))),
+        "{out:?}"
+    );
+    out.clear();
+    nodes.on_register(B, driver(B), at(3_100), &mut out).expect("nobody was told that it is gone");
+    let [NodesAction::Persist(second, _)] = out[..] else { panic!("{out:?}") };
+    nodes.on_persisted(first, Ok(()), &mut out);
+    assert!(nodes.row(B).is_none(), "that record is deleted again");
+    nodes.on_persisted(second, Ok(()), &mut out);
+    assert!(nodes.row(B).is_some());
+    nodes.check();
+}
+
+#[test]
 fn others_hear_of_newcomers_together() {
     let mut head = Head::new();
     head.join(1, A);
@@ -156,6 +184,27 @@ fn others_hear_of_newcomers_together() {
     assert_eq!(news.len(), 3);
 }
 
+fn suspects(node: NodeId) -> Suspect {
+    Suspect { node, is_given_up: None }
+}
+
+#[test]
+fn who_was_held_for_gone_while_there_was_no_head_must_not_go_on() {
+    let mut head = Head::new();
+    for node in [A, B, C] {
+        head.join(1, node);
+    }
+    let given_up = |node| Suspect { node, is_given_up: Some(true) };
+    let why = format!("node {:016x} could not reach it while the head was away, and held it for gone", A.0);
+    let told = head.run(|nodes, out| nodes.on_suspect(A, given_up(B), at(2), out));
+    assert_eq!(told, [gone(A, B, &why), gone(C, B, &why), NodesAction::Gone(B, why.clone())]);
+    let fenced = Fenced { reason: format!("this node was declared gone: {why}") };
+    assert_eq!(head.beat(3, B), [NodesAction::Send(B, Box::new(fenced.into()))]);
+    let told = head.run(|nodes, out| nodes.on_suspect(B, given_up(A), at(3), out));
+    assert!(head.nodes.row(A).is_some(), "of two that hold each other for gone one is left: {told:?}");
+    assert_eq!(head.run(|nodes, out| nodes.on_suspect(C, given_up(B), at(3), out)), [gone(C, B, &why)]);
+}
+
 #[test]
 fn a_closed_port_is_a_death_that_is_told_once() {
     let mut head = Head::new();
@@ -165,13 +214,13 @@ fn a_closed_port_is_a_death_that_is_told_once() {
     let asked = head.run(|nodes, out| nodes.on_disconnected(A, at(100), out));
     let probe = NodesAction::Probe { node: A, number: 1, address: "10.0.0.1:6380".into() };
     assert_eq!(asked, [probe]);
-    let again = head.run(|nodes, out| nodes.on_suspect(B, A, out));
+    let again = head.run(|nodes, out| nodes.on_suspect(B, suspects(A), at(100), out));
     assert_eq!(again, [], "one probe at a time");
     assert!(head.nodes.is_doubted(A));
     let told = head.run(|nodes, out| nodes.on_probed(A, 1, Probed::Refused, at(102), out));
     let why = "its port is closed: the daemon has ended";
     assert_eq!(told, [gone(B, A, why), gone(C, A, why), NodesAction::Gone(A, why.into())]);
-    assert_eq!(head.run(|nodes, out| nodes.on_suspect(B, A, out)), [gone(B, A, why)]);
+    assert_eq!(head.run(|nodes, out| nodes.on_suspect(B, suspects(A), at(100), out)), [gone(B, A, why)]);
     assert_eq!(reason(head.refusal(A, register(A))), format!("this node was declared gone: {why}"));
     let fenced = Fenced { reason: format!("this node was declared gone: {why}") };
     assert_eq!(head.beat(104, A), [NodesAction::Send(A, Box::new(fenced.into()))]);
@@ -254,7 +303,11 @@ fn a_driver_that_nobody_can_dial_has_two_seconds() {
     let of_driver = driver(B);
     head.run(|nodes, out| nodes.on_register(B, of_driver, at(0), out).expect("may join"));
     head.run(|nodes, out| nodes.settle(at(60), out));
-    assert_eq!(head.run(|nodes, out| nodes.on_suspect(A, B, out)), [], "its own connection tells");
+    assert_eq!(
+        head.run(|nodes, out| nodes.on_suspect(A, suspects(B), at(100), out)),
+        [],
+        "its own connection tells"
+    );
     assert_eq!(head.run(|nodes, out| nodes.on_disconnected(B, at(600), out)), []);
     for step in [1_000, 1_500, 2_000, 2_500] {
         head.beat(step, A);
@@ -335,7 +388,7 @@ fn a_head_that_starts_again_looks_for_its_nodes() {
     let why = "its port is closed: the daemon has ended";
     assert_eq!(told, [gone(A, B, why), NodesAction::Gone(B, why.into())]);
     assert!(head.nodes.is_complete());
-    let unknown = head.run(|nodes, out| nodes.on_suspect(A, C, out));
+    let unknown = head.run(|nodes, out| nodes.on_suspect(A, suspects(C), at(100), out));
     assert_eq!(unknown, [gone(A, C, "it is not part of the cluster any more")]);
 }
 
@@ -417,7 +470,11 @@ fn a_disk_that_hangs_delays_the_news_by_a_second() {
     head.nodes.on_drained(B, at(100), &mut out);
     let [NodesAction::Persist(batch, _)] = out.as_slice() else { panic!("{out:?}") };
     let batch = *batch;
-    assert_eq!(head.run(|nodes, out| nodes.on_suspect(A, B, out)), [], "it is told with the others");
+    assert_eq!(
+        head.run(|nodes, out| nodes.on_suspect(A, suspects(B), at(100), out)),
+        [],
+        "it is told with the others"
+    );
     assert_eq!(head.tick(500), []);
     assert_eq!(head.tick(1_000), []);
     assert_eq!(head.tick(1_500), [gone(A, B, "it left"), NodesAction::Gone(B, "it left".into())]);

@@ -31,7 +31,12 @@ fn row(id: u64, total: ResourceSet) -> NodeRow {
 
 fn report(version: u64, free: f64, waiting: u32) -> ResourceReport {
     let demand = vec![ShapeDemand { resources: cpus(1.0), count: waiting }];
-    ResourceReport { version, free: cpus(free), demand: if waiting > 0 { demand } else { vec![] } }
+    ResourceReport {
+        version,
+        free: cpus(free),
+        demand: if waiting > 0 { demand } else { vec![] },
+        bundles: None,
+    }
 }
 
 /// Nodes of four CPUs with so many free.

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use sooner_wire::frame::HEAD_BYTES;
 use sooner_wire::message::{
-    ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, Answer, Checkpoint, Commit,
-    Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, KillActor, Location,
-    PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, SPILLED, Settled, StillRead,
-    SubscribeActor, TaskKind, TaskSpec, WorkerGone,
+    ActorDead, ActorHere, ActorRestarting, ActorStarted, ActorsHere, AddBorrow, AlsoHere, Answer, Checkpoint,
+    Commit, Define, Failure, FailureCode, FindGroup, FindName, ForgetLost, Held, Job, JobConfig, KillActor,
+    Location, PlaceActor, Prepare, Prepared, Push, Query, Release, Remote, Return, SPILLED, Settled,
+    StillRead, SubscribeActor, TaskKind, TaskSpec, WorkerGone,
 };
 use sooner_wire::message::{BundleStep, Outcome};
 use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, TaskId};
@@ -81,12 +81,16 @@ fn here() -> ActorsHere {
         covered: Some(vec![ACTOR]),
     };
     let ended = ActorHere { worker: None, gone: Some(gone(PROCESS)), ..row.clone() };
+    let state = Return { outcome: Outcome::Inline(Blob::default()), contained: Vec::new() };
+    let checkpoint = Checkpoint { actor: ACTOR, state, calls: vec![ACTOR] };
+    let dead = ActorDead { actor: ACTOR, failure: Failure::new(FailureCode::ActorDied, "why") };
     ActorsHere {
         actors: vec![row, ended],
         jobs: vec![*job(JobState::Started)],
         subscribers: vec![(ACTOR, PROCESS)],
         keepers: Some(vec![(ACTOR, PROCESS)]),
         kept: Some(vec![(ACTOR, Some(64)), (ACTOR, None)]),
+        also: Some(Box::new(AlsoHere { checkpoints: vec![(PROCESS, checkpoint)], dead: vec![dead] })),
     }
 }
 
@@ -97,7 +101,14 @@ fn said(from: WorkerId, message: impl Into<Message>) -> ToControl {
 /// One of each.
 fn refused(no_workers: bool) -> ToControl {
     let reason = "why".to_owned();
-    ToControl::PlaceRefused { actor: ACTOR, takeover: 1, reason, create: None, no_workers }
+    ToControl::PlaceRefused {
+        actor: ACTOR,
+        takeover: 1,
+        reason,
+        create: None,
+        no_workers,
+        for_now: no_workers,
+    }
 }
 
 fn to_control() -> Vec<ToControl> {
@@ -132,7 +143,12 @@ fn told(to: WorkerId, message: impl Into<Message>) -> ToNode {
 /// One of each.
 fn to_node() -> Vec<ToNode> {
     let started = ActorStarted { actor: ACTOR, worker: FAR, concurrency: 1, replays: Some(true) };
-    let restarting = ActorRestarting { actor: ACTOR, reason: "why".to_owned(), last_started: Some(ACTOR) };
+    let restarting = ActorRestarting {
+        actor: ACTOR,
+        reason: "why".to_owned(),
+        last_started: Some(ACTOR),
+        nobody_starts_it: None,
+    };
     let dead = ActorDead { actor: ACTOR, failure: Failure::new(FailureCode::ActorDied, "why") };
     let place = PlaceActor {
         takeover: 1,
@@ -156,6 +172,8 @@ fn to_node() -> Vec<ToNode> {
         ToNode::Restore { takeover: 1, restore: Box::new(restore) },
         ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Killed },
         ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Finished },
+        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Recalled },
+        ToNode::EndActor { actor: ACTOR, takeover: 1, end: End::Succeeded },
         subscribed(None),
         subscribed(Some(Box::new(started.clone()))),
         ToNode::Started(Box::new(started)),

@@ -98,7 +98,7 @@ impl NodeCore {
         }
         let lease = match self.workers.get(&worker).map(|worker| worker.state) {
             Some(WorkerState::Leased(lease)) => self.leases.get(&lease),
-            Some(WorkerState::Starting | WorkerState::Idle { .. } | WorkerState::Actor(_)) | None => None,
+            Some(_) | None => None,
         };
         let own = lease.map_or(0, |lease| lease.grant.resources.amount("memory"));
         self.resources.free().amount("memory").saturating_add(own).min(total) / UNIT

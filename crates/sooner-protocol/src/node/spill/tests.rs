@@ -612,6 +612,7 @@ fn group_row(phase: GroupPhase, nodes: &[NodeId]) -> GroupState {
         bundles,
         reason: None,
         detached: false,
+        attempts: 1,
     };
     GroupState { request: u64::from(!nodes.is_empty()), groups: vec![row], error: None }
 }

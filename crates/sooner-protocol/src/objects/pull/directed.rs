@@ -321,6 +321,11 @@ impl Pulls {
         if let Some(directed) = directed {
             directed.is_asked = false;
         }
+        if located.sender.is_none() {
+            // The value is gone, or was made again at this node, before the owner heard that all had come: it does not know of what is
+            // here, and nobody would say when that may go.
+            return self.on_drop(object, out);
+        }
         match directed {
             Some(directed) if directed.generation == generation && attempt > directed.attempt => {
                 (directed.attempt, directed.is_doubtful) = (attempt, false);

@@ -129,6 +129,41 @@ fn directed(pulls: &mut Pulls, is_copy: bool) -> u64 {
 }
 
 #[test]
+fn a_copy_of_which_its_owner_does_not_know_goes_when_nobody_needs_it() {
+    let (sender, node) = (None, NodeId(9 << 24));
+    let nobody = Located { object: object(1), node, sender, generation: 0, attempt: 0, is_copy: false };
+    for is_needed in [true, false] {
+        let mut pulls = Pulls::default();
+        let attempt = directed(&mut pulls, false);
+        on(&mut pulls, |pulls, out| pulls.on_bytes(object(1), attempt, 100, out));
+        let hold =
+            |pulls: &mut Pulls, out: &mut Vec<PullAction>| assert_eq!(pulls.keeps(1, true, out), !is_needed);
+        // The value was made again at this node, where it lies in another block.
+        if is_needed {
+            assert_eq!(on(&mut pulls, |pulls, out| pulls.on_located(&nobody, out)), []);
+            assert_eq!(on(&mut pulls, hold), [], "it goes with who needed it");
+        } else {
+            assert_eq!(on(&mut pulls, hold), [PullAction::Hold(1)]);
+            let out = on(&mut pulls, |pulls, out| pulls.on_located(&nobody, out));
+            assert_eq!(out, [PullAction::Release(1)]);
+        }
+        pulls.on_freed(1);
+        assert!(pulls.is_empty());
+    }
+}
+
+#[test]
+fn the_state_of_an_actor_comes_from_where_it_is_kept_and_its_creator_is_not_asked() {
+    let mut pulls = Pulls::default();
+    pulls.ask_owners();
+    let state = Pull { object: object(1).task.state(), ..pull(1, 100, Priority::Get) };
+    on(&mut pulls, |pulls, out| pulls.on_pull(A, &state, false, out));
+    let fetched = on(&mut pulls, |pulls, out| pulls.on_block(state.object, 1, out));
+    let [PullAction::Fetch(Fetching { object, remote, .. })] = fetched[..] else { panic!("{fetched:?}") };
+    assert_eq!((object, remote), (state.object, state.remote));
+}
+
+#[test]
 fn a_value_that_cannot_be_reached_is_not_taken_for_lost() {
     let mut pulls = Pulls::default();
     let attempt = directed(&mut pulls, false);

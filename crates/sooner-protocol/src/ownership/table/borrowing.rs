@@ -149,11 +149,6 @@ impl Ownership {
         if self.is_settled(borrower) && !bug!(LateBorrowerOfTheDead) {
             return;
         }
-        if giver == borrower && object.owner() == self.me {
-            // Who makes a lost value again borrows once more what it had given back, and which may be gone. It returns that,
-            // too. What others say late of what is gone is not counted, as little as what is returned of that.
-            self.meet(object);
-        }
         let giver = (giver != self.me && giver != borrower).then_some(giver);
         self.change_borrow(object, borrower, giver, 1, out);
     }
@@ -172,7 +167,19 @@ impl Ownership {
         }
     }
 
+    /// An object is gone, and returns of it were set aside. What the death that they wait for brings is still to come, and would
+    /// otherwise count alone.
+    pub(super) fn keep_set_aside(&mut self, object: ObjectId, returns: Vec<(WorkerId, WorkerId, i32)>) {
+        for (borrower, giver, count) in returns {
+            self.set_aside(object, borrower, giver, count);
+        }
+    }
+
     fn set_aside(&mut self, object: ObjectId, borrower: WorkerId, giver: WorkerId, count: i32) {
+        if object.owner() == self.me {
+            // It may be gone: see `keep_set_aside`.
+            self.meet(object);
+        }
         let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object) else {
             return;
         };
@@ -195,7 +202,17 @@ impl Ownership {
         change: i32,
         out: &mut Actions,
     ) {
-        let Some(record) = self.records.get_mut(&object) else { return };
+        let Some(record) = self.records.get_mut(&object) else {
+            if object.owner() == self.me
+                && ![Some(borrower), giver].into_iter().flatten().any(|who| self.is_settled(who))
+            {
+                // Gone, so all that was said of it comes to nothing. What is said later has its other half still to come, which may
+                // meet a record: of one that makes a lost value again.
+                self.meet(object);
+                self.change_borrow(object, borrower, giver, change, out);
+            }
+            return;
+        };
         let Origin::Owned(borrowers) = &mut record.origin else { return };
         let count = borrowers.change(borrower, giver, change);
         if count < 0 {

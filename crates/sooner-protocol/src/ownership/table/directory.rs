@@ -134,6 +134,11 @@ impl Ownership {
         self.direct(said, out);
     }
 
+    /// The nodes with complete copies of a value of ours.
+    pub(super) fn copies_at(&self, object: ObjectId) -> impl Iterator<Item = NodeId> {
+        self.directory.chains.complete_at(object)
+    }
+
     /// A node with a complete copy, how many bytes that has, and which execution they are of.
     pub(super) fn kept_copy(&self, object: ObjectId) -> Option<(NodeId, u64, u64)> {
         if self.directory.chains.is_empty() { None } else { self.directory.chains.kept(object) }

@@ -15,9 +15,11 @@ impl Ownership {
     /// The contents of blocks are lost. Gives the objects that were there, which have no value now.
     pub fn on_blocks_lost(&mut self, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
         self.lost.extend(offsets.iter().copied());
-        let is_hit = |record: &Record| record.slot.outcome().is_some_and(|outcome| self.is_lost(&outcome));
-        let hit: Vec<ObjectId> =
-            self.records.iter().filter(|(_, record)| is_hit(record)).map(|(object, _)| *object).collect();
+        let is_hit = |object: ObjectId, record: &Record| {
+            record.slot.outcome().is_some_and(|outcome| self.is_lost(object, &outcome))
+        };
+        let hit = self.records.iter().filter(|(object, record)| is_hit(**object, record));
+        let hit: Vec<ObjectId> = hit.map(|(object, _)| *object).collect();
         for object in &hit {
             self.lose(*object, out);
         }
@@ -31,13 +33,13 @@ impl Ownership {
         }
     }
 
-    /// Whether an outcome says that a value is where nothing is any more.
+    /// Whether an outcome of an object says that its value is where nothing is any more.
     #[inline]
     #[must_use]
-    pub fn is_lost(&self, outcome: &Outcome) -> bool {
+    pub fn is_lost(&self, object: ObjectId, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Stored(location) => !self.lost.is_empty() && self.lost.contains(&location.offset),
-            Outcome::Remote(remote) => self.is_lost_at(remote),
+            Outcome::Remote(remote) => self.is_lost_at(object, remote),
             Outcome::Inline(_) | Outcome::Failed(_) => false,
         }
     }
@@ -105,7 +107,7 @@ impl Ownership {
     #[must_use]
     pub fn has_lost_value(&self, object: ObjectId) -> bool {
         let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
-        outcome.is_some_and(|outcome| self.is_lost(&outcome) || self.is_missing(object, &outcome))
+        outcome.is_some_and(|outcome| self.is_lost(object, &outcome) || self.is_missing(object, &outcome))
     }
 
     /// Whether an object of ours has no value and none is being computed.
@@ -120,6 +122,19 @@ impl Ownership {
             record.is_absent = false;
             record.is_kept = false;
         }
+    }
+
+    /// A task of ours is executed again, and is to make all its results.
+    pub fn begin_repeat(&mut self, task: TaskId, returns: u32) {
+        self.repeated.insert(task.number);
+        for index in 0..returns {
+            self.expect_again(task.object(index));
+        }
+    }
+
+    /// That execution has ended: whether its results can return is for lineage to say.
+    pub fn end_repeat(&mut self, task: TaskId) {
+        self.repeated.swap_remove(&task.number);
     }
 
     /// Whether a result of a task was dropped for want of room since the last call.
@@ -151,6 +166,19 @@ impl Ownership {
             record.is_kept = true;
             true
         })
+    }
+
+    /// Whether the task that makes an object is kept, or executes.
+    #[must_use]
+    pub fn is_kept(&self, object: ObjectId) -> bool {
+        self.records.get(&object).is_some_and(|record| record.is_kept)
+    }
+
+    /// Whether an object has a value in shared memory.
+    #[must_use]
+    pub fn is_in_memory(&self, object: ObjectId) -> bool {
+        let outcome = self.records.get(&object).and_then(|record| record.slot.outcome());
+        outcome.is_some_and(|outcome| outcome.is_in_memory())
     }
 
     /// Notes why an object cannot be made again.
@@ -212,7 +240,8 @@ impl Ownership {
         std::mem::take(&mut self.out_of_scope)
     }
 
-    /// Only lineage keeps the record: its shared memory goes (O4).
+    /// Only lineage keeps the record: its shared memory goes (O4). If its task is being executed again for another result, the value
+    /// comes with that.
     pub(super) fn release_value(&mut self, object: ObjectId, out: &mut Actions) {
         let record = self.records.get(&object).expect("looked up by the caller");
         let (can_return, is_ours) = (record.is_kept, object.owner() == self.me);
@@ -225,11 +254,16 @@ impl Ownership {
         if let Some(stale) = self.stale.swap_remove(&object) {
             self.let_go_of(object, stale, false, out);
         }
-        if !can_return {
-            let record = self.records.get_mut(&object).expect("a lost object stays while lineage counts it");
-            record.is_absent = false;
-            record.slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
+        if can_return {
+            return;
         }
+        let record = self.records.get_mut(&object).expect("a lost object stays while lineage counts it");
+        record.is_absent = false;
+        if self.repeated.contains(&object.task.number) {
+            return;
+        }
+        record.slot.fill(Outcome::Failed(Box::new(freed_failure(object))));
+        self.failures += 1;
     }
 
     /// Why an object whose value is lost stays lost.
@@ -246,12 +280,12 @@ impl Ownership {
                 "It was made by sooner.put(), or as a large argument: no task can compute it again. Put it again, or let a task make it",
             ),
             Made::Call => (
-                FailureCode::ObjectLost,
+                FailureCode::ReconstructionFailed,
                 "It was made by a call of an actor, which is not repeated. Allow that with max_task_retries, or let a task make it",
             ),
             Made::Item => (
-                FailureCode::ObjectLost,
-                "It is an item of a generator, which is not repeated. Call the generator again",
+                FailureCode::ReconstructionFailed,
+                "It is an item of a generator that was cancelled, which is not repeated. Call the generator again",
             ),
             Made::Spent => (
                 FailureCode::ReconstructionFailed,

@@ -86,7 +86,7 @@ impl Ownership {
             && !record.is_released
             && !record.is_absent
             && !self.remotes.is_leaving(object)
-            && !self.is_lost_at(place)
+            && !self.is_lost_at(object, place)
             && !self.is_pulled(object)
     }
 

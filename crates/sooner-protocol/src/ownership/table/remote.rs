@@ -31,7 +31,8 @@ pub(super) struct Remotes {
     primaries: Map<ObjectId, Remote>,
     /// Values of ours that are brought here because their nodes leave.
     handed: Map<ObjectId, Remote>,
-    /// Blocks of other nodes whose contents are lost, until they are given back; what was in them is ours.
+    /// Blocks of other nodes whose contents are lost, until they are given back, or nobody is left who would say what was in them.
+    /// What was in them is ours.
     lost: Set<(NodeId, u64)>,
     /// Nodes that are gone, with all that was there. As many as there were in this process's life.
     gone: Set<NodeId>,
@@ -106,6 +107,26 @@ impl Ownership {
         let is_without = || self.records.get(&object).is_some_and(|record| record.slot.is_on_disk());
         let source = self.remotes.source_of(object);
         source.is_some_and(|source| is_spilled(source.location.offset)) || is_without()
+    }
+
+    /// The nodes that have the value of an object, as far as this process knows: where it was made first.
+    #[must_use]
+    pub fn nodes_with(&self, object: ObjectId) -> Vec<NodeId> {
+        let source = self.remotes.source_of(object).map(|source| source.node);
+        let place = self.place_of(object).map(|place| place.node);
+        let mut nodes = Vec::new();
+        let here = self
+            .records
+            .get(&object)
+            .filter(|record| record.slot.outcome().is_some_and(|outcome| outcome.place_here().is_some()));
+        let all =
+            source.into_iter().chain(place).chain(here.map(|_| self.me.node())).chain(self.copies_at(object));
+        for node in all {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
     }
 
     /// Has the value of an object brought into the memory of this node, if it is elsewhere. True if it is on its way.
@@ -209,6 +230,7 @@ impl Ownership {
             return;
         }
         record.slot.set_out_of_reach();
+        self.failures += 1;
         if record.waiting.as_ref().is_some_and(|waiting| waiting.watched) {
             record.waiting = None;
             out.push(Action::Ready(object));
@@ -255,11 +277,24 @@ impl Ownership {
         }
     }
 
-    /// The contents of blocks of another node are lost. Gives the objects that were there, which have no value now; those
-    /// with a copy here have that one.
+    /// The contents of blocks of another node are lost, which this process holds there, or held when that was said. Gives the objects
+    /// that were there, which have no value now; those with a copy here have that one. It says nothing of borrowed values: one that
+    /// is said to be there came after this process gave the block back, or its node knows that it is not there.
     pub fn on_lost_at(&mut self, node: NodeId, offsets: &[u64], out: &mut Actions) -> Vec<ObjectId> {
         self.remotes.lost.extend(offsets.iter().map(|offset| (node, *offset)));
-        self.lose_places(|_, remote| remote.node == node && offsets.contains(&remote.location.offset), out)
+        let me = self.me;
+        let is_hit = |object: ObjectId, remote: &Remote| {
+            object.owner() == me && remote.node == node && offsets.contains(&remote.location.offset)
+        };
+        self.lose_places(is_hit, out)
+    }
+
+    /// Blocks of another node turned out not to be held by this process: whoever was to say what is in them is gone, and what it
+    /// said has been read. That their contents were lost says nothing of what will be there.
+    pub fn forget_lost_at(&mut self, node: NodeId, offsets: &[u64]) {
+        for offset in offsets {
+            self.remotes.lost.swap_remove(&(node, *offset));
+        }
     }
 
     /// A node is gone, and all that was there. Gives the objects that have no value now, as above.
@@ -405,10 +440,11 @@ impl Ownership {
             || self.records.iter().any(|(object, record)| is_ours(object) && is_latest(record))
     }
 
-    /// Whether nothing is at a place of another node any more.
-    pub(super) fn is_lost_at(&self, remote: &Remote) -> bool {
-        self.remotes.lost.contains(&(remote.node, remote.location.offset))
-            || self.remotes.gone.contains(&remote.node)
+    /// Whether an object is not at a place of another node any more. Blocks that were lost say so of values of ours alone: only
+    /// those were in them.
+    pub(super) fn is_lost_at(&self, object: ObjectId, remote: &Remote) -> bool {
+        let is_in_lost = || self.remotes.lost.contains(&(remote.node, remote.location.offset));
+        (object.owner() == self.me && is_in_lost()) || self.remotes.gone.contains(&remote.node)
     }
 
     /// A borrowed value is not where this process was told.
@@ -425,7 +461,7 @@ impl Ownership {
     #[must_use]
     pub fn is_gone_from(&self, object: ObjectId, outcome: &Outcome) -> bool {
         let place = outcome.place_elsewhere();
-        place.is_some_and(|place| self.is_lost_at(&place)) || self.is_missing(object, outcome)
+        place.is_some_and(|place| self.is_lost_at(object, &place)) || self.is_missing(object, outcome)
     }
 
     /// Whether this process knows that a borrowed value is not where an outcome says.

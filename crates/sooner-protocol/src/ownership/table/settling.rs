@@ -97,7 +97,13 @@ impl Ownership {
                 if let Some(Record { origin: Origin::Owned(borrowers), .. }) = self.records.get_mut(&object)
                     && !bug!(DeadBorrowerKept)
                 {
-                    borrowers.end(*gone);
+                    for borrower in borrowers.end(*gone) {
+                        if !borrowers.names(borrower)
+                            && let Some(objects) = self.borrowed_by.get_mut(&borrower)
+                        {
+                            objects.swap_remove(&object);
+                        }
+                    }
                 }
                 self.settle(object, out);
             }

@@ -54,6 +54,31 @@ fn a_dropped_pending_object_goes_when_its_outcome_comes() {
     assert!(table.is_empty());
 }
 
+/// A task is executed again, whose caller had given back one of its arguments, which is gone. What its worker says comes first.
+#[test]
+fn what_is_said_of_an_object_that_is_gone_counts_in_any_order() {
+    for order in [[0, 1, 2, 3], [3, 0, 1, 2], [0, 3, 1, 2], [0, 1, 3, 2]] {
+        let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+        let id = object(ME, 1);
+        for said in order {
+            match said {
+                0 => table.on_add_borrow(id, FRIEND, FRIEND, &mut out),
+                1 => table.on_add_borrow(id, THIRD, FRIEND, &mut out),
+                2 => table.on_remove_borrow(FRIEND, &remove(id, 1, None), &mut out),
+                _ => table.on_remove_borrow(THIRD, &remove(id, 1, Some(FRIEND)), &mut out),
+            }
+        }
+        assert!(table.is_empty(), "{order:?}: {table:?}");
+    }
+    // Half of it died with who said it.
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let id = object(ME, 1);
+    table.on_remove_borrow(THIRD, &remove(id, 1, Some(FRIEND)), &mut out);
+    table.on_worker_gone(FRIEND);
+    table.on_settled(&Settled { gone: vec![FRIEND], held: Vec::new() }, &mut out);
+    assert!(table.is_empty(), "{table:?}");
+}
+
 fn remove(object: ObjectId, count: u32, giver: Option<WorkerId>) -> RemoveBorrow {
     RemoveBorrow { object, count, giver, was_said: None }
 }
@@ -138,6 +163,51 @@ fn what_is_returned_before_a_death_is_settled_is_not_set_off_against_what_is_han
     assert_eq!(table.record(id).expect("THIRD has it").borrowers(), [THIRD]);
     table.on_remove_borrow(THIRD, &remove(id, 1, None), &mut out);
     assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty));
+}
+
+#[test]
+fn what_is_returned_before_a_death_is_settled_counts_although_the_object_is_gone_by_then() {
+    let all_it_had = |table: &mut Ownership, id, out: &mut Actions| {
+        table.on_remove_borrow(FRIEND, &remove(id, 1, None), out);
+    };
+    let said = |table: &mut Ownership, id, out: &mut Actions| {
+        table.on_remove_borrow(FRIEND, &remove_said(id, 1, THIRD), out);
+    };
+    for is_said_first in [true, false] {
+        let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+        let (id, slot) = owned(&mut table, 1);
+        let location = Location { offset: 64, length: 10 };
+        table.resolve(id, Outcome::Stored(location), &[], &mut out);
+        table.on_add_borrow(id, FRIEND, ME, &mut out);
+        drop_handle(&mut table, id, &slot, &mut out);
+        // THIRD handed it to FRIEND once more and died; its word is lost, and FRIEND says what it holds and returns all.
+        table.on_worker_gone(THIRD);
+        if is_said_first {
+            said(&mut table, id, &mut out);
+            all_it_had(&mut table, id, &mut out);
+        } else {
+            all_it_had(&mut table, id, &mut out);
+            said(&mut table, id, &mut out);
+        }
+        assert_eq!(out, vec![Action::FreeBlock(location)], "nobody has it");
+        table.on_settled(&settled(THIRD, &[Held { object: id, borrower: FRIEND, count: 1 }]), &mut out);
+        assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty), "{table:?}");
+        assert_eq!(out.len(), 1, "it went once");
+    }
+}
+
+/// Nobody says any more what it held: its own death is settled with the other one.
+#[test]
+fn what_is_set_aside_goes_with_its_borrower() {
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_worker_gone(THIRD);
+    table.on_remove_borrow(FRIEND, &remove_said(id, 1, THIRD), &mut out);
+    drop_handle(&mut table, id, &slot, &mut out);
+    table.on_worker_gone(FRIEND);
+    table.on_settled(&Settled { gone: vec![FRIEND, THIRD], held: Vec::new() }, &mut out);
+    assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty), "{table:?}");
 }
 
 #[test]

@@ -62,7 +62,11 @@ impl Ownership {
             return false;
         }
         if !bug!(FetcherForgotten) {
-            record.waiting.get_or_insert_default().fetchers.push(from);
+            let fetchers = &mut record.waiting.get_or_insert_default().fetchers;
+            // One that dropped its references since may ask again, any number of times.
+            if !fetchers.contains(&from) {
+                fetchers.push(from);
+            }
         }
         true
     }

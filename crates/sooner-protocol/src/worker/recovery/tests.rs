@@ -11,6 +11,8 @@ use crate::action::{Action, Peer};
 use crate::ownership::Slot;
 use crate::time::Instant;
 
+mod items;
+
 const ME: WorkerId = WorkerId(1);
 const WORKER: WorkerId = WorkerId(2);
 const OTHER: WorkerId = WorkerId(3);
@@ -201,6 +203,88 @@ fn lineage_stays_for_a_result_that_was_not_lost() {
     );
     assert_eq!(owner.core.lineage().0, 1);
     assert_eq!(pushes(&owner.lose(&[64])), [1]);
+}
+
+/// Task 1 runs again for its second result, while only the lineage of task 2 keeps the first one, which was not lost. Block 256 has
+/// the value of task 2.
+fn owner_of_released_while_repeated() -> (Owner, [Arc<Slot>; 2], Arc<Slot>) {
+    let mut owner = Owner::new();
+    let slots = submit_two(&mut owner);
+    let user = owner.submit(2, &[task(1).object(0)], 3);
+    owner.grant(2);
+    owner.finish(2, 256);
+    owner.grant(3);
+    assert_eq!(pushes(&owner.lose(&[128])), [1]);
+    let out = owner.drop_handle(1, &slots[0]);
+    assert_eq!(out, [Action::FreeBlock(Location { offset: 64, length: 4096 })], "O4");
+    owner.core.check();
+    (owner, slots, user)
+}
+
+#[test]
+fn a_result_whose_last_reference_goes_while_its_task_runs_again_can_return() {
+    let small = || Outcome::Inline(Blob::from(&b"v"[..]));
+    for outcomes in [[stored(192), small()], [small(), stored(192)], [small(), small()]] {
+        let (mut owner, [first, second], user) = owner_of_released_while_repeated();
+        assert_eq!(first.outcome().as_deref(), None, "its task makes it again");
+        finish_two(&mut owner, outcomes.clone());
+        assert!(second.has_outcome());
+        let is_small = outcomes[0] == small();
+        let again = pushes(&owner.lose(&[256]));
+        assert_eq!(again, [if is_small { 2 } else { 1 }], "a small one stayed");
+        if !is_small {
+            finish_two(&mut owner, [stored(320), small()]);
+        }
+        owner.finish(2, 384);
+        assert_eq!(user.outcome().as_deref(), Some(&stored(384)));
+    }
+}
+
+#[test]
+fn a_result_that_nothing_keeps_any_more_goes_when_its_task_has_run_again() {
+    let (mut owner, [first, second], user) = owner_of_released_while_repeated();
+    owner.drop_handle(2, &user);
+    assert!(second.release());
+    owner.core.on_handles_dropped(&[task(1).object(1)], &mut owner.out);
+    assert_eq!(first.outcome().as_deref(), None);
+    finish_two(&mut owner, [stored(192), stored(320)]);
+    assert!(owner.core.ownership().is_empty(), "{:?}", owner.core.ownership());
+    assert_eq!(owner.core.lineage(), (0, 0));
+}
+
+#[test]
+fn a_result_that_its_task_fails_to_make_again_says_why() {
+    // Its last reference goes before the failure, and after it.
+    let failure = Failure::new(FailureCode::Task, String::from("raised"));
+    let failed =
+        || vec![Return { outcome: Outcome::Failed(Box::new(failure.clone())), contained: Vec::new() }];
+    let reply = || Reply {
+        task: task(1),
+        returns: failed(),
+        held: Vec::new(),
+        nanos: 5_000_000,
+        retry: false,
+        timing: None,
+        not_run: None,
+    };
+    let (mut owner, [_, second], user) = owner_of_released_while_repeated();
+    owner.say(Peer::Worker(WORKER), reply());
+    assert_eq!(code_in(&second), Some(FailureCode::Task));
+    assert_eq!(pushes(&owner.lose(&[256])), [0u64; 0]);
+    assert_eq!(code_in(&user), Some(FailureCode::Task));
+
+    let mut owner = Owner::new();
+    let [first, _second] = submit_two(&mut owner);
+    let user = owner.submit(2, &[task(1).object(0)], 3);
+    owner.grant(2);
+    owner.finish(2, 256);
+    owner.grant(3);
+    assert_eq!(pushes(&owner.lose(&[128])), [1]);
+    owner.say(Peer::Worker(WORKER), reply());
+    owner.drop_handle(1, &first);
+    assert_eq!(code_in(&first), Some(FailureCode::ObjectFreed), "nothing makes it any more");
+    assert_eq!(pushes(&owner.lose(&[256])), [0u64; 0]);
+    assert_eq!(code_in(&user), Some(FailureCode::ReconstructionFailed));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
-use sooner_wire::limits::{LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, REMOTE_LINES_MAX};
+use sooner_wire::limits::{LINK_BUFFER_BYTES_MAX, LINK_PATIENCE_NANOS, REMOTE_LINES_MAX, SEVERED_NANOS};
 use sooner_wire::message::{Blocked, Connect, FreeBlocks, HeldFrom, LinkRole, Message, PeerConnected};
 
 use crate::client::remote::Remotes;
@@ -39,7 +39,7 @@ fn pass(remotes: &mut Remotes, end: Instant) -> (Vec<Message>, Vec<sooner_wire::
             };
             let refused =
                 PeerConnected { worker: connect.worker, link: Some(LinkRole::Dial), name: None, never: None };
-            assert!(remotes.on_connected(&refused, None, time).is_none());
+            assert!(remotes.on_connected(&refused, Err("cannot be reached".to_owned()), time).is_none());
         }
         if time == end {
             return (told, gone);
@@ -59,7 +59,7 @@ fn a_process_that_cannot_be_reached_is_told_of_and_then_given_up() {
     assert!(gone.is_empty());
     say(&mut remotes, FAR);
     assert_eq!(remotes.waiting(FAR), 0, "nobody hears it");
-    let (told, gone) = pass(&mut remotes, cut.plus(LINK_PATIENCE_NANOS));
+    let (told, gone) = pass(&mut remotes, cut.plus(SEVERED_NANOS));
     let [gone] = &gone[..] else { panic!("{gone:?}") };
     assert_eq!((gone.worker, gone.all_begun, told.len()), (FAR, Some(true), 0));
     assert!(gone.reason.contains("cannot be reached"), "{}", gone.reason);
@@ -141,7 +141,7 @@ fn to_whom_there_is_no_way_nobody_waits() {
     let never = Some("neither can be dialled".to_owned());
     let refused = PeerConnected { worker: FAR, link: Some(LinkRole::Dial), name: None, never };
     for _ in 0..2 {
-        assert!(remotes.on_connected(&refused, None, BEGIN).is_none());
+        assert!(remotes.on_connected(&refused, Err("cannot be reached".to_owned()), BEGIN).is_none());
     }
     let gone = remotes.on_timer(BEGIN);
     let [gone] = &gone[..] else { panic!("{gone:?}") };

@@ -19,8 +19,8 @@ use sooner_wire::{NodeId, WorkerId};
 use super::Line;
 use crate::clock::now;
 use crate::identity::Identity;
-use crate::node::accept::turn_away;
-use crate::transport::{Ended, Framed, Stream, TlsFailure, TlsStream, Turn};
+use crate::node::accept::Shares;
+use crate::transport::{Ended, Framed, Stream, TlsStream, Turn};
 use sessions::Sessions;
 
 mod sessions;
@@ -37,7 +37,7 @@ pub(super) enum Event {
     /// A connection of a node ended.
     Ended { node: NodeId, reason: String },
     /// Somebody who wanted to be a node was not let in.
-    Refused { address: SocketAddr, reason: String, is_stranger: bool },
+    Refused { address: SocketAddr, reason: String },
 }
 
 enum Phase {
@@ -62,6 +62,7 @@ pub(super) struct Links {
     me: Arc<Me>,
     identity: Identity,
     epoll: OwnedFd,
+    shares: Shares,
     links: HashMap<u64, Link>,
     sessions: Sessions,
     /// What this process's own node says and hears.
@@ -82,6 +83,7 @@ impl Links {
             me,
             identity,
             epoll,
+            shares: Shares::default(),
             links: HashMap::new(),
             own: None,
             health: HashMap::new(),
@@ -95,14 +97,27 @@ impl Links {
         &self.epoll
     }
 
-    /// Somebody comes from the door.
-    pub(super) fn admit(&mut self, socket: OwnedFd, address: SocketAddr, line: Line, now: Instant) {
-        let shaking = self.links.values().filter(|link| matches!(link.phase, Phase::Shaking(_))).count();
-        if shaking >= HANDSHAKES_MAX {
-            return turn_away(socket);
-        }
+    /// Somebody comes from the door. Says who had to leave for him, if anybody.
+    pub(super) fn admit(
+        &mut self,
+        socket: OwnedFd,
+        address: SocketAddr,
+        line: Line,
+        now: Instant,
+    ) -> Option<Event> {
+        let unfinished = self.links.iter().filter_map(|(token, link)| match (&link.phase, link.address) {
+            (Phase::Shaking(_), Some(address)) => Some((*token, address.ip())),
+            _ => None,
+        });
+        let leaving = self.shares.leaving(unfinished, address.ip(), HANDSHAKES_MAX);
+        let refused = leaving.and_then(|(token, crowd)| {
+            let mut link = self.links.remove(&token)?;
+            link.framed.end();
+            Some(Event::Refused { address: link.address?, reason: crowd.to_string() })
+        });
         let stream = Stream::Tls(Box::new(TlsStream::accept(socket, &self.identity)));
         self.add(stream, Some(address), line, Phase::Shaking(now.plus(HANDSHAKE_NANOS)));
+        refused
     }
 
     /// This process's own node.
@@ -157,7 +172,11 @@ impl Links {
     fn on_first(&mut self, token: u64, message: Message, events: &mut Vec<Event>) {
         let Some(link) = self.links.get_mut(&token) else { return };
         let (Some(certified), Some(address)) = (link.framed.peer(), link.address) else { return };
-        match (on_hello(&message, &self.me, certified), link.line) {
+        let answer = on_hello(&message, &self.me, certified);
+        if answer.is_ok() {
+            self.shares.on_proven(address.ip());
+        }
+        match (answer, link.line) {
             (Ok(party), Line::Health) => {
                 link.framed.push(&welcome(&party, 0).into());
                 link.phase = Phase::Known(certified);
@@ -177,7 +196,7 @@ impl Links {
             }
             (Err(refusal), _) => {
                 let reason = refusal.to_string();
-                events.push(Event::Refused { address, reason: reason.clone(), is_stranger: false });
+                events.push(Event::Refused { address, reason: reason.clone() });
                 self.dismiss_link(token, &Refused { reason }.into());
             }
         }
@@ -306,8 +325,7 @@ impl Links {
         match link.phase {
             Phase::Shaking(_) => {
                 if let Some(address) = link.address {
-                    let is_stranger = is_stranger(&ended);
-                    events.push(Event::Refused { address, reason: ended.to_string(), is_stranger });
+                    events.push(Event::Refused { address, reason: ended.to_string() });
                 }
             }
             // A connection that another one has replaced is not missed.
@@ -317,16 +335,5 @@ impl Links {
             }
             Phase::Known(_) | Phase::Leaving(_) => {}
         }
-    }
-}
-
-/// Whether this is how connections of people who have no business here end.
-fn is_stranger(ended: &Ended) -> bool {
-    match ended {
-        Ended::Tls(failure) => !matches!(
-            failure,
-            TlsFailure::Cut | TlsFailure::Socket(_) | TlsFailure::CutInHandshake | TlsFailure::Changed
-        ),
-        Ended::Closed | Ended::Frame(_) | Ended::Full => false,
     }
 }

@@ -19,7 +19,7 @@ use sooner_protocol::session::hello::Me;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::state::{Inspect, InspectEnd, NodeReport};
 use sooner_wire::message::{
-    DialMe, Drain, FindNodes, Message, NodeRow, Register, ResourceReport, Routed, kind,
+    DialMe, Drain, FindNodes, Message, NodeRow, Register, ResourceReport, Routed, Suspect, kind,
 };
 use sooner_wire::{NodeId, WorkerId};
 
@@ -149,7 +149,11 @@ impl Service {
         let inbox = std::mem::take(&mut *self.shared.inbox.lock());
         for arrival in inbox.arrivals {
             match arrival {
-                Arrival::Stranger(socket, address, line) => self.links.admit(socket, address, line, now()),
+                Arrival::Stranger(socket, address, line) => {
+                    if let Some(event) = self.links.admit(socket, address, line, now()) {
+                        self.on_link(event);
+                    }
+                }
                 Arrival::Own(socket, line) => self.links.connect(socket, self.me, line),
             }
         }
@@ -232,11 +236,8 @@ impl Service {
                 self.notes.write_rationed(&format!("a connection of node {:016x} ended: {reason}", node.0));
                 self.nodes.on_disconnected(node, now(), &mut out);
             }
-            links::Event::Refused { address, reason, is_stranger } => {
+            links::Event::Refused { address, reason } => {
                 self.notes.write_rationed(&format!("refused a connection from {address}: {reason}"));
-                if is_stranger {
-                    self.shared.strangers.lock().push(address.ip());
-                }
             }
         }
         self.perform(out);
@@ -248,7 +249,7 @@ impl Service {
             (Line::Control, _) if !self.links.is_registered(node) => {}
             (Line::Control, Message::ResourceReport(report)) => self.on_report(node, report),
             (Line::Control, Message::FindNodes(find)) => self.on_find_nodes(node, &find),
-            (Line::Control, Message::Suspect(suspect)) => self.nodes.on_suspect(node, suspect.node, out),
+            (Line::Control, Message::Suspect(suspect)) => self.on_suspect(node, suspect, out),
             (Line::Control, Message::Drain(drain)) => self.on_drain(drain, out),
             (Line::Control, Message::Drained(drained)) if drained.node == node => {
                 self.nodes.on_drained(node, now(), out);
@@ -285,6 +286,15 @@ impl Service {
         }
     }
 
+    /// A node has lost its connection to another one. The head's own node goes on in any case: who holds that for gone cannot.
+    fn on_suspect(&mut self, node: NodeId, suspect: Suspect, out: &mut Vec<NodesAction>) {
+        let (from, suspect) = match suspect.is_given_up == Some(true) && suspect.node == self.me {
+            true => (suspect.node, Suspect { node, ..suspect }),
+            false => (node, suspect),
+        };
+        self.nodes.on_suspect(from, suspect, now(), out);
+    }
+
     /// A node is asked to leave, by itself or by somebody who looks after the cluster.
     fn on_drain(&mut self, drain: Drain, out: &mut Vec<NodesAction>) {
         let node = drain.node;
@@ -307,6 +317,7 @@ impl Service {
             let mut row = placing_row(row);
             row.free = report.free.clone();
             self.core.on_report(row);
+            self.core.on_bundles_free(node, report.bundles.clone().unwrap_or_default());
         }
         if let Err(error) = self.view.on_report(node, report) {
             self.end_session(node, &error.to_string());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -14,13 +14,14 @@ use sooner_wire::message::Message;
 use super::{DOOR, FIRST_GUEST, is_readable};
 use crate::clock::now;
 use crate::identity::{Destination, Identity};
-use crate::node::accept::{Entered, Entrance, turn_away};
+use crate::node::accept::{Crowd, Entered, Entrance, Shares};
 use crate::node::notes::Notes;
 use crate::transport::{Framed, Stream, TlsStream};
 
 /// Somebody who dialled to see whether this node lives: the handshake says so.
 struct Guest {
     framed: Framed,
+    address: SocketAddr,
     until: Instant,
 }
 
@@ -36,6 +37,7 @@ pub(super) enum Knock {
 pub(super) struct Door {
     entrance: Entrance,
     identity: Identity,
+    shares: Shares,
     guests: HashMap<u64, Guest>,
     next_token: u64,
 }
@@ -50,7 +52,8 @@ impl Door {
     ) -> io::Result<Self> {
         let entrance = Entrance::open(listen, node, is_head)?;
         epoll::add(epoll, &entrance, EventData::new_u64(DOOR), EventFlags::IN)?;
-        Ok(Self { entrance, identity, guests: HashMap::new(), next_token: FIRST_GUEST })
+        let (shares, guests) = (Shares::default(), HashMap::new());
+        Ok(Self { entrance, identity, shares, guests, next_token: FIRST_GUEST })
     }
 
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
@@ -62,11 +65,6 @@ impl Door {
         self.entrance.next_deadline().into_iter().chain(guests).min()
     }
 
-    /// A connection from there turned out to be a stranger's.
-    pub(super) fn on_stranger(&mut self, address: IpAddr) {
-        self.entrance.on_stranger(address, now());
-    }
-
     /// Takes in whoever is there; gives those who came for somebody else here.
     pub(super) fn on_knock(&mut self, epoll: &OwnedFd, notes: &mut Notes) -> Vec<Knock> {
         let time = now();
@@ -75,8 +73,10 @@ impl Door {
         self.entrance.on_ready(time, &mut entered);
         for one in entered {
             match one {
-                Entered::Arrived { socket, destination: Destination::Node, .. } => {
-                    self.receive(socket, epoll, time);
+                Entered::Arrived { socket, address, destination: Destination::Node } => {
+                    if let Some((address, crowd)) = self.receive(socket, address, epoll, time) {
+                        notes.write_rationed(&format!("ended a connection from {address}: {crowd}"));
+                    }
                 }
                 Entered::Arrived { socket, address, destination } => {
                     others.push(Knock::Other(socket, address, destination));
@@ -92,16 +92,24 @@ impl Door {
         others
     }
 
-    fn receive(&mut self, socket: OwnedFd, epoll: &OwnedFd, now: Instant) {
-        if self.guests.len() >= HANDSHAKES_MAX {
-            return turn_away(socket);
-        }
+    /// Takes in a guest. Gives who had to leave for it, if anybody.
+    fn receive(
+        &mut self,
+        socket: OwnedFd,
+        address: SocketAddr,
+        epoll: &OwnedFd,
+        now: Instant,
+    ) -> Option<(SocketAddr, Crowd)> {
+        let guests = self.guests.iter().map(|(token, guest)| (*token, guest.address.ip()));
+        let leaving = self.shares.leaving(guests, address.ip(), HANDSHAKES_MAX);
+        let left = leaving.and_then(|(token, crowd)| Some((self.guests.remove(&token)?.address, crowd)));
         let token = self.next_token;
         self.next_token += 1;
         let stream = Stream::Tls(Box::new(TlsStream::accept(socket, &self.identity)));
         if let Ok(framed) = Framed::add(stream, epoll, token) {
-            self.guests.insert(token, Guest { framed, until: now.plus(PROBE_NANOS) });
+            self.guests.insert(token, Guest { framed, address, until: now.plus(PROBE_NANOS) });
         }
+        left
     }
 
     pub(super) fn on_guest(&mut self, token: u64, flags: EventFlags, epoll: &OwnedFd) -> Option<Knock> {
@@ -116,6 +124,7 @@ impl Door {
         match (guest.framed.next_message(), guest.framed.peer()) {
             (Some(hello @ Message::PeerHello(_)), Some(node)) => {
                 let guest = self.guests.remove(&token)?;
+                self.shares.on_proven(guest.address.ip());
                 return Some(Knock::Node(node, Box::new(guest.framed), hello));
             }
             (None, _) if guest.framed.ended().is_none() => {}

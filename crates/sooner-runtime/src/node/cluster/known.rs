@@ -1,9 +1,11 @@
 //! What a node knows of the others: what the head told it last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use sooner_wire::NodeId;
+use sooner_wire::limits::NODES_GONE_LISTED_MAX;
+use sooner_wire::message::state::GoneRow;
 use sooner_wire::message::{NodeRow, Registered, ResourceView, ViewRow};
 
 /// See the module.
@@ -11,6 +13,10 @@ use sooner_wire::message::{NodeRow, Registered, ResourceView, ViewRow};
 pub(super) struct Known {
     nodes: BTreeMap<NodeId, NodeRow>,
     view: BTreeMap<NodeId, ViewRow>,
+    /// The latest that are gone, the last one last.
+    gone: VecDeque<GoneRow>,
+    /// Those that are held for gone until the head says that they are.
+    given_up: BTreeSet<NodeId>,
 }
 
 impl Known {
@@ -34,9 +40,19 @@ impl Known {
         self.nodes.extend(rows.into_iter().map(|row| (row.node, row)));
     }
 
-    pub(super) fn on_gone(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+    pub(super) fn on_gone(&mut self, node: NodeId, reason: &str) {
         self.view.remove(&node);
+        self.given_up.remove(&node);
+        let Some(row) = self.nodes.remove(&node) else { return };
+        if self.gone.len() == NODES_GONE_LISTED_MAX {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(GoneRow { row, reason: reason.to_owned() });
+    }
+
+    /// The latest that are gone.
+    pub(super) fn gone(&self) -> Vec<GoneRow> {
+        self.gone.iter().cloned().collect()
     }
 
     pub(super) fn on_view(&mut self, view: ResourceView) {
@@ -48,12 +64,23 @@ impl Known {
 
     /// Whether a node is a part of the cluster, as far as is known here.
     pub(super) fn has(&self, node: NodeId) -> bool {
-        self.nodes.contains_key(&node)
+        self.nodes.contains_key(&node) && !self.given_up.contains(&node)
     }
 
-    /// Where a node listens.
+    /// A node is held for gone from now on.
+    pub(super) fn give_up(&mut self, node: NodeId) {
+        self.given_up.insert(node);
+    }
+
+    /// Those that are held for gone.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = NodeId> {
+        self.given_up.iter().copied()
+    }
+
+    /// Where a node listens, if it may be spoken to.
     pub(super) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
-        self.nodes.get(&node)?.about.address.as_ref()?.parse().ok()
+        let row = self.nodes.get(&node).filter(|_| !self.given_up.contains(&node));
+        row?.about.address.as_ref()?.parse().ok()
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = NodeId> {
@@ -102,13 +129,25 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_that_are_gone_are_told_of() {
+        let mut known = Known::default();
+        let all: Vec<u64> = (1..=NODES_GONE_LISTED_MAX as u64 + 1).collect();
+        known.on_registered(registered(&all, "h"));
+        all.iter().for_each(|node| known.on_gone(NodeId(*node << 24), "it left"));
+        assert_eq!((known.gone().len(), known.gone()[0].row.node), (NODES_GONE_LISTED_MAX, NodeId(2 << 24)));
+    }
+
+    #[test]
     fn who_has_not_come_back_to_a_new_head_stays_until_that_says_more() {
         let mut known = Known::default();
         assert_eq!(known.on_registered(registered(&[1, 2, 3], "before")), []);
         assert_eq!(known.on_registered(registered(&[2, 4], "after")), [NodeId(1 << 24), NodeId(3 << 24)]);
         let hosts: Vec<String> = known.nodes().into_iter().map(|row| row.about.host).collect();
         assert_eq!(hosts, ["before", "after", "before", "after"]);
-        known.on_gone(NodeId(1 << 24));
+        known.on_gone(NodeId(1 << 24), "it was silent");
+        known.on_gone(NodeId(1 << 24), "that was said already");
+        let gone: Vec<_> = known.gone().into_iter().map(|gone| (gone.row.node, gone.reason)).collect();
+        assert_eq!(gone, [(NodeId(1 << 24), "it was silent".to_owned())]);
         assert!(!known.has(NodeId(1 << 24)) && known.address_of(NodeId(3 << 24)).is_some());
     }
 }

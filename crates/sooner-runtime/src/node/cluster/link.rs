@@ -488,7 +488,10 @@ impl Link {
 fn may_pass(ended: &Ended) -> bool {
     matches!(
         ended,
-        Ended::Closed | Ended::Tls(TlsFailure::CutInHandshake | TlsFailure::Cut | TlsFailure::Socket(_))
+        Ended::Closed
+            | Ended::Tls(
+                TlsFailure::CutInHandshake | TlsFailure::Cut | TlsFailure::NoRoom | TlsFailure::Socket(_)
+            )
     )
 }
 

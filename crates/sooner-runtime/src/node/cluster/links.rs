@@ -89,6 +89,11 @@ impl Links {
         self.lines.get(&node).filter(waits).is_some()
     }
 
+    /// Whether there is a connection to a node.
+    pub(super) fn is_open(&self, node: NodeId) -> bool {
+        self.lines.get(&node).is_some_and(Line::is_open)
+    }
+
     /// Bytes that a node has been told and has not taken yet.
     pub(super) fn waiting(&self, node: NodeId) -> usize {
         self.lines.get(&node).map_or(0, Line::retained)

@@ -131,7 +131,7 @@ impl Cluster {
         }
         let reason = "there is no connection to that node yet".to_owned();
         let (client, shape) = (ask.client, ask.shape);
-        Some(LeaseRefused { client, shape, reason, infeasible: None, no_workers: None })
+        Some(LeaseRefused { client, shape, reason, infeasible: None, no_workers: None, for_now: None })
     }
 
     /// Makes a connection for a process here to one of another node: [`Heard::Dialled`] follows.
@@ -235,10 +235,38 @@ impl Cluster {
                 LinkNews::Ended(node, reason) => {
                     self.notes.write_rationed(&format!("the link with node {:016x} ended: {reason}", node.0));
                     self.links.forget(node, turn(&self.epoll));
-                    self.link.send(&Suspect { node }.into());
+                    self.link.send(&Suspect { node, is_given_up: None }.into());
                     self.heard.push(Heard::LinkEnded(node));
                 }
             }
+        }
+    }
+
+    /// A process here does not reach one of that node: the head is asked whether it lives. Whether this node reaches it.
+    pub(in crate::node) fn suspect(&mut self, node: NodeId) -> bool {
+        if self.known.has(node) && self.link.is_up() {
+            self.link.send(&Suspect { node, is_given_up: None }.into());
+        }
+        self.links.is_open(node)
+    }
+
+    /// A node is held for gone: nothing is said to it and nobody from there is let in. The head hears of it when it is there.
+    pub(in crate::node) fn give_up(&mut self, node: NodeId) {
+        self.notes.write(&format!(
+            "node {:016x} is held for gone: it cannot be reached, and there is no head",
+            node.0
+        ));
+        self.known.give_up(node);
+        self.links.forget(node, turn(&self.epoll));
+        if self.link.is_up() {
+            self.say_given_up();
+        }
+    }
+
+    /// Has the head end the nodes that are held for gone here.
+    pub(super) fn say_given_up(&mut self) {
+        for node in self.known.given_up() {
+            self.link.send(&Suspect { node, is_given_up: Some(true) }.into());
         }
     }
 
@@ -246,6 +274,11 @@ impl Cluster {
     pub(in crate::node) fn end_link(&mut self, node: NodeId, why: &str) {
         self.links.end(node, why, turn(&self.epoll));
         self.on_links();
+    }
+
+    /// How long this node may be silent before the head declares it gone (nanoseconds). The head's own is not.
+    pub(in crate::node) fn silence_allowed(&self) -> Option<u64> {
+        self.health_timeout.filter(|_| self.control.is_none())
     }
 
     pub(in crate::node) fn node(&self) -> NodeId {

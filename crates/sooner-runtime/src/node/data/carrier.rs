@@ -22,7 +22,7 @@ use super::peers::{Peer, Stream};
 use super::{Command, DataEvent, ForData, Moved, Shared, Ticket, Tuning, address_of};
 use crate::clock::{now, timespec};
 use crate::identity::{Destination, Identity};
-use crate::node::accept::turn_away;
+use crate::node::accept::{Shares, turn_back};
 use crate::node::notes::Notes;
 use crate::node::send_buffers::SendBuffer;
 use crate::transport::TlsStream;
@@ -67,6 +67,7 @@ struct Connection {
 /// See the module.
 pub(super) struct Carrier {
     parts: Parts,
+    shares: Shares,
     epoll: OwnedFd,
     connections: HashMap<u64, Connection>,
     next_token: u64,
@@ -85,6 +86,7 @@ impl Carrier {
         let neighbours = Arc::new(Neighbours::new(parts.mapping.clone(), parts.tuning.shares_memory));
         Ok(Self {
             parts,
+            shares: Shares::default(),
             neighbours,
             epoll,
             connections: HashMap::new(),
@@ -302,9 +304,13 @@ impl Carrier {
             }
             State::Connecting(..) => false,
         };
-        let new = self.connections.values().filter(|connection| is_new(connection)).count();
-        if new >= HANDSHAKES_MAX || self.connections.len() >= DATA_CONNECTIONS_MAX {
-            return turn_away(socket);
+        if self.connections.len() >= DATA_CONNECTIONS_MAX {
+            return turn_back(socket);
+        }
+        let new = self.connections.iter().filter(|(_, connection)| is_new(connection));
+        let new = new.map(|(token, connection)| (*token, connection.address.ip()));
+        if let Some((leaving, crowd)) = self.shares.leaving(new, address.ip(), HANDSHAKES_MAX) {
+            self.lose(leaving, &crowd.to_string());
         }
         let stream = TlsStream::accept(socket, &self.parts.identity);
         let token = self.next_token;
@@ -324,6 +330,9 @@ impl Carrier {
             State::Open(line) => {
                 let mut news = Vec::new();
                 let result = line.read(&self.parts.me, &self.targets, now(), &mut news);
+                if line.is_greeted() && connection.node.is_none() && connection.asker.is_none() {
+                    self.shares.on_proven(connection.address.ip());
+                }
                 self.note_coming(token);
                 self.on_news(token, news);
                 match result {
@@ -474,10 +483,9 @@ impl Carrier {
 
     /// A connection has ended.
     fn lose(&mut self, token: u64, why: &str) {
-        let Some(Connection { state, node, asker, address, .. }) = self.connections.remove(&token) else {
+        let Some(Connection { state, node, address, .. }) = self.connections.remove(&token) else {
             return;
         };
-        let came = asker.is_none();
         if let State::Open(mut line) = state {
             line.end_lending();
             // What it said last, as far as that goes.
@@ -487,9 +495,6 @@ impl Carrier {
             self.note_sent(token, news);
             let blocks = line.served().filter_map(|served| served.block());
             self.events.extend(blocks.map(|block| DataEvent::Served { block }));
-            if node.is_none() && came && line.stream.peer().is_none() {
-                self.events.push(DataEvent::Stranger(address.ip()));
-            }
             let attempts: Vec<u64> = line.asked().iter().map(|piece| piece.attempt).collect();
             for attempt in attempts {
                 self.end_stream(attempt, StreamEnd::Cut);

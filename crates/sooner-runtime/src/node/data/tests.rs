@@ -240,7 +240,6 @@ impl Node {
                         self.kept.remove(&block);
                     }
                 }
-                DataEvent::Stranger(_) => {}
             }
         }
         self.disk.serve(data);

@@ -58,6 +58,7 @@ impl Service {
             return self.rounds.forget_tool(token);
         };
         self.tokens.remove(&worker);
+        self.forget_handed(worker);
         if connection.is_greeted {
             self.note_end(worker, connection.pid);
         }
@@ -89,7 +90,8 @@ impl Service {
             (None, None) => return,
         };
         let by_kernel = exited.killed.and_then(|_| self.ended_by_kernel(worker, running));
-        self.reasons.insert(worker, by_kernel.unwrap_or(exited.reason));
+        // What it said itself, or what it was ended for, says more.
+        self.reasons.entry(worker).or_insert_with(|| by_kernel.unwrap_or(exited.reason));
     }
 
     pub(super) fn end_silent_processes(&mut self, out: &mut NodeActions) {

@@ -11,7 +11,7 @@ use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_wire::message::{Credentials, LinkRole, Message, PeerConnected};
 use sooner_wire::{Blob, NodeId, WorkerId};
 
-use super::Service;
+use super::{Connection, Role, Service};
 use crate::clock::now;
 use crate::identity::Destination;
 use crate::node::accept::turn_away;
@@ -135,6 +135,21 @@ impl Service {
         if let Some(core) = self.core.member() {
             core.on_job(process, Box::new(job.config.clone()), out);
         }
+    }
+
+    /// The token has changed: processes of this node prove and believe something else.
+    pub(super) fn renew(&mut self, credentials: crate::identity::Credentials) {
+        let Some(cluster) = &mut self.cluster else { return };
+        cluster.renew(credentials);
+        let Some(message) = self.credentials() else { return };
+        let speaks = |connection: &Connection| {
+            connection.is_greeted && matches!(connection.role, Role::Worker | Role::Driver)
+        };
+        let told = self.connections.values().filter(|connection| speaks(connection));
+        for worker in told.filter_map(|connection| connection.worker).collect::<Vec<_>>() {
+            self.send(worker, &message, Vec::new());
+        }
+        self.note("its processes have other credentials: the token changes");
     }
 
     /// What a process of this node proves to those of other nodes, if there can be any.

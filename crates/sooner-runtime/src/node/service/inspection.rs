@@ -44,10 +44,23 @@ impl Service {
             (Message::Drain(drain), None) => self.on_drain_asked(token, drain),
             (_, None) => self.refuse(token, "a tool only asks, or has a node leave"),
             (Message::Inspected(answer), Some(worker)) => self.forward(worker, answer),
+            // A process has not reached another one for long, whose node this one may never have had to do with.
+            (Message::Suspect(suspect), Some(_)) => self.suspect(suspect.node),
             (Message::Measured(measured), Some(worker)) => self.metrics.add(worker, measured.series),
+            // What a process says of a connection that it was handed.
+            (Message::PeerConnected(answer), Some(worker)) => self.on_handed(worker, answer),
             (other, Some(_)) => return Some(other),
         }
         None
+    }
+
+    fn suspect(&mut self, node: NodeId) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if !cluster.suspect(node)
+            && let Some(core) = self.core.member()
+        {
+            core.on_unreached(node);
+        }
     }
 
     fn begin_round(&mut self, tool: u64, question: &Inspect) {

@@ -8,10 +8,10 @@
 //! here: their templates are started with this node's own interpreter, and what is printed goes to the driver's node.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::process::PidfdFlags;
@@ -19,7 +19,7 @@ use sooner_protocol::table::Set;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::JOB_COMMAND_BYTES_MAX;
 use sooner_wire::message::state::JobRow;
-use sooner_wire::message::{Hello, JobConfig, Message, Shutdown};
+use sooner_wire::message::{Hello, JobConfig, Message, NodeLives, Shutdown};
 use sooner_wire::{NodeId, WorkerId};
 
 use super::lines::{LastLines, Lines};
@@ -28,8 +28,10 @@ use crate::logs::Sink;
 use crate::node::cluster::Cluster;
 use crate::node::interpreter::Interpreter;
 use crate::node::notes::tell;
+use crate::node::orphan::Orphan;
 use crate::node::template::{Output, Program, TemplateProcess};
 use crate::transport::{ReadResult, pair};
+use crate::ulimits::{keeps_reserve, told};
 
 /// How long a dismissed template may take to end (nanoseconds).
 const DISMISSED_NANOS: u64 = 2_000_000_000;
@@ -101,12 +103,19 @@ impl Job {
         self.origin == Origin::Elsewhere
     }
 
+    /// The node lives: its template is told.
+    pub(super) fn say_node_lives(&mut self, word: NodeLives) {
+        if let Some((template, _)) = &mut self.template {
+            template.say_node_lives(word);
+        }
+    }
+
     fn is_host(&self) -> bool {
         self.origin == Origin::Host
     }
 
     /// What its template is started with.
-    fn program(&self, node: &Surroundings<'_>) -> Result<Program, String> {
+    fn program(&self, id: WorkerId, node: &Surroundings<'_>) -> Result<Program, String> {
         let place = PathBuf::from(&self.config.working_directory);
         let command = &self.config.template;
         let (command, place) = match self.origin {
@@ -123,7 +132,10 @@ impl Job {
             }
         };
         let command = command.iter().map(Into::into).collect();
-        Ok(Program { command, working_directory: place, has_output: !self.is_host() })
+        // All nodes know the job by this id. It is mixed, and never the zero that makes hashes those of every program.
+        let hash_seed = (id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1;
+        let (has_output, is_guest) = (!self.is_host(), self.is_guest());
+        Ok(Program { command, working_directory: place, has_output, is_guest, hash_seed })
     }
 
     /// What its lines are shown by.
@@ -228,11 +240,12 @@ impl Service {
     fn start_template(&mut self, id: WorkerId) -> std::io::Result<()> {
         let directory = self.directory.path();
         let surroundings = Surroundings { interpreter: self.options.interpreter.as_ref(), directory };
-        let program = self.jobs[&id].program(&surroundings).map_err(std::io::Error::other)?;
+        let program = self.jobs[&id].program(id, &surroundings).map_err(std::io::Error::other)?;
         let (template, output) = TemplateProcess::start(program, directory)?;
         let token = self.watch_template(id, template.socket())?;
         self.jobs.get_mut(&id).expect("looked up above").template = Some((template, token));
         self.show_template(id, output);
+        self.introduce_node(id);
         Ok(())
     }
 
@@ -285,6 +298,7 @@ impl Service {
             Ok((lost, output, token)) => {
                 self.jobs.get_mut(&id).expect("looked up above").template = Some((template, token));
                 self.show_template(id, output);
+                self.introduce_node(id);
                 self.on_starts_failed(lost, out);
             }
             Err(error) => {
@@ -369,9 +383,15 @@ impl Service {
             let flags = rustix::pipe::PipeFlags::CLOEXEC;
             let (stdout, stdout_end) = rustix::pipe::pipe_with(flags)?;
             let (stderr, stderr_end) = rustix::pipe::pipe_with(flags)?;
+            let all = [&ours, &theirs, &stdout, &stdout_end, &stderr, &stderr_end];
+            let last = all.into_iter().map(AsRawFd::as_raw_fd).max().unwrap_or_default();
+            if !keeps_reserve(last) {
+                // Workers that are there need some for their connections.
+                return Err(rustix::io::Errno::MFILE);
+            }
             Ok::<_, rustix::io::Errno>((ours, [stdout, stderr], vec![theirs, stdout_end, stderr_end]))
         })();
-        let (ours, output, theirs) = made.map_err(|error| error.to_string())?;
+        let (ours, output, theirs) = made.map_err(|error| told(&error.into()))?;
         let job = self.jobs.get_mut(&id).expect("looked up above");
         let (template, _) = job.template.as_mut().expect("started above");
         template.fork(worker, theirs);
@@ -416,11 +436,11 @@ impl Service {
     /// Waits for the templates that were dismissed, without blocking.
     pub(super) fn reap_templates(&mut self) {
         let time = now();
-        self.leaving.retain_mut(|(child, deadline)| {
+        self.leaving.retain(|(process, deadline)| {
             if time >= *deadline {
-                let _ = child.kill();
+                process.kill();
             }
-            matches!(child.try_wait(), Ok(None))
+            !process.ends_within(Duration::ZERO)
         });
     }
 
@@ -431,8 +451,8 @@ impl Service {
                 template.stop();
             }
         }
-        for (child, _) in &mut self.leaving {
-            let _ = child.wait();
+        for (process, _) in &self.leaving {
+            crate::node::template::end(process);
         }
     }
 
@@ -465,7 +485,7 @@ fn command_bytes(config: &JobConfig) -> usize {
 }
 
 /// A template that was dismissed, and when it is killed.
-pub(super) type Leaving = (Child, Instant);
+pub(super) type Leaving = (Orphan, Instant);
 
 impl Service {
     /// What a driver or worker is told about its job.

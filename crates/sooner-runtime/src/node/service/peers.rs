@@ -1,14 +1,42 @@
 //! The service's half of connections between processes: what it says to each, and the sockets with which it connects two.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustc_hash::FxHashMap;
 use rustix::event::epoll;
+use sooner_protocol::time::Instant;
 use sooner_wire::WorkerId;
-use sooner_wire::limits::CLIENT_UNREAD_BYTES_MAX;
+use sooner_wire::limits::{CLIENT_UNREAD_BYTES_MAX, START_PATIENCE_NANOS};
 use sooner_wire::message::{Message, PeerConnected};
 
-use super::Service;
+use super::{Role, Service, now};
 use crate::transport::{Flush, Outlet, pair};
+use crate::ulimits::told;
+
+/// How soon it is tried again to connect two processes (nanoseconds).
+const INTRODUCE_AGAIN_NANOS: u64 = 50_000_000;
+
+/// Two processes for whose connection there was no descriptor.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Introduction {
+    a: WorkerId,
+    b: WorkerId,
+    since: Instant,
+}
+
+/// One process's end of a connection, until it has said that it has it: where it had no descriptor for it, the kernel has closed
+/// what it was sent, and what the other process has said over the connection meanwhile is in this one.
+pub(super) struct Handed {
+    end: OwnedFd,
+    /// Since when it has no descriptor for it, and why, for people.
+    lack: Option<(Instant, String)>,
+    /// It has been sent, and nothing was said of it yet.
+    is_underway: bool,
+}
+
+/// Ends of connections that nobody has confirmed: (whose, to whom).
+pub(super) type HandedEnds = FxHashMap<(WorkerId, WorkerId), Handed>;
 
 impl Service {
     pub(super) fn send(&mut self, to: WorkerId, message: &Message, descriptors: Vec<OwnedFd>) {
@@ -23,18 +51,116 @@ impl Service {
     }
 
     pub(super) fn introduce(&mut self, a: WorkerId, b: WorkerId) {
-        match pair() {
-            Ok((for_a, for_b)) => {
-                self.send(a, &PeerConnected::pair(b).into(), vec![for_a]);
-                self.send(b, &PeerConnected::pair(a).into(), vec![for_b]);
+        if let Err(error) = self.try_to_introduce(a, b) {
+            if self.introductions.is_empty() {
+                self.warn(&format!("two processes wait to be connected: {}", told(&error)));
             }
-            Err(error) => {
-                let text = format!(
-                    "cannot connect two processes: {error}. Raise the limit of open files (ulimit -n)"
-                );
+            self.introductions.push(Introduction { a, b, since: now() });
+        }
+    }
+
+    fn try_to_introduce(&mut self, a: WorkerId, b: WorkerId) -> io::Result<()> {
+        let (for_a, for_b) = pair()?;
+        let (kept_for_a, kept_for_b) = (for_a.try_clone()?, for_b.try_clone()?);
+        self.hand(a, b, for_a, kept_for_a);
+        self.hand(b, a, for_b, kept_for_b);
+        Ok(())
+    }
+
+    fn hand(&mut self, to: WorkerId, other: WorkerId, end: OwnedFd, kept: OwnedFd) {
+        self.send(to, &PeerConnected::pair(other).into(), vec![end]);
+        self.handed.insert((to, other), Handed { end: kept, lack: None, is_underway: true });
+    }
+
+    /// A process has its end of a connection, or had no descriptor for it.
+    pub(super) fn on_handed(&mut self, to: WorkerId, answer: PeerConnected) {
+        let key = (to, answer.worker);
+        let Some(why) = answer.never else {
+            self.handed.remove(&key);
+            return;
+        };
+        let is_first = self.handed.values().all(|one| one.lack.is_none());
+        let Some(handed) = self.handed.get_mut(&key) else { return };
+        handed.is_underway = false;
+        if handed.lack.is_none() {
+            handed.lack = Some((now(), why));
+            if is_first {
+                let (_, why) = handed.lack.as_ref().expect("set above");
+                let text = format!("process {:016x} waits to be connected to another one: {why}", to.0);
                 self.warn(&text);
             }
         }
+    }
+
+    /// A process is gone, and with it its connections.
+    pub(super) fn forget_handed(&mut self, process: WorkerId) {
+        self.handed.retain(|(to, other), _| *to != process && *other != process);
+    }
+
+    /// Sends again what could not be taken. If it cannot for long, one of the two ends: the one that lacks descriptors, unless it is
+    /// a driver.
+    fn attend_handed(&mut self) {
+        if self.handed.is_empty() {
+            return;
+        }
+        let lacking = self.handed.iter().filter(|(_, one)| one.lack.is_some() && !one.is_underway);
+        for (to, other) in lacking.map(|(key, _)| *key).collect::<Vec<_>>() {
+            let Some(Handed { lack: Some((since, why)), .. }) = self.handed.get(&(to, other)) else {
+                continue;
+            };
+            if now().since(*since) >= START_PATIENCE_NANOS
+                && let Some(worker) = [to, other].into_iter().find(|id| self.is_worker(*id))
+            {
+                self.end_unconnected(
+                    worker,
+                    format!("was ended because nobody could be connected to it: {why}"),
+                );
+                self.forget_handed(worker);
+                continue;
+            }
+            let Some(handed) = self.handed.get_mut(&(to, other)) else { continue };
+            let Ok(end) = handed.end.try_clone() else { continue };
+            handed.is_underway = true;
+            self.send(to, &PeerConnected::pair(other).into(), vec![end]);
+        }
+    }
+
+    fn is_worker(&self, id: WorkerId) -> bool {
+        let connection = self.tokens.get(&id).and_then(|token| self.connections.get(token));
+        connection.is_some_and(|connection| connection.role == Role::Worker)
+    }
+
+    fn end_unconnected(&mut self, worker: WorkerId, reason: String) {
+        self.kill_worker(worker);
+        self.reasons.insert(worker, reason);
+    }
+
+    /// Connects those for whom there were no descriptors. If there are none for long, one of the two ends, and with it what waits
+    /// for the connection.
+    pub(super) fn attend_introductions(&mut self) {
+        self.attend_handed();
+        for waiting in std::mem::take(&mut self.introductions) {
+            let Introduction { a, b, since } = waiting;
+            if !self.tokens.contains_key(&a) || !self.tokens.contains_key(&b) {
+                continue;
+            }
+            let Err(error) = self.try_to_introduce(a, b) else { continue };
+            if now().since(since) < START_PATIENCE_NANOS {
+                self.introductions.push(waiting);
+                continue;
+            }
+            let Some(worker) = [b, a].into_iter().find(|id| self.is_worker(*id)) else { continue };
+            self.end_unconnected(
+                worker,
+                format!("was ended because nobody could be connected to it: {}", told(&error)),
+            );
+        }
+    }
+
+    pub(super) fn introductions_deadline(&self) -> Option<Instant> {
+        let is_lacking = |one: &Handed| one.lack.is_some() && !one.is_underway;
+        let waits = !self.introductions.is_empty() || self.handed.values().any(is_lacking);
+        waits.then(|| now().plus(INTRODUCE_AGAIN_NANOS))
     }
 
     pub(super) fn flush_dirty(&mut self) {

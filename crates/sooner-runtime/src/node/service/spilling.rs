@@ -112,8 +112,10 @@ pub(super) fn open_memory(
     bytes: u64,
     fallback: Option<FallbackFile>,
 ) -> io::Result<(Mapping, Option<FallbackFile>)> {
-    let memory = Mapping::create(bytes).map_err(io::Error::other)?;
-    let Some(file) = fallback else { return Ok((memory, None)) };
+    let Some(file) = fallback else { return Ok((Mapping::create(bytes).map_err(io::Error::other)?, None)) };
+    // As much again, which takes no memory until values are read back from a full disk.
+    let memory = Mapping::create(bytes.saturating_mul(2)).or_else(|_| Mapping::create(bytes));
+    let memory = memory.map_err(io::Error::other)?;
     match memory.with_fallback(file.descriptor().try_clone()?, file.bytes()) {
         Ok(memory) => Ok((memory, Some(file))),
         // Address space is bounded here (ulimit -v, or a tool that simulates the machine): values go to disk all the same.
@@ -169,6 +171,14 @@ impl Service {
         };
         self.note_trouble(Some(refused));
         None
+    }
+
+    /// A block for a value that is read back while nothing can be written to disk, so that nothing makes room for it.
+    pub(super) fn spare_for_reading(&mut self, bytes: u64, moves: bool) -> Option<u64> {
+        if self.spilling.trouble().is_none() || (moves && !self.spilling.stuck.on_no_room(moves, now())) {
+            return None;
+        }
+        self.arena.allocate_spare(bytes)
     }
 
     /// Why the file may not take so many bytes more beside what is in spill files.

@@ -19,7 +19,8 @@ impl Service {
             Some(block) => self.core.on_block(object, block, out),
             None => {
                 let moves = self.arena.is_reserving() || self.make_room(bytes, Some(object), out);
-                if let Some(block) = self.fall_back(bytes, moves, false) {
+                let block = self.fall_back(bytes, moves, false);
+                if let Some(block) = block.or_else(|| self.spare_for_reading(bytes, moves)) {
                     return self.core.on_block(object, block, out);
                 }
                 self.core.on_no_block(object, self.arena.capacity(), moves, now(), out);
@@ -92,7 +93,6 @@ impl Service {
                     data.answer(ticket, block, serves);
                 }
                 DataEvent::Served { block } => self.core.end_serving(block, out),
-                DataEvent::Stranger(address) => cluster.on_stranger(address),
                 DataEvent::AskFor(node) => cluster.ask_for_values(node),
             }
         }

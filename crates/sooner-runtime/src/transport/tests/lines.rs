@@ -376,7 +376,7 @@ fn without_a_connection_a_session_ends_in_time_and_says_why() {
     pair.run(|pair| pair.peers.iter().all(|peer| peer.has_ended().is_some()));
     assert!((LINK_PATIENCE_NANOS..LINK_PATIENCE_NANOS + 2_000 * MILLI).contains(&pair.time.since(begin)));
     let why = pair.peers[0].has_ended().expect("ended");
-    assert!(why.contains("30 s") && why.contains("nobody listens there"), "{why}");
+    assert!(why.contains("25 s") && why.contains("nobody listens there"), "{why}");
 }
 
 #[test]

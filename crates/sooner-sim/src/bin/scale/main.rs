@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use sooner_sim::runner::silence_panics;
 use sooner_sim::scale::plan::{FAULTS, ScalePlan};
 use sooner_sim::scale::world::run;
 use sooner_sim::seeds::{Command, Program, number};
@@ -59,7 +58,6 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(code) => return code,
     };
-    silence_panics();
     if let Some(nodes) = command.counts {
         tables::count(nodes, command.seconds);
     } else if broadcasts {

@@ -83,6 +83,8 @@ fn job() -> Job {
         preload: vec!["m".into()],
         call_sites: true,
         needs_site: false,
+        options: vec!["-O".into()],
+        flags: vec![("optimize".into(), 1)],
     };
     let config = JobConfig {
         template: vec!["p".into()],
@@ -113,6 +115,7 @@ fn about_actors() -> Vec<(Message, &'static str)> {
         subscribers: vec![(actor(), WORKER)],
         keepers: None,
         kept: None,
+        also: None,
     };
     vec![
         (
@@ -124,8 +127,15 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             "0a0000009700000083820709011a01000005",
         ),
         (
-            PlaceRefused { actor: actor(), takeover: 1, reason: "r".into(), create: None, no_workers: None }
-                .into(),
+            PlaceRefused {
+                actor: actor(),
+                takeover: 1,
+                reason: "r".into(),
+                create: None,
+                no_workers: None,
+                for_now: None,
+            }
+            .into(),
             "070000009800000083820709016172",
         ),
         (
@@ -134,7 +144,20 @@ fn about_actors() -> Vec<(Message, &'static str)> {
                 takeover: 1,
                 reason: "r".into(),
                 create: None,
+                no_workers: None,
+                for_now: Some(true),
+            }
+            .into(),
+            "0a0000009800000086820709016172f6f6f5",
+        ),
+        (
+            PlaceRefused {
+                actor: actor(),
+                takeover: 1,
+                reason: "r".into(),
+                create: None,
                 no_workers: Some(true),
+                for_now: None,
             }
             .into(),
             "090000009800000085820709016172f6f5",
@@ -143,10 +166,36 @@ fn about_actors() -> Vec<(Message, &'static str)> {
             ActorProcessGone { actor: actor(), takeover: 1, gone: Box::new(gone()) }.into(),
             "13000000990000008382070901851a0100000561728207096177f5",
         ),
-        (EndActor { actor: actor(), takeover: 1, finishes: true }.into(), "060000009a0000008382070901f5"),
+        (
+            EndActor { actor: actor(), takeover: 1, finishes: true, recalls: None, is_succeeded: None }
+                .into(),
+            "060000009a0000008382070901f5",
+        ),
+        (
+            EndActor {
+                actor: actor(),
+                takeover: 1,
+                finishes: false,
+                recalls: Some(true),
+                is_succeeded: None,
+            }
+            .into(),
+            "070000009a0000008482070901f4f5",
+        ),
+        (
+            EndActor {
+                actor: actor(),
+                takeover: 1,
+                finishes: false,
+                recalls: None,
+                is_succeeded: Some(true),
+            }
+            .into(),
+            "080000009a0000008582070901f4f6f5",
+        ),
         (
             here.into(),
-            "9b0000009b00000083818f820709011a01000005f507826173616e41646141f50320898207098182634350551913888182634350551913888403614144636f646580838b8207098200810103616601436162638182820709008003f401808002f6f607828200814176818282070901851a0100000561728207096177f58207098183070087816170612f61730102038481622f6181616df5f481828207091a01000005",
+            "ab0000009b00000083818f820709011a01000005f507826173616e41646141f50320898207098182634350551913888182634350551913888403614144636f646580838b8207098200810103616601436162638182820709008003f401808002f6f607828200814176818282070901851a0100000561728207096177f58207098183070087816170612f61730102038681622f6181616df5f481622d4f8182686f7074696d697a650181828207091a01000005",
         ),
         (
             ActorSubscribed { actor: actor(), process: WORKER, started: Some(Box::new(started)) }.into(),
@@ -175,13 +224,27 @@ fn about_leases() -> Vec<(Message, &'static str)> {
             "0b0000008d000000850701061a010000058100",
         ),
         (
-            LeaseRefused { client, shape, reason: "r".into(), infeasible: Some(true), no_workers: None }
-                .into(),
+            LeaseRefused {
+                client,
+                shape,
+                reason: "r".into(),
+                infeasible: Some(true),
+                no_workers: None,
+                for_now: None,
+            }
+            .into(),
             "060000008e0000008407016172f5",
         ),
         (
-            LeaseRefused { client, shape, reason: "r".into(), infeasible: None, no_workers: Some(true) }
-                .into(),
+            LeaseRefused {
+                client,
+                shape,
+                reason: "r".into(),
+                infeasible: None,
+                no_workers: Some(true),
+                for_now: None,
+            }
+            .into(),
             "070000008e0000008507016172f6f5",
         ),
         (ReturnLeaseAt { lease }.into(), "020000008f0000008106"),
@@ -220,7 +283,10 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         (dialled.into(), "0900000004000000831a0100000501616e"),
         (never.into(), "0a00000004000000841a0100000501f6616e"),
         (PeerConnected::pair(WORKER).into(), "0600000004000000811a01000005"),
-        (job().into(), "180000007400000083070087816170612f61730102038481622f6181616df5f4"),
+        (
+            job().into(),
+            "280000007400000083070087816170612f61730102038681622f6181616df5f481622d4f8182686f7074696d697a6501",
+        ),
         (lines.into(), "06000000aa0000008307f562610a"),
         (HandOver { node: NODE, offsets: vec![64] }.into(), "0900000084000000821a01000000811840"),
         (HandedOver { node: NODE, offsets: vec![64] }.into(), "0900000085000000821a01000000811840"),

@@ -1,7 +1,7 @@
 //! The messages of nodes and the control service: what is written is read, and the bytes stay what they are.
 
 use super::*;
-use crate::NodeId;
+use crate::{GroupId, NodeId};
 
 const NODE: NodeId = NodeId(1 << 24);
 
@@ -24,6 +24,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         Register { about: Box::new(about()), version: "0.1".into(), python: "3.11".into(), rejoins: Some(7) };
     let settings = Settings { heartbeat: 500, health_timeout: 5_000 };
     let demand = vec![ShapeDemand { resources: cpus.clone(), count: 3 }];
+    let group = GroupId { owner: WorkerId(7), number: 9 };
     let view = ViewRow { node: NODE, version: 4, free: cpus.clone(), waiting: 2 };
     let candidate = Candidate { node: NODE, is_free: true };
     vec![
@@ -43,8 +44,18 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Heartbeat { number: 1, node_lag: 2, data_lag: 3 }.into(), "040000006800000083010203"),
         (Fenced { reason: "r".into() }.into(), "0300000069000000816172"),
         (
-            ResourceReport { version: 4, free: cpus.clone(), demand }.into(),
+            ResourceReport { version: 4, free: cpus.clone(), demand: demand.clone(), bundles: None }.into(),
             "170000006a0000008304818263435055191388818281826343505519138803",
+        ),
+        (
+            ResourceReport {
+                version: 4,
+                free: cpus.clone(),
+                demand,
+                bundles: Some(vec![BundleFree { group, bundle: 1, free: cpus.clone() }]),
+            }
+            .into(),
+            "260000006a0000008404818263435055191388818281826343505519138803818382070901818263435055191388",
         ),
         (
             ResourceView { rows: vec![view], must_ask: false }.into(),
@@ -58,7 +69,7 @@ fn messages() -> Vec<(Message, &'static str)> {
             Candidates { request: 9, nodes: vec![candidate], rows: None }.into(),
             "0a0000006d000000820981821a01000000f5",
         ),
-        (Suspect { node: NODE }.into(), "0600000071000000811a01000000"),
+        (Suspect { node: NODE, is_given_up: None }.into(), "0600000071000000811a01000000"),
         (Drain { node: NODE, nanos: 5 }.into(), "0700000072000000821a0100000005"),
         (Drained { node: NODE }.into(), "0600000073000000811a01000000"),
     ]

@@ -25,6 +25,7 @@ fn processes_come_and_go() {
     round_trip(welcome.into());
     round_trip(Refused { reason: "r".into() }.into());
     round_trip(Fork { worker: WORKER }.into());
+    round_trip(NodeLives { patience: 5 }.into());
     for error in [None, Some("e".to_owned())] {
         round_trip(Forked { worker: WORKER, pid: 7, error }.into());
     }
@@ -93,7 +94,9 @@ fn actors() {
         round_trip(ActorReady { actor: TASK, failure }.into());
     }
     let last_started = Some(TASK);
-    round_trip(ActorRestarting { actor: TASK, reason: "r".into(), last_started }.into());
+    round_trip(
+        ActorRestarting { actor: TASK, reason: "r".into(), last_started, nobody_starts_it: None }.into(),
+    );
     round_trip(Checkpointed { actor: TASK, calls: vec![3, 4] }.into());
     round_trip(Replayed { actor: TASK }.into());
     round_trip(ExitActor { actor: TASK }.into());

@@ -185,6 +185,7 @@ fn actors_without_a_process_come_back() {
                 reason,
                 create: Some(create),
                 no_workers: true,
+                ..
             } if reason == WHY && create.actor == *actor => Some(actor.number),
             _ => None,
         })
@@ -192,4 +193,57 @@ fn actors_without_a_process_come_back() {
     refused.sort_unstable();
     assert_eq!(refused, [0, 1, 2]);
     assert!(world.nodes[1].is_quiet() && world.nodes[1].actors_here().is_empty());
+}
+
+impl World {
+    /// Time passes, in which all starts of these nodes fail.
+    fn starve(&mut self, nodes: &[usize], seconds: u64) {
+        let end = self.now.plus(seconds * 1_000 * MILLI);
+        while self.now < end {
+            self.wait(100);
+            for at in nodes {
+                let starting = std::mem::take(&mut self.starting[*at]);
+                self.with(*at, |node, out| {
+                    starting.into_iter().for_each(|worker| node.on_start_failed(worker, WHY, out));
+                });
+            }
+            let all = 0..self.nodes.len();
+            while all.clone().any(|from| all.clone().any(|to| self.deliver(from, to))) {}
+            while all.clone().filter(|at| !nodes.contains(at)).any(|at| self.start(at)) {}
+        }
+    }
+}
+
+#[test]
+fn what_a_node_could_start_no_worker_for_goes_to_another() {
+    let mut world = World::new(&[0.0, 1.0, 1.0]);
+    let client = world.client(0);
+    world.say(client, request(0, 1));
+    assert!(world.deliver(0, 1) || world.deliver(0, 2));
+    let first = (1..=2).find(|at| !world.nodes[*at].is_quiet()).expect("one was asked");
+    world.starve(&[first], 20);
+    assert!(world.nodes[first].is_quiet());
+    assert_eq!(world.nodes_of(client), [3 - first], "it went to the other");
+    assert!(world.closed(client).is_empty());
+    world.finish();
+}
+
+#[test]
+fn what_no_node_could_start_a_worker_for_fails_once_and_is_tried_again_later() {
+    let mut world = World::new(&[0.0, 1.0, 1.0]);
+    let client = world.client(0);
+    world.say(client, request(0, 3));
+    assert!(world.deliver(0, 1) && world.deliver(0, 2));
+    world.starve(&[1, 2], 60);
+    let closed = world.closed(client);
+    assert_eq!(closed.len(), 1, "{closed:?}");
+    assert!(closed[0].1.ends_with(WHY), "{closed:?}");
+    world.assert_quiet();
+    // There is room again, and nobody has to say so.
+    world.wait(60_000);
+    world.tell_views();
+    world.say(client, request(0, 1));
+    world.run();
+    assert_eq!(world.nodes_of(client).len(), 1);
+    world.finish();
 }

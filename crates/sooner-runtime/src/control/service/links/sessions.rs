@@ -136,7 +136,7 @@ impl Sessions {
                         Phase::Registered => events.push(Event::Ended { node, reason }),
                         Phase::Greeted(_) if !reason.is_empty() => {
                             let address = session.address;
-                            events.push(Event::Refused { address, reason, is_stranger: false });
+                            events.push(Event::Refused { address, reason });
                         }
                         Phase::Greeted(_) | Phase::Leaving(_) => {}
                     }

@@ -1,0 +1,166 @@
+//! State of the program that its workers follow: environment, working directory, `sys.path`, `sys.argv`, the key of
+//! `multiprocessing` (`docs/adr/0075-workers-follow-the-program.md`).
+//!
+//! It travels in front of the code of functions and classes, and only if it differs from what workers begin with. When it
+//! changes, code that is submitted afterwards is defined again, under an id of its own: nothing is sent with a call. A
+//! worker compares one number before it runs a task. What the state is and how it is taken over is in `sooner._program`.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use sooner_runtime::wire::Blob;
+
+/// Begins code with a state in front of it: no pickle begins with this byte.
+const MARK: u8 = b'S';
+const PREFIX_BYTES: usize = 5;
+
+/// Grows whenever the state may have changed.
+static VERSION: AtomicU64 = AtomicU64::new(1);
+static PATH_LENGTH: AtomicUsize = AtomicUsize::new(0);
+static HAS_KEY: AtomicBool = AtomicBool::new(false);
+/// What the state is, and at which version that was found.
+static STATE: Mutex<Option<(u64, State)>> = Mutex::new(None);
+/// In a worker: the state that it has taken over.
+static FOLLOWED: AtomicU64 = AtomicU64::new(0);
+
+/// A state as bytes; empty is what workers begin with.
+#[derive(Debug, Clone)]
+pub struct State {
+    bytes: Arc<[u8]>,
+    hash: u64,
+}
+
+impl State {
+    fn new(bytes: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        let hash = if bytes.is_empty() { 0 } else { hasher.finish() | 1 };
+        Self { bytes: bytes.into(), hash }
+    }
+
+    /// The code with this state in front of it.
+    pub fn before(&self, code: &[u8]) -> Blob {
+        if self.bytes.is_empty() {
+            return Blob::from(code);
+        }
+        let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        let mut all = Vec::with_capacity(PREFIX_BYTES + self.bytes.len() + code.len());
+        all.push(MARK);
+        all.extend(length.to_le_bytes());
+        all.extend(&*self.bytes);
+        all.extend(code);
+        Blob::from(all.as_slice())
+    }
+}
+
+/// Takes code apart: the state it was submitted with, and the pickle.
+pub fn split(code: &[u8]) -> (State, &[u8]) {
+    let found = (|| {
+        let (mark, rest) = code.split_first()?;
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        (*mark == MARK).then(|| rest.split_at_checked(u32::from_le_bytes(*length) as usize))?
+    })();
+    match found {
+        Some((state, code)) => (State::new(state), code),
+        None => (State::new(&[]), code),
+    }
+}
+
+/// The state may have changed: the environment or the working directory was set.
+#[pyfunction]
+pub fn program_changed() {
+    VERSION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Why somebody else than this user and the administrator decides what is at a place, if so: the place or a directory on the way to it
+/// is another's, or others may write there.
+///
+/// # Errors
+/// The system's word: nothing is there, for one.
+#[pyfunction]
+pub fn strangers_at(place: std::path::PathBuf) -> PyResult<Option<String>> {
+    Ok(sooner_runtime::private::strangers_at(&place)?)
+}
+
+/// Which state this is: a number to compare with an earlier one.
+pub fn version(py: Python<'_>) -> u64 {
+    static PATH: PyOnceLock<Py<PyList>> = PyOnceLock::new();
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let sys = |name| py.import("sys").and_then(|sys| sys.getattr(name));
+    if let Ok(path) = PATH.get_or_try_init(py, || sys("path")?.extract().map_err(PyErr::from)) {
+        let length = path.bind(py).len();
+        if PATH_LENGTH.swap(length, Ordering::Relaxed) != length {
+            program_changed();
+        }
+    }
+    if !HAS_KEY.load(Ordering::Relaxed)
+        && let Ok(modules) = MODULES.get_or_try_init(py, || sys("modules")?.extract().map_err(PyErr::from))
+        && modules.bind(py).contains(pyo3::intern!(py, "multiprocessing.process")).unwrap_or(false)
+    {
+        HAS_KEY.store(true, Ordering::Relaxed);
+        program_changed();
+    }
+    VERSION.load(Ordering::Relaxed)
+}
+
+/// The state of this program; of a worker the one that it has taken over.
+///
+/// # Errors
+/// What Python raised.
+pub fn state(py: Python<'_>, is_worker: bool, looks_again: bool) -> PyResult<State> {
+    let now = version(py);
+    let known = STATE.lock().clone();
+    match known {
+        Some((_, state)) if is_worker => return Ok(state),
+        None if is_worker => return Ok(State::new(&[])),
+        Some((then, state)) if then == now && !looks_again => return Ok(state),
+        Some(_) | None => {}
+    }
+    let found = py.import("sooner._program")?.call_method0("state")?;
+    let state = State::new(found.cast::<PyBytes>()?.as_bytes());
+    *STATE.lock() = Some((now, state.clone()));
+    Ok(state)
+}
+
+/// Whether this worker has taken over the state.
+pub fn is_followed(state: &State) -> bool {
+    FOLLOWED.load(Ordering::Relaxed) == state.hash
+}
+
+/// Before a task runs, or its code is read, or an actor is constructed: the worker takes over the state.
+///
+/// # Errors
+/// What Python raised.
+pub fn follow(py: Python<'_>, state: &State) -> PyResult<()> {
+    py.import("sooner._program")?.call_method1("follow", (PyBytes::new(py, &state.bytes),))?;
+    FOLLOWED.store(state.hash, Ordering::Relaxed);
+    *STATE.lock() = Some((0, state.clone()));
+    program_changed();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_without_a_state_stays_as_it_is() {
+        let pickled = b"\x80\x05code";
+        assert_eq!(State::new(&[]).before(pickled).as_slice(), pickled);
+        let (state, code) = split(pickled);
+        assert_eq!((state.hash, code), (0, &pickled[..]));
+    }
+
+    #[test]
+    fn a_state_is_found_again_before_its_code() {
+        let state = State::new(b"state");
+        let all = state.before(b"\x80\x05code");
+        let (found, code) = split(all.as_slice());
+        assert_eq!((&*found.bytes, found.hash, code), (&b"state"[..], state.hash, &b"\x80\x05code"[..]));
+    }
+}

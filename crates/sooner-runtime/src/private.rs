@@ -1,0 +1,282 @@
+//! What belongs to this user: directories and sockets that another user of this machine may have made in our stead.
+//!
+//! Whoever makes `/tmp/sooner-<uid>` first chooses what is in it. So nothing is believed because of its name: a directory is
+//! opened without following a link, its owner and mode are those of what was opened, and all further steps begin at that
+//! descriptor. The process behind a socket is who the kernel says it is, before a byte of it is read.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// What stands at a path is another user's, or another user could change it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}: {fault}. sooner uses only what is yours and closed to others (mode 0700, no link): remove it, or set SOONER_TMPDIR to a directory of yours",
+    path.display()
+)]
+pub struct Untrusted {
+    path: PathBuf,
+    fault: String,
+}
+
+impl Untrusted {
+    fn error(path: &Path, fault: String) -> io::Error {
+        io::Error::new(io::ErrorKind::PermissionDenied, Self { path: path.to_owned(), fault })
+    }
+}
+
+/// Opens a directory that is this user's alone.
+///
+/// # Errors
+/// [`Untrusted`] inside of an `io::Error` when it is not; otherwise the system's word.
+pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        Err(error) => return Err(why_not(path, error)),
+    };
+    let about = rustix::fs::fstat(&opened)?;
+    let own = rustix::process::getuid().as_raw();
+    if about.st_uid != own {
+        return Err(Untrusted::error(path, format!("it belongs to {}", user(about.st_uid))));
+    }
+    if about.st_mode & 0o077 != 0 {
+        let fault = format!("its mode is {:04o}, so others may enter it", about.st_mode & 0o7777);
+        return Err(Untrusted::error(path, fault));
+    }
+    Ok(opened)
+}
+
+/// What stands there instead of a directory that can be opened.
+fn why_not(path: &Path, error: Errno) -> io::Error {
+    let Ok(about) = rustix::fs::lstat(path) else { return error.into() };
+    let own = rustix::process::getuid().as_raw();
+    let fault = match FileType::from_raw_mode(about.st_mode) {
+        FileType::Symlink => format!("it is a link, made by {}", user(about.st_uid)),
+        FileType::Directory if about.st_uid != own => format!("it belongs to {}", user(about.st_uid)),
+        FileType::Directory => return error.into(),
+        _ => format!("it is no directory, and belongs to {}", user(about.st_uid)),
+    };
+    Untrusted::error(path, fault)
+}
+
+/// Connects to a socket in a directory that is this user's alone, if a process of this user listens there.
+///
+/// # Errors
+/// [`Untrusted`] inside of an `io::Error` when the directory, the socket or its process is another's; otherwise the system's
+/// word.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let opened = open_directory(directory)?;
+    let about = rustix::fs::statat(&opened, Path::new(name), AtFlags::SYMLINK_NOFOLLOW)?;
+    let own = rustix::process::getuid().as_raw();
+    if FileType::from_raw_mode(about.st_mode) != FileType::Socket || about.st_uid != own {
+        let fault = format!("it is no socket of yours, but of {}", user(about.st_uid));
+        return Err(Untrusted::error(path, fault));
+    }
+    // By the descriptor: another directory may have the name by now.
+    let there = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd())).join(name);
+    let stream = UnixStream::connect(there)?;
+    check_peer(stream.as_fd(), path)?;
+    Ok(stream)
+}
+
+/// Whether the process at the other end of a socket is this user's.
+///
+/// # Errors
+/// [`Untrusted`] inside of an `io::Error` if not.
+pub fn check_peer(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(socket)?;
+    if peer.uid == rustix::process::getuid() {
+        return Ok(());
+    }
+    let fault = format!("a process of {} listens there", user(peer.uid.as_raw()));
+    Err(Untrusted::error(path, fault))
+}
+
+/// Links that are followed on the way to a place, as the kernel does.
+const LINKS_MAX: usize = 40;
+
+/// Why somebody other than this user and the administrator decides what is at a place, if so: the place, a directory on the way
+/// to it or a link is another's, or others may write there.
+///
+/// # Errors
+/// The system's word: nothing is there, for one.
+pub fn strangers_at(place: &Path) -> io::Result<Option<String>> {
+    let mut left: Vec<PathBuf> = vec![place.to_owned()];
+    let mut here = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(next) = left.pop() {
+        let mut parts = next.components();
+        let Some(part) = parts.next() else { continue };
+        left.push(parts.as_path().to_owned());
+        match part {
+            Component::RootDir => here = PathBuf::from("/"),
+            Component::CurDir | Component::Prefix(_) => continue,
+            Component::ParentDir => drop(here.pop()),
+            Component::Normal(name) => here.push(name),
+        }
+        let about = rustix::fs::lstat(&here)?;
+        let is_last = left.iter().all(|rest| rest.as_os_str().is_empty());
+        if let Some(fault) = fault_of(&here, &about, is_last) {
+            return Ok(Some(fault));
+        }
+        if FileType::from_raw_mode(about.st_mode) == FileType::Symlink {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            left.push(std::fs::read_link(&here)?);
+            here.pop();
+        }
+    }
+    Ok(None)
+}
+
+fn fault_of(path: &Path, about: &rustix::fs::Stat, is_last: bool) -> Option<String> {
+    let own = rustix::process::getuid().as_raw();
+    if ![0, own].contains(&about.st_uid) {
+        return Some(format!("{} belongs to {}", path.display(), user(about.st_uid)));
+    }
+    let is_link = FileType::from_raw_mode(about.st_mode) == FileType::Symlink;
+    // In a directory like /tmp others may make something, but not put it in the place of what is another's.
+    let is_sticky = about.st_mode & 0o1000 != 0 && !is_last;
+    if is_link || is_sticky {
+        return None;
+    }
+    if about.st_mode & 0o002 != 0 {
+        return Some(format!("everybody may write to {}", path.display()));
+    }
+    let is_ours = about.st_gid == 0 || is_group_of_one(about.st_gid);
+    (about.st_mode & 0o020 != 0 && !is_ours)
+        .then(|| format!("group {} may write to {}", about.st_gid, path.display()))
+}
+
+/// Whether a group is this user's own: many systems make one for each user, by the same name, and let it write by default.
+fn is_group_of_one(gid: u32) -> bool {
+    let own = rustix::process::getuid().as_raw();
+    let (users, groups) = (table("/etc/passwd"), table("/etc/group"));
+    let Some(name) = name_in(&users, own) else { return false };
+    let line = groups.lines().find(|line| line.split(':').nth(2).is_some_and(|id| id.parse() == Ok(gid)));
+    let mut fields = line.unwrap_or_default().split(':');
+    let is_named_so = fields.next() == Some(name);
+    let members = fields.nth(2).unwrap_or_default();
+    is_named_so && (members.is_empty() || members == name)
+}
+
+/// A user as people know them.
+fn user(uid: u32) -> String {
+    // Only for a message, so whoever is not in this file stays a number.
+    let users = table("/etc/passwd");
+    name_in(&users, uid).map_or_else(|| format!("user {uid}"), |name| format!("user {name} ({uid})"))
+}
+
+fn table(path: &str) -> String {
+    let mut text = String::new();
+    if let Ok(file) = File::open(path) {
+        let _ = file.take(1 << 20).read_to_string(&mut text);
+    }
+    text
+}
+
+fn name_in(users: &str, uid: u32) -> Option<&str> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sooner-private-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::DirBuilder::new().mode(0o700).create(&path).expect("a directory");
+            Self(path)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn fault(result: io::Result<impl Sized>) -> String {
+        let error = result.err().expect("refused");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        assert!(error.get_ref().is_some_and(|inner| inner.is::<Untrusted>()), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn what_is_ours_and_closed_is_used() {
+        let place = Place::new("ours");
+        let socket = place.0.join("node.sock");
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        connect(&socket).expect("ours");
+        assert_eq!(connect(&place.0.join("none")).expect_err("none").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn links_open_directories_and_other_things_are_named() {
+        let place = Place::new("others");
+        let (open, link, file) = (place.0.join("open"), place.0.join("link"), place.0.join("file"));
+        fs::create_dir(&open).expect("a directory");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).expect("a mode");
+        symlink(&place.0, &link).expect("a link");
+        fs::write(&file, "").expect("a file");
+        assert!(fault(open_directory(&open)).contains("its mode is 0750"));
+        assert!(fault(open_directory(&link)).contains("it is a link, made by user "));
+        assert!(fault(open_directory(&file)).contains("it is no directory"));
+        assert!(fault(connect(&file)).contains("no socket of yours"));
+        assert!(fault(connect(&link.join("node.sock"))).contains("it is a link"));
+        symlink(place.0.join("node.sock"), place.0.join("other.sock")).expect("a link");
+        let _listener = UnixListener::bind(place.0.join("node.sock")).expect("a socket");
+        assert!(fault(connect(&place.0.join("other.sock"))).contains("no socket of yours"));
+    }
+
+    #[test]
+    fn places_that_others_can_change_are_told_from_those_that_they_cannot() {
+        let place = Place::new("places");
+        let at = |name: &str, mode: u32| {
+            let path = place.0.join(name);
+            fs::create_dir_all(&path).expect("a directory");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+            path
+        };
+        let fault = |path: &Path| strangers_at(path).expect("it is there");
+        assert_eq!(fault(&at("closed", 0o755)), None);
+        assert_eq!(fault(Path::new("/usr/../usr/./lib")), None);
+        assert!(fault(Path::new("/tmp")).is_some_and(|why| why == "everybody may write to /tmp"));
+        let open = at("open", 0o777);
+        assert!(fault(&open).is_some_and(|why| why.starts_with("everybody may write to ")));
+        // Whoever may write to a directory above may put another one in its place; unless it is like /tmp.
+        assert!(fault(&at("open/below", 0o755)).is_some_and(|why| why.ends_with("/open")));
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("a mode");
+        assert_eq!(fault(&open.join("below")), None);
+        symlink(&open, place.0.join("link")).expect("a link");
+        assert!(fault(&place.0.join("link")).is_some());
+        assert_eq!(fault(&place.0.join("link/below")), None);
+        symlink("loop", place.0.join("loop")).expect("a link");
+        assert!(strangers_at(&place.0.join("loop")).is_err());
+        assert_eq!(strangers_at(&place.0.join("none")).expect_err("none").kind(), io::ErrorKind::NotFound);
+    }
+}

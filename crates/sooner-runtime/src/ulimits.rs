@@ -1,0 +1,144 @@
+//! Which limit of this process an error of the kernel comes from, for messages: the kernel's own words do not say that.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use sooner_store::MappingError;
+
+/// The least and the most descriptors that are kept for connections when workers are started ([`keeps_reserve`]).
+const RESERVE_MIN: u64 = 8;
+const RESERVE_MAX: u64 = 64;
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// A thread's stack, and what else a process may need that was refused memory (bytes).
+const MEMORY_MARGIN: u64 = 16 << 20;
+
+/// Says whose limit it is and how to raise it, if an error comes from a limit.
+#[must_use]
+pub fn explain(error: &io::Error) -> Option<String> {
+    let mapping = error.get_ref().and_then(|inner| inner.downcast_ref::<MappingError>());
+    let errno = match mapping {
+        Some(MappingError::Create { source, .. } | MappingError::Map { source, .. }) => *source,
+        None => Errno::from_raw_os_error(error.raw_os_error()?),
+    };
+    let said = match errno {
+        Errno::MFILE => limit(Resource::Nofile, "may have {} files open", "-n")?,
+        Errno::NFILE => "The machine has as many files open as it may (fs.file-max)".to_owned(),
+        Errno::FBIG => limit(Resource::Fsize, "may write files of {} bytes", "-f")?,
+        Errno::NOMEM => limit(Resource::As, "may use {} bytes of address space", "-v")?,
+        Errno::AGAIN => processes()?,
+        _ => return None,
+    };
+    let less = if mapping.is_some() { ", or ask for less with object_store_memory" } else { "" };
+    Some(format!("{said}: raise that{less}"))
+}
+
+/// An error, and whose limit it is if it comes from one.
+#[must_use]
+pub fn told(error: &io::Error) -> String {
+    match explain(error) {
+        Some(limit) => format!("{error}. {limit}"),
+        None => error.to_string(),
+    }
+}
+
+/// Whether descriptors are left for connections and files after one with this number was opened: the kernel gives out the
+/// lowest that is free, so all below it are taken.
+#[must_use]
+pub fn keeps_reserve(descriptor: i32) -> bool {
+    let Some(most) = getrlimit(Resource::Nofile).current else { return true };
+    let reserve = (most / 8).clamp(RESERVE_MIN, RESERVE_MAX);
+    u64::try_from(descriptor).unwrap_or(0) + reserve < most
+}
+
+fn limit(resource: Resource, text: &str, flag: &str) -> Option<String> {
+    let most = getrlimit(resource).current?;
+    Some(format!("This process {} (ulimit {flag})", text.replace("{}", &most.to_string())))
+}
+
+/// Why there can be no more processes or threads. The kernel says the same of all limits.
+fn processes() -> Option<String> {
+    if let Some((path, most)) = full_group() {
+        let path = path.display();
+        return Some(format!("Its control group may have {most} processes and threads ({path}/pids.max)"));
+    }
+    if is_out_of_addresses() {
+        return limit(Resource::As, "may use {} bytes of address space", "-v");
+    }
+    limit(Resource::Nproc, "may have {} processes and threads, as others of this user", "-u")
+}
+
+/// A stack for a thread is memory, and to be refused that is said in the same way.
+fn is_out_of_addresses() -> bool {
+    let Some(most) = getrlimit(Resource::As).current else { return false };
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let used = pages.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    used * rustix::param::page_size() as u64 + MEMORY_MARGIN > most
+}
+
+/// The control group of this process, or one that it is in, that may have no more processes, and how many it may have.
+fn full_group() -> Option<(PathBuf, u64)> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let roots = own.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let root = match controllers {
+            "" => Path::new(GROUPS).to_owned(),
+            named if named.split(',').any(|one| one == "pids") => Path::new(GROUPS).join("pids"),
+            _ => return None,
+        };
+        Some((root.clone(), root.join(path.trim_start_matches('/'))))
+    });
+    roots.flat_map(|(root, group)| groups_up_to(&root, &group)).find_map(|group| {
+        let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let (most, there) = (number("pids.max")?, number("pids.current")?);
+        // Those that were one too many may have ended since: the kernel counts how often it has refused one, too.
+        let has_refused = || read("pids.events").is_some_and(|text| refusals(&text) > 0);
+        (there + 2 >= most || has_refused()).then_some((group, most))
+    })
+}
+
+fn refusals(events: &str) -> u64 {
+    let line = events.lines().find_map(|line| line.strip_prefix("max "));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+fn groups_up_to(root: &Path, group: &Path) -> Vec<PathBuf> {
+    group.ancestors().take_while(|group| group.starts_with(root)).map(Path::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_limits_name_them() {
+        let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        let most = getrlimit(Resource::Nofile).current.expect("there is one");
+        let said = explain(&files).expect("it is a limit");
+        assert!(said.contains(&format!("{most} files open (ulimit -n)")), "{said}");
+        assert_eq!(told(&files), format!("{files}. {said}"));
+        let other = io::Error::from_raw_os_error(Errno::NOENT.raw_os_error());
+        assert_eq!(explain(&other), None);
+    }
+    #[test]
+    fn a_descriptor_near_the_limit_leaves_no_reserve() {
+        let most = getrlimit(Resource::Nofile).current.expect("there is one");
+        let most = i32::try_from(most.min(1 << 30)).expect("less");
+        assert!(keeps_reserve(3));
+        assert!(!keeps_reserve(most - 1));
+    }
+
+    #[test]
+    fn the_groups_of_a_process_are_looked_at_up_to_the_mount() {
+        let groups = groups_up_to(Path::new("/g/pids"), Path::new("/g/pids/a/b"));
+        assert_eq!(groups, ["/g/pids/a/b", "/g/pids/a", "/g/pids"].map(PathBuf::from));
+        assert_eq!(refusals("max 7\n"), 7);
+        assert_eq!(refusals(""), 0);
+    }
+}

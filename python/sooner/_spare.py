@@ -1,0 +1,99 @@
+"""Descriptors that are kept for modules of sooner which are imported when none is left.
+
+Much of sooner is imported when it is first used, errors and what explains them above all. A program that has used up
+its descriptors would get an `OSError` about a file of sooner instead of the error that it is about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# A connection that waits for a descriptor may take one that is free for a moment.
+_SPARES = 3
+
+# Taken and put back in one step each: an import may begin in any thread, and holds locks of its own.
+_spare: list[int] = []
+_is_kept = False
+
+
+def begin() -> None:
+    """Keeps descriptors from now on, for the modules of this package."""
+    global _is_kept
+    _is_kept = True
+    _keep()
+    place = sys.modules[__name__.rpartition(".")[0]].__path__[0]
+    if isinstance(sys.path_importer_cache.get(place), FileFinder):
+        sys.path_importer_cache[place] = _Finder(
+            place,
+            (ExtensionFileLoader, EXTENSION_SUFFIXES),
+            (_Loader, SOURCE_SUFFIXES),
+            (SourcelessFileLoader, BYTECODE_SUFFIXES),
+        )
+
+
+def end() -> None:
+    """Keeps none any more: a program has nothing open of a session that has ended."""
+    global _is_kept
+    _is_kept = False
+    with contextlib.suppress(IndexError):
+        while True:
+            os.close(_spare.pop())
+
+
+def _keep() -> None:
+    # Without them nothing is lost but the better error.
+    with contextlib.suppress(OSError):
+        while _is_kept and len(_spare) < _SPARES:
+            _spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _with_spare(act: Callable[[], T]) -> T:
+    """Does something that opens files; with descriptors that are kept if there are no others."""
+    try:
+        while True:
+            try:
+                return act()
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                _give_up_one(error)
+    finally:
+        _keep()
+
+
+def _give_up_one(error: OSError) -> None:
+    try:
+        os.close(_spare.pop())
+    except IndexError:
+        most = os.sysconf("SC_OPEN_MAX")
+        why = f"{os.strerror(errno.EMFILE)}. This process may have {most} files open (ulimit -n): raise that"
+        raise OSError(errno.EMFILE, why, error.filename) from None
+
+
+class _Loader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        # What it imports itself may be missing, too.
+        _with_spare(lambda: super(_Loader, self).exec_module(module))
+
+
+class _Finder(FileFinder):
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        return _with_spare(lambda: super(_Finder, self).find_spec(fullname, target))

@@ -1,0 +1,197 @@
+"""What a task does to its process and the next task does not find: signal handlers, environment, working directory.
+
+A task that does none of it pays nothing: what is to be set back is noted where it is set. What a module does while it
+is imported stays, as the module does; what an actor does is its own business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sooner import _sooner
+
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+
+_set_signal = signal.signal
+_handlers: dict[int, Any] = {}
+_environment: dict[str, str | None] = {}
+_directory: str | None = None
+_touches_streams = False
+# Not while the worker takes over the state of the program, nor in an actor.
+_is_noting = False
+
+
+def _led_here(frame: Any, has_led: Callable[[Any], bool]) -> bool:
+    while frame is not None:
+        if has_led(frame):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _imports(frame: Any) -> bool:
+    return bool(frame.f_code.co_filename == _IMPORT_SYSTEM)
+
+
+def _initializes(frame: Any) -> bool:
+    is_named = frame.f_code.co_name == "_initialize"
+    return is_named and bool(frame.f_globals.get("__name__") == "sooner.util.executor")
+
+
+def is_importing(frame: Any) -> bool:
+    """Whether a module is being imported in this frame or in one that has led to it."""
+    return _led_here(frame, _imports)
+
+
+def _stays(frame: Any) -> bool:
+    """Whether what is set here is for later tasks, too: by an import, or by the initializer of an executor."""
+    return _led_here(frame, lambda one: _imports(one) or _initializes(one))
+
+
+def begin() -> None:
+    """In a worker, before its first task."""
+    global _is_noting
+    _is_noting = True
+    signal.signal = noted(signal.signal, before=_noting(_note_signal))
+    for name in ("putenv", "unsetenv"):
+        setattr(os, name, noted(getattr(os, name), before=_noting(_note_variable)))
+    for name in ("chdir", "fchdir"):
+        setattr(os, name, noted(getattr(os, name), before=_noting(_note_directory)))
+    # Whatever else closes a stream is seen when the worker waits for its next task.
+    os.close = noted(os.close, before=lambda *given: _note_stream(*given[:1]))
+    os.dup2 = noted(os.dup2, before=lambda *given: _note_stream(*given[1:2]))
+
+
+def end() -> None:
+    """The process becomes an actor, which keeps what it does to itself, or is none of the workers any more."""
+    global _is_noting
+    _is_noting = False
+
+
+def keeps_streams() -> bool:
+    """Whether what became of standard output or standard error is for later tasks, too; the engine asks if it is."""
+    executor: Any = sys.modules.get("sooner.util.executor")
+    keeps = executor is not None and bool(executor.has_new_streams)
+    if executor is not None:
+        executor.has_new_streams = False
+    return keeps
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """What is set meanwhile stays."""
+    global _is_noting
+    before, _is_noting = _is_noting, False
+    try:
+        yield
+    finally:
+        _is_noting = before
+
+
+class _Noted:
+    """A function of `os` or `signal`, and what is done before or after it. It binds nothing, as functions in C."""
+
+    def __init__(
+        self, function: Callable[..., Any], before: Callable[..., None] | None, after: Callable[[], None] | None
+    ) -> None:
+        self.__wrapped__ = function
+        self.__name__ = self.__qualname__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = "signal" if function is _set_signal else "os"
+        self._before = before
+        self._after = after
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._before is not None:
+            self._before(*args)
+        try:
+            return self.__wrapped__(*args, **kwargs)
+        finally:
+            if self._after is not None:
+                self._after()
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+
+def noted(
+    function: Callable[..., Any],
+    before: Callable[..., None] | None = None,
+    after: Callable[[], None] | None = None,
+) -> Callable[..., Any]:
+    """The function, with something that is done each time before (with its positional arguments) or after it."""
+    made = _Noted(function, before, after)
+    if function in os.supports_fd:
+        os.supports_fd.add(made)
+    return made
+
+
+def _noting(note: Callable[[Any], None]) -> Callable[..., None]:
+    def before(*args: Any) -> None:
+        # Two frames up is who called what is noted.
+        if _is_noting and args and not _stays(sys._getframe(2)):
+            note(args[0])
+            # Then the engine calls `end_line` after the task.
+            _sooner.line_begun()
+
+    return before
+
+
+def _note_signal(number: Any) -> None:
+    with contextlib.suppress(ValueError, TypeError):
+        _handlers.setdefault(int(number), signal.getsignal(number))
+
+
+def _note_variable(name: Any) -> None:
+    name = os.fsdecode(name)
+    # Both are called before `os.environ` has the new value.
+    _environment.setdefault(name, os.environ.get(name))
+
+
+def _note_directory(_: Any) -> None:
+    global _directory
+    if _directory is None:
+        with contextlib.suppress(OSError):
+            _directory = os.getcwd()  # noqa: PTH109  nothing is imported for it
+
+
+def _note_stream(descriptor: int = -1) -> None:
+    """Standard output or standard error is closed, or something else is put there."""
+    global _touches_streams
+    if _is_noting and descriptor in (1, 2):
+        _touches_streams = True
+        _sooner.line_begun()
+
+
+def after_task() -> None:
+    """The task that ran on this thread is over."""
+    global _directory, _touches_streams
+    if _touches_streams:
+        _touches_streams = False
+        _sooner.mend_streams()
+    if not (_handlers or _environment or _directory):
+        return
+    with paused():
+        for number, handler in _handlers.items():
+            if handler is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    signal.signal(number, handler)
+        for name, value in _environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if _directory is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(_directory)
+    _handlers.clear()
+    _environment.clear()
+    _directory = None
