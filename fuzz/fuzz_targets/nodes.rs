@@ -133,7 +133,10 @@ impl World {
                     self.view.on_gone(node);
                     self.joined.remove(&node);
                 }
-                NodesAction::Send(..) | NodesAction::Probe { .. } | NodesAction::Warn(_) => {}
+                NodesAction::Send(..)
+                | NodesAction::Probe { .. }
+                | NodesAction::AskedAfter { .. }
+                | NodesAction::Warn(_) => {}
             }
         }
         self.nodes.check();

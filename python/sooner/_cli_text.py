@@ -37,6 +37,7 @@ _WORDS = {
     "PINNED": "pickle outside of sooner",
     "KEPT_CALL": "call kept for its actor",
     "CHECKPOINT": "checkpoint",
+    "LENT": "work of a process that is gone",
     "LINEAGE": "lineage",
 }
 

@@ -23,6 +23,7 @@ _REASONS = (
     "PINNED",
     "KEPT_CALL",
     "CHECKPOINT",
+    "LENT",
 )
 _BY_HAND = frozenset(("LOCAL_REFERENCE", "VIEW"))
 
@@ -108,6 +109,10 @@ class Objects:
         if views:
             yield _hold("VIEW", views)
         for hold in detail["holds"]:
+            if _REASONS[hold["kind"]] == "LENT":
+                gone = hold["task"] and hold["task"][:16]
+                yield _hold("LENT", hold["count"], gone, gone and self.title(gone))
+                continue
             name = hold["name"] or self._tasks.get(hold["task"])
             yield _hold(_REASONS[hold["kind"]], hold["count"], hold["task"] or hold["object"], name)
         for borrower in told["borrowers"]:

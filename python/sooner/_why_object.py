@@ -180,6 +180,9 @@ def _sentence(reason: str, count: int, identity: str | None, name: str | None, p
             return f"argument of {calls}, kept until the actor's next checkpoint"
         case "CHECKPOINT":
             return "the checkpoint of an actor contains it"
+        case "LENT":
+            whose = name or "a process"
+            return f"work of {whose}, which is gone, was given it: until every process has said what it has of that"
         case "PINNED":
             return f"{process} pickled it outside of sooner {count}x: it stays for the rest of the session"
         case _:

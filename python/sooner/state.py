@@ -138,8 +138,8 @@ class ObjectHold(StateRecord):
             RUNNING_TASK or QUEUED_TASK (one that runs or waits in the process), CONTAINED_IN (another object), FUNCTION
             (its code), ACTOR_CONSTRUCTOR (an argument of it), DETACHED_ACTOR, GENERATOR (not read to its end), PINNED
             (pickled outside of sooner), KEPT_CALL (one that is made again if the actor fails before its next
-            checkpoint), CHECKPOINT (of an actor), BORROWER (another process), LINEAGE (finished tasks that may have to
-            run again).
+            checkpoint), CHECKPOINT (of an actor), BORROWER (another process), LENT (work of a process that is gone,
+            until all others have said what they have of it), LINEAGE (finished tasks that may have to run again).
         count: How many times.
         id: The task, object, actor or process that holds it; None where there is none, or where there are too many
             to name each.

@@ -334,8 +334,9 @@ impl Member {
             return;
         }
         let (checkpoints, dead) = (self.requests.checkpoints(), self.node.dead_actors());
-        let has_more = !checkpoints.is_empty() || !dead.is_empty();
-        let also = has_more.then(|| Box::new(AlsoHere { checkpoints, dead }));
+        let watched = self.node.watched_nodes();
+        let has_more = !checkpoints.is_empty() || !dead.is_empty() || !watched.is_empty();
+        let also = has_more.then(|| Box::new(AlsoHere { checkpoints, dead, watched: Some(watched) }));
         let here = ActorsHere {
             actors: self.node.actors_here(),
             jobs: self.jobs.iter().map(|(job, config)| begun(*job, config.clone())).collect(),

@@ -231,6 +231,7 @@ impl World {
                 NodesAction::Probe { node, number, .. } => self.probes.push((node, number)),
                 NodesAction::Joined(node) => assert!(self.head.row(node).is_some()),
                 NodesAction::Gone(node, _) => drop(self.told.insert(node)),
+                NodesAction::AskedAfter { node, .. } => assert!(!self.head.is_known(node)),
                 NodesAction::Warn(_) => {}
             }
         }

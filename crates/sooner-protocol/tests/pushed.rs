@@ -156,7 +156,7 @@ fn what_a_task_keeps_is_held_on_although_others_were_lent_the_same() {
     // The caller ends: its queued task goes, its running one is interrupted, and what it registered counts as this process's own.
     worker.hear(Peer::Node, WorkerGone { worker: CALLER, ..WorkerGone::default() }, 20);
     worker.out.retain(|action| !matches!(action, Action::Interrupt { .. }));
-    let held = vec![Held { object: theirs, borrower: ME, count: 1 }];
+    let held = vec![Held { object: theirs, borrower: ME, count: 1, of: None }];
     assert_eq!(worker.said(), [(Peer::Node, HeldFrom { gone: CALLER, held }.into())]);
     worker.core.on_finished(id(3), vec![value(&[])], 0, false, &mut worker.out);
     worker.said();

@@ -505,7 +505,7 @@ fn what_is_held_of_a_process_is_said_again_when_it_ends_after_it_could_not_be_re
     let object = task(NEIGHBOUR, 4).object(0);
     core.ownership_mut().handed_by(object, FAR);
     core.ownership_mut().meet(object).acquire();
-    let held = vec![Held { object, borrower: ME, count: 1 }];
+    let held = vec![Held { object, borrower: ME, count: 1, of: None }];
     let answer = to_node(HeldFrom { gone: FAR, held });
     for _ in 0..2 {
         let gone = WorkerGone { worker: FAR, all_begun: Some(true), ..WorkerGone::default() };

@@ -161,7 +161,7 @@ fn to_control() -> impl Strategy<Value = ToControl> {
                 let failure = Failure::new(FailureCode::ActorDied, "why");
                 let dead = |(actor, _): &(ActorId, WorkerId)| ActorDead { actor: *actor, failure: failure.clone() };
                 let dead = subscribers.iter().map(dead).collect();
-                let also = Some(Box::new(AlsoHere { checkpoints: checkpoints.collect(), dead }));
+                let also = Some(Box::new(AlsoHere { checkpoints: checkpoints.collect(), dead, watched: None }));
                 let jobs = Vec::new();
                 ToControl::Here(Box::new(ActorsHere { actors, jobs, subscribers, keepers, kept, also }))
             }),

@@ -93,6 +93,14 @@ fn an_answer_that_overtakes_what_was_said_before_it_frees_what_is_read() {
 }
 
 #[test]
+fn what_a_node_has_answered_and_forgotten_is_freed_when_another_control_service_settles_the_death() {
+    let config = SettleNodes { forgets: true, ..settle_nodes::control_restarts() };
+    let found = settle_nodes::search(&config, None, STATES_MAX);
+    let (text, _) = found.violation.expect("the one before had told one node and not the other");
+    assert!(text.starts_with("I5"), "{text}");
+}
+
+#[test]
 fn what_is_kept_beyond_a_loan_and_not_said_is_freed_while_it_is_read() {
     let (_, violation) =
         look_for(Bug::KeptWhileLent, 1).expect("the caller dies, and its queued call with it");

@@ -311,6 +311,9 @@ pub const WATCHES_MAX: usize = 1 << 20;
 /// Ends of processes of other nodes that one node has not answered for yet.
 pub const DEATHS_MAX: usize = 4096;
 
+/// What was held of processes whose deaths are settled, and that a node could say again (entries in all).
+pub const HELD_MAX: usize = 1 << 16;
+
 /// Leases and actors that wait in one node until it knows their jobs.
 pub const GUEST_ORDERS_MAX: usize = 1024;
 

@@ -38,6 +38,8 @@ pub(super) struct Learning {
     words: VecDeque<(NodeId, ToControl)>,
     /// Nodes that are gone. Those that have not come back yet are to hear of it, too.
     gone: Vec<NodeId>,
+    /// Nodes with processes whose ends matter to others.
+    watched: Set<NodeId>,
 }
 
 impl ControlCore {
@@ -62,10 +64,17 @@ impl ControlCore {
             self.on_checkpoint(process, checkpoint, out);
         }
         self.learn_dead(learning.dead, out);
+        // What a node said came before its end, and what the others say of that comes after it.
+        let is_gone = |(node, _): &(NodeId, ToControl)| learning.gone.contains(node);
+        let (last, words): (Vec<_>, Vec<_>) = learning.words.into_iter().partition(is_gone);
+        for (node, word) in last {
+            self.on_node(node, word, now, out);
+        }
         for node in learning.gone {
             self.settle_without(node, out);
         }
-        for (node, word) in learning.words {
+        self.settle_forgotten(learning.watched, out);
+        for (node, word) in words {
             self.on_node(node, word, now, out);
         }
         for (actor, takeover, gone) in std::mem::take(&mut self.unheard_ends) {
@@ -136,6 +145,17 @@ impl ControlCore {
         true
     }
 
+    /// Those nodes, unless it is too early to ask about their processes: then they are kept, and it is done when all are there.
+    pub(super) fn not_too_early(&mut self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
+        match &mut self.learning {
+            Some(learning) => {
+                learning.watched.extend(nodes);
+                Vec::new()
+            }
+            None => nodes.into_iter().collect(),
+        }
+    }
+
     pub(super) fn is_learning(&self) -> bool {
         self.learning.is_some()
     }
@@ -146,6 +166,7 @@ impl ControlCore {
 
     /// A node says what is there.
     pub(super) fn on_here(&mut self, node: NodeId, mut here: ActorsHere, out: &mut ControlActions) {
+        self.ask_what_is_owed(node, out);
         let keeping = Keeping::all_of(node, &mut here);
         for job in here.jobs {
             self.on_job(node, job, out);
@@ -153,7 +174,8 @@ impl ControlCore {
         for row in here.actors {
             self.on_actor_here(node, row, out);
         }
-        let AlsoHere { checkpoints, dead } = here.also.map_or_else(AlsoHere::default, |also| *also);
+        let AlsoHere { checkpoints, dead, watched } = here.also.map_or_else(AlsoHere::default, |also| *also);
+        self.settle_forgotten(watched.unwrap_or_default(), out);
         match &mut self.learning {
             Some(learning) => {
                 learning.silent.swap_remove(&node);

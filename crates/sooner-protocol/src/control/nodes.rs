@@ -61,6 +61,14 @@ pub enum NodesAction {
     Joined(NodeId),
     /// A node is gone: everything there is. All nodes have been told by the actions before this one.
     Gone(NodeId, String),
+    /// A node asks after one that is gone, perhaps since before it joined, or since before this head began: it may not have been
+    /// told of the processes there.
+    AskedAfter {
+        /// Who asks.
+        from: NodeId,
+        /// The one that is gone.
+        node: NodeId,
+    },
     /// Tell whoever runs the cluster.
     Warn(String),
 }
@@ -306,6 +314,7 @@ impl Nodes {
         if !self.pending.values().any(|pending| matches!(pending, Pending::Leave(gone, _) if *gone == id)) {
             let reason = self.gone.reason(id).unwrap_or("it is not part of the cluster any more").to_owned();
             out.push(NodesAction::Send(from, Box::new(NodeGone { node: id, reason }.into())));
+            out.push(NodesAction::AskedAfter { from, node: id });
         }
     }
 

@@ -164,6 +164,12 @@ impl ControlCore {
         !self.nodes.contains_key(&node) && !is_absent
     }
 
+    /// The nodes that are there, and those of an earlier control service that have neither come back nor gone.
+    pub(super) fn nodes_that_may_be(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let absent = self.durable.iter().flat_map(|durable| &durable.absent);
+        self.nodes.keys().chain(absent.filter(|node| !self.nodes.contains_key(*node))).copied()
+    }
+
     /// A node has said what it has of an actor: the record is to say that, too.
     pub(super) fn note_learnt(&mut self, id: ActorId) {
         let Some(durable) = &mut self.durable else { return };

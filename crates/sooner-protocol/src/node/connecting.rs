@@ -36,6 +36,8 @@ impl NodeCore {
     pub(super) fn on_connect(&mut self, from: WorkerId, to: WorkerId, out: &mut NodeActions) {
         if self.clients.contains_key(&to) {
             self.introduce(from, to, out);
+        } else if self.is_elsewhere(to) && self.watches.is_with_node(to) {
+            self.tell_gone_with_node(from, to, out);
         } else if self.is_elsewhere(to) && !self.departed.has(to) {
             if self.may_have_line(from, to) {
                 out.push(NodeAction::Dial { client: from, to });
@@ -92,7 +94,7 @@ impl NodeCore {
 #[cfg(test)]
 mod tests {
     use sooner_wire::ResourceSet;
-    use sooner_wire::message::{Connect, WorkerGone};
+    use sooner_wire::message::{Connect, Message, Settled, WorkerGone};
 
     use super::*;
     use crate::time::Instant;
@@ -133,6 +135,26 @@ mod tests {
         };
         node.departed.note(&gone);
         assert_eq!(connect(&mut node)[0], send(CLIENT, gone), "there is nobody to be dialled");
+    }
+
+    #[test]
+    fn who_asks_for_a_process_of_a_node_that_is_gone_hears_that_at_once() {
+        // Nobody here had to do with it before.
+        let mut node = node();
+        node.join_cluster();
+        let (mut out, address) = (NodeActions::new(), WorkerId(FAR.node().0));
+        let gone = WorkerGone { worker: address, all_begun: Some(true), ..WorkerGone::default() };
+        node.on_gone_elsewhere(gone, &mut out);
+        let told = connect(&mut node);
+        assert!(
+            matches!(&told[..], [NodeAction::Send(CLIENT, message)]
+                if matches!(&**message, Message::WorkerGone(gone) if gone.worker == FAR)),
+            "its death is settled with that of its node: {told:?}"
+        );
+        node.on_settled(Settled { gone: vec![address], held: Vec::new() }, &mut out);
+        let told = connect(&mut node);
+        let is_settled = |action: &NodeAction| matches!(action, NodeAction::Send(CLIENT, message) if matches!(&**message, Message::Settled(_)));
+        assert!(told.len() == 2 && is_settled(&told[1]), "{told:?}");
     }
 
     #[test]

@@ -12,9 +12,9 @@
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
-use sooner_wire::limits::DEATHS_MAX;
+use sooner_wire::limits::{DEATHS_MAX, HELD_MAX};
 use sooner_wire::message::{Held, HeldFrom, Settled, WorkerGone};
-use sooner_wire::{NodeId, WorkerId};
+use sooner_wire::{NodeId, ObjectId, WorkerId};
 
 use super::transfers::address;
 use super::{NodeAction, NodeActions, NodeCore};
@@ -60,8 +60,56 @@ pub struct Settling {
     open: Map<WorkerId, Death>,
     /// Nodes that are gone, and whether the control service was told what is held of their processes.
     nodes: Map<NodeId, bool>,
-    /// Processes of other nodes whose deaths were settled, the latest last: nobody here answers for them again.
-    over: VecDeque<WorkerId>,
+    over: Over,
+}
+
+/// Processes whose deaths the control service has settled, the latest last, and what was held of them here: nobody here
+/// answers for them again. A control service that has started again may ask once more, for those whom the one before it had
+/// not told.
+#[derive(Debug, Default, Clone)]
+struct Over {
+    deaths: VecDeque<(WorkerId, Vec<Held>)>,
+    /// How much is held in all.
+    held: usize,
+}
+
+impl Over {
+    fn insert(&mut self, gone: WorkerId, held: Vec<Held>) {
+        if self.deaths.len() == DEATHS_MAX
+            && let Some((_, held)) = self.deaths.pop_front()
+        {
+            self.held -= held.len();
+        }
+        self.held += held.len();
+        self.deaths.push_back((gone, held));
+        for (_, held) in &mut self.deaths {
+            if self.held <= HELD_MAX {
+                break;
+            }
+            self.held -= std::mem::take(held).len();
+        }
+    }
+
+    fn contains(&self, gone: WorkerId) -> bool {
+        self.deaths.iter().any(|(process, _)| *process == gone)
+    }
+
+    fn held_of(&self, gone: WorkerId) -> Vec<Held> {
+        let same = self.deaths.iter().rev().find(|(process, _)| *process == gone);
+        same.map(|(_, held)| held.clone()).unwrap_or_default()
+    }
+
+    fn held_of_node(&self, node: NodeId) -> impl Iterator<Item = &Held> {
+        self.deaths.iter().filter(move |(process, _)| process.node() == node).flat_map(|(_, held)| held)
+    }
+
+    /// A process here is gone, and holds nothing any more.
+    fn forget(&mut self, borrower: WorkerId) {
+        if self.held > 0 {
+            self.deaths.iter_mut().for_each(|(_, held)| held.retain(|held| held.borrower != borrower));
+            self.held = self.deaths.iter().map(|(_, held)| held.len()).sum();
+        }
+    }
 }
 
 impl Settling {
@@ -139,6 +187,7 @@ impl Settling {
             death.owed.swap_remove(&gone);
             death.held.retain(|held| held.borrower != gone && held.object.owner() != gone);
         }
+        self.over.forget(gone);
     }
 
     /// From now on the control service settles what is open. Gives the deaths that it has not heard of.
@@ -172,15 +221,38 @@ impl Settling {
     /// Whether the processes here need not be asked about a process of another node: they were.
     #[must_use]
     pub fn has_answered(&self, gone: WorkerId) -> bool {
-        self.open.get(&gone).is_some_and(|death| death.stage == Stage::Said) || self.over.contains(&gone)
+        self.open.get(&gone).is_some_and(|death| death.stage == Stage::Said) || self.over.contains(gone)
+    }
+
+    /// What the processes here have said that they hold of one that is gone.
+    #[must_use]
+    pub fn answer_of(&self, gone: WorkerId) -> Vec<Held> {
+        match self.open.get(&gone) {
+            Some(death) => death.held.clone(),
+            None => self.over.held_of(gone),
+        }
+    }
+
+    /// The control service asks about one process of which this node has heard with its node: it counts that death by itself.
+    /// Gives true if what is held of it was said with what is held of the node.
+    pub fn on_asked_alone(&mut self, gone: WorkerId) -> bool {
+        let is_said = self.nodes.get(&gone.node()).is_some_and(|is_said| *is_said);
+        match self.open.get_mut(&gone) {
+            Some(death) if death.is_with_node && !is_said => {
+                death.is_with_node = false;
+                false
+            }
+            Some(death) => death.is_with_node,
+            None => false,
+        }
     }
 
     /// A process says what it has of a dead one.
     pub fn on_answer(&mut self, from: WorkerId, answer: HeldFrom) {
         let Some(death) = self.open.get_mut(&answer.gone) else { return };
         if death.owed.swap_remove(&from) {
-            let clients_answer = answer.held.into_iter().map(|held| Held { borrower: from, ..held });
-            death.held.extend(clients_answer);
+            let of = Some(answer.gone);
+            death.held.extend(answer.held.into_iter().map(|held| Held { borrower: from, of, ..held }));
         }
     }
 
@@ -230,30 +302,29 @@ impl Settling {
 
     fn held_of_node(&self, node: NodeId) -> Vec<Held> {
         let there = self.open.iter().filter(|(gone, death)| gone.node() == node && death.is_with_node);
-        there.flat_map(|(_, death)| &death.held).cloned().collect()
+        there.flat_map(|(_, death)| &death.held).chain(self.over.held_of_node(node)).copied().collect()
     }
 
     /// The control service has settled these deaths. Gives them with the processes of nodes that are gone.
-    pub fn on_settled(&mut self, me: NodeId, gone: Vec<WorkerId>) -> Vec<WorkerId> {
-        let (mut all, mut unheard) = (Vec::new(), Vec::new());
+    pub fn on_settled(&mut self, gone: Vec<WorkerId>) -> Vec<WorkerId> {
+        let mut all = Vec::new();
         for gone in gone {
             if gone == address(gone.node()) {
                 self.nodes.swap_remove(&gone.node());
                 let of_node = |process: &WorkerId, death: &mut Death| {
                     process.node() == gone.node() && death.is_with_node
                 };
-                all.extend(self.open.extract_if(.., of_node).map(|(process, _)| process));
+                for (process, death) in self.open.extract_if(.., of_node) {
+                    self.over.insert(process, death.held);
+                    all.push(process);
+                }
             } else {
                 // One of whom nobody here has heard may be asked for later: then it is news.
-                unheard.extend(self.open.swap_remove(&gone).is_none().then_some(gone));
+                if let Some(death) = self.open.swap_remove(&gone) {
+                    self.over.insert(gone, death.held);
+                }
                 all.push(gone);
             }
-        }
-        for process in all.iter().filter(|process| process.node() != me && !unheard.contains(process)) {
-            if self.over.len() == DEATHS_MAX {
-                self.over.pop_front();
-            }
-            self.over.push_back(*process);
         }
         all
     }
@@ -272,6 +343,12 @@ impl Settling {
     }
 }
 
+fn sorted(held: &[Held]) -> Vec<(ObjectId, WorkerId, Option<WorkerId>, u32)> {
+    let mut held: Vec<_> = held.iter().map(|one| (one.object, one.borrower, one.of, one.count)).collect();
+    held.sort_unstable();
+    held
+}
+
 /// For the explorer.
 impl Hash for Settling {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -280,15 +357,13 @@ impl Hash for Settling {
         for (gone, death) in open {
             let mut owed: Vec<_> = death.owed.iter().collect();
             owed.sort_unstable();
-            let mut held: Vec<_> =
-                death.held.iter().map(|one| (one.object, one.borrower, one.count)).collect();
-            held.sort_unstable();
+            let held = sorted(&death.held);
             (gone, owed, held, death.stage, death.is_with_node).hash(state);
         }
         let mut nodes: Vec<_> = self.nodes.iter().collect();
         nodes.sort_unstable();
         nodes.hash(state);
-        let mut over: Vec<_> = self.over.iter().collect();
+        let mut over: Vec<_> = self.over.deaths.iter().map(|(gone, held)| (gone, sorted(held))).collect();
         over.sort_unstable();
         over.hash(state);
     }
@@ -332,11 +407,14 @@ impl NodeCore {
             return self.on_processes_gone(&gone, out);
         }
         if self.settling.has_answered(worker) || (is_ours && !self.settling.is_open(worker)) {
-            // All here have been heard on it before.
-            return out.push(collected(worker, Vec::new()));
+            // All here have been heard on it before. Who asks may be another control service than the one that was told.
+            return out.push(collected(worker, self.settling.answer_of(worker)));
         }
         if self.settling.is_open(worker) {
-            return;
+            if self.settling.on_asked_alone(worker) {
+                out.push(collected(worker, Vec::new()));
+            }
+            return self.go_on_settling(out);
         }
         self.watches.forget(worker);
         self.end_elsewhere(&gone, out);
@@ -378,7 +456,7 @@ impl NodeCore {
 
     /// The control service has settled deaths.
     pub(super) fn on_settled(&mut self, settled: Settled, out: &mut NodeActions) {
-        let gone = self.settling.on_settled(self.id(), settled.gone);
+        let gone = self.settling.on_settled(settled.gone);
         if !self.ended.is_empty() {
             gone.iter().for_each(|process| drop(self.ended.swap_remove(process)));
         }

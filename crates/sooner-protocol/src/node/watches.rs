@@ -75,6 +75,13 @@ impl Watches {
             .collect()
     }
 
+    /// The nodes with processes whose ends matter here.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeId> {
+        let nodes: Set<NodeId> = self.watching.keys().map(|process| process.node()).collect();
+        nodes.into_iter().collect()
+    }
+
     /// Whether a process was on a node that is gone, or is held for gone.
     #[must_use]
     pub fn is_with_node(&self, process: WorkerId) -> bool {
@@ -147,11 +154,22 @@ impl NodeCore {
         }
     }
 
+    /// The nodes with processes whose ends matter here.
+    #[must_use]
+    pub fn watched_nodes(&self) -> Vec<NodeId> {
+        self.watches.nodes()
+    }
+
     /// A process here has to hear of the end of one of another node.
     pub(super) fn on_client_watch(&mut self, from: WorkerId, remote: WorkerId, out: &mut NodeActions) {
-        if !self.watches.is_with_node(remote) {
-            return self.on_watch(remote, out);
+        match self.watches.is_with_node(remote) {
+            true => self.tell_gone_with_node(from, remote, out),
+            false => self.on_watch(remote, out),
         }
+    }
+
+    /// A process here has to do with one of a node that is gone.
+    pub(super) fn tell_gone_with_node(&mut self, from: WorkerId, remote: WorkerId, out: &mut NodeActions) {
         let reason = "its node is gone".to_owned();
         let gone = WorkerGone { worker: remote, reason, all_begun: Some(true), ..WorkerGone::default() };
         out.push(send(from, gone));

@@ -130,6 +130,11 @@ impl WorkerCore {
             let like = Hold { kind: hold::CHECKPOINT, ..Hold::default() };
             kept.iter().for_each(|object| holds.add(*object, &like));
         }
+        for (gone, lent) in &self.lent {
+            let task = Some(TaskId { owner: *gone, number: 0 });
+            let like = Hold { kind: hold::LENT, task, ..Hold::default() };
+            lent.iter().for_each(|object| holds.add(*object, &like));
+        }
         for (actor, _) in self.creations.iter().filter(|(_, demand)| demand.detached) {
             let like = Hold { kind: hold::DETACHED, task: Some(*actor), ..Hold::default() };
             holds.add(actor.object(0), &like);
@@ -166,8 +171,8 @@ mod tests {
     use std::sync::Arc;
 
     use sooner_wire::message::state::{Inspect, about};
-    use sooner_wire::message::{Define, KeepObjects, Outcome, Push};
-    use sooner_wire::{Blob, FunctionId, Name, WorkerId};
+    use sooner_wire::message::{Define, KeepObjects, LeaseGranted, Outcome, Push, Settled, WorkerGone};
+    use sooner_wire::{Blob, FunctionId, LeaseId, Name, ShapeId, WorkerId};
 
     use super::*;
     use crate::action::{Actions, Peer};
@@ -233,6 +238,25 @@ mod tests {
         }
         let kinds = [hold::CONTAINED, hold::FUNCTION, hold::CHECKPOINT, hold::PINNED];
         assert_eq!(holds(&core, object), kinds.map(|kind| (kind, 1)));
+    }
+
+    #[test]
+    fn what_work_of_a_dead_process_was_given_is_told_until_its_death_is_settled() {
+        let (mut core, object, _slot) = core();
+        define(&mut core, vec![]);
+        let mut out = Actions::new();
+        core.submit(Arc::new(spec(ME, 10, vec![object])), [Arc::new(Slot::default())], None, &mut out);
+        let worker = WorkerId(9);
+        let granted = LeaseGranted { shape: ShapeId(0), lease: LeaseId(1), worker, gpus: Vec::new() };
+        core.on_message(Peer::Node, granted.into(), Instant(1), &mut out);
+        assert_eq!(holds(&core, object), [(hold::TASK, 1)]);
+        let gone = WorkerGone { worker, ..WorkerGone::default() };
+        core.on_message(Peer::Node, gone.into(), Instant(1), &mut out);
+        let told = holds(&core, object);
+        assert!(told.contains(&(hold::LENT, 1)), "{told:?}");
+        let settled = Settled { gone: vec![worker], held: Vec::new() };
+        core.on_message(Peer::Node, settled.into(), Instant(1), &mut out);
+        assert!(!holds(&core, object).iter().any(|(kind, _)| *kind == hold::LENT));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use sooner_protocol::member::Member;
 use sooner_protocol::node::{NodeAction, NodeActions, NodeCore};
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{
-    ActorHere, ActorStarted, ActorsHere, FindName, KeepObjects, Location, Message, Outcome, PlaceActor,
-    Restore, Return, SubscribeActor, Watch, WorkerGone,
+    ActorHere, ActorStarted, ActorsHere, AlsoHere, FindName, KeepObjects, Location, Message, Outcome,
+    PlaceActor, Restore, Return, SubscribeActor, Watch, WorkerGone,
 };
 use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
@@ -435,4 +435,95 @@ fn a_state_that_came_after_the_end_of_its_process_is_for_the_next_one() {
     });
     let [here] = &here.expect("it says what is here")[..] else { panic!("one end") };
     assert_eq!((here.takeover, &here.checkpoint), (1, &Some(state)));
+}
+
+fn nodes_asked(told: &[(NodeId, ToNode)], about: WorkerId) -> Vec<NodeId> {
+    let is_asked = |word: &ToNode| matches!(word, ToNode::Gone(gone) if gone.worker == about);
+    told.iter().filter(|(_, word)| is_asked(word)).map(|(node, _)| *node).collect()
+}
+
+fn collected(gone: WorkerId) -> ToControl {
+    ToControl::Collected { gone, held: Vec::new() }
+}
+
+fn settles(told: &[(NodeId, ToNode)], gone: WorkerId) -> bool {
+    told.iter().any(|(_, word)| matches!(word, ToNode::Settled(settled) if settled.gone.contains(&gone)))
+}
+
+#[test]
+fn what_a_node_said_before_its_end_comes_before_its_end() {
+    // It came back, said that a process there had died, and died itself, while others were still to come.
+    let mut control = control();
+    control.on_node_joined(NodeCore::new(cpus(1.0), LOST.0, 0).row());
+    let dead = process(LOST, 4);
+    let gone = Some(Box::new(WorkerGone { worker: dead, ..WorkerGone::default() }));
+    say(&mut control, LOST, here(Vec::new()));
+    say(&mut control, LOST, ToControl::ProcessGone { process: dead, watchers: vec![HERE], gone });
+    say(&mut control, LOST, collected(dead));
+    hear(&mut control, |control, out| control.on_node_gone(LOST, "it was killed", out));
+    [HERE, THERE].into_iter().for_each(|node| drop(say(&mut control, node, here(Vec::new()))));
+    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    let asked: Vec<WorkerId> = told
+        .iter()
+        .filter_map(|(node, word)| match word {
+            ToNode::Gone(gone) if *node == HERE => Some(gone.worker),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, [dead, process(LOST, 0)], "it counts what is held of the one by itself");
+    for (node, about) in [(HERE, dead), (HERE, process(LOST, 0))] {
+        assert!(!settles(&say(&mut control, node, collected(about)), dead));
+    }
+    assert!(settles(&say(&mut control, THERE, collected(process(LOST, 0))), dead));
+}
+
+#[test]
+fn a_node_whose_record_is_gone_and_that_matters_to_others_is_settled() {
+    // The control service before had deleted it, and had not told everybody what follows.
+    let mut control = control();
+    let also = Some(Box::new(AlsoHere { watched: Some(vec![LOST, THERE]), ..AlsoHere::default() }));
+    say(&mut control, HERE, ToControl::Here(Box::new(ActorsHere { also, ..ActorsHere::default() })));
+    say(&mut control, THERE, here(Vec::new()));
+    let told = hear(&mut control, |control, out| control.on_all_here(NOW, out));
+    assert_eq!(nodes_asked(&told, process(LOST, 0)), [HERE, THERE]);
+    assert_eq!(nodes_asked(&told, process(THERE, 0)), []);
+    let again = hear(&mut control, |control, out| control.settle_forgotten([LOST], out));
+    assert_eq!(again, [], "it is open");
+    say(&mut control, HERE, collected(process(LOST, 0)));
+    assert!(settles(&say(&mut control, THERE, collected(process(LOST, 0))), process(LOST, 0)));
+    let again = hear(&mut control, |control, out| control.settle_forgotten([LOST], out));
+    assert_eq!(again, [], "it is settled");
+    // One that turns out to matter later, when a node cannot reach it.
+    let other = NodeId(4 << 24);
+    let told = hear(&mut control, |control, out| control.settle_forgotten([other], out));
+    assert_eq!(nodes_asked(&told, process(other, 0)), [HERE, THERE]);
+}
+
+#[test]
+fn who_comes_too_late_to_be_waited_for_owes_its_answer_until_it_is_there_or_gone() {
+    for comes in [true, false] {
+        let mut control = ControlCore::default();
+        control.keep_records(Found { incarnation: 1, nodes: vec![HERE, THERE], ..Found::default() });
+        control.expect_nodes(UNTIL);
+        control.on_node_joined(NodeCore::new(cpus(1.0), HERE.0, 0).row());
+        say(&mut control, HERE, here(Vec::new()));
+        let dead = process(HERE, 4);
+        let gone = Some(Box::new(WorkerGone { worker: dead, ..WorkerGone::default() }));
+        say(&mut control, HERE, ToControl::ProcessGone { process: dead, watchers: vec![THERE], gone });
+        say(&mut control, HERE, collected(dead));
+        let told = hear(&mut control, |control, out| control.on_all_here(UNTIL, out));
+        assert!(!settles(&told, dead), "the other node may have to do with it");
+        let told = if comes {
+            control.on_node_joined(NodeCore::new(cpus(1.0), THERE.0, 0).row());
+            let told = say(&mut control, THERE, here(Vec::new()));
+            assert_eq!(nodes_asked(&told, dead), [THERE]);
+            say(&mut control, THERE, collected(dead))
+        } else {
+            let mut told =
+                hear(&mut control, |control, out| control.on_node_gone(THERE, "it was silent", out));
+            told.extend(say(&mut control, HERE, collected(process(THERE, 0))));
+            told
+        };
+        assert!(settles(&told, dead));
+    }
 }

@@ -223,7 +223,7 @@ fn a_checkpoint_of_which_only_callers_were_told_stands() {
     let taken = Return { outcome, contained: Vec::new() };
     let taken = Checkpoint { actor: ACTOR, state: taken, calls: Vec::new() };
     let first = ActorsHere {
-        also: Some(Box::new(AlsoHere { checkpoints: vec![(FIRST, taken.clone())], dead: Vec::new() })),
+        also: Some(Box::new(AlsoHere { checkpoints: vec![(FIRST, taken.clone())], ..AlsoHere::default() })),
         ..here(vec![first_ended(Some(state(b"before")))])
     };
     let mut control = control(None);

@@ -89,8 +89,9 @@ fn the_control_service_hears_first_of_an_end_that_matters_elsewhere() {
     let (mut node, first, second) = node();
     node.on_dialled_for(second, FAR);
     assert_eq!(end(&mut node, second), [process_gone(second, &[THERE]), told(first, gone(second))]);
-    let held = Held { object: object(FAR), borrower: first, count: 1 };
+    let held = Held { object: object(FAR), borrower: first, count: 1, of: None };
     let answer = HeldFrom { gone: second, held: vec![held] };
+    let held = Held { of: Some(second), ..held };
     assert_eq!(say(&mut node, first, answer), [collected(second, &[held])]);
     let word = Box::new(settled(&[second]));
     assert_eq!(hear(&mut node, ToNode::Settled(word)), [told(first, settled(&[second]))]);

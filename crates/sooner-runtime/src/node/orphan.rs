@@ -39,7 +39,8 @@ impl Orphan {
     /// Starts a process.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When it cannot be started; [`io::ErrorKind::Interrupted`] if the process in between was killed: what it was given may be
+    /// in the hands of a process that nobody watches.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let (ours, theirs) = pair()?;
         let mut errand = Errand { command, socket: &theirs };
@@ -142,7 +143,10 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
     match passed {
         Some(pidfd) => Ok(pidfd),
         None if read.bytes == code.len() => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(code))),
-        None => Err(io::Error::other("the process that should have started it ended")),
+        None => {
+            let text = "the process that should have started it ended";
+            Err(io::Error::new(io::ErrorKind::Interrupted, text))
+        }
     }
 }
 

@@ -157,7 +157,21 @@ const SPOKEN_FOR: [&str; 7] = [
     "PYTHONDEBUG",
 ];
 
+/// Starts a template, with a socket of its own each time: of an attempt that was interrupted somebody may have the other end,
+/// and ends with ours.
 fn spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
+    let mut attempts = 1;
+    loop {
+        match try_to_spawn(program) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < STARTS_MAX => {
+                attempts += 1
+            }
+            spawned => return spawned,
+        }
+    }
+}
+
+fn try_to_spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
     let (ours, theirs) = pair()?;
     let mut command = Command::new(&program.command[0]);
     command

@@ -116,6 +116,7 @@ impl World {
                     over.into_iter().flatten().for_each(|conn| self.leave(conn, Side::Head, true));
                     self.tell(node);
                 }
+                NodesAction::AskedAfter { .. } => {}
                 NodesAction::Warn(_) => self.all_are_heard(),
             }
         }

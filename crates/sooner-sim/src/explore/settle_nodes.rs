@@ -7,7 +7,7 @@
 //! hear each other at once, unless something has to be read before; between processes, and between nodes and the control
 //! service, words take their time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sooner_protocol::control::settling::Settling as Control;
 use sooner_protocol::node::settling::Settling;
@@ -47,14 +47,21 @@ pub struct SettleNodes {
     pub keepers: Vec<u8>,
     /// Nodes that end with all their processes.
     pub dying_nodes: Vec<u8>,
+    /// How often the control service may end, and another one begin.
+    pub restarts: u8,
     /// Q borrows the object at the start and has lent it to X, which gives it back with its reply. When Q has dropped both,
     /// the owner hands it to Q again.
     pub gives_back: bool,
     /// The defect that a process answers while what it said before is still on its way.
     pub answers_early: bool,
+    /// The defect that a node does not remember what it answered when a death is settled.
+    pub forgets: bool,
     /// The defect that what is returned before a death is settled is set off against what was handed on since.
     pub sets_off: bool,
 }
+
+/// Of which dead process, by whom, and how often the object is held.
+type Holding = (u8, u8, u32);
 
 /// What one end says to another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -73,12 +80,16 @@ enum Word {
     End,
     /// A process is gone, or a node (numbered as an end).
     Gone(u8),
-    /// Everybody has been heard on these: what is held of the object, by whom and how often.
-    Settled(Vec<u8>, Vec<(u8, u32)>),
+    /// Everybody has been heard on these: what is held of the object.
+    Settled(Vec<u8>, Vec<Holding>),
     /// Node to control: a process is gone that these nodes have to do with.
     ProcessGone(u8, Vec<u8>),
     /// Node to control: what is held here.
-    Collected(u8, Vec<(u8, u32)>),
+    Collected(u8, Vec<Holding>),
+    /// Node to control: with these nodes processes here have to do.
+    Here(Vec<u8>),
+    /// Node to control: that node cannot be reached.
+    Suspect(u8),
 }
 
 #[derive(Debug, Clone, Default, Hash)]
@@ -104,6 +115,17 @@ struct Node {
     clients: Vec<u8>,
     settling: Settling,
     watches: Watches,
+    /// Processes that were here, and who had to do with them, until their deaths are settled.
+    ended: BTreeMap<u8, Vec<u8>>,
+}
+
+/// What a control service has heard that waits for all nodes to speak.
+#[derive(Debug, Clone, Default, Hash)]
+struct Learning {
+    silent: Vec<u8>,
+    words: Vec<(u8, Word)>,
+    gone: Vec<u8>,
+    watched: BTreeSet<u8>,
 }
 
 /// See [`Model`].
@@ -112,6 +134,8 @@ pub struct State {
     processes: [Process; PROCESSES],
     nodes: [Node; NODES],
     control: Control,
+    restarts: u8,
+    learning: Option<Learning>,
     /// Nodes that the control service knows to be gone.
     known_gone: Vec<u8>,
     channels: BTreeMap<(u8, u8), Vec<Word>>,
@@ -134,6 +158,8 @@ pub enum Move {
     /// A process is killed. So many words in each of its channels to the others and to its node have left it.
     Kill(u8, [u8; PROCESSES + 1]),
     KillNode(u8),
+    /// Another control service begins: with no record of the nodes that are gone, or with all of them.
+    RestartControl(bool),
 }
 
 impl Process {
@@ -178,14 +204,19 @@ impl SettleNodes {
         if count == 0 { as_end(node_of(id.node())) } else { count - 1 }
     }
 
-    fn held(&self, held: &[(u8, u32)]) -> Vec<Held> {
-        let held = held.iter();
-        held.map(|(who, count)| Held { object: self.object(), borrower: self.id(*who), count: *count })
-            .collect()
+    fn held(&self, held: &[Holding]) -> Vec<Held> {
+        let held = held.iter().map(|(of, who, count)| Held {
+            object: self.object(),
+            borrower: self.id(*who),
+            count: *count,
+            of: Some(self.id(*of)),
+        });
+        held.collect()
     }
 
-    fn plain(&self, held: Vec<Held>) -> Vec<(u8, u32)> {
-        held.into_iter().map(|held| (self.end(held.borrower), held.count)).collect()
+    fn plain(&self, held: Vec<Held>) -> Vec<Holding> {
+        let of = |held: &Held| self.end(held.of.expect("nodes say it"));
+        held.into_iter().map(|held| (of(&held), self.end(held.borrower), held.count)).collect()
     }
 }
 
@@ -217,6 +248,8 @@ impl Model for SettleNodes {
             processes,
             nodes,
             control: Control::default(),
+            restarts: self.restarts,
+            learning: None,
             known_gone: Vec::new(),
             channels: BTreeMap::new(),
             borrowers,
@@ -251,6 +284,12 @@ impl Model for SettleNodes {
         for node in self.dying_nodes.iter().filter(|node| !state.nodes[usize::from(**node)].is_dead) {
             moves.push((Move::KillNode(*node), true));
         }
+        if state.restarts > 0 && state.learning.is_none() && state.has_begun_to_settle() {
+            moves.push((Move::RestartControl(false), true));
+            if !state.known_gone.is_empty() {
+                moves.push((Move::RestartControl(true), true));
+            }
+        }
         for ((from, to), words) in &state.channels {
             if let Some(word) = words.first()
                 && !state.is_held(self, *from, *to, word)
@@ -268,6 +307,7 @@ impl Model for SettleNodes {
             Move::Drop(process) => next.drop_reference(self, process),
             Move::Kill(process, left) => next.kill(self, process, left),
             Move::KillNode(node) => next.kill_node(self, node),
+            Move::RestartControl(remembers) => next.restart_control(self, remembers),
             Move::Read(from, to) => {
                 let words = next.channels.get_mut(&(from, to)).expect("there is a word");
                 let word = words.remove(0);
@@ -324,6 +364,14 @@ impl Model for SettleNodes {
                 format!("FAULT: {} is killed; words that had left it: {left:?}", name(process))
             }
             Move::KillNode(node) => format!("FAULT: {} ends", name(as_end(node))),
+            Move::RestartControl(remembers) => {
+                let how = if remembers {
+                    "and knows of all nodes that are gone"
+                } else {
+                    "and forgets nodes that are gone"
+                };
+                format!("FAULT: control starts again {how}")
+            }
             Move::Read(from, to) => {
                 let word = state.channels.get(&(from, to)).and_then(|words| words.first());
                 format!("{} hears from {}: {word:?}", name(to), name(from))
@@ -377,7 +425,26 @@ pub fn small() -> Vec<SettleNodes> {
             )
         },
         given_back(),
+        control_restarts(),
     ]
+}
+
+/// The control service starts again while a death is settled.
+#[must_use]
+pub fn control_restarts() -> SettleNodes {
+    let about = "one hands on and dies, and the control service starts again; 3 nodes";
+    SettleNodes { restarts: 1, ..config("settle-restart", about, [0, 0, 1, 2], &[1]) }
+}
+
+/// The control service starts again while the death of a process is settled, and of its node.
+#[must_use]
+pub fn control_restarts_and_a_node_ends() -> SettleNodes {
+    let about = "one hands on and dies, its node ends, and the control service starts again; 3 nodes";
+    SettleNodes {
+        restarts: 1,
+        dying_nodes: vec![1],
+        ..config("settle-restart-node", about, [0, 1, 0, 2], &[1])
+    }
 }
 
 /// What a process held of a dead one it has dropped, and it has the object again from its owner.
@@ -410,6 +477,7 @@ pub fn all() -> Vec<SettleNodes> {
     all.push(SettleNodes { keepers: vec![1, 2], ..config("settle-local", about, [1, 0, 0, 2], &[1, 2]) });
     let about = "the same, and they may drop it before";
     all.push(config("settle-drops", about, [0, 0, 1, 2], &[1, 2]));
+    all.push(control_restarts_and_a_node_ends());
     all
 }
 
@@ -422,8 +490,10 @@ fn config(name: &'static str, about: &'static str, nodes: [u8; PROCESSES], victi
         victims: victims.to_vec(),
         keepers,
         dying_nodes,
+        restarts: 0,
         gives_back: false,
         answers_early: false,
+        forgets: false,
         sets_off: false,
     }
 }

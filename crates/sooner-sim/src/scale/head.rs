@@ -141,6 +141,11 @@ impl World {
                     self.follow(decided);
                     self.judge_burial(node);
                 }
+                NodesAction::AskedAfter { from, node } => {
+                    let mut decided = ControlActions::new();
+                    head.core.on_asked_after(from, node, &mut decided);
+                    self.follow(decided);
+                }
                 NodesAction::Warn(_) => {}
             }
         }

@@ -78,6 +78,9 @@ pub struct Held {
     pub borrower: WorkerId,
     #[n(2)]
     pub count: u32,
+    /// The dead process that it has them of, from the node of the borrower on: an owner counts that once.
+    #[n(3)]
+    pub of: Option<WorkerId>,
 }
 
 /// Node to clients: everybody has been heard on these processes that are gone. What they borrowed, lent and registered

@@ -7,7 +7,7 @@
 use minicbor::{Decode, Encode};
 
 use super::{ActorDead, ActorStarted, Checkpoint, CreateActor, Job, Return, WorkerGone};
-use crate::{ActorId, Blob, GroupId, TaskId, WorkerId};
+use crate::{ActorId, Blob, GroupId, NodeId, TaskId, WorkerId};
 
 /// Control to node: give an actor a process, when there is room.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -164,6 +164,10 @@ pub struct AlsoHere {
     /// Actors of which the node was told last that they are dead. The node of the creator may not have been.
     #[n(1)]
     pub dead: Vec<ActorDead>,
+    /// Nodes with processes whose ends the node would have to hear of. One that has no record any more is gone, and who was
+    /// told of that went with the earlier control service.
+    #[n(2)]
+    pub watched: Option<Vec<NodeId>>,
 }
 
 /// An actor on the node that says so. Its owner is in its id.

@@ -350,6 +350,8 @@ pub mod hold {
     pub const KEPT_CALL: u8 = 9;
     /// The checkpoint of an actor contains it.
     pub const CHECKPOINT: u8 = 10;
+    /// Work of a process that is gone was given it, which may have handed it on: until all have been heard on that.
+    pub const LENT: u8 = 11;
 }
 
 /// One reason why a process keeps an object.

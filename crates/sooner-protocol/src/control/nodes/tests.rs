@@ -202,7 +202,11 @@ fn who_was_held_for_gone_while_there_was_no_head_must_not_go_on() {
     assert_eq!(head.beat(3, B), [NodesAction::Send(B, Box::new(fenced.into()))]);
     let told = head.run(|nodes, out| nodes.on_suspect(B, given_up(A), at(3), out));
     assert!(head.nodes.row(A).is_some(), "of two that hold each other for gone one is left: {told:?}");
-    assert_eq!(head.run(|nodes, out| nodes.on_suspect(C, given_up(B), at(3), out)), [gone(C, B, &why)]);
+    let asked = NodesAction::AskedAfter { from: C, node: B };
+    assert_eq!(
+        head.run(|nodes, out| nodes.on_suspect(C, given_up(B), at(3), out)),
+        [gone(C, B, &why), asked]
+    );
 }
 
 #[test]
@@ -220,7 +224,11 @@ fn a_closed_port_is_a_death_that_is_told_once() {
     let told = head.run(|nodes, out| nodes.on_probed(A, 1, Probed::Refused, at(102), out));
     let why = "its port is closed: the daemon has ended";
     assert_eq!(told, [gone(B, A, why), gone(C, A, why), NodesAction::Gone(A, why.into())]);
-    assert_eq!(head.run(|nodes, out| nodes.on_suspect(B, suspects(A), at(100), out)), [gone(B, A, why)]);
+    let asked = NodesAction::AskedAfter { from: B, node: A };
+    assert_eq!(
+        head.run(|nodes, out| nodes.on_suspect(B, suspects(A), at(100), out)),
+        [gone(B, A, why), asked]
+    );
     assert_eq!(reason(head.refusal(A, register(A))), format!("this node was declared gone: {why}"));
     let fenced = Fenced { reason: format!("this node was declared gone: {why}") };
     assert_eq!(head.beat(104, A), [NodesAction::Send(A, Box::new(fenced.into()))]);
@@ -389,7 +397,8 @@ fn a_head_that_starts_again_looks_for_its_nodes() {
     assert_eq!(told, [gone(A, B, why), NodesAction::Gone(B, why.into())]);
     assert!(head.nodes.is_complete());
     let unknown = head.run(|nodes, out| nodes.on_suspect(A, suspects(C), at(100), out));
-    assert_eq!(unknown, [gone(A, C, "it is not part of the cluster any more")]);
+    let asked = NodesAction::AskedAfter { from: A, node: C };
+    assert_eq!(unknown, [gone(A, C, "it is not part of the cluster any more"), asked]);
 }
 
 #[test]

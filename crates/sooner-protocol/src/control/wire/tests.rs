@@ -53,7 +53,7 @@ fn gone(worker: WorkerId) -> Box<WorkerGone> {
 }
 
 fn held(borrower: WorkerId) -> Held {
-    Held { object: ACTOR.object(0), borrower, count: 2 }
+    Held { object: ACTOR.object(0), borrower, count: 2, of: None }
 }
 
 fn job(state: JobState) -> Box<Job> {
@@ -90,7 +90,11 @@ fn here() -> ActorsHere {
         subscribers: vec![(ACTOR, PROCESS)],
         keepers: Some(vec![(ACTOR, PROCESS)]),
         kept: Some(vec![(ACTOR, Some(64)), (ACTOR, None)]),
-        also: Some(Box::new(AlsoHere { checkpoints: vec![(PROCESS, checkpoint)], dead: vec![dead] })),
+        also: Some(Box::new(AlsoHere {
+            checkpoints: vec![(PROCESS, checkpoint)],
+            dead: vec![dead],
+            watched: Some(vec![NodeId(1 << 24)]),
+        })),
     }
 }
 

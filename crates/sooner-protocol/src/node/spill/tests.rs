@@ -134,17 +134,24 @@ impl World {
         work(&mut self.nodes[at], &mut out);
         self.nodes[at].settle(self.now, &mut out);
         self.nodes[at].check();
+        // What a client answers at once goes behind all of this.
+        let mut last = Vec::new();
         for action in out {
             match action {
-                NodeAction::Send(to, message) => self.hear(to, *message),
                 NodeAction::Route { from, to, message } => {
                     assert_eq!((from, to), (address(id(at)), address(to.node())));
                     self.wires.entry((at, Self::at(to))).or_default().push_back(*message);
                 }
                 NodeAction::StartWorker(worker) => self.starting[at].push_back(worker),
-                NodeAction::KillWorker(worker) => self.end(worker),
                 NodeAction::Control(message) => self.control.push(message),
                 NodeAction::FindNodes(find) => self.questions.push(*find),
+                action => last.push(action),
+            }
+        }
+        for action in last {
+            match action {
+                NodeAction::Send(to, message) => self.hear(to, *message),
+                NodeAction::KillWorker(worker) => self.end(worker),
                 _ => {}
             }
         }

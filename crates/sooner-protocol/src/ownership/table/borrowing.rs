@@ -190,7 +190,7 @@ impl Ownership {
     }
 
     /// Whether everybody has been heard on a process that is gone.
-    fn is_settled(&self, process: WorkerId) -> bool {
+    pub(super) fn is_settled(&self, process: WorkerId) -> bool {
         self.gone.contains(&process) && !self.unsettled.contains(&process)
     }
 

@@ -38,7 +38,7 @@ impl Ownership {
         self.handed.retain(|object, givers| {
             if let Some(at) = givers.iter().position(|(who, _)| *who == giver) {
                 let (_, count) = givers.swap_remove(at);
-                held.push(Held { object: *object, borrower: me, count });
+                held.push(Held { object: *object, borrower: me, count, of: None });
             }
             !givers.is_empty()
         });
@@ -46,7 +46,7 @@ impl Ownership {
         for object in lent {
             let is_said = |list: &[Held]| list.iter().any(|held| held.object == *object);
             if !is_said(&held) && !earlier.is_some_and(|earlier| is_said(earlier)) {
-                held.push(Held { object: *object, borrower: me, count: 1 });
+                held.push(Held { object: *object, borrower: me, count: 1, of: None });
             }
         }
         held.retain(|held| {
@@ -85,6 +85,9 @@ impl Ownership {
     /// Everybody has been heard on processes that are gone.
     pub fn on_settled(&mut self, settled: &Settled, out: &mut Actions) {
         for held in &settled.held {
+            if held.of.is_some_and(|of| self.is_settled(of)) {
+                continue;
+            }
             let count = i32::try_from(held.count).unwrap_or(i32::MAX);
             self.change_borrow(held.object, held.borrower, None, count, out);
         }

@@ -144,7 +144,21 @@ fn what_a_dead_process_handed_on_counts_although_its_word_is_lost() {
     table.on_worker_gone(FRIEND);
     // THIRD was handed it twice and says so; it returns both before that is heard.
     table.on_remove_borrow(THIRD, &remove_said(id, 2, FRIEND), &mut out);
-    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 2 }]), &mut out);
+    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 2, of: None }]), &mut out);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn what_is_held_of_a_dead_process_counts_once() {
+    // The control service ended before it had told everybody that the death is settled, and the next one settles it again.
+    let (mut table, mut out) = (Ownership::new(ME), Actions::new());
+    let (id, slot) = owned(&mut table, 1);
+    table.resolve(id, inline(), &[], &mut out);
+    table.on_worker_gone(FRIEND);
+    let held = Held { object: id, borrower: THIRD, count: 1, of: Some(FRIEND) };
+    (0..2).for_each(|_| table.on_settled(&settled(FRIEND, &[held]), &mut out));
+    drop_handle(&mut table, id, &slot, &mut out);
+    table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
     assert!(table.is_empty());
 }
 
@@ -159,7 +173,7 @@ fn what_is_returned_before_a_death_is_settled_is_not_set_off_against_what_is_han
     drop_handle(&mut table, id, &slot, &mut out);
     assert_eq!(table.record(id).expect("THIRD has it").borrowers(), [THIRD]);
     table.on_worker_gone(FRIEND);
-    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1 }]), &mut out);
+    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1, of: None }]), &mut out);
     assert_eq!(table.record(id).expect("THIRD has it").borrowers(), [THIRD]);
     table.on_remove_borrow(THIRD, &remove(id, 1, None), &mut out);
     assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty));
@@ -190,7 +204,10 @@ fn what_is_returned_before_a_death_is_settled_counts_although_the_object_is_gone
             said(&mut table, id, &mut out);
         }
         assert_eq!(out, vec![Action::FreeBlock(location)], "nobody has it");
-        table.on_settled(&settled(THIRD, &[Held { object: id, borrower: FRIEND, count: 1 }]), &mut out);
+        table.on_settled(
+            &settled(THIRD, &[Held { object: id, borrower: FRIEND, count: 1, of: None }]),
+            &mut out,
+        );
         assert!(table.is_empty() && table.borrowed_by.values().all(Set::is_empty), "{table:?}");
         assert_eq!(out.len(), 1, "it went once");
     }
@@ -216,7 +233,7 @@ fn what_was_said_and_is_returned_after_a_death_is_settled_counts_at_once() {
     let (id, slot) = owned(&mut table, 1);
     table.resolve(id, inline(), &[], &mut out);
     table.on_worker_gone(FRIEND);
-    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1 }]), &mut out);
+    table.on_settled(&settled(FRIEND, &[Held { object: id, borrower: THIRD, count: 1, of: None }]), &mut out);
     drop_handle(&mut table, id, &slot, &mut out);
     assert_eq!(table.len(), 1);
     table.on_remove_borrow(THIRD, &remove_said(id, 1, FRIEND), &mut out);
@@ -280,10 +297,10 @@ fn a_borrower_returns_what_each_giver_handed_to_it() {
         table.handed_by(id, giver);
     }
     table.on_worker_gone(THIRD);
-    assert_eq!(table.held_from(THIRD, &[]), [Held { object: id, borrower: ME, count: 1 }]);
+    assert_eq!(table.held_from(THIRD, &[]), [Held { object: id, borrower: ME, count: 1, of: None }]);
     assert_eq!(table.held_from(THIRD, &[]), []);
     table.on_worker_gone(late);
-    let held = [Held { object: id, borrower: ME, count: 1 }];
+    let held = [Held { object: id, borrower: ME, count: 1, of: None }];
     assert_eq!(table.held_from(late, &[id]), held, "what is lent and handed over counts once");
     drop_handle(&mut table, id, &slot, &mut out);
     let mut expected = Actions::new();

@@ -424,6 +424,11 @@ impl Service {
                     self.core.on_node_gone(node, &reason, &mut decided);
                     self.follow(decided);
                 }
+                NodesAction::AskedAfter { from, node } => {
+                    let mut decided = ControlActions::new();
+                    self.core.on_asked_after(from, node, &mut decided);
+                    self.follow(decided);
+                }
                 NodesAction::Warn(text) => self.notes.write(&text),
             }
             todo.extend(out);

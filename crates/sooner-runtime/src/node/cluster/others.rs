@@ -173,6 +173,8 @@ impl Cluster {
     /// A node without an address dials those who ask it to, by way of the head.
     fn ask_to_dial(&mut self, caller: Caller, node: NodeId) -> Result<(), String> {
         if !self.known.has(node) {
+            // It may have come and gone while this node heard nothing: then it hears that now.
+            self.suspect(node);
             return Err("no address of it is known".to_owned());
         }
         if self.is_of_program() {
@@ -244,7 +246,7 @@ impl Cluster {
 
     /// A process here does not reach one of that node: the head is asked whether it lives. Whether this node reaches it.
     pub(in crate::node) fn suspect(&mut self, node: NodeId) -> bool {
-        if self.known.has(node) && self.link.is_up() {
+        if self.link.is_up() {
             self.link.send(&Suspect { node, is_given_up: None }.into());
         }
         self.links.is_open(node)

@@ -7,14 +7,17 @@ use sooner_wire::message::HeldFrom;
 use sooner_wire::{NodeId, WorkerId};
 
 use super::{
-    CONTROL, LENDER, NODES, Node, OWNER, PROCESSES, Process, SettleNodes, State, Word, as_end, is_process,
-    node_id, node_of,
+    CONTROL, Control, Holding, LENDER, Learning, NODES, Node, OWNER, PROCESSES, Process, SettleNodes, State,
+    Word, as_end, is_process, node_id, node_of,
 };
 use crate::explore::world::Violation;
 
 impl State {
     pub(super) fn say(&mut self, from: u8, to: u8, word: Word) {
         if !is_process(to) && to != CONTROL && self.nodes[usize::from(to) - PROCESSES].is_dead {
+            if from != CONTROL && !is_process(from) {
+                self.say(from, CONTROL, Word::Suspect(to - PROCESSES as u8));
+            }
             return;
         }
         self.channels.entry((from, to)).or_default().push(word);
@@ -191,8 +194,11 @@ impl State {
         }
     }
 
-    pub(super) fn on_owner_settled(&mut self, model: &SettleNodes, gone: &[u8], held: &[(u8, u32)]) {
-        for (borrower, count) in held {
+    pub(super) fn on_owner_settled(&mut self, model: &SettleNodes, gone: &[u8], held: &[Holding]) {
+        for (of, borrower, count) in held {
+            if self.is_settled(*of) {
+                continue;
+            }
             self.change_borrow(model, *borrower, None, i32::try_from(*count).expect("few"));
         }
         for gone in gone.iter().filter(|gone| is_process(**gone)) {
@@ -225,7 +231,7 @@ impl State {
     pub(super) fn on_node_word(&mut self, model: &SettleNodes, node: u8, from: u8, word: Word) {
         match word {
             Word::HeldFrom(gone, count) => {
-                let held = if count > 0 { model.held(&[(from, count)]) } else { Vec::new() };
+                let held = if count > 0 { model.held(&[(gone, from, count)]) } else { Vec::new() };
                 let answer = HeldFrom { gone: model.id(gone), held };
                 self.node(node).settling.on_answer(model.id(from), answer);
             }
@@ -248,8 +254,9 @@ impl State {
             Word::Gone(gone) => self.on_gone_elsewhere(model, node, gone),
             Word::Settled(gone, held) => {
                 let gone = gone.into_iter().map(|gone| model.id(gone)).collect();
-                let gone = self.node(node).settling.on_settled(node_id(node), gone);
+                let gone = self.node(node).settling.on_settled(gone);
                 let gone: Vec<u8> = gone.into_iter().map(|gone| model.end(gone)).collect();
+                self.node(node).ended.retain(|ended, _| !gone.contains(ended));
                 self.tell_settled(model, node, &gone, &held);
             }
             other => unreachable!("{other:?} to a node"),
@@ -277,7 +284,7 @@ impl State {
     }
 
     /// Only the owner has to hear it.
-    pub(super) fn tell_settled(&mut self, model: &SettleNodes, node: u8, gone: &[u8], held: &[(u8, u32)]) {
+    pub(super) fn tell_settled(&mut self, model: &SettleNodes, node: u8, gone: &[u8], held: &[Holding]) {
         if self.nodes[usize::from(node)].clients.contains(&OWNER) {
             self.tell_client(model, node, OWNER, Word::Settled(gone.to_vec(), held.to_vec()));
         }
@@ -294,6 +301,7 @@ impl State {
         self.say_gone(model, node, &shared, None);
         if !shared.contains(&model.id(worker)) || other != node {
             self.say(as_end(node), CONTROL, Word::ProcessGone(worker, vec![other]));
+            self.node(node).ended.entry(worker).or_default().push(other);
         }
         if !is_open {
             self.say(as_end(node), CONTROL, Word::Collected(worker, Vec::new()));
@@ -307,7 +315,10 @@ impl State {
         let watchers = this.watches.end(model.id(gone));
         let clients: Vec<WorkerId> = this.clients.iter().map(|client| model.id(*client)).collect();
         let shared = this.settling.on_gone(model.id(gone), clients.into_iter(), !watchers.is_empty());
-        let watchers = watchers.into_iter().map(node_of).collect();
+        let watchers: Vec<u8> = watchers.into_iter().map(node_of).collect();
+        if shared.contains(&model.id(gone)) {
+            this.ended.insert(gone, watchers.clone());
+        }
         self.say_gone(model, node, &shared, Some((gone, watchers)));
         self.tell_clients(model, node, &Word::Gone(gone));
     }
@@ -332,8 +343,10 @@ impl State {
         if !is_process(gone) {
             let processes = this.watches.end_node(id.node());
             let clients: Vec<WorkerId> = this.clients.iter().map(|client| model.id(*client)).collect();
-            let processes: Vec<WorkerId> =
-                processes.into_iter().filter(|process| !this.settling.has_answered(*process)).collect();
+            let processes: Vec<WorkerId> = processes
+                .into_iter()
+                .filter(|process| !this.settling.has_answered(*process) && !this.settling.is_open(*process))
+                .collect();
             let shared = this.settling.on_node_gone(id.node(), &processes, &clients);
             self.say_gone(model, node, &shared, None);
             for process in processes {
@@ -343,9 +356,13 @@ impl State {
         }
         let is_ours = id.node() == node_id(node);
         if this.settling.has_answered(id) || (is_ours && !this.settling.is_open(id)) {
-            return self.say(as_end(node), CONTROL, Word::Collected(gone, Vec::new()));
+            let held = if model.forgets { Vec::new() } else { model.plain(this.settling.answer_of(id)) };
+            return self.say(as_end(node), CONTROL, Word::Collected(gone, held));
         }
         if this.settling.is_open(id) {
+            if this.settling.on_asked_alone(id) {
+                self.say(as_end(node), CONTROL, Word::Collected(gone, Vec::new()));
+            }
             return;
         }
         this.watches.forget(id);
@@ -374,6 +391,101 @@ impl State {
     // --- the control service ---
 
     pub(super) fn on_control_word(&mut self, model: &SettleNodes, from: u8, word: Word) {
+        let Some(learning) = &mut self.learning else { return self.hear_at_control(model, from, word) };
+        let node = from - PROCESSES as u8;
+        match word {
+            Word::Suspect(gone) if !self.known_gone.contains(&gone) => {}
+            Word::Here(watched) => {
+                learning.silent.retain(|silent| *silent != node);
+                learning.watched.extend(watched);
+            }
+            Word::End => {
+                learning.silent.retain(|silent| *silent != node);
+                learning.gone.push(node);
+                self.known_gone.push(node);
+                self.known_gone.sort_unstable();
+            }
+            word => learning.words.push((from, word)),
+        }
+        if learning.silent.is_empty() {
+            self.all_are_here(model);
+        }
+    }
+
+    /// What was heard while some nodes were silent: of those that are gone first.
+    fn all_are_here(&mut self, model: &SettleNodes) {
+        let Some(Learning { words, gone, watched, .. }) = self.learning.take() else { return };
+        let is_gone = |(from, _): &(u8, Word)| gone.contains(&(from - PROCESSES as u8));
+        let (last, words): (Vec<_>, Vec<_>) = words.into_iter().partition(is_gone);
+        last.into_iter().for_each(|(from, word)| self.hear_at_control(model, from, word));
+        gone.into_iter().for_each(|node| self.hear_at_control(model, as_end(node), Word::End));
+        for node in watched {
+            if !self.is_there(node) && !self.control.is_known_gone(node_id(node)) {
+                self.hear_at_control(model, as_end(node), Word::End);
+            }
+        }
+        words.into_iter().for_each(|(from, word)| self.hear_at_control(model, from, word));
+    }
+
+    /// Whether a control service that ends now takes with it anything that counts.
+    pub(super) fn has_begun_to_settle(&self) -> bool {
+        !self.control.is_empty() || self.channels.keys().any(|(from, _)| *from == CONTROL)
+    }
+
+    /// The control service ends with what was on its way to it and from it. The next one has heard of those nodes that it has
+    /// records of, and waits for all of them to speak or to be gone.
+    pub(super) fn restart_control(&mut self, model: &SettleNodes, remembers: bool) {
+        self.restarts -= 1;
+        self.control = Control::default();
+        let is_end = |word: &Word| *word == Word::End;
+        for ((from, to), words) in &mut self.channels {
+            if *to == CONTROL {
+                words.retain(is_end);
+            } else if *from == CONTROL {
+                words.clear();
+            }
+        }
+        if remembers {
+            for node in std::mem::take(&mut self.known_gone) {
+                self.say(as_end(node), CONTROL, Word::End);
+            }
+        }
+        let silent = (0..NODES as u8).filter(|node| self.is_there(*node)).collect();
+        self.learning = Some(Learning { silent, ..Learning::default() });
+        for node in
+            (0..NODES as u8).filter(|node| !self.nodes[usize::from(*node)].is_dead).collect::<Vec<_>>()
+        {
+            self.say_again(model, node);
+        }
+    }
+
+    /// A node says to a control service that has started again what the one before it knew.
+    fn say_again(&mut self, model: &SettleNodes, node: u8) {
+        let watched = self.nodes[usize::from(node)].watches.nodes().into_iter().map(node_of).collect();
+        self.say(as_end(node), CONTROL, Word::Here(watched));
+        let this = &self.nodes[usize::from(node)];
+        let mut words = Vec::new();
+        for step in this.settling.again(node_id(node)) {
+            match step {
+                Step::Share(gone) => {
+                    let gone = model.end(gone);
+                    words.push(Word::ProcessGone(gone, this.ended.get(&gone).cloned().unwrap_or_default()));
+                }
+                Step::Collected(gone, held) => {
+                    words.push(Word::Collected(model.end(gone), model.plain(held)))
+                }
+                Step::Settled(_) => {}
+            }
+        }
+        for (gone, watchers) in this.ended.iter().filter(|(gone, _)| !this.settling.is_open(model.id(**gone)))
+        {
+            words.push(Word::ProcessGone(*gone, watchers.clone()));
+            words.push(Word::Collected(*gone, Vec::new()));
+        }
+        words.into_iter().for_each(|word| self.say(as_end(node), CONTROL, word));
+    }
+
+    fn hear_at_control(&mut self, model: &SettleNodes, from: u8, word: Word) {
         let mut say = Vec::new();
         match word {
             Word::ProcessGone(gone, watchers) => {
@@ -385,16 +497,24 @@ impl State {
                 let held = model.held(&held);
                 let is_home_there = self.is_there(node_of(model.id(gone).node()));
                 let node = node_id(from - PROCESSES as u8);
-                self.control.on_collected(node, model.id(gone), held, is_home_there, &mut say);
+                let left: Vec<NodeId> =
+                    (0..NODES as u8).filter(|other| self.is_there(*other)).map(node_id).collect();
+                self.control.on_collected(node, model.id(gone), held, is_home_there, left, &mut say);
             }
             Word::End => {
                 let node = from - PROCESSES as u8;
-                self.known_gone.push(node);
-                self.known_gone.sort_unstable();
+                if self.is_there(node) {
+                    self.known_gone.push(node);
+                    self.known_gone.sort_unstable();
+                }
                 let left: Vec<NodeId> =
                     (0..NODES as u8).filter(|other| self.is_there(*other)).map(node_id).collect();
                 self.control.on_node_gone(node_id(node), left, &mut say);
             }
+            Word::Suspect(gone) if !self.is_there(gone) && !self.control.is_known_gone(node_id(gone)) => {
+                return self.hear_at_control(model, as_end(gone), Word::End);
+            }
+            Word::Here(_) | Word::Suspect(_) => {}
             other => unreachable!("{other:?} to the control service"),
         }
         for saying in say {

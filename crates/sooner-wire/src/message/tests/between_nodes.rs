@@ -255,7 +255,7 @@ fn about_leases() -> Vec<(Message, &'static str)> {
 }
 
 fn about_processes() -> Vec<(Message, &'static str)> {
-    let held = vec![Held { object: actor().object(1), borrower: WORKER, count: 2 }];
+    let held = vec![Held { object: actor().object(1), borrower: WORKER, count: 2, of: Some(WORKER) }];
     let left =
         ProcessLeft { process: WORKER, in_order: false, watchers: vec![NODE], gone: Some(Box::new(gone())) };
     let (certificate, key) = (Blob::from(&b"c"[..]), Blob::from(&b"k"[..]));
@@ -276,7 +276,10 @@ fn about_processes() -> Vec<(Message, &'static str)> {
         (dial_me(Some(true)).into(), "0c00000070000000831a010000051a02000000f5"),
         (Sever { worker: WORKER, class: None }.into(), "0600000076000000811a01000005"),
         (left.into(), "1b00000077000000841a01000005f4811a01000000851a0100000561728207096177f5"),
-        (Collected { gone: WORKER, held }.into(), "1300000075000000821a01000005818382820709011a0100000502"),
+        (
+            Collected { gone: WORKER, held }.into(),
+            "1800000075000000821a01000005818482820709011a01000005021a01000005",
+        ),
         (gone().into(), "0e00000006000000851a0100000561728207096177f5"),
         (SessionEnded { reason: "r".into() }.into(), "030000005d000000816172"),
         (credentials.into(), "0d0000005e000000841a010000004163416b814172"),

@@ -31,7 +31,7 @@ fn processes_come_and_go() {
     }
     round_trip(Exited { worker: WORKER, reason: "r".into(), killed: Some(true) }.into());
     round_trip(Shutdown { reason: "r".into() }.into());
-    let held = vec![Held { object: TASK.object(0), borrower: WORKER, count: 2 }];
+    let held = vec![Held { object: TASK.object(0), borrower: WORKER, count: 2, of: None }];
     round_trip(HeldFrom { gone: WORKER, held: held.clone() }.into());
     round_trip(Settled { gone: vec![WORKER], held }.into());
 }
