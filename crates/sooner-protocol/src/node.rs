@@ -254,6 +254,8 @@ pub struct NodeCore {
     /// What the control service was told of those whose deaths it settles, and who has to do with them: a new one has to
     /// hear it again.
     ended: Map<WorkerId, (WorkerGone, Vec<NodeId>)>,
+    /// Processes that were here, and nodes that asked to hear of their ends after these: the latest.
+    asked_late: VecDeque<(WorkerId, NodeId)>,
     watches: watches::Watches,
     /// Nodes that asked for processes here that are gone.
     late_watches: Vec<(NodeId, WorkerId)>,
@@ -319,6 +321,7 @@ impl NodeCore {
             settling: settling::Settling::default(),
             announced: Vec::new(),
             ended: Map::default(),
+            asked_late: VecDeque::new(),
             watches: watches::Watches::default(),
             late_watches: Vec::new(),
             holders: Holders::default(),

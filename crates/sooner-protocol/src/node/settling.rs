@@ -480,8 +480,12 @@ impl NodeCore {
         let shared = self.settling.share();
         self.say_ends(shared, out);
         out.push(process_gone(self.departed.of(gone), vec![node]));
-        let of_departed = || (self.departed.of(gone), Vec::new());
-        self.ended.entry(gone).or_insert_with(of_departed).1.push(node);
+        if !self.asked_late.contains(&(gone, node)) {
+            if self.asked_late.len() == DEATHS_MAX {
+                self.asked_late.pop_front();
+            }
+            self.asked_late.push_back((gone, node));
+        }
         if !is_open {
             out.push(collected(gone, Vec::new()));
         }
@@ -500,10 +504,12 @@ impl NodeCore {
                 Step::Settled(_) => {}
             }
         }
-        // Nodes that asked late: the control service before may not have told them.
-        for (gone, (news, watchers)) in self.ended.iter().filter(|(gone, _)| !self.settling.is_open(**gone)) {
-            out.push(process_gone(news.clone(), watchers.clone()));
-            out.push(collected(*gone, Vec::new()));
+        // The control service before may have told this node that it is settled, and not the one that asked.
+        for (gone, node) in &self.asked_late {
+            out.push(process_gone(self.departed.of(*gone), vec![*node]));
+            if !self.settling.is_open(*gone) {
+                out.push(collected(*gone, Vec::new()));
+            }
         }
     }
 

@@ -126,7 +126,8 @@ fn who_asks_late_is_told_by_the_next_control_service_if_the_one_before_did_not()
     let again = on(&mut node, |node, out| node.say_deaths_again(out));
     assert_eq!(again, [process_gone(second, &[THERE]), collected(second, &[])]);
     hear(&mut node, ToNode::Settled(Box::new(settled(&[second]))));
-    assert_eq!(on(&mut node, |node, out| node.say_deaths_again(out)), []);
+    // The one that asked may not have heard it when another control service begins.
+    assert_eq!(on(&mut node, |node, out| node.say_deaths_again(out)), again);
 }
 
 #[test]

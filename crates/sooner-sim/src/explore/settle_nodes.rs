@@ -117,6 +117,8 @@ struct Node {
     watches: Watches,
     /// Processes that were here, and who had to do with them, until their deaths are settled.
     ended: BTreeMap<u8, Vec<u8>>,
+    /// Those that other nodes asked to hear of after that.
+    asked_late: BTreeSet<(u8, u8)>,
 }
 
 /// What a control service has heard that waits for all nodes to speak.

@@ -301,7 +301,7 @@ impl State {
         self.say_gone(model, node, &shared, None);
         if !shared.contains(&model.id(worker)) || other != node {
             self.say(as_end(node), CONTROL, Word::ProcessGone(worker, vec![other]));
-            self.node(node).ended.entry(worker).or_default().push(other);
+            self.node(node).asked_late.insert((worker, other));
         }
         if !is_open {
             self.say(as_end(node), CONTROL, Word::Collected(worker, Vec::new()));
@@ -477,10 +477,11 @@ impl State {
                 Step::Settled(_) => {}
             }
         }
-        for (gone, watchers) in this.ended.iter().filter(|(gone, _)| !this.settling.is_open(model.id(**gone)))
-        {
-            words.push(Word::ProcessGone(*gone, watchers.clone()));
-            words.push(Word::Collected(*gone, Vec::new()));
+        for (gone, other) in &this.asked_late {
+            words.push(Word::ProcessGone(*gone, vec![*other]));
+            if !this.settling.is_open(model.id(*gone)) {
+                words.push(Word::Collected(*gone, Vec::new()));
+            }
         }
         words.into_iter().for_each(|word| self.say(as_end(node), CONTROL, word));
     }
