@@ -61,6 +61,27 @@ def _run(code: str, environment: dict[str, str] | None = None, timeout: float = 
     return run_driver(program, env=environment or dict(os.environ), timeout=timeout).stderr
 
 
+def test_who_asks_for_the_state_without_descriptors_hears_whose_limit_it_is():
+    _run(
+        """
+        sooner.init(num_cpus=1)
+        from sooner import state
+        questions = [sooner.nodes, sooner.cluster_resources, state.list_tasks, state.list_objects]
+        for question in questions:
+            question()
+        for question in questions:
+            files = Files(64, left=0)
+            try:
+                question()
+            except OSError as error:
+                assert re.search(FILES, str(error)), (question, error)
+            finally:
+                files.close()
+        assert len(sooner.nodes()) == 1
+        """
+    )
+
+
 def test_a_driver_without_descriptors_goes_on_when_it_has_some_again(node):
     said = _run(
         """

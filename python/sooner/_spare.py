@@ -83,9 +83,16 @@ def _give_up_one(error: OSError) -> None:
     try:
         os.close(_spare.pop())
     except IndexError:
-        most = os.sysconf("SC_OPEN_MAX")
-        why = f"{os.strerror(errno.EMFILE)}. This process may have {most} files open (ulimit -n): raise that"
-        raise OSError(errno.EMFILE, why, error.filename) from None
+        raise explained(error) from None
+
+
+def explained(error: OSError) -> OSError:
+    """The same error, which says whose limit it is if it is that no descriptor is left."""
+    if error.errno != errno.EMFILE:
+        return error
+    most = os.sysconf("SC_OPEN_MAX")
+    why = f"{os.strerror(errno.EMFILE)}. This process may have {most} files open (ulimit -n): raise that"
+    return OSError(errno.EMFILE, why, error.filename)
 
 
 class _Loader(SourceFileLoader):

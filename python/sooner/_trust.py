@@ -40,6 +40,8 @@ def open_directory(path: str, within: int | None = None) -> int:
         if about.st_uid == os.getuid():
             raise
         raise _refusal(path, about) from None
+    except OSError as error:
+        raise _explained(error) from None
     about = os.fstat(opened)
     if about.st_uid == os.getuid() and not about.st_mode & 0o077:
         return opened
@@ -49,7 +51,16 @@ def open_directory(path: str, within: int | None = None) -> int:
 
 def open_file(name: str, within: int) -> int:
     """Opens a file for reading, that is in a directory of this user's. Gives its descriptor."""
-    return os.open(name, _FILE, dir_fd=within)
+    try:
+        return os.open(name, _FILE, dir_fd=within)
+    except OSError as error:
+        raise _explained(error) from None
+
+
+def _explained(error: OSError) -> OSError:
+    from sooner import _spare
+
+    return _spare.explained(error)
 
 
 def connect(directory: str, name: str = "node.sock", timeout: float = 5) -> socket.socket:
@@ -67,14 +78,18 @@ def connect(directory: str, name: str = "node.sock", timeout: float = 5) -> sock
     import socket
 
     opened = open_directory(directory)
-    connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.settimeout(timeout)
-        connection.connect(f"/proc/self/fd/{opened}/{name}")
-        check_peer(connection, f"{directory}/{name}")
-    except BaseException:
-        connection.close()
-        raise
+        try:
+            connection = socket.socket(socket.AF_UNIX)
+        except OSError as error:
+            raise _explained(error) from None
+        try:
+            connection.settimeout(timeout)
+            connection.connect(f"/proc/self/fd/{opened}/{name}")
+            check_peer(connection, f"{directory}/{name}")
+        except BaseException:
+            connection.close()
+            raise
     finally:
         os.close(opened)
     return connection

@@ -28,7 +28,7 @@ type Answers<'py> = (Any<'py>, Any<'py>, Any<'py>, Any<'py>, Any<'py>);
 fn unanswered(py: Python<'_>, error: &std::io::Error) -> PyErr {
     crate::verbs::untrusted(py, error).unwrap_or_else(|| match error.kind() {
         std::io::ErrorKind::TimedOut => PyTimeoutError::new_err(error.to_string()),
-        _ => PyOSError::new_err(error.to_string()),
+        _ => PyOSError::new_err(sooner_runtime::ulimits::told(error)),
     })
 }
 
