@@ -9,7 +9,7 @@
 mod membership;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use crate::held;
 use crate::identity::Identity;
 use crate::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use crate::node::notes::tell;
@@ -276,9 +276,7 @@ impl HeadLock {
             let mut options = OpenOptions::new();
             let mut file =
                 options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                let mut holder = String::new();
-                let _ = file.read_to_string(&mut holder);
+            if let Some(holder) = held::take(&mut file)? {
                 let holder = if holder.is_empty() { "one that is starting" } else { holder.trim() };
                 return Err(io::Error::other(format!(
                     "a head runs already below {}: {holder}. End it with `sooner stop`, or set SOONER_TMPDIR to another directory for a second one",

@@ -15,6 +15,7 @@ pub mod clock;
 pub mod control;
 pub mod daemon;
 pub mod groups;
+mod held;
 pub mod identity;
 pub mod logs;
 pub mod machine;

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,6 @@ use redb::{
     Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
     TableError, WriteTransaction,
 };
-use rustix::fs::FlockOperation;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::STORE_RETRY_NANOS;
 use sooner_wire::record::{FORMAT, FORMAT_OLDEST};
@@ -28,6 +27,7 @@ use sooner_wire::record::{FORMAT, FORMAT_OLDEST};
 use super::contents::{Contents, Staged};
 use super::memory::{Keeper, Local};
 use super::store::{Entry, LeaseNumber, Revision, StoreError};
+use crate::held;
 
 /// The page of the format: `format`, and `revision` of the last commit.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -172,16 +172,11 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
         .mode(0o600)
         .open(&path)
         .map_err(opening)?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut owner = String::new();
-            // The owner writes its number right after it has the lock; who comes in between reads nothing.
-            let is_known = lock.read_to_string(&mut owner).is_ok() && !owner.trim().is_empty();
-            let owner = if is_known { format!(" (process {})", owner.trim()) } else { String::new() };
-            return Err(StoreError::InUse { path: directory.to_owned(), owner });
-        }
-        Err(error) => return Err(opening(error.into())),
+    if let Some(owner) = held::take(&mut lock).map_err(|error| opening(error.into()))? {
+        // The owner writes its number right after it has the lock; who comes in between reads nothing.
+        let is_known = !owner.trim().is_empty();
+        let owner = if is_known { format!(" (process {})", owner.trim()) } else { String::new() };
+        return Err(StoreError::InUse { path: directory.to_owned(), owner });
     }
     // For people only, so a full disk is no reason not to start.
     let _ =
