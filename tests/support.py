@@ -138,14 +138,34 @@ def children_of(pid: int) -> set[int]:
     return found
 
 
+# The process has ended since somebody saw it, or has closed the descriptor.
+_has_gone = contextlib.suppress(FileNotFoundError, ProcessLookupError)
+
+
 def descriptors_of(pid: int) -> list[str]:
-    """What the descriptors of a process point to."""
+    """What the descriptors of a process point to: none if it has ended."""
     links = []
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        # The listing itself had a descriptor.
-        with contextlib.suppress(FileNotFoundError):
-            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+    with _has_gone:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            # The listing itself had a descriptor.
+            with _has_gone:
+                links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
     return sorted(links)
+
+
+def sockets_of(pid: int) -> set[str]:
+    """The inodes of the sockets that a process has."""
+    return {link[8:-1] for link in descriptors_of(pid) if link.startswith("socket:[")}
+
+
+def network_sockets_of(pid: int) -> list[list[str]]:
+    """The rows of the kernel's tables of a process's sockets that are for a network: the local address is field 1."""
+    inodes = sockets_of(pid)
+    rows = []
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        with _has_gone:
+            rows += [line.split() for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]]
+    return [row for row in rows if row[9] in inodes]
 
 
 @contextlib.contextmanager

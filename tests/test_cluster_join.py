@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, is_alive, poll, run_command, run_driver
+from support import WAIT, is_alive, network_sockets_of, poll, run_command, run_driver
 
 import sooner
 from sooner.cluster_utils import Cluster
@@ -181,16 +181,8 @@ def test_nodes_listen_on_loopback_only(cluster):
     for one in (cluster.head_node, node):
         host, port = one.address.rsplit(":", 1)
         assert host == "127.0.0.1"
-        inodes = {
-            os.readlink(f"/proc/{one.pid}/fd/{name}")
-            for name in os.listdir(f"/proc/{one.pid}/fd")
-            if os.path.exists(f"/proc/{one.pid}/fd/{name}")
-        }
-        lines = Path(f"/proc/{one.pid}/net/tcp").read_text().splitlines()[1:]
-        listening = [
-            line.split() for line in lines if line.split()[3] == "0A" and f"socket:[{line.split()[9]}]" in inodes
-        ]
-        assert [line[1] for line in listening] == [f"0100007F:{int(port):04X}"]
+        listening = [row for row in network_sockets_of(one.pid) if row[3] == "0A"]
+        assert [row[1] for row in listening] == [f"0100007F:{int(port):04X}"]
 
 
 def test_a_wrong_token_is_refused_on_both_sides(cluster, joiner, short_dir):

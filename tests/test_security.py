@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import WAIT, children_of, poll, run_driver
+from support import WAIT, children_of, network_sockets_of, poll, run_driver, sockets_of
 
 import sooner
 
@@ -62,36 +62,19 @@ def processes():
     return {os.getpid(), *children_of(os.getpid())}
 
 
-def socket_inodes(pid):
-    found = set()
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            link = os.readlink(f"/proc/{pid}/fd/{name}")
-        except FileNotFoundError:
-            continue
-        if link.startswith("socket:["):
-            found.add(link[8:-1])
-    return found
-
-
 @pytest.mark.api("own.closed")
 def test_no_process_has_an_internet_socket():
     actor = Actor.remote()
     sooner.get([actor.pid.remote(), identity.remote(1)], timeout=WAIT)
     # Descriptors the tests themselves have are none of sooner's business; there are none with a network.
     for pid in processes():
-        inodes = socket_inodes(pid)
-        for table in ("tcp", "tcp6", "udp", "udp6"):
-            path = Path(f"/proc/{pid}/net/{table}")
-            if path.exists():
-                used = {line.split()[9] for line in path.read_text().splitlines()[1:]}
-                assert not inodes & used, (pid, table)
+        assert not network_sockets_of(pid), pid
 
 
 @pytest.mark.api("own.closed")
 def test_listening_sockets_lie_in_the_private_directory(directory):
     """No abstract name either: those have no mode."""
-    ours = set().union(*(socket_inodes(pid) for pid in processes()))
+    ours = set().union(*(sockets_of(pid) for pid in processes()))
     listening = []
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         fields = line.split(maxsplit=7)

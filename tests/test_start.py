@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import WAIT, Node, is_alive, poll, run_command
+from support import WAIT, Node, is_alive, network_sockets_of, poll, run_command
 
 import sooner
 
@@ -67,15 +66,7 @@ def test_a_node_listens_on_loopback_only_and_its_workers_nowhere(node):
     node.driver(TASK)
     found = []
     for pid in node.processes():
-        inodes = set()
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            # One that was there a moment ago may be closed by now.
-            with contextlib.suppress(FileNotFoundError):
-                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-        for table in ("tcp", "tcp6", "udp", "udp6"):
-            path = Path(f"/proc/{node.pid}/net/{table}")
-            lines = path.read_text().splitlines()[1:] if path.exists() else []
-            found += [(pid, line.split()[1]) for line in lines if f"socket:[{line.split()[9]}]" in inodes]
+        found += [(pid, row[1]) for row in network_sockets_of(pid)]
     port = int(node.json("status")["cluster"]["address"].rpartition(":")[2])
     assert found == [(node.pid, f"0100007F:{port:04X}")]
 

@@ -35,7 +35,9 @@ const IDLE_SHARE: u64 = 10;
 
 static CLIENT: OnceLock<Arc<Client>> = OnceLock::new();
 static THREAD: OnceLock<Thread> = OnceLock::new();
-/// The thread is not there yet, or sleeps: who begins something must wake it.
+/// The thread is not there yet, or sleeps: who begins something must wake it. It says so, and looks then whether something
+/// has begun; whoever begins something does that, and looks then at this. So one of the two sees the other, because these
+/// are sequentially consistent, or what begins does so under a lock under which the thread looks.
 static SLEEPS: AtomicBool = AtomicBool::new(false);
 /// Threads without a task of their own that wait for objects.
 static WAITS: AtomicU32 = AtomicU32::new(0);
@@ -48,30 +50,30 @@ static IS_LENT: AtomicBool = AtomicBool::new(false);
 /// This process is a worker: from now on it is looked at.
 pub fn enable(client: &Arc<Client>) {
     if CLIENT.set(client.clone()).is_ok() {
-        SLEEPS.store(true, Ordering::Release);
+        SLEEPS.store(true, Ordering::SeqCst);
     }
 }
 
 /// Something was submitted, or is waited for.
 #[inline]
 pub fn note() {
-    if SLEEPS.load(Ordering::Relaxed) {
+    if SLEEPS.load(Ordering::SeqCst) {
         wake();
     }
 }
 
 #[cold]
 fn wake() {
-    SLEEPS.store(false, Ordering::Release);
+    if !SLEEPS.swap(false, Ordering::SeqCst) {
+        return;
+    }
     if let Some(thread) = THREAD.get() {
         return thread.unpark();
     }
     let spawned = std::thread::Builder::new().name("sooner-lender".into()).stack_size(256 << 10).spawn(run);
-    if let Ok(handle) = spawned {
-        let _ = THREAD.set(handle.thread().clone());
-    } else {
+    if spawned.is_err() {
         // Without room for a thread this is tried again.
-        SLEEPS.store(true, Ordering::Release);
+        SLEEPS.store(true, Ordering::SeqCst);
     }
 }
 
@@ -80,7 +82,7 @@ pub struct Waiting;
 
 impl Waiting {
     pub fn begin() -> Self {
-        WAITS.fetch_add(1, Ordering::AcqRel);
+        WAITS.fetch_add(1, Ordering::SeqCst);
         note();
         Self
     }
@@ -88,7 +90,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        WAITS.fetch_sub(1, Ordering::AcqRel);
+        WAITS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -135,14 +137,16 @@ struct Looks {
 
 fn run() {
     let Some(client) = CLIENT.get() else { return };
+    // Before it can sleep: nobody starts a second one.
+    let _ = THREAD.set(std::thread::current());
     let mut looks = Looks { at: time(), ran: nanos_run(), ..Looks::default() };
     while !client.is_closed() {
         if looks.nothing >= LOOKS_BEFORE_SLEEP {
-            SLEEPS.store(true, Ordering::Release);
+            SLEEPS.store(true, Ordering::SeqCst);
             if !has_something(client) {
                 std::thread::park();
             }
-            SLEEPS.store(false, Ordering::Release);
+            SLEEPS.store(false, Ordering::SeqCst);
             looks = Looks { at: time(), ran: nanos_run(), has_warned: looks.has_warned, ..Looks::default() };
         }
         std::thread::sleep(LOOK);
@@ -152,7 +156,7 @@ fn run() {
 
 /// Whether a thread waits for an object: in `get`, for a future, or in an event loop.
 fn waits_for_object() -> bool {
-    WAITS.load(Ordering::Acquire) > 0 || hooks::has_watchers()
+    WAITS.load(Ordering::SeqCst) > 0 || hooks::has_watchers()
 }
 
 fn has_something(client: &Client) -> bool {

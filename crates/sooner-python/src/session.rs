@@ -1,7 +1,7 @@
 //! The session this process takes part in, and which task runs on which thread.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -28,6 +28,9 @@ pub struct Session {
 
 /// The thread that ends the interpreter.
 static EXITING: OnceLock<ThreadId> = OnceLock::new();
+/// There is one. Sequentially consistent, as [`INSIDE`] is: a thread that comes back counts itself and looks at this, the end
+/// sets this and looks at the count, and one of the two sees the other.
+static EXITS: AtomicBool = AtomicBool::new(false);
 
 /// How many threads are inside a call of ours and may execute Python in it.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
@@ -46,6 +49,7 @@ pub fn interpreter_ends(py: Python<'_>) {
     // Code of actors that end in local mode would stay on its threads from now on.
     crate::local::finish_endings(py);
     let _ = EXITING.set(std::thread::current().id());
+    EXITS.store(true, Ordering::SeqCst);
     py.detach(|| {
         let start = Instant::now();
         while INSIDE.load(Ordering::SeqCst) > 0 && start.elapsed() < LEAVE_WITHIN {
@@ -55,7 +59,7 @@ pub fn interpreter_ends(py: Python<'_>) {
 }
 
 fn stays_here() -> bool {
-    EXITING.get().is_some_and(|thread| *thread != std::thread::current().id())
+    EXITS.load(Ordering::SeqCst) && EXITING.get().is_some_and(|thread| *thread != std::thread::current().id())
 }
 
 /// A call of ours that may execute Python, for as long as this lives.

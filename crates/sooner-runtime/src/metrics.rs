@@ -19,6 +19,7 @@ struct Measure {
 }
 
 static MEASURES: Mutex<Vec<Measure>> = Mutex::new(Vec::new());
+/// Sequentially consistent, as [`crate::client::Client::rouse_for_metrics`] asks for.
 static IS_DIRTY: AtomicBool = AtomicBool::new(false);
 /// Nobody has been roused for what is to be told next.
 static IS_FIRST: AtomicBool = AtomicBool::new(true);
@@ -57,13 +58,13 @@ pub fn record(number: usize, value: f64) {
     }
     measure.is_dirty = true;
     drop(measures);
-    IS_DIRTY.store(true, Ordering::Release);
+    IS_DIRTY.store(true, Ordering::SeqCst);
 }
 
 /// How long (nanoseconds) until the node should be told; `None`: there is nothing to tell.
 #[inline]
 pub fn nanos_until_due() -> Option<u64> {
-    if !IS_DIRTY.load(Ordering::Acquire) {
+    if !IS_DIRTY.load(Ordering::SeqCst) {
         return None;
     }
     let since = now().0.saturating_sub(LAST_REPORT.load(Ordering::Acquire));
@@ -80,7 +81,7 @@ pub fn is_first() -> bool {
 /// What changed since the last time.
 pub fn take() -> Vec<Series> {
     LAST_REPORT.store(now().0, Ordering::Release);
-    IS_DIRTY.store(false, Ordering::Release);
+    IS_DIRTY.store(false, Ordering::SeqCst);
     IS_FIRST.store(true, Ordering::Release);
     let mut measures = MEASURES.lock();
     let take = |measure: &mut Measure| {

@@ -1,9 +1,12 @@
 //! The background thread: leads when nobody else does.
 //!
 //! It naps for a millisecond at a time. If somebody attended to the sockets meanwhile it goes on napping; if somebody
-//! leads for long it parks until that one leaves; if nobody did anything it takes the lead and blocks until something
+//! leads for long it rests until that one leaves; if nobody did anything it takes the lead and blocks until something
 //! comes or somebody wants the lead. In a worker, taking the lead means that the main thread has been busy for about a
 //! millisecond: tasks queued behind the running one go back to their callers.
+//!
+//! Whoever leads may sleep for as long as nothing comes. What other threads leave meanwhile (messages that wait for
+//! company, dropped handles, something that is due earlier than the leader knows) is this thread's, and they wake it.
 
 use std::io;
 use std::sync::Arc;
@@ -15,20 +18,23 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Client;
-use super::lead::Look;
+use super::lead::{Led, Look};
 use super::receiving::Lead;
+use super::rest::Rest;
 
 const NAP_NANOS: u64 = 1_000_000;
 const NAP: Duration = Duration::from_nanos(NAP_NANOS);
-/// Naps during which somebody else leads before this thread parks.
-const NAPS_BEFORE_PARKING: u32 = 10;
+/// Naps during which somebody else leads before this thread rests.
+const NAPS_BEFORE_REST: u32 = 10;
+/// It rests no longer than that although nobody wakes it (nanoseconds).
+const REST_NANOS_MAX: u64 = 3_600_000_000_000;
 
 #[derive(Default)]
 pub(super) struct Background {
     reserved: Mutex<Option<Reserved>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     handle: std::sync::OnceLock<Thread>,
-    parked: AtomicBool,
+    rest: Rest,
     leads: AtomicBool,
     /// It leads and blocks until something comes.
     sleeps: AtomicBool,
@@ -44,12 +50,16 @@ impl Background {
         self.sleeps.load(Ordering::SeqCst)
     }
 
-    pub(super) fn attend_if_parked(&self) {
-        if self.parked.load(Ordering::Acquire)
-            && let Some(thread) = self.handle.get()
-        {
-            thread.unpark();
-        }
+    /// Whether it looks only when it is woken, or at the time that [`Shared::looks_at`] says.
+    ///
+    /// [`Shared::looks_at`]: super::shared::Shared::looks_at
+    pub(super) fn is_away(&self) -> bool {
+        self.sleeps() || self.rest.is_resting()
+    }
+
+    /// Nobody leads any more: this thread must look for itself.
+    pub(super) fn on_lead_left(&self) {
+        self.rest.end_after();
     }
 
     pub(super) fn stop(&self) {
@@ -91,6 +101,7 @@ impl Background {
 pub(super) fn start(client: &Arc<Client>) {
     let Some(reserved) = client.background.reserved.lock().take() else { return };
     let _ = client.background.handle.set(reserved.thread.thread().clone());
+    client.background.rest.of(reserved.thread.thread().clone());
     let _ = reserved.client.send(client.clone());
     *client.background.thread.lock() = Some(reserved.thread);
 }
@@ -113,13 +124,10 @@ fn run(client: &Client) {
             continue;
         }
         let Some(mut lead) = client.lead.try_lock() else {
-            idle_naps += 1;
-            if idle_naps >= NAPS_BEFORE_PARKING {
-                park(client);
-                idle_naps = 0;
-            }
+            beside_other(client, &mut idle_naps, || client.lead.is_locked());
             continue;
         };
+        idle_naps = 0;
         state.leads.store(true, Ordering::Release);
         client.step(|core, out| core.return_queued(out));
         let mut is_quiet = false;
@@ -127,7 +135,7 @@ fn run(client: &Client) {
             // Before the flush: who adds something after it sees that this thread must be woken for it.
             state.sleeps.store(is_quiet, Ordering::SeqCst);
             let has_sent = client.flush_now();
-            let deadline = client.shared.lock().next_deadline().map(|at| at.since(crate::clock::now()));
+            let deadline = client.shared.lock().looks_next().map(|at| at.since(crate::clock::now()));
             let nap = (!is_quiet).then_some(NAP_NANOS);
             let look = client.look(
                 &mut lead,
@@ -144,38 +152,47 @@ fn run(client: &Client) {
     }
 }
 
-/// Sleeps until the leader leaves or a handle is dropped.
-fn park(client: &Client) {
-    let state = &client.background;
-    state.parked.store(true, Ordering::Release);
-    // The leader may have left before it could see the flag.
-    if client.lead.is_locked() && !client.is_closed() {
-        std::thread::park();
+/// Somebody else leads, or has an event loop that reads, for as long as `attends` says so, and may sleep all the while.
+fn beside_other(client: &Client, idle_naps: &mut u32, attends: impl FnOnce() -> bool) {
+    let has_sent = client.flush_now();
+    client.run_timer();
+    if has_sent {
+        *idle_naps = 0;
+        return;
     }
-    state.parked.store(false, Ordering::Release);
+    *idle_naps += 1;
+    if *idle_naps < NAPS_BEFORE_REST {
+        return;
+    }
+    client.background.rest.begin(|| {
+        let is_needed = client.is_closed() || !attends() || client.has_dropped.load(Ordering::SeqCst);
+        if is_needed {
+            return None;
+        }
+        let mut shared = client.shared.lock();
+        if shared.outbox.is_dirty() {
+            return None;
+        }
+        // The leader knows of most of what is due, and sees to it first.
+        let due = shared.looks_next().map(|at| at.since(crate::clock::now()).saturating_add(NAP_NANOS));
+        let nanos =
+            [due, crate::metrics::nanos_until_due(), Some(REST_NANOS_MAX)].into_iter().flatten().min()?;
+        Some(Duration::from_nanos(nanos))
+    });
+    // If the other one sleeps again after it was only disturbed, so does this one.
+    *idle_naps -= 1;
 }
 
 /// The main thread runs an event loop that reads by itself when it waits; only when it is busy for long does this
 /// thread read for it.
 fn beside_loop(client: &Client, idle_naps: &mut u32) {
-    client.flush_now();
-    if client.loop_waits.load(Ordering::Acquire) {
-        *idle_naps += 1;
-        // The loop knows neither when metrics are due nor when the core wants to look again.
-        let has_timer = client.run_timer();
-        if *idle_naps >= NAPS_BEFORE_PARKING && !has_timer && crate::metrics::nanos_until_due().is_none() {
-            client.background.parked.store(true, Ordering::Release);
-            if client.loop_waits.load(Ordering::Acquire) && !client.is_closed() {
-                std::thread::park();
-            }
-            client.background.parked.store(false, Ordering::Release);
-            *idle_naps = 0;
-        }
-        return;
+    if client.loop_waits.load(Ordering::SeqCst) {
+        return beside_other(client, idle_naps, || client.loop_waits.load(Ordering::SeqCst));
     }
+    client.flush_now();
     *idle_naps = 0;
     if let Some(mut lead) = client.lead.try_lock()
-        && !client.loop_waits.load(Ordering::Acquire)
+        && !client.loop_waits.load(Ordering::SeqCst)
     {
         client.look_while_more(&mut lead);
     }
@@ -185,32 +202,31 @@ fn beside_loop(client: &Client, idle_naps: &mut u32) {
 const LOOKS_IN_A_ROW: u32 = 64;
 
 impl Client {
-    /// Lets the core do what is due by now. True if it wants to be asked again at some time.
-    fn run_timer(&self) -> bool {
+    /// Lets the core do what is due by now.
+    fn run_timer(&self) {
         let mut shared = self.shared.lock();
         let time = crate::clock::now();
         if shared.core_deadline().is_some_and(|at| at <= time) {
             shared.deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
             shared.outbox.flush();
         }
-        let has_timer = shared.next_deadline().is_some();
         let lines_are_due = shared.outbox.remotes.due().is_some_and(|at| at <= time);
         let aftermath = self.take_aftermath(&mut shared);
         drop(shared);
         if lines_are_due {
-            // What follows is for the loop, which holds the receiving halves.
+            // What follows is for whoever holds the receiving halves.
             self.kick();
         }
         self.finish(aftermath);
-        has_timer
     }
 
-    /// Makes the background thread look soon, although nothing came.
+    /// Makes the background thread look soon, although nothing came. What it is to see was done under the core's lock, or ended
+    /// in a sequentially consistent write.
     pub(super) fn rouse(&self) {
         if self.background.sleeps() {
             self.kick();
         } else {
-            self.background.attend_if_parked();
+            self.background.rest.end();
         }
     }
 
@@ -227,7 +243,7 @@ impl Client {
         // The background thread may lead since the constructor took long; from now on it only looks.
         self.wanted.fetch_add(1, Ordering::AcqRel);
         self.kick();
-        drop(self.lead.lock());
+        drop(Led::of(self, self.lead.lock()));
         self.wanted.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -236,12 +252,12 @@ impl Client {
     /// thread while the loop was busy; never true when the loop takes no calls now.
     pub fn loop_waits(&self, waits: bool, takes_calls: bool) -> bool {
         if !waits {
-            self.loop_waits.store(false, Ordering::Release);
-            self.background.attend_if_parked();
+            self.loop_waits.store(false, Ordering::SeqCst);
+            self.background.rest.end();
             return false;
         }
         self.flush_now();
-        let mut lead = self.lead.lock();
+        let mut lead = Led::of(self, self.lead.lock());
         let has_calls = || self.shared.lock().core.execution().can_take() || self.is_closed();
         let mut spinner = std::mem::take(&mut lead.spinner);
         let mut found = has_calls();
@@ -253,14 +269,14 @@ impl Client {
             return true;
         }
         // Under the lead: the background thread reads nothing more until the loop is back.
-        self.loop_waits.store(true, Ordering::Release);
+        self.loop_waits.store(true, Ordering::SeqCst);
         false
     }
 
     /// Reads what is there, for an event loop whose watch on [`Client::loop_descriptor`] fired.
     pub fn poll(&self) {
-        if let Some(mut lead) = self.lead.try_lock() {
-            self.look_while_more(&mut lead);
+        if let Some(lead) = self.lead.try_lock() {
+            self.look_while_more(&mut Led::of(self, lead));
         }
     }
 

@@ -78,6 +78,7 @@ impl Client {
             written: FxHashSet::default(),
             aftermath: Aftermath::default(),
             deadline: None,
+            looks_at: None,
             next_look: Instant(0),
             loopback: VecDeque::new(),
             told: Counts::default(),

@@ -4,6 +4,7 @@
 //! condition and wakes the others (followers) to check theirs. When it has what it wanted it leaves, and a follower
 //! or, after a millisecond, the background thread takes the lead.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -48,8 +49,8 @@ pub(super) enum FlushedSoon {
     Nothing,
     /// Many left together, and it is time for a look.
     Burst,
-    /// The background thread sleeps and must be woken for them.
-    MustKick,
+    /// The background thread is away and must be woken for them, or for something that is due before it looks again.
+    MustRouse,
 }
 
 /// What one look at the sockets found.
@@ -58,6 +59,40 @@ pub(super) enum Look {
     Something,
     Nothing,
     Signal,
+}
+
+/// The lead, for as long as this lives. The background thread may rest meanwhile, and must not when it is over.
+pub(super) struct Led<'a> {
+    client: &'a Client,
+    /// `None` while this is dropped.
+    lead: Option<MutexGuard<'a, Lead>>,
+}
+
+impl<'a> Led<'a> {
+    pub(super) fn of(client: &'a Client, lead: MutexGuard<'a, Lead>) -> Self {
+        Self { client, lead: Some(lead) }
+    }
+}
+
+impl Deref for Led<'_> {
+    type Target = Lead;
+
+    fn deref(&self) -> &Lead {
+        self.lead.as_ref().expect("it is there while this lives")
+    }
+}
+
+impl DerefMut for Led<'_> {
+    fn deref_mut(&mut self) -> &mut Lead {
+        self.lead.as_mut().expect("it is there while this lives")
+    }
+}
+
+impl Drop for Led<'_> {
+    fn drop(&mut self) {
+        self.lead = None;
+        self.client.background.on_lead_left();
+    }
 }
 
 impl Client {
@@ -88,7 +123,7 @@ impl Client {
     }
 
     /// Takes the lead if nobody has it but the background thread, which gives it up.
-    pub(super) fn take_lead(&self) -> Option<MutexGuard<'_, Lead>> {
+    pub(super) fn take_lead(&self) -> Option<Led<'_>> {
         self.wanted.fetch_add(1, Ordering::AcqRel);
         if self.background.leads() {
             self.kick();
@@ -96,13 +131,13 @@ impl Client {
         let patience = Duration::from_micros(if self.background.leads() { 2000 } else { 0 });
         let lead = self.lead.try_lock_for(patience);
         self.wanted.fetch_sub(1, Ordering::AcqRel);
-        lead
+        Some(Led::of(self, lead?))
     }
 
     /// Leads until the wait is over. `None`: the lead was given up to let signal handlers run.
     fn lead_until(
         &self,
-        mut lead: MutexGuard<'_, Lead>,
+        mut lead: Led<'_>,
         is_done: &mut impl FnMut() -> bool,
         deadline: Option<Instant>,
         heeds_signals: bool,
@@ -150,9 +185,8 @@ impl Client {
                 return self.signal_ends_wait().then_some(Waited::Interrupted);
             }
         };
-        drop(lead);
         self.attention.fetch_add(1, Ordering::Release);
-        self.background.attend_if_parked();
+        drop(lead);
         self.wake_followers();
         Some(waited)
     }
@@ -280,8 +314,8 @@ impl Client {
             }
             return FlushedSoon::Nothing;
         }
-        let must_kick = shared.outbox.is_dirty() && self.background.sleeps();
-        if must_kick { FlushedSoon::MustKick } else { FlushedSoon::Nothing }
+        let must_rouse = self.background.is_away() && (shared.outbox.is_dirty() || shared.is_due_sooner());
+        if must_rouse { FlushedSoon::MustRouse } else { FlushedSoon::Nothing }
     }
 
     /// A driver that submits task after task reads the replies itself, between two batches: the background thread would

@@ -22,6 +22,7 @@ mod outbox;
 mod receiving;
 mod refusal;
 mod remote;
+mod rest;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
 
-use self::lead::FlushedSoon;
+use self::lead::{FlushedSoon, Led};
 use self::local::{Answer, LocalNode};
 use self::receiving::Lead;
 use self::shared::{Aftermath, Shared};
@@ -217,7 +218,7 @@ impl Client {
         drop(shared);
         match flushed {
             FlushedSoon::Burst => self.look_between(),
-            FlushedSoon::MustKick => self.kick(),
+            FlushedSoon::MustRouse => self.rouse(),
             FlushedSoon::Nothing => {}
         }
         self.finish(aftermath);
@@ -532,7 +533,7 @@ impl Client {
     /// Closes every descriptor of a closed client: references and views that outlive the session keep the client's
     /// memory mapped, and nothing else.
     pub fn release(&self) {
-        let mut lead = self.lead.lock();
+        let mut lead = Led::of(self, self.lead.lock());
         lead.inbound.clear();
         lead.epoll = None;
         self.shared.lock().outbox.close();

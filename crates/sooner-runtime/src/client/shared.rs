@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(super) aftermath: Aftermath,
     /// When the core wants to look again.
     pub(super) deadline: Option<Instant>,
+    /// When the background thread looks next if nobody wakes it; what counts only while it is away. `None`: not by itself.
+    pub(super) looks_at: Option<Instant>,
     /// When a busy sender reads replies again.
     pub(super) next_look: Instant,
     /// What the node has been told of the core's counts.
@@ -64,6 +66,17 @@ impl Shared {
     /// When something is to be done although nothing comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         [self.core_deadline(), self.outbox.remotes.due()].into_iter().flatten().min()
+    }
+
+    /// The background thread is about to be away until then, unless it is woken.
+    pub(super) fn looks_next(&mut self) -> Option<Instant> {
+        self.looks_at = self.next_deadline();
+        self.looks_at
+    }
+
+    /// Whether something is due before the background thread looks, which is away.
+    pub(super) fn is_due_sooner(&self) -> bool {
+        self.next_deadline().is_some_and(|at| self.looks_at.is_none_or(|looks| at < looks))
     }
 
     /// The same, as far as the core is concerned.
