@@ -352,26 +352,112 @@ except sooner.exceptions.TaskCancelledError:
     assert run_driver(code, tmp_path).stdout == "cancelled (['slow_part', 'slow_whole'], 1)\n"
 
 
-def test_strings_hash_alike_in_all_workers_of_a_session() -> None:
-    code = """
-import os, sooner
+# Some library that the program loads already: loading it first changes nothing.
+_LIBRARY = "libm.so.6"
+_HASHES = """
+import ctypes, os, subprocess, sys, sooner
 from sooner.cluster_utils import Cluster
 from sooner.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+seed = os.environ.get("PYTHONHASHSEED")
+os.environ["PYTHONHASHSEED"] = "11"
 cluster.add_node(num_cpus=1)
+if seed is None:
+    del os.environ["PYTHONHASHSEED"]
+else:
+    os.environ["PYTHONHASHSEED"] = seed
 cluster.wait_for_nodes()
 cluster.connect()
-look = sooner.remote(num_cpus=1)(lambda: (hash("berlin"), os.environ.get("PYTHONHASHSEED")))
+
+def hashes():
+    return hash("berlin"), hash(b"berlin"), hash("paris"), sys.flags.hash_randomization
+
+def in_child():
+    command = [sys.executable, "-c", "print(hash('berlin'))"]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+@sooner.remote(num_cpus=1)
+def look():
+    # First of all: that question is never answered with the secret.
+    drawn = os.urandom(24)
+    secret = bytes((ctypes.c_ubyte * 24).in_dll(ctypes.pythonapi, "_Py_HashSecret"))
+    assert drawn != secret
+    assert secret.hex().encode() not in open("/proc/self/environ", "rb").read() or not any(secret)
+    ours = [name for name in os.environ if name.startswith(("SOONER_FORMER", "SOONER_HASH"))]
+    return hashes(), {name: os.environ.get(name) for name in ("LD_PRELOAD", "PYTHONHASHSEED")}, ours, in_child(), drawn
+
 on = [look.options(scheduling_strategy=On(node["NodeID"], soft=False)) for node in sooner.nodes()]
 found = sooner.get([each.remote() for each in on])
-assert len(found) == 2 and len(set(found)) == 1, found
-assert found[0][1] is None
+assert len(found) == 2
+for theirs, variables, ours, child, drawn in found:
+    assert theirs == hashes(), (theirs, hashes())
+    assert variables["LD_PRELOAD"] == os.environ.get("LD_PRELOAD"), variables
+    assert not ours, ours
+    # A program that a worker starts has what the worker's environment says, and else a secret of its own.
+    told = variables["PYTHONHASHSEED"]
+    if told in (None, "random"):
+        assert child != hash("berlin")
+    elif told == seed:
+        assert child == in_child()
+assert {variables["PYTHONHASHSEED"] for _, variables, *_ in found} == {seed, "11"}
+assert found[0][4] != found[1][4]
 sooner.shutdown()
 cluster.shutdown()
 print("alike")
 """
+
+
+@pytest.mark.parametrize(
+    ("environment", "options"),
+    [
+        ({}, []),
+        ({"PYTHONHASHSEED": "random"}, []),
+        ({"PYTHONHASHSEED": "7"}, []),
+        ({"PYTHONHASHSEED": "0"}, []),
+        ({"PYTHONHASHSEED": "7"}, ["-R"]),
+        ({"PYTHONHASHSEED": "7"}, ["-I"]),
+        ({"PYTHONHASHSEED": "7"}, ["-E"]),
+        ({"LD_PRELOAD": _LIBRARY}, []),
+    ],
+    ids=lambda given: " ".join(given if isinstance(given, list) else map("=".join, given.items())) or "plain",
+)
+def test_strings_hash_in_all_workers_as_in_the_program(environment, options) -> None:
+    others = {name: value for name, value in os.environ.items() if name not in ("PYTHONHASHSEED", "LD_PRELOAD")}
+    done = subprocess.run(
+        [sys.executable, *options, "-c", _HASHES],
+        env=others | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("alike\n", 0), done.stderr
+    assert "preload" not in done.stderr
+
+
+def test_strings_hash_alike_where_the_programs_secret_cannot_be_handed_on(short_dir) -> None:
+    """What `sys.executable` names is a script around an interpreter: nothing of ours is loaded into a shell."""
+    script = short_dir / "python"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    script.chmod(0o700)
+    code = f"""
+        import os, sys
+        sys.executable = {str(script)!r}
+        import sooner
+
+        sooner.init(num_cpus=2)
+
+        @sooner.remote
+        class Looks:
+            def look(self):
+                return os.getpid(), hash("berlin")
+
+        actors = [Looks.remote(), Looks.remote()]
+        (one, first), (two, second) = sooner.get([actor.look.remote() for actor in actors])
+        assert one != two and first == second != hash("berlin")
+        """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
-    assert "alike" in run_driver(code, env=environment).stdout
+    assert not run_driver(code, env=environment).stderr
 
 
 def test_what_a_task_does_to_its_process_does_not_reach_the_next() -> None:

@@ -64,15 +64,7 @@ _LETTERS = {
 
 def _interpreter_flags() -> list[str]:
     """What this interpreter was told and its environment does not say, for another one."""
-    flags = _letters()
-    if sys.flags.isolated:
-        flags.append("-I")
-    else:
-        flags += [
-            f"-{letter}"
-            for name, letter in (("ignore_environment", "E"), ("no_user_site", "s"))
-            if getattr(sys.flags, name)
-        ]
+    flags = [*_letters(), *_isolation()]
     for name, value in sys._xoptions.items():
         flags += ["-X", name if value is True else f"{name}={value}"]
     return [*flags, *_warnings()]
@@ -84,6 +76,13 @@ def _letters() -> list[str]:
     ]
 
 
+def _isolation() -> list[str]:
+    """What of its surroundings this interpreter does not look at."""
+    if sys.flags.isolated:
+        return ["-I"]
+    return ["-E"] * sys.flags.ignore_environment + ["-s"] * sys.flags.no_user_site
+
+
 def _warnings() -> list[str]:
     warnings = list(sys.warnoptions)
     if sys.flags.dev_mode and warnings[:1] == ["default"]:
@@ -93,11 +92,8 @@ def _warnings() -> list[str]:
 
 
 def _options_elsewhere() -> list[str]:
-    """The same for an interpreter on another machine, whose environment is another one.
-
-    What says that the environment counts for nothing is left out: the seed of hashes comes with it. `sys.flags` has it.
-    """
-    options = [*_letters(), *_warnings()]
+    """The same for an interpreter on another machine, whose environment is another one."""
+    options = [*_letters(), *_isolation(), *_warnings()]
     names = dict(sys._xoptions)
     names["utf8"] = str(int(sys.flags.utf8_mode))
     if sys.flags.dev_mode:

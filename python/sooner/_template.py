@@ -43,9 +43,7 @@ def main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be cancelled.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    if os.environ.pop("SOONER_HASH_SEEDED", None):
-        # Programs that workers start have seeds of their own, unless the user has set one.
-        os.environ.pop("PYTHONHASHSEED", None)
+    _set_hashes_back()
     # Whatever the driver has open and inheritable is none of the workers' business.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     descriptor = os.dup(0)
@@ -122,6 +120,22 @@ def _flags_of(named: str) -> tuple[int, ...]:
             file=sys.stderr,
         )
     return tuple(type(value)(theirs.get(name, value)) for name, value in own.items())
+
+
+def _set_hashes_back() -> None:
+    """Sets back what `node/hashes.rs` of the engine has set for the start of this interpreter alone.
+
+    Programs that workers start are not given its secret or seed.
+    """
+    if not os.environ.pop("SOONER_HASHES_SET", None):
+        return
+    os.environ.pop("SOONER_HASH_SECRET", None)
+    for name in ("LD_PRELOAD", "PYTHONHASHSEED"):
+        former = os.environ.pop(f"SOONER_FORMER_{name}", None)
+        if former is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = former
 
 
 def _be_like_a_program(flags: Sequence[int]) -> None:

@@ -68,6 +68,7 @@ pub fn start(
         events_bytes,
         lineage_bytes,
         setup: None,
+        hashes: crate::hashes::of_this_program(),
     };
     let options = NodeOptions {
         resources: total.clone(),
@@ -177,6 +178,7 @@ pub fn connect(
         events_bytes,
         lineage_bytes,
         setup: Some(Box::new(setup)),
+        hashes: crate::hashes::of_this_program(),
     };
     let socket = directory.join("node.sock");
     let (client, lines) = py

@@ -66,6 +66,7 @@ pub fn join(
         events_bytes,
         lineage_bytes,
         setup: Some(Box::new(setup)),
+        hashes: crate::hashes::of_this_program(),
     };
     let node = WorkerId(random).node();
     let token = token.map(GivenToken);

@@ -17,6 +17,7 @@ mod execute;
 mod following;
 mod generator;
 mod group;
+mod hashes;
 mod hooks;
 mod inspect;
 mod joining;

@@ -24,19 +24,25 @@ pub struct Interpreter {
     pub path: Vec<String>,
     /// Some are found by import hooks that `site` sets up.
     pub needs_site: bool,
+    /// What is loaded into a template before everything else, so that it has the driver's hashes.
+    pub library: Option<String>,
 }
 
 impl Interpreter {
-    /// Program and arguments of a template; the node's directory is to be appended.
+    /// Program and arguments of a template; the node's directory is to be appended. `needs_no_environment`: the environment has
+    /// nothing to say that the template must hear, if the driver's did not count.
     #[must_use]
-    pub fn command(&self, setup: &TemplateSetup) -> Vec<String> {
+    pub fn command(&self, setup: &TemplateSetup, needs_no_environment: bool) -> Vec<String> {
         let mut command = vec![self.executable.clone()];
         // `site` takes most of an interpreter's start.
         if !(setup.needs_site || self.needs_site) {
             command.push("-S".to_owned());
         }
         command.push("-P".to_owned());
-        command.extend(setup.options.iter().filter(|option| is_flag(option)).cloned());
+        let may_hold = |option: &&String| {
+            is_flag(option) || (needs_no_environment && ["-E", "-I", "-s"].contains(&option.as_str()))
+        };
+        command.extend(setup.options.iter().filter(may_hold).cloned());
         command.push("-c".to_owned());
         command.push(self.code.clone());
         command.push(u8::from(setup.call_sites).to_string());
@@ -101,6 +107,7 @@ mod tests {
             standard: vec![text("/opt/lib")],
             path: vec![text("/opt/site"), text("/")],
             needs_site: false,
+            library: None,
         }
     }
 
@@ -121,7 +128,7 @@ mod tests {
         setup.options =
             ["-OO", "-Xdev", "-W ignore", "-cprint()", "--help", "-m", "/x", ""].map(str::to_owned).to_vec();
         setup.flags = vec![("optimize".to_owned(), 2), ("quiet".to_owned(), 0)];
-        let command = interpreter().command(&setup);
+        let command = interpreter().command(&setup, false);
         let expected = [
             "-S",
             "-P",
@@ -140,8 +147,16 @@ mod tests {
     }
 
     #[test]
+    fn an_environment_that_does_not_count_for_the_driver_does_not_count_here() {
+        let mut setup = setup(&["/"]);
+        setup.options = ["-I", "-E", "-s", "-i", "-O"].map(str::to_owned).to_vec();
+        assert_eq!(interpreter().command(&setup, true)[1..7], ["-S", "-P", "-I", "-E", "-s", "-O"]);
+        assert_eq!(interpreter().command(&setup, false)[1..5], ["-S", "-P", "-O", "-c"]);
+    }
+
+    #[test]
     fn places_of_the_driver_come_first_as_far_as_they_are_here() {
-        let command = interpreter().command(&setup(&["/etc", "/not/here", "", "/usr"]));
+        let command = interpreter().command(&setup(&["/etc", "/not/here", "", "/usr"]), false);
         let places = ["/etc", "/opt/lib", "/usr", "/opt/site", "/"];
         let expected = ["/opt/python", "-S", "-P", "-c", "code", "1", "1", "0", "", "numpy"];
         assert_eq!(command[..10], expected);
@@ -150,7 +165,7 @@ mod tests {
 
     #[test]
     fn places_that_others_can_change_are_left_out_and_named() {
-        let command = interpreter().command(&setup(&["/tmp", "/usr"]));
+        let command = interpreter().command(&setup(&["/tmp", "/usr"]), false);
         let expected = ["1", "1", "1", "", "numpy", "/tmp (everybody may write to /tmp)", "/usr"];
         assert_eq!(command[5..12], expected);
         assert!(!command[11..].contains(&"/tmp".to_owned()));
@@ -158,14 +173,14 @@ mod tests {
         let mut own = interpreter();
         own.path.push("/tmp".to_owned());
         assert_eq!(
-            own.command(&setup(&["/tmp"]))[5..],
+            own.command(&setup(&["/tmp"]), false)[5..],
             ["1", "1", "0", "", "numpy", "/opt/lib", "/opt/site", "/", "/tmp"]
         );
     }
 
     #[test]
     fn the_standard_library_is_this_interpreters_and_is_always_there() {
-        let command = interpreter().command(&setup(&["/"]));
+        let command = interpreter().command(&setup(&["/"]), false);
         assert_eq!(command[10..], ["/", "/opt/lib", "/opt/site"]);
     }
 
@@ -173,8 +188,8 @@ mod tests {
     fn import_hooks_of_either_side_need_site() {
         let mut setup = setup(&[]);
         setup.needs_site = true;
-        assert_eq!(interpreter().command(&setup)[1], "-P");
+        assert_eq!(interpreter().command(&setup, false)[1], "-P");
         setup.needs_site = false;
-        assert_eq!(Interpreter { needs_site: true, ..interpreter() }.command(&setup)[1], "-P");
+        assert_eq!(Interpreter { needs_site: true, ..interpreter() }.command(&setup, false)[1], "-P");
     }
 }

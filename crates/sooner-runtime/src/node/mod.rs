@@ -8,6 +8,7 @@ pub mod accept;
 pub mod cluster;
 pub mod data;
 mod engine;
+pub mod hashes;
 mod health;
 pub mod interpreter;
 pub mod memory;

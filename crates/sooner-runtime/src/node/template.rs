@@ -12,6 +12,7 @@ use std::time::Duration;
 use sooner_wire::WorkerId;
 use sooner_wire::message::{Fork, Message, NodeLives, Shutdown};
 
+use crate::node::hashes::Hashes;
 use crate::node::orphan::Orphan;
 use crate::transport::{Inlet, Outlet, ReadResult, pair};
 use crate::ulimits::told;
@@ -32,8 +33,8 @@ pub struct Program {
     pub has_output: bool,
     /// Its driver is on another node.
     pub is_guest: bool,
-    /// What the hashes of strings begin with, the same on all nodes, unless the environment says it.
-    pub hash_seed: u32,
+    /// What the hashes of strings begin with.
+    pub hashes: Hashes,
 }
 
 /// Reading ends of a template's standard output and standard error.
@@ -191,10 +192,7 @@ fn try_to_spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
         }
         command.current_dir(place);
     }
-    if std::env::var_os("PYTHONHASHSEED").is_none() {
-        // Only for this interpreter: the template takes it out of the environment that workers see.
-        command.env("PYTHONHASHSEED", program.hash_seed.to_string()).env("SOONER_HASH_SEEDED", "1");
-    }
+    program.hashes.set(&mut command, |name| std::env::var_os(name));
     let mut output = None;
     if program.has_output {
         let (stdout, stdout_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;

@@ -28,6 +28,7 @@ fn job_config() -> JobConfig {
         events_bytes: 0,
         lineage_bytes: 0,
         setup: None,
+        hashes: None,
     }
 }
 

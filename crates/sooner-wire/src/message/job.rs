@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::WorkerId;
+use crate::{Blob, WorkerId};
 
 /// What a driver wants of the workers of its job. Comes with its greeting.
 #[derive(Debug, Clone, PartialEq, Default, Encode, Decode)]
@@ -29,6 +29,27 @@ pub struct JobConfig {
     /// From what other nodes make the job's template: programs and paths of the driver's machine need not be there.
     #[n(6)]
     pub setup: Option<Box<TemplateSetup>>,
+    /// What hashes of strings begin with in the driver.
+    #[n(7)]
+    pub hashes: Option<Box<HashSecret>>,
+}
+
+/// What hashes of strings begin with in an interpreter, and so in others that are given it.
+#[derive(Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct HashSecret {
+    /// CPython's secret, 24 bytes. Whoever knows it can find strings whose hashes collide.
+    #[n(0)]
+    pub secret: Blob,
+    /// On the driver's machine: what is to be loaded into an interpreter that is given it. Empty if nothing can be.
+    #[n(1)]
+    pub library: String,
+}
+
+impl std::fmt::Debug for HashSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HashSecret").field("library", &self.library).finish_non_exhaustive()
+    }
 }
 
 /// What the template of a job is like, whichever interpreter runs it.

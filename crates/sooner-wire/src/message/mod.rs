@@ -40,7 +40,7 @@ pub use group::{
     Bundle, BundleRow, BundleStep, Commit, CreateGroup, FindGroup, GroupPhase, GroupRow, GroupState,
     GroupStrategy, Prepare, Prepared, Release, RemoveGroup,
 };
-pub use job::{Job, JobConfig, JobState, LinesTaken, LogLines, TemplateSetup};
+pub use job::{HashSecret, Job, JobConfig, JobState, LinesTaken, LogLines, TemplateSetup};
 pub use lease::{
     Blocked, Closed, Infeasible, LeaseGranted, ReclaimLease, RequestLease, ReturnLease, Unblocked,
 };

@@ -26,6 +26,7 @@ use super::lines::{LastLines, Lines};
 use super::{NodeActions, Service, now};
 use crate::logs::Sink;
 use crate::node::cluster::Cluster;
+use crate::node::hashes::Hashes;
 use crate::node::interpreter::Interpreter;
 use crate::node::notes::tell;
 use crate::node::orphan::Orphan;
@@ -118,6 +119,12 @@ impl Job {
     fn program(&self, id: WorkerId, node: &Surroundings<'_>) -> Result<Program, String> {
         let place = PathBuf::from(&self.config.working_directory);
         let command = &self.config.template;
+        let secret = self.config.hashes.as_deref();
+        let library = match self.origin {
+            Origin::Host | Origin::Here => secret.map(|secret| secret.library.as_str()),
+            Origin::Elsewhere => node.interpreter.and_then(|interpreter| interpreter.library.as_deref()),
+        };
+        let hashes = Hashes::of(id, secret, library);
         let (command, place) = match self.origin {
             // The host's workers begin where the host is, and print where it does until they are forked.
             Origin::Host => (command.clone(), None),
@@ -128,14 +135,12 @@ impl Job {
                     both.ok_or("its driver does not say how workers are started here")?;
                 // A file that the program names by a relative path is the same one, or it is not there.
                 let place = if place.is_dir() { place } else { node.directory.to_owned() };
-                (interpreter.command(setup), Some(place))
+                (interpreter.command(setup, hashes.need_no_environment()), Some(place))
             }
         };
         let command = command.iter().map(Into::into).collect();
-        // All nodes know the job by this id. It is mixed, and never the zero that makes hashes those of every program.
-        let hash_seed = (id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1;
         let (has_output, is_guest) = (!self.is_host(), self.is_guest());
-        Ok(Program { command, working_directory: place, has_output, is_guest, hash_seed })
+        Ok(Program { command, working_directory: place, has_output, is_guest, hashes })
     }
 
     /// What its lines are shown by.
