@@ -118,12 +118,15 @@ def build(revision: str) -> dict[str, Path]:
         _run("git", "worktree", "prune", cwd=environment.REPOSITORY)
         _run("git", "worktree", "add", "--detach", former, revision, cwd=environment.REPOSITORY)
     paths = {}
-    for name, top in (("before", former), ("now", environment.REPOSITORY)):
+    for name, top, target in (
+        ("before", former, former.with_name(f"target-{revision}")),
+        ("now", environment.REPOSITORY, SCRATCH / "target-now"),
+    ):
         print(f"==> building {name}, in {top}", flush=True)
         # valgrind hides the vDSO, which the engine would look for.
         flags = {
             "RUSTFLAGS": "--cfg=rustix_use_libc",
-            "CARGO_TARGET_DIR": str(SCRATCH / f"target-{name}"),
+            "CARGO_TARGET_DIR": str(target),
         }
         env = {**os.environ, **flags, "PYO3_PYTHON": sys.executable}
         _run(
@@ -145,7 +148,7 @@ def build(revision: str) -> dict[str, Path]:
         )
         extension = f"_sooner{sysconfig.get_config_var('EXT_SUFFIX')}"
         shutil.copyfile(
-            SCRATCH / f"target-{name}" / "fast" / "libsooner_python.so",
+            target / "fast" / "libsooner_python.so",
             package / "sooner" / extension,
         )
         paths[name] = package

@@ -22,6 +22,8 @@ const PREFIX_BYTES: usize = 5;
 /// Grows whenever the state may have changed.
 static VERSION: AtomicU64 = AtomicU64::new(1);
 static PATH_LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// How many modules there were: one more may be the one with the key.
+static MODULES_LENGTH: AtomicUsize = AtomicUsize::new(0);
 static HAS_KEY: AtomicBool = AtomicBool::new(false);
 /// What the state is, and at which version that was found.
 static STATE: Mutex<Option<(u64, State)>> = Mutex::new(None);
@@ -100,10 +102,14 @@ pub fn version(py: Python<'_>) -> u64 {
     }
     if !HAS_KEY.load(Ordering::Relaxed)
         && let Ok(modules) = MODULES.get_or_try_init(py, || sys("modules")?.extract().map_err(PyErr::from))
-        && modules.bind(py).contains(pyo3::intern!(py, "multiprocessing.process")).unwrap_or(false)
     {
-        HAS_KEY.store(true, Ordering::Relaxed);
-        program_changed();
+        let modules = modules.bind(py);
+        let is_same = MODULES_LENGTH.load(Ordering::Relaxed) == modules.len();
+        if !is_same && modules.contains(pyo3::intern!(py, "multiprocessing.process")).unwrap_or(false) {
+            HAS_KEY.store(true, Ordering::Relaxed);
+            program_changed();
+        }
+        MODULES_LENGTH.store(modules.len(), Ordering::Relaxed);
     }
     VERSION.load(Ordering::Relaxed)
 }
