@@ -316,6 +316,20 @@ def _task() -> str | None:
     return None if current is None else current[0]
 
 
+class TaskInput(io.TextIOWrapper):
+    """Standard input of a worker, which nobody types into: it is at its end."""
+
+    def __init__(self) -> None:
+        raw = io.FileIO(0, "rb", closefd=False)
+        # As the interpreter names its standard streams.
+        raw.name = "<stdin>"
+        super().__init__(io.BufferedReader(raw), encoding="utf-8")
+        self.mode = "r"
+
+    def close(self) -> None:
+        """Nothing: the stream is the process's, and the next task reads from it, too."""
+
+
 class _Bytes(io.RawIOBase):
     def __init__(self, stream: TaskStream) -> None:
         self._stream = stream

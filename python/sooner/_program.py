@@ -1,5 +1,5 @@
-"""State of the program that its workers follow: environment, working directory, `sys.path`, `sys.argv`, the key of
-`multiprocessing` (`docs/adr/0075`).
+"""State of the program that its workers follow: environment, working directory, the mask for new files, `sys.path`,
+`sys.argv`, the key of `multiprocessing` (`docs/adr/0075`).
 
 In the program: what differs from what workers begin with, as bytes that travel in front of code. In a worker: taking
 them over. That something has changed is noted where it is set; nothing is looked at with each call.
@@ -22,6 +22,7 @@ class _Base:
     def __init__(self) -> None:
         self.environment = dict(os.environ)
         self.directory = _directory()
+        self.umask = _umask()
         self.path = list(sys.path)
         self.arguments = _launch.arguments()
 
@@ -52,11 +53,11 @@ def begin_worker(guest: bool) -> None:
 
 
 def _hook() -> None:
-    """What sets the environment or the working directory says so. `os.environ` calls the first two."""
+    """What sets something of it says so. `os.environ` calls the first two."""
     global _is_hooked
     if not _is_hooked:
         _is_hooked = True
-        for name in ("putenv", "unsetenv", "chdir", "fchdir"):
+        for name in ("putenv", "unsetenv", "chdir", "fchdir", "umask"):
             setattr(os, name, noted(getattr(os, name), after=_sooner.program_changed))
 
 
@@ -77,6 +78,9 @@ def state() -> bytes:
     directory = _directory()
     if directory and directory != _base.directory:
         found["directory"] = directory
+    mask = _umask()
+    if mask is not None and (mask != _base.umask or not _is_host):
+        found["umask"] = mask
     # An empty entry is the working directory, wherever that is by now.
     if sys.path != _base.path or ("directory" in found and "" in sys.path):
         path = [_directory() if entry == "" else entry for entry in sys.path]
@@ -117,6 +121,9 @@ def _follow(data: bytes) -> None:
         # On another machine it need not exist; the worker stays where it is.
         with contextlib.suppress(OSError):
             os.chdir(place)
+    mask = new.get("umask", _base.umask)
+    if mask is not None:
+        os.umask(mask)
     _follow_path(*new.get("path", (_base.path, [])))
     sys.argv[:] = new.get("arguments", _base.arguments)
     if "key" in new:
@@ -154,6 +161,15 @@ def _is_safe(entry: str) -> bool:
         return _sooner.strangers_at(entry) is None
     except OSError:
         return False
+
+
+def _umask() -> int | None:
+    """The mask for the modes of new files. A call that reads it would set it, which other threads could notice."""
+    with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    return None
 
 
 def _directory() -> str:

@@ -1,4 +1,5 @@
-"""What a task does to its process and the next task does not find: signal handlers, environment, working directory.
+"""What a task does to its process and the next task does not find: signal handlers, environment, working directory, and
+what `_settings` lists.
 
 A task that does none of it pays nothing: what is to be set back is noted where it is set. What a module does while it
 is imported stays, as the module does; what an actor does is its own business.
@@ -10,17 +11,19 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from sooner import _sooner
+from sooner._settings import Setting, table
 
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 
-_set_signal = signal.signal
 _handlers: dict[int, Any] = {}
 _environment: dict[str, str | None] = {}
 _directory: str | None = None
+# By their place in the table and their key.
+_settings: dict[tuple[int, Hashable], tuple[Setting, Any]] = {}
 _touches_streams = False
 # Not while the worker takes over the state of the program, nor in an actor.
 _is_noting = False
@@ -57,14 +60,19 @@ def begin() -> None:
     """In a worker, before its first task."""
     global _is_noting
     _is_noting = True
-    signal.signal = noted(signal.signal, before=_noting(_note_signal))
+    signal.signal = noted(signal.signal, before=_noting(_note_signal), module="signal")
     for name in ("putenv", "unsetenv"):
         setattr(os, name, noted(getattr(os, name), before=_noting(_note_variable)))
     for name in ("chdir", "fchdir"):
         setattr(os, name, noted(getattr(os, name), before=_noting(_note_directory)))
+    for place, setting in enumerate(table()):
+        for name in setting.names:
+            if function := getattr(setting.module, name, None):
+                note = _noting_setting(place, setting)
+                setattr(setting.module, name, noted(function, before=note, module=setting.module.__name__))
     # Whatever else closes a stream is seen when the worker waits for its next task.
-    os.close = noted(os.close, before=lambda *given: _note_stream(*given[:1]))
-    os.dup2 = noted(os.dup2, before=lambda *given: _note_stream(*given[1:2]))
+    os.close = noted(os.close, before=_note_stream)
+    os.dup2 = noted(os.dup2, before=lambda fd=-1, fd2=-1, inheritable=True: _note_stream(fd2))
 
 
 def end() -> None:
@@ -97,18 +105,22 @@ class _Noted:
     """A function of `os` or `signal`, and what is done before or after it. It binds nothing, as functions in C."""
 
     def __init__(
-        self, function: Callable[..., Any], before: Callable[..., None] | None, after: Callable[[], None] | None
+        self,
+        function: Callable[..., Any],
+        before: Callable[..., None] | None,
+        after: Callable[[], None] | None,
+        module: str,
     ) -> None:
         self.__wrapped__ = function
         self.__name__ = self.__qualname__ = function.__name__
         self.__doc__ = function.__doc__
-        self.__module__ = "signal" if function is _set_signal else "os"
+        self.__module__ = module
         self._before = before
         self._after = after
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._before is not None:
-            self._before(*args)
+            self._before(*args, **kwargs)
         try:
             return self.__wrapped__(*args, **kwargs)
         finally:
@@ -126,23 +138,39 @@ def noted(
     function: Callable[..., Any],
     before: Callable[..., None] | None = None,
     after: Callable[[], None] | None = None,
+    module: str = "os",
 ) -> Callable[..., Any]:
-    """The function, with something that is done each time before (with its positional arguments) or after it."""
-    made = _Noted(function, before, after)
+    """The function of a module, with something that is done each time before (with its arguments) or after it."""
+    made = _Noted(function, before, after, module)
     if function in os.supports_fd:
         os.supports_fd.add(made)
     return made
 
 
 def _noting(note: Callable[[Any], None]) -> Callable[..., None]:
-    def before(*args: Any) -> None:
+    def before(*args: Any, **options: Any) -> None:
+        given = [*args, *options.values()]
         # Two frames up is who called what is noted.
-        if _is_noting and args and not _stays(sys._getframe(2)):
-            note(args[0])
+        if _is_noting and given and not _stays(sys._getframe(2)):
+            note(given[0])
             # Then the engine calls `end_line` after the task.
             _sooner.line_begun()
 
     return before
+
+
+def _noting_setting(place: int, setting: Setting) -> Callable[..., None]:
+    def note(*args: Any, **options: Any) -> None:
+        if not _is_noting or _stays(sys._getframe(2)):
+            return
+        # Whatever is wrong with the arguments is for the function to say.
+        with contextlib.suppress(TypeError, ValueError, OSError), paused():
+            key = setting.key(*args, **options)
+            if (place, key) not in _settings:
+                _settings[place, key] = setting, setting.read(key)
+            _sooner.line_begun()
+
+    return note
 
 
 def _note_signal(number: Any) -> None:
@@ -163,10 +191,10 @@ def _note_directory(_: Any) -> None:
             _directory = os.getcwd()  # noqa: PTH109  nothing is imported for it
 
 
-def _note_stream(descriptor: int = -1) -> None:
-    """Standard output or standard error is closed, or something else is put there."""
+def _note_stream(fd: int = -1) -> None:
+    """A standard stream is closed, or something else is put there."""
     global _touches_streams
-    if _is_noting and descriptor in (1, 2):
+    if _is_noting and fd in (0, 1, 2):
         _touches_streams = True
         _sooner.line_begun()
 
@@ -177,9 +205,14 @@ def after_task() -> None:
     if _touches_streams:
         _touches_streams = False
         _sooner.mend_streams()
-    if not (_handlers or _environment or _directory):
+    if not (_handlers or _environment or _directory or _settings):
         return
     with paused():
+        for (_, key), (setting, value) in sorted(_settings.items(), key=lambda item: item[0][0]):
+            try:
+                setting.write(key, value)
+            except (OSError, ValueError):
+                _sooner.retire_worker()
         for number, handler in _handlers.items():
             if handler is not None:
                 with contextlib.suppress(OSError, ValueError):
@@ -192,6 +225,7 @@ def after_task() -> None:
         if _directory is not None:
             with contextlib.suppress(OSError):
                 os.chdir(_directory)
+    _settings.clear()
     _handlers.clear()
     _environment.clear()
     _directory = None

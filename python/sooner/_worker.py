@@ -16,7 +16,7 @@ import traceback
 from typing import Any, NoReturn
 
 from sooner import _classes, _sooner, _stacks, _tidying
-from sooner._output import TaskStream
+from sooner._output import TaskInput, TaskStream
 
 # Set by the template before it forks.
 session_directory = ""
@@ -78,6 +78,7 @@ def _prepare(stdout: int, stderr: int) -> None:
     os.close(stdout)
     os.close(stderr)
     _sooner.set_title("sooner worker", False)
+    sys.stdin = sys.__stdin__ = TaskInput()  # type: ignore[misc]
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = TaskStream(descriptor, "worker")
         _streams.append(stream)

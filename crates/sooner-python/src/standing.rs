@@ -1,5 +1,5 @@
-//! What a worker's process is to others, and stays between tasks: its title in `ps` and `top`, its standard output and standard
-//! error, `sys.flags`.
+//! What a worker's process is to others, and stays between tasks: its title in `ps` and `top`, its standard streams,
+//! `sys.flags`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -112,22 +112,22 @@ struct Stream {
     inode: u64,
 }
 
-static STREAMS: Mutex<Option<[Stream; 2]>> = Mutex::new(None);
+static STREAMS: Mutex<Option<[Stream; 3]>> = Mutex::new(None);
 
 /// What `sys` has, and its streams as they are meant to be.
 struct Text {
     sys: Py<PyDict>,
-    streams: [Py<PyAny>; 2],
+    streams: [Py<PyAny>; 3],
 }
 
 static TEXT: Mutex<Option<Text>> = Mutex::new(None);
 
-/// A task is over: puts `sys.stdout` and `sys.stderr` back, if it has put something else there.
+/// A task is over: puts `sys.stdin`, `sys.stdout` and `sys.stderr` back, if it has put something else there.
 pub fn mend_text_streams(py: Python<'_>) {
     if IS_FIXED.load(Ordering::Relaxed) {
         return;
     }
-    let names = [intern!(py, "stdout"), intern!(py, "stderr")];
+    let names = [intern!(py, "stdin"), intern!(py, "stdout"), intern!(py, "stderr")];
     let replaced = {
         let text = TEXT.lock();
         let Some(Text { sys, streams }) = &*text else { return };
@@ -138,7 +138,7 @@ pub fn mend_text_streams(py: Python<'_>) {
             .into_iter()
             .zip(streams)
             .any(is_replaced)
-            .then(|| (sys.clone_ref(py), [streams[0].clone_ref(py), streams[1].clone_ref(py)]))
+            .then(|| (sys.clone_ref(py), streams.each_ref().map(|stream| stream.clone_ref(py))))
     };
     // Not under the lock: the end of what was there may run code of the user.
     if let Some((sys, streams)) = replaced
@@ -156,7 +156,7 @@ fn are_kept(py: Python<'_>) -> bool {
     asked.and_then(|keeps| keeps.extract()).unwrap_or(false) && keep_streams(py).is_ok()
 }
 
-/// In a worker: standard output and standard error, and what `sys` calls so, are what they will be before each task.
+/// In a worker: the standard streams, and what `sys` calls so, are what they will be before each task.
 ///
 /// # Errors
 /// When there is no room for copies of the descriptors, or `sys` has no such stream.
@@ -168,18 +168,19 @@ pub fn keep_streams(py: Python<'_>) -> PyResult<()> {
         let found = rustix::fs::fstat(&copy)?;
         Ok::<_, rustix::io::Errno>(Stream { copy, device: found.st_dev, inode: found.st_ino })
     };
-    let (Ok(output), Ok(error)) = (keep(1), keep(2)) else {
+    let (Ok(input), Ok(output), Ok(error)) = (keep(0), keep(1), keep(2)) else {
         return Err(PyOSError::new_err("a worker has no room for copies of its standard streams"));
     };
     let sys = py.import("sys")?;
-    let streams = [sys.getattr("stdout")?.unbind(), sys.getattr("stderr")?.unbind()];
-    *STREAMS.lock() = Some([output, error]);
+    let streams =
+        [sys.getattr("stdin")?.unbind(), sys.getattr("stdout")?.unbind(), sys.getattr("stderr")?.unbind()];
+    *STREAMS.lock() = Some([input, output, error]);
     let before = TEXT.lock().replace(Text { sys: sys.dict().unbind(), streams });
     drop(before);
     Ok(())
 }
 
-/// Puts standard output and standard error back, where a task has closed them or has put something else there.
+/// Puts the standard streams back, where a task has closed them or has put something else there.
 #[pyfunction]
 pub fn mend_streams() {
     if IS_FIXED.load(Ordering::Relaxed) {
@@ -189,11 +190,11 @@ pub fn mend_streams() {
         rustix::fs::fstat(borrow(number))
             .is_ok_and(|found| (found.st_dev, found.st_ino) == (kept.device, kept.inode))
     };
-    let are_there = STREAMS.lock().as_ref().is_none_or(|streams| (1..).zip(streams).all(is_there));
+    let are_there = STREAMS.lock().as_ref().is_none_or(|streams| (0..).zip(streams).all(is_there));
     if are_there || Python::attach(are_kept) {
         return;
     }
-    for (number, kept) in (1..).zip(STREAMS.lock().iter().flatten()) {
+    for (number, kept) in (0..).zip(STREAMS.lock().iter().flatten()) {
         // SAFETY: the number is that of a standard stream, which this process has and does not give away: it is not closed here.
         let mut place = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         let _ = rustix::io::dup2(kept.copy.as_fd(), &mut place);

@@ -1,0 +1,159 @@
+"""What a call can set for its whole process, beside signal handlers, environment and working directory.
+
+A table of how each is read and set back, used by `_tidying`. What cannot be set back raises `OSError` then, and
+the process takes no more tasks.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Hashable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class Setting(NamedTuple):
+    """One thing that functions of a module set.
+
+    Attributes:
+        module: Where the functions are.
+        names: The functions.
+        key: From the arguments of a call which one it sets, where there are several: a resource, a timer.
+        read: What it is now; takes the key.
+        write: Sets it; takes the key and what was read.
+    """
+
+    module: ModuleType
+    names: tuple[str, ...]
+    key: Callable[..., Hashable]
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], object]
+
+
+def _one(*_: Any, **__: Any) -> None:
+    """There is only one of it."""
+
+
+def _first(what: Any, *_: Any, **__: Any) -> Hashable:
+    return int(what)
+
+
+def _whose_priority(which: Any, who: Any, priority: Any) -> Hashable:
+    return int(which), int(who)
+
+
+def _umask(_: Any) -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _write_mask(_: Any, blocked: set[int]) -> None:
+    # What has come meanwhile was for the task.
+    for number in signal.sigpending() - blocked:
+        handler = signal.getsignal(number)
+        signal.signal(number, signal.SIG_IGN)
+        if handler is not None:
+            signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _set_collector(_: Any, is_enabled: bool) -> None:
+    (gc.enable if is_enabled else gc.disable)()
+
+
+def _cannot(_: Any, __: Any) -> None:
+    raise OSError("no process can set this back")
+
+
+def table() -> list[Setting]:
+    """All of them. Imports small modules of C."""
+    import _locale
+    import _tracemalloc
+    import resource
+
+    # Timers first: what they send must meet the handler that the task has set for it, or nobody.
+    return [
+        Setting(
+            signal, ("setitimer",), _first, signal.getitimer, lambda which, was: signal.setitimer(which, was[0], was[1])
+        ),
+        Setting(
+            signal,
+            ("alarm",),
+            lambda *_: signal.ITIMER_REAL,
+            signal.getitimer,
+            lambda which, was: signal.setitimer(which, was[0], was[1]),
+        ),
+        Setting(
+            faulthandler,
+            ("dump_traceback_later",),
+            _one,
+            _one,
+            lambda _, __: faulthandler.cancel_dump_traceback_later(),
+        ),
+        Setting(
+            signal,
+            ("pthread_sigmask",),
+            _one,
+            lambda _: set(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
+            _write_mask,
+        ),
+        Setting(os, ("umask",), _one, _umask, lambda _, mask: os.umask(mask)),
+        Setting(os, ("sched_setaffinity",), _first, os.sched_getaffinity, os.sched_setaffinity),
+        Setting(
+            os,
+            ("setpriority",),
+            _whose_priority,
+            lambda key: os.getpriority(*key),
+            lambda key, was: os.setpriority(*key, was),
+        ),
+        Setting(
+            os,
+            ("nice",),
+            _one,
+            lambda _: os.getpriority(os.PRIO_PROCESS, 0),
+            lambda _, was: os.setpriority(os.PRIO_PROCESS, 0, was),
+        ),
+        Setting(resource, ("setrlimit",), _first, resource.getrlimit, resource.setrlimit),
+        Setting(_locale, ("setlocale",), _first, _locale.setlocale, _locale.setlocale),
+        Setting(gc, ("enable", "disable"), _one, lambda _: gc.isenabled(), _set_collector),
+        Setting(gc, ("set_threshold",), _one, lambda _: gc.get_threshold(), lambda _, was: gc.set_threshold(*was)),
+        Setting(
+            sys,
+            ("setrecursionlimit",),
+            _one,
+            lambda _: sys.getrecursionlimit(),
+            lambda _, was: sys.setrecursionlimit(was),
+        ),
+        Setting(
+            sys,
+            ("setswitchinterval",),
+            _one,
+            lambda _: sys.getswitchinterval(),
+            lambda _, was: sys.setswitchinterval(was),
+        ),
+        Setting(sys, ("settrace",), _one, lambda _: sys.gettrace(), lambda _, was: sys.settrace(was)),
+        Setting(sys, ("setprofile",), _one, lambda _: sys.getprofile(), lambda _, was: sys.setprofile(was)),
+        Setting(
+            _tracemalloc,
+            ("start", "stop"),
+            _one,
+            lambda _: _tracemalloc.is_tracing(),
+            lambda _, was: _tracemalloc.start() if was else _tracemalloc.stop(),
+        ),
+        # Whose process it is, and what of the machine it sees.
+        Setting(
+            os,
+            (
+                *("setuid", "setgid", "seteuid", "setegid", "setreuid", "setregid", "setresuid", "setresgid"),
+                *("setgroups", "initgroups", "setsid", "setpgid", "setpgrp", "chroot", "unshare", "setns"),
+            ),
+            _one,
+            _one,
+            _cannot,
+        ),
+    ]

@@ -1,0 +1,135 @@
+"""What one task sets for its process, the next one does not find; what the program sets holds in its workers."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import locale
+import os
+import resource
+import signal
+import sys
+import time
+import tracemalloc
+
+import pytest
+from support import run_driver
+
+import sooner
+
+
+def _mask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _locale() -> str:
+    return locale.setlocale(locale.LC_NUMERIC)
+
+
+def _arm(seconds: int) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+# What a task sets, and how another one sees it. Each setting has another value than the one before.
+_SETTINGS = {
+    "umask": (lambda: os.umask(0o077), _mask),
+    "alarm": (lambda: signal.alarm(2), lambda: signal.getitimer(signal.ITIMER_REAL)),
+    "timer": (
+        lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 900),
+        lambda: signal.getitimer(signal.ITIMER_VIRTUAL),
+    ),
+    "faulthandler": (lambda: _arm(2), lambda: time.sleep(0.1)),
+    "blocked signals": (
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGUSR2]),
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, []),
+    ),
+    "a signal that waits": (
+        lambda: (
+            signal.signal(signal.SIGUSR2, print),
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]),
+            os.kill(os.getpid(), signal.SIGUSR2),
+        ),
+        lambda: (signal.getsignal(signal.SIGUSR2), signal.sigpending()),
+    ),
+    "affinity": (
+        lambda: os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]),
+        lambda: os.sched_getaffinity(0),
+    ),
+    "resource": (
+        lambda: resource.setrlimit(resource.RLIMIT_CPU, (10_000, resource.getrlimit(resource.RLIMIT_CPU)[1])),
+        lambda: resource.getrlimit(resource.RLIMIT_CPU),
+    ),
+    "locale": (lambda: locale.setlocale(locale.LC_NUMERIC, "C.UTF-8"), _locale),
+    "collector": (lambda: (gc.disable(), gc.set_threshold(7)), lambda: (gc.isenabled(), gc.get_threshold())),
+    "recursion": (lambda: sys.setrecursionlimit(4321), sys.getrecursionlimit),
+    "switches": (lambda: sys.setswitchinterval(0.123), sys.getswitchinterval),
+    "trace": (lambda: sys.settrace(lambda *_: None), sys.gettrace),
+    "profile": (lambda: sys.setprofile(lambda *_: None), sys.getprofile),
+    "tracemalloc": (tracemalloc.start, tracemalloc.is_tracing),
+    "directory by name": (lambda: os.chdir(path="/"), os.getcwd),
+    "stdin": (lambda: sys.stdin.close(), lambda: sys.stdin.read()),
+    "another stdin": (lambda: setattr(sys, "stdin", None), lambda: sys.stdin.read()),
+    "descriptor 0": (lambda: os.close(0), lambda: os.stat(0).st_rdev),
+}
+
+
+@pytest.mark.parametrize("name", _SETTINGS)
+def test_what_a_task_sets_for_its_process_is_set_back(shared_session, name) -> None:
+    spoil, look = _SETTINGS[name]
+
+    @sooner.remote(max_retries=0)
+    def looks():
+        return os.getpid(), look()
+
+    @sooner.remote(max_retries=0)
+    def spoils():
+        spoil()
+        return os.getpid()
+
+    # Ten at a time: some of them run in the worker that was spoilt, whichever that is.
+    before = sooner.get(looks.remote())[1]
+    pid = sooner.get(spoils.remote())
+    found = sooner.get([looks.remote() for _ in range(10)], timeout=60)
+    if name in ("alarm", "faulthandler"):
+        time.sleep(3)
+        found += sooner.get([looks.remote() for _ in range(10)], timeout=60)
+    assert pid in {there for there, _ in found}
+    if name != "alarm":
+        assert [value for _, value in found] == [before] * len(found)
+
+
+def test_a_worker_whose_process_cannot_be_set_back_runs_no_further_task(shared_session) -> None:
+    @sooner.remote(max_retries=0)
+    def leaves():
+        os.setpgrp()
+        return os.getpid()
+
+    @sooner.remote(max_retries=0)
+    def pid():
+        return os.getpid()
+
+    gone = sooner.get([leaves.remote() for _ in range(3)], timeout=60)
+    assert len(set(gone)) == 3
+    assert not {*gone} & {*sooner.get([pid.remote() for _ in range(10)], timeout=60)}
+
+
+def test_what_the_program_sets_for_new_files_holds_in_workers(tmp_path) -> None:
+    code = """
+import os, sys, sooner
+
+@sooner.remote
+def touch(name):
+    os.close(os.open(f"{sys.argv[1]}/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
+    return oct(os.stat(f"{sys.argv[1]}/{name}").st_mode & 0o777)
+
+os.umask(0o027)
+sooner.init(num_cpus=1)
+assert sooner.get(touch.remote("a")) == "0o640"
+os.umask(0o077)
+assert sooner.get(touch.remote("b")) == "0o600"
+os.umask(0o027)
+assert sooner.get(touch.remote("c")) == "0o640"
+"""
+    run_driver(code, tmp_path)
