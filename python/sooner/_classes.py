@@ -17,6 +17,10 @@ from typing import Any
 
 import cloudpickle.cloudpickle
 
+# cloudpickle writes what is of `__main__` into pickles, and would refer to what is of the script by its other name.
+cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add("__mp_main__")
+# The module of the program's script. The second is what multiprocessing calls it in processes that it starts afresh.
+SCRIPT = ("__main__", "__mp_main__")
 # What cloudpickle calls the function that sets the attributes of a class.
 _CLASS_STATE = "_class_setstate"
 
@@ -35,7 +39,7 @@ def once(cls: Any, reduced: Any) -> Any:
 def _mentioned(state: Any) -> dict[str, Any]:
     """What the annotations of a class of the program's script mention there."""
     attributes = state[0] if isinstance(state, tuple) and state else {}
-    if attributes.get("__module__") != "__main__":
+    if attributes.get("__module__") not in SCRIPT:
         return {}
     annotations = attributes.get("__annotations__")
     return mentioned(annotations, vars(sys.modules["__main__"])) if isinstance(annotations, dict) else {}
@@ -88,7 +92,7 @@ def _finish(cls: type, parts: tuple[Callable[[type, Any], Any], Any, str, dict[s
     main = sys.modules["__main__"]
     if vars(main).get("__getattr__") is of_script:
         # A worker's, which has nothing else. A later class of the same name, as notebooks have, takes its place.
-        if cls.__module__ == "__main__" and "." not in cls.__qualname__:
+        if cls.__module__ in SCRIPT and "." not in cls.__qualname__:
             names = {**names, cls.__name__: cls}
         vars(main).update(names)
 
@@ -103,7 +107,7 @@ def of_script(name: str) -> Any:
     """
     found = None
     for cls in list(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.values()):
-        if cls.__module__ == "__main__" and cls.__qualname__ == name:
+        if cls.__module__ in SCRIPT and cls.__qualname__ == name:
             # The latest, if a notebook has defined it more than once.
             found = cls
     if found is None:

@@ -12,12 +12,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from sooner._classes import SCRIPT
+
 _LruCache = type(functools.lru_cache(lambda: None))
 
 
 def _is_found_by_name(value: Any) -> bool:
     module = getattr(value, "__module__", None)
-    found: Any = None if module is None or module == "__main__" else sys.modules.get(module)
+    found: Any = None if module is None or module in SCRIPT else sys.modules.get(module)
     for part in getattr(value, "__qualname__", "").split("."):
         found = getattr(found, part, None)
     return found is value

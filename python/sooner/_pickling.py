@@ -19,6 +19,7 @@ from typing import Any
 
 from cloudpickle import CloudPickler
 
+from sooner import _unfindable
 from sooner._classes import mentioned, once
 from sooner._functools import REDUCERS
 
@@ -115,6 +116,8 @@ class ValuePickler(CloudPickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         """See `pickle.Pickler`."""
+        if isinstance(obj, types.FunctionType | type):
+            _unfindable.note(obj)
         reduced = _reduce(self, obj)
         if type(obj) is types.FunctionType:
             _add_mentioned(obj, reduced)

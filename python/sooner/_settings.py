@@ -109,7 +109,7 @@ def table() -> list[Setting]:
             ("setpriority",),
             _whose_priority,
             lambda key: os.getpriority(*key),
-            lambda key, was: os.setpriority(*key, was),
+            lambda key, was: os.setpriority(key[0], key[1], was),
         ),
         Setting(
             os,

@@ -92,6 +92,9 @@ def _prepare(stdout: int, stderr: int) -> None:
     signal.signal(signal.SIGINT, _on_interrupt)
     _tidying.begin()
     sys.breakpointhook = _on_breakpoint
+    # The script under both of its names.
+    for name in _classes.SCRIPT:
+        sys.modules[name] = sys.modules["__main__"]
     vars(sys.modules["__main__"])["__getattr__"] = _classes.of_script
     numpy = sys.modules.get("numpy")
     if numpy is not None:

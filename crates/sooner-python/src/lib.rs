@@ -141,6 +141,7 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(standing::keep_streams, module)?)?;
     module.add_function(wrap_pyfunction!(standing::mend_streams, module)?)?;
     module.add_function(wrap_pyfunction!(standing::set_flags, module)?)?;
+    module.add_function(wrap_pyfunction!(values::by_value, module)?)?;
     module.add_function(wrap_pyfunction!(worker::set_current, module)?)?;
     module.add_function(wrap_pyfunction!(worker::is_cancelled, module)?)?;
     module.add_function(wrap_pyfunction!(worker::is_local, module)?)?;

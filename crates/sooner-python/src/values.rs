@@ -7,8 +7,10 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -243,18 +245,36 @@ fn has_reducers(py: Python<'_>) -> PyResult<bool> {
     Ok(modules.contains(intern!(py, "torch"))? || modules.contains(intern!(py, "pyarrow"))?)
 }
 
+/// Modules that no other process can import (`sooner._unfindable`).
+static BY_VALUE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static HAS_BY_VALUE: AtomicBool = AtomicBool::new(false);
+
+/// Pickles name nothing of this module from now on.
+#[pyfunction]
+pub fn by_value(module: String) {
+    BY_VALUE.lock().push(module);
+    HAS_BY_VALUE.store(true, Ordering::Release);
+}
+
+fn names_unfindable(pickle: &[u8]) -> bool {
+    let names = |module: &String| pickle.windows(module.len()).any(|part| part == module.as_bytes());
+    HAS_BY_VALUE.load(Ordering::Acquire) && BY_VALUE.lock().iter().any(names)
+}
+
 /// What a pickle may refer to by name that it should not.
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
     Nothing,
-    /// Something in `__main__`.
+    /// Something in a module that others cannot import: in the script, for one, which is `__mp_main__` in processes that
+    /// multiprocessing starts afresh.
     Main,
     /// An array of NumPy that lies in a file: the pickle is a copy.
     Memmap,
 }
 
 fn named(pickle: &[u8]) -> Named {
-    const MAIN: &[u8] = b"__main__";
+    // The end of both names.
+    const MAIN: &[u8] = b"_main__";
     // What NumPy calls to make an array of a subclass, whose name comes next.
     const MAKES_ARRAY: &[u8] = b"_reconstruct";
     const MEMMAP: &[u8] = b"memmap";
@@ -274,7 +294,7 @@ fn named(pickle: &[u8]) -> Named {
         }
         rest = &rest[1..];
     }
-    found
+    if names_unfindable(pickle) { Named::Main } else { found }
 }
 
 impl Encoded {

@@ -104,7 +104,7 @@ def _has_code(function: object) -> bool:
     """Whether pickling a function means pickling its code, since no worker can import it."""
     if not isinstance(function, types.FunctionType):
         return False
-    return function.__module__ == "__main__" or "<" in function.__qualname__
+    return function.__module__ in ("__main__", "__mp_main__") or "<" in function.__qualname__
 
 
 def _named(ref: sooner.ObjectRef[Any], found: dict[Hashable, sooner.ObjectRef[Any]]) -> Any:

@@ -1,0 +1,65 @@
+"""Modules that no worker could import although this process has them.
+
+Whoever loaded them said from which file, as pytest does with `--import-mode=importlib`, and what loads plugins. What
+they define travels by value, like what a script defines. For a module that a worker finds nothing changes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_known: dict[str, bool] = {}
+
+
+def note(what: Any) -> None:
+    """A function or class is about to travel."""
+    name = getattr(what, "__module__", None)
+    if type(name) is not str or name in _known or name in ("__main__", "__mp_main__"):
+        return
+    module = sys.modules.get(name)
+    if module is None:
+        # It may be on its way there.
+        return
+    _known[name] = _is_unfindable(name, module)
+    if _known[name]:
+        import cloudpickle.cloudpickle
+
+        from sooner import _sooner
+
+        cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add(name)
+        _sooner.by_value(name)
+
+
+def _is_unfindable(name: str, module: Any) -> bool:
+    spec = getattr(module, "__spec__", None)
+    # Nothing is known of what has no file.
+    return spec is not None and spec.has_location and spec.name == name and not _leads_to(name, spec.origin)
+
+
+def _leads_to(name: str, origin: str | None) -> bool:
+    """Whether another process that imports a module gets the one of this file, if that is told."""
+    above = name.rpartition(".")[0]
+    if not above:
+        return _finds(name, None, origin)
+    package = sys.modules.get(above)
+    spec = getattr(package, "__spec__", None)
+    if not _leads_to(above, spec.origin if spec is not None and spec.has_location else None):
+        return False
+    places = getattr(package, "__path__", None)
+    return places is None or _finds(name, places, origin)
+
+
+def _finds(name: str, places: Any, origin: str | None) -> bool:
+    """Whether the import system finds a module, and in this file, if that is told."""
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        try:
+            spec = None if find is None else find(name, places)
+            if spec is not None:
+                return origin is None or (spec.has_location and os.path.samefile(spec.origin, origin))  # noqa: PTH121
+        except Exception:
+            # Who knows what it would find elsewhere.
+            return True
+    return False
