@@ -324,7 +324,11 @@ class TaskInput(io.TextIOWrapper):
         # As the interpreter names its standard streams.
         raw.name = "<stdin>"
         super().__init__(io.BufferedReader(raw), encoding="utf-8")
-        self.mode = "r"
+
+    @property
+    def mode(self) -> str:
+        """Always for reading."""
+        return "r"
 
     def close(self) -> None:
         """Nothing: the stream is the process's, and the next task reads from it, too."""
