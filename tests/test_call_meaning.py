@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import collections.abc
+import copy
 import functools
 import os
 import signal
@@ -361,6 +363,47 @@ def test_an_asyncio_actor_may_have_an_async_constructor() -> None:
 
     with pytest.raises(ActorDiedError, match="KeyError"):
         sooner.get(Fails.remote().ping.remote())
+
+
+def test_special_methods_of_the_class_can_be_called_by_name() -> None:
+    class Base(collections.abc.Sequence):
+        def __call__(self, x):
+            return self, x
+
+    @sooner.remote
+    class Three(Base):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, at):
+            return [5, 6, 7][at]
+
+        def __call__(self, x):
+            return x
+
+        def __deepcopy__(self, memo):
+            raise AssertionError("a handle is copied, not the actor")
+
+        def __array__(self, *_):
+            raise AssertionError("a handle is no array")
+
+    actor = Three.remote()
+    calls = [
+        actor.__len__.remote(),
+        actor.__getitem__.remote(1),
+        actor.__contains__.remote(7),
+        actor.__call__.remote(4),
+    ]
+    assert sooner.get(calls) == [3, 6, True, 4]
+    # The handle itself is none of that.
+    assert copy.deepcopy(actor) == actor == sooner.get(sooner.put(actor))
+    for use in (len, lambda handle: handle[1], lambda handle: handle(1)):
+        with pytest.raises(TypeError):
+            use(actor)
+    with pytest.raises(AttributeError):
+        _ = actor.__array__
+    with pytest.raises(AttributeError):
+        _ = actor.__setitem__
 
 
 # Arguments

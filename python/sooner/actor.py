@@ -47,6 +47,22 @@ _OPTIONS_ATTRIBUTE = "__sooner_method_options__"
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
 # What is found out about a class when it is first needed, if it came from another process.
+# How a handle is made, copied, kept and shown; libraries look for some of these at instances.
+_OF_HANDLES = frozenset(
+    (
+        *dir(object),
+        *(
+            "__getattr__",
+            "__copy__",
+            "__deepcopy__",
+            "__getstate__",
+            "__setstate__",
+            "__getnewargs__",
+            "__getnewargs_ex__",
+        ),
+        *("__del__", "__set_name__", "__class_getitem__", "__dlpack__", "__dlpack_device__", "__fspath__"),
+    )
+)
 _DESCRIBED = ("_info", "_is_async", "_exported", "_constructor", "__name__")
 # How often the call is made again during which the process of an actor with checkpoints ended. The others always are.
 _KEPT_CALL_RETRIES = 3
@@ -145,13 +161,19 @@ def _method_info(cls: type, name: str, function: Any) -> MethodInfo:
     return MethodInfo(signature, getattr(function, _OPTIONS_ATTRIBUTE, {}), is_generator)
 
 
+def _can_be_called(cls: type, name: str) -> bool:
+    """Whether a special method, as `__len__`, can be called like others: the class has it, and handles have none."""
+    if name in _OF_HANDLES or name.startswith("__array"):
+        return False
+    return any(name in vars(base) for base in cls.__mro__ if base is not object)
+
+
 def describe_class(cls: type, options: dict[str, Any]) -> ActorInfo:
     """What a handle on an actor of this class, created with these options, knows."""
     methods = {
         name: _method_info(cls, name, function)
         for name, function in inspect.getmembers(cls, callable)
-        if not name.startswith("__") or name == "__call__"
-        if name != "__call__" or "__call__" in vars(cls)
+        if not name.startswith("__") or _can_be_called(cls, name)
     }
     for name in _BUILTIN:
         own = {"read_only": True} if name == "__ray_ready__" else {}
