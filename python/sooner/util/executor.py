@@ -31,6 +31,7 @@ from sooner.exceptions import WorkerCrashedError
 from sooner.util import clock
 from sooner.util.checks import check_at_least, is_whole
 from sooner.util.remote_errors import of_executor, original, unpickled
+from sooner.util.script_globals import ScriptGlobals
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,8 +51,8 @@ _ATTEND_PAUSE_SECONDS = 0.0005
 # Distinct functions whose remote form is kept.
 _FUNCTIONS_MAX = 128
 
-# In a worker: the executors whose initializer has run there.
-_initialized: set[str] = set()
+# In a worker: the executors whose initializer has run there, and what that has set in the program's script.
+_initialized: dict[str, ScriptGlobals] = {}
 # An initializer has redirected standard output or standard error, for all calls that come: the worker's tidying looks.
 has_new_streams = False
 _alive: weakref.WeakSet[Executor] = weakref.WeakSet()
@@ -452,12 +453,14 @@ def _call(setup: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         key, initializer, initargs = setup
         if key not in _initialized:
             before = _streams()
+            found = ScriptGlobals()
             try:
-                _initialize(initializer, initargs)
+                found.initialize(lambda: _initialize(initializer, initargs), initializer, initargs)
             except (Exception, SystemExit):
                 raise _InitializerError(traceback.format_exc()) from None
-            _initialized.add(key)
+            _initialized[key] = found
             has_new_streams = _streams() != before
+        return _initialized[key].call(fn, *args, **kwargs)
     return fn(*args, **kwargs)
 
 

@@ -14,6 +14,7 @@ import cloudpickle
 
 import sooner
 from sooner.exceptions import TaskError
+from sooner.util.script_globals import ScriptGlobals
 
 
 class UnknownFunction(Exception):
@@ -28,8 +29,9 @@ class Worker:
 
     def __init__(self, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
         self._functions: dict[int, Callable[..., Any]] = {}
+        self._globals = ScriptGlobals()
         if initializer is not None:
-            initializer(*initargs)
+            self._globals.initialize(lambda: initializer(*initargs), initializer, initargs)
 
     def pid(self) -> int:
         """The process."""
@@ -43,27 +45,39 @@ class Worker:
 
     def call(self, number: int, /, *args: Any, **kwargs: Any) -> Any:
         """One call."""
-        return self._function(number)(*args, **kwargs)
+        return self._globals.call(self._function(number), *args, **kwargs)
 
     def map(self, number: int, items: list[Any]) -> list[Any]:
         """A call for every item."""
-        return list(map(self._function(number), _values(items)))
+        return self._globals.call(_map, self._function(number), _values(items))
 
     def starmap(self, number: int, items: list[Iterable[Any]]) -> list[Any]:
         """A call for every item, which has the arguments."""
         function = self._function(number)
-        return [function(*_values(list(arguments))) for arguments in items]
+        return self._globals.call(_starmap, function, [_values(list(arguments)) for arguments in items])
 
     def each(self, number: int, items: list[Any]) -> list[tuple[BaseException | None, Any]]:
         """A call for every item, also after one that raised: error and result of each."""
         function = self._function(number)
-        return [_outcome(function, item) for item in _values(items)]
+        return self._globals.call(_each, function, _values(items))
 
     def _function(self, number: int) -> Callable[..., Any]:
         function = self._functions.get(number)
         if function is None:
             raise UnknownFunction("the function of this call could not be loaded in the worker")
         return function
+
+
+def _map(function: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+    return list(map(function, items))
+
+
+def _starmap(function: Callable[..., Any], items: list[list[Any]]) -> list[Any]:
+    return [function(*arguments) for arguments in items]
+
+
+def _each(function: Callable[[Any], Any], items: list[Any]) -> list[tuple[BaseException | None, Any]]:
+    return [_outcome(function, item) for item in items]
 
 
 def _values(items: list[Any]) -> list[Any]:
