@@ -175,6 +175,22 @@ def test_every_way_to_call_a_pool_finds_such_globals() -> None:
     )
 
 
+def test_calls_of_joblib_find_such_globals() -> None:
+    pytest.importorskip("joblib")
+    run_driver(
+        _PROGRAM
+        + """
+    import joblib
+    from sooner.util.joblib import register_sooner
+
+    register_sooner()
+    calls = [joblib.delayed(by_helper)(n) for n in range(20)]
+    found = joblib.Parallel(n_jobs=2, backend="sooner", initializer=begin, initargs=(5,))(calls)
+    assert found == [(5, 5)] * 20
+    """
+    )
+
+
 def test_modules_that_workers_import_have_one_set_of_globals(tmp_path) -> None:
     (tmp_path / "library.py").write_text(_LIBRARY)
     run_driver(

@@ -28,6 +28,7 @@ from sooner import cloudpickle as pickling
 from sooner.util.checks import check_at_least
 from sooner.util.executor import Executor
 from sooner.util.remote_errors import original, with_traceback
+from sooner.util.script_globals import call_inner
 
 try:
     from joblib import register_parallel_backend
@@ -309,7 +310,7 @@ def _run(pickled: bytes, threads: int | None, makes_copies: bool, *arrays: Any) 
         _arrays.reset(token)
     with _limited(threads):
         try:
-            return func()
+            return call_inner(func)
         except (KeyboardInterrupt, SystemExit) as error:
             if sooner.get_runtime_context().is_canceled():
                 raise

@@ -7,6 +7,7 @@ a call makes of it is kept for the next. Modules that workers import have one se
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import sys
 import types
@@ -20,6 +21,8 @@ _DEPTH_MAX = 5
 _PLAIN = (int, float, complex, bool, str, bytes, types.NoneType)
 
 _Globals = dict[str, Any]
+# In a call: what its function was shown.
+_of_call: contextvars.ContextVar[ScriptGlobals | None] = contextvars.ContextVar("_of_call", default=None)
 _of_class: weakref.WeakKeyDictionary[type, list[_Globals]] = weakref.WeakKeyDictionary()
 
 
@@ -50,11 +53,19 @@ class ScriptGlobals:
         ]
         for one, values in shown:
             one.update(values)
+        token = _of_call.set(self)
         try:
             return function(*args, **kwargs)
         finally:
+            _of_call.reset(token)
             for one, values in shown:
                 values.update({name: one[name] for name in values if name in one})
+
+
+def call_inner(function: Callable[[], T]) -> T:
+    """Calls what has come to light in the middle of a call: that a pickle was hidden in its arguments."""
+    found = _of_call.get()
+    return function() if found is None else found.call(function)
 
 
 def _find(given: Iterable[Any]) -> list[_Globals]:
@@ -84,6 +95,9 @@ def _look(what: Any, found: dict[int, _Globals], depth: int) -> None:
     else:
         for one in _globals_of(what if isinstance(what, type) else type(what)):
             found[id(one)] = one
+        if callable(what) and not isinstance(what, type):
+            # A batch of calls, as joblib makes them.
+            _look(getattr(what, "__dict__", None), found, depth + 1)
 
 
 def _look_at_function(function: types.FunctionType, found: dict[int, _Globals], depth: int) -> None:
