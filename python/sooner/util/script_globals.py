@@ -7,8 +7,10 @@ a call makes of it is kept for the next. Modules that workers import have one se
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
+import itertools
 import sys
 import types
 import weakref
@@ -16,8 +18,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# How deep in arguments and closures functions and instances are looked for.
+# How deep in arguments and closures functions and instances are looked for, at how many values, and at how many of one
+# container: arguments may be long.
 _DEPTH_MAX = 5
+_LOOKS_MAX = 1000
+_ITEMS_MAX = 256
 _PLAIN = (int, float, complex, bool, str, bytes, types.NoneType)
 
 _Globals = dict[str, Any]
@@ -70,48 +75,52 @@ def call_inner(function: Callable[[], T]) -> T:
 
 def _find(given: Iterable[Any]) -> list[_Globals]:
     """The globals of functions that came by value, and of the classes of instances."""
-    found: dict[int, _Globals] = {}
+    search = _Search()
     for what in given:
-        _look(what, found, 0)
-    return list(found.values())
+        search.look(what, 0)
+    return list(search.found.values())
 
 
-def _look(what: Any, found: dict[int, _Globals], depth: int) -> None:
-    if depth > _DEPTH_MAX or isinstance(what, _PLAIN):
-        return
-    if isinstance(what, types.FunctionType):
-        _look_at_function(what, found, depth)
-    elif isinstance(what, types.MethodType):
-        _look(what.__func__, found, depth + 1)
-        _look(what.__self__, found, depth + 1)
-    elif isinstance(what, functools.partial):
-        _look((what.func, what.args, what.keywords), found, depth + 1)
-    elif isinstance(what, list | tuple | set | frozenset):
-        for item in what:
-            _look(item, found, depth + 1)
-    elif isinstance(what, dict):
-        for item in what.values():
-            _look(item, found, depth + 1)
-    else:
-        for one in _globals_of(what if isinstance(what, type) else type(what)):
-            found[id(one)] = one
-        if callable(what) and not isinstance(what, type):
-            # A batch of calls, as joblib makes them.
-            _look(getattr(what, "__dict__", None), found, depth + 1)
+class _Search:
+    def __init__(self) -> None:
+        self.found: dict[int, _Globals] = {}
+        self._left = _LOOKS_MAX
 
+    def look(self, what: Any, depth: int) -> None:
+        """Looks at a value and what it consists of."""
+        if isinstance(what, _PLAIN) or depth > _DEPTH_MAX or self._left <= 0:
+            return
+        self._left -= 1
+        if isinstance(what, types.FunctionType):
+            self._look_at_function(what, depth)
+        elif isinstance(what, types.MethodType):
+            self._look_at_each((what.__func__, what.__self__), depth)
+        elif isinstance(what, functools.partial):
+            self._look_at_each((what.func, what.args, what.keywords), depth)
+        elif isinstance(what, list | tuple | set | frozenset):
+            self._look_at_each(what, depth)
+        elif isinstance(what, dict):
+            self._look_at_each(what.values(), depth)
+        else:
+            for one in _globals_of(what if isinstance(what, type) else type(what)):
+                self.found[id(one)] = one
+            if callable(what) and not isinstance(what, type):
+                # A batch of calls, as joblib makes them.
+                self.look(getattr(what, "__dict__", None), depth + 1)
 
-def _look_at_function(function: types.FunctionType, found: dict[int, _Globals], depth: int) -> None:
-    if _came_by_value(function):
-        found[id(function.__globals__)] = function.__globals__
-    for cell in function.__closure__ or ():
-        try:
-            inner = cell.cell_contents
-        except ValueError:
-            continue
-        if callable(inner):
-            _look(inner, found, depth + 1)
-    if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        _look(wrapped, found, depth + 1)
+    def _look_at_each(self, items: Iterable[Any], depth: int) -> None:
+        for item in itertools.islice(items, _ITEMS_MAX):
+            self.look(item, depth + 1)
+
+    def _look_at_function(self, function: types.FunctionType, depth: int) -> None:
+        if _came_by_value(function):
+            self.found[id(function.__globals__)] = function.__globals__
+        for cell in function.__closure__ or ():
+            # One that is still empty raises.
+            with contextlib.suppress(ValueError):
+                if callable(cell.cell_contents):
+                    self.look(cell.cell_contents, depth + 1)
+        self.look(getattr(function, "__wrapped__", None), depth + 1)
 
 
 def _came_by_value(function: types.FunctionType) -> bool:
