@@ -1,14 +1,16 @@
 """What puts, gets, tasks, calls and starts cost beside a former revision: instructions and times.
 
-    python bench/before.py [--revision d2f95a3] [--turns 5]
+    python bench/before.py [--revision d2f95a3] [--turns 5] [--counts 1]
 
 Builds the extension of both revisions the same way (profile `fast`; the former one in a work tree
 below bench/scratch, which stays for the next time): that takes minutes, and Rust and valgrind.
 Instructions are those of the thread that calls, per call: the difference between a long loop and a
-short one. They hardly depend on what else the machine does. Times do, which are medians of runs in
-turns. Of tasks and calls there are a hundred at a time; node and workers are processes of their
-own, whose instructions are not counted. A start is that of a session with one worker and its first
-task, and its end: only its time is taken, as valgrind does not know how to start a template.
+short one. They hardly depend on what else the machine does, but of tasks and calls on how many
+replies another thread reads: 3 % to and fro, so several counts and their medians say more. Times
+are medians of runs in turns. Of tasks and calls there are a hundred at a time; node and workers are
+processes of their own, whose instructions are not counted. A start is that of a session with one
+worker and its first task, and its end: only its time is taken, as valgrind does not know how to
+start a template.
 
 The exit code is 1 if a call takes more than 3 % more instructions than before.
 """
@@ -190,6 +192,12 @@ def main() -> int:
     parser.add_argument(
         "--turns", type=int, default=5, help="timed runs of each; default: %(default)s"
     )
+    parser.add_argument(
+        "--counts",
+        type=int,
+        default=1,
+        help="times that instructions are counted; default: %(default)s",
+    )
     options = parser.parse_args()
     paths = build(options.revision)
     print(f"{'':10} {'instructions per call':>32} {'calls per second':>32}")
@@ -198,7 +206,11 @@ def main() -> int:
     )
     worst = 0.0
     for kind, (_, _, count) in CALLS.items():
-        old, new = (instructions(paths[name], kind) for name in ("before", "now"))
+        counts: dict[str, list[float]] = {"before": [], "now": []}
+        for _ in range(options.counts):
+            for name, path in paths.items():
+                counts[name].append(instructions(path, kind))
+        old, new = (statistics.median(counts[name]) for name in ("before", "now"))
         rates: dict[str, list[float]] = {"before": [], "now": []}
         for _ in range(options.turns):
             for name, path in paths.items():
