@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import cProfile
 import faulthandler
 import gc
+import io
 import locale
 import os
+import profile
 import resource
 import signal
 import sys
 import time
+import trace
 import tracemalloc
 
 import pytest
@@ -65,8 +70,6 @@ _SETTINGS = {
     "collector": (lambda: (gc.disable(), gc.set_threshold(7)), lambda: (gc.isenabled(), gc.get_threshold())),
     "recursion": (lambda: sys.setrecursionlimit(4321), sys.getrecursionlimit),
     "switches": (lambda: sys.setswitchinterval(0.123), sys.getswitchinterval),
-    "trace": (lambda: sys.settrace(lambda *_: None), sys.gettrace),
-    "profile": (lambda: sys.setprofile(lambda *_: None), sys.getprofile),
     "tracemalloc": (tracemalloc.start, tracemalloc.is_tracing),
     "directory by name": (lambda: os.chdir(path="/"), os.getcwd),
     "stdin": (lambda: sys.stdin.close(), lambda: sys.stdin.read()),
@@ -98,6 +101,22 @@ def test_what_a_task_sets_for_its_process_is_set_back(shared_session, name) -> N
     assert pid in {there for there, _ in found}
     if name != "alarm":
         assert [value for _, value in found] == [before] * len(found)
+
+
+def test_profilers_and_tracers_work_in_tasks(shared_session) -> None:
+    def profiled():
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            profile.runctx("sum(range(10))", {}, {})
+            cProfile.runctx("sum(range(10))", {}, {})
+        return out.getvalue().count("function calls")
+
+    def traced():
+        tracer = trace.Trace(count=1, trace=0)
+        tracer.runfunc(lambda: list(range(3)))
+        return len(tracer.results().counts) > 0
+
+    assert sooner.get(sooner.remote(profiled).remote()) == 2
+    assert sooner.get(sooner.remote(traced).remote())
 
 
 def test_a_worker_whose_process_cannot_be_set_back_runs_no_further_task(shared_session) -> None:

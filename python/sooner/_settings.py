@@ -76,7 +76,8 @@ def table() -> list[Setting]:
     import _tracemalloc
     import resource
 
-    # Timers first: what they send must meet the handler that the task has set for it, or nobody.
+    # Neither `sys.settrace` nor `sys.setprofile`: profilers count on the frames around them. Timers come first: what
+    # they send must meet the handler that the task has set for it, or nobody.
     return [
         Setting(
             signal, ("setitimer",), _first, signal.getitimer, lambda which, was: signal.setitimer(which, was[0], was[1])
@@ -136,8 +137,6 @@ def table() -> list[Setting]:
             lambda _: sys.getswitchinterval(),
             lambda _, was: sys.setswitchinterval(was),
         ),
-        Setting(sys, ("settrace",), _one, lambda _: sys.gettrace(), lambda _, was: sys.settrace(was)),
-        Setting(sys, ("setprofile",), _one, lambda _: sys.getprofile(), lambda _, was: sys.setprofile(was)),
         Setting(
             _tracemalloc,
             ("start", "stop"),
