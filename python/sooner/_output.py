@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 import os
 import re
 import threading
@@ -100,6 +99,8 @@ def split_marks(text: str) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
 
 def _parsed(message: str) -> dict[str, Any] | None:
     try:
+        import json  # a millisecond of every worker's start, for programs with progress bars
+
         parsed = json.loads(message)
     except ValueError:
         return None
@@ -308,6 +309,8 @@ class TaskStream(io.TextIOBase):
 
 
 def _as_line(message: dict[str, Any]) -> str:
+    import json
+
     return f"{BAR_MARK}{json.dumps(message)}\n"
 
 

@@ -7,6 +7,7 @@ the process takes no more tasks.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import os
 import signal
@@ -70,15 +71,16 @@ def _cannot(_: Any, __: Any) -> None:
     raise OSError("no process can set this back")
 
 
-def table() -> list[Setting]:
-    """All of them. Imports small modules of C."""
+@functools.cache
+def table() -> tuple[Setting, ...]:
+    """All of them. Imports small modules of C: in the template, so that no worker has to."""
     import _locale
     import _tracemalloc
     import resource
 
     # Neither `sys.settrace` nor `sys.setprofile`: profilers count on the frames around them. Timers come first: what
     # they send must meet the handler that the task has set for it, or nobody.
-    return [
+    return (
         Setting(
             signal, ("setitimer",), _first, signal.getitimer, lambda which, was: signal.setitimer(which, was[0], was[1])
         ),
@@ -155,4 +157,4 @@ def table() -> list[Setting]:
             _one,
             _cannot,
         ),
-    ]
+    )

@@ -58,8 +58,20 @@ def main(
         os.write(score, _FIRST_TO_GO)
         os.close(score)
     # What every worker uses, so that none of them has to import it.
-    from sooner import _code, _errors, _gpus, _pickling, _program, _sooner, _spare, _threads, _worker  # noqa: F401
+    from sooner import (  # noqa: F401
+        _code,
+        _errors,
+        _gpus,
+        _pickling,
+        _program,
+        _settings,
+        _sooner,
+        _spare,
+        _threads,
+        _worker,
+    )
 
+    _settings.table()
     _spare.begin()
     _threads.begin()
     _be_like_a_program(flags or _flags_of(named))
