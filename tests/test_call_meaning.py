@@ -11,7 +11,7 @@ import signal
 import sys
 
 import pytest
-from support import WAIT, poll, run_driver
+from support import WAIT, is_alive, poll, run_driver
 
 import sooner
 from sooner import state
@@ -731,11 +731,13 @@ def test_the_error_of_a_task_whose_argument_is_lost_is_one_of_the_task() -> None
     @sooner.remote
     class Owner:
         def make(self):
-            return [sooner.put(b"y" * 10)]
+            return os.getpid(), [sooner.put(b"y" * 10)]
 
     owner = Owner.remote()
-    (theirs,) = sooner.get(owner.make.remote())
+    pid, (theirs,) = sooner.get(owner.make.remote())
     sooner.kill(owner)
+    # Until then it answers.
+    poll("the owner is gone", lambda: not is_alive(pid))
     with pytest.raises(OwnerDiedError) as plain:
         sooner.get(theirs, timeout=WAIT)
     assert not isinstance(plain.value, TaskError)
