@@ -190,7 +190,7 @@ def threads_of(pid: int) -> list[str]:
     """The names of a process's threads."""
     names = []
     for name in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with _has_gone:
             names.append(Path(f"/proc/{pid}/task/{name}/comm").read_text().strip())
     return sorted(names)
 

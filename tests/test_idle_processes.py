@@ -121,11 +121,8 @@ def test_what_a_thread_of_an_idle_actor_measures_is_told(shared_session, cls, op
     assert f"{name} 1" in metrics.prometheus_text()
 
 
-@pytest.mark.parametrize("wait", ["sooner.get(done)", "sooner.wait([done])"])
-def test_a_program_whose_wait_was_interrupted_answers(tmp_path, wait):
-    """An owner is asked for its values while it does something else, after Ctrl-C or an alarm."""
-    run_driver(
-        f"""
+# A task asks the program for a value while that does something else.
+_READER = """
         import signal, sys, time, sooner
         from pathlib import Path
 
@@ -136,6 +133,22 @@ def test_a_program_whose_wait_was_interrupted_answers(tmp_path, wait):
         def read_later(refs):
             time.sleep(1)
             mark.write_text(str(sooner.get(refs[0])))
+            return "read"
+
+        def wait_for_reader():
+            end = time.monotonic() + 60
+            while not (mark.exists() and mark.read_text()):
+                assert time.monotonic() < end, "nobody answered"
+                time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("wait", ["sooner.get(done)", "sooner.wait([done])"])
+def test_a_program_whose_wait_was_interrupted_answers(tmp_path, wait):
+    """An owner is asked for its values while it does something else, after Ctrl-C or an alarm."""
+    run_driver(
+        _READER
+        + f"""
 
         class Stop(BaseException): ...
 
@@ -151,10 +164,7 @@ def test_a_program_whose_wait_was_interrupted_answers(tmp_path, wait):
             pass
         else:
             sys.exit("it was not interrupted")
-        end = time.monotonic() + 60
-        while not (mark.exists() and mark.read_text()):
-            assert time.monotonic() < end, "nobody answered"
-            time.sleep(0.01)
+        wait_for_reader()
         """,
         tmp_path / "mark",
     )
@@ -163,24 +173,11 @@ def test_a_program_whose_wait_was_interrupted_answers(tmp_path, wait):
 def test_a_program_in_a_signal_handler_answers(tmp_path):
     """The handler runs in the middle of a wait, and takes its time."""
     run_driver(
-        """
-        import signal, sys, time, sooner
-        from pathlib import Path
-
-        mark = Path(sys.argv[1])
-        sooner.init(num_cpus=1)
-
-        @sooner.remote
-        def read_later(refs):
-            time.sleep(1)
-            mark.write_text(str(sooner.get(refs[0])))
-            return "read"
+        _READER
+        + """
 
         def handler(*_):
-            end = time.monotonic() + 60
-            while not (mark.exists() and mark.read_text()):
-                assert time.monotonic() < end, "nobody answered"
-                time.sleep(0.01)
+            wait_for_reader()
 
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, 0.4)

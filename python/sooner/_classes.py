@@ -17,10 +17,10 @@ from typing import Any
 
 import cloudpickle.cloudpickle
 
+from sooner._unfindable import SCRIPT
+
 # cloudpickle writes what is of `__main__` into pickles, and would refer to what is of the script by its other name.
 cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add("__mp_main__")
-# The module of the program's script. The second is what multiprocessing calls it in processes that it starts afresh.
-SCRIPT = ("__main__", "__mp_main__")
 # What cloudpickle calls the function that sets the attributes of a class.
 _CLASS_STATE = "_class_setstate"
 

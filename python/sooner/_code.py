@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from sooner import _sooner, _unfindable
+from sooner import _sooner
 from sooner._serializers import Registration, registrations
 
 # A pickle above this size (bytes) carries data along that should be passed as an argument.
@@ -36,7 +36,6 @@ class Code:
     def __reduce__(self) -> tuple[Any, ...]:
         from sooner._pickling import dumps
 
-        _unfindable.note(self.target)
         pickled = dumps(self.target)
         if len(pickled) > _CODE_BYTES_MAX:
             from sooner._advice import large_code

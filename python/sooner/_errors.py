@@ -383,7 +383,7 @@ def _pickle_cause(cause: BaseException) -> bytes:
 
 def _pickle_importable(cause: BaseException) -> bytes:
     data = pickle.dumps(cause, protocol=5)
-    # Under either of the script's names, `_classes.SCRIPT`.
+    # Under either of the script's names, `_unfindable.SCRIPT`.
     if b"_main__" in data:
         # The main program of the other side is another one. cloudpickle sends its classes along.
         raise pickle.PicklingError("it refers to the main program")

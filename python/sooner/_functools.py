@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from sooner._classes import SCRIPT
+from sooner._unfindable import SCRIPT
 
 _LruCache = type(functools.lru_cache(lambda: None))
 

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from sooner import _launch, _sooner
+from sooner._settings import umask
 from sooner._tidying import noted
 
 
@@ -164,12 +165,10 @@ def _is_safe(entry: str) -> bool:
 
 
 def _umask() -> int | None:
-    """The mask for the modes of new files. A call that reads it would set it, which other threads could notice."""
-    with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"Umask:"):
-                return int(line.split()[1], 8)
-    return None
+    try:
+        return umask()
+    except OSError:
+        return None
 
 
 def _directory() -> str:

@@ -47,10 +47,17 @@ def _whose_priority(which: Any, who: Any, priority: Any) -> Hashable:
     return int(which), int(who)
 
 
-def _umask(_: Any) -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def umask(_: Any = None) -> int:
+    """The mask for the modes of new files. A call that reads it would set it, which other threads could notice."""
+    with open("/proc/self/status", "rb") as status:  # noqa: PTH123  nothing is imported for it
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    raise OSError("the kernel does not tell the umask")
+
+
+def _set_timer(which: int, was: tuple[float, float]) -> None:
+    signal.setitimer(which, was[0], was[1])
 
 
 def _write_mask(_: Any, blocked: set[int]) -> None:
@@ -81,16 +88,8 @@ def table() -> tuple[Setting, ...]:
     # Neither `sys.settrace` nor `sys.setprofile`: profilers count on the frames around them. Timers come first: what
     # they send must meet the handler that the task has set for it, or nobody.
     return (
-        Setting(
-            signal, ("setitimer",), _first, signal.getitimer, lambda which, was: signal.setitimer(which, was[0], was[1])
-        ),
-        Setting(
-            signal,
-            ("alarm",),
-            lambda *_: signal.ITIMER_REAL,
-            signal.getitimer,
-            lambda which, was: signal.setitimer(which, was[0], was[1]),
-        ),
+        Setting(signal, ("setitimer",), _first, signal.getitimer, _set_timer),
+        Setting(signal, ("alarm",), lambda *_: signal.ITIMER_REAL, signal.getitimer, _set_timer),
         Setting(
             faulthandler,
             ("dump_traceback_later",),
@@ -105,7 +104,7 @@ def table() -> tuple[Setting, ...]:
             lambda _: set(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
             _write_mask,
         ),
-        Setting(os, ("umask",), _one, _umask, lambda _, mask: os.umask(mask)),
+        Setting(os, ("umask",), _one, umask, lambda _, mask: os.umask(mask)),
         Setting(os, ("sched_setaffinity",), _first, os.sched_getaffinity, os.sched_setaffinity),
         Setting(
             os,

@@ -10,13 +10,15 @@ import os
 import sys
 from typing import Any
 
+# The module of the program's script. The second is what multiprocessing calls it in processes that it starts afresh.
+SCRIPT = ("__main__", "__mp_main__")
 _known: dict[str, bool] = {}
 
 
 def note(what: Any) -> None:
     """A function or class is about to travel."""
     name = getattr(what, "__module__", None)
-    if type(name) is not str or name in _known or name in ("__main__", "__mp_main__"):
+    if type(name) is not str or name in _known or name in SCRIPT:
         return
     module = sys.modules.get(name)
     if module is None:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from sooner import _classes, _sooner, _stacks, _tidying
 from sooner._output import TaskInput, TaskStream
+from sooner._unfindable import SCRIPT
 
 # Set by the template before it forks.
 session_directory = ""
@@ -93,7 +94,7 @@ def _prepare(stdout: int, stderr: int) -> None:
     _tidying.begin()
     sys.breakpointhook = _on_breakpoint
     # The script under both of its names.
-    for name in _classes.SCRIPT:
+    for name in SCRIPT:
         sys.modules[name] = sys.modules["__main__"]
     vars(sys.modules["__main__"])["__getattr__"] = _classes.of_script
     numpy = sys.modules.get("numpy")

@@ -46,23 +46,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS_ATTRIBUTE = "__sooner_method_options__"
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
-# What is found out about a class when it is first needed, if it came from another process.
 # How a handle is made, copied, kept and shown; libraries look for some of these at instances.
-_OF_HANDLES = frozenset(
-    (
-        *dir(object),
-        *(
-            "__getattr__",
-            "__copy__",
-            "__deepcopy__",
-            "__getstate__",
-            "__setstate__",
-            "__getnewargs__",
-            "__getnewargs_ex__",
-        ),
-        *("__del__", "__set_name__", "__class_getitem__", "__dlpack__", "__dlpack_device__", "__fspath__"),
-    )
-)
+_OF_HANDLES = {
+    *dir(object),
+    "__getattr__",
+    "__copy__",
+    "__deepcopy__",
+    "__getstate__",
+    "__setstate__",
+    "__getnewargs__",
+}
+_OF_HANDLES |= {"__getnewargs_ex__", "__del__", "__set_name__", "__class_getitem__"}
+_OF_HANDLES |= {"__dlpack__", "__dlpack_device__", "__fspath__"}
+# What is found out about a class when it is first needed, if it came from another process.
 _DESCRIBED = ("_info", "_is_async", "_exported", "_constructor", "__name__")
 # How often the call is made again during which the process of an actor with checkpoints ended. The others always are.
 _KEPT_CALL_RETRIES = 3
