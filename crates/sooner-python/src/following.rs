@@ -104,12 +104,13 @@ pub fn version(py: Python<'_>) -> u64 {
         && let Ok(modules) = MODULES.get_or_try_init(py, || sys("modules")?.extract().map_err(PyErr::from))
     {
         let modules = modules.bind(py);
-        let is_same = MODULES_LENGTH.load(Ordering::Relaxed) == modules.len();
-        if !is_same && modules.contains(pyo3::intern!(py, "multiprocessing.process")).unwrap_or(false) {
-            HAS_KEY.store(true, Ordering::Relaxed);
-            program_changed();
+        if MODULES_LENGTH.load(Ordering::Relaxed) != modules.len() {
+            MODULES_LENGTH.store(modules.len(), Ordering::Relaxed);
+            if modules.contains(pyo3::intern!(py, "multiprocessing.process")).unwrap_or(false) {
+                HAS_KEY.store(true, Ordering::Relaxed);
+                program_changed();
+            }
         }
-        MODULES_LENGTH.store(modules.len(), Ordering::Relaxed);
     }
     VERSION.load(Ordering::Relaxed)
 }

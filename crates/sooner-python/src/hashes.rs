@@ -78,10 +78,9 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: c_
 /// There is room for a secret, and no other thread yet.
 unsafe fn answer(buffer: *mut u8) -> bool {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
-    if IS_DONE.load(Ordering::Relaxed) {
+    if IS_DONE.swap(true, Ordering::Relaxed) {
         return false;
     }
-    IS_DONE.store(true, Ordering::Relaxed);
     // SAFETY: the interpreter has not begun, so there is one thread, and nobody else reads or changes the environment. The
     // digits are overwritten where they are: they are not to be seen in the process's files.
     unsafe {

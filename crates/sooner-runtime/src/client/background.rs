@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -33,7 +33,6 @@ const REST_NANOS_MAX: u64 = 3_600_000_000_000;
 pub(super) struct Background {
     reserved: Mutex<Option<Reserved>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    handle: std::sync::OnceLock<Thread>,
     rest: Rest,
     leads: AtomicBool,
     /// It leads and blocks until something comes.
@@ -63,13 +62,11 @@ impl Background {
     }
 
     pub(super) fn stop(&self) {
-        if let Some(thread) = self.handle.get() {
-            thread.unpark();
-        }
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -100,7 +97,6 @@ impl Background {
 
 pub(super) fn start(client: &Arc<Client>) {
     let Some(reserved) = client.background.reserved.lock().take() else { return };
-    let _ = client.background.handle.set(reserved.thread.thread().clone());
     client.background.rest.of(reserved.thread.thread().clone());
     let _ = reserved.client.send(client.clone());
     *client.background.thread.lock() = Some(reserved.thread);
