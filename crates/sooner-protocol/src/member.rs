@@ -352,6 +352,8 @@ impl Member {
         self.requests.say_again(&self.node.subscribers_here(false), out);
         self.guests.ask_again(out);
         self.node.ask_for_groups_again();
+        // Behind what removes groups: those are asked about once, and are no more.
+        self.node.ask_about_all_bundles(out);
     }
 
     /// The connection to the control service is gone.

@@ -612,9 +612,6 @@ proptest! {
         at in 0..30usize,
         more in proptest::collection::vec(step(), 0..10),
     ) {
-        let no_groups = |step: &&Step| !matches!(step, Step::Group { .. } | Step::RemoveGroup { .. });
-        let steps: Vec<Step> = steps.iter().filter(no_groups).cloned().collect();
-        let more: Vec<Step> = more.iter().filter(no_groups).cloned().collect();
         let mut steady = World::new(Linked::new(64.0));
         let mut shaken = World::new(Linked::new(64.0));
         // Whether a process begins before its actor is dropped, or a name is free before it is asked for, must not be a matter
@@ -644,6 +641,15 @@ proptest! {
             shaken.run(&crash);
         }
         prop_assert_eq!(&steady.restored, &shaken.restored);
+        // Groups end with the process that they were made for, wherever that is noticed.
+        for world in [&mut steady, &mut shaken] {
+            world.run(&[Step::EndClient { by: 0 }, Step::EndClient { by: 1 }]);
+            for actor in world.made.clone() {
+                let by = usize::from(actor.owner == world.ids[1]);
+                world.run(&[Step::Crash { to: (by, actor.number) }, Step::Crash { to: (by, actor.number) }]);
+            }
+        }
+        prop_assert_eq!(steady.pair.is_quiet(), shaken.pair.is_quiet());
     }
 }
 
@@ -694,6 +700,20 @@ fn an_actor_that_died_before_its_process_was_known_stays_dead() {
     assert_eq!(world.outcome(), BTreeMap::new());
     assert_eq!(world.dead.len(), 1, "its owner was told");
     assert!(world.pair.is_quiet());
+}
+
+/// The control service had removed the group, and was killed before the node heard of that.
+#[test]
+fn a_group_of_which_the_next_control_service_does_not_know_leaves_nothing_reserved() {
+    let mut world = World::new(Linked::new(4.0));
+    world.run(&[Step::Group { by: 0, number: 1 }]);
+    assert!(!world.pair.is_quiet(), "its bundles are reserved");
+    world.step(&Step::RemoveGroup { by: 0, number: 1 });
+    world.step(&Step::Pump(vec![true]));
+    let out = world.pair.restart_control(4.0);
+    world.perform(out);
+    world.drain();
+    assert!(world.pair.is_quiet(), "{:?}", world.pair.member);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | committing | all committed | created |
 //! | committing, created | a node with bundles is gone | waiting; only its bundles are open |
 //! | any | removed, or its driver is gone | forgotten; `Release` to all with bundles |
+//! | forgotten | a node asks about bundles of it | `Release`: it was not told before |
 //!
 //! Invariants:
 //! - G1: all open bundles of a group are reserved by one attempt, or none stays so: what one node refuses is given back
@@ -15,7 +16,7 @@
 //! - G2: a bundle has one place: a node that says it reserved one for another attempt is told to give it back.
 //! - G3: a group is created only when every bundle's node has said that it is committed.
 //!
-//! It may be restarted from [`Record`]s: nodes ask about what they prepared, and are told. It never looks at what runs
+//! It may be restarted from [`Record`]s: nodes ask about what they have reserved, and are told. It never looks at what runs
 //! in a group, and never waits for a node that is gone.
 
 use std::collections::VecDeque;
@@ -265,24 +266,24 @@ impl Groups {
         out.push(GroupAction::Client(from, state.into()));
     }
 
-    /// A node asks about what it prepared, or is told too little.
+    /// A node asks about what is reserved there: it prepared it long ago, or this control service has just begun.
     pub fn on_node_asks(&mut self, node: NodeId, find: &FindGroup, out: &mut Vec<GroupAction>) {
         let (Some(id), Some(attempt)) = (find.group, find.attempt) else { return };
         let is_open =
             |group: &Group| group.attempt == attempt && matches!(group.phase, Phase::Preparing { .. });
-        match self.groups.get(&id) {
-            Some(group) if group.is_at(node, attempt) => {
-                out.push(GroupAction::Node(node, BundleOrder::Commit(Commit { group: id, attempt })));
+        let order = match self.groups.get(&id) {
+            // It has said that it has committed, or is told to by [`Self::commit_again`] when all is said.
+            Some(group) if group.is_at(node, attempt) && !group.uncommitted.contains(&(node, attempt)) => {
+                return;
             }
+            Some(group) if group.is_at(node, attempt) => BundleOrder::Commit(Commit { group: id, attempt }),
             // It will hear when all have answered.
-            Some(group) if is_open(group) => {}
-            Some(_) | None => {
-                out.push(GroupAction::Node(
-                    node,
-                    BundleOrder::Release(Release { group: id, attempt: Some(attempt) }),
-                ));
-            }
-        }
+            Some(group) if is_open(group) => return,
+            Some(_) => BundleOrder::Release(Release { group: id, attempt: Some(attempt) }),
+            // The group was removed when the node could not be told, and what runs in it ends with it.
+            None => BundleOrder::Release(Release { group: id, attempt: None }),
+        };
+        out.push(GroupAction::Node(node, order));
     }
 
     /// A node has done what it was told about bundles, or refused.
@@ -298,8 +299,9 @@ impl Groups {
         let is_at = group.is_at(node, attempt);
         match (&mut group.phase, step) {
             (_, BundleStep::Committed) if is_at => {
-                group.uncommitted.swap_remove(&(node, attempt));
-                group.settle_created(out);
+                if group.uncommitted.swap_remove(&(node, attempt)) {
+                    group.settle_created(out);
+                }
             }
             (Phase::Preparing { silent, .. }, BundleStep::Prepared) if attempt == group.attempt => {
                 silent.swap_remove(&node);

@@ -137,8 +137,18 @@ impl NodeCore {
     /// Asks what becomes of bundles that were prepared long ago.
     pub(crate) fn ask_about_bundles(&mut self, now: Instant, out: &mut NodeActions) {
         for (group, attempt) in self.resources.unheard(now) {
-            let find = FindGroup { request: 0, group: Some(group), title: None, attempt: Some(attempt) };
-            out.push(NodeAction::Control(ToControl::Bundles(Box::new(BundleAnswer::Asks(find)))));
+            out.push(question(group, attempt));
         }
     }
+
+    /// Asks what becomes of all bundles here: the control service has started again, and what the one before it told this node
+    /// last may not have arrived.
+    pub(crate) fn ask_about_all_bundles(&mut self, out: &mut NodeActions) {
+        out.extend(self.resources.attempts().into_iter().map(|(group, attempt)| question(group, attempt)));
+    }
+}
+
+fn question(group: GroupId, attempt: u64) -> NodeAction {
+    let find = FindGroup { request: 0, group: Some(group), title: None, attempt: Some(attempt) };
+    NodeAction::Control(ToControl::Bundles(Box::new(BundleAnswer::Asks(find))))
 }

@@ -9,7 +9,8 @@
 //! - P2: what is free of the node, of its bundles, and granted adds up to the node's total, for every resource.
 //! - P3: what a process holds in a bundle that is given back returns to the node when the process is gone, not before.
 //!
-//! It never gives a bundle back by itself: only the control service knows whether the others are committed.
+//! It never gives a bundle back by itself: only the control service knows whether the others are committed, and whether
+//! the group is still there.
 
 use sooner_wire::limits::PREPARED_NANOS;
 use sooner_wire::message::BundleFree;
@@ -18,7 +19,7 @@ use sooner_wire::strategy::{InGroup, Strategy};
 use sooner_wire::{GroupId, ResourceSet};
 
 use super::{Grant, NodeResources};
-use crate::table::Map;
+use crate::table::{Map, Set};
 use crate::time::Instant;
 
 /// How much of the resource that stands for a bundle itself there is (as in Ray, for those who look).
@@ -283,6 +284,13 @@ impl Pools {
             State::Committed | State::Leaving => None,
         };
         self.groups.values().flat_map(Map::values).filter_map(ends).min()
+    }
+
+    /// All groups and attempts whose bundles are reserved here.
+    #[must_use]
+    pub fn attempts(&self) -> Set<(GroupId, u64)> {
+        let all = self.groups.keys();
+        all.flat_map(|group| self.reserved(*group).map(|(_, attempt)| (*group, attempt))).collect()
     }
 
     /// Bundles of a group that are reserved here, with their attempts.

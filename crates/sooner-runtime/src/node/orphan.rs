@@ -134,8 +134,13 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut code = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    // It has ended: what it had to say is there. The socket does not block.
-    let read = recvmsg(socket, &mut [IoSliceMut::new(&mut code)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    // It has ended: what it had to say is there. The socket does not block: what it has started may still have the other end, until
+    // it becomes the program.
+    let read =
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut code)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::AGAIN) => return Err(was_killed()),
+            read => read?,
+        };
     let passed = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
@@ -143,11 +148,12 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
     match passed {
         Some(pidfd) => Ok(pidfd),
         None if read.bytes == code.len() => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(code))),
-        None => {
-            let text = "the process that should have started it ended";
-            Err(io::Error::new(io::ErrorKind::Interrupted, text))
-        }
+        None => Err(was_killed()),
     }
+}
+
+fn was_killed() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "the process that should have started it ended")
 }
 
 /// All signals of this thread are blocked while this lives.
@@ -214,6 +220,15 @@ mod tests {
     fn what_cannot_be_started_says_why() {
         let error = Orphan::start(&mut Command::new("/there/is/no/such/program")).expect_err("no program");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn that_the_process_in_between_was_killed_is_not_taken_for_a_limit() {
+        let (ours, theirs) = pair().expect("a socket");
+        // What it had started has the other end.
+        assert_eq!(receive(&ours).expect_err("nothing was said").kind(), io::ErrorKind::Interrupted);
+        drop(theirs);
+        assert_eq!(receive(&ours).expect_err("nothing was said").kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]
