@@ -12,6 +12,8 @@ import pytest
 from clusters import cluster_of
 from support import run_driver
 
+pytestmark = pytest.mark.waits
+
 # Descriptors of a process are used up, but for some.
 _HELD = r"""
 import os, re, resource, threading, time

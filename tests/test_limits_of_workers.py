@@ -17,6 +17,8 @@ import pytest
 from control_groups import process_group
 from support import run_driver
 
+pytestmark = pytest.mark.waits
+
 FILES = r"This process may have \d+ files open \(ulimit -n\): raise that"
 GROUP = r"Its control group may have 40 processes and threads \(/sys/fs/cgroup.*pids.max\): raise that"
 

@@ -16,6 +16,8 @@ from sooner.cluster_utils import Cluster
 from sooner.exceptions import ActorDiedError, ActorUnavailableError, WorkerCrashedError
 from sooner.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+pytestmark = pytest.mark.waits
+
 # What `docs/bounds.md` promises (30 s), and what a busy machine may add.
 AWAY = 30 + WAIT
 
