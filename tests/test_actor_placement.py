@@ -50,6 +50,15 @@ def test_actors_made_one_after_the_other_find_the_room_that_is_left(cluster):
     assert sorted(nodes.count(node) for node in set(nodes)) == [2, 2]
 
 
+@pytest.mark.parametrize("options", [{"num_cpus": 1}, {"num_cpus": 0.1}, {"num_cpus": 0}])
+def test_actors_that_are_spread_and_made_together_go_to_all_nodes_in_turn(options):
+    with cluster_of(4, {"num_cpus": 4}, {"num_cpus": 4}, connects=True):
+        for _ in range(2):
+            nodes = nodes_of([Where.options(scheduling_strategy="SPREAD", **options).remote() for _ in range(6)])
+            assert sorted(nodes.count(node) for node in set(nodes)) == [2, 2, 2]
+            poll("they are gone", lambda: sooner.available_resources().get("CPU") == 12)
+
+
 @pytest.mark.parametrize("options", [{}, {"num_cpus": 0}])
 def test_actors_that_hold_no_cpu_are_spread_evenly(cluster, options):
     nodes = nodes_of([Where.options(**options).remote() for _ in range(10)])

@@ -130,7 +130,7 @@ def test_what_only_the_head_knows_cannot_be_asked_while_it_is_away(cluster):
     """The wait for it ends, after half a minute."""
     with program(cluster.worker_nodes[0]):
         kill_head(cluster)
-        with pytest.raises(sooner.exceptions.RpcError, match="the head of the cluster has not been there"):
+        with pytest.raises(sooner.exceptions.RpcError, match="the head of the cluster has not answered"):
             sooner.get_actor("nobody")
 
 

@@ -1,7 +1,8 @@
-"""Deaths that nobody can tell of: the head and a node end together, or a daemon stands still beside its workers."""
+"""Deaths that nobody can tell of: the head and a node end together, or a daemon, or the head, stands still."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import signal
@@ -13,7 +14,8 @@ from support import WAIT, is_alive, poll
 
 import sooner
 from sooner.cluster_utils import Cluster
-from sooner.exceptions import ActorDiedError, ActorUnavailableError, WorkerCrashedError
+from sooner.exceptions import ActorDiedError, ActorUnavailableError, RpcError, WorkerCrashedError
+from sooner.util.placement_group import placement_group_table
 from sooner.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 pytestmark = pytest.mark.waits
@@ -225,3 +227,50 @@ def test_workers_of_a_daemon_that_stands_still_for_a_moment_go_on(cluster, tmp_p
         assert sooner.get(ticker.pid.remote(), timeout=WAIT) == old
         last = effects(tmp_path / "actor")[old][1]
         poll("it goes on", lambda: effects(tmp_path / "actor")[old][1] > last)
+
+
+@contextlib.contextmanager
+def standing_still(node):
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+
+
+def outcome_of(question):
+    """What it gives, or the class of its error and what that says."""
+    try:
+        return question()
+    except (RpcError, ValueError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(4 * AWAY)
+def test_questions_to_a_head_that_stands_still_end(cluster):
+    home = cluster.worker_nodes[0]
+    questions = {
+        "nodes": sooner.nodes,
+        "resources": sooner.cluster_resources,
+        "actor": lambda: sooner.get_actor("nobody"),
+        "names": sooner.util.list_named_actors,
+        "groups": placement_group_table,
+    }
+    with sooner.init(address=home.session_dir, log_to_driver=False):
+        with standing_still(cluster.head_node), concurrent.futures.ThreadPoolExecutor(len(questions)) as pool:
+            asked = {name: pool.submit(outcome_of, question) for name, question in questions.items()}
+            found = {name: future.result() for name, future in asked.items()}
+        for name, (kind, text) in found.items():
+            assert "the head of the cluster has not answered" in text, name
+            assert kind is RpcError or name == "groups", name
+        # Who asks again is answered when it goes on.
+        assert len(sooner.nodes()) == 4
+        assert sooner.util.list_named_actors() == []
+
+
+@pytest.mark.chaos
+def test_tasks_begin_at_nodes_that_never_ran_any_of_the_program_while_the_head_stands_still(cluster):
+    home = cluster.worker_nodes[0]
+    with sooner.init(address=home.session_dir, log_to_driver=False), standing_still(cluster.head_node):
+        assert sooner.get(make.remote()) == bytes(3_000_000)

@@ -2,8 +2,8 @@
 //!
 //! It has the calls of [`crate::solo::Solo`], so that whoever carries a node does not care which of the two it is. What the
 //! node says to the control service comes out as [`NodeAction::Control`], in order; what that says goes to
-//! [`Member::on_control`]. Nothing is answered from what was said before: while the control service is away, questions to it
-//! wait, and end with an error when it stays away ([`requests`]).
+//! [`Member::on_control`]. Nothing is answered from what was said before: questions to a control service that is away, or stands still,
+//! wait, and end with an error when that lasts ([`requests`]).
 //!
 //! The control service may have started again and know nothing: the node tells it what is here
 //! ([`Member::on_control_up`]), and says again what was not answered.
@@ -289,7 +289,7 @@ impl Member {
             self.requests.forget_checkpoint_in(block);
         }
         self.keepers.on_control(&self.node, &word);
-        if self.requests.is_stale(&word, out) {
+        if self.requests.is_stale(&word) {
             return;
         }
         if let Some(word) = self.guests.admit(&self.node, word, now, out) {
@@ -329,7 +329,7 @@ impl Member {
     /// The control service is connected. `is_new`: it knows nothing of this node, because the node has just joined or the
     /// control service has started again.
     pub fn on_control_up(&mut self, is_new: bool, _now: Instant, out: &mut NodeActions) {
-        self.requests.on_up();
+        self.requests.on_up(is_new);
         if !is_new {
             return;
         }
@@ -570,9 +570,7 @@ impl Member {
         for node in self.cut_off.take(away, now) {
             self.give_up(node, out);
         }
-        if away.is_some() {
-            self.guests.ask_drivers(self.node.id(), out);
-        }
+        self.guests.ask_drivers(self.node.id(), away.is_some(), now, out);
         self.node.settle(now, out);
     }
 

@@ -13,11 +13,11 @@ use sooner_protocol::time::Instant;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::state::ActorRow;
 use sooner_wire::message::{
-    ActorOutOfScope, ActorReady, Bundle, Checkpoint, CreateActor, CreateGroup, Define, FindName,
-    GroupStrategy, Job, JobConfig, JobState, KillActor, ListNames, Location, Message, Outcome, Push,
-    RemoveGroup, ReserveName, Return, SubscribeActor, TaskKind, TaskSpec,
+    ActorOutOfScope, ActorReady, Bundle, Checkpoint, CreateActor, CreateGroup, Define, FindGroup, FindName,
+    GroupStrategy, Job, JobConfig, JobState, KillActor, ListNames, Location, Message, Outcome, Push, Query,
+    QueryKind, RemoveGroup, ReserveName, Return, SubscribeActor, TaskKind, TaskSpec,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, NodeId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, GroupId, Name, NodeId, ResourceSet, TaskId, WorkerId};
 
 const NOW: Instant = Instant(5);
 const HERE: NodeId = NodeId(1 << 24);
@@ -135,11 +135,15 @@ impl Linked {
         self.control.on_node_joined(NodeRow { node: HERE, total, free, labels });
     }
 
-    /// Settles the node, and has what it says to the control service on its way.
     fn with(&mut self, work: impl FnOnce(&mut Member, &mut NodeActions)) -> NodeActions {
+        self.at(NOW, work)
+    }
+
+    /// Settles the node, and has what it says to the control service on its way.
+    fn at(&mut self, now: Instant, work: impl FnOnce(&mut Member, &mut NodeActions)) -> NodeActions {
         let mut out = NodeActions::new();
         work(&mut self.member, &mut out);
-        self.member.settle(NOW, &mut out);
+        self.member.settle(now, &mut out);
         self.member.check();
         let mut rest = NodeActions::new();
         for action in out {
@@ -675,6 +679,123 @@ fn questions_end_when_the_control_service_stays_away() {
         let out = linked.pump(true);
         assert!(!out.iter().any(|action| matches!(action, NodeAction::Send(..))), "{out:?}");
     }
+}
+
+/// Questions of each kind, under numbers from 1 on.
+fn questions(linked: &mut Linked, client: WorkerId) {
+    let (namespace, name) = ("space".to_owned(), "it".to_owned());
+    let title = Some((namespace.clone(), name.clone()));
+    let all: [Message; 5] = [
+        FindName { request: 1, namespace, name }.into(),
+        ListNames { request: 2, namespace: None }.into(),
+        Query { request: 3, what: QueryKind::TotalResources }.into(),
+        FindGroup { request: 4, group: None, title: None, attempt: None }.into(),
+        FindGroup { request: 5, group: None, title, attempt: None }.into(),
+    ];
+    for question in all {
+        assert_eq!(linked.say(client, question), []);
+    }
+}
+
+/// Which questions are answered, each with an error.
+fn given_up(out: &NodeActions) -> Vec<u64> {
+    let answered = |action: &NodeAction| {
+        let NodeAction::Send(_, message) = action else { panic!("{action:?}") };
+        let (request, error) = match &**message {
+            Message::Answer(answer) => (answer.request, &answer.error),
+            Message::GroupState(state) => (state.request, &state.error),
+            other => panic!("{other:?}"),
+        };
+        assert!(error.as_ref().is_some_and(|error| error.contains("has not answered for 30 s")), "{error:?}");
+        request
+    };
+    out.iter().map(answered).collect()
+}
+
+#[test]
+fn questions_end_when_the_control_service_stands_still_behind_its_connection() {
+    let mut linked = Linked::new(1.0);
+    let client = linked.new_process();
+    questions(&mut linked, client);
+    let until = linked.member.next_deadline().expect("they do not wait for ever");
+    assert_eq!(until.since(NOW), CONTROL_AWAY_NANOS);
+    assert_eq!(linked.at(Instant(until.0 - 1), |_, _| ()), []);
+    assert_eq!(given_up(&linked.at(until, |_, _| ())), [1, 2, 3, 4]);
+    // The head says itself that its disk does not answer, and why.
+    let last = linked.member.next_deadline().expect("one is left");
+    assert!(last > until);
+    assert_eq!(given_up(&linked.at(last, |_, _| ())), [5]);
+    assert_eq!(linked.member.next_deadline(), None);
+    // One that is asked later has its own time.
+    let later = last.plus(1);
+    let ask = Query { request: 6, what: QueryKind::TotalResources };
+    linked.at(later, |member, out| assert_eq!(member.on_message(client, ask.into(), later, out), None));
+    assert_eq!(linked.member.next_deadline(), Some(later.plus(CONTROL_AWAY_NANOS)));
+    // It goes on, and what it answers is only for who still waits.
+    let mut answered = Vec::new();
+    while !linked.is_silent() {
+        for action in linked.pump(true) {
+            let NodeAction::Send(_, message) = action else { continue };
+            let Message::Answer(answer) = *message else { panic!("{message:?}") };
+            answered.push((answer.request, answer.error));
+        }
+    }
+    assert_eq!(answered, [(6, None)]);
+    assert_eq!(linked.member.next_deadline(), None);
+}
+
+#[test]
+fn a_control_service_that_has_just_begun_has_its_own_time_to_answer() {
+    let mut linked = Linked::new(1.0);
+    let client = linked.new_process();
+    questions(&mut linked, client);
+    let begun = NOW.plus(CONTROL_AWAY_NANOS - 1);
+    linked.at(begun, |member, _| member.on_control_down(begun));
+    linked.at(begun, |member, out| member.on_control_up(true, begun, out));
+    assert_eq!(linked.member.next_deadline(), Some(begun.plus(CONTROL_AWAY_NANOS)));
+}
+
+#[test]
+fn what_a_question_that_was_given_up_would_have_made_is_taken_back() {
+    let mut linked = Linked::new(4.0);
+    let (client, driver) = (linked.new_process(), None);
+    let name = |request, number| {
+        let (namespace, name) = ("space".to_owned(), "it".to_owned());
+        let actor = TaskId { owner: client, number };
+        ReserveName { request, actor, namespace, name, description: Blob::default() }
+    };
+    let group = |request, number| {
+        let bundles = vec![Bundle { resources: cpus(1.0), labels: Vec::new() }];
+        let title = Some(("space".to_owned(), "it".to_owned()));
+        let group = GroupId { owner: client, number };
+        CreateGroup { request, group, title, strategy: GroupStrategy::Pack, bundles, driver }
+    };
+    linked.say(client, name(1, 1).into());
+    linked.say(client, group(2, 1).into());
+    let until = linked.member.next_deadline().expect("they do not wait for ever");
+    assert_eq!(given_up(&linked.at(until, |_, _| ())), [1, 2]);
+    // Who tries again meanwhile is behind that, and gets both.
+    linked.say(client, name(3, 2).into());
+    linked.say(client, group(4, 2).into());
+    let mut answered = Vec::new();
+    while !linked.is_silent() {
+        for action in linked.pump(true) {
+            let NodeAction::Send(_, message) = action else { continue };
+            match *message {
+                Message::Answer(answer) => answered.push((answer.request, answer.error)),
+                Message::GroupState(state) if state.request != 0 => {
+                    answered.push((state.request, state.error))
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(answered, [(3, None), (4, None)]);
+    linked.say(client, RemoveGroup { group: group(0, 2).group }.into());
+    while !linked.is_silent() {
+        linked.pump(true);
+    }
+    assert!(linked.is_quiet(), "no bundle of the first group is left");
 }
 
 /// It might have started again, if it were not dead; and what its constructor was given is gone.

@@ -1,7 +1,7 @@
 //! Where work and bundles go, judged by a checker that knows only what each strategy promises.
 
 use proptest::prelude::*;
-use sooner_protocol::scheduling::policy::{Asked, Choice, NodeRow, choose, holder_of_most};
+use sooner_protocol::scheduling::policy::{Asked, Choice, NodeRow, Turns, choose, holder_of_most};
 use sooner_protocol::scheduling::{Unplaced, place_bundles};
 use sooner_wire::message::{Bundle, GroupStrategy};
 use sooner_wire::strategy::{LabelTerm, LabelTest, NodeAffinity, NodeLabels};
@@ -62,12 +62,16 @@ proptest! {
         rows in rows(7),
         strategy in strategies(),
         asked in (0u32..4, 0u32..2),
-        (local, prefer, turn) in (1u64..7, prop::option::of(1u64..9), any::<u64>()),
+        (local, prefer, before) in
+            (1u64..7, prop::option::of(1u64..9), prop::collection::vec(1u64..9, 0..9)),
     ) {
         let request = set(asked.0, asked.1);
         let strategy = strategy.as_ref();
         let (local, prefer) = (NodeId(local), prefer.map(NodeId));
-        let choice = choose(&rows, &Asked { request: &request, strategy, local, prefer, turn, resting: None });
+        let mut turns = Turns::default();
+        before.into_iter().for_each(|node| turns.note(Some(&Where::Spread), NodeId(node)));
+        let turns = Some(&turns);
+        let choice = choose(&rows, &Asked { request: &request, strategy, local, prefer, turns, resting: None });
         let fits = |row: &&NodeRow| is_allowed(row, strategy) && row.free.covers(&request);
         let fitting: Vec<&NodeRow> = rows.iter().filter(fits).collect();
         let feasible = rows.iter().any(|row| is_allowed(row, strategy) && row.total.covers(&request));
@@ -95,6 +99,32 @@ proptest! {
             Choice::Never(_) => {
                 prop_assert!(!feasible && matches!(strategy, Some(Where::Node(affinity)) if !affinity.soft));
             }
+        }
+    }
+
+    /// Whatever else is placed between them.
+    #[test]
+    fn what_is_spread_is_spread_evenly_over_the_nodes_with_room(
+        used in prop::collection::vec(0u32..4, 2..6),
+        others in prop::collection::vec(0u64..9, 0..40),
+        is_labelled in any::<bool>(),
+    ) {
+        let rows = (1..).zip(&used).map(|(node, used)| row(node, (1000, 0), (*used, 0), 0));
+        let rows: Vec<NodeRow> = rows.collect();
+        let labels = NodeLabels { hard: vec![in_zone(0)], soft: vec![], spread: true };
+        let spread = if is_labelled { Where::Labels(labels) } else { Where::Spread };
+        let (request, strategy, local) = (set(1, 0), Some(&spread), NodeId(1));
+        let (mut turns, mut counts) = (Turns::default(), vec![0u32; used.len()]);
+        for other in others {
+            turns.note(None, NodeId(other));
+            let before = Some(&turns);
+            let asked =
+                Asked { request: &request, strategy, local, prefer: None, turns: before, resting: None };
+            let Choice::On(node) = choose(&rows, &asked) else { panic!("there is room") };
+            turns.note(strategy, node);
+            counts[usize::try_from(node.0 - 1).expect("few")] += 1;
+            let (most, least) = (counts.iter().max().expect("some"), counts.iter().min().expect("some"));
+            prop_assert!(most - least <= 1, "{counts:?}");
         }
     }
 
@@ -222,7 +252,14 @@ fn packed(rows: &[NodeRow], cpu: u32) -> Choice {
     let request = set(cpu, 0);
     choose(
         rows,
-        &Asked { request: &request, strategy: None, local: NodeId(1), prefer: None, turn: 0, resting: None },
+        &Asked {
+            request: &request,
+            strategy: None,
+            local: NodeId(1),
+            prefer: None,
+            turns: None,
+            resting: None,
+        },
     )
 }
 
@@ -246,17 +283,24 @@ fn what_needs_no_gpu_stays_away_from_nodes_that_have_one() {
 }
 
 #[test]
-fn spread_takes_turns() {
-    let rows: Vec<NodeRow> = (1..=3).map(|node| row(node, (4, 0), (0, 0), 0)).collect();
+fn spread_takes_turns_among_those_that_have_room() {
+    let rows: Vec<NodeRow> =
+        [(1, 2), (2, 0), (3, 1)].map(|(node, used)| row(node, (4, 0), (used, 0), 0)).into();
     let request = set(1, 0);
-    let on = |turn| {
+    let mut turns = Turns::default();
+    let mut next = |rows: &[NodeRow]| {
         let strategy = Some(&Where::Spread);
-        choose(
-            &rows,
-            &Asked { request: &request, strategy, local: NodeId(1), prefer: None, turn, resting: None },
-        )
+        let (local, turns_before) = (NodeId(1), Some(&turns));
+        let asked =
+            Asked { request: &request, strategy, local, prefer: None, turns: turns_before, resting: None };
+        let Choice::On(node) = choose(rows, &asked) else { panic!("there is room") };
+        turns.note(strategy, node);
+        node.0
     };
-    assert_eq!((0..4).map(on).collect::<Vec<_>>(), [1, 2, 3, 1].map(|node| Choice::On(NodeId(node))));
+    assert_eq!([(); 4].map(|()| next(&rows)), [2, 3, 1, 2], "the emptiest first, then in turn");
+    assert_eq!([(); 2].map(|()| next(&rows[..2])), [1, 2], "the third one is full");
+    let joined: Vec<NodeRow> = rows.into_iter().chain([row(4, (4, 0), (3, 0), 0)]).collect();
+    assert_eq!([(); 5].map(|()| next(&joined)), [4, 3, 1, 2, 4], "one that joins is among them");
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl ControlCore {
             strategy: needs.strategy,
             local: home,
             prefer: needs.prefer,
-            turn: self.turns,
+            turns: Some(self.rows.turns()),
             resting: rests.then(|| self.rows.resting()),
         }
     }

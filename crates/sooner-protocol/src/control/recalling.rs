@@ -172,6 +172,9 @@ impl ControlCore {
         let needs = Needs::of(create);
         let is_alone = self.rows.all().len() < 2;
         self.rows.send(id, node, needs.load(), waits || is_alone);
+        if !waits {
+            self.rows.take_turn(needs.strategy, node);
+        }
         if !is_alone {
             let from = if waits { now } else { now.plus(RECALL_NANOS) };
             self.recalls.send(id, actor.turn, &needs, node, from);

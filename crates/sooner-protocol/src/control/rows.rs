@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 
 use sooner_wire::limits::VIEW_NANOS;
 use sooner_wire::message::BundleFree;
-use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet};
+use sooner_wire::{ActorId, GroupId, NodeId, ResourceSet, Strategy};
 
-use crate::scheduling::policy::NodeRow;
+use crate::scheduling::policy::{NodeRow, Turns};
 use crate::table::{Map, Set};
 use crate::time::Instant;
 
@@ -58,6 +58,8 @@ pub(super) struct Rows {
     counted: Map<NodeId, Set<ActorId>>,
     /// Actors that hold no CPU, by node.
     resting: Map<NodeId, u32>,
+    /// Whose turn it is to get what is spread.
+    turns: Turns,
     /// Those with a process that count until then, the first first.
     ending: VecDeque<(Instant, ActorId)>,
     /// Some node may have more free than before.
@@ -110,6 +112,7 @@ impl Rows {
             self.said.remove(*at);
             self.rows.remove(*at);
             self.places = self.rows.iter().enumerate().map(|(at, row)| (row.node, at)).collect();
+            self.turns.forget(node);
         }
     }
 
@@ -121,6 +124,16 @@ impl Rows {
     /// How many actors that hold no CPU each node has.
     pub(super) fn resting(&self) -> &Map<NodeId, u32> {
         &self.resting
+    }
+
+    /// Whose turn it is to get what is spread.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// An actor with this strategy is placed on a node that has room.
+    pub(super) fn take_turn(&mut self, strategy: Option<&Strategy>, node: NodeId) {
+        self.turns.note(strategy, node);
     }
 
     /// What a bundle has free, as far as its node has said.

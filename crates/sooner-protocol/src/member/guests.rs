@@ -2,7 +2,7 @@
 //!
 //! What is to be done for a job that nobody here knows waits, in its order, until the control service has said what the
 //! job's workers need. From then on the job is like one of a driver here, until the control service says that it is over. While that
-//! is away the driver's own node is asked, so that work goes where it never was without a head, too.
+//! is away, or does not answer, the driver's own node is asked, so that work goes where it never was without a head, too.
 
 use sooner_wire::limits::{GUEST_JOB_NANOS, GUEST_ORDERS_MAX};
 use sooner_wire::message::{Job, JobState, LeaseRefused, Message};
@@ -12,6 +12,12 @@ use crate::control::{End, ToControl, ToNode};
 use crate::node::{NodeAction, NodeActions, NodeCore, ended_unbegun, given_back};
 use crate::table::Map;
 use crate::time::Instant;
+
+/// How long the control service is waited for before the driver's node is asked, too (nanoseconds). It answers at once, unless
+/// it stands still, and that does not show in its connection.
+const ASK_DRIVER_NANOS: u64 = 1_000_000_000;
+
+const _: () = assert!(ASK_DRIVER_NANOS < GUEST_JOB_NANOS);
 
 /// Something that is to be done for a job.
 #[derive(Debug)]
@@ -178,9 +184,10 @@ impl Guests {
         node.close_job(job);
     }
 
-    /// When [`Self::give_up`] should be called.
+    /// When [`Self::give_up`] or [`Self::ask_drivers`] should be called.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let until = |guest: &Guest| match guest {
+            Guest::Asked { since, asks_driver: false, .. } => Some(since.plus(ASK_DRIVER_NANOS)),
             Guest::Asked { since, .. } => Some(since.plus(GUEST_JOB_NANOS)),
             Guest::Open => None,
         };
@@ -204,10 +211,11 @@ impl Guests {
         }
     }
 
-    /// The control service is away: nodes of drivers are asked what nobody else can say, once.
-    pub(super) fn ask_drivers(&mut self, here: NodeId, out: &mut NodeActions) {
+    /// Nodes of drivers are asked what the control service does not say, once: because it `is_away`, or has not answered.
+    pub(super) fn ask_drivers(&mut self, here: NodeId, is_away: bool, now: Instant, out: &mut NodeActions) {
         for (job, guest) in &mut self.jobs {
-            if let Guest::Asked { asks_driver, .. } = guest
+            if let Guest::Asked { since, asks_driver, .. } = guest
+                && (is_away || since.plus(ASK_DRIVER_NANOS) <= now)
                 && !std::mem::replace(asks_driver, true)
             {
                 let question = Job { job: *job, state: JobState::Asked, config: None };

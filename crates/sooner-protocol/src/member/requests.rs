@@ -1,10 +1,11 @@
 //! What processes of the node said to the control service and have no answer to: said again when it has started again, and
 //! answered with an error when it stays away.
 //!
-//! Questions (names, resources, groups) end after [`CONTROL_AWAY_NANOS`]. An actor that is to be created waits as long as
-//! it takes: it waits for resources as well. Its creation and its name are kept until it has a process: until then nobody
-//! but its creator knows of it. That of an actor that may start again is kept as long as it lives: if the control service and the
-//! node of its process end together, nobody else knows what it is.
+//! Questions (names, resources, groups) end after [`CONTROL_AWAY_NANOS`], also while there is a connection: a control service
+//! that stands still keeps it, and has nothing to say when all is well either. What was to be made by one that ended is taken
+//! back. An actor that is to be created waits as long as it takes: it waits for resources as well. Its creation and its name
+//! are kept until it has a process: until then nobody but its creator knows of it. That of an actor that may start again is
+//! kept as long as it lives: if the control service and the node of its process end together, nobody else knows what it is.
 //!
 //! It never answers for the control service while that is there.
 
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 use sooner_wire::limits::CONTROL_AWAY_NANOS;
 use sooner_wire::message::{
     ActorOutOfScope, Answer, Checkpoint, CreateActor, CreateGroup, FindGroup, GroupPhase, GroupState,
-    Message, Outcome, ReserveName, SubscribeActor,
+    Message, Outcome, RemoveGroup, ReserveName, SubscribeActor,
 };
 use sooner_wire::{ActorId, GroupId, NodeId, WorkerId};
 
@@ -25,11 +26,31 @@ use crate::time::Instant;
 /// The number of a name's reservation that was answered before: its answer is not passed on.
 const AGAIN: u64 = u64::MAX;
 
+/// How much longer a question waits whose answer waits for the disk (nanoseconds): a control service whose disk does not
+/// answer says so itself after [`CONTROL_AWAY_NANOS`], with the reason.
+const DISK_SPARE_NANOS: u64 = 2_000_000_000;
+
 /// Ends of processes, and words that end actors and groups, which are said again at most.
 const SAID_MAX: usize = 4096;
 
 /// Who asks, and under which number.
 type Question = (WorkerId, u64);
+
+#[derive(Debug)]
+struct Open {
+    turn: u64,
+    question: Box<Message>,
+    /// Since when this control service is asked; `None` until the end of the turn in which it was.
+    since: Option<Instant>,
+}
+
+impl Open {
+    /// When it ends.
+    fn until(&self) -> Option<Instant> {
+        let spare = if waits_for_disk(&self.question) { DISK_SPARE_NANOS } else { 0 };
+        Some(self.since?.plus(CONTROL_AWAY_NANOS + spare))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Creation {
@@ -84,15 +105,15 @@ struct Group {
 pub(super) struct Requests {
     /// Since when the control service is away.
     away: Option<Instant>,
-    open: Map<Question, (u64, Box<Message>)>,
+    open: Map<Question, Open>,
     /// Who wants to hear of which actor, and was not told that it does.
     subscribing: Map<(WorkerId, ActorId), u64>,
     /// Placement groups of which processes here hear.
     groups: Map<GroupId, Group>,
     /// Actors of processes here that have no process yet.
     creations: Map<ActorId, Creation>,
-    /// Questions that were given up: nobody waits for their answers. A name that is given is given back.
-    abandoned: Map<Question, Option<ActorId>>,
+    /// Questions that were given up: nobody waits for their answers.
+    abandoned: Set<Question>,
     /// Checkpoints that are not known to stand, in order.
     checkpoints: VecDeque<(WorkerId, Box<Checkpoint>)>,
     /// The latest words by which actors and groups end. They do not show in anything that is here.
@@ -119,7 +140,8 @@ impl Requests {
         self.turns += 1;
         let turn = self.turns;
         if let Some(request) = number(message) {
-            self.open.insert((from, request), (turn, Box::new(message.clone())));
+            let open = Open { turn, question: Box::new(message.clone()), since: None };
+            self.open.insert((from, request), open);
         }
         match message {
             Message::ReserveName(reserve) => {
@@ -176,7 +198,7 @@ impl Requests {
     pub(super) fn end(&mut self, process: WorkerId) {
         self.open.retain(|(from, _), _| *from != process);
         self.subscribing.retain(|(from, _), _| *from != process);
-        self.abandoned.retain(|(from, _), _| *from != process);
+        self.abandoned.retain(|(from, _)| *from != process);
         self.groups.retain(|_, group| {
             group.hearers.swap_remove(&process);
             !group.hearers.is_empty()
@@ -210,13 +232,13 @@ impl Requests {
     }
 
     /// Whether a word of the control service is an answer that nobody waits for any more. Notes what it answers.
-    pub(super) fn is_stale(&mut self, word: &ToNode, out: &mut NodeActions) -> bool {
+    pub(super) fn is_stale(&mut self, word: &ToNode) -> bool {
         match word {
             ToNode::Routed { to, message } => {
                 if let Message::GroupState(state) = &**message {
                     self.on_groups(state);
                 }
-                self.is_stale_answer(*to, message, out)
+                self.is_stale_answer(*to, message)
             }
             ToNode::Subscribed { actor, process, started } => {
                 self.subscribing.swap_remove(&(*process, *actor));
@@ -256,7 +278,7 @@ impl Requests {
         }
     }
 
-    fn is_stale_answer(&mut self, to: WorkerId, message: &Message, out: &mut NodeActions) -> bool {
+    fn is_stale_answer(&mut self, to: WorkerId, message: &Message) -> bool {
         let (request, is_refused) = match message {
             Message::Answer(answer) => (answer.request, answer.error.is_some()),
             Message::GroupState(state) if state.request != 0 => (state.request, state.error.is_some()),
@@ -267,18 +289,11 @@ impl Requests {
             }
             _ => return false,
         };
-        if request == AGAIN {
+        if request == AGAIN || self.abandoned.swap_remove(&(to, request)) {
             return true;
         }
-        if let Some(actor) = self.abandoned.swap_remove(&(to, request)) {
-            if let Some(actor) = actor.filter(|_| !is_refused) {
-                let message = Box::new(ActorOutOfScope { actor }.into());
-                out.push(NodeAction::Control(ToControl::Routed { from: to, message }));
-            }
-            return true;
-        }
-        let question = self.open.swap_remove(&(to, request));
-        if let Some((_, question)) = question
+        let open = self.open.swap_remove(&(to, request));
+        if let Some(Open { question, .. }) = open
             && let Message::ReserveName(reserve) = *question
             && is_refused
         {
@@ -295,9 +310,12 @@ impl Requests {
         }
     }
 
-    /// The control service is there.
-    pub(super) fn on_up(&mut self) {
+    /// The control service is there. One that `is_new` is asked again.
+    pub(super) fn on_up(&mut self, is_new: bool) {
         self.away = None;
+        if is_new {
+            self.open.values_mut().for_each(|open| open.since = None);
+        }
     }
 
     /// Since when the control service is away, if it is.
@@ -312,34 +330,52 @@ impl Requests {
 
     /// When [`Self::give_up`] should be called.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let since = self.away.filter(|_| !self.open.is_empty())?;
-        Some(since.plus(CONTROL_AWAY_NANOS))
+        let away = self.away.filter(|_| !self.open.is_empty()).map(|since| since.plus(CONTROL_AWAY_NANOS));
+        self.open.values().filter_map(Open::until).chain(away).min()
     }
 
-    /// Answers what nobody else will.
+    /// Answers what nobody else will. Called at the end of each turn.
     pub(super) fn give_up(&mut self, now: Instant, out: &mut NodeActions) {
+        for open in self.open.values_mut() {
+            open.since.get_or_insert(now);
+        }
         if self.next_deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
-        for ((to, request), (_, question)) in std::mem::take(&mut self.open) {
-            self.abandoned.insert((to, request), None);
+        let is_away = self.away.is_some_and(|since| since.plus(CONTROL_AWAY_NANOS) <= now);
+        let is_late = |open: &Open| is_away || open.until().is_some_and(|until| until <= now);
+        let late: Vec<(Question, Open)> = self.open.extract_if(.., |_, open| is_late(open)).collect();
+        for ((to, request), Open { question, .. }) in late {
+            self.abandoned.insert((to, request));
             let error = Some(format!(
-                "the head of the cluster has not been there for {} s, and only it can answer this: see `sooner status`, start it again with `sooner start --head`, or try again later",
+                "the head of the cluster has not answered for {} s, and only it can answer this: see `sooner status`, start it again with `sooner start --head`, or try again later",
                 CONTROL_AWAY_NANOS / 1_000_000_000
             ));
             let answer = match *question {
-                Message::CreateGroup(_) | Message::FindGroup(_) => {
+                Message::CreateGroup(CreateGroup { group, .. }) => {
+                    self.groups.swap_remove(&group);
+                    self.take_back(to, RemoveGroup { group }, out);
                     GroupState { request, groups: Vec::new(), error }.into()
                 }
-                Message::ReserveName(reserve) => {
-                    self.abandoned.insert((to, request), Some(reserve.actor));
-                    self.forget_name(reserve.actor);
+                Message::FindGroup(_) => GroupState { request, groups: Vec::new(), error }.into(),
+                Message::ReserveName(ReserveName { actor, .. }) => {
+                    self.forget_name(actor);
+                    self.take_back(to, ActorOutOfScope { actor }, out);
                     unavailable(request, error)
                 }
                 _ => unavailable(request, error),
             };
             out.push(NodeAction::Send(to, Box::new(answer)));
         }
+    }
+
+    /// What a question was to make is not wanted any more. The control service hears of it right behind the question, if it is
+    /// still to hear that: who asks for the same name again comes after it.
+    fn take_back(&mut self, from: WorkerId, end: impl Into<Message>, out: &mut NodeActions) {
+        let message = end.into();
+        self.turns += 1;
+        self.note_end_of(from, &message);
+        out.push(NodeAction::Control(ToControl::Routed { from, message: Box::new(message) }));
     }
 
     /// The control service knows nothing of this node: all is said in the order in which it was. `subscribers`: who here hears
@@ -370,7 +406,7 @@ impl Requests {
         }
         let subscribing = self.subscribing.iter();
         words.extend(subscribing.map(|((from, actor), turn)| (*turn, *from, subscribe(*actor))));
-        words.extend(self.open.iter().map(|((from, _), (turn, word))| (*turn, *from, (**word).clone())));
+        words.extend(self.open.iter().map(|((from, _), open)| (open.turn, *from, (*open.question).clone())));
         words.extend(self.ends.iter().map(|(turn, from, word)| (*turn, *from, (**word).clone())));
         words.sort_by_key(|(turn, ..)| *turn);
         for (_, from, message) in words {
@@ -391,6 +427,15 @@ fn subscribe(actor: ActorId) -> Message {
 
 fn unavailable(request: u64, error: Option<String>) -> Message {
     Answer { request, error, unavailable: Some(true), ..Answer::default() }.into()
+}
+
+/// Whether a question may be answered only when something is written down.
+fn waits_for_disk(question: &Message) -> bool {
+    match question {
+        Message::ReserveName(_) | Message::CreateGroup(_) => true,
+        Message::FindGroup(find) => find.group.is_some() || find.title.is_some(),
+        _ => false,
+    }
 }
 
 /// The number under which an answer is expected.

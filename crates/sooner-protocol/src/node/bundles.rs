@@ -41,7 +41,7 @@ impl Place<'_> {
                 let row =
                     NodeRow { node: self.node, free: total.clone(), total, labels: self.labels.to_vec() };
                 let asked =
-                    Asked { request, strategy, local: self.node, prefer: None, turn: 0, resting: None };
+                    Asked { request, strategy, local: self.node, prefer: None, turns: None, resting: None };
                 match choose(&[row], &asked) {
                     Choice::On(_) | Choice::Wait => None,
                     Choice::Lacking(why) => {

@@ -161,6 +161,7 @@ impl NodeCore {
         // Before anything that follows from it: whoever hears that a pull found nothing is not to look for it there again.
         self.tell_all(&NodeGone { node, reason: String::new() }.into(), out);
         self.view.on_gone(node);
+        self.spill.turns.forget(node);
         self.unable.forget_node(node);
         self.forget_lines(|remote| remote.node() == node);
         self.end_promotions_at(node);

@@ -27,7 +27,7 @@ use super::transfers::address;
 use super::unable::Unable;
 use super::{NodeAction, NodeActions, NodeCore, Placement, send};
 use crate::probes::mark;
-use crate::scheduling::policy::{Asked, Choice, NodeRow, awaited, choose, queue};
+use crate::scheduling::policy::{Asked, Choice, NodeRow, Turns, awaited, choose, queue};
 use crate::scheduling::view::View;
 use crate::table::Map;
 use crate::time::Instant;
@@ -49,8 +49,8 @@ struct Alias {
 #[derive(Debug, Default)]
 pub(super) struct Spill {
     aliases: Map<LeaseId, Alias>,
-    /// How much was placed on all nodes in turn so far.
-    turn: u64,
+    /// Whose turn it is to get what is spread.
+    pub(super) turns: Turns,
     /// How often the control service was asked who could serve something.
     questions: u64,
     /// Some demand may be otherwise than what was said of it.
@@ -76,7 +76,7 @@ struct Chooser<'a> {
     home: NodeId,
     /// This node, with nothing free if it has no room for this demand; unless it runs nothing.
     here: Option<&'a NodeRow>,
-    turn: u64,
+    turns: &'a Turns,
     now: Instant,
     /// The job of whoever asks, and the nodes that can start no workers for it.
     job: WorkerId,
@@ -108,7 +108,7 @@ impl Chooser<'_> {
             strategy: demand.strategy.as_deref(),
             local: self.home,
             prefer: demand.prefer,
-            turn: self.turn,
+            turns: Some(self.turns),
             resting: None,
         };
         let unlent = demand.unlent();
@@ -224,10 +224,10 @@ impl NodeCore {
                 if !self.resources.fits(&demand.resources, strategy) {
                     here.free = ResourceSet::default();
                 }
-                let (view, turn, now, unable) = (&self.view, self.spill.turn, self.now, &self.unable);
+                let (view, turns, now, unable) = (&self.view, &self.spill.turns, self.now, &self.unable);
                 let home = here.node;
                 let here = (!self.runs_nothing).then_some(&here);
-                Chooser { view, home, here, turn, now, job, unable }.step(demand)
+                Chooser { view, home, here, turns, now, job, unable }.step(demand)
             };
             let taken = match step {
                 Step::Here => None,
@@ -235,7 +235,7 @@ impl NodeCore {
                 Step::There(node, count) => {
                     demand.lend(node, count, self.now);
                     self.view.take(node, &demand.resources, count);
-                    self.spill.turn += 1;
+                    self.spill.turns.note(demand.strategy.as_deref(), node);
                     self.spill.is_unsaid = true;
                     return true;
                 }
@@ -244,6 +244,7 @@ impl NodeCore {
                     demand.take_back(from);
                     demand.lend(to, 1, self.now);
                     self.view.take(to, &demand.resources, 1);
+                    self.spill.turns.note(demand.strategy.as_deref(), to);
                     self.spill.is_unsaid = true;
                     return true;
                 }
@@ -272,7 +273,7 @@ impl NodeCore {
                     self.spill.is_unsaid = true;
                 }
                 demand.count -= 1;
-                self.spill.turn += 1;
+                self.spill.turns.note(demand.strategy.as_deref(), here.node);
                 self.placements.push_back(Placement::Lease { client: *id, shape: *shape, grant });
                 return true;
             }
@@ -436,7 +437,7 @@ impl NodeCore {
     /// Whether another node has what a demand asks for, if not now.
     pub(super) fn could_run_elsewhere(&self, demand: &Demand) -> bool {
         let (request, strategy) = (&demand.resources, demand.strategy.as_deref());
-        let asked = Asked { request, strategy, local: self.id(), prefer: None, turn: 0, resting: None };
+        let asked = Asked { request, strategy, local: self.id(), prefer: None, turns: None, resting: None };
         !awaited(self.view.rows(), &asked).is_empty()
     }
 

@@ -42,11 +42,44 @@ pub struct Asked<'a> {
     pub local: NodeId,
     /// The node that holds most bytes of its arguments.
     pub prefer: Option<NodeId>,
-    /// How many were placed before: decides whose turn it is.
-    pub turn: u64,
+    /// Whose turn it is, for what is spread.
+    pub turns: Option<&'a Turns>,
     /// For an actor that will hold no CPU: how many such actors each node has. What nodes have free would say the same of
     /// all of them for ever.
     pub resting: Option<&'a Map<NodeId, u32>>,
+}
+
+/// Which nodes had their turn when: what is spread goes to the one whose turn is longest ago. A count of what was placed
+/// before would not do: which nodes have room, and what else is placed meanwhile, changes from one to the next.
+#[derive(Debug, Default)]
+pub struct Turns {
+    count: u64,
+    last: Map<NodeId, u64>,
+}
+
+impl Turns {
+    /// Something with this strategy was placed on a node.
+    pub fn note(&mut self, strategy: Option<&Strategy>, node: NodeId) {
+        let is_spread = match strategy {
+            Some(Strategy::Spread) => true,
+            Some(Strategy::Labels(labels)) => labels.spread,
+            Some(Strategy::Node(_) | Strategy::Group(_)) | None => false,
+        };
+        if is_spread {
+            self.count += 1;
+            self.last.insert(node, self.count);
+        }
+    }
+
+    /// A node is gone.
+    pub fn forget(&mut self, node: NodeId) {
+        self.last.swap_remove(&node);
+    }
+
+    /// Zero for a node that had none.
+    fn last(&self, node: NodeId) -> u64 {
+        self.last.get(&node).copied().unwrap_or(0)
+    }
 }
 
 /// Where it goes.
@@ -153,8 +186,12 @@ fn among(rows: Vec<&NodeRow>, asked: &Asked<'_>, spread: bool) -> Choice {
         return Choice::On(prefer);
     }
     if spread {
-        let turn = usize::try_from(asked.turn % fitting.len() as u64).expect("below the length");
-        return Choice::On(fitting[turn].node);
+        let last = |row: &NodeRow| asked.turns.map_or(0, |turns| turns.last(row.node));
+        let first = fitting.iter().map(|row| last(row)).min();
+        // More than one only if they had none: then the one that is used least.
+        let next = fitting.iter().filter(|row| Some(last(row)) == first);
+        let next = next.min_by_key(|row| used_share(row, asked.request)).expect("not empty");
+        return Choice::On(next.node);
     }
     let needs_gpu = asked.request.amount("GPU") > 0;
     let key = |row: &&&NodeRow| {

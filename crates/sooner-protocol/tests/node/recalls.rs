@@ -1,5 +1,6 @@
 //! Where actors go in a cluster by what its nodes have free, and how one that waits at a node goes to another that has room first.
 
+use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 use sooner_protocol::control::{
     ControlAction, ControlActions, ControlCore, End, PlaceActor, ToControl, ToNode,
 };
@@ -8,7 +9,7 @@ use sooner_protocol::scheduling::policy::NodeRow;
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::REFUSAL_NANOS;
 use sooner_wire::message::{CreateActor, Dependency, Location, Outcome, Remote};
-use sooner_wire::{ActorId, NodeId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ActorId, NodeId, ResourceSet, Strategy, TaskId, WorkerId};
 
 use super::draining::{placed_on, say};
 use super::{NOW, cpus, create};
@@ -86,6 +87,55 @@ fn actors_fill_all_nodes_and_then_wait_at_home() {
     let mut control = directory(&[(HOME, 1.0), (SECOND, 2.0)]);
     let went: Vec<NodeId> = (0..4).flat_map(|number| ask(&mut control, &holds(number))).collect();
     assert_eq!(went, [HOME, SECOND, SECOND, HOME], "by what was sent there, before anybody has reported");
+}
+
+proptest! {
+    /// Asked for together, with others between them, and whatever the nodes have of their own.
+    #[test]
+    fn actors_that_are_spread_differ_by_one_at_most_between_nodes_with_room(
+        used in prop::collection::vec(0u32..20, 2..6),
+        others in prop::collection::vec(0u64..3, 0..30),
+        holds_nothing in any::<bool>(),
+        batch in 1usize..31,
+    ) {
+        let mut control = ControlCore::default();
+        let node = |at: usize| NodeId((at as u64 + 1) << 24);
+        for (at, used) in used.iter().enumerate() {
+            let (free, total) = (cpus(100.0 - f64::from(*used)), cpus(100.0));
+            control.on_node_joined(NodeRow { node: node(at), free, total, labels: Vec::new() });
+        }
+        let mut counts = vec![0; used.len()];
+        let mut number = 0;
+        for batch in others.chunks(batch) {
+            let mut out = ControlActions::new();
+            let mut spread = Vec::new();
+            for others in batch {
+                for is_spread in (0..*others).map(|_| false).chain([true]) {
+                    number += 1;
+                    let mut create = if holds_nothing { rests(number) } else { holds(number) };
+                    if is_spread {
+                        create.constructor.spec.strategy = Some(Box::new(Strategy::Spread));
+                        spread.push(create.actor);
+                    }
+                    let message = Box::new(create.into());
+                    control.on_node(HOME, ToControl::Routed { from: PROGRAM, message }, NOW, &mut out);
+                }
+            }
+            control.settle(NOW, &mut out);
+            for action in out {
+                let ControlAction::Send(to, word) = action else { continue };
+                if let ToNode::PlaceActor(place) = *word
+                    && spread.contains(&place.create.actor)
+                {
+                    let at = (0..used.len()).find(|at| node(*at) == to);
+                    counts[at.expect("one of them")] += 1;
+                }
+            }
+            let (most, least) = (counts.iter().max().expect("some"), counts.iter().min().expect("some"));
+            prop_assert!(most - least <= 1, "{counts:?}");
+        }
+        prop_assert_eq!(counts.iter().sum::<usize>(), others.len());
+    }
 }
 
 #[test]

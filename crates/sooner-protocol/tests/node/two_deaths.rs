@@ -276,11 +276,23 @@ fn a_new_head_starts_an_actor_again_whose_node_ended_with_the_one_before() {
 
 #[test]
 fn without_a_head_the_node_of_a_driver_says_what_its_job_needs() {
+    the_node_of_a_driver_says_what_its_job_needs(true);
+}
+
+#[test]
+fn under_a_head_that_stands_still_the_node_of_a_driver_says_what_its_job_needs() {
+    the_node_of_a_driver_says_what_its_job_needs(false);
+}
+
+/// The head `is_away`, or does not answer over a connection that stands.
+fn the_node_of_a_driver_says_what_its_job_needs(is_away: bool) {
     let mut world = World::new();
     let driver = world.driver;
     let mut other = Member::new(cpus(4.0), THERE.0, 2);
     let mut out = NodeActions::new();
-    other.on_control_down(BEGIN);
+    if is_away {
+        other.on_control_down(BEGIN);
+    }
     let ask = LeaseAt {
         client: driver,
         job: driver,
@@ -294,11 +306,22 @@ fn without_a_head_the_node_of_a_driver_says_what_its_job_needs() {
     let (there, here) = (WorkerId(THERE.0), WorkerId(HERE.0));
     assert_eq!(other.on_routed(HERE, here, there, ask.into(), BEGIN, &mut out), Ok(None));
     other.settle(BEGIN, &mut out);
-    let question = out.iter().find_map(|action| match action {
+    let asked_of_head = |action: &NodeAction| matches!(action, NodeAction::Control(ToControl::Job(_)));
+    assert!(out.iter().any(asked_of_head), "{out:?}");
+    let is_routed = |action: &NodeAction| matches!(action, NodeAction::Route { .. });
+    if !is_away {
+        assert!(!out.iter().any(is_routed), "the head may answer: {out:?}");
+        let due = other.next_deadline().expect("it is not waited for");
+        assert!(due.since(BEGIN) < CONTROL_AWAY_NANOS);
+        other.settle(due, &mut out);
+        other.settle(due.plus(1), &mut out);
+    }
+    let mut questions = out.iter().filter_map(|action| match action {
         NodeAction::Route { to, message, .. } if *to == here => Some((**message).clone()),
         _ => None,
     });
-    let Some(Message::Job(question)) = question else { panic!("{out:?}") };
+    let Some(Message::Job(question)) = questions.next() else { panic!("{out:?}") };
+    assert_eq!(questions.next(), None, "once");
     assert_eq!((question.job, question.state), (driver, JobState::Asked));
     let answered = world.at(BEGIN, |member, out| {
         assert_eq!(member.on_routed(THERE, there, here, question.into(), BEGIN, out), Ok(None));

@@ -110,3 +110,18 @@ fn a_demand_goes_to_the_node_that_holds_its_arguments_if_there_is_room() {
     assert_eq!(world.nodes_of(client), [0], "that node is gone");
     world.finish();
 }
+
+#[test]
+fn what_is_spread_takes_turns_whatever_else_is_placed_between() {
+    let mut world = World::new(&[16.0, 16.0]);
+    let (spread, other) = (world.client(0), world.client(0));
+    for shape in 0..4 {
+        world.say(other, request(shape, 1));
+        world.say(spread, at(shape, 1, Strategy::Spread));
+        world.run();
+        world.tell_views();
+    }
+    assert_eq!(world.nodes_of(other), [0; 4], "packed");
+    assert_eq!(world.nodes_of(spread), [0, 0, 1, 1]);
+    world.finish();
+}
