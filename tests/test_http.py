@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import random
+import signal
 import socket
 import threading
 import time
@@ -182,3 +183,15 @@ def test_a_port_that_is_taken_is_named(tmp_path):
         assert "Address already in use" in refused.stderr
         refused = run_command("start", "--head", "--http-port=0", base=tmp_path, check=2)
         assert "between 1 and 65535" in refused.stderr
+
+
+def test_many_can_wait_to_be_taken(served):
+    node, port = served
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        with contextlib.ExitStack() as waiting:
+            for _ in range(100):
+                waiting.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT))
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+    poll("it answers", lambda: ask(port, "/healthz")[0] == 200)

@@ -129,6 +129,71 @@ def by_looking_again_and_again():
     return sooner.get(ref)
 
 
+def by_looking_without_a_pause():
+    ref = child.remote()
+    while not sooner.wait([ref], timeout=0)[0]:
+        pass
+    return sooner.get(ref)
+
+
+def by_looking_with_short_pauses():
+    ref = child.remote()
+    while not sooner.wait([ref], timeout=0)[0]:
+        time.sleep(0.005)
+    return sooner.get(ref)
+
+
+def by_short_gets():
+    ref = child.remote()
+    while True:
+        try:
+            return sooner.get(ref, timeout=0.001)
+        except sooner.exceptions.GetTimeoutError:
+            pass
+
+
+def by_gets_that_do_not_wait():
+    ref = child.remote()
+    while True:
+        try:
+            return sooner.get(ref, timeout=0)
+        except sooner.exceptions.GetTimeoutError:
+            time.sleep(0.02)
+
+
+def by_a_future_that_is_looked_at():
+    future = child.remote().future()
+    while not future.done():
+        pass
+    return future.result()
+
+
+def by_turns_of_a_loop():
+    async def main():
+        task = asyncio.ensure_future(child.remote())
+        while not task.done():
+            await asyncio.sleep(0)
+        return task.result()
+
+    return asyncio.run(main())
+
+
+def by_a_future_while_a_thread_computes():
+    over = threading.Event()
+
+    def compute():
+        while not over.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        return child.remote().future().result()
+    finally:
+        over.set()
+        thread.join()
+
+
 WAYS = [way for name, way in list(globals().items()) if name.startswith("by_")]
 
 
@@ -208,3 +273,29 @@ def test_the_cpu_is_taken_back_with_the_end_of_the_wait():
 
     spells = sorted(sooner.get([spell.remote() for _ in range(4)], timeout=WAIT))
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spells))
+
+
+@pytest.mark.parametrize("left", ["future", "thread"])
+def test_what_a_task_leaves_behind_lends_no_cpu_of_the_next(left):
+    @sooner.remote(num_cpus=0, max_retries=0)
+    def never():
+        threading.Event().wait()
+
+    @sooner.remote
+    def leaves(refs):
+        if left == "future":
+            refs[0].future().add_done_callback(lambda _: None)
+        else:
+            threading.Thread(target=sooner.get, args=(refs[0],), daemon=True).start()
+
+    @sooner.remote
+    def spell():
+        start = time.monotonic()
+        time.sleep(0.2)
+        return start, time.monotonic()
+
+    ref = never.remote()
+    sooner.get(leaves.remote([ref]), timeout=WAIT)
+    spells = sorted(sooner.get([spell.remote() for _ in range(4)], timeout=WAIT))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spells))
+    sooner.cancel(ref, force=True)

@@ -12,7 +12,9 @@ import os
 import profile
 import resource
 import signal
+import subprocess
 import sys
+import threading
 import time
 import trace
 import tracemalloc
@@ -35,6 +37,30 @@ def _locale() -> str:
 
 def _arm(seconds: int) -> None:
     faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+def _zone() -> tuple:
+    return os.environ.get("TZ"), time.tzname, time.localtime(0).tm_hour
+
+
+def _told(name: str) -> str:
+    """What a program that the worker starts is told."""
+    return subprocess.run(["printenv", name], capture_output=True, text=True, check=False).stdout
+
+
+def _caught() -> str:
+    with open("/proc/self/status") as status:
+        return next(line for line in status if line.startswith("SigCgt:"))
+
+
+def _wake() -> None:
+    end = os.pipe()[1]
+    os.set_blocking(end, False)
+    signal.set_wakeup_fd(end)
+
+
+def _limit(seconds: int) -> tuple[int, int]:
+    return seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
 
 
 # What a task sets, and how another one sees it. Each setting has another value than the one before.
@@ -66,6 +92,29 @@ _SETTINGS = {
         lambda: resource.setrlimit(resource.RLIMIT_CPU, (10_000, resource.getrlimit(resource.RLIMIT_CPU)[1])),
         lambda: resource.getrlimit(resource.RLIMIT_CPU),
     ),
+    "resource in two ways": (
+        lambda: (
+            resource.setrlimit(resource.RLIMIT_CPU, _limit(20_000)),
+            resource.prlimit(0, resource.RLIMIT_CPU, _limit(19_000)),
+        ),
+        lambda: resource.getrlimit(resource.RLIMIT_CPU),
+    ),
+    "scheduler": (
+        lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
+        lambda: os.sched_getscheduler(0),
+    ),
+    "time zone": (lambda: (os.environ.update(TZ="FAR-9"), time.tzset()), _zone),
+    "time zone for C": (lambda: (os.putenv("TZ", "AWAY-8"), time.tzset()), _zone),
+    "putenv": (lambda: os.putenv("LEFT_BY_A_TASK", "1"), lambda: _told("LEFT_BY_A_TASK")),
+    "unsetenv": (lambda: os.unsetenv("PATH"), lambda: _told("PATH")),
+    "crash handlers": (faulthandler.enable, faulthandler.is_enabled),
+    "handler in C": (lambda: faulthandler.register(signal.SIGUSR1, file=2), _caught),
+    "wake-up": (_wake, lambda: signal.set_wakeup_fd(-1)),
+    "stacks of threads": (lambda: threading.stack_size(1 << 20), threading.stack_size),
+    "digits": (lambda: sys.set_int_max_str_digits(777), sys.get_int_max_str_digits),
+    "loading": (lambda: sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL), sys.getdlopenflags),
+    "origins": (lambda: sys.set_coroutine_origin_tracking_depth(3), sys.get_coroutine_origin_tracking_depth),
+    "collector's words": (lambda: gc.set_debug(gc.DEBUG_SAVEALL), gc.get_debug),
     "locale": (lambda: locale.setlocale(locale.LC_NUMERIC, "C.UTF-8"), _locale),
     "collector": (lambda: (gc.disable(), gc.set_threshold(7)), lambda: (gc.isenabled(), gc.get_threshold())),
     "recursion": (lambda: sys.setrecursionlimit(4321), sys.getrecursionlimit),
@@ -101,6 +150,44 @@ def test_what_a_task_sets_for_its_process_is_set_back(shared_session, name) -> N
     assert pid in {there for there, _ in found}
     if name != "alarm":
         assert [value for _, value in found] == [before] * len(found)
+
+
+def test_modules_that_were_imported_for_all_workers_have_no_way_around() -> None:
+    code = """
+import locale, os, sooner, tracemalloc
+sooner.init(num_cpus=1, preload=["locale", "tracemalloc"])
+def look():
+    return locale.setlocale(locale.LC_NUMERIC), tracemalloc.is_tracing(), os.getpid()
+def spoil():
+    locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
+    tracemalloc.start()
+    return look()
+looks = sooner.remote(look)
+before = sooner.get(looks.remote())
+assert sooner.get(sooner.remote(spoil).remote()) == ("C.UTF-8", True, before[2])
+assert sooner.get(looks.remote()) == before
+"""
+    run_driver(code)
+
+
+def test_what_a_task_does_to_a_process_of_its_own_is_none_of_its_workers(shared_session) -> None:
+    @sooner.remote(max_retries=0)
+    def limits():
+        child = subprocess.Popen(["sleep", "1000"])
+        resource.prlimit(child.pid, resource.RLIMIT_CPU, _limit(10_000))
+        os.sched_setaffinity(child.pid, [min(os.sched_getaffinity(0))])
+        os.setpriority(os.PRIO_PROCESS, child.pid, 5)
+        child.kill()
+        child.wait()
+        return os.getpid()
+
+    @sooner.remote(max_retries=0)
+    def pid():
+        return os.getpid()
+
+    # What has ended cannot be set back.
+    there = sooner.get(limits.remote())
+    assert there in sooner.get([pid.remote() for _ in range(10)], timeout=60)
 
 
 def test_profilers_and_tracers_work_in_tasks(shared_session) -> None:

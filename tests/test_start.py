@@ -62,6 +62,23 @@ def test_what_is_on_disk_is_private(node):
     assert stat.S_IMODE((node.directory.parent / "head.lock").stat().st_mode) == 0o600
 
 
+def test_what_is_on_disk_is_private_whatever_the_umask_is(short_dir):
+    former = os.umask(0)
+    try:
+        node = Node(short_dir)
+    finally:
+        os.umask(former)
+    try:
+        node.driver(TASK.replace("lambda: 1", "lambda: print(1)"))
+        paths = [path for path in node.directory.parent.rglob("*") if not path.is_symlink()]
+        assert any(path.name.startswith("worker-") for path in paths)
+        assert (node.directory / "logs" / "node.log") in paths
+        open_to_others = [path for path in paths if path.stat().st_mode & 0o077]
+        assert open_to_others == []
+    finally:
+        node.run("stop", "--force")
+
+
 def test_a_node_listens_on_loopback_only_and_its_workers_nowhere(node):
     node.driver(TASK)
     found = []

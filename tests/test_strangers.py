@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -43,6 +44,8 @@ ASKS = [
     ("stop", "--force"),
     ("health-check",),
     ("drain-node", "00"),
+    ("token",),
+    ("token", "rotate"),
 ]
 
 
@@ -160,6 +163,57 @@ def test_no_node_starts_in_another_users_directory_and_there_is_a_way_on(public)
 
 
 @is_root
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
+@pytest.mark.parametrize("what", ["itself", "above", "link"])
+def test_nothing_of_ours_is_looked_for_where_another_user_decides(public, monkeypatch, mode, what):
+    """In a directory that is hers, or is below one of hers, she may put anything in the place of ours."""
+    hers = public / "hers"
+    (hers / "mine").mkdir(parents=True)
+    hers.chmod(mode)
+    place = {"itself": hers, "above": hers / "mine", "link": public / "link"}[what]
+    shown = hers
+    if what == "link":
+        shown = place
+        place.symlink_to(public)
+    os.chown(shown, STRANGER, STRANGER, follow_symlinks=False)
+    said = f"SOONER_TMPDIR={place}: {shown} belongs to user nobody (65534)"
+    for command in (("start", "--head"), ("status",), ("token",), ("stop",)):
+        done = run_command(*command, base=place, check=1)
+        assert said in done.stderr
+        assert "Set it to a directory of yours" in done.stderr
+    monkeypatch.setenv("SOONER_TMPDIR", str(place))
+    with pytest.raises(UntrustedPathError, match="belongs to user nobody"):
+        sooner.init(num_cpus=1)
+    assert not sooner.is_initialized()
+    assert sorted(os.listdir(public)) == sorted({"hers", place.relative_to(public).parts[0]})
+
+
+@is_root
+def test_what_is_closed_to_the_user_is_named_by_whose_it_is(public):
+    """Not even the owner of what stands there can be seen."""
+    (public / "closed").mkdir(0o700)
+    done = run_driver(
+        """
+        import os, pwd, sys
+        import sooner.exceptions
+        from sooner import _membership, _trust
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+        os.environ["SOONER_TMPDIR"] = sys.argv[1]
+        for look in (lambda: _trust.open_directory(sys.argv[1]), _membership.parent_directory):
+            try:
+                look()
+            except PermissionError as error:
+                print(type(error).__name__, error)
+        """,
+        public / "closed" / "x" / "y",
+        cwd="/",
+    )
+    assert done.stdout.count("UntrustedPathError ") == 2
+    assert f"it is below {public}/closed, which belongs to user root (0) and is closed to you" in done.stdout
+    assert f"{public}/closed belongs to user root (0), and is closed to you" in done.stdout
+
+
+@is_root
 def test_a_socket_of_another_user_is_not_read_although_the_directory_is_ours(public):
     """The kernel says who listens. Somebody may have had the directory open before its mode was changed."""
     base = public / f"sooner-{os.getuid()}"
@@ -210,6 +264,38 @@ def test_links_are_not_followed(short_dir):
         within.unlink()
     finally:
         node.run("stop", "--force", check=None)
+
+
+def test_a_lock_that_is_none_holds_up_no_start(short_dir):
+    base = short_dir / f"sooner-{os.getuid()}"
+    for name, make in (("session-99-01", os.mkfifo), ("node-99-01", os.mkdir)):
+        stale = base / name
+        stale.mkdir(0o700, parents=True)
+        base.chmod(0o700)
+        make(stale / "lock")
+        # Whatever it is, nobody has had it for a while.
+        os.utime(stale, (1, 1))
+    run_driver("import sooner; sooner.init(num_cpus=1)", env=os.environ | {"SOONER_TMPDIR": str(short_dir)})
+    assert list(base.iterdir()) == []
+
+
+def test_a_relative_place_stays_where_it_is_when_the_program_goes_elsewhere(short_dir):
+    done = run_driver(
+        """
+        import os, sooner
+        from sooner.util import state
+        directory = sooner.init(num_cpus=1)["session_dir"]
+        os.chdir("/")
+        assert sooner.get(sooner.remote(lambda: 1).remote()) == 1
+        assert len(state.list_nodes()) == 1
+        sooner.shutdown()
+        print(directory)
+        """,
+        env=os.environ | {"SOONER_TMPDIR": "here"},
+        cwd=(short_dir / "here").mkdir() or short_dir,
+    )
+    assert done.stdout.startswith(f"{short_dir}/here/sooner-{os.getuid()}/session-")
+    assert list((short_dir / "here" / f"sooner-{os.getuid()}").iterdir()) == []
 
 
 def test_what_stands_there_instead_of_a_directory_is_named(short_dir):
@@ -478,7 +564,7 @@ def two_nodes(short_dir):
     head.run("stop", "--force")
 
 
-def import_elsewhere(head: Node, place: Path) -> subprocess.CompletedProcess:
+def import_elsewhere(head: Node, place: Path | str, **options: object) -> subprocess.CompletedProcess:
     """Imports `wave` on the node of another machine, as it were, for a program that looks for modules in a place."""
     return head.driver(
         """
@@ -500,6 +586,7 @@ def import_elsewhere(head: Node, place: Path) -> subprocess.CompletedProcess:
         time.sleep(1)
         """,
         place,
+        **options,
     )
 
 
@@ -543,6 +630,247 @@ def test_modules_are_looked_for_where_only_the_user_can_put_some(two_nodes, shor
     done = import_elsewhere(two_nodes, place)
     assert done.stdout.strip() == f"{place}/wave.py"
     assert "modules are not looked for" not in done.stderr
+
+
+@pytest.fixture
+def open_place(tmp_path: Path) -> Path:
+    """A directory with a module, and one more below it, in which everybody may put something."""
+    place = tmp_path / "job"
+    (place / "lib").mkdir(parents=True)
+    for one in (place, place / "lib"):
+        (one / "wave.py").write_text(FOREIGN_MODULE)
+        one.chmod(0o777)
+    return place
+
+
+@pytest.mark.parametrize("entry", ["", ".", "..", "lib", "lib/.."])
+def test_modules_are_not_looked_for_in_places_that_are_relative_to_one_of_others(two_nodes, open_place, entry):
+    cwd = open_place / "lib" if entry == ".." else open_place
+    done = import_elsewhere(two_nodes, entry, cwd=cwd)
+    assert done.stdout.strip().endswith("/wave.py")
+    assert str(open_place) not in done.stdout
+    told = [line for line in done.stderr.splitlines() if "modules are not looked for" in line]
+    assert len(told) == 1, done.stderr
+    assert f"the working directory {cwd} (everybody may write to {open_place}" in told[0]
+    if entry in ("..", "lib"):
+        assert f"{cwd}/{entry} (everybody may write to" in told[0]
+
+
+def test_places_that_are_relative_are_those_of_the_programs_directory(two_nodes, short_dir):
+    place = short_dir / "job"
+    (place / "lib").mkdir(parents=True)
+    (place / "lib" / "wave.py").write_text("")
+    done = import_elsewhere(two_nodes, "lib", cwd=place)
+    assert done.stdout.strip() == f"{place}/lib/wave.py"
+    assert "modules are not looked for" not in done.stderr
+
+
+# Where workers of the node "b" are and look for modules, after each change of the program's directory and `sys.path`.
+FOLLOW = """
+import os, sys, sooner
+ours, theirs = sys.argv[1:]
+sooner.init()
+
+def look():
+    import importlib.util
+    there = os.getcwd()
+    found = importlib.util.find_spec("wave").origin
+    # A task may go where others put files, and what is relative must not be found there.
+    os.chdir(theirs)
+    importlib.invalidate_caches()
+    return there, found, importlib.util.find_spec("wave").origin
+
+def tell():
+    print(*sooner.get(sooner.remote(resources={"b": 1})(look).remote()), flush=True)
+
+for entry in ("", ".", "lib"):
+    for place in (theirs, ours):
+        os.chdir(place)
+        sys.path.insert(0, entry)
+        tell()
+        sys.path.pop(0)
+"""
+
+
+def test_changes_of_the_directory_and_of_relative_places_do_not_lead_to_others(two_nodes, open_place, short_dir):
+    ours = short_dir / "job"
+    (ours / "lib").mkdir(parents=True)
+    for place in (ours, ours / "lib"):
+        (place / "wave.py").write_text("")
+    done = two_nodes.driver(FOLLOW, ours, open_place)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    nodes = f"{short_dir}/b/sooner-{os.getuid()}/node-"
+    for at, where in enumerate(("", ".", "lib")):
+        there, found, later = lines[2 * at]
+        assert there.startswith(nodes), lines
+        assert str(open_place) not in found + later
+        assert str(ours) not in found + later
+        assert lines[2 * at + 1][0] == str(ours)
+        expected = str(ours / where / "wave.py")
+        assert [os.path.normpath(origin) for origin in lines[2 * at + 1][1:]] == [expected] * 2
+    why = f"{open_place} (everybody may write to {open_place}; workers go to the node's instead)"
+    assert f"modules are not looked for in the working directory {why}" in done.stderr
+    assert f"modules are not looked for in {open_place}/lib (everybody may write to {open_place})" in done.stderr
+
+
+# What a task on the node "b" has for a directory, and what programs that it starts import.
+BEGIN = """
+import os, subprocess, sys, time, sooner
+sooner.init()
+
+@sooner.remote(resources={"b": 1})
+def begin():
+    child = subprocess.run([sys.executable, "-c", "import wave; print(wave.__file__)"], capture_output=True, text=True)
+    return os.getcwd(), child.stdout + child.stderr
+
+for one in sooner.get(begin.remote(), timeout=60):
+    print(one)
+# What the template printed comes as all output does.
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_workers_do_not_begin_where_everybody_may_put_modules(two_nodes, open_place, short_dir, mode):
+    """As `/tmp` is. Programs that a task starts with `-c` or `-m`, as `multiprocessing` does, look there first."""
+    open_place.chmod(mode)
+    done = two_nodes.driver(BEGIN, cwd=open_place)
+    assert done.stdout.startswith(f"{short_dir}/b/sooner-{os.getuid()}/node-")
+    assert "a stranger" not in done.stdout
+    why = f"{open_place} (everybody may write to {open_place}; workers begin in the node's instead)"
+    assert done.stderr.count(f"modules are not looked for in the working directory {why}") == 1
+
+
+@is_root
+def test_workers_do_not_begin_where_another_user_may_put_modules(two_nodes, short_dir):
+    place = short_dir / "job"
+    place.mkdir()
+    (place / "wave.py").write_text(FOREIGN_MODULE)
+    os.chown(place, STRANGER, STRANGER)
+    done = two_nodes.driver(BEGIN, cwd=place)
+    assert done.stdout.startswith(f"{short_dir}/b/sooner-{os.getuid()}/node-")
+    assert "a stranger" not in done.stdout
+    assert f"the working directory {place} ({place} belongs to user nobody (65534); workers begin" in done.stderr
+
+
+def test_workers_begin_in_the_programs_directory_if_it_is_the_users(two_nodes, short_dir):
+    place = short_dir / "job"
+    place.mkdir()
+    (place / "wave.py").write_text("")
+    done = two_nodes.driver(BEGIN, cwd=place)
+    assert done.stdout.splitlines()[:2] == [str(place), f"{place}/wave.py"]
+    assert "not looked for" not in done.stderr
+
+
+@pytest.fixture
+def relative_places(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/opt/lib", "", *os.environ.get("PYTHONPATH", "").split(":")]))
+
+
+def test_relative_places_of_the_environment_do_not_reach_workers_elsewhere(relative_places, two_nodes):
+    done = two_nodes.driver(
+        """
+        import os, sooner
+        sooner.init()
+        print(sooner.get(sooner.remote(resources={"b": 1})(lambda: os.environ["PYTHONPATH"]).remote()))
+        """
+    )
+    places = done.stdout.strip().split(os.pathsep)
+    assert places[0] == "/opt/lib"
+    assert all(map(os.path.isabs, places))
+
+
+# Shows lines of the source of functions whose file is argument 1, in tasks that need the resource of argument 2.
+SHOW = r"""
+import sys, sooner
+
+source = '''
+def fail():
+    return 1 / 0  # shown
+
+def warn():
+    import warnings
+    warnings.warn("here")  # shown
+
+def fail_in_thread():
+    import threading
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+
+def fail_at_end():
+    class Thing:
+        def __del__(self):
+            fail()
+    Thing()
+
+def look():
+    import inspect
+    try:
+        return inspect.getsource(fail)
+    except OSError as error:
+        return repr(error)
+
+def debug():
+    import io, pdb, sys
+    typed, shown = io.StringIO("list 1, 99\\nc\\n"), io.StringIO()
+    pdb.Pdb(stdin=typed, stdout=shown, nosigint=True).set_trace(sys._getframe())
+    return shown.getvalue()
+'''
+exec(compile(source, sys.argv[1], "exec"))
+sooner.init()
+
+@sooner.remote(resources={sys.argv[2]: 0.01}, max_retries=0)
+def shown_by(function):
+    import contextlib, io
+    with contextlib.redirect_stderr(io.StringIO()) as text:
+        result = function()
+    return f"{text.getvalue()} {result or ''}"
+
+for name in sys.argv[3:]:
+    try:
+        print(name, sooner.get(shown_by.remote(globals()[name]), timeout=60), flush=True)
+    except sooner.exceptions.TaskError as error:
+        print(name, error, flush=True)
+"""
+HERE, ELSEWHERE = "node:__internal_head__", "b"
+# What is written in C reads as in every program where the program runs.
+WAYS = {HERE: ["warn", "look", "debug", "fail"]}
+WAYS[ELSEWHERE] = [*WAYS[HERE], "fail_in_thread", "fail_at_end"]
+# What such a file says of these functions.
+LINES = "\ndef fail():\n    return 1 / 0  # shown\n\n\n\n    warn  # shown\n"
+
+
+@pytest.mark.parametrize("where", WAYS)
+def test_a_pipe_with_the_name_of_a_source_file_keeps_no_task(two_nodes, short_dir, where):
+    path = short_dir / "s.py"
+    os.mkfifo(path)
+    done = two_nodes.driver(SHOW, path, where, *WAYS[where])
+    for name in WAYS[where]:
+        assert f"\n{name} " in f"\n{done.stdout}"
+    assert f'File "{path}", line 3, in fail' in done.stdout
+    assert "look  OSError" in done.stdout
+    assert "# shown" not in done.stdout
+
+
+@is_root
+def test_lines_of_source_are_not_read_from_a_file_of_another_user(two_nodes, short_dir):
+    path = short_dir / "s.py"
+    path.write_text(LINES)
+    os.chown(path, STRANGER, STRANGER)
+    done = two_nodes.driver(SHOW, path, ELSEWHERE, *WAYS[ELSEWHERE])
+    assert f'File "{path}", line 3, in fail' in done.stdout
+    assert "# shown" not in done.stdout
+    assert "# shown" in two_nodes.driver(SHOW, path, HERE, "fail").stdout
+
+
+def test_lines_of_source_are_read_from_a_file_of_the_user(two_nodes, short_dir):
+    path = short_dir / "s.py"
+    path.write_text(LINES)
+    done = two_nodes.driver(SHOW, path, ELSEWHERE, *WAYS[ELSEWHERE])
+    parts = re.split(f"^({'|'.join(WAYS[ELSEWHERE])}) ", done.stdout, flags=re.MULTILINE)[1:]
+    assert parts[::2] == WAYS[ELSEWHERE]
+    assert all("# shown" in part for part in parts[1::2]), done.stdout
 
 
 TOKEN = f"sooner-token-1-{'5a' * 32}"

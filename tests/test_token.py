@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support import WAIT, Node, poll, run_command
+from support import WAIT, Node, poll, run_command, running_driver
 
-from sooner import _membership
+from sooner import _membership, _sooner
 
 # A program that talks between the nodes, with workers of before and with new ones, each time it reads a line.
 PROGRAM = """
@@ -140,6 +144,117 @@ def test_steps_are_done_in_their_order(machines):
     assert "is being changed already" in machines.step("rotate", 0, check=1)
     # `sooner token` prints the one that is shown.
     assert machines.step("print", 0) == texts[0].strip()
+
+
+def test_one_command_changes_the_token_at_a_time(machines):
+    file = machines.files[0]
+    before = file.read_text()
+    with open(file) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for step in ("rotate", "switch", "finish", "renew"):
+            assert "is being changed already, by a command that runs" in machines.step(step, 0, check=1)
+        assert machines.step("print", 0) == before.strip()
+    assert file.read_text() == before
+    # What is changed is held until nodes have read it: a second `switch` would change it back.
+    _, _, held = _sooner.change_token(str(file), "rotate", None)
+    assert "by a command that runs" in machines.step("switch", 0, check=1)
+    for descriptor in held:
+        os.close(descriptor)
+    machines.step("switch", 0)
+
+
+def test_a_token_that_a_command_prints_is_that_of_the_file(machines):
+    command = [sys.executable, "-m", "sooner", "token", "rotate"]
+    environment = os.environ | {"SOONER_TMPDIR": str(machines.head.base)}
+    with contextlib.ExitStack() as started:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        several = [started.enter_context(subprocess.Popen(command, env=environment, **pipes)) for _ in range(4)]
+        said = [process.communicate(timeout=WAIT) for process in several]
+    assert sorted(process.returncode for process in several) == [0, 1, 1, 1]
+    printed = [out.strip() for out, _ in said if out]
+    assert machines.files[0].read_text().split()[1:] == printed
+    assert sum("is being changed already" in error for _, error in said) == 3
+
+
+# A program that has joined by itself. For each line that it reads it calls a process that it has no connection with.
+JOINED = """
+import sys, sooner
+
+sooner.init(address=sys.argv[1])
+
+@sooner.remote(num_cpus=0)
+class Peer:
+    def ask(self):
+        return "heard"
+
+peers = []
+print("ready", flush=True)
+for line in sys.stdin:
+    peers.append(Peer.remote())
+    print(sooner.get(peers[-1].ask.remote()), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def joined(machines: Machines, base: Path, **token: str) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """A program that is on a machine without a node, and what it writes to its standard error."""
+    base.mkdir()
+    told = base / "told"
+    environment = os.environ | {"SOONER_TMPDIR": str(base)} | token
+    with (
+        told.open("w") as stderr,
+        running_driver(JOINED, machines.address, env=environment, stderr=stderr) as program,
+    ):
+        assert program.stdout.readline() == "ready\n"
+        yield program, told
+
+
+def go(program: subprocess.Popen) -> None:
+    program.stdin.write("go\n")
+    program.stdin.flush()
+
+
+@pytest.mark.parametrize(
+    ("before", "looks"),
+    [
+        ((), [("rotate",), ("switch",), ("finish",)]),
+        ((), [("rotate", "switch", "finish")]),
+        (("rotate",), [("switch", "finish")]),
+    ],
+    ids=["each", "last", "both"],
+)
+def test_a_program_that_has_joined_follows_its_file(machines, short_dir, before, looks):
+    """Also if it has never seen both in there, or saw both and is refused because it shows the old one."""
+
+    def change(*steps: str) -> None:
+        for step in steps:
+            new = machines.step(step, 0)
+            assert machines.step(step, 1, new if step == "rotate" else None) == new
+
+    change(*before)
+    with joined(machines, short_dir / "p", SOONER_TOKEN_FILE=str(machines.files[0])) as (program, told):
+        for steps in looks:
+            change(*steps)
+            go(program)
+            assert program.stdout.readline() == "heard\n"
+        assert told.read_text() == ""
+
+
+def test_a_program_that_has_joined_without_a_file_says_that_its_token_was_changed(machines, short_dir):
+    token = machines.files[0].read_text().strip()
+    with joined(machines, short_dir / "p", SOONER_TOKEN=token) as (program, told):
+        new = machines.step("rotate", 0)
+        machines.step("rotate", 1, new)
+        go(program)
+        assert program.stdout.readline() == "heard\n"
+        for at in (0, 1):
+            machines.step("switch", at)
+        go(program)
+        poll("it says so", lambda: "start it again with the new token" in told.read_text())
+        said = told.read_text()
+        assert "SOONER_TOKEN had its token" in said
+        assert token not in said
+        assert new not in said
 
 
 def test_a_node_takes_no_token_that_would_cut_it_off(machines):

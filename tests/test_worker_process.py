@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import os
 import signal
@@ -170,6 +171,85 @@ def test_workers_find_modules_where_the_program_looks_by_now(session, monkeypatc
     assert sooner.get(task.remote()) == 7
 
 
+def test_entries_that_the_import_system_passes_over_do_not_reach_workers(tmp_path) -> None:
+    code = """
+import pathlib, sys
+sys.path += [pathlib.Path(sys.argv[1]), b"bytes", None]
+import sooner
+sooner.init(num_cpus=1)
+entries = sooner.remote(lambda: [entry for entry in sys.path if not isinstance(entry, str)])
+assert sooner.get(entries.remote()) == []
+sys.path += [pathlib.Path(sys.argv[1], "later"), sys.argv[1]]
+assert sooner.get(entries.remote()) == []
+assert sooner.get(sooner.remote(lambda place: place in sys.path).remote(sys.argv[1]))
+"""
+    run_driver(code, tmp_path)
+
+
+def test_a_program_whose_directory_was_removed_has_workers(tmp_path) -> None:
+    code = """
+import os, sys
+os.mkdir(sys.argv[1])
+os.chdir(sys.argv[1])
+os.rmdir(sys.argv[1])
+import sooner
+assert "" in sys.path
+sooner.init(num_cpus=1)
+assert sooner.get(sooner.remote(abs).remote(-5)) == 5
+os.environ["SEEN_BY_WORKERS"] = "now"
+sys.path.append("/nowhere")
+assert sooner.get(sooner.remote(os.environ.get).remote("SEEN_BY_WORKERS")) == "now"
+"""
+    run_driver(code, tmp_path / "removed")
+
+
+_OWN_WAYS = """
+import os, sys
+sys.path.append(sys.path[0] + "/vendored")
+sys.path.insert(1, sys.path[0] + "/nearer")
+os.chdir("/")
+os.umask(0o027)
+os.environ["OF_BOTH"] = "module"
+def late():
+    import vendored_part, nearer_part
+    mask = os.umask(0)
+    os.umask(mask)
+    return vendored_part.PART + nearer_part.PART, os.getcwd(), mask, os.environ["OF_BOTH"]
+"""
+
+
+@pytest.mark.parametrize("preload", [False, True], ids=["by a task", "preload"])
+def test_what_a_module_sets_while_it_is_imported_outlives_changes_of_the_program(tmp_path, preload) -> None:
+    (tmp_path / "own_ways.py").write_text(_OWN_WAYS)
+    for place in ("vendored", "nearer"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"{place}_part.py").write_text(f"PART = {place!r}\n")
+    code = f"""
+import os, sys, sooner
+sys.path.insert(0, sys.argv[1])
+os.environ["OF_BOTH"] = "program"
+sooner.init(num_cpus=1, preload={["own_ways"] if preload else []})
+def late():
+    import own_ways
+    return own_ways.late(), [entry for entry in sys.path if entry.startswith(sys.argv[1])]
+ways = "vendorednearer", "/", 0o027, "module"
+before = sooner.get(sooner.remote(late).remote())
+assert before[0] == ways, before
+os.environ["UNRELATED"] = "1"
+assert sooner.get(sooner.remote(late).remote()) == before
+sys.path.append(sys.argv[1] + "/later")
+after = sooner.get(sooner.remote(late).remote())
+assert after[0] == ways and after[1][:2] == before[1][:2] and len(after[1]) == 4, (before, after)
+sys.path.remove(sys.argv[1] + "/later")
+assert sooner.get(sooner.remote(late).remote()) == before
+os.umask(0o077)
+os.environ["OF_BOTH"] = "program again"
+found = sooner.get(sooner.remote(late).remote())[0]
+assert found[2:] == (0o077, "program again"), found
+"""
+    run_driver(code, tmp_path)
+
+
 def test_on_another_machine_modules_are_looked_for_where_nobody_else_decides(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(_program, "is_guest", True)
     own = tmp_path / "open" / "own"
@@ -237,6 +317,38 @@ def test_standard_output_is_a_text_stream(session) -> None:
         found, *closed = sooner.get(sooner.remote(uses).remote(), timeout=WAIT)
         assert found == ("<stdout>", "w", "utf-8", "backslashreplace", None, True, False)
         assert closed == [False, False]
+
+
+def test_a_task_lays_a_text_stream_of_its_own_around_standard_output() -> None:
+    code = """
+import codecs, io, sys, sooner
+sooner.init(num_cpus=1)
+def first():
+    sys.stdout = sys.kept = io.TextIOWrapper(sys.stdout.detach(), encoding="utf-8")
+    print("detached \u00e9")
+def second():
+    sys.stderr = codecs.getwriter("utf-8")(sys.stderr.detach())
+    print("written \u00e9", file=sys.stderr)
+def third():
+    sys.stdout = sys.kept = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
+    print("unfinished", end="")
+def fourth():
+    sys.stdin = io.TextIOWrapper(sys.stdin.detach(), encoding="utf-8")
+    del sys.stdin
+    io.TextIOWrapper(sys.__stdin__.buffer).read()
+def last():
+    print("plain")
+    return [type(stream).__name__ for stream in (sys.stdin, sys.stdout, sys.stderr)], sys.stdin.read()
+for function in (first, second, third, fourth):
+    sooner.get(sooner.remote(max_retries=0)(function).remote())
+assert sooner.get(sooner.remote(last).remote()) == (["TaskInput", "TaskStream", "TaskStream"], "")
+sooner.shutdown()
+"""
+    done = run_driver(code)
+    printed = [line.split(" pid=")[0] + line.partition(")")[2] for line in done.stdout.splitlines()]
+    assert printed == ["(first detached \u00e9", "(third unfinished", "(last plain"]
+    assert "(second" in done.stderr
+    assert "written \u00e9" in done.stderr
 
 
 def test_init_and_shutdown_in_workers_say_what_to_do(session) -> None:
@@ -309,6 +421,72 @@ sooner.shutdown()
     run_driver(code, tmp_path)
     assert sum(len(file.read_text().split()) for file in tmp_path.glob("buffered-*")) == 50
     assert len(list(tmp_path.glob("atexit-*"))) == len(list(tmp_path.glob("buffered-*")))
+
+
+_THREADS = """
+import atexit, concurrent.futures, os, pathlib, threading, time
+pool = concurrent.futures.ThreadPoolExecutor(1)
+ends = threading.Event()
+
+def work(place, name):
+    # It begins when the end does, and takes longer than that would.
+    ends.wait(60)
+    time.sleep(0.2)
+    pathlib.Path(place, name).touch()
+
+def begin(place):
+    pool.submit(work, place, "first")
+    pool.submit(pathlib.Path(place, "queued").touch)
+    threading.Thread(target=work, args=(place, "thread")).start()
+
+def begin_at_once(place):
+    ends.set()
+    begin(place)
+
+def hang(place):
+    atexit.register(pathlib.Path(place, "atexit").touch)
+    threading.Thread(target=threading.Event().wait).start()
+    return os.getpid()
+
+class Begins:
+    def begin(self, place):
+        begin(place)
+
+    def __sooner_shutdown__(self):
+        ends.set()
+"""
+
+
+@pytest.fixture
+def threads(tmp_path, monkeypatch):
+    """A module whose functions start threads that are no daemons."""
+    (tmp_path / "of_threads.py").write_text(_THREADS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("of_threads")
+    del sys.modules["of_threads"]
+
+
+def _are_done(place) -> bool:
+    return all((place / name).exists() for name in ("first", "queued", "thread"))
+
+
+def test_threads_and_queued_jobs_of_an_actor_that_ends_in_order_come_to_their_end(session, threads, tmp_path) -> None:
+    actor = sooner.remote(threads.Begins).remote()
+    sooner.get(actor.begin.remote(str(tmp_path)), timeout=WAIT)
+    del actor
+    poll("threads and jobs are done", lambda: _are_done(tmp_path))
+
+
+def test_threads_and_queued_jobs_of_a_worker_that_ends_in_order_come_to_their_end(session, threads, tmp_path) -> None:
+    task = sooner.remote(max_calls=1)(threads.begin_at_once)
+    sooner.get(task.remote(str(tmp_path)), timeout=WAIT)
+    poll("threads and jobs are done", lambda: _are_done(tmp_path))
+
+
+def test_a_thread_that_never_ends_keeps_no_worker_and_none_of_the_rest(session, threads, tmp_path) -> None:
+    pid = sooner.get(sooner.remote(max_calls=1)(threads.hang).remote(str(tmp_path)), timeout=WAIT)
+    poll("the worker ends", functools.partial(_is_gone, pid))
+    assert (tmp_path / "atexit").exists()
 
 
 def test_del_of_an_actor_runs_when_its_last_handle_goes(session, tmp_path) -> None:
@@ -693,5 +871,33 @@ sooner.init(num_cpus=1)
 sooner.get(sooner.remote(os.getpid).remote())
 sooner.shutdown()
 assert not seen
+"""
+    run_driver(code)
+
+
+def test_workers_follow_lists_of_the_program_that_are_changed_in_place_or_replaced() -> None:
+    code = """
+import sys, sooner
+sys.path[0] = "/nothing/is/here"
+sooner.init(num_cpus=1)
+see = sooner.remote(lambda: (sys.argv, sys.path[0]))
+def is_followed():
+    return sooner.get(see.remote()) == (sys.argv, sys.path[0])
+assert is_followed()
+sys.argv.append("--fast")
+assert is_followed()
+sys.argv[1] = "--slow"
+assert is_followed()
+sys.argv = ["tool", "--fast"]
+assert is_followed()
+sys.path[0] = "/there/is/no/such"
+assert is_followed()
+sys.path = ["/nor/such", *sys.path]
+assert is_followed()
+for n in range(20):
+    # The new text may lie where the old one did.
+    sys.argv.pop()
+    sys.argv.append(f"{n}")
+    assert is_followed(), n
 """
     run_driver(code)

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 import time
 
-from sooner import _sessions
+from sooner import _sessions, _trust
 from sooner._cli_nodes import NodeProcess
-from sooner._membership import cluster_directory, membership
+from sooner._membership import base_directory, cluster_directory, membership
 
 FAILED = 1
 # How long nodes may take to read their token again (seconds).
@@ -46,12 +47,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def token(options: argparse.Namespace) -> int:
     """Prints the token of the cluster on this machine, a secret, or does a step of changing it."""
-    path = os.path.abspath(options.token_file or os.path.join(cluster_directory(options.cluster_dir), "token"))
     try:
+        path = _path(options)
         return _print(path, options.json) if options.step == "print" else _change(path, options)
     except (OSError, TimeoutError) as error:
         print(f"sooner token: {error}", file=sys.stderr)
         return FAILED
+
+
+def _path(options: argparse.Namespace) -> str:
+    """Where the token is.
+
+    Raises:
+        UntrustedPathError: It would be in a directory that is not this user's alone.
+    """
+    if options.token_file is not None:
+        return os.path.abspath(str(options.token_file))
+    directory = cluster_directory(options.cluster_dir)
+    base = base_directory()
+    if directory.startswith(f"{base}/"):
+        # Where no cluster is, that is said by who looks for its token.
+        with contextlib.suppress(FileNotFoundError):
+            os.close(_trust.open_directory(base))
+    return os.path.join(directory, "token")
 
 
 def _print(path: str, as_json: bool) -> int:
@@ -78,8 +96,13 @@ def _change(path: str, options: argparse.Namespace) -> int:
             "the head of this cluster is on another machine: say `sooner token rotate` there first, and here put the "
             "token that it prints into SOONER_TOKEN"
         )
-    new = _sooner.read_token(path) if options.step == "renew" else _sooner.change_token(path, options.step, given)
-    _renew(nodes, path)
+    new, believed, held = _sooner.change_token(path, options.step, given)
+    try:
+        _renew(nodes, " ".join(believed))
+    finally:
+        # Until then nobody else does a step.
+        for descriptor in held:
+            os.close(descriptor)
     if options.json:
         import json
 
@@ -90,15 +113,16 @@ def _change(path: str, options: argparse.Namespace) -> int:
     return 0
 
 
-def _renew(nodes: list[str], path: str) -> None:
+def _renew(nodes: list[str], expected: str) -> None:
     """Has nodes read their token again, and waits until they have.
+
+    Args:
+        nodes: Their directories.
+        expected: The fingerprints of the tokens that they are to believe.
 
     Raises:
         OSError: One of them refuses, or does not answer.
     """
-    from sooner import _sooner
-
-    expected = " ".join(_sooner.token_fingerprints(path))
     before = {node: _written(node) for node in nodes}
     for node in nodes:
         process = NodeProcess(node)

@@ -11,6 +11,7 @@ import builtins
 import copyreg
 import functools
 import re
+import signal
 import time
 import types
 from collections import deque
@@ -41,8 +42,11 @@ _GENERAL_ADVICE = (
 )
 
 
-def explain_pickle_failure(value: object, error: BaseException, what: str) -> TypeError:
+def explain_pickle_failure(value: object, error: BaseException, what: str) -> BaseException:
     """Return a TypeError that names the part of `value` that cannot be pickled.
+
+    What the handler of a signal raised meanwhile, a time limit for instance, is no fault of the value: it is returned
+    as it is.
 
     Args:
         value: What was to be pickled.
@@ -57,15 +61,37 @@ def explain_pickle_failure(value: object, error: BaseException, what: str) -> Ty
         ...     print(str(explain_pickle_failure([threading.Lock()], failure, "argument 0")).splitlines()[1])
           where: argument 0 -> [0] -> <unlocked _thread.lock object>
     """
+    if was_raised_by_handler(error):
+        return error
     search = Search()
     try:
         path, culprit = search.run(value)
-    except BaseException as failure:
+    except Exception as failure:
         path, culprit = [], value
         search.note = f"the search for the culprit ended with {type(failure).__name__}"
     explained = TypeError(_text(what, path, culprit, search, error))
     explained.__cause__ = error
     return explained
+
+
+def was_raised_by_handler(error: BaseException) -> bool:
+    """Return whether the handler of a signal raised it, and not what was done when the signal came."""
+    handlers = set()
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        handler = getattr(handler, "func", handler)
+        function = getattr(handler, "__func__", handler)
+        code = getattr(function, "__code__", None) or getattr(
+            getattr(type(handler), "__call__", None), "__code__", None
+        )
+        if code is not None:
+            handlers.add(code)
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code in handlers:
+            return True
+        step = step.tb_next
+    return False
 
 
 def _text(what: str, path: list[str], culprit: object, search: Search, error: BaseException) -> str:

@@ -1,8 +1,8 @@
 """`breakpoint()` in a task: the driver's terminal talks to a debugger in the worker.
 
-The worker listens on a Unix socket without a name in the file system, so that nothing is left when it is killed, and
-announces it with a marked line of its standard error. The driver connects, one worker after the other, and passes
-lines on. A driver without a terminal connects and leaves, and the task goes on.
+The worker listens on a Unix socket in its node's directory, where nobody else may come, and announces it with a marked
+line of its standard error. The driver connects, one worker after the other, and passes lines on. A driver without a
+terminal connects and leaves, and the task goes on; so it does if none comes, as from another machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
@@ -42,30 +43,66 @@ def stop_here(frame: FrameType, announce: Callable[[str], None]) -> None:
         frame: Where the task stands.
         announce: Sends a line to the driver.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        address = f"sooner-debug-{secrets.token_hex(16)}"
-        listener.bind("\0" + address)
-        listener.listen(1)
-        listener.settimeout(_ATTACH_SECONDS)
-        where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        announce(DEBUG_MARK + json.dumps({"address": address, "where": where}))
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError:
-            sys.stderr.write(f"breakpoint() at {where} is passed over: the driver does not show output of workers\n")
-            return
-    if not _is_same_user(connection):
-        connection.close()
-        return
-    if connection.recv(1) != b"1":
-        connection.close()
-        return
-    _Debugger(connection).set_trace(frame)
+    where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    try:
+        connection = _driver(lambda address: announce(DEBUG_MARK + json.dumps({"address": address, "where": where})))
+    except TimeoutError:
+        return _pass_over(where, "the driver does not show output of workers, or is on another machine")
+    except OSError as error:
+        return _pass_over(where, f"the driver cannot come here: {error}")
+    try:
+        said = connection.recv(1)
+    except OSError:
+        said = b""
+    if said == b"1":
+        return _Debugger(connection).set_trace(frame)
+    connection.close()
+    # Otherwise the driver says so.
+    return None if said else _pass_over(where, "the driver has gone")
 
 
-def _is_same_user(connection: socket.socket) -> bool:
-    """The address has no file whose mode would keep others out."""
-    return _trust.peer_of(connection)[1] == os.geteuid()
+def _pass_over(where: str, why: str) -> None:
+    sys.stderr.write(f"breakpoint() at {where} is passed over: {why}\n")
+
+
+def _driver(announce: Callable[[str], None]) -> socket.socket:
+    """The connection to the driver, that is told to which address it has to come.
+
+    Raises:
+        TimeoutError: It did not.
+        OSError: Nobody can come here.
+    """
+    from sooner import _worker
+
+    directory, name = _worker.session_directory, f"debug-{secrets.token_hex(16)}"
+    opened = _trust.open_directory(directory)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            # The name of the directory may be too long for an address.
+            listener.bind(f"/proc/self/fd/{opened}/{name}")
+            try:
+                os.chmod(name, 0o600, dir_fd=opened)
+                listener.listen()
+                announce(f"{directory}/{name}")
+                return _accept(listener)
+            finally:
+                os.unlink(name, dir_fd=opened)
+    finally:
+        os.close(opened)
+
+
+def _accept(listener: socket.socket) -> socket.socket:
+    """The first connection of this user. Others do not end the wait."""
+    deadline = time.monotonic() + _ATTACH_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        listener.settimeout(left)
+        connection, _ = listener.accept()
+        if _trust.peer_of(connection)[1] == os.getuid():
+            # The driver may serve others first, whatever the task has made the default.
+            connection.settimeout(None)
+            return connection
+        connection.close()
+    raise TimeoutError
 
 
 class _Debugger(pdb.Pdb):
@@ -128,15 +165,13 @@ class _Console:
         self._is_running = False
 
     def put(self, title: str, address: str, where: str) -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        directory, _, name = address.rpartition("/")
         try:
             # At once, although its turn may come later: it sees that somebody cares.
-            connection.connect("\0" + address)
-            # Anybody may take the name once the worker has given it up.
-            _trust.check_peer(connection, address)
+            connection = _trust.connect(directory, name)
         except OSError:
-            connection.close()
             return
+        connection.settimeout(None)
         self._waiting.put((connection, title, where))
         with self._lock:
             if not self._is_running:

@@ -50,6 +50,8 @@ def serve(port: int, base_directory: str) -> None:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    # Who comes while so many wait to be taken waits for a second or more: the library's 5 are there within moments.
+    request_queue_size = 128
 
     def __init__(self, port: int, nodes: str) -> None:
         super().__init__((_HOST, port), _Handler)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # Where modules are looked for, what is imported, whether lines of submission are recorded, whether `site` is needed,
 # options of the interpreter, what `sys.flags` has.
@@ -33,22 +33,32 @@ _GUEST = (
 def template_command(preload: Sequence[str], record_call_sites: bool) -> list[str]:
     """Program and arguments of a template on the driver's machine; the node's directory is to be appended."""
     setup = {
-        "path": _path(),
+        "path": places(),
         "prefix": (sys.prefix, sys.exec_prefix),
         "preload": list(preload),
         "sites": record_call_sites,
         "arguments": arguments(),
         "flags": tuple(sys.flags),
+        "script": _script(),
     }
     said, more = _as_arguments(repr(setup))
     code = (
         f"import sys; s = {said}; d = sys.argv[-1]; sys.argv[:] = s['arguments'] or ['-c', d]; "
         "sys.path[:] = s['path']; sys.prefix, sys.exec_prefix = s['prefix']; "
-        "from sooner._template import main; main(s['preload'], s['sites'], d, flags=s['flags'])"
+        "from sooner._template import main; main(s['preload'], s['sites'], d, flags=s['flags'], script=s['script'])"
     )
     # `site` takes most of an interpreter's start. `sys.flags` is set to what it is here afterwards.
     flags = ["-P"] if _needs_site() else ["-S", "-P"]
     return [sys.executable, *flags, *_interpreter_flags(), "-c", code, *more]
+
+
+def _script() -> tuple[str | None, bool]:
+    """The file of the program's `__main__`, if it has one, and whether it was run as a script, and not as a module."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    if not isinstance(file, str) or not os.path.isfile(file):
+        return None, False
+    return os.path.abspath(file), getattr(main, "__spec__", None) is None
 
 
 # Flags of the interpreter that are said by a letter, as often as they count.
@@ -126,22 +136,23 @@ def _as_arguments(text: str) -> tuple[str, list[str]]:
 
 def template_setup(preload: Sequence[str], record_call_sites: bool) -> Setup:
     """What a template on another machine is like. An empty place stands for the standard library, whosever it is."""
-    places: list[str] = []
-    for entry in _path():
+    found: list[str] = []
+    for entry in places():
         place = "" if _is_standard(entry) else entry
-        if place not in places:
-            places.append(place)
+        if place not in found:
+            found.append(place)
     flags = [(name, int(getattr(sys.flags, name))) for name in flag_names()]
-    return places, list(preload), record_call_sites, _needs_site(), _options_elsewhere(), flags
+    return found, list(preload), record_call_sites, _needs_site(), _options_elsewhere(), flags
 
 
 def interpreter() -> Interpreter:
     """How a node that this process starts runs templates of drivers elsewhere."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     # Where the program lies is put first unless it is safe: of no use to others.
-    entries = [os.path.abspath(entry) for entry in sys.path[0 if sys.flags.safe_path else 1 :] if entry]
-    standard = [entry for entry in entries if _is_standard(entry)]
-    others = [entry for entry in (*entries, package) if not _is_standard(entry)]
+    given = entries(sys.path[0 if sys.flags.safe_path else 1 :])
+    absolute = [place for place in map(_absolute, given) if place]
+    standard = [place for place in absolute if _is_standard(place)]
+    others = [place for place in (*absolute, package) if not _is_standard(place)]
     code = _GUEST.format(prefix=(sys.prefix, sys.exec_prefix))
     return sys.executable, code, standard, list(dict.fromkeys(others)), _needs_site()
 
@@ -152,8 +163,31 @@ def arguments() -> list[str]:
     return given if sum(map(len, given)) <= _ARGUMENTS_LENGTH_MAX else given[:1]
 
 
-def _path() -> list[str]:
-    return [os.getcwd() if entry == "" else entry for entry in sys.path]
+def entries(path: Iterable[object]) -> list[str]:
+    """What the import system looks at of a `sys.path`: it passes over whatever is no text, a `pathlib.Path` for one."""
+    return [str.__str__(entry) for entry in path if isinstance(entry, str)]
+
+
+def places() -> list[str]:
+    """Where this process looks for modules. An empty entry is the working directory, unless that was removed."""
+    there = directory()
+    return [entry or there for entry in entries(sys.path) if entry or there]
+
+
+def directory() -> str:
+    """The working directory; empty if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _absolute(entry: str) -> str:
+    """Empty for what lay in a directory that was removed."""
+    if os.path.isabs(entry):
+        return os.path.abspath(entry)
+    there = directory()
+    return os.path.normpath(os.path.join(there, entry)) if entry and there else ""
 
 
 def _is_standard(entry: str) -> bool:

@@ -12,11 +12,23 @@ _LONGEST_NAME = "session-4194304-0123456789abcdef/node.sock"
 # Directories of this kind are removed when the user logs out, unless somebody has said that the user's programs stay.
 _MADE_BY_LOGIN = "/run/user/"
 _LINGER = "/var/lib/systemd/linger"
+# Links that are followed on the way to a place, as the kernel does.
+_LINKS_MAX = 40
 
 
 def parent_directory() -> str:
-    """Below which directory `sooner-<uid>` is: SOONER_TMPDIR, else XDG_RUNTIME_DIR if that is safe, else /tmp."""
+    """Below which directory `sooner-<uid>` is: SOONER_TMPDIR, else XDG_RUNTIME_DIR if that is safe, else /tmp.
+
+    Raises:
+        UntrustedPathError: SOONER_TMPDIR is, or is below, a directory of another user, who decides what is there.
+    """
     if given := os.environ.get("SOONER_TMPDIR"):
+        # A program may have another working directory later.
+        given = os.path.abspath(given)
+        if stranger := _stranger_on_the_way(given):
+            from sooner import _trust
+
+            raise _trust.foreign(given, *stranger)
         return given
     # A program without a login session (a timer, su) finds the nodes of one with it.
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"{_MADE_BY_LOGIN}{os.getuid()}"
@@ -35,6 +47,37 @@ def base_directory(parent: str | None = None) -> str:
         parent: Below which directory; that of this user by default.
     """
     return os.path.join(parent or parent_directory(), f"sooner-{os.getuid()}")
+
+
+def _stranger_on_the_way(place: str) -> tuple[str, int] | None:
+    """What is somebody else's on the way to a place, or closed to the user: a directory or link, and its owner."""
+    # In a namespace of users the administrator may have a number that is nobody's.
+    trusted = {0, os.getuid(), os.lstat("/").st_uid}
+    left, here, links = place.split("/")[::-1], "/", 0
+    while left and links <= _LINKS_MAX:
+        name = left.pop()
+        if name == "..":
+            here = os.path.dirname(here)
+        if name in ("", ".", ".."):
+            continue
+        path = os.path.join(here, name)
+        try:
+            about = os.lstat(path)
+            target = os.readlink(path) if stat.S_ISLNK(about.st_mode) else None
+        except PermissionError:
+            return here, os.lstat(here).st_uid
+        except (OSError, ValueError):
+            # Whoever goes there hears what is wrong with it.
+            return None
+        if about.st_uid not in trusted:
+            return path, about.st_uid
+        if target is None:
+            here = path
+            continue
+        links += 1
+        here = "/" if target.startswith("/") else here
+        left += target.split("/")[::-1]
+    return None
 
 
 def _is_safe(runtime: str) -> bool:

@@ -9,7 +9,6 @@ values never change).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,18 @@ from sooner._pickling import passing
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def reducers(is_out_of_band: bool) -> dict[type, Callable[[Any], Any]]:
-    """For `pickle`."""
-
-    def reduce_array(array: Any) -> Any:
-        if passing.by_file:
-            reduced = reduce_to_file(array)
-            if reduced is not None:
-                return reduced
-        elif array.flags.writeable and _writable_map(array) is not None:
-            plain = np.asarray(array)
-            if is_out_of_band and (plain.flags.c_contiguous or plain.flags.f_contiguous):
-                return plain.__reduce_ex__(5)
-            return _read_only, (plain,)
-        return array.__reduce_ex__(5)
-
-    return {np.memmap: reduce_array}
+def reduce(array: Any, is_out_of_band: bool) -> Any:
+    """How pickle writes an array of this kind; `is_out_of_band`: buffers travel beside the pickle."""
+    if passing.by_file:
+        reduced = reduce_to_file(array)
+        if reduced is not None:
+            return reduced
+    elif array.flags.writeable and _writable_map(array) is not None:
+        plain = np.asarray(array)
+        if is_out_of_band and (plain.flags.c_contiguous or plain.flags.f_contiguous):
+            return plain.__reduce_ex__(5)
+        return _read_only, (plain,)
+    return array.__reduce_ex__(5)
 
 
 def reduce_to_file(array: Any) -> tuple[Any, ...] | None:

@@ -11,9 +11,11 @@ meanwhile is sent as a progress bar.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 import re
+import sys
 import threading
 import time
 from typing import Any
@@ -131,6 +133,8 @@ class TaskStream(io.TextIOBase):
         self._announced = ""
         self._lock = threading.RLock()
         self._bytes = _Bytes(self)
+        # Whether a task may have laid another text stream around the binary one.
+        self._is_shared = False
         self.default_title = default_title
 
     def writable(self) -> bool:
@@ -207,7 +211,15 @@ class TaskStream(io.TextIOBase):
     @property
     def buffer(self) -> Any:
         """A binary stream on the same descriptor."""
+        if not self._is_shared:
+            self._is_shared = True
+            # Then the engine calls `end_line` after the task.
+            _sooner.line_begun()
         return self._bytes
+
+    def detach(self) -> Any:
+        """The binary stream, as `buffer`. This one can still be used: it is the process's."""
+        return self.buffer
 
     def write(self, text: str) -> int:
         """Writes whole lines at once and keeps the rest."""
@@ -244,8 +256,18 @@ class TaskStream(io.TextIOBase):
 
     def end_line(self) -> None:
         """Ends this thread's unfinished line: the task that wrote it is over."""
+        if self._is_shared:
+            self._is_shared = False
+            self._flush_other()
         with self._lock:
             self._end(threading.get_ident())
+
+    def _flush_other(self) -> None:
+        """What the task has printed on a stream of its own is of this task, too."""
+        other = sys.stdout if self._descriptor == 1 else sys.stderr
+        if other is not self:
+            with contextlib.suppress(Exception):
+                other.flush()
 
     def forget_lines(self) -> None:
         """In a process that a task forked: lines that are unfinished are its parent's, and so may the lock be."""
@@ -326,7 +348,7 @@ class TaskInput(io.TextIOWrapper):
         raw = io.FileIO(0, "rb", closefd=False)
         # As the interpreter names its standard streams.
         raw.name = "<stdin>"
-        super().__init__(io.BufferedReader(raw), encoding="utf-8")
+        super().__init__(_InputBytes(raw), encoding="utf-8")
 
     @property
     def mode(self) -> str:
@@ -335,6 +357,19 @@ class TaskInput(io.TextIOWrapper):
 
     def close(self) -> None:
         """Nothing: the stream is the process's, and the next task reads from it, too."""
+
+    def detach(self) -> Any:
+        """The binary stream, as `buffer`. This one can still be used."""
+        return self.buffer
+
+
+class _InputBytes(io.BufferedReader):
+    def close(self) -> None:
+        # As `_Bytes`.
+        pass
+
+    def detach(self) -> Any:
+        return self.raw
 
 
 class _Bytes(io.RawIOBase):
@@ -348,6 +383,21 @@ class _Bytes(io.RawIOBase):
 
     def fileno(self) -> int:
         return self._stream.fileno()
+
+    @property
+    def name(self) -> str:
+        return self._stream.name
+
+    @property
+    def mode(self) -> str:
+        return "wb"
+
+    @property
+    def raw(self) -> Any:
+        return self
+
+    def detach(self) -> Any:
+        return self
 
     def close(self) -> None:
         # A text stream that a program has laid around this one closes it when it is collected.

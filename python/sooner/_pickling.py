@@ -1,5 +1,8 @@
 """How values, functions and errors are pickled, and what sooner changes about pickle and cloudpickle.
 
+One pickler writes all that is more than plain data, in one pass: what a class does when it is pickled is done once,
+as with pickle itself. What other processes can import is written by name, the rest by value, as cloudpickle does.
+
 Tensors, Arrow data and arrays in files have reducers of their own (`sooner._tensors`, `_arrow`, `_memmaps`), which no
 other pickler of the process sees. The libraries are not imported for that: whoever has such values has imported them.
 """
@@ -13,14 +16,14 @@ import pickle
 import sys
 import threading
 import types
-from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
 from cloudpickle import CloudPickler
+from cloudpickle.cloudpickle import _PICKLE_BY_VALUE_MODULES, _is_registered_pickle_by_value
 
-from sooner import _unfindable
-from sooner._classes import mentioned, once
+from sooner import _sooner, _unfindable
+from sooner._classes import mentioned, of_function, once
 from sooner._functools import REDUCERS
 
 BufferCallback = Callable[[pickle.PickleBuffer], Any]
@@ -38,34 +41,23 @@ class _Passing(threading.local):
 passing = _Passing()
 
 
-class _Reducers:
-    """The reducers for one pickle, and the buffers that they may still cut when it is complete."""
+class _Tensors:
+    """The reducers of tensors for one pickle, and the buffers that they may still cut when it is complete."""
 
     def __init__(self, buffer_callback: BufferCallback | None) -> None:
-        self.table: dict[type, Callable[[Any], Any]] = {}
+        from sooner import _tensors
+
         self._buffer_callback = buffer_callback
         self._buffers: list[pickle.PickleBuffer] = []
         self.callback = None if buffer_callback is None else self._buffers.append
-        self._storages = None
-        if "numpy" in sys.modules:
-            from sooner import _memmaps
-
-            self.table.update(_memmaps.reducers(is_out_of_band=buffer_callback is not None))
-        if "pyarrow" in sys.modules:
-            from sooner import _arrow
-
-            self.table.update(_arrow.reducers())
-        if "torch" in sys.modules:
-            from sooner import _tensors
-
-            self._storages = _tensors.Storages(is_out_of_band=buffer_callback is not None)
-            self.table.update(self._storages.reducers())
+        self._storages = _tensors.Storages(is_out_of_band=buffer_callback is not None)
+        self.reducers = self._storages.reducers()
 
     def finish(self) -> None:
         """Hand the buffers out."""
         if self._buffer_callback is None:
             return
-        cut = {} if self._storages is None else self._storages.cut()
+        cut = self._storages.cut()
         for buffer in self._buffers:
             self._buffer_callback(cut.get(id(buffer), buffer))
 
@@ -102,35 +94,160 @@ def _add_mentioned(function: types.FunctionType, reduced: Any) -> None:
         taken.setdefault(name, value)
 
 
+# Modules whose functions and classes travel by name, and what was registered with cloudpickle when that was found out.
+_by_name: set[str] = set()
+_registered: set[str] = set()
+
+
+def _is_found(what: Any) -> bool:
+    """Whether a function or class is one of a module that others can import, under its own name there."""
+    module = getattr(what, "__module__", None)
+    if type(module) is not str or module not in _by_name:
+        return False
+    return getattr(sys.modules.get(module), what.__qualname__, None) is what
+
+
+def _note_module(what: Any) -> None:
+    """Finds out whether others can import the module of a function or class."""
+    _unfindable.note(what)
+    name = getattr(what, "__module__", None)
+    module = sys.modules.get(name) if type(name) is str and name not in _unfindable.SCRIPT else None
+    if module is not None and not _is_registered_pickle_by_value(module):
+        _by_name.add(module.__name__)
+
+
+def _look_at_registered() -> None:
+    """Users say which modules travel by value, and change that."""
+    if _registered != _PICKLE_BY_VALUE_MODULES:
+        _by_name.clear()
+        _registered.clear()
+        _registered.update(_PICKLE_BY_VALUE_MODULES)
+
+
+def _reduce_method(method: types.MethodType) -> Any:
+    """A method of a class that is found travels as its name, as with pickle, and not with the function's code."""
+    owner, name = method.__self__, getattr(method.__func__, "__name__", "")
+    cls = owner if isinstance(owner, type) else type(owner)
+    named = getattr(cls, name, None) if _is_found(cls) else None
+    if getattr(named, "__func__", named) is method.__func__:
+        return getattr, (owner, name)
+    return types.MethodType, (method.__func__, owner)
+
+
+def _reduce_memmap(array: Any) -> Any:
+    from sooner import _memmaps
+
+    return _memmaps.reduce(array, is_out_of_band=False)
+
+
+def _reduce_memmap_beside(array: Any) -> Any:
+    from sooner import _memmaps
+
+    return _memmaps.reduce(array, is_out_of_band=True)
+
+
+def _reduce_array(array: Any) -> Any:
+    reduced = array.__reduce_ex__(5)
+    if array.flags.writeable or not (passing.by_file or _sooner.gives_away()):
+        return reduced
+    # With the pools and executors of the standard library arrays arrive as the receiver's own, whatever they were.
+    make, (memory, *rest) = reduced[:2]
+    if type(memory) is not pickle.PickleBuffer:
+        return reduced
+    return make, (pickle.PickleBuffer(_sooner.Copied(memory.raw())), *rest)  # type: ignore[arg-type]
+
+
+def _reduce_memoryview(view: memoryview) -> Any:
+    try:
+        # What cannot be told of is refused by `cast` here rather than there.
+        memoryview(b"").cast(view.format)  # type: ignore[call-overload]
+    except ValueError:
+        return bytes, (view.tobytes(),)
+    memory = pickle.PickleBuffer(view) if view.c_contiguous else view.tobytes()
+    return _make_memoryview, (memory, view.format, view.shape)
+
+
+def _make_memoryview(memory: Any, form: str, shape: tuple[int, ...]) -> memoryview:
+    return memoryview(memory).cast("B").cast(form, shape)  # type: ignore[call-overload,no-any-return]
+
+
+class _Table:
+    """Reducers by class, without those that users have registered with `copyreg`: nothing keeps theirs alive."""
+
+    def __init__(self, reduce_memmap: Callable[[Any], Any]) -> None:
+        self._reduce_memmap = reduce_memmap
+        self._theirs: dict[type, Any] = {}
+        self._libraries: tuple[bool, bool] = (False, False)
+        self._table: dict[type, Callable[[Any], Any]] = {}
+
+    def now(self) -> dict[type, Callable[[Any], Any]]:
+        """The table, which nobody may change; made again when cloudpickle's has changed or a library was imported."""
+        libraries = "numpy" in sys.modules, "pyarrow" in sys.modules
+        theirs: dict[type, Any] = CloudPickler.dispatch_table.maps[0]
+        if self._theirs != theirs or self._libraries != libraries:
+            self._table = self._made(theirs, libraries)
+            self._theirs, self._libraries = dict(theirs), libraries
+        return self._table
+
+    def _made(self, theirs: dict[type, Any], libraries: tuple[bool, bool]) -> dict[type, Any]:
+        table: dict[type, Any] = {**REDUCERS}
+        if libraries[0] and (memmap := getattr(sys.modules["numpy"], "memmap", None)):
+            table[memmap] = self._reduce_memmap
+            table[sys.modules["numpy"].ndarray] = _reduce_array
+        if libraries[1]:
+            from sooner import _arrow
+
+            table.update(_arrow.reducers())
+        table.update(theirs)
+        table[types.MethodType] = _reduce_method
+        table[memoryview] = _reduce_memoryview
+        table.update(_code_reducers())
+        return table
+
+
+_within, _beside = _Table(_reduce_memmap), _Table(_reduce_memmap_beside)
+
+
 class ValuePickler(CloudPickler):  # type: ignore[misc]
     """cloudpickle's pickler, for what other processes of the program unpickle."""
 
     def __init__(
         self, file: io.BytesIO, protocol: int | None = 5, buffer_callback: BufferCallback | None = None
     ) -> None:
-        self._reducers = _Reducers(buffer_callback)
-        # What users have registered comes before what libraries' values need.
-        maps = *CloudPickler.dispatch_table.maps, self._reducers.table, REDUCERS
-        self.dispatch_table = ChainMap(_code_reducers(), *maps)
-        super().__init__(file, protocol=protocol, buffer_callback=self._reducers.callback)
+        _look_at_registered()
+        table = (_within if buffer_callback is None else _beside).now()
+        # A plain dictionary: pickle looks into it for every object. What users have registered comes before all else.
+        self._tensors = _Tensors(buffer_callback) if "torch" in sys.modules else None
+        if self._tensors is None:
+            self.dispatch_table = {**table, **copyreg.dispatch_table}
+        else:
+            self.dispatch_table = {**self._tensors.reducers, **table, **copyreg.dispatch_table}
+            buffer_callback = self._tensors.callback
+        super().__init__(file, protocol=protocol, buffer_callback=buffer_callback)
 
     def reducer_override(self, obj: Any) -> Any:
         """See `pickle.Pickler`."""
-        if isinstance(obj, types.FunctionType | type):
-            _unfindable.note(obj)
+        kind = type(obj)
+        if kind is not types.FunctionType and not issubclass(kind, type):
+            return NotImplemented
+        if _is_found(obj):
+            return NotImplemented
+        _note_module(obj)
         reduced = _reduce(self, obj)
-        if type(obj) is types.FunctionType:
+        if kind is types.FunctionType:
             _add_mentioned(obj, reduced)
+            return of_function(obj, reduced) if type(reduced) is tuple else reduced
         return once(obj, reduced)
 
     def dump(self, obj: Any) -> None:
         """See `pickle.Pickler`. Buffers are handed out at the end."""
         super().dump(obj)
-        self._reducers.finish()
+        if self._tensors is not None:
+            self._tensors.finish()
 
 
 def dumps(obj: Any, protocol: int | None = 5, buffer_callback: BufferCallback | None = None) -> bytes:
-    """Pickle what plain pickle cannot: lambdas, closures, classes of the main program.
+    """Pickle a value, also what plain pickle cannot: lambdas, closures, classes of the main program.
 
     Args:
         obj: The value.
@@ -139,15 +256,4 @@ def dumps(obj: Any, protocol: int | None = 5, buffer_callback: BufferCallback | 
     """
     with io.BytesIO() as file:
         ValuePickler(file, protocol, buffer_callback).dump(obj)
-        return file.getvalue()
-
-
-def dumps_plainly(obj: Any, protocol: int | None = 5, buffer_callback: BufferCallback | None = None) -> bytes:
-    """`pickle.dumps` with the reducers of this module."""
-    reducers = _Reducers(buffer_callback)
-    with io.BytesIO() as file:
-        pickler = pickle.Pickler(file, protocol, buffer_callback=reducers.callback)
-        pickler.dispatch_table = {**reducers.table, **copyreg.dispatch_table}
-        pickler.dump(obj)
-        reducers.finish()
         return file.getvalue()

@@ -22,9 +22,9 @@ class _Base:
 
     def __init__(self) -> None:
         self.environment = dict(os.environ)
-        self.directory = _directory()
+        self.directory = _launch.directory()
         self.umask = _umask()
-        self.path = list(sys.path)
+        self.path = _launch.entries(sys.path)
         self.arguments = _launch.arguments()
 
 
@@ -32,9 +32,16 @@ _base: _Base | None = None
 # Whether workers begin on a node of the program's, so that only changes must be told.
 _is_host = False
 _is_hooked = False
-# In a worker: names of the environment that the program has changed, and whether its node is on another machine.
-_followed: set[str] = set()
+# In a worker: what it has taken over. What modules have set since, while they were imported, stays as it is until the
+# program itself sets something else.
+_followed: dict[str, str | None] = {}
+_directory = ""
+_mask: int | None = None
+_path: list[str] = []
+# Whether the node is on another machine.
 is_guest = False
+# Places that were passed over, and named.
+_named: set[str] = set()
 
 
 def begin(is_host: bool) -> None:
@@ -46,10 +53,17 @@ def begin(is_host: bool) -> None:
     _sooner.program_changed()
 
 
-def begin_worker(guest: bool) -> None:
-    """In the template: its workers begin with the state as it is now."""
-    global _base, is_guest
+def begin_worker(guest: bool, path: list[str]) -> None:
+    """In the template: its workers begin with the state as it is now.
+
+    Args:
+        guest: Whether the program is on another machine.
+        path: What `sys.path` was before modules were imported that may have put something of their own there.
+    """
+    global _base, _directory, _mask, _path, is_guest
     _base = _Base()
+    _base.path = path
+    _directory, _mask, _path = _base.directory, _base.umask, path
     is_guest = guest
 
 
@@ -76,15 +90,16 @@ def state() -> bytes:
             # It is for this program alone.
             if value != _base.environment.get(name) and name != "SOONER_TOKEN"
         }
-    directory = _directory()
+    directory = _launch.directory()
     if directory and directory != _base.directory:
         found["directory"] = directory
     mask = _umask()
     if mask is not None and (mask != _base.umask or not _is_host):
         found["umask"] = mask
     # An empty entry is the working directory, wherever that is by now.
-    if sys.path != _base.path or ("directory" in found and "" in sys.path):
-        path = [_directory() if entry == "" else entry for entry in sys.path]
+    entries = _launch.entries(sys.path)
+    if entries != _base.path or ("directory" in found and "" in entries):
+        path = _launch.places()
         found["path"] = path, [entry for entry in path if entry not in _base.path]
     if not _is_host or sys.argv != _base.arguments:
         found["arguments"] = [str(argument) for argument in sys.argv]
@@ -107,24 +122,34 @@ def follow(data: bytes) -> None:
 
 
 def _follow(data: bytes) -> None:
+    global _directory, _mask
     assert _base is not None
     import pickle
 
+    from sooner import _worker
+
     new: dict[str, Any] = pickle.loads(data) if data else {}
     environment = new.get("environment", {})
-    for name in _followed - set(environment):
+    for name in set(_followed) - set(environment):
         _set(name, _base.environment.get(name))
     for name, value in environment.items():
-        _set(name, value)
+        if name not in _followed or _followed[name] != value:
+            _set(name, value)
     _followed.clear()
     _followed.update(environment)
-    if (place := new.get("directory", _base.directory)) and place != _directory():
-        # On another machine it need not exist; the worker stays where it is.
+    place = new.get("directory", _base.directory)
+    if place and place != _directory:
+        may_enter = place == _base.directory or _is_safe(place, is_directory=True)
         with contextlib.suppress(OSError):
-            os.chdir(place)
+            os.chdir(place if may_enter else _worker.session_directory)
+            _directory = place
+    if is_guest and "path" in new:
+        # What the program names from where it is must not be something else when a task goes to another directory.
+        new["path"] = [[os.path.join(place, entry) for entry in entries] for entries in new["path"]]
     mask = new.get("umask", _base.umask)
-    if mask is not None:
+    if mask is not None and mask != _mask:
         os.umask(mask)
+        _mask = mask
     _follow_path(*new.get("path", (_base.path, [])))
     sys.argv[:] = new.get("arguments", _base.arguments)
     if "key" in new:
@@ -146,22 +171,46 @@ def _set(name: str, value: str | None) -> None:
 
 def _follow_path(path: list[str], added: list[str]) -> None:
     """The order is the program's. Of its places only those that it has added are new to this interpreter."""
+    global _path
     assert _base is not None
     wanted = [entry for entry in path if entry in _base.path or (entry in added and _is_safe(entry))]
     # Elsewhere the interpreter has places that the program's has not.
-    own = [entry for entry in _base.path if entry not in wanted and is_guest]
-    if sys.path != wanted + own:
-        sys.path[:] = wanted + own
+    wanted += [entry for entry in _base.path if entry not in wanted and is_guest]
+    found, at = list(wanted), 0
+    for entry in sys.path:
+        if entry in wanted:
+            at = found.index(entry) + 1
+        elif entry not in _path:
+            # A module has put it there for itself, behind what is before it.
+            found.insert(at, entry)
+            at += 1
+    _path = wanted
+    if sys.path != found:
+        sys.path[:] = found
 
 
-def _is_safe(entry: str) -> bool:
-    """Whether modules may be looked for there. On another machine the name may belong to somebody else."""
+def _is_safe(entry: str, is_directory: bool = False) -> bool:
+    """Whether modules may be looked for there. On another machine the name may belong to somebody else, or to nothing.
+
+    The working directory is such a place, too: programs that a task starts may look there.
+    """
     if not is_guest:
         return True
     try:
-        return _sooner.strangers_at(entry) is None
+        why = _sooner.strangers_at(entry)
     except OSError:
         return False
+    if why is not None and entry not in _named:
+        _named.add(entry)
+        place = f"{entry} ({why})"
+        if is_directory:
+            place = f"the working directory {entry} ({why}; workers go to the node's instead)"
+        print(
+            f"sooner: on {os.uname().nodename} modules are not looked for in {place}, where the program looks on its "
+            "own machine: others could put theirs there",
+            file=sys.stderr,
+        )
+    return why is None
 
 
 def _umask() -> int | None:
@@ -169,11 +218,3 @@ def _umask() -> int | None:
         return umask()
     except OSError:
         return None
-
-
-def _directory() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        # It was removed.
-        return ""

@@ -28,6 +28,7 @@ def main(
     guest: bool = False,
     flags: tuple[int, ...] = (),
     named: str = "",
+    script: tuple[str | None, bool] = (None, False),
 ) -> None:
     """Forks workers until the node is gone.
 
@@ -39,6 +40,7 @@ def main(
         guest: Whether the driver is on another machine.
         flags: What `sys.flags` of the driver has, if it is on this machine.
         named: The same with names, NAME=VALUE,..., if it is on another one.
+        script: The file of the driver's `__main__`, if that is on this machine, and whether it was run as a script.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A program that waits for its signals blocks them. Here nobody would take them, and nothing could be cancelled.
@@ -59,22 +61,28 @@ def main(
         os.close(score)
     # What every worker uses, so that none of them has to import it.
     from sooner import (  # noqa: F401
+        _classes,
         _code,
         _errors,
         _gpus,
+        _launch,
         _pickling,
         _program,
-        _settings,
         _sooner,
         _spare,
         _threads,
+        _tidying,
+        _traceback,
         _worker,
     )
 
-    _settings.table()
+    # Before whatever else is imported: modules may keep the functions.
+    _tidying.hook()
+    _classes.begin_worker(*script)
     _spare.begin()
     _threads.begin()
     _be_like_a_program(flags or _flags_of(named))
+    _traceback.guard_sources(guest)
     with contextlib.suppress(OSError):
         _sooner.title_begins()
         _sooner.set_title(f"sooner template {directory}", False)
@@ -86,6 +94,7 @@ def main(
             "the place in PYTHONPATH of `sooner start`",
             file=sys.stderr,
         )
+    path = _launch.entries(sys.path)
     for name in preload:
         try:
             importlib.import_module(name)
@@ -93,7 +102,7 @@ def main(
             print(f"sooner: preload={name!r} cannot be imported: {error!r}", file=sys.stderr)
     _worker.session_directory = directory
     _worker.node_gpus = _gpus.visible() or []
-    _program.begin_worker(guest)
+    _program.begin_worker(guest, path)
     _sooner.record_call_sites(record_call_sites)
     template = _sooner.Template(descriptor)
     gc.collect()

@@ -11,13 +11,17 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Hashable, Iterator
+from types import BuiltinFunctionType
 from typing import Any
 
 from sooner import _sooner
 from sooner._settings import Setting, table
 
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+# Modules that may be there before anything is hooked, and have copied functions of others.
+_COPIES = ("locale", "threading", "tracemalloc")
 
 _handlers: dict[int, Any] = {}
 _environment: dict[str, str | None] = {}
@@ -56,23 +60,33 @@ def _stays(frame: Any) -> bool:
     return _led_here(frame, lambda one: _imports(one) or _initializes(one))
 
 
-def begin() -> None:
-    """In a worker, before its first task."""
-    global _is_noting
-    _is_noting = True
+def hook() -> None:
+    """In the template, before it imports anything of the user's: what sets something says so from now on."""
     signal.signal = noted(signal.signal, before=_noting(_note_signal), module="signal")
     for name in ("putenv", "unsetenv"):
         setattr(os, name, noted(getattr(os, name), before=_noting(_note_variable)))
     for name in ("chdir", "fchdir"):
         setattr(os, name, noted(getattr(os, name), before=_noting(_note_directory)))
+    made: dict[Any, Any] = {}
     for place, setting in enumerate(table()):
         for name in setting.names:
             if function := getattr(setting.module, name, None):
                 note = _noting_setting(place, setting)
-                setattr(setting.module, name, noted(function, before=note, module=setting.module.__name__))
+                made[function] = noted(function, before=note, module=setting.module.__name__)
+                setattr(setting.module, name, made[function])
+    for module in map(sys.modules.get, _COPIES):
+        for name, value in list(vars(module).items()) if module is not None else ():
+            if isinstance(value, BuiltinFunctionType) and value in made:
+                setattr(module, name, made[value])
     # Whatever else closes a stream is seen when the worker waits for its next task.
     os.close = noted(os.close, before=_note_stream)
     os.dup2 = noted(os.dup2, before=lambda fd=-1, fd2=-1, inheritable=True: _note_stream(fd2))
+
+
+def begin() -> None:
+    """In a worker, before its first task."""
+    global _is_noting
+    _is_noting = True
 
 
 def end() -> None:
@@ -199,6 +213,16 @@ def _note_stream(fd: int = -1) -> None:
         _sooner.line_begun()
 
 
+def _set_variable(name: str, value: str | None) -> None:
+    if value is not None:
+        os.environ[name] = value
+        return
+    os.environ.pop(name, None)
+    # `os.putenv` has not told `os.environ`. Whatever is wrong with the name was for the task to hear.
+    with contextlib.suppress(OSError, ValueError):
+        os.unsetenv(name)
+
+
 def after_task() -> None:
     """The task that ran on this thread is over."""
     global _directory, _touches_streams
@@ -208,7 +232,9 @@ def after_task() -> None:
     if not (_handlers or _environment or _directory or _settings):
         return
     with paused():
-        for (_, key), (setting, value) in sorted(_settings.items(), key=lambda item: item[0][0]):
+        # Several functions may set one thing: the first of them was told what it was before.
+        latest_first = list(reversed(_settings.items()))
+        for (_, key), (setting, value) in sorted(latest_first, key=lambda item: not item[1][0].is_timer):
             try:
                 setting.write(key, value)
             except (OSError, ValueError):
@@ -218,10 +244,10 @@ def after_task() -> None:
                 with contextlib.suppress(OSError, ValueError):
                     signal.signal(number, handler)
         for name, value in _environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+            _set_variable(name, value)
+        if "TZ" in _environment:
+            # The zone in force is the one that was there when somebody said so last.
+            time.tzset()
         if _directory is not None:
             with contextlib.suppress(OSError):
                 os.chdir(_directory)

@@ -7,11 +7,19 @@ the end of sooner's own errors (how `get` raised it).
 
 from __future__ import annotations
 
+import linecache
+import os
+import stat
+import sys
+import threading
 import traceback
+
+from sooner import _sooner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 # Characters. Nesting 200 tasks deep must still show both ends.
 TEXT_CHARS_MAX = 128 << 10
@@ -58,6 +66,86 @@ def _trim(shown: traceback.TracebackException, exception: BaseException, seen: s
 
 def _is_ours(filename: str) -> bool:
     return filename.startswith(_PACKAGE)
+
+
+def guard_sources(guest: bool) -> None:
+    """In a template: has what shows lines of source in its workers read files only, on another machine only the user's.
+
+    A file of source is known by its name. What has that name when a line is shown may be a pipe, which keeps its reader
+    for ever, and on another machine it may be somebody else's.
+
+    Args:
+        guest: Whether the driver is on another machine.
+    """
+    read = linecache.updatecache
+
+    def updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
+        names = [filename]
+        if filename.startswith("<") and filename.endswith(">"):
+            # It stands for no file.
+            names = []
+        elif not os.path.isabs(filename):
+            names += [os.path.join(place, filename) for place in sys.path]
+        return read(filename, module_globals) if all(_may_be_read(name, guest) for name in names) else []
+
+    # `traceback`, `warnings`, `inspect` and `pdb` have their lines from there.
+    linecache.updatecache = updatecache
+    if guest:
+        # What is written in C reads without it.
+        sys.excepthook = traceback.print_exception
+        threading.excepthook = _on_error_of_thread
+        sys.unraisablehook = _on_unraisable
+
+
+def _may_be_read(name: str, guest: bool) -> bool:
+    if guest and not _is_of_user(name) and not any(_is_below(name, place) for place in sys.path):
+        return False
+    try:
+        return stat.S_ISREG(os.stat(name).st_mode)
+    except OSError:
+        # A loader may have its text.
+        return True
+
+
+def _is_of_user(name: str) -> bool:
+    """Whether nobody else has put a file there, or could now."""
+    while True:
+        try:
+            return _sooner.strangers_at(name) is None
+        except (FileNotFoundError, NotADirectoryError):
+            if name in ("", "/"):
+                return False
+            name = os.path.dirname(name)
+        except OSError:
+            return False
+
+
+def _is_below(name: str, place: str) -> bool:
+    """Whether it is in a place of others where whoever started the node has it look for modules all the same."""
+    return name.startswith(f"{place}/") and not _is_of_user(place)
+
+
+def _on_error_of_thread(error: threading.ExceptHookArgs) -> None:
+    """As `threading` tells of it."""
+    if error.exc_type is SystemExit:
+        return
+    name = threading.get_ident() if error.thread is None else error.thread.name
+    print(f"Exception in thread {name}:", file=sys.stderr)
+    traceback.print_exception(error.exc_type, error.exc_value, error.exc_traceback)
+
+
+def _on_unraisable(error: Any) -> None:
+    """As the interpreter tells of it."""
+    where = "" if error.object is None else f" {_shown(error.object)}"
+    print(f"{error.err_msg or 'Exception ignored in'}:{where}", file=sys.stderr)
+    traceback.print_exception(error.exc_type, error.exc_value, error.exc_traceback)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except BaseException:
+        return "<object repr() failed>"
 
 
 def clip(text: str, limit: int = TEXT_CHARS_MAX) -> str:

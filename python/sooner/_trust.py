@@ -36,7 +36,10 @@ def open_directory(path: str, within: int | None = None) -> int:
     except NotADirectoryError:
         raise _refusal(path, os.stat(name, dir_fd=within, follow_symlinks=False)) from None
     except PermissionError:
-        about = os.stat(name, dir_fd=within, follow_symlinks=False)
+        try:
+            about = os.stat(name, dir_fd=within, follow_symlinks=False)
+        except PermissionError:
+            raise _closed(path) from None
         if about.st_uid == os.getuid():
             raise
         raise _refusal(path, about) from None
@@ -126,6 +129,31 @@ def _refusal(path: str, about: os.stat_result) -> Exception:
     if about.st_uid != os.getuid():
         return _untrusted(path, f"it belongs to {owner}")
     return _untrusted(path, f"its mode is {stat.S_IMODE(about.st_mode):04o}, so others may enter it")
+
+
+def _closed(path: str) -> Exception:
+    """Not even what stands there can be seen."""
+    above = path
+    while not os.path.lexists(above):
+        above = above.rpartition("/")[0] or "/"
+    owner = _user(os.lstat(above).st_uid)
+    return _untrusted(path, f"it is below {above}, which belongs to {owner} and is closed to you")
+
+
+def foreign(place: str, path: str, uid: int) -> Exception:
+    """The error of a place that SOONER_TMPDIR names.
+
+    Args:
+        place: What it names.
+        path: What belongs to somebody else on the way there.
+        uid: Whose that is.
+    """
+    from sooner.exceptions import UntrustedPathError
+
+    fault = "who decides what is there" if os.access(path, os.X_OK) else "and is closed to you"
+    return UntrustedPathError(
+        f"SOONER_TMPDIR={place}: {path} belongs to {_user(uid)}, {fault}. Set it to a directory of yours"
+    )
 
 
 def _untrusted(path: str, fault: str) -> Exception:

@@ -28,10 +28,7 @@ def note(what: Any) -> None:
     if _known[name]:
         import cloudpickle.cloudpickle
 
-        from sooner import _sooner
-
         cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add(name)
-        _sooner.by_value(name)
 
 
 def _is_unfindable(name: str, module: Any) -> bool:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from sooner import _classes, _sooner, _stacks, _tidying
@@ -38,6 +39,10 @@ _main_thread = 0
 is_serving = False
 
 _TITLE_LENGTH_MAX = 200
+# How long the end waits for threads of the user's (seconds): before the rest of it, and in all. A worker whose node or
+# program ends lives for half a second more (`LEAVE_NANOS` of the engine).
+_THREADS_FIRST_SECONDS = 0.2
+_THREADS_SECONDS = 3.0
 # Files that keep what is written to them for a while.
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 # How long an interrupt waits for the end of an import, and between two looks (seconds).
@@ -155,7 +160,55 @@ def _end_in_order() -> None:
         _sooner.forget_actor()
         # An actor that refers to itself has a `__del__`, too.
         gc.collect()
+    waiting = _wait_for_threads()
+    if waiting is not None:
+        waiting.join(_THREADS_FIRST_SECONDS)
     atexit._run_exitfuncs()
+    _flush_files()
+    if waiting is not None and waiting.is_alive():
+        waiting.join(_THREADS_SECONDS - _THREADS_FIRST_SECONDS)
+        _flush_files()
+
+
+def _wait_for_threads() -> threading.Thread | None:
+    """Begins to wait for what the end of an interpreter waits for: threads that are no daemons, and, before them, what
+    ends those of executors when their queues are empty. Nobody knows how long that takes: it is done in a thread.
+    """
+    registered = list(reversed(vars(threading).get("_threading_atexits", [])))
+    if not _threads_left():
+        # Nothing of that takes time.
+        _run(registered)
+        return None
+
+    def wait() -> None:
+        _run(registered)
+        while threads := _threads_left():
+            for thread in threads:
+                thread.join()
+
+    waiting = threading.Thread(target=wait, name="sooner-end", daemon=True)
+    try:
+        waiting.start()
+    except RuntimeError:
+        # There may be no more threads.
+        return None
+    return waiting
+
+
+def _threads_left() -> list[threading.Thread]:
+    here = (threading.main_thread(), threading.current_thread())
+    return [thread for thread in threading.enumerate() if thread not in here and not thread.daemon]
+
+
+def _run(functions: list[Callable[[], object]]) -> None:
+    for function in functions:
+        try:
+            function()
+        except Exception:
+            traceback.print_exc()
+
+
+def _flush_files() -> None:
     for thing in gc.get_objects():
         if isinstance(thing, _FILES):
             with contextlib.suppress(Exception):
@@ -221,8 +274,12 @@ def _on_breakpoint(*args: Any, **kwargs: Any) -> Any:
 
 def _on_interrupt(signum: int, frame: Any) -> None:
     global _put_off_at
-    if not _sooner.should_interrupt():
+    is_cancelled = _sooner.should_interrupt()
+    if not is_cancelled:
         _put_off_at = None
+        if is_cancelled is None:
+            # As in every process: `_thread.interrupt_main` and `raise_signal` are ways to limit a time.
+            raise KeyboardInterrupt
         return
     if _tidying.is_importing(frame):
         now = time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -239,6 +296,7 @@ def _on_interrupt(signum: int, frame: Any) -> None:
 
 def _interrupt_later() -> None:
     time.sleep(_IMPORT_LOOK_SECONDS)
+    _sooner.interrupt_comes()
     signal.pthread_kill(_main_thread, signal.SIGINT)
 
 
@@ -248,8 +306,10 @@ def interrupt(token: int, in_actor: bool) -> None:
     if loop is not None:
         loop.cancel(token)
     elif not in_actor and threading.get_ident() != _main_thread:
+        _sooner.interrupt_comes()
         signal.pthread_kill(_main_thread, signal.SIGINT)
     elif not in_actor:
+        _sooner.interrupt_comes()
         signal.raise_signal(signal.SIGINT)
 
 
@@ -339,10 +399,9 @@ def exit_process(error: SystemExit) -> str | None:
     """
     if not is_serving:
         end_child(error)
-    code = error.code
-    if _actor is not None and code is not None and code == 0:
-        return f"it called sys.exit({code!r})"
     status = _status_of(error)
+    if _actor is not None and status == 0:
+        return f"it called sys.exit({'' if error.code is None else repr(error.code)})"
     _sooner.worker_flush()
     _leave(status)
     return None

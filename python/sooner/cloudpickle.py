@@ -58,5 +58,8 @@ def dumps_debug(
     try:
         pickled: bytes = dumps(obj, protocol=protocol, buffer_callback=buffer_callback)
     except Exception as error:
-        raise explain_pickle_failure(obj, error, "the value") from error
+        explained = explain_pickle_failure(obj, error, "the value")
+        if explained is error:
+            raise
+        raise explained from error
     return pickled

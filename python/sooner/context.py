@@ -298,7 +298,7 @@ def init(
             int(inline),
             base,
             _launch.template_setup(preload, record_call_sites),
-            os.getcwd(),
+            _launch.directory() or "/",
             name,
             bool(log_to_driver),
             secrets.randbits(63) | 1 << 40,
@@ -313,7 +313,7 @@ def init(
         directory = target
         setup = _launch.template_setup(preload, record_call_sites)
         _sooner.connect(
-            directory, template, setup, os.getcwd(), name, int(inline), events, lineage, bool(log_to_driver)
+            directory, template, setup, _launch.directory() or "/", name, int(inline), events, lineage, bool(log_to_driver)
         )
     else:
         totals = _resources.totals(num_cpus, num_gpus, resources, ignored.get("_memory"))

@@ -2,13 +2,15 @@
 //!
 //! `u16` positional count, `u16` keyword count, then per argument (keywords begin with `u16` length and name) either
 //! `0`, `u32` length and an encoded value, or `1` and the `u16` number of a dependency: a reference given directly, or
-//! a value too large for a message, which becomes an object of its own.
+//! a value too large for a message, which becomes an object of its own. Arguments that are encoded together, so that what
+//! they share they share afterwards, begin with `2` and one such entry, for a tuple of all of them; each further one is `3`.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use sooner_runtime::client::Client;
 use sooner_runtime::protocol::execution::Incoming;
 use sooner_runtime::wire::message::Outcome;
@@ -16,6 +18,12 @@ use sooner_runtime::wire::{Blob, ObjectId, limits};
 
 use crate::object_ref::{ObjectRef, ids, serialising};
 use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain};
+
+/// Begin entries.
+const VALUE: u8 = 0;
+const DEPENDENCY: u8 = 1;
+const FIRST: u8 = 2;
+const NEXT: u8 = 3;
 
 /// Encoded arguments.
 pub struct Arguments {
@@ -26,7 +34,7 @@ pub struct Arguments {
     _handles: Vec<Py<ObjectRef>>,
 }
 
-struct Writer<'a> {
+struct Writer<'a, 'py> {
     client: &'a Arc<Client>,
     out: Vec<u8>,
     dependencies: Vec<ObjectId>,
@@ -34,6 +42,46 @@ struct Writer<'a> {
     handles: Vec<Py<ObjectRef>>,
     /// Bytes of values that may still travel inside the message.
     rest: u64,
+    together: Together<'py>,
+}
+
+/// Arguments that are encoded as one value.
+enum Together<'py> {
+    /// Each is encoded by itself.
+    None,
+    /// All that are more than plain data, of which none is written yet.
+    All(Bound<'py, PyTuple>),
+    Begun,
+}
+
+impl<'py> Together<'py> {
+    /// What the standard library's pools and executors would pickle as one: what several arguments share is shared afterwards.
+    fn of(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        let named = kwargs.into_iter().flat_map(|kwargs| kwargs.iter().map(|(_, value)| value));
+        let parts: Vec<_> = args.iter().chain(named).filter(may_share).collect();
+        if parts.len() < 2 || !is_passed_as_by_the_standard_library(args.py())? {
+            return Ok(Self::None);
+        }
+        Ok(Self::All(PyTuple::new(args.py(), parts)?))
+    }
+}
+
+/// Whether a value may have something in common with another one.
+fn may_share(value: &Bound<'_, PyAny>) -> bool {
+    !(value.is_none()
+        || value.is_exact_instance_of::<PyInt>()
+        || value.is_exact_instance_of::<PyFloat>()
+        || value.is_exact_instance_of::<PyBool>()
+        || value.is_exact_instance_of::<PyString>()
+        || value.is_exact_instance_of::<PyBytes>()
+        || value.is_exact_instance_of::<ObjectRef>())
+}
+
+fn is_passed_as_by_the_standard_library(py: Python<'_>) -> PyResult<bool> {
+    py.import("sooner._pickling")?
+        .getattr(intern!(py, "passing"))?
+        .getattr(intern!(py, "by_file"))?
+        .is_truthy()
 }
 
 /// Encodes the arguments of a call.
@@ -53,6 +101,7 @@ pub fn encode_arguments(
         references: Vec::new(),
         handles: Vec::new(),
         rest: limits::CALL_INLINE_BYTES_MAX,
+        together: Together::of(args, kwargs)?,
     };
     let too_many = |_| pyo3::exceptions::PyTypeError::new_err("a call takes at most 65535 arguments");
     writer.out.extend_from_slice(&u16::try_from(args.len()).map_err(too_many)?.to_le_bytes());
@@ -79,8 +128,31 @@ pub fn encode_arguments(
     })
 }
 
-impl Writer<'_> {
+impl Writer<'_, '_> {
     fn argument(&mut self, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
+        if matches!(self.together, Together::None) || !may_share(value) {
+            return self.alone(value, what);
+        }
+        let Together::All(all) = std::mem::replace(&mut self.together, Together::Begun) else {
+            self.out.push(NEXT);
+            return Ok(());
+        };
+        let start = (self.out.len(), self.dependencies.len(), self.references.len(), self.handles.len());
+        self.out.push(FIRST);
+        let Err(error) = self.alone(&all, || "an argument".to_owned()) else { return Ok(()) };
+        self.out.truncate(start.0);
+        self.dependencies.truncate(start.1);
+        self.references.truncate(start.2);
+        self.handles.truncate(start.3);
+        if !error.is_instance_of::<pyo3::exceptions::PyTypeError>(value.py()) {
+            return Err(error);
+        }
+        // Each by itself, so that the one that cannot be pickled is named.
+        self.together = Together::None;
+        self.alone(value, what)
+    }
+
+    fn alone(&mut self, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
         if let Ok(reference) = value.cast_exact::<ObjectRef>() {
             let given = reference.get();
             if given.slot.is_freed() && !given.client.is_closed() {
@@ -107,7 +179,7 @@ impl Writer<'_> {
         let encoded =
             encode(value, &mut self.references).map_err(|error| explain(py, value, &error, &what()))?;
         if encoded.size() as u64 <= self.client.welcome.inline_bytes.min(most) {
-            self.out.extend_from_slice(&[0; 5]);
+            self.out.extend_from_slice(&[VALUE, 0, 0, 0, 0]);
             self.out.extend_from_slice(&encoded.into_bytes(py));
             self.end_value(start);
             return Ok(());
@@ -126,7 +198,7 @@ impl Writer<'_> {
     fn dependency(&mut self, reference: Py<ObjectRef>) -> PyResult<()> {
         let number = u16::try_from(self.dependencies.len())
             .map_err(|_| pyo3::exceptions::PyTypeError::new_err("too many references"))?;
-        self.out.push(1);
+        self.out.push(DEPENDENCY);
         self.out.extend_from_slice(&number.to_le_bytes());
         self.dependencies.push(reference.get().id);
         self.handles.push(reference);
@@ -134,13 +206,18 @@ impl Writer<'_> {
     }
 }
 
-/// Names the culprit of a failed pickling.
+/// Names the culprit of a failed pickling. What interrupted it passes: Ctrl-C, the end of a task that is cancelled, and what a
+/// handler of a signal raised.
 pub fn explain(py: Python<'_>, value: &Bound<'_, PyAny>, error: &PyErr, what: &str) -> PyErr {
+    if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
+        return error.clone_ref(py);
+    }
     // The search pickles parts of the value. References among them must not count as given away.
     let explained = serialising(&mut Vec::new(), || {
         py.import("sooner._errors")?.call_method1("explain_pickle_failure", (value, error.value(py), what))
     });
     match explained {
+        Ok(explained) if explained.is(error.value(py)) => error.clone_ref(py),
         Ok(explained) => {
             let explained = PyErr::from_value(explained);
             explained.set_cause(py, Some(error.clone_ref(py)));
@@ -186,7 +263,7 @@ pub fn decode_arguments<'py>(
     access: Access,
 ) -> PyResult<Call<'py>> {
     let block = incoming.push.spec.arguments.as_slice();
-    let mut reader = Block { bytes: block };
+    let mut reader = Block { bytes: block, together: None };
     let positional = reader.u16()?;
     let keywords = reader.u16()?;
     if positional == 0 && keywords == 0 {
@@ -211,7 +288,7 @@ pub fn decode_arguments<'py>(
 /// # Errors
 /// When the arguments are garbled.
 pub fn argument_sizes(incoming: &Incoming) -> PyResult<Vec<(String, u64)>> {
-    let mut reader = Block { bytes: incoming.push.spec.arguments.as_slice() };
+    let mut reader = Block { bytes: incoming.push.spec.arguments.as_slice(), together: None };
     let (positional, keywords) = (reader.u16()?, reader.u16()?);
     let mut sizes = Vec::new();
     for index in 0..positional {
@@ -225,15 +302,19 @@ pub fn argument_sizes(incoming: &Incoming) -> PyResult<Vec<(String, u64)>> {
     Ok(sizes)
 }
 
-struct Block<'a> {
-    bytes: &'a [u8],
+fn garbled() -> PyErr {
+    pyo3::exceptions::PyValueError::new_err("the arguments are garbled")
 }
 
-impl<'a> Block<'a> {
+struct Block<'a, 'py> {
+    bytes: &'a [u8],
+    /// Arguments that were encoded together, and which of them is next.
+    together: Option<(Bound<'py, PyTuple>, usize)>,
+}
+
+impl<'a, 'py> Block<'a, 'py> {
     fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
-        let split = self.bytes.split_at_checked(count);
-        let (head, rest) =
-            split.ok_or_else(|| pyo3::exceptions::PyValueError::new_err("the arguments are garbled"))?;
+        let (head, rest) = self.bytes.split_at_checked(count).ok_or_else(garbled)?;
         self.bytes = rest;
         Ok(head)
     }
@@ -245,7 +326,15 @@ impl<'a> Block<'a> {
 
     /// The size of the next argument, which is not read.
     fn skip_argument(&mut self, incoming: &Incoming) -> PyResult<u64> {
-        if self.take(1)?[0] == 0 {
+        let mut begin = self.take(1)?[0];
+        if begin == NEXT {
+            // It is part of the first of them.
+            return Ok(0);
+        }
+        if begin == FIRST {
+            begin = self.take(1)?[0];
+        }
+        if begin == VALUE {
             let length = self.take(4)?;
             let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
             self.take(length as usize)?;
@@ -260,14 +349,25 @@ impl<'a> Block<'a> {
         })
     }
 
-    fn argument<'py>(
+    fn argument(
         &mut self,
         py: Python<'py>,
         client: &Arc<Client>,
         incoming: &Incoming,
         access: Access,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if self.take(1)?[0] == 0 {
+        let begin = self.take(1)?[0];
+        if begin == FIRST {
+            let all = self.argument(py, client, incoming, access)?;
+            self.together = Some((all.cast_into::<PyTuple>()?, 0));
+        }
+        if begin == FIRST || begin == NEXT {
+            let (all, next) = self.together.as_mut().ok_or_else(garbled)?;
+            let item = all.get_item(*next)?;
+            *next += 1;
+            return Ok(item);
+        }
+        if begin == VALUE {
             let length = self.take(4)?;
             let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
             let bytes = self.take(length as usize)?;

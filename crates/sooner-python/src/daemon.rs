@@ -1,6 +1,6 @@
 //! A node as a process of its own.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -92,24 +92,21 @@ pub fn read_token(path: std::path::PathBuf) -> PyResult<String> {
     token.map(|token| token.reveal()).map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
-/// The fingerprints of the tokens in a file; the first is that of the one that is shown.
+/// Does one step of changing the token in a file: "rotate" puts a new one behind it, the given one or one that is made; "switch"
+/// changes their order; "finish" drops the second; "renew" leaves all as it is. Gives the new one, the fingerprints of all,
+/// of which the first is shown, and descriptors: nobody else does a step until they are closed.
 #[pyfunction]
-pub fn token_fingerprints(path: std::path::PathBuf) -> PyResult<Vec<String>> {
+pub fn change_token(
+    path: std::path::PathBuf,
+    step: &str,
+    given: Option<String>,
+) -> PyResult<(String, Vec<String>, Vec<i32>)> {
     use sooner_runtime::identity::{Authority, Token};
 
-    let tokens = Token::read_all(&path).map_err(|error| PyOSError::new_err(error.to_string()))?;
-    Ok(tokens.iter().map(|token| Authority::new(token).fingerprint().to_string()).collect())
-}
-
-/// Does one step of changing the token in a file: "rotate" puts a new one behind it, the given one or one that is made; "switch"
-/// changes their order; "finish" drops the second. Gives the new one.
-#[pyfunction]
-pub fn change_token(path: std::path::PathBuf, step: &str, given: Option<String>) -> PyResult<String> {
-    use sooner_runtime::identity::Token;
-
     let failed = |error: &dyn std::fmt::Display| PyOSError::new_err(error.to_string());
-    let mut tokens = Token::read_all(&path).map_err(|error| failed(&error))?;
+    let (mut tokens, file) = Token::hold(&path).map_err(|error| failed(&error))?;
     match (step, tokens.len()) {
+        ("renew", _) => {}
         ("rotate", 1) => {
             let new = match given {
                 Some(text) => {
@@ -133,7 +130,12 @@ pub fn change_token(path: std::path::PathBuf, step: &str, given: Option<String>)
         }
         _ => return Err(failed(&"the token is not being changed: begin with `sooner token rotate`")),
     }
-    Token::replace(&tokens, &path).map_err(|error| failed(&error))?;
+    let mut held = vec![file];
+    if step != "renew" {
+        held.push(Token::replace(&tokens, &path).map_err(|error| failed(&error))?);
+    }
     let new = if step == "rotate" { tokens.last() } else { tokens.first() };
-    Ok(new.map(Token::reveal).unwrap_or_default())
+    let fingerprints = tokens.iter().map(|token| Authority::new(token).fingerprint().to_string()).collect();
+    let descriptors = held.into_iter().map(IntoRawFd::into_raw_fd).collect();
+    Ok((new.map(Token::reveal).unwrap_or_default(), fingerprints, descriptors))
 }

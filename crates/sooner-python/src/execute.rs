@@ -1,6 +1,6 @@
 //! Running one task: arguments in, the call, returns out.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +50,12 @@ impl Loaded {
 /// Whether the calls of the actor in this process may write to arrays among their arguments.
 static ACTOR_TAKES_COPIES: AtomicBool = AtomicBool::new(false);
 
+/// Whether arrays among what a call of the standard library's kind on this thread returns are its receiver's own.
+#[pyfunction]
+pub fn gives_away() -> bool {
+    GIVES_AWAY.get()
+}
+
 /// An actor whose code says so takes copies of arrays.
 pub fn set_actor_takes_copies(class: &Bound<'_, PyAny>) {
     ACTOR_TAKES_COPIES.store(takes_copies(class), Ordering::Relaxed);
@@ -70,6 +76,7 @@ pub fn actor_access(client: &Client, actor: &Bound<'_, PyAny>) -> Access {
 type MethodsOf = (Py<PyType>, FxHashMap<String, Py<PyAny>>);
 
 thread_local! {
+    static GIVES_AWAY: Cell<bool> = const { Cell::new(false) };
     static FUNCTIONS: RefCell<FxHashMap<FunctionId, Loaded>> = RefCell::default();
     /// What the class of the actor on this thread has under the names of its methods.
     static METHODS: RefCell<Option<MethodsOf>> = RefCell::default();
@@ -81,6 +88,8 @@ pub struct Ended {
     pub returns: Vec<Return>,
     pub retry: bool,
     pub ran: Ran,
+    /// In local mode: the `KeyboardInterrupt` that ended it. It is the program's, since the task ran inside a call of it.
+    pub interrupt: Option<PyErr>,
     /// References inside the returns stay alive until the caller is registered for them.
     _handles: Vec<Py<ObjectRef>>,
 }
@@ -162,6 +171,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     crate::standing::show(&spec.name);
     let mut retry_on = None;
     let mut is_standard = false;
+    let mut owns_arrays = false;
     let mut timing = timing_from(client, start);
     let is_long = takes_long(&incoming, callee);
     let result = (|| {
@@ -184,6 +194,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
             }
         };
         let (args, kwargs) = decode_arguments(py, client, &incoming, access)?;
+        owns_arrays = access == Access::Private;
         if let (Some(timing), true) = (&mut timing, is_long) {
             timing.deserialise = time().since(start);
         }
@@ -193,7 +204,9 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
     crate::worker::end_if_child(py, result.as_ref().map(|_| ()));
     let exit = result.as_ref().err().and_then(|error| leaving(py, client, error, spec.kind, is_standard));
     let ran = Ran { nanos: time().since(start), timing };
+    GIVES_AWAY.set(owns_arrays);
     let ended = end(py, client, &incoming, result, retry_on.as_ref(), ran, is_standard);
+    GIVES_AWAY.set(false);
     if let Some(why) = exit {
         crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
         if !client.is_local() {
@@ -201,7 +214,7 @@ pub fn run<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, calle
         }
     }
     crate::worker::clear_interrupt(spec.task);
-    crate::lending::on_task_end(client);
+    crate::lending::on_task_end(py, client);
     crate::worker::end_line(py);
     crate::standing::mend_text_streams(py);
     session::set_task(None);
@@ -353,17 +366,21 @@ pub fn end(
     let spec = &incoming.push.spec;
     let mut handles = Vec::new();
     let mut retry = false;
+    let mut interrupt = None;
     let packed = result.and_then(|value| pack(py, client, spec.returns, &value, &mut handles));
     let returns = match packed {
         Ok(returns) => returns,
         Err(error) => {
             retry = spec.retry_exceptions && is_retried(&error, retry_on, py);
             let is_cancelled = client.step(|core, _| core.execution().is_cancelled(spec.task));
+            let is_interrupted = !is_standard && error.is_instance_of::<PyKeyboardInterrupt>(py);
+            if is_interrupted && !is_cancelled && client.is_local() {
+                retry = false;
+                interrupt = Some(error.clone_ref(py));
+            }
             let failure = if client.is_local() && error.is_instance_of::<PySystemExit>(py) {
                 Failure::new(FailureCode::WorkerCrashed, format!("{}() left: {error}", spec.name.as_str()))
-            } else if (is_cancelled && is_interrupt(py, &error))
-                || (!is_standard && error.is_instance_of::<PyKeyboardInterrupt>(py))
-            {
+            } else if is_interrupted || (is_cancelled && is_interrupt(py, &error)) {
                 Failure::new(
                     FailureCode::Cancelled,
                     format!("{}() was cancelled while it ran", spec.name.as_str()),
@@ -379,7 +396,7 @@ pub fn end(
     {
         timing.store = time().0.saturating_sub(timing.started + ran.nanos);
     }
-    Ended { task: spec.task, returns, retry, ran, _handles: handles }
+    Ended { task: spec.task, returns, retry, ran, interrupt, _handles: handles }
 }
 
 fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {

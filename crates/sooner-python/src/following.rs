@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use sooner_runtime::wire::Blob;
 
 /// Begins code with a state in front of it: no pickle begins with this byte.
@@ -21,7 +23,8 @@ const PREFIX_BYTES: usize = 5;
 
 /// Grows whenever the state may have changed.
 static VERSION: AtomicU64 = AtomicU64::new(1);
-static PATH_LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// What `sys.path` and `sys.argv` were when that was looked at last.
+static LISTS: Mutex<Option<Lists>> = Mutex::new(None);
 /// How many modules there were: one more may be the one with the key.
 static MODULES_LENGTH: AtomicUsize = AtomicUsize::new(0);
 static HAS_KEY: AtomicBool = AtomicBool::new(false);
@@ -89,24 +92,96 @@ pub fn strangers_at(place: std::path::PathBuf) -> PyResult<Option<String>> {
     Ok(sooner_runtime::private::strangers_at(&place)?)
 }
 
+/// A list of `sys` and what it held: the objects, which are kept, so that no other object comes to lie where one of them did.
+struct Seen {
+    list: Py<PyList>,
+    items: Vec<Py<PyAny>>,
+}
+
+impl Seen {
+    fn now(sys: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> Option<Self> {
+        // Whoever puts something else there has workers keep what they have.
+        let list = sys.get_item(name).ok()??.cast_into::<PyList>().ok()?;
+        let items = list.iter().map(Bound::unbind).collect();
+        Some(Self { list: list.unbind(), items })
+    }
+
+    fn is_same(&self, py: Python<'_>) -> bool {
+        let list = self.list.bind(py);
+        list.len() == self.items.len()
+            && self.items.iter().enumerate().all(|(at, item)| {
+                // SAFETY: the list is that long, and nothing runs in between that could change it; the item is only compared.
+                unsafe { ffi::PyList_GET_ITEM(list.as_ptr(), at.cast_signed()) == item.as_ptr() }
+            })
+    }
+}
+
+/// The lists of `sys` that workers follow. Every call looks whether they are the same.
+struct Lists {
+    sys: Py<PyDict>,
+    /// Of `sys`, as it was.
+    tag: Option<u64>,
+    seen: [Option<Seen>; 2],
+}
+
+impl Lists {
+    fn names(py: Python<'_>) -> [&Bound<'_, PyString>; 2] {
+        [intern!(py, "path"), intern!(py, "argv")]
+    }
+
+    fn now(py: Python<'_>) -> PyResult<Self> {
+        let sys = py.import("sys")?.dict();
+        let seen = Self::names(py).map(|name| Seen::now(&sys, name));
+        let tag = tag(&sys);
+        Ok(Self { sys: sys.unbind(), tag, seen })
+    }
+
+    fn are_same(&self, py: Python<'_>) -> bool {
+        self.are_in_place(py) && self.seen.iter().flatten().all(|seen| seen.is_same(py))
+    }
+
+    /// Whether `sys` has no other lists by now.
+    fn are_in_place(&self, py: Python<'_>) -> bool {
+        let sys = self.sys.bind(py);
+        if self.tag.is_some() {
+            return tag(sys) == self.tag;
+        }
+        Self::names(py).into_iter().zip(&self.seen).all(|(name, seen)| {
+            let list = sys.get_item(name).ok().flatten();
+            list.is_some_and(|list| seen.as_ref().is_none_or(|seen| list.is(&seen.list)))
+        })
+    }
+}
+
+/// A number that changes with a dictionary, in versions of Python that have one: faster than to look for a name.
+#[cfg(not(Py_3_12))]
+fn tag(dict: &Bound<'_, PyDict>) -> Option<u64> {
+    // SAFETY: a dictionary, of which a field is read.
+    Some(unsafe { (*dict.as_ptr().cast::<ffi::PyDictObject>()).ma_version_tag })
+}
+
+#[cfg(Py_3_12)]
+fn tag(_: &Bound<'_, PyDict>) -> Option<u64> {
+    None
+}
+
 /// Which state this is: a number to compare with an earlier one.
 pub fn version(py: Python<'_>) -> u64 {
-    static PATH: PyOnceLock<Py<PyList>> = PyOnceLock::new();
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let sys = |name| py.import("sys").and_then(|sys| sys.getattr(name));
-    if let Ok(path) = PATH.get_or_try_init(py, || sys("path")?.extract().map_err(PyErr::from)) {
-        let length = path.bind(py).len();
-        if PATH_LENGTH.swap(length, Ordering::Relaxed) != length {
-            program_changed();
-        }
+    let mut lists = LISTS.lock();
+    if !lists.as_ref().is_some_and(|lists| lists.are_same(py)) {
+        *lists = Lists::now(py).ok();
+        program_changed();
     }
+    drop(lists);
+    let sys = |name| py.import("sys").and_then(|sys| sys.getattr(name));
     if !HAS_KEY.load(Ordering::Relaxed)
         && let Ok(modules) = MODULES.get_or_try_init(py, || sys("modules")?.extract().map_err(PyErr::from))
     {
         let modules = modules.bind(py);
         if MODULES_LENGTH.load(Ordering::Relaxed) != modules.len() {
             MODULES_LENGTH.store(modules.len(), Ordering::Relaxed);
-            if modules.contains(pyo3::intern!(py, "multiprocessing.process")).unwrap_or(false) {
+            if modules.contains(intern!(py, "multiprocessing.process")).unwrap_or(false) {
                 HAS_KEY.store(true, Ordering::Relaxed);
                 program_changed();
             }

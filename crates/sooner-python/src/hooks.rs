@@ -2,7 +2,8 @@
 //!
 //! - GIL-1 `on_ready`: awaited references have an outcome; futures are resolved.
 //! - GIL-2 `on_interrupt`: a running task is cancelled.
-//! - GIL-3 `on_warning`: a warning for the user; also on the thread that lends CPUs ([`crate::lending`]).
+//! - GIL-3 `on_warning`, `on_mistrust`: a warning for the user; also on the thread that lends CPUs
+//!   ([`crate::lending`]).
 //! - GIL-4 `on_signal`: signal handlers run in a thread that waits.
 //! - GIL-5 [`Terminal::show`]: lines of workers appear in the driver.
 //! - GIL-6 `on_actor_end`: in local mode an actor ends, on a thread of its own (`local::end_actor_soon`).
@@ -12,26 +13,40 @@
 //! does not belong there.
 
 use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use rustc_hash::FxHashMap;
 use sooner_runtime::client::Hooks;
 use sooner_runtime::logs::Sink;
+use sooner_runtime::transport::TlsFailure;
 use sooner_runtime::wire::{ObjectId, TaskId};
 
+use crate::lending;
 use crate::session;
 
-static WATCHERS: LazyLock<Mutex<FxHashMap<ObjectId, Vec<Py<PyAny>>>>> = LazyLock::new(Mutex::default);
+/// With what [`lending::watch_begins`] has given.
+type Watcher = (Py<PyAny>, u32);
+
+static WATCHERS: LazyLock<Mutex<FxHashMap<ObjectId, Vec<Watcher>>>> = LazyLock::new(Mutex::default);
 /// Whether a wait in this process lends its CPU: a worker that runs one task at a time.
 static LENDS_CPU: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is a worker.
 static IS_WORKER: AtomicBool = AtomicBool::new(false);
+
+/// How often is tried to tell of outcomes while signals come.
+const DELIVERIES_MAX: usize = 1000;
+
+/// What a handler of a signal raised where nothing could be ended by it, and on which thread: the main one.
+static RAISED: Mutex<Option<(ThreadId, PyErr)>> = Mutex::new(None);
 
 thread_local! {
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
@@ -39,8 +54,8 @@ thread_local! {
 
 /// Who is told when an object's outcome comes.
 pub fn add_watcher(object: ObjectId, token: Py<PyAny>) {
-    WATCHERS.lock().entry(object).or_default().push(token);
-    crate::lending::note();
+    let mut watchers = WATCHERS.lock();
+    watchers.entry(object).or_default().push((token, lending::watch_begins()));
 }
 
 /// Forgets one of them; the others are told, since the outcome came after they were added.
@@ -49,40 +64,71 @@ pub fn remove_watcher(object: ObjectId, token: &Py<PyAny>) {
     {
         let mut watchers = WATCHERS.lock();
         if let Some(tokens) = watchers.get_mut(&object) {
-            removed = tokens.iter().position(|other| other.is(token)).map(|at| tokens.swap_remove(at));
+            removed = tokens.iter().position(|(other, _)| other.is(token)).map(|at| tokens.swap_remove(at));
             if tokens.is_empty() {
                 watchers.remove(&object);
             }
         }
     }
     // Not under the lock: it may run code of the user.
-    drop(removed);
+    if let Some((_, task)) = removed {
+        lending::watch_ends(task);
+    }
 }
 
 /// The session is over: whoever still waits for an outcome learns it.
 pub fn end_watchers(py: Python<'_>) {
-    let tokens: Vec<Py<PyAny>> = WATCHERS.lock().drain().flat_map(|(_, tokens)| tokens).collect();
+    let tokens = over(WATCHERS.lock().drain().flat_map(|(_, tokens)| tokens));
     if !tokens.is_empty() {
         deliver(py, tokens);
     }
 }
 
+fn over(watchers: impl Iterator<Item = Watcher>) -> Vec<Py<PyAny>> {
+    let token = |(token, task)| {
+        lending::watch_ends(task);
+        token
+    };
+    watchers.map(token).collect()
+}
+
 fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
-    let delivered = PyList::new(py, tokens)
-        .and_then(|tokens| py.import("sooner._aio")?.call_method1("deliver", (tokens,)));
-    if let Err(error) = delivered {
-        error.write_unraisable(py, None);
+    let Ok(tokens) = PyList::new(py, tokens) else { return };
+    for _ in 0..DELIVERIES_MAX {
+        match py.import("sooner._aio").and_then(|aio| aio.call_method1("deliver", (&tokens,))) {
+            Ok(_) => return,
+            // Whoever was told already takes no notice of the second time.
+            Err(error) => raise_later(py, error),
+        }
     }
+}
+
+/// Passes on what a handler of a signal raised while the engine used this thread to call Python: Ctrl-C, above all. A wait on this thread
+/// ends with it, or else what the thread runs next. Anything else is only shown.
+fn raise_later(py: Python<'_>, error: PyErr) {
+    let is_from_handler = !error.is_instance_of::<PyException>(py)
+        || py
+            .import("sooner._culprit")
+            .and_then(|module| module.call_method1("was_raised_by_handler", (error.value(py),))?.is_truthy())
+            .unwrap_or(false);
+    if !is_from_handler {
+        return error.write_unraisable(py, None);
+    }
+    *RAISED.lock() = Some((std::thread::current().id(), error));
+    // SAFETY: the GIL is held, and the function takes no argument. If too much is waiting, the next wait has it.
+    unsafe { ffi::Py_AddPendingCall(Some(raise_now), std::ptr::null_mut()) };
+}
+
+/// Runs on the main thread, between two steps of Python.
+extern "C" fn raise_now(_: *mut c_void) -> c_int {
+    let Some((_, error)) = RAISED.lock().take() else { return 0 };
+    Python::attach(|py| error.restore(py));
+    -1
 }
 
 /// Sets whether waits lend the CPU.
 pub fn set_lends_cpu(lends: bool) {
     LENDS_CPU.store(lends, Ordering::Relaxed);
-}
-
-/// Whether anybody is to be told when an object's outcome comes.
-pub fn has_watchers() -> bool {
-    !WATCHERS.lock().is_empty()
 }
 
 /// This process is a worker.
@@ -115,7 +161,7 @@ pub fn warn(text: &str) {
     Python::attach(|py| {
         let called = py.import("sooner._context").and_then(|m| m.call_method1("warn", (text,)));
         if let Err(error) = called {
-            error.write_unraisable(py, None);
+            raise_later(py, error);
         }
     });
 }
@@ -129,7 +175,7 @@ impl Hooks for PythonHooks {
     fn on_ready(&self, objects: Vec<ObjectId>) {
         let tokens: Vec<Py<PyAny>> = {
             let mut watchers = WATCHERS.lock();
-            objects.iter().filter_map(|object| watchers.remove(object)).flatten().collect()
+            over(objects.iter().filter_map(|object| watchers.remove(object)).flatten())
         };
         if !tokens.is_empty() {
             Python::attach(|py| deliver(py, tokens));
@@ -166,6 +212,14 @@ impl Hooks for PythonHooks {
         if INTERRUPT.with_borrow(Option::is_some) {
             return true;
         }
+        let mut raised = RAISED.lock();
+        if raised.as_ref().is_some_and(|(thread, _)| *thread == std::thread::current().id())
+            && let Some((_, error)) = raised.take()
+        {
+            INTERRUPT.set(Some(error));
+            return true;
+        }
+        drop(raised);
         Python::attach(|py| match py.check_signals() {
             Ok(()) => false,
             Err(error) => {
@@ -189,6 +243,12 @@ impl Hooks for PythonHooks {
         }
     }
 
+    fn on_mistrust(&self, failure: &TlsFailure) {
+        if let Some(text) = crate::joining::follow(failure) {
+            warn(&text);
+        }
+    }
+
     fn on_end(&self, _reason: &str) {
         if self.is_worker {
             crate::worker::on_session_end();
@@ -206,7 +266,7 @@ impl Sink for Terminal {
         Python::attach(|py| {
             let shown = py.import("sooner._context").and_then(|m| m.call_method1("show", (is_stderr, text)));
             if let Err(error) = shown {
-                error.write_unraisable(py, None);
+                raise_later(py, error);
             }
         });
     }

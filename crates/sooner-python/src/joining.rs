@@ -1,16 +1,18 @@
 //! Programs on machines without a node: they join a cluster themselves.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyConnectionError, PyRuntimeError};
 use pyo3::prelude::*;
 use sooner_runtime::client::Client;
-use sooner_runtime::daemon::{GivenToken, of_program};
+use sooner_runtime::daemon::{GivenToken, Renewal, of_program};
+use sooner_runtime::identity::{Identity, OtherCluster};
 use sooner_runtime::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use sooner_runtime::node::memory::MemoryOptions;
 use sooner_runtime::node::{HostJob, NodeHandle, NodeOptions};
+use sooner_runtime::transport::TlsFailure;
 use sooner_runtime::wire::message::JobConfig;
 use sooner_runtime::wire::{ResourceSet, WorkerId};
 
@@ -70,10 +72,10 @@ pub fn join(
     };
     let node = WorkerId(random).node();
     let token = token.map(GivenToken);
-    let cluster = py
+    let (cluster, renewal) = py
         .detach(|| of_program(node, &head, token.as_ref(), token_file.as_ref(), shares_memory()))
         .map_err(|error| refused(&error))?;
-    let fate = cluster.fate.clone();
+    let (fate, identity) = (cluster.fate.clone(), cluster.identity.clone());
     let options = NodeOptions {
         resources: ResourceSet::default(),
         pool_size: 0,
@@ -114,8 +116,58 @@ pub fn join(
         is_worker: false,
         leaves: true,
     };
-    session::replace(Some(Arc::new(session)));
+    let session = Arc::new(session);
+    *TOKEN.lock() = Some(Shown { session: Arc::downgrade(&session), identity, renewal, is_told: false });
+    session::replace(Some(session));
     Ok((directory, joined.head.to_string(), joined.fingerprint))
+}
+
+/// What a program that has joined shows and believes.
+struct Shown {
+    session: Weak<Session>,
+    identity: Identity,
+    /// If its token is in a file.
+    renewal: Option<Renewal>,
+    /// The user has been told that it is of no use any more.
+    is_told: bool,
+}
+
+static TOKEN: Mutex<Option<Shown>> = Mutex::new(None);
+
+/// This program and a process of the cluster do not believe each other: the token was changed. Takes what is in its file,
+/// or says what to do, once.
+pub fn follow(failure: &TlsFailure) -> Option<String> {
+    let mut token = TOKEN.lock();
+    let shown = token.as_mut()?;
+    let session = shown.session.upgrade()?;
+    let followed = match &mut shown.renewal {
+        Some(renewal) => renewal.follow(failure, &shown.identity),
+        None => Err("SOONER_TOKEN had its token, so it has no file to read again".to_owned()),
+    };
+    let why = match followed {
+        Ok(credentials) => {
+            // It is being ended, if somebody has it.
+            if let Some(node) = session.node.try_lock().as_deref().and_then(Option::as_ref) {
+                node.renew(credentials);
+            }
+            return None;
+        }
+        Err(why) => why,
+    };
+    if std::mem::replace(&mut shown.is_told, true) {
+        return None;
+    }
+    let ours = shown.identity.cluster();
+    let seen = match failure {
+        TlsFailure::OtherCluster(OtherCluster { theirs: Some(theirs), .. }) => {
+            format!("it has that of {ours}, and what it dials has that of {theirs}")
+        }
+        _ => format!("it has that of {ours}, and what it dials has another one"),
+    };
+    Some(format!(
+        "the cluster's token was changed, and this program does not have the new one: {seen}. Calls of processes that it \
+         has no connection with wait in vain: start it again with the new token. ({why}.)"
+    ))
 }
 
 fn connect(node: &NodeHandle, python: &str) -> std::io::Result<Arc<Client>> {

@@ -6,14 +6,23 @@
 //! and none of its threads wants to run, its CPU is lent. So it is, with a warning, when nothing says that it waits, but
 //! it has not run for a second, and tasks that it has submitted are queued all the while.
 //!
+//! Whoever looks again and again may be busy with that. If its own tasks are queued meanwhile, its CPU is lent all the same: soon
+//! if it asks for objects that are not there, late if it only has futures of some.
+//!
+//! What a task leaves behind, a thread in `get` or a future, is none of the next one's: only what began in the task that runs counts.
+//!
 //! The thread runs while there is something to look at, and for a second after that. It never calls Python but to warn.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+use rustc_hash::FxHashSet;
 use rustix::time::{ClockId, clock_gettime};
 use sooner_runtime::client::{Client, time};
 use sooner_runtime::protocol::time::Instant;
@@ -28,6 +37,11 @@ const IDLE_LOOKS: u32 = 2;
 const IDLE_LOOKS_OF_MANY: u32 = 20;
 /// The same where nothing says that the process waits for an object.
 const IDLE_LOOKS_UNKNOWN: u32 = 100;
+/// Who has asked in vain within so many looks asks again and again.
+const ASKS_WITHIN: u32 = 20;
+/// For so many looks it has done that, or had futures, while tasks of its own were queued: then it need not be idle.
+const VAIN_LOOKS: u32 = 10;
+const VAIN_LOOKS_UNKNOWN: u32 = 300;
 /// Looks without anything to look at before the thread sleeps.
 const LOOKS_BEFORE_SLEEP: u32 = 100;
 /// A process that ran for less than one in so many nanoseconds is idle; one that ran for more than every second is not.
@@ -40,12 +54,69 @@ static THREAD: OnceLock<Thread> = OnceLock::new();
 /// are sequentially consistent, or what begins does so under a lock under which the thread looks.
 static SLEEPS: AtomicBool = AtomicBool::new(false);
 /// Threads without a task of their own that wait for objects.
-static WAITS: AtomicU32 = AtomicU32::new(0);
+static WAITS: Here = Here::new();
+/// Futures and event loops that wait for objects.
+static WATCHES: Here = Here::new();
+/// Threads that were there when the last task ended, by what Python calls them; and whether there are any but the main one.
+static OTHERS: LazyLock<Mutex<FxHashSet<usize>>> = LazyLock::new(Mutex::default);
+static HAS_OTHERS: AtomicBool = AtomicBool::new(false);
+/// Whether somebody has asked for an object that was not there.
+static HAS_ASKED: AtomicBool = AtomicBool::new(false);
 /// Threads that lend by themselves at the moment.
 static LENDERS: AtomicU32 = AtomicU32::new(0);
 /// The CPU is lent by the thread of this module. The lock is held where that changes.
 static LENT: Mutex<bool> = Mutex::new(false);
 static IS_LENT: AtomicBool = AtomicBool::new(false);
+
+/// How many of something there are that began in the task that runs: above is the number of that task, below the count.
+struct Here(AtomicU64);
+
+impl Here {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// One more. Returns what is to be given to [`Self::end`].
+    fn begin(&self) -> u32 {
+        (self.0.fetch_add(1, Ordering::SeqCst) >> 32) as u32
+    }
+
+    fn end(&self, task: u32) {
+        let less = |now: u64| ((now >> 32) as u32 == task && now as u32 > 0).then(|| now - 1);
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    }
+
+    fn any(&self) -> bool {
+        self.0.load(Ordering::SeqCst) as u32 > 0
+    }
+
+    /// Another task begins: what is left does not count any more.
+    fn next_task(&self) {
+        if self.any() {
+            let next = |now: u64| Some(((now >> 32).wrapping_add(1)) << 32);
+            let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        }
+    }
+}
+
+/// A future or an event loop waits for an object. Returns what is to be given to [`watch_ends`].
+pub fn watch_begins() -> u32 {
+    let task = WATCHES.begin();
+    note();
+    task
+}
+
+/// It does not wait any more.
+pub fn watch_ends(task: u32) {
+    WATCHES.end(task);
+}
+
+/// The task asked for an object that is not there, and goes on.
+#[cold]
+pub fn asked_in_vain() {
+    HAS_ASKED.store(true, Ordering::SeqCst);
+    note();
+}
 
 /// This process is a worker: from now on it is looked at.
 pub fn enable(client: &Arc<Client>) {
@@ -78,19 +149,24 @@ fn wake() {
 }
 
 /// A thread without a task waits for objects as long as this lives.
-pub struct Waiting;
+pub struct Waiting(Option<u32>);
 
 impl Waiting {
     pub fn begin() -> Self {
-        WAITS.fetch_add(1, Ordering::SeqCst);
+        if hooks::runs_one_task() && is_left_behind() {
+            return Self(None);
+        }
+        let task = WAITS.begin();
         note();
-        Self
+        Self(Some(task))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        WAITS.fetch_sub(1, Ordering::SeqCst);
+        if let Some(task) = self.0 {
+            WAITS.end(task);
+        }
     }
 }
 
@@ -110,11 +186,38 @@ fn set_lent(lent: bool) {
     IS_LENT.store(lent, Ordering::Release);
 }
 
-/// A task has ended: the next one begins with its CPU.
-pub fn on_task_end(client: &Client) {
+/// A task has ended: the next one begins with its CPU, and without what this one has left.
+pub fn on_task_end(py: Python<'_>, client: &Client) {
+    if hooks::runs_one_task() {
+        WAITS.next_task();
+        WATCHES.next_task();
+        HAS_ASKED.store(false, Ordering::SeqCst);
+        note_threads(py);
+    }
     if IS_LENT.load(Ordering::Acquire) {
         take_back(client);
     }
+}
+
+/// The threads that are there when a task has ended are none of the next one's, whatever they begin.
+fn note_threads(py: Python<'_>) {
+    static ACTIVE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let read = || Ok::<_, PyErr>(py.import("threading")?.getattr("_active")?.cast_into::<PyDict>()?.unbind());
+    let Ok(active) = ACTIVE.get_or_try_init(py, read) else { return };
+    let active = active.bind(py);
+    if active.len() > 1 || HAS_OTHERS.load(Ordering::Relaxed) {
+        let others: FxHashSet<usize> =
+            active.keys().iter().filter_map(|thread| thread.extract().ok()).collect();
+        HAS_OTHERS.store(others.len() > 1, Ordering::Relaxed);
+        *OTHERS.lock() = others;
+    }
+}
+
+/// Whether a task that has ended has left this thread behind.
+fn is_left_behind() -> bool {
+    // SAFETY: it always succeeds.
+    let thread = unsafe { libc::pthread_self() } as usize;
+    HAS_OTHERS.load(Ordering::Relaxed) && OTHERS.lock().contains(&thread)
 }
 
 fn take_back(client: &Client) {
@@ -131,6 +234,10 @@ struct Looks {
     at: Instant,
     ran: u64,
     idle: u32,
+    /// For so many looks it has asked for objects, or had futures, while its own tasks were queued.
+    vain: u32,
+    /// How many looks ago it asked in vain.
+    asked: Option<u32>,
     nothing: u32,
     has_warned: bool,
 }
@@ -156,11 +263,14 @@ fn run() {
 
 /// Whether a thread waits for an object: in `get`, for a future, or in an event loop.
 fn waits_for_object() -> bool {
-    WAITS.load(Ordering::SeqCst) > 0 || hooks::has_watchers()
+    WAITS.any() || WATCHES.any()
 }
 
 fn has_something(client: &Client) -> bool {
-    IS_LENT.load(Ordering::Acquire) || waits_for_object() || client.step(|core, _| core.queued_tasks()) > 0
+    IS_LENT.load(Ordering::Acquire)
+        || waits_for_object()
+        || HAS_ASKED.load(Ordering::SeqCst)
+        || client.step(|core, _| core.queued_tasks()) > 0
 }
 
 impl Looks {
@@ -172,15 +282,19 @@ impl Looks {
             (self.idle, self.nothing) = (0, 0);
             return;
         }
-        let waits = waits_for_object();
+        let asks = self.asks();
+        let waits = waits_for_object() || asks;
         if !waits && !has_something(client) {
-            (self.idle, self.nothing) = (0, self.nothing + 1);
+            (self.idle, self.vain, self.nothing) = (0, 0, self.nothing + 1);
             return;
         }
         self.nothing = 0;
+        let has_queued = client.step(|core, _| core.queued_tasks()) > 0;
+        self.vain = if waits && has_queued { self.vain + 1 } else { 0 };
+        let is_vain = self.vain >= if asks { VAIN_LOOKS } else { VAIN_LOOKS_UNKNOWN };
         if IS_LENT.load(Ordering::Acquire) {
-            let is_over = !waits && client.step(|core, _| core.queued_tasks()) == 0;
-            if is_over || used * 2 > passed {
+            let is_over = !waits && !has_queued;
+            if is_over || (used * 2 > passed && !is_vain) {
                 self.idle = 0;
                 take_back(client);
             }
@@ -192,16 +306,27 @@ impl Looks {
             (true, false) => IDLE_LOOKS_OF_MANY,
             (false, _) => IDLE_LOOKS_UNKNOWN,
         };
-        if self.idle >= enough && lend_now(client) && !waits {
+        let is_known = waits && (asks || !is_vain);
+        if (self.idle >= enough || is_vain) && lend_now(client) && !is_known {
             self.warn();
         }
+    }
+
+    /// Whether the task asks again and again for objects that are not there.
+    fn asks(&mut self) -> bool {
+        self.asked = if HAS_ASKED.swap(false, Ordering::SeqCst) {
+            Some(0)
+        } else {
+            self.asked.map(|looks| looks + 1).filter(|looks| *looks < ASKS_WITHIN)
+        };
+        self.asked.is_some()
     }
 
     fn warn(&mut self) {
         if !std::mem::replace(&mut self.has_warned, true) {
             hooks::warn(
-                "a task does nothing while tasks that it has submitted wait for a CPU: its own is lent to them. Waiting with \
-                 sooner.get(), sooner.wait() or await lends it at once",
+                "nothing says that a task waits for tasks that it has submitted, and they wait for a CPU: its own is lent to them. \
+                 Waiting with sooner.get(), sooner.wait() or await lends it at once",
             );
         }
     }

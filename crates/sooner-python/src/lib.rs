@@ -42,6 +42,7 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<object_ref::ObjectRef>()?;
     module.add_class::<generator::ObjectRefGenerator>()?;
     module.add_class::<values::View>()?;
+    module.add_class::<values::Copied>()?;
     module.add_class::<submit::Exported>()?;
     module.add_class::<submit::TaskSubmitter>()?;
     module.add_class::<submit::MethodSubmitter>()?;
@@ -56,6 +57,7 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verbs::free_objects, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::lose_objects, module)?)?;
     module.add_function(wrap_pyfunction!(values::writable, module)?)?;
+    module.add_function(wrap_pyfunction!(execute::gives_away, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::object_places, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::is_unheard_of, module)?)?;
     module.add_function(wrap_pyfunction!(verbs::put, module)?)?;
@@ -74,7 +76,6 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(joining::join, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::node_main, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::read_token, module)?)?;
-    module.add_function(wrap_pyfunction!(daemon::token_fingerprints, module)?)?;
     module.add_function(wrap_pyfunction!(daemon::change_token, module)?)?;
     module.add_function(wrap_pyfunction!(spilling::check_store_url, module)?)?;
     module.add_function(wrap_pyfunction!(control::stop, module)?)?;
@@ -128,10 +129,12 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(worker::group_calls, module)?)?;
     module.add_function(wrap_pyfunction!(worker::local_calls, module)?)?;
     module.add_function(wrap_pyfunction!(local::local_actor, module)?)?;
+    module.add_function(wrap_pyfunction!(local::serve_watchers, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_may_yield, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_yielded, module)?)?;
     module.add_function(wrap_pyfunction!(worker::call_streamed, module)?)?;
     module.add_function(wrap_pyfunction!(worker::should_interrupt, module)?)?;
+    module.add_function(wrap_pyfunction!(worker::interrupt_comes, module)?)?;
     module.add_function(wrap_pyfunction!(worker::line_begun, module)?)?;
     module.add_function(wrap_pyfunction!(worker::current_task, module)?)?;
     module.add_function(wrap_pyfunction!(worker::current_name, module)?)?;
@@ -141,7 +144,6 @@ fn _sooner(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(standing::keep_streams, module)?)?;
     module.add_function(wrap_pyfunction!(standing::mend_streams, module)?)?;
     module.add_function(wrap_pyfunction!(standing::set_flags, module)?)?;
-    module.add_function(wrap_pyfunction!(values::by_value, module)?)?;
     module.add_function(wrap_pyfunction!(worker::set_current, module)?)?;
     module.add_function(wrap_pyfunction!(worker::is_cancelled, module)?)?;
     module.add_function(wrap_pyfunction!(worker::is_local, module)?)?;

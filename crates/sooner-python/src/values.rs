@@ -1,23 +1,23 @@
 //! Values to bytes and back.
 //!
 //! Scalars and small tuples of them have a compact form of their own. Everything else is pickled with protocol 5 and
-//! out-of-band buffers: first by the C pickler, by cloudpickle when that fails or when the pickle names `__main__`,
-//! whose contents another process does not have. Buffers lie 64-byte aligned behind the pickle and are read in place.
+//! out-of-band buffers: plain data by the C pickler alone, and whatever may run code of the program while it is pickled
+//! once, by `sooner._pickling`. Buffers lie 64-byte aligned behind the pickle and are read in place.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple, PyType,
+};
 use sooner_runtime::client::{Client, NoRoom};
 use sooner_runtime::protocol::execution::Met;
 use sooner_runtime::protocol::ownership::Slot;
@@ -34,6 +34,9 @@ use crate::session::detached;
 /// Items and depth of a tuple that the compact form takes.
 const TUPLE_ITEMS_MAX: usize = 32;
 const TUPLE_DEPTH_MAX: usize = 4;
+/// Items and depth of plain data that are looked at.
+const DATA_ITEMS_MAX: usize = 256;
+const DATA_DEPTH_MAX: usize = 8;
 /// Strings and bytes up to this size take the compact form.
 const PLAIN_BYTES_MAX: usize = 64 << 10;
 
@@ -157,9 +160,8 @@ fn garbled() -> PyErr {
 }
 
 static PICKLE_DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-static DUMPS_PLAINLY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static PICKLE_LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-static CLOUDPICKLE_DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static VALUE_DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 fn imported<'py>(
     py: Python<'py>,
@@ -206,95 +208,86 @@ fn pickled<'py>(
     let options = PyDict::new(py);
     options.set_item(intern!(py, "protocol"), 5)?;
     options.set_item(intern!(py, "buffer_callback"), buffers.getattr(intern!(py, "append"))?)?;
-    let before = crate::object_ref::found_count();
-    let mut has_reducers = has_reducers(py)?;
-    loop {
-        let dumps = if has_reducers {
-            imported(py, &DUMPS_PLAINLY, "sooner._pickling", "dumps_plainly")?
-        } else {
-            imported(py, &PICKLE_DUMPS, "pickle", "dumps")?
-        };
-        let is_mapped = match dumps.call((value,), Some(&options)) {
-            Ok(pickle) => {
-                let pickle = pickle.cast_into::<PyBytes>()?;
-                match named(pickle.as_bytes()) {
-                    Named::Nothing => return Ok(pickle),
-                    Named::Memmap if has_reducers => return Ok(pickle),
-                    Named::Memmap => true,
-                    Named::Main => false,
-                }
-            }
-            Err(_) => false,
-        };
+    let mut left = DATA_ITEMS_MAX;
+    if is_data(value, &mut left, 0) {
+        let before = crate::object_ref::found_count();
+        if let Ok(pickle) = imported(py, &PICKLE_DUMPS, "pickle", "dumps")?.call((value,), Some(&options)) {
+            return Ok(pickle.cast_into::<PyBytes>()?);
+        }
         forget_found(before);
         buffers.del_slice(0, buffers.len())?;
-        if !is_mapped {
-            break;
-        }
-        has_reducers = true;
     }
-    let dumps = imported(py, &CLOUDPICKLE_DUMPS, "sooner._pickling", "dumps")?;
+    let dumps = imported(py, &VALUE_DUMPS, "sooner._pickling", "dumps")?;
     Ok(dumps.call((value,), Some(&options))?.cast_into::<PyBytes>()?)
 }
 
-/// Whether there may be values that `sooner._pickling` has reducers for: a library that has them was imported.
-fn has_reducers(py: Python<'_>) -> PyResult<bool> {
-    // SAFETY: the interpreter's dictionary of modules, borrowed from it; null when there is none any more.
-    let modules = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyImport_GetModuleDict()) };
-    let Some(modules) = modules else { return Ok(false) };
-    Ok(modules.contains(intern!(py, "torch"))? || modules.contains(intern!(py, "pyarrow"))?)
-}
-
-/// Modules that no other process can import (`sooner._unfindable`).
-static BY_VALUE: Mutex<Vec<String>> = Mutex::new(Vec::new());
-static HAS_BY_VALUE: AtomicBool = AtomicBool::new(false);
-
-/// Pickles name nothing of this module from now on.
-#[pyfunction]
-pub fn by_value(module: String) {
-    BY_VALUE.lock().push(module);
-    HAS_BY_VALUE.store(true, Ordering::Release);
-}
-
-fn names_unfindable(pickle: &[u8]) -> bool {
-    let names = |module: &String| pickle.windows(module.len()).any(|part| part == module.as_bytes());
-    HAS_BY_VALUE.load(Ordering::Acquire) && BY_VALUE.lock().iter().any(names)
-}
-
-/// What a pickle may refer to by name that it should not.
-#[derive(Debug, PartialEq, Eq)]
-enum Named {
-    Nothing,
-    /// Something in a module that others cannot import: in the script, for one, which is `__mp_main__` in processes that
-    /// multiprocessing starts afresh.
-    Main,
-    /// An array of NumPy that lies in a file: the pickle is a copy.
-    Memmap,
-}
-
-fn named(pickle: &[u8]) -> Named {
-    // The end of both names.
-    const MAIN: &[u8] = b"_main__";
-    // What NumPy calls to make an array of a subclass, whose name comes next.
-    const MAKES_ARRAY: &[u8] = b"_reconstruct";
-    const MEMMAP: &[u8] = b"memmap";
-    const NAME_WITHIN: usize = 32;
-    let mut rest = pickle;
-    let mut found = Named::Nothing;
-    while let Some(at) = rest.iter().position(|byte| *byte == b'_') {
-        rest = &rest[at..];
-        if rest.starts_with(MAIN) {
-            return Named::Main;
-        }
-        if let Some(next) = rest.strip_prefix(MAKES_ARRAY) {
-            let next = &next[..next.len().min(NAME_WITHIN)];
-            if next.windows(MEMMAP.len()).any(|name| name == MEMMAP) {
-                found = Named::Memmap;
-            }
-        }
-        rest = &rest[1..];
+/// Whether a value is plain data, not too much of it: pickling it runs no code of the program, and names nothing of it. It may
+/// be pickled twice then.
+fn is_data(value: &Bound<'_, PyAny>, left: &mut usize, depth: usize) -> bool {
+    if *left == 0 || depth > DATA_DEPTH_MAX {
+        return false;
     }
-    if names_unfindable(pickle) { Named::Main } else { found }
+    *left -= 1;
+    if let Ok(list) = value.cast_exact::<PyList>() {
+        return list.len() <= *left && list.iter().all(|item| is_data(&item, left, depth + 1));
+    }
+    if let Ok(tuple) = value.cast_exact::<PyTuple>() {
+        return tuple.len() <= *left && tuple.iter_borrowed().all(|item| is_data(&item, left, depth + 1));
+    }
+    if let Ok(dict) = value.cast_exact::<PyDict>() {
+        let mut is_data_too = |item: &Bound<'_, PyAny>| is_data(item, left, depth + 1);
+        return dict.iter().all(|(key, value)| is_data_too(&key) && is_data_too(&value));
+    }
+    value.is_none()
+        || value.is_exact_instance_of::<PyString>()
+        || value.is_exact_instance_of::<PyInt>()
+        || value.is_exact_instance_of::<PyFloat>()
+        || value.is_exact_instance_of::<PyBool>()
+        || value.is_exact_instance_of::<PyBytes>()
+        || value.is_exact_instance_of::<PyByteArray>()
+        || value.is_exact_instance_of::<ObjectRef>()
+        || numpy_data(value)
+}
+
+/// What NumPy has that is plain data: its arrays and scalars.
+struct NumpyTypes {
+    array: Py<PyAny>,
+    scalar: Py<PyAny>,
+    /// May hold objects.
+    record: Py<PyAny>,
+}
+
+static NUMPY: PyOnceLock<NumpyTypes> = PyOnceLock::new();
+
+fn numpy_types(py: Python<'_>) -> Option<&'static NumpyTypes> {
+    if let Some(types) = NUMPY.get(py) {
+        return Some(types);
+    }
+    // SAFETY: the interpreter's dictionary of modules, borrowed from it; null when there is none any more.
+    let modules = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyImport_GetModuleDict()) }?;
+    let numpy = modules.cast::<PyDict>().ok()?.get_item(intern!(py, "numpy")).ok()??;
+    // Another thread may be importing it.
+    let one = |name| numpy.getattr(name).ok().map(Bound::unbind);
+    let types = NumpyTypes { array: one("ndarray")?, scalar: one("generic")?, record: one("void")? };
+    let _ = NUMPY.set(py, types);
+    NUMPY.get(py)
+}
+
+fn numpy_data(value: &Bound<'_, PyAny>) -> bool {
+    let py = value.py();
+    let kind = value.get_type();
+    if !kind.is_instance_of::<PyType>() {
+        return false;
+    }
+    let Some(types) = numpy_types(py) else { return false };
+    if kind.is(&types.array) {
+        // One that is read-only may have to arrive otherwise: see `sooner._pickling`.
+        let flag = |of: &str, name: &str| value.getattr(of)?.getattr(name)?.is_truthy();
+        return matches!((flag("dtype", "hasobject"), flag("flags", "writeable")), (Ok(false), Ok(true)));
+    }
+    // SAFETY: a type object; those that C code makes are not on the heap, those of programs are.
+    let is_static = unsafe { ffi::PyType_GetFlags(kind.as_type_ptr()) } & ffi::Py_TPFLAGS_HEAPTYPE == 0;
+    is_static && !kind.is(&types.record) && value.is_instance(types.scalar.bind(py)).unwrap_or(false)
 }
 
 impl Encoded {
@@ -509,6 +502,10 @@ fn make_private(client: &Client, at: Location, private: &OnceLock<PrivateCopy>) 
 /// A `MemoryError`, and a `TypeError` for what is no buffer.
 #[pyfunction]
 pub fn writable<'py>(py: Python<'py>, buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    // Values hand their memory out as such views, of all that there is.
+    let within =
+        buffer.cast_exact::<PyMemoryView>().ok().and_then(|view| view.getattr(intern!(py, "obj")).ok());
+    let buffer = within.as_ref().filter(|within| within.is_exact_instance_of::<View>()).unwrap_or(buffer);
     if let Ok(view) = buffer.cast_exact::<View>()
         && let View { keep: Keep::Stored { client, object, slot, location, access, private }, start, length } =
             view.get()
@@ -531,6 +528,32 @@ pub fn writable<'py>(py: Python<'py>, buffer: &Bound<'py, PyAny>) -> PyResult<Bo
     }
     let bytes = PyBuffer::<u8>::get(buffer)?;
     if bytes.readonly() { Ok(PyByteArray::from(buffer)?.into_any()) } else { Ok(buffer.clone()) }
+}
+
+/// Memory that may only be read, passed on as memory that may be written to: it arrives as a copy of the receiver's own.
+#[pyclass(frozen, module = "sooner._sooner")]
+pub struct Copied(PyBuffer<u8>);
+
+#[pymethods]
+impl Copied {
+    #[new]
+    fn new(buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self(PyBuffer::get(buffer)?))
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no buffer to fill"));
+        }
+        let buffer = &slf.get().0;
+        let length = ffi::Py_ssize_t::try_from(buffer.len_bytes()).expect("it is in memory");
+        // SAFETY: the memory lives as long as `slf`, which the filled buffer keeps. Picklers, for which this is made, only read it.
+        let result =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), buffer.buf_ptr(), length, 0, flags) };
+        if result < 0 { Err(PyErr::fetch(slf.py())) } else { Ok(()) }
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
 }
 
 /// Where a value's bytes are, for views of them.
@@ -557,7 +580,9 @@ impl Source<'_> {
         if self.access != Access::Shared && matches!(self.outcome, Outcome::Inline(_)) {
             return Ok(PyByteArray::new(py, bytes).into_any());
         }
-        Ok(Bound::new(py, self.view(start, length, private))?.into_any())
+        // What programs keep of it is something that they know.
+        let view = Bound::new(py, self.view(start, length, private))?;
+        Ok(PyMemoryView::from(view.as_any())?.into_any())
     }
 
     fn bytes(&self) -> PyResult<&[u8]> {

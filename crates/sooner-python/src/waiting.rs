@@ -53,7 +53,11 @@ pub fn wait_for(
             let soon = time().plus(BLOCKED_AFTER_NANOS);
             let first = deadline.map_or(soon, |at| at.min(soon));
             let waited = client.wait_until(&mut is_done, Some(first), true);
-            if waited != Waited::TimedOut || deadline.is_some_and(|at| at <= soon) {
+            if waited != Waited::TimedOut {
+                return waited;
+            }
+            if deadline.is_some_and(|at| at <= soon) {
+                lending::asked_in_vain();
                 return waited;
             }
             return lending::lend(client, || client.wait_until(&mut is_done, deadline, true));

@@ -46,6 +46,8 @@ static IN_LOOP: AtomicBool = AtomicBool::new(false);
 static ACTOR: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 /// The task to interrupt on the main thread: owner and number.
 static INTERRUPT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// Whether the next signal is one of ours, which may come when its task has ended.
+static IS_INTERRUPT_SENT: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// Whether this thread has left a line of output unfinished.
     static LINE_BEGUN: Cell<bool> = const { Cell::new(false) };
@@ -624,14 +626,27 @@ pub fn request_interrupt(py: Python<'_>, task: TaskId) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether the signal that came is for the task that runs on this thread.
+/// A signal is about to be sent that is to interrupt a task.
 #[pyfunction]
-pub fn should_interrupt() -> bool {
+pub fn interrupt_comes() {
+    IS_INTERRUPT_SENT.store(true, Ordering::Release);
+}
+
+/// What the signal that came is for: to stop the task that runs on this thread (true), or one that has ended (false). `None`: something
+/// else has sent it, the task itself for one.
+#[pyfunction]
+pub fn should_interrupt() -> Option<bool> {
+    let was_sent = IS_INTERRUPT_SENT.swap(false, Ordering::AcqRel);
     let wanted = TaskId {
         owner: WorkerId(INTERRUPT[0].load(Ordering::Acquire)),
         number: INTERRUPT[1].load(Ordering::Acquire),
     };
-    wanted.number != 0 && session::task_id() == Some(wanted)
+    let running = session::task_id();
+    if wanted.number != 0 && running == Some(wanted) {
+        return Some(true);
+    }
+    // Between tasks there is nothing to interrupt.
+    (was_sent || running.is_none()).then_some(false)
 }
 
 /// A task left a line of its output unfinished.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::held;
@@ -25,6 +26,7 @@ use crate::identity::Identity;
 use crate::node::cluster::fate::{Fate, JoinFailure, Joined, Kind};
 use crate::node::notes::tell;
 use crate::node::{NodeHandle, NodeOptions};
+use crate::owned::{Directory, Fault};
 use crate::session::{SessionDirectory, runtime_directory};
 use crate::ulimits::told;
 pub use membership::{GivenToken, Membership, Renewal, StartError, of_program};
@@ -39,6 +41,8 @@ pub const FAILED: i32 = 1;
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 /// The signal that has a node read its token file again: SIGUSR1.
 const RENEW: i32 = rustix::process::Signal::USR1.as_raw();
+/// In the directory of all nodes: held by the head.
+const HEAD_LOCK: &str = "head.lock";
 /// In the node's directory: where it belongs, for commands on this machine.
 const MEMBERSHIP: &str = "cluster";
 /// The resource that stands for a node, as long as its address is not known.
@@ -161,9 +165,8 @@ impl Started {
 fn start(mut node: NodeOptions, is_head: bool, membership: &Membership) -> Result<Started, StartError> {
     let parent = runtime_directory(&node.base_directory)?;
     let mut lock = if is_head { Some(HeadLock::take(&parent)?) } else { None };
-    let cluster = membership.options(node.node)?;
-    let (identity, renewal) = (cluster.identity.clone(), membership.renewal(node.node)?);
-    let fate = cluster.fate.clone();
+    let (cluster, renewal) = membership.options(node.node, &parent)?;
+    let (identity, fate) = (cluster.identity.clone(), cluster.fate.clone());
     if let Some(listen) = cluster.listen {
         name_by_address(&mut node.resources, listen.ip());
     }
@@ -265,17 +268,16 @@ fn wait_for_end(started: &mut Started, signals: &OwnedFd) {
 /// The right to be the head below a runtime directory. The kernel takes it back with the process, however that ends.
 #[derive(Debug)]
 struct HeadLock {
-    path: PathBuf,
+    directory: Directory,
     file: File,
 }
 
 impl HeadLock {
     fn take(parent: &Path) -> io::Result<Self> {
-        let path = parent.join("head.lock");
+        let directory = Directory::open(parent)?;
         loop {
-            let mut options = OpenOptions::new();
             let mut file =
-                options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+                directory.open_file(HEAD_LOCK, OFlags::CREATE).map_err(|error| lock_fault(error, parent))?;
             if let Some(holder) = held::take(&mut file)? {
                 let holder = if holder.is_empty() { "one that is starting" } else { holder.trim() };
                 return Err(io::Error::other(format!(
@@ -284,11 +286,10 @@ impl HeadLock {
                 )));
             }
             // The one before may have removed the file between our opening and our lock.
-            let is_there = std::fs::metadata(&path)
-                .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
-            if is_there {
+            let there = directory.look(HEAD_LOCK)?.map(|there| there.st_ino);
+            if there == Some(file.metadata()?.ino()) {
                 file.set_len(0)?;
-                return Ok(Self { path, file });
+                return Ok(Self { directory, file });
             }
         }
     }
@@ -301,24 +302,41 @@ impl HeadLock {
 
 impl Drop for HeadLock {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let _ = self.directory.remove(HEAD_LOCK);
     }
+}
+
+/// What stands in the place of the lock, for people.
+fn lock_fault(error: io::Error, parent: &Path) -> io::Error {
+    if !Fault::is_in(&error) {
+        return error;
+    }
+    io::Error::other(format!(
+        "{}: {error}; remove it, or set SOONER_TMPDIR to another directory",
+        parent.join(HEAD_LOCK).display()
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+
     use super::*;
 
     #[test]
     fn there_is_one_head_below_a_directory() {
         let parent = std::env::temp_dir().join(format!("sooner-test-head-{}", std::process::id()));
-        std::fs::create_dir_all(&parent).expect("directory");
+        std::fs::DirBuilder::new().mode(0o700).create(&parent).expect("directory");
         let mut first = HeadLock::take(&parent).expect("free");
         first.name(Path::new("/x/node-1")).expect("written");
         let text = HeadLock::take(&parent).expect_err("taken").to_string();
         assert!(text.contains("in /x/node-1. End it with `sooner stop`"), "{text}");
         drop(first);
         drop(HeadLock::take(&parent).expect("free again"));
+        std::fs::create_dir(parent.join(HEAD_LOCK)).expect("a directory");
+        let text = HeadLock::take(&parent).expect_err("no file").to_string();
+        assert!(text.contains("head.lock: it is no file, and belongs to user "), "{text}");
+        std::fs::remove_dir(parent.join(HEAD_LOCK)).expect("removed");
         assert_eq!(std::fs::read_dir(&parent).expect("directory").count(), 0);
         std::fs::remove_dir_all(&parent).expect("clean");
     }

@@ -21,6 +21,7 @@ pub mod logs;
 pub mod machine;
 pub mod metrics;
 pub mod node;
+pub mod owned;
 pub mod private;
 pub mod session;
 pub mod template;

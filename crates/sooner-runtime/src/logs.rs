@@ -7,9 +7,10 @@
 //! A worker announces the function whose output follows by a line of its own, [`MARK`] and the name.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -299,7 +300,10 @@ impl Pipe {
         let stream = if self.is_stderr { "err" } else { "out" };
         if self.file.is_none() {
             let path = directory.join(format!("worker-{pid}-{:x}.{stream}", self.worker.0));
-            self.file = File::create(&path).ok().map(|file| LogFile { path, file, bytes: 0 });
+            let mut options = OpenOptions::new();
+            // Of the user alone, whatever the umask is.
+            let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+            self.file = opened.ok().map(|file| LogFile { path, file, bytes: 0 });
         }
         let Some(log) = &mut self.file else { return };
         // A full disk must not end the program: the lines still reach the driver.

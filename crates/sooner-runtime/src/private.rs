@@ -105,12 +105,17 @@ pub fn check_peer(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 const LINKS_MAX: usize = 40;
 
 /// Why somebody other than this user and the administrator decides what is at a place, if so: the place, a directory on the way
-/// to it or a link is another's, or others may write there.
+/// to it or a link is another's, or others may write there. A place that is not absolute begins where this process is.
 ///
 /// # Errors
 /// The system's word: nothing is there, for one.
 pub fn strangers_at(place: &Path) -> io::Result<Option<String>> {
-    let mut left: Vec<PathBuf> = vec![place.to_owned()];
+    // What is absolute stays as it is.
+    let mut left: Vec<PathBuf> = vec![std::env::current_dir().unwrap_or_default().join(place)];
+    if left[0].is_relative() {
+        // The working directory was removed, or is not below this process's root.
+        return Err(io::ErrorKind::NotFound.into());
+    }
     let mut here = PathBuf::from("/");
     let mut links = 0;
     while let Some(next) = left.pop() {
@@ -154,21 +159,42 @@ fn fault_of(path: &Path, about: &rustix::fs::Stat, is_last: bool) -> Option<Stri
     if about.st_mode & 0o002 != 0 {
         return Some(format!("everybody may write to {}", path.display()));
     }
+    if about.st_mode & 0o020 == 0 {
+        return None;
+    }
+    if has_access_list(path) {
+        return Some(format!("an access control list may let others write to {}", path.display()));
+    }
     let is_ours = about.st_gid == 0 || is_group_of_one(about.st_gid);
-    (about.st_mode & 0o020 != 0 && !is_ours)
-        .then(|| format!("group {} may write to {}", about.st_gid, path.display()))
+    (!is_ours).then(|| format!("group {} may write to {}", about.st_gid, path.display()))
+}
+
+/// Whether the bits of the group say what anybody may do whom a list names, and not what the group may.
+fn has_access_list(path: &Path) -> bool {
+    let length = rustix::fs::lgetxattr_query(path, "system.posix_acl_access");
+    !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
 /// Whether a group is this user's own: many systems make one for each user, by the same name, and let it write by default.
 fn is_group_of_one(gid: u32) -> bool {
     let own = rustix::process::getuid().as_raw();
     let (users, groups) = (table("/etc/passwd"), table("/etc/group"));
-    let Some(name) = name_in(&users, own) else { return false };
-    let line = groups.lines().find(|line| line.split(':').nth(2).is_some_and(|id| id.parse() == Ok(gid)));
-    let mut fields = line.unwrap_or_default().split(':');
-    let is_named_so = fields.next() == Some(name);
-    let members = fields.nth(2).unwrap_or_default();
-    is_named_so && (members.is_empty() || members == name)
+    // Others may be in what was not read.
+    let are_whole = users.len().max(groups.len()) < TABLE_BYTES_MAX;
+    are_whole && has_only(&users, &groups, own, gid)
+}
+
+/// Whether a group is named like a user, and nobody else is in it, according to the tables of users and groups.
+fn has_only(users: &str, groups: &str, user: u32, gid: u32) -> bool {
+    let Some(name) = name_in(users, user) else { return false };
+    let number = |line: &str, at: usize| line.split(':').nth(at).and_then(|id| id.parse::<u32>().ok());
+    // Its number counts, under whatever names.
+    let lines = || groups.lines().filter(|line| number(line, 2) == Some(gid));
+    let is_named_so = lines().any(|line| line.split(':').next() == Some(name));
+    let mut members = lines().flat_map(|line| line.split(':').nth(3).unwrap_or_default().split(','));
+    let others_begin_in_it =
+        users.lines().any(|line| number(line, 3) == Some(gid) && number(line, 2) != Some(user));
+    is_named_so && !others_begin_in_it && members.all(|member| member.is_empty() || member == name)
 }
 
 /// A user as people know them.
@@ -178,10 +204,13 @@ fn user(uid: u32) -> String {
     name_in(&users, uid).map_or_else(|| format!("user {uid}"), |name| format!("user {name} ({uid})"))
 }
 
+/// What is read of a table of users or groups (bytes).
+const TABLE_BYTES_MAX: usize = 4 << 20;
+
 fn table(path: &str) -> String {
     let mut text = String::new();
     if let Ok(file) = File::open(path) {
-        let _ = file.take(1 << 20).read_to_string(&mut text);
+        let _ = file.take(TABLE_BYTES_MAX as u64).read_to_string(&mut text);
     }
     text
 }
@@ -275,8 +304,63 @@ mod tests {
         symlink(&open, place.0.join("link")).expect("a link");
         assert!(fault(&place.0.join("link")).is_some());
         assert_eq!(fault(&place.0.join("link/below")), None);
+        // The tests' working directory is that of the crate.
+        for (relative, absolute) in [("", "."), (".", "."), ("src/..", "."), ("src", "src")] {
+            let there = std::env::current_dir().expect("a directory").join(absolute);
+            assert_eq!(fault(Path::new(relative)), fault(&there));
+        }
         symlink("loop", place.0.join("loop")).expect("a link");
         assert!(strangers_at(&place.0.join("loop")).is_err());
         assert_eq!(strangers_at(&place.0.join("none")).expect_err("none").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_relative_place_is_not_one_of_the_root() {
+        assert!(Path::new("/etc").is_dir());
+        assert_eq!(strangers_at(Path::new("etc")).expect_err("not here").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_group_of_one_has_nobody_else() {
+        let users = "root:x:0:0::/:\nbob:x:7:8::/:\nbobby:x:7:8::/:\neve:x:9:10::/:\n";
+        let only = |groups: &str| has_only(users, groups, 7, 8);
+        assert!(only("wheel:x:10:eve\nbob:x:8:\n"));
+        assert!(only("bob:x:8:bob\n"));
+        assert!(!only("staff:x:8:\n"), "another name");
+        assert!(!only("bob:x:11:\n"), "another number");
+        assert!(!only("bob:x:8:bob,eve\n"));
+        assert!(!only("bob:x:8:\nstaff:x:8:eve\n"), "two lines for one number");
+        assert!(!only(""));
+        assert!(!has_only("bob:x:7:8::/:\neve:x:9:8::/:\n", "bob:x:8:\n", 7, 8), "eve begins in it");
+        assert!(!has_only(users, "bob:x:8:\n", 12, 8), "nobody knows the user");
+    }
+
+    #[test]
+    fn an_access_list_is_no_right_of_the_group() {
+        let place = Place::new("list");
+        let path = place.0.join("open");
+        fs::create_dir(&path).expect("a directory");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).expect("a mode");
+        assert!(!has_access_list(&path));
+        // Owner, user 65533, group, mask, others: what each is, what it may, whom it is about.
+        let entries =
+            [(1u16, 7u16, u32::MAX), (2, 7, 65533), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+        let mut list = 2u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in entries {
+            list.extend(tag.to_le_bytes());
+            list.extend(rights.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        let set = rustix::fs::XattrFlags::empty();
+        match rustix::fs::setxattr(&path, "system.posix_acl_access", &list, set) {
+            // This file system has none.
+            Err(Errno::OPNOTSUPP) => return,
+            result => result.expect("a list"),
+        }
+        let fault = strangers_at(&path).expect("it is there");
+        assert!(fault.is_some_and(|why| why.starts_with("an access control list may let others write to ")));
+        // What the list lets others do at most is in the bits of the group.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("a mode");
+        assert_eq!(strangers_at(&path).expect("it is there"), None);
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use sooner_wire::NodeId;
 
 use crate::{groups, private};
@@ -150,10 +150,15 @@ fn reap(parent: &Path) {
 }
 
 fn is_unlocked(path: &Path) -> bool {
-    match File::open(path.join("lock")) {
-        Ok(lock) => rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
-        // Half removed by someone who was killed, or just being removed.
-        Err(_) => is_older_than_a_minute(path),
+    // What stands there may be a pipe or a link: neither is waited for nor followed.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path.join("lock"), flags, Mode::empty()).map(File::from);
+    match opened {
+        Ok(lock) if lock.metadata().is_ok_and(|about| about.is_file()) => {
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        }
+        // Half removed by someone who was killed, or just being removed; or nothing that a node has made.
+        Ok(_) | Err(_) => is_older_than_a_minute(path),
     }
 }
 
@@ -165,6 +170,8 @@ fn is_older_than_a_minute(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
+
+    use rustix::fs::{CWD, FileType};
 
     use super::*;
 
@@ -199,7 +206,14 @@ mod tests {
             fs::create_dir(stale).expect("directory");
             fs::write(stale.join("lock"), "").expect("lock");
         }
+        // What is in the place of a lock keeps nobody waiting.
+        let odd = parent.join("session-1-1");
+        fs::create_dir(&odd).expect("directory");
+        let pipe = (FileType::Fifo, Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(CWD, odd.join("lock"), pipe.0, pipe.1, 0).expect("a pipe");
         let next = SessionDirectory::create(&base, Kind::Node, NodeId(2)).expect("session");
+        assert!(odd.exists(), "it is new");
+        fs::remove_dir_all(&odd).expect("clean");
         assert!(stale.iter().all(|stale| !stale.exists()));
         assert!(living.path().exists());
         let lock = fs::read_to_string(next.path().join("lock")).expect("text");

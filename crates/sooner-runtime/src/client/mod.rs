@@ -49,6 +49,7 @@ use self::local::{Answer, LocalNode};
 use self::receiving::Lead;
 use self::shared::{Aftermath, Shared};
 use crate::clock::now;
+use crate::transport::TlsFailure;
 
 pub use collections::Collections;
 pub(crate) use greeting::hello;
@@ -75,6 +76,9 @@ pub trait Hooks: Send + Sync {
     fn on_memory_pressure(&self, is_full: bool);
     /// A thread that waits has looked for a while, and sleeps now.
     fn on_sleep(&self) {}
+    /// A process of another node was dialled, and one of the two does not believe the other's certificate: they have
+    /// different tokens. It is dialled again for a while.
+    fn on_mistrust(&self, _failure: &TlsFailure) {}
 }
 
 /// See the module.
@@ -366,6 +370,9 @@ impl Client {
         }
         if let Some(is_full) = aftermath.memory_pressure {
             hooks.on_memory_pressure(is_full);
+        }
+        if let Some(failure) = aftermath.mistrust {
+            hooks.on_mistrust(&failure);
         }
         if let Some(reason) = aftermath.end {
             hooks.on_end(&reason);

@@ -294,7 +294,8 @@ impl Client {
         let Some(inbound) = lead.inbound.remove(&token) else { return };
         lead.unwatch(&inbound);
         if is_remote(token) {
-            shared.outbox.remotes.on_end(token, failure, time);
+            let mistrust = shared.outbox.remotes.on_end(token, failure, time);
+            shared.aftermath.mistrust = mistrust.or(shared.aftermath.mistrust.take());
         }
         if token == NODE_TOKEN {
             self.end(shared, "the node is gone");

@@ -17,7 +17,9 @@ use sooner_wire::message::{
 };
 
 use crate::identity::{self, Identity};
-use crate::transport::{Failure, Reader, Received, Stream, TlsStream, Turn, Wire, WireNews};
+use crate::transport::{
+    Ended, Failure, Reader, Received, Stream, TlsFailure, TlsStream, Turn, Wire, WireNews,
+};
 
 /// Tokens of connections to processes of other nodes: ids of processes, which are the tokens of others, do not have this bit.
 const REMOTE: u64 = 1 << 63;
@@ -194,9 +196,20 @@ impl Remotes {
         self.act(worker, time, |wire, turn| wire.hear(token, received, turn)).flatten()
     }
 
-    pub(super) fn on_end(&mut self, token: u64, failure: Option<Failure>, time: Instant) {
-        if let Some(worker) = self.tokens.get(&token).copied() {
-            self.act(worker, time, |wire, turn| wire.on_end(token, failure, turn));
+    /// A connection has ended. Why, if one of its ends did not believe the other.
+    pub(super) fn on_end(
+        &mut self,
+        token: u64,
+        failure: Option<Failure>,
+        time: Instant,
+    ) -> Option<TlsFailure> {
+        let worker = self.tokens.get(&token).copied()?;
+        self.act(worker, time, |wire, turn| wire.on_end(token, failure, turn));
+        match self.lines.get(&worker)?.wire.failure()? {
+            Failure::Ended(Ended::Tls(
+                failure @ (TlsFailure::OtherCluster(_) | TlsFailure::NotAccepted(_)),
+            )) => Some(failure.clone()),
+            _ => None,
         }
     }
 

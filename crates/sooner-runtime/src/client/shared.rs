@@ -14,6 +14,7 @@ use sooner_wire::message::{GivenBlocks, Location, Message, UnknownBlocks};
 
 use super::Outbox;
 use super::local::LocalNode;
+use crate::transport::TlsFailure;
 
 /// What a step leaves to be done without the locks.
 #[derive(Debug, Default)]
@@ -23,6 +24,7 @@ pub(crate) struct Aftermath {
     pub(super) warnings: Vec<String>,
     pub(super) ended_actors: Vec<(TaskId, bool)>,
     pub(super) memory_pressure: Option<bool>,
+    pub(super) mistrust: Option<TlsFailure>,
     pub(super) end: Option<String>,
 }
 
@@ -33,6 +35,7 @@ impl Aftermath {
             && self.warnings.is_empty()
             && self.ended_actors.is_empty()
             && self.memory_pressure.is_none()
+            && self.mistrust.is_none()
             && self.end.is_none()
     }
 }

@@ -1,6 +1,7 @@
 //! The store on disk: [`Local`] on redb, an embedded database whose commits are atomic (`docs/adr/0021`).
 //!
-//! One directory holds it: `control.redb`, and `lock`, which the kernel gives up with the process that holds it. The file
+//! One directory holds it: `control.redb`, and `lock`, which the kernel gives up with the process that holds it. What is
+//! read there decides what runs as this user, so both count only if they are this user's alone ([`crate::owned`]). The file
 //! begins with the version of its format; what is newer is refused, what is older is brought up to date or refused.
 //!
 //! When the disk does not take a commit, the contents stay as they were, and so does what is read. The database cannot be
@@ -10,16 +11,18 @@
 //! It never holds more in memory than is on disk, and never reads from disk but when it is opened.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use redb::backends::FileBackend;
 use redb::{
     Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
     TableError, WriteTransaction,
 };
+use rustix::fs::{FileType, OFlags};
 use sooner_protocol::time::Instant;
 use sooner_wire::limits::STORE_RETRY_NANOS;
 use sooner_wire::record::{FORMAT, FORMAT_OLDEST};
@@ -28,6 +31,7 @@ use super::contents::{Contents, Staged};
 use super::memory::{Keeper, Local};
 use super::store::{Entry, LeaseNumber, Revision, StoreError};
 use crate::held;
+use crate::owned::{Directory, Fault};
 
 /// The page of the format: `format`, and `revision` of the last commit.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -38,6 +42,11 @@ const LEASES: TableDefinition<'_, u64, u64> = TableDefinition::new("leases");
 
 /// Pages that the database keeps in memory (bytes). Contents are read from memory anyway.
 const CACHE_BYTES: usize = 4 << 20;
+
+/// Names in the directory: of the database, of one that is being made, and of the lock.
+const FILE: &str = "control.redb";
+const UNFINISHED: &str = "control.redb.new";
+const LOCK: &str = "lock";
 
 /// Bytes before the value of an entry: created, changed, lease (zero for none), as little-endian numbers.
 const ENTRY_HEAD_BYTES: usize = 24;
@@ -67,11 +76,11 @@ impl Local<Redb> {
     /// # Errors
     /// [`StoreError`]: another head has it, it has another format, it is damaged, or the system says no.
     pub fn open(directory: &Path, now: Instant) -> Result<Self, StoreError> {
-        let lock = lock(directory)?;
-        let path = directory.join("control.redb");
-        make_if_missing(directory, &path)?;
-        let file = path.clone();
-        let mut opener: Opener = Box::new(move || open_file(&file));
+        let directory = Arc::new(open_directory(directory)?);
+        let lock = lock(&directory)?;
+        let path = directory.path().join(FILE);
+        make_if_missing(&directory)?;
+        let mut opener: Opener = Box::new(move || open_file(&directory, FILE));
         let database = opener().map_err(|error| opening(&path, error))?;
         if !has_format(&database) {
             let cause = "nothing of a head is in it".to_owned();
@@ -156,27 +165,23 @@ impl Redb {
     }
 }
 
-fn lock(directory: &Path) -> Result<File, StoreError> {
-    let opening =
-        |error: io::Error| StoreError::Open { path: directory.to_owned(), cause: error.to_string() };
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(opening(error)),
-        Ok(()) | Err(_) => {}
+fn open_directory(path: &Path) -> Result<Directory, StoreError> {
+    let opening = |error: io::Error| StoreError::Open { path: path.to_owned(), cause: error.to_string() };
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(opening(error)),
+        Ok(()) | Err(_) => Directory::open(path).map_err(opening),
     }
-    let path = directory.join("lock");
-    let mut lock = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(opening)?;
+}
+
+fn lock(directory: &Directory) -> Result<File, StoreError> {
+    let path = directory.path().join(LOCK);
+    let opening = |error: io::Error| StoreError::Open { path: path.clone(), cause: cause(&error) };
+    let mut lock = directory.open_file(LOCK, OFlags::CREATE).map_err(opening)?;
     if let Some(owner) = held::take(&mut lock).map_err(|error| opening(error.into()))? {
         // The owner writes its number right after it has the lock; who comes in between reads nothing.
         let is_known = !owner.trim().is_empty();
         let owner = if is_known { format!(" (process {})", owner.trim()) } else { String::new() };
-        return Err(StoreError::InUse { path: directory.to_owned(), owner });
+        return Err(StoreError::InUse { path: directory.path().to_owned(), owner });
     }
     // For people only, so a full disk is no reason not to start.
     let _ =
@@ -193,31 +198,27 @@ fn has_format(database: &Database) -> bool {
 ///
 /// It gets its name when it has a format. So a file of that name without one is not the first start of a head, interrupted, but
 /// what is left of a database: who took it for a new one would forget the cluster.
-fn make_if_missing(directory: &Path, path: &Path) -> Result<(), StoreError> {
-    let opening = |cause: String| StoreError::Open { path: path.to_owned(), cause };
-    match std::fs::symlink_metadata(path) {
-        Ok(about) if about.len() == 0 => {
+fn make_if_missing(directory: &Directory) -> Result<(), StoreError> {
+    let (path, unfinished) = (directory.path().join(FILE), directory.path().join(UNFINISHED));
+    let opening = |cause: String| StoreError::Open { path: path.clone(), cause };
+    match directory.look(FILE).map_err(|error| opening(error.to_string()))? {
+        Some(about) if about.st_size == 0 && FileType::from_raw_mode(about.st_mode).is_file() => {
             let cause = "it is empty, and a database of a head never is".to_owned();
-            return Err(StoreError::Damaged { path: path.to_owned(), cause });
+            return Err(StoreError::Damaged { path, cause });
         }
-        Ok(_) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(opening(error.to_string())),
+        Some(_) => return Ok(()),
+        None => {}
     }
-    let unfinished = directory.join("control.redb.new");
     // Of a start that did not get so far.
-    let _ = std::fs::remove_file(&unfinished);
-    let database = open_file(&unfinished).map_err(|error| self::opening(path, error))?;
+    let _ = directory.remove(UNFINISHED);
+    let database = open_file(directory, UNFINISHED).map_err(|error| self::opening(&unfinished, error))?;
     commit(&database, &Staged::default()).map_err(|error| opening(error.to_string()))?;
     drop(database);
-    let named = std::fs::rename(&unfinished, path).and_then(|()| File::open(directory)?.sync_all());
-    named.map_err(|error| opening(error.to_string()))
+    directory.rename(UNFINISHED, FILE).map_err(|error| opening(error.to_string()))
 }
 
-fn open_file(path: &Path) -> Result<Database, DatabaseError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    open_on(FileBackend::new(options.open(path)?)?)
+fn open_file(directory: &Directory, name: &str) -> Result<Database, DatabaseError> {
+    open_on(FileBackend::new(directory.open_file(name, OFlags::CREATE)?)?)
 }
 
 /// A database on a backend, with everything that [`Redb`] relies on.
@@ -232,14 +233,28 @@ pub fn open_on(backend: impl redb::StorageBackend) -> Result<Database, DatabaseE
         .create_with_backend(backend)
 }
 
+/// What reading a database that is damaged or was cut short may meet.
+const DAMAGE: [io::ErrorKind; 2] = [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof];
+
+/// Why a file is not opened, and what to do if it is not this user's alone.
+fn cause(error: &io::Error) -> String {
+    if !Fault::is_in(error) {
+        return error.to_string();
+    }
+    format!("{error}; move it away, or name another directory with --cluster-dir")
+}
+
 fn opening(path: &Path, error: DatabaseError) -> StoreError {
     let path = path.to_owned();
     let damaged = |cause: String| StoreError::Damaged { path: path.clone(), cause };
     match error {
         DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path, owner: String::new() },
         DatabaseError::Storage(StorageError::Corrupted(cause)) => damaged(cause),
-        DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+        DatabaseError::Storage(StorageError::Io(error)) if DAMAGE.contains(&error.kind()) => {
             damaged(error.to_string())
+        }
+        DatabaseError::Storage(StorageError::Io(error)) if Fault::is_in(&error) => {
+            StoreError::Open { path, cause: cause(&error) }
         }
         DatabaseError::UpgradeRequired(version) => {
             damaged(format!("a database of an old version ({version})"))

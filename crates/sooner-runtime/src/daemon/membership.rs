@@ -1,10 +1,8 @@
 //! How a daemon comes to belong to a cluster: its token, its address, and the head's.
 
 use std::fmt;
-use std::fs::DirBuilder;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +12,8 @@ use crate::control::service::State;
 use crate::identity::{Authority, Bearer, Credentials, Identity, Token, TokenError};
 use crate::node::cluster::fate::{Fate, JoinFailure, Kind};
 use crate::node::cluster::{ClusterOptions, Head, address_towards};
+use crate::owned::{Directory, Fault};
+use crate::transport::TlsFailure;
 
 /// What was asked for.
 #[derive(Debug, Default)]
@@ -77,21 +77,22 @@ impl Membership {
         self.token_file.clone().unwrap_or_else(|| self.directory.join("token"))
     }
 
-    /// What a node needs to take part.
+    /// What a node needs to take part, and what changes its credentials when the token does. `runtime` is where the nodes
+    /// of this user have their directories.
     ///
     /// # Errors
     /// [`StartError`], with the exit status it has.
-    pub fn options(&self, node: NodeId) -> Result<ClusterOptions, StartError> {
+    pub fn options(&self, node: NodeId, runtime: &Path) -> Result<(ClusterOptions, Renewal), StartError> {
         match &self.head {
-            None => self.of_head(node),
+            None => self.of_head(node, runtime),
             Some(head) => self.of_member(node, head),
         }
     }
 
-    fn of_head(&self, node: NodeId) -> Result<ClusterOptions, StartError> {
-        make_private(&self.directory)?;
+    fn of_head(&self, node: NodeId, runtime: &Path) -> Result<(ClusterOptions, Renewal), StartError> {
+        let directory = make_private(&self.directory, runtime)?;
         let state = State::open(&self.directory, node.0).map_err(io::Error::other)?;
-        let tokens = self.tokens_of_head()?;
+        let tokens = self.tokens_of_head(&directory)?;
         let host = self.host()?.unwrap_or(Ipv4Addr::LOCALHOST.into());
         // Nodes of an earlier head look for this one where that was.
         let former = state.expects_nodes().then(|| state.address()).flatten();
@@ -99,24 +100,29 @@ impl Membership {
         let head = Head::Here { state: Box::new(state), health_timeout: self.health_timeout };
         let workers = credentials(node, Bearer::Node, &tokens);
         let identity = Identity::new(&credentials(node, Bearer::Head, &tokens)).map_err(io::Error::other)?;
-        Ok(ClusterOptions {
+        let options = ClusterOptions {
             identity,
             workers,
             listen: Some(SocketAddr::new(host, port)),
             head,
             fate: Arc::new(Fate::default()),
             shares_memory: self.shares_memory,
-        })
+        };
+        Ok((options, self.renewal(node, Bearer::Head, tokens)))
     }
 
     /// The cluster's token, and another one while that is changed; made if this is its first head.
-    fn tokens_of_head(&self) -> Result<Vec<Token>, StartError> {
+    fn tokens_of_head(&self, directory: &Directory) -> Result<Vec<Token>, StartError> {
         let path = self.token_file();
+        let tokens = match &self.token_file {
+            Some(named) => Token::read_all(named),
+            None => Token::read_within(directory),
+        };
         let wanted = match &self.token {
             Some(text) if self.token_file.is_none() => Some(given(text)?),
             _ => None,
         };
-        match (Token::read_all(&path), wanted) {
+        match (tokens, wanted) {
             (Ok(tokens), Some(wanted)) if !tokens.contains(&wanted) => {
                 let text = format!(
                     "SOONER_TOKEN is not the token of this cluster, which is in {}: unset it, or name another directory with --cluster-dir",
@@ -128,14 +134,14 @@ impl Membership {
             // Somebody named a file: a new token in it would shut out those who have the old one.
             (Err(TokenError::Missing(_)), wanted) if self.token_file.is_none() => {
                 let token = wanted.map_or_else(Token::generate, Ok)?;
-                token.create(&path)?;
+                token.create(directory)?;
                 Ok(vec![token])
             }
             (Err(error), _) => Err(error.into()),
         }
     }
 
-    fn of_member(&self, node: NodeId, head: &str) -> Result<ClusterOptions, StartError> {
+    fn of_member(&self, node: NodeId, head: &str) -> Result<(ClusterOptions, Renewal), StartError> {
         let tokens = self.tokens_of_member()?;
         let addresses = resolve(head)?;
         let first = &addresses[0];
@@ -147,14 +153,15 @@ impl Membership {
             })?,
         };
         let workers = credentials(node, Bearer::Node, &tokens);
-        Ok(ClusterOptions {
+        let options = ClusterOptions {
             identity: Identity::new(&workers).map_err(io::Error::other)?,
             workers,
             listen: Some(SocketAddr::new(host, self.port.unwrap_or(0))),
             head: Head::At(addresses),
             fate: Arc::new(Fate::default()),
             shares_memory: self.shares_memory,
-        })
+        };
+        Ok((options, self.renewal(node, Bearer::Node, tokens)))
     }
 
     fn tokens_of_member(&self) -> Result<Vec<Token>, StartError> {
@@ -164,15 +171,8 @@ impl Membership {
         })
     }
 
-    /// What changes the credentials of the node when the token does. To be asked for when it has its [`Self::options`].
-    ///
-    /// # Errors
-    /// As [`Self::options`].
-    pub fn renewal(&self, node: NodeId) -> Result<Renewal, StartError> {
-        let is_head = self.head.is_none();
-        let believed = if is_head { self.tokens_of_head()? } else { self.tokens_of_member()? };
-        let bearer = if is_head { Bearer::Head } else { Bearer::Node };
-        Ok(Renewal { node, bearer, file: self.token_file(), believed })
+    fn renewal(&self, node: NodeId, bearer: Bearer, believed: Vec<Token>) -> Renewal {
+        Renewal { node, bearer, file: self.token_file(), believed }
     }
 
     fn host(&self) -> Result<Option<IpAddr>, io::Error> {
@@ -192,7 +192,7 @@ impl Membership {
 }
 
 /// What the node of a program needs to take part in the cluster of `head` (HOST:PORT). It cannot be dialled. The token is in
-/// `token`, or in the file.
+/// `token`, or in the file, which may have another one later: then what follows that is given, too.
 ///
 /// # Errors
 /// [`StartError`]: why it may not, for people.
@@ -202,7 +202,7 @@ pub fn of_program(
     token: Option<&GivenToken>,
     token_file: &Path,
     shares_memory: bool,
-) -> Result<ClusterOptions, StartError> {
+) -> Result<(ClusterOptions, Option<Renewal>), StartError> {
     let tokens = match token {
         Some(text) => vec![given(text)?],
         None => Token::read_all(token_file).map_err(|error| match error {
@@ -217,14 +217,16 @@ pub fn of_program(
         })?,
     };
     let workers = credentials(node, Bearer::Node, &tokens);
-    Ok(ClusterOptions {
+    let options = ClusterOptions {
         identity: Identity::new(&workers).map_err(io::Error::other)?,
         workers,
         listen: None,
         head: Head::At(resolve(head)?),
         fate: Arc::new(Fate::default()),
         shares_memory,
-    })
+    };
+    let file = token.is_none().then(|| token_file.to_owned());
+    Ok((options, file.map(|file| Renewal { node, bearer: Bearer::Node, file, believed: tokens })))
 }
 
 /// The addresses of a head: one at least.
@@ -277,6 +279,31 @@ impl Renewal {
                 self.file.display()
             ));
         }
+        self.take(tokens, identity)
+    }
+
+    /// Reads the token file again, and takes what is in it if that may mend a failure: that one end of a connection did
+    /// not believe the other.
+    ///
+    /// # Errors
+    /// One sentence; everything is as before then.
+    pub fn follow(&mut self, failure: &TlsFailure, identity: &Identity) -> Result<Credentials, String> {
+        let tokens = Token::read_all(&self.file).map_err(|error| error.to_string())?;
+        let helps = match failure {
+            TlsFailure::OtherCluster(other) => {
+                let is_of = |token| Some(Authority::new(token).fingerprint()) == other.theirs.as_ref();
+                tokens.iter().any(is_of)
+            }
+            // Whoever does not believe this one does not say what it believes.
+            _ => tokens[0] != self.believed[0],
+        };
+        if !helps {
+            return Err(format!("{} has no other token that would do", self.file.display()));
+        }
+        self.take(tokens, identity)
+    }
+
+    fn take(&mut self, tokens: Vec<Token>, identity: &Identity) -> Result<Credentials, String> {
         let own = credentials(self.node, self.bearer, &tokens);
         identity.renew(&own).map_err(|error| error.to_string())?;
         self.believed = tokens;
@@ -290,39 +317,42 @@ impl Renewal {
     }
 }
 
-/// Makes a directory that only its user can look into.
-fn make_private(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
-        let text = format!(
-            "the cluster directory {} cannot be made: {error}; name another with --cluster-dir",
-            path.display()
-        );
-        io::Error::new(error.kind(), text)
-    })?;
-    let metadata = std::fs::metadata(path)?;
-    let uid = rustix::process::getuid().as_raw();
-    if metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other(format!(
-            "the cluster directory {} must be yours with mode 0700: say chmod 700 {0}, or name another with --cluster-dir",
-            path.display()
-        )));
-    }
-    Ok(())
+/// Opens the directory of a head, which is made if it is not there.
+fn make_private(path: &Path, runtime: &Path) -> io::Result<Directory> {
+    Directory::make(path, runtime).map_err(|error| {
+        let place = path.display();
+        let text = if Fault::is_in(&error) {
+            format!("must be yours with mode 0700, and nobody else's to exchange: {error}")
+        } else {
+            format!("cannot be made: {error}")
+        };
+        io::Error::new(
+            error.kind(),
+            format!("the cluster directory {place} {text}; or name another with --cluster-dir"),
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::OtherCluster;
 
     const NODE: NodeId = NodeId(1 << 24);
+    /// Where no cluster directory of a test is.
+    const RUNTIME: &str = "/nowhere";
 
     fn membership(name: &str) -> Membership {
         let directory = std::env::temp_dir().join(format!("sooner-test-{name}-{}", std::process::id()));
         Membership { directory, health_timeout: 5_000_000_000, ..Membership::default() }
     }
 
+    fn options(membership: &Membership) -> (ClusterOptions, Renewal) {
+        membership.options(NODE, Path::new(RUNTIME)).map_err(|error| error.to_string()).expect("starts")
+    }
+
     fn refusal(membership: &Membership) -> (Option<Kind>, String) {
-        match membership.options(NODE) {
+        match membership.options(NODE, Path::new(RUNTIME)) {
             Ok(_) => panic!("refused"),
             Err(StartError::Join(failure)) => (Some(failure.kind()), failure.to_string()),
             Err(StartError::Io(error)) => (None, error.to_string()),
@@ -332,14 +362,14 @@ mod tests {
     #[test]
     fn the_first_head_makes_the_token_and_the_next_one_uses_it() {
         let mut head = membership("token");
-        let first = head.options(NODE).map_err(|error| error.to_string()).expect("starts");
+        let (first, _) = options(&head);
         assert!(first.listen.is_some_and(|listen| listen.ip().is_loopback() && listen.port() == 0));
         let made = std::fs::read_to_string(head.token_file()).expect("made");
         let (kind, text) = refusal(&head);
         assert!(kind.is_none() && text.contains("token-"), "two heads in one directory: {text}");
         drop(first);
         head.token = Some(GivenToken(made.clone()));
-        drop(head.options(NODE).map_err(|error| error.to_string()).expect("starts again"));
+        drop(options(&head));
         assert_eq!(std::fs::read_to_string(head.token_file()).expect("kept"), made);
         head.token = Some(GivenToken(format!("sooner-token-1-{}", "ab".repeat(32))));
         let (kind, text) = refusal(&head);
@@ -355,7 +385,7 @@ mod tests {
         let (kind, text) = refusal(&member);
         assert!(kind == Some(Kind::Token) && text.starts_with("no token: "), "{text}");
         member.token = Some(GivenToken(format!("sooner-token-1-{}", "0".repeat(64))));
-        let options = member.options(NODE).map_err(|error| error.to_string()).expect("may try");
+        let (options, _) = options(&member);
         assert!(
             options.listen.is_some_and(|listen| listen.ip().is_loopback()),
             "the address by which the head is reached"
@@ -379,8 +409,7 @@ mod tests {
     #[test]
     fn a_node_takes_no_token_that_has_nothing_to_do_with_its_own() {
         let head = membership("renewal");
-        let options = head.options(NODE).map_err(|error| error.to_string()).expect("starts");
-        let mut renewal = head.renewal(NODE).map_err(|error| error.to_string()).expect("readable");
+        let (options, mut renewal) = options(&head);
         let (first, file) = (renewal.fingerprints(), head.token_file());
         let (old, new) = (Token::read(&file).expect("made"), Token::generate().expect("random numbers"));
         Token::replace(std::slice::from_ref(&new), &file).expect("written");
@@ -397,8 +426,25 @@ mod tests {
             assert_eq!(options.identity.cluster(), *Authority::new(shown).fingerprint());
             assert_eq!(renewal.fingerprints().len(), tokens.len());
         }
+        // Who meets a peer of another token follows it if the file has that, whatever was believed.
+        let later = Token::generate().expect("random numbers");
+        let shown = Authority::new(&later).fingerprint().clone();
+        let ours = options.identity.cluster();
+        let shows = |theirs| TlsFailure::OtherCluster(OtherCluster { ours: ours.clone(), theirs });
+        let refused = renewal.follow(&shows(Some(shown.clone())), &options.identity).expect_err("unknown");
+        assert!(refused.contains("has no other token"), "{refused}");
+        let is_refused = TlsFailure::NotAccepted(ours.clone());
+        assert!(renewal.follow(&is_refused, &options.identity).is_err(), "there is no other one");
+        Token::replace(std::slice::from_ref(&later), &file).expect("written");
+        assert!(renewal.follow(&shows(None), &options.identity).is_err(), "nobody's certificate");
+        assert!(renewal.renew(&options.identity).is_err(), "a node would be cut off");
+        renewal.follow(&shows(Some(shown.clone())), &options.identity).expect("taken");
+        assert_eq!(options.identity.cluster(), shown);
+        Token::replace(std::slice::from_ref(&new), &file).expect("written");
+        renewal.follow(&is_refused, &options.identity).expect("taken");
         std::fs::write(&file, "x").expect("written");
         assert!(renewal.renew(&options.identity).is_err());
+        assert!(renewal.follow(&is_refused, &options.identity).is_err());
         std::fs::remove_dir_all(&head.directory).expect("clean");
     }
 }

@@ -8,11 +8,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use crate::owned::{Directory, user};
+
 const BYTES: usize = 32;
 /// That of a cluster, and while it is changed the other one.
 const TOKENS_MAX: usize = 2;
 /// Tells people, and programs that look for leaked secrets, what they have before them.
 const PREFIX: &str = "sooner-token-1-";
+/// Its file's name in a directory of a head.
+const NAME: &str = "token";
 /// A file of this length at most is read (bytes).
 const FILE_BYTES_MAX: u64 = 4096;
 
@@ -41,16 +48,25 @@ pub enum TokenError {
         mode: u32,
     },
     /// Whoever owns it could change it.
-    #[error("the token file {path} belongs to user {owner}, not to you")]
+    #[error(
+        "the token file {path} belongs to {}, not to you: name a file of yours with mode 0600, or put the token into \
+         SOONER_TOKEN. If it is yours by right, have it given to you (chown)",
+        user(*owner)
+    )]
     NotYours {
         /// The file.
         path: PathBuf,
         /// Its owner.
         owner: u32,
     },
-    /// A directory, a pipe or the like.
+    /// A directory, a pipe, a link where none belongs, or the like.
     #[error("the token file {0} is not a file")]
     NotAFile(PathBuf),
+    /// Somebody does a step of changing it.
+    #[error(
+        "the token is being changed already, by a command that runs: say `sooner token` when that has ended"
+    )]
+    Changing,
     /// What is in it is no token.
     #[error(
         "{0} does not contain a token: sooner-token-1- and 64 hexadecimal digits on a line, or two such lines while the token is changed"
@@ -82,21 +98,22 @@ impl Token {
         Ok(Self(bytes))
     }
 
-    /// Writes the token into a new file with mode 0600.
+    /// Writes the token into a new file of a head's directory, with mode 0600.
     ///
     /// # Errors
     /// [`TokenError::Exists`] when there is a file already, which is left alone; [`TokenError::Io`].
-    pub fn create(&self, path: &Path) -> Result<(), TokenError> {
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    pub fn create(&self, directory: &Directory) -> Result<(), TokenError> {
+        let path = directory.path().join(NAME);
+        let made = directory.open_any(NAME, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let mut file = made.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => TokenError::Exists(path.to_owned()),
-            _ => TokenError::Io { path: path.to_owned(), what: "made", error },
+            io::ErrorKind::AlreadyExists => TokenError::Exists(path.clone()),
+            _ => TokenError::Io { path: path.clone(), what: "made", error },
         })?;
         let written = writeln!(file, "{}", self.reveal()).and_then(|()| file.sync_all());
         written.map_err(|error| {
             // Half a token would only be in the way of the next try.
-            let _ = std::fs::remove_file(path);
-            TokenError::Io { path: path.to_owned(), what: "written", error }
+            let _ = directory.remove(NAME);
+            TokenError::Io { path, what: "written", error }
         })
     }
 
@@ -114,43 +131,76 @@ impl Token {
     /// # Errors
     /// As [`Token::read`].
     pub fn read_all(path: &Path) -> Result<Vec<Self>, TokenError> {
-        let io = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => TokenError::Missing(path.to_owned()),
-            _ => TokenError::Io { path: path.to_owned(), what: "read", error },
-        };
-        // Opened without waiting: a pipe in the token's place must not hold up a daemon.
-        let flags = rustix::fs::OFlags::NONBLOCK.bits();
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(i32::try_from(flags).expect("flags of open"))
-            .open(path)
-            .map_err(io)?;
-        check(&file, path)?;
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(io)?;
-        let malformed = || TokenError::Malformed(format!("the token file {}", path.display()));
-        let tokens: Result<Vec<Self>, _> = text.trim().lines().map(|line| Self::parse(line.trim())).collect();
-        let tokens = tokens.map_err(|_| malformed())?;
-        if tokens.is_empty() || tokens.len() > TOKENS_MAX { Err(malformed()) } else { Ok(tokens) }
+        Self::read_from(&open(path, false)?, path)
     }
 
-    /// Puts tokens into the place of what is in a file, whole or not at all.
+    /// Reads the token file of a head's directory, in which no link belongs.
+    ///
+    /// # Errors
+    /// As [`Token::read`].
+    pub fn read_within(directory: &Directory) -> Result<Vec<Self>, TokenError> {
+        let path = directory.path().join(NAME);
+        let opened = directory.open_any(NAME, OFlags::RDONLY);
+        let file = opened.map_err(|error| match directory.look(NAME) {
+            Ok(Some(about)) => {
+                let is_file = rustix::fs::FileType::from_raw_mode(about.st_mode).is_file();
+                unreadable(&path, error, Some((is_file, about.st_uid)))
+            }
+            Ok(None) | Err(_) => unreadable(&path, error, None),
+        })?;
+        check(&file, &path)?;
+        Self::read_from(&file, &path)
+    }
+
+    /// Reads the tokens in a file that is to be changed, and keeps others from changing it until what is given besides is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`TokenError::Changing`] when somebody else does; as [`Token::read`].
+    pub fn hold(path: &Path) -> Result<(Vec<Self>, File), TokenError> {
+        loop {
+            let file = open(path, true)?;
+            lock(&file, path)?;
+            // The one before may have put another file into its place between our opening and our lock.
+            let is_there = std::fs::metadata(path)
+                .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
+            if is_there {
+                return Ok((Self::read_from(&file, path)?, file));
+            }
+        }
+    }
+
+    /// Puts tokens into the place of what is in a file, whole or not at all. Gives the new file, which is held as
+    /// [`Token::hold`] does.
     ///
     /// # Errors
     /// [`TokenError::Io`].
-    pub fn replace(tokens: &[Self], path: &Path) -> Result<(), TokenError> {
+    pub fn replace(tokens: &[Self], path: &Path) -> Result<File, TokenError> {
         let unfinished = path.with_extension(format!("new-{}", std::process::id()));
         let text: String = tokens.iter().map(|token| token.reveal() + "\n").collect();
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            std::fs::rename(&unfinished, path)
+            // Before it can be found.
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            std::fs::rename(&unfinished, path)?;
+            Ok(file)
         };
         write().map_err(|error| {
             let _ = std::fs::remove_file(&unfinished);
             TokenError::Io { path: path.to_owned(), what: "written", error }
         })
+    }
+
+    fn read_from(file: &File, path: &Path) -> Result<Vec<Self>, TokenError> {
+        let mut text = String::new();
+        let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+        read.map_err(|error| TokenError::Io { path: path.to_owned(), what: "read", error })?;
+        let malformed = || TokenError::Malformed(format!("the token file {}", path.display()));
+        let tokens: Result<Vec<Self>, _> = text.trim().lines().map(|line| Self::parse(line.trim())).collect();
+        let tokens = tokens.map_err(|_| malformed())?;
+        if tokens.is_empty() || tokens.len() > TOKENS_MAX { Err(malformed()) } else { Ok(tokens) }
     }
 
     /// Reads a token's text, as [`Token::reveal`] gives it.
@@ -188,6 +238,42 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Opens a token file that somebody named; to be locked, too, if it is to be `changed`.
+fn open(path: &Path, changed: bool) -> Result<File, TokenError> {
+    // Opened without waiting: a pipe in the token's place must not hold up a daemon.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("flags of open");
+    let open = |write: bool| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    // Some file systems of networks lock only what may be written.
+    let opened = if changed { open(true).or_else(|_| open(false)) } else { open(false) };
+    let file = opened.map_err(|error| {
+        let about = std::fs::metadata(path).ok();
+        unreadable(path, error, about.map(|about| (about.is_file(), about.uid())))
+    })?;
+    check(&file, path)?;
+    Ok(file)
+}
+
+/// Why a token file cannot be opened; what is there is known as far as it can be seen: whether it is a file, and whose.
+fn unreadable(path: &Path, error: io::Error, there: Option<(bool, u32)>) -> TokenError {
+    let path = path.to_owned();
+    let own = rustix::process::geteuid().as_raw();
+    match there {
+        _ if error.kind() == io::ErrorKind::NotFound => TokenError::Missing(path),
+        Some((false, _)) => TokenError::NotAFile(path),
+        Some((true, owner)) if owner != own && error.kind() == io::ErrorKind::PermissionDenied => {
+            TokenError::NotYours { path, owner }
+        }
+        _ => TokenError::Io { path, what: "read", error },
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), TokenError> {
+    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => TokenError::Changing,
+        error => TokenError::Io { path: path.to_owned(), what: "locked", error: error.into() },
+    })
+}
+
 /// Of the file that is open, not of the path: that may lead elsewhere a moment later.
 fn check(file: &File, path: &Path) -> Result<(), TokenError> {
     let path = path.to_owned();
@@ -211,7 +297,7 @@ fn check(file: &File, path: &Path) -> Result<(), TokenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
     /// A directory that goes with the test.
     struct Scratch(PathBuf);
@@ -220,8 +306,12 @@ mod tests {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sooner-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
-            std::fs::create_dir(&path).expect("a directory");
+            std::fs::DirBuilder::new().mode(0o700).create(&path).expect("a directory");
             Self(path)
+        }
+
+        fn directory(&self) -> Directory {
+            Directory::open(&self.0).expect("ours")
         }
     }
 
@@ -234,16 +324,23 @@ mod tests {
     #[test]
     fn a_token_file_is_private_and_made_once() {
         let scratch = Scratch::new("token-file");
-        let path = scratch.0.join("token");
+        let (path, directory) = (scratch.0.join("token"), scratch.directory());
         let token = Token::generate().expect("random numbers");
         assert!(matches!(Token::read(&path), Err(TokenError::Missing(_))));
-        token.create(&path).expect("made");
+        assert!(matches!(Token::read_within(&directory), Err(TokenError::Missing(_))));
+        token.create(&directory).expect("made");
         let mode = std::fs::metadata(&path).expect("there").mode();
         assert_eq!(mode & 0o7777, 0o600);
         assert_eq!(Token::read(&path).expect("read"), token);
         let other = Token::generate().expect("random numbers");
-        assert!(matches!(other.create(&path), Err(TokenError::Exists(_))));
+        assert!(matches!(other.create(&directory), Err(TokenError::Exists(_))));
         assert_eq!(Token::read(&path).expect("read"), token);
+        assert_eq!(Token::read_within(&directory).expect("read"), [token]);
+        // Links are for those who name a file themselves.
+        std::fs::rename(&path, scratch.0.join("elsewhere")).expect("moved");
+        std::os::unix::fs::symlink("elsewhere", &path).expect("a link");
+        Token::read(&path).expect("named");
+        assert!(matches!(Token::read_within(&directory), Err(TokenError::NotAFile(_))));
     }
 
     #[test]
@@ -251,7 +348,7 @@ mod tests {
         let scratch = Scratch::new("token-two");
         let path = scratch.0.join("token");
         let tokens: Vec<Token> = (0..3).map(|_| Token::generate().expect("random numbers")).collect();
-        tokens[0].create(&path).expect("made");
+        tokens[0].create(&scratch.directory()).expect("made");
         for some in [&tokens[..2], &tokens[1..2]] {
             Token::replace(some, &path).expect("written");
             assert_eq!(Token::read_all(&path).expect("read"), some);
@@ -263,10 +360,29 @@ mod tests {
     }
 
     #[test]
+    fn one_changes_a_file_at_a_time() {
+        let scratch = Scratch::new("token-held");
+        let path = scratch.0.join("token");
+        let token = Token::generate().expect("random numbers");
+        token.create(&scratch.directory()).expect("made");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("mine");
+        let is_held = || matches!(Token::hold(&path), Err(TokenError::Changing));
+        let (tokens, first) = Token::hold(&path).expect("nobody has it");
+        assert_eq!(tokens, [token]);
+        assert!(is_held());
+        let second = Token::replace(&tokens, &path).expect("written");
+        drop(first);
+        assert!(is_held(), "what has its name by now, too");
+        assert_eq!(Token::read_all(&path).expect("others may read it"), tokens);
+        drop(second);
+        assert!(!is_held());
+    }
+
+    #[test]
     fn looser_modes_are_refused_with_a_remedy() {
         let scratch = Scratch::new("token-modes");
         let path = scratch.0.join("token");
-        Token::generate().expect("random numbers").create(&path).expect("made");
+        Token::generate().expect("random numbers").create(&scratch.directory()).expect("made");
         for mode in [0o644, 0o640, 0o620, 0o604, 0o601] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("mine");
             let error = Token::read(&path).expect_err("loose").to_string();

@@ -2,9 +2,10 @@
 //!
 //! The driver's program and paths need not be here. So this node's own interpreter runs the job's template, and looks for
 //! modules where the driver does, as far as those places are here, and then where this node does. What has the name of the
-//! driver's directory here may be anybody's: it is left out unless only this user and the administrator can change it.
+//! driver's directory here may be anybody's: it is left out unless only this user and the administrator can change it. So is
+//! the working directory of the driver: what starts an interpreter there, as `multiprocessing` does, looks there for modules first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::private::strangers_at;
 use sooner_wire::message::TemplateSetup;
@@ -32,7 +33,7 @@ impl Interpreter {
     /// Program and arguments of a template; the node's directory is to be appended. `needs_no_environment`: the environment has
     /// nothing to say that the template must hear, if the driver's did not count.
     #[must_use]
-    pub fn command(&self, setup: &TemplateSetup, needs_no_environment: bool) -> Vec<String> {
+    pub fn command(&self, setup: &TemplateSetup, begin: &Begin, needs_no_environment: bool) -> Vec<String> {
         let mut command = vec![self.executable.clone()];
         // `site` takes most of an interpreter's start.
         if !(setup.needs_site || self.needs_site) {
@@ -46,7 +47,7 @@ impl Interpreter {
         command.push("-c".to_owned());
         command.push(self.code.clone());
         command.push(u8::from(setup.call_sites).to_string());
-        let (places, left_out) = self.places(setup);
+        let (places, left_out) = self.places(setup, begin);
         command.push(setup.preload.len().to_string());
         command.push(left_out.len().to_string());
         let flags = setup.flags.iter().map(|(name, value)| format!("{name}={value}"));
@@ -58,9 +59,9 @@ impl Interpreter {
     }
 
     /// Where modules are looked for; and what was left out of that, with the reasons.
-    fn places(&self, setup: &TemplateSetup) -> (Vec<String>, Vec<String>) {
+    fn places(&self, setup: &TemplateSetup, begin: &Begin) -> (Vec<String>, Vec<String>) {
         let mut places: Vec<String> = Vec::new();
-        let mut left_out = Vec::new();
+        let mut left_out: Vec<String> = begin.left_out().into_iter().collect();
         let mut add = |place: &String| {
             if !places.contains(place) {
                 places.push(place.clone());
@@ -71,17 +72,55 @@ impl Interpreter {
                 self.standard.iter().for_each(&mut add);
                 continue;
             }
-            match strangers_at(Path::new(place)) {
-                Ok(None) => add(place),
+            // The interpreter would look for it in whatever directory a task goes to.
+            let place = begin.of_driver.join(place);
+            let Some(name) = place.to_str().filter(|_| place.is_absolute()).map(str::to_owned) else {
+                continue;
+            };
+            match strangers_at(&place) {
+                Ok(None) => add(&name),
                 // This node looks there anyway.
-                Ok(Some(_)) if self.path.contains(place) || self.standard.contains(place) => {}
-                Ok(Some(why)) => left_out.push(format!("{place} ({why})")),
+                Ok(Some(_)) if self.path.contains(&name) || self.standard.contains(&name) => {}
+                // It is named already.
+                Ok(Some(_)) if begin.fault.is_some() && place == begin.of_driver => {}
+                Ok(Some(why)) => left_out.push(format!("{name} ({why})")),
                 // It is not here.
                 Err(_) => {}
             }
         }
         self.standard.iter().chain(&self.path).for_each(add);
         (places, left_out)
+    }
+}
+
+/// Where the template of a driver elsewhere begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begin {
+    /// The working directory of the driver, which need not be here.
+    of_driver: PathBuf,
+    /// Who else can change it here.
+    fault: Option<String>,
+    /// Where the template begins.
+    pub place: PathBuf,
+}
+
+impl Begin {
+    /// In the directory of the driver, if that is here, and only this user and the administrator can change it; else in the node's.
+    #[must_use]
+    pub fn new(of_driver: &Path, of_node: &Path) -> Self {
+        let may_enter = || rustix::fs::access(of_driver, rustix::fs::Access::EXEC_OK).is_ok();
+        // It is empty if the driver's was removed.
+        let is_there = of_driver.is_absolute() && of_driver.is_dir();
+        let fault = if is_there { strangers_at(of_driver) } else { Ok(None) };
+        let is_ours = is_there && matches!(fault, Ok(None)) && may_enter();
+        let place = if is_ours { of_driver } else { of_node };
+        Self { of_driver: of_driver.to_owned(), fault: fault.ok().flatten(), place: place.to_owned() }
+    }
+
+    fn left_out(&self) -> Option<String> {
+        let why = self.fault.as_ref()?;
+        let place = self.of_driver.display();
+        Some(format!("the working directory {place} ({why}; workers begin in the node's instead)"))
     }
 }
 
@@ -122,13 +161,17 @@ mod tests {
         }
     }
 
+    fn here() -> Begin {
+        Begin::new(Path::new("/usr"), Path::new("/opt/node"))
+    }
+
     #[test]
     fn options_and_flags_are_those_of_the_driver() {
         let mut setup = setup(&["/"]);
         setup.options =
             ["-OO", "-Xdev", "-W ignore", "-cprint()", "--help", "-m", "/x", ""].map(str::to_owned).to_vec();
         setup.flags = vec![("optimize".to_owned(), 2), ("quiet".to_owned(), 0)];
-        let command = interpreter().command(&setup, false);
+        let command = interpreter().command(&setup, &here(), false);
         let expected = [
             "-S",
             "-P",
@@ -150,13 +193,13 @@ mod tests {
     fn an_environment_that_does_not_count_for_the_driver_does_not_count_here() {
         let mut setup = setup(&["/"]);
         setup.options = ["-I", "-E", "-s", "-i", "-O"].map(str::to_owned).to_vec();
-        assert_eq!(interpreter().command(&setup, true)[1..7], ["-S", "-P", "-I", "-E", "-s", "-O"]);
-        assert_eq!(interpreter().command(&setup, false)[1..5], ["-S", "-P", "-O", "-c"]);
+        assert_eq!(interpreter().command(&setup, &here(), true)[1..7], ["-S", "-P", "-I", "-E", "-s", "-O"]);
+        assert_eq!(interpreter().command(&setup, &here(), false)[1..5], ["-S", "-P", "-O", "-c"]);
     }
 
     #[test]
     fn places_of_the_driver_come_first_as_far_as_they_are_here() {
-        let command = interpreter().command(&setup(&["/etc", "/not/here", "", "/usr"]), false);
+        let command = interpreter().command(&setup(&["/etc", "/not/here", "", "/usr"]), &here(), false);
         let places = ["/etc", "/opt/lib", "/usr", "/opt/site", "/"];
         let expected = ["/opt/python", "-S", "-P", "-c", "code", "1", "1", "0", "", "numpy"];
         assert_eq!(command[..10], expected);
@@ -165,7 +208,7 @@ mod tests {
 
     #[test]
     fn places_that_others_can_change_are_left_out_and_named() {
-        let command = interpreter().command(&setup(&["/tmp", "/usr"]), false);
+        let command = interpreter().command(&setup(&["/tmp", "/usr"]), &here(), false);
         let expected = ["1", "1", "1", "", "numpy", "/tmp (everybody may write to /tmp)", "/usr"];
         assert_eq!(command[5..12], expected);
         assert!(!command[11..].contains(&"/tmp".to_owned()));
@@ -173,14 +216,47 @@ mod tests {
         let mut own = interpreter();
         own.path.push("/tmp".to_owned());
         assert_eq!(
-            own.command(&setup(&["/tmp"]), false)[5..],
+            own.command(&setup(&["/tmp"]), &here(), false)[5..],
             ["1", "1", "0", "", "numpy", "/opt/lib", "/opt/site", "/", "/tmp"]
         );
     }
 
     #[test]
+    fn relative_places_are_those_of_the_drivers_directory() {
+        let own = Interpreter { path: Vec::new(), ..interpreter() };
+        let places = |of_driver: &str, path: &[&str]| {
+            let command = own.command(&setup(path), &Begin::new(Path::new(of_driver), Path::new("/")), false);
+            command[7..].to_vec()
+        };
+        assert_eq!(
+            places("/usr", &["lib", ".", "../etc"]),
+            ["0", "", "numpy", "/usr/lib", "/usr/.", "/usr/../etc", "/opt/lib"]
+        );
+        // They are not of the root directory, nor of the node's.
+        assert_eq!(places("/usr", &["proc", "usr"]), ["0", "", "numpy", "/opt/lib"]);
+        assert_eq!(places("/not/here", &["proc", "."]), ["0", "", "numpy", "/opt/lib"]);
+        assert_eq!(places("", &["proc", "."]), ["0", "", "numpy", "/opt/lib"]);
+        let named =
+            "the working directory /tmp (everybody may write to /tmp; workers begin in the node's instead)";
+        assert_eq!(places("/tmp", &[".", "/tmp"]), ["1", "", "numpy", named, "/opt/lib"]);
+    }
+
+    #[test]
+    fn a_template_begins_where_the_driver_is_unless_others_can_change_it() {
+        let node = Path::new("/opt/node");
+        let begin = |place: &str| Begin::new(Path::new(place), node);
+        assert_eq!((begin("/usr").place.as_path(), begin("/usr").left_out()), (Path::new("/usr"), None));
+        assert_eq!(begin("/tmp").place, node);
+        assert!(begin("/tmp").left_out().is_some());
+        // Where nothing is nothing is left out.
+        for place in ["", ".", "usr", "/not/here", "/etc/passwd"] {
+            assert_eq!((begin(place).place.as_path(), begin(place).left_out()), (node, None), "{place}");
+        }
+    }
+
+    #[test]
     fn the_standard_library_is_this_interpreters_and_is_always_there() {
-        let command = interpreter().command(&setup(&["/"]), false);
+        let command = interpreter().command(&setup(&["/"]), &here(), false);
         assert_eq!(command[10..], ["/", "/opt/lib", "/opt/site"]);
     }
 
@@ -188,8 +264,11 @@ mod tests {
     fn import_hooks_of_either_side_need_site() {
         let mut setup = setup(&[]);
         setup.needs_site = true;
-        assert_eq!(interpreter().command(&setup, false)[1], "-P");
+        assert_eq!(interpreter().command(&setup, &here(), false)[1], "-P");
         setup.needs_site = false;
-        assert_eq!(Interpreter { needs_site: true, ..interpreter() }.command(&setup, false)[1], "-P");
+        assert_eq!(
+            Interpreter { needs_site: true, ..interpreter() }.command(&setup, &here(), false)[1],
+            "-P"
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! how many were not is noted later.
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use sooner_protocol::time::Instant;
@@ -35,7 +36,9 @@ impl Notes {
 
     /// Writes a line.
     pub fn write(&self, text: &str) {
-        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(&self.path) {
+        let mut options = std::fs::OpenOptions::new();
+        // Of the user alone, whatever the umask is.
+        if let Ok(mut file) = options.append(true).create(true).mode(0o600).open(&self.path) {
             // What peers say must not look like lines of ours.
             let line = text.replace(|c: char| c.is_control(), " ");
             let _ = file.write_all(format!("{} {line}\n", now().0 / 1_000_000).as_bytes());
@@ -78,6 +81,8 @@ impl Ration {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -99,6 +104,8 @@ mod tests {
         notes.write("a\nb\u{1b}[2J");
         let text = std::fs::read_to_string(directory.join("logs").join("node.log")).expect("written");
         assert!(text.ends_with(" a b [2J\n"), "{text:?}");
+        let about = std::fs::metadata(directory.join("logs").join("node.log")).expect("there");
+        assert_eq!(about.permissions().mode() & 0o777, 0o600);
         std::fs::remove_dir_all(&directory).expect("clean");
     }
 }

@@ -1,9 +1,10 @@
 //! The node's end of a job's fork server: starting the template process and asking it for workers.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -158,6 +159,21 @@ const SPOKEN_FOR: [&str; 7] = [
     "PYTHONDEBUG",
 ];
 
+/// Where this node's environment has interpreters look for modules.
+const PATH: &str = "PYTHONPATH";
+
+/// Leaves out what is not absolute, and so would be looked for wherever an interpreter begins: in the directory of a driver
+/// elsewhere. Where it was meant is known from when the node was started ([`Interpreter`](crate::node::interpreter::Interpreter)).
+fn set_path(command: &mut Command, path: &OsStr) {
+    let kept: Vec<_> =
+        path.as_bytes().split(|byte| *byte == b':').filter(|place| place.starts_with(b"/")).collect();
+    if kept.is_empty() {
+        command.env_remove(PATH);
+    } else {
+        command.env(PATH, OsStr::from_bytes(&kept.join(&b':')));
+    }
+}
+
 /// Starts a template, with a socket of its own each time: of an attempt that was interrupted somebody may have the other end,
 /// and ends with ours.
 fn spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
@@ -184,6 +200,9 @@ fn try_to_spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
         .process_group(0);
     if program.is_guest {
         SPOKEN_FOR.iter().for_each(|name| _ = command.env_remove(name));
+        if let Some(path) = std::env::var_os(PATH) {
+            set_path(&mut command, &path);
+        }
     }
     if let Some(place) = &program.working_directory {
         if !place.is_dir() {
@@ -205,4 +224,27 @@ fn try_to_spawn(program: &Program) -> io::Result<(Orphan, OwnedFd, Output)> {
         io::Error::new(error.kind(), format!("{name} cannot be started: {}", told(&error)))
     })?;
     Ok((process, ours, output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_are_not_absolute_are_left_out() {
+        let told = |path: &str| {
+            let mut command = Command::new("python");
+            set_path(&mut command, OsStr::new(path));
+            let (name, value) = command.get_envs().next().expect("one variable");
+            assert_eq!(name, PATH);
+            value.map(OsStr::to_os_string)
+        };
+        for (path, kept) in [("/opt/lib:", "/opt/lib"), (":/a::lib:.:/b/../c:..", "/a:/b/../c"), ("/a", "/a")]
+        {
+            assert_eq!(told(path), Some(kept.into()));
+        }
+        for path in ["", ":", "lib", ".:.."] {
+            assert_eq!(told(path), None);
+        }
+    }
 }

@@ -27,7 +27,7 @@ use super::{NodeActions, Service, now};
 use crate::logs::Sink;
 use crate::node::cluster::Cluster;
 use crate::node::hashes::Hashes;
-use crate::node::interpreter::Interpreter;
+use crate::node::interpreter::{Begin, Interpreter};
 use crate::node::notes::tell;
 use crate::node::orphan::Orphan;
 use crate::node::template::{Output, Program, TemplateProcess};
@@ -134,8 +134,8 @@ impl Job {
                 let (interpreter, setup) =
                     both.ok_or("its driver does not say how workers are started here")?;
                 // A file that the program names by a relative path is the same one, or it is not there.
-                let place = if place.is_dir() { place } else { node.directory.to_owned() };
-                (interpreter.command(setup, hashes.need_no_environment()), Some(place))
+                let begin = Begin::new(&place, node.directory);
+                (interpreter.command(setup, &begin, hashes.need_no_environment()), Some(begin.place))
             }
         };
         let command = command.iter().map(Into::into).collect();
