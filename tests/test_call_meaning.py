@@ -91,7 +91,7 @@ def test_results_of_earlier_tasks_survive_one_that_leaves() -> None:
     assert sooner.get(refs) == [number * number for number in range(50)]
 
 
-@pytest.mark.parametrize("status", [(), (1,), ("with a word",)], ids=repr)
+@pytest.mark.parametrize("status", [(1,), ("with a word",), ("0",)], ids=repr)
 @pytest.mark.parametrize("method", ["leave", "leave_late"])
 def test_sys_exit_ends_an_actor_which_restarts(status, method) -> None:
     actor = Leaver.options(max_restarts=1).remote()
@@ -107,10 +107,22 @@ def test_sys_exit_ends_an_actor_which_restarts(status, method) -> None:
         sooner.get(actor.pid.remote())
 
 
-def test_sys_exit_with_status_0_ends_an_actor_in_order() -> None:
-    actor = Leaver.options(max_restarts=-1).remote()
-    with pytest.raises(ActorDiedError, match=r"sys\.exit\(0\)"):
-        sooner.get(actor.leave.remote(0))
+class AsyncLeaver:
+    async def leave(self, *status: object) -> None:
+        await asyncio.sleep(0)
+        sys.exit(*status)
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+
+@pytest.mark.parametrize(("status", "said"), [((0,), "0"), ((), ""), ((None,), ""), ((False,), "False")], ids=repr)
+@pytest.mark.parametrize("kind", ["plain", "threaded", "asyncio"])
+def test_sys_exit_with_status_0_ends_an_actor_in_order(status, said, kind) -> None:
+    cls = sooner.remote(AsyncLeaver) if kind == "asyncio" else Leaver
+    actor = cls.options(max_restarts=-1, max_concurrency=1 if kind == "plain" else 3).remote()
+    with pytest.raises(ActorDiedError, match=rf"sys\.exit\({said}\)"):
+        sooner.get(actor.leave.remote(*status))
     with pytest.raises(ActorDiedError):
         sooner.get(actor.pid.remote())
 

@@ -30,7 +30,12 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("_thread.RLock _thread.lock threading. multiprocessing.synchronize", "Make the lock inside the task or actor."),
     ("_io. tempfile. mmap.", "Pass the path and open the file inside the task or actor."),
     ("socket. ssl. selectors.", "Open the connection inside the task or actor."),
-    ("generator coroutine async_generator", "Pass a list of its items, or the arguments it is made from."),
+    ("async_generator coroutine", "Pass a list of its items, or the arguments it is made from."),
+    (
+        "generator",
+        "Pass a list of its items, or the arguments it is made from; a task or method that returns one needs "
+        "num_returns='streaming', or `yield from`.",
+    ),
     ("sqlite3. psycopg redis. sqlalchemy.", "Open the connection inside the task or actor."),
     ("frame traceback", "Pass its text (traceback.format_exception)."),
     ("sooner.ObjectRef sooner.actor.ActorHandle", "Create it again in this session."),
@@ -81,9 +86,9 @@ def was_raised_by_handler(error: BaseException) -> bool:
         handler: Any = signal.getsignal(number)
         handler = getattr(handler, "func", handler)
         function = getattr(handler, "__func__", handler)
-        code = getattr(function, "__code__", None) or getattr(
-            getattr(type(handler), "__call__", None), "__code__", None
-        )
+        # That of a class with `__call__` is the class's.
+        called = function if hasattr(function, "__code__") else vars(type(handler)).get("__call__")
+        code = getattr(called, "__code__", None)
         if code is not None:
             handlers.add(code)
     step = error.__traceback__

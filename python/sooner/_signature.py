@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 _MANY = 65535
+_BINDS_PARTIALS = sys.version_info >= (3, 14)
+# Where a function that `functools.partialmethod` has made keeps that.
+_PARTIAL = "__partialmethod__" if sys.version_info >= (3, 13) else "_partialmethod"
 
 
 class Signature(NamedTuple):
@@ -66,3 +71,42 @@ def describe(function: Callable[..., Any], name: str, skip_first: bool = False) 
     if skip_first and parameters and int(parameters[0].kind) in (0, 1):
         parameters = parameters[1:]
     return Signature(name, tuple((p.name, int(p.kind), p.default is not p.empty) for p in parameters))
+
+
+def describe_method(cls: type, name: str, found: Any) -> Signature:
+    """Describes a method as it is called through an instance.
+
+    Args:
+        cls: The class.
+        name: The name of the method.
+        found: What the class gives under that name.
+    """
+    shown = f"{cls.__name__}.{name}"
+    takes_instance = _takes_instance(inspect.getattr_static(cls, name), found)
+    return Signature(shown, _ANYTHING) if takes_instance is None else describe(found, shown, takes_instance)
+
+
+def _takes_instance(raw: Any, found: Any) -> bool | None:
+    """Whether the first parameter of what a class gives is the instance; None if only a call can tell.
+
+    Args:
+        raw: What lies in the class.
+        found: What the class gives.
+    """
+    get = getattr(type(raw), "__get__", None)
+    if get is None or isinstance(raw, staticmethod | classmethod | types.ClassMethodDescriptorType):
+        return False
+    if isinstance(raw, functools.partial):
+        return _BINDS_PARTIALS
+    if isinstance(raw, functools.partialmethod):
+        # Of a class method or a static method it makes something that is called as it is.
+        return inspect.isfunction(found)
+    # A descriptor that is written in Python may do anything. Those of the interpreter and of compilers are functions.
+    return None if inspect.isfunction(get) or found is not raw else True
+
+
+def code_of(method: Any) -> Any:
+    """What runs when a method is called: `functools.partialmethod` hides it behind a function that hands on."""
+    while inspect.isfunction(method) and _PARTIAL in vars(method):
+        method = vars(method)[_PARTIAL].func
+    return method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
 import time
@@ -27,7 +28,7 @@ from sooner._checkpoints import check_call, check_class
 from sooner._checks import LaterAttribute
 from sooner._code import Code
 from sooner._placing import placed
-from sooner._signature import Signature, describe
+from sooner._signature import Signature, code_of, describe, describe_method
 from sooner.exceptions import ActorAlreadyExistsError
 from sooner.ids import ActorID
 from sooner.options import actor_resources, check_combination, returns_of, validate
@@ -44,6 +45,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS_ATTRIBUTE = "__sooner_method_options__"
+# What becomes a method when it is looked up.
+_UNBOUND = (staticmethod, classmethod, functools.partialmethod, functools.singledispatchmethod)
 _BUILTIN = ("__ray_ready__", "__ray_call__", "__ray_terminate__")
 _ASYNC_CONCURRENCY = 1000
 # How a handle is made, copied, kept and shown; libraries look for some of these at instances.
@@ -132,7 +135,7 @@ def method(*targets: Any, **options: Any) -> Any:
         ...     def split(self, pair: tuple[int, int]) -> tuple[int, int]:
         ...         return pair
     """
-    if len(targets) == 1 and not options and (callable(targets[0]) or isinstance(targets[0], staticmethod)):
+    if len(targets) == 1 and not options and (callable(targets[0]) or isinstance(targets[0], _UNBOUND)):
         return targets[0]
     if targets:
         raise TypeError(
@@ -144,17 +147,22 @@ def method(*targets: Any, **options: Any) -> Any:
     checked = validate("method", options)
 
     def decorate(function: F) -> F:
-        setattr(function, _OPTIONS_ATTRIBUTE, checked)
+        try:
+            setattr(function, _OPTIONS_ATTRIBUTE, checked)
+        except AttributeError:
+            raise TypeError(f"sooner.method marks a method that is written in Python, not {function!r}") from None
         return function
 
     return decorate
 
 
 def _method_info(cls: type, name: str, function: Any) -> MethodInfo:
-    is_static = isinstance(inspect.getattr_static(cls, name), staticmethod)
-    signature = describe(function, f"{cls.__name__}.{name}", skip_first=not is_static and inspect.isfunction(function))
-    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    return MethodInfo(signature, getattr(function, _OPTIONS_ATTRIBUTE, {}), is_generator)
+    code = code_of(function)
+    is_generator = inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
+    # What binds a method has the mark if it was made before that.
+    raw = inspect.getattr_static(cls, name)
+    options = getattr(raw, _OPTIONS_ATTRIBUTE, None) or getattr(function, _OPTIONS_ATTRIBUTE, {})
+    return MethodInfo(describe_method(cls, name, function), options, is_generator)
 
 
 def _can_be_called(cls: type, name: str) -> bool:
@@ -247,6 +255,11 @@ class ActorClass(Generic[C]):
         calls = options.get("max_concurrency") or 1
         if not self._is_async and calls <= 1:
             return options
+        if options.get("checkpoint_every"):
+            # Methods that are coroutines themselves are refused by name.
+            raise ValueError(
+                f"checkpoint_every does not go with the coroutines of partial methods of {self._cls.__name__}"
+            )
         is_unordered = options.get("allow_out_of_order_execution")
         if is_unordered is None:
             return options | {"allow_out_of_order_execution": True}
@@ -387,10 +400,8 @@ def _blank_class() -> ActorClass[Any]:
 
 def is_async(cls: type) -> bool:
     """Whether a class has coroutine methods: then all its calls run in one event loop."""
-    return any(
-        inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        for _, function in inspect.getmembers(cls, callable)
-    )
+    methods = (code_of(function) for _, function in inspect.getmembers(cls, callable))
+    return any(inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code) for code in methods)
 
 
 def group_index(info: ActorInfo, group: str | None, method_name: str) -> int | None:

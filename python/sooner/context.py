@@ -313,7 +313,15 @@ def init(
         directory = target
         setup = _launch.template_setup(preload, record_call_sites)
         _sooner.connect(
-            directory, template, setup, _launch.directory() or "/", name, int(inline), events, lineage, bool(log_to_driver)
+            directory,
+            template,
+            setup,
+            _launch.directory() or "/",
+            name,
+            int(inline),
+            events,
+            lineage,
+            bool(log_to_driver),
         )
     else:
         totals = _resources.totals(num_cpus, num_gpus, resources, ignored.get("_memory"))

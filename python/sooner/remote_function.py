@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, get_origin, overload
 
 from sooner import _sooner
 from sooner._checks import LaterAttribute
@@ -74,7 +76,7 @@ class RemoteFunction(Generic[P, T_co]):
         self.__module__ = getattr(function, "__module__", __name__)
         self.__wrapped__ = function
         signature = describe(function, name)
-        returns, stream = returns_of(options, inspect.isgeneratorfunction(inspect.unwrap(function)))
+        returns, stream = returns_of(options, inspect.isgeneratorfunction(function))
         held = resources_of(options, "task")
         self.remote = _sooner.TaskSubmitter(  # type: ignore[assignment]
             exported,
@@ -176,20 +178,41 @@ def _blank_function() -> RemoteFunction[Any, Any]:
 
 
 def _make(target: Any, options: dict[str, Any]) -> Any:
+    given = target
+    # `Box[int]` makes a `Box`.
+    while get_origin(target) is not None and hasattr(target, "__origin__"):
+        target = target.__origin__
     if inspect.isclass(target):
         from sooner.actor import ActorClass
 
         return ActorClass(target, validate("actor", options))
-    if isinstance(target, RemoteFunction):
-        raise TypeError(f"{target.__name__} is a remote function already: use .options(...) to change its options")
+    if target is not given:
+        raise TypeError(f"sooner.remote takes a function or a class, not {given}")
+    _refuse_remote(target)
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        while isinstance(target, functools.partial):
+            target = target.func
+        name = getattr(target, "__name__", type(target).__name__)
         raise ValueError(
-            f"{target.__name__} is an async function: async functions run as methods of actors. "
+            f"{name} is an async function: async functions run as methods of actors. "
             "Make it an async method of a class, or call asyncio.run() in a plain function"
         )
     if not callable(target):
         raise TypeError(f"sooner.remote takes a function or a class, not {type(target).__name__}")
     return RemoteFunction(target, validate("task", options))
+
+
+def _refuse_remote(target: Any) -> None:
+    if isinstance(target, RemoteFunction):
+        raise TypeError(f"{target.__name__} is a remote function already: use .options(...) to change its options")
+    # Whoever has something of an actor has imported the module.
+    actor = sys.modules.get("sooner.actor")
+    if actor is None:
+        return
+    if isinstance(target, actor.ActorClass):
+        raise TypeError(f"{target.__name__} is an actor class already: use .options(...) to change its options")
+    if isinstance(target, actor.ActorMethod):
+        raise TypeError(f"{target!r} is a method of an actor: it is called with .remote(), and needs no sooner.remote")
 
 
 @overload
@@ -229,7 +252,7 @@ def remote(*targets: Any, **options: Any) -> Any:
         A `RemoteFunction` or `ActorClass`, or a decorator when options are given.
 
     Raises:
-        TypeError: The target is neither a function nor a class.
+        TypeError: The target is neither a function nor a class, or is remote already.
         ValueError: An option does not exist or has a wrong value.
     """
     if len(targets) == 1 and not options and (callable(targets[0]) or isinstance(targets[0], RemoteFunction)):

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::private;
+use crate::private::{self, user};
 
 /// Links that are followed on the way to a place, as the kernel does.
 const LINKS_MAX: usize = 40;
@@ -143,18 +143,6 @@ impl Directory {
             Ok(None) | Err(_) => error.into(),
         }
     }
-}
-
-/// A user as people know them.
-pub fn user(uid: u32) -> String {
-    // Only for a message, so whoever is not in this file stays a number.
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-    });
-    name.map_or_else(|| format!("user {uid}"), |name| format!("user {name} ({uid})"))
 }
 
 fn own() -> u32 {

@@ -198,7 +198,7 @@ fn has_only(users: &str, groups: &str, user: u32, gid: u32) -> bool {
 }
 
 /// A user as people know them.
-fn user(uid: u32) -> String {
+pub(crate) fn user(uid: u32) -> String {
     // Only for a message, so whoever is not in this file stays a number.
     let users = table("/etc/passwd");
     name_in(&users, uid).map_or_else(|| format!("user {uid}"), |name| format!("user {name} ({uid})"))

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::owned::{Directory, user};
+use crate::owned::Directory;
+use crate::private::user;
 
 const BYTES: usize = 32;
 /// That of a cluster, and while it is changed the other one.
