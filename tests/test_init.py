@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import pickle
 import stat
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support import WAIT, run_driver
 
 import sooner
-from sooner.exceptions import GetTimeoutError
+from sooner.exceptions import GetTimeoutError, SoonerError
 from sooner.util import accelerators
 
 
@@ -45,6 +49,72 @@ def test_shutdown_may_be_called_at_any_time():
     sooner.init(num_cpus=1)
     sooner.shutdown()
     sooner.shutdown(wait_for_processes=True)
+
+
+def test_nothing_of_a_session_that_is_over_begins_another_one():
+    sooner.init(num_cpus=1)
+
+    @sooner.remote(num_cpus=64)
+    def never():
+        yield 1
+
+    done, never_done = sooner.put([1]), identity.options(num_cpus=64).remote(1)
+    generator, completed = never.remote(), never.remote().completed()
+    sooner.shutdown()
+    refs = [done, never_done]
+
+    async def waits(what):
+        return await what
+
+    tries = {
+        "get": lambda: sooner.get(never_done),
+        "get of a list": lambda: sooner.get(refs),
+        "get of what is there": lambda: sooner.get([done]),
+        "take": lambda: sooner.take(done),
+        "wait": lambda: sooner.wait(refs),
+        "wait without waiting": lambda: sooner.wait([done], timeout=0),
+        "wait for a generator": lambda: sooner.wait([generator]),
+        "wait for both": lambda: sooner.wait([done, generator], num_returns=2),
+        "next": lambda: next(generator),
+        "anext": lambda: asyncio.run(waits(generator.__anext__())),
+        "the end of a generator": generator.completed,
+        "await": lambda: asyncio.run(waits(completed)),
+        "a future": lambda: never_done.future().result(WAIT),
+        "aio.get": lambda: asyncio.run(sooner.aio.get(refs)),
+        "aio.wait": lambda: asyncio.run(sooner.aio.wait(refs)),
+        "cancel": lambda: sooner.cancel(never_done),
+        "pickling": lambda: pickle.dumps(done),
+    }
+    for what, attempt in tries.items():
+        with pytest.raises(ValueError, match="belongs to a session that has ended"):
+            attempt()
+        assert not sooner.is_initialized(), what
+
+
+def test_a_wait_that_the_end_of_the_session_ends_begins_no_other_one():
+    sooner.init(num_cpus=1)
+    refs = [identity.options(num_cpus=64).remote(n) for n in range(2)]
+    begun = threading.Barrier(4)
+
+    def wait(how):
+        begun.wait(WAIT)
+        try:
+            how()
+        except (ValueError, SoonerError) as error:
+            return str(error)
+
+    ways = (
+        lambda: sooner.get(refs),
+        lambda: sooner.wait(refs),
+        lambda: asyncio.run(sooner.aio.get(refs)),
+    )
+    with ThreadPoolExecutor(len(ways)) as pool:
+        waits = [pool.submit(wait, how) for how in ways]
+        begun.wait(WAIT)
+        sooner.shutdown()
+        for waiting in waits:
+            assert "session" in waiting.result(WAIT)
+    assert not sooner.is_initialized()
 
 
 @pytest.mark.api("shutdown")

@@ -40,6 +40,39 @@ def test_a_long_command_line_does_not_break_the_start():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_program_without_memory_goes_on_with_sooner():
+    # The first task of a program takes memory for what is recorded of tasks: as much as there is.
+    done = run_driver(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        import sooner
+        sooner.init(num_cpus=1, object_store_memory=32 << 20)
+
+        @sooner.remote
+        def one():
+            return 1
+
+        # Code that is imported by the first task.
+        one.options(name="one")
+        kept = []
+        try:
+            while True:
+                kept.append(bytearray(1 << 20))
+        except MemoryError:
+            del kept[-6:]
+        try:
+            got = sooner.get(one.remote())
+        except MemoryError:
+            got = "an error of Python's"
+        kept.clear()
+        print(got)
+        assert sooner.get([one.remote() for _ in range(100)]) == [1] * 100
+        """
+    )
+    assert done.stdout in ("1\n", "an error of Python's\n")
+
+
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [

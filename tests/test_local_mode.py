@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -183,6 +185,241 @@ def test_the_ends_of_actors(tmp_path):
 
     with pytest.raises(ActorDiedError, match="cannot begin"):
         sooner.get(Fails.remote().ping.remote())
+
+
+@sooner.remote
+def numbers(n):
+    yield from range(n)
+
+
+@sooner.remote
+class Plain:
+    def numbers(self, n):
+        yield from range(n)
+
+    def take(self, value):
+        return value
+
+
+@sooner.remote
+class Slow:
+    """Its calls end when another thread says so."""
+
+    def __init__(self):
+        self.opened = asyncio.Event()
+
+    async def wait(self, value):
+        await self.opened.wait()
+        return value
+
+    async def open(self):
+        self.opened.set()
+
+
+def test_generators_are_read_in_an_event_loop():
+    async def read(generator):
+        return [await ref async for ref in generator]
+
+    async def first(generator):
+        return await (await anext(generator))
+
+    async def end(generator):
+        return await generator.completed()
+
+    async def wait_for_end(generator):
+        ready, rest = await sooner.aio.wait([generator.completed()])
+        return len(ready), len(rest)
+
+    def run(coroutine):
+        return asyncio.run(asyncio.wait_for(coroutine, WAIT))
+
+    plain, counter = Plain.remote(), Counter.remote()
+    for remote in (numbers.remote, plain.numbers.remote):
+        assert run(read(remote(3))) == [0, 1, 2]
+        assert run(first(remote(3))) == 0
+        assert run(end(remote(3))) is None
+        assert run(wait_for_end(remote(3))) == (1, 0)
+        assert remote(3).completed().future().result(WAIT) is None
+    endless = counter.count.remote()
+    assert [run(first(endless)) for _ in range(3)] == [0, 1, 2]
+    endless.close()
+    assert run(read(endless)) == []
+
+
+def test_a_generator_is_advanced_for_a_loop_while_a_thread_is_at_it(tmp_path):
+    # The loop's generator is taken up again when the other thread leaves it where it is.
+    running, go_on = tmp_path / "running", tmp_path / "go_on"
+
+    @sooner.remote
+    def slowly():
+        for i in range(3):
+            running.touch()
+            while not go_on.exists():
+                time.sleep(0.001)
+            yield i
+
+    generator = slowly.remote()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: sooner.get(next(generator)))
+        poll("the generator runs", running.exists)
+        end = generator.completed().future()
+        go_on.touch()
+        assert first.result(WAIT) == 0
+        assert end.result(WAIT) is None
+
+
+def test_a_generator_that_fails_is_retried(tmp_path):
+    @sooner.remote
+    class Flaky:
+        def items(self, path, kind):
+            with path.open("a") as file:
+                file.write("x")
+            yield 1
+            if len(path.read_text()) < 3:
+                raise kind("again")
+            yield 2
+
+    def items(path, kind):
+        with path.open("a") as file:
+            file.write("x")
+        yield 1
+        if len(path.read_text()) < 3:
+            raise kind("again")
+        yield 2
+
+    actor, task = Flaky.remote(), sooner.remote(items)
+    retries = {"max_retries": 3}, {"max_task_retries": 3}
+    for number, (remote, counts) in enumerate(zip((task, actor.items), retries, strict=True)):
+        path = tmp_path / f"all{number}"
+        generator = remote.options(retry_exceptions=True, **counts).remote(path, ValueError)
+        assert [sooner.get(ref, timeout=WAIT) for ref in generator] == [1, 2]
+        assert path.read_text() == "xxx"
+        path = tmp_path / f"listed{number}"
+        generator = remote.options(retry_exceptions=[ValueError], **counts).remote(path, KeyError)
+        assert sooner.get(next(generator), timeout=WAIT) == 1
+        with pytest.raises(KeyError, match="again"):
+            sooner.get(next(generator), timeout=WAIT)
+        assert path.read_text() == "x"
+
+
+def test_what_waits_for_a_generator_or_an_asyncio_actor_runs():
+    assert sooner.get(identity.remote(numbers.remote(3).completed()), timeout=WAIT) is None
+    assert identity.remote(numbers.remote(3).completed()).future().result(WAIT) is None
+    slow, plain = Slow.remote(), Plain.remote()
+    waiting = slow.wait.remote(1)
+    later = [identity.remote(waiting), plain.take.remote(waiting), identity.remote(identity.remote(waiting))]
+    future = identity.remote(waiting).future()
+    sooner.get(slow.open.remote(), timeout=WAIT)
+    assert sooner.get(later, timeout=WAIT) == [1, 1, 1]
+    assert future.result(WAIT) == 1
+
+
+def test_a_wait_in_an_actor_does_not_begin_another_call_of_it():
+    @sooner.remote
+    class Careful:
+        def __init__(self):
+            self.is_busy = False
+
+        def work(self, slow, value):
+            assert not self.is_busy
+            self.is_busy = True
+            # What this waits for comes together with what the other call waits for.
+            got = sooner.get(identity.remote(value[0]), timeout=WAIT)
+            self.is_busy = False
+            return got
+
+        def other(self, value):
+            assert not self.is_busy
+            return value
+
+    slow, actor = Slow.remote(), Careful.remote()
+    waiting = slow.wait.remote(1)
+    other = actor.other.remote(waiting)
+    with ThreadPoolExecutor(1) as pool:
+        opened = pool.submit(lambda: sooner.get(slow.open.remote(), timeout=WAIT))
+        assert sooner.get(actor.work.remote(slow, [waiting]), timeout=WAIT) == 1
+        opened.result(WAIT)
+    assert sooner.get(other, timeout=WAIT) == 1
+
+
+def test_a_session_ends_while_a_loop_waits():
+    async def wait(generator):
+        return await anext(generator)
+
+    def stopped(generator):
+        try:
+            return asyncio.run(wait(generator))
+        except (ValueError, sooner.exceptions.SoonerError) as error:
+            return type(error)
+
+    never = identity.options(num_cpus=64, num_returns="streaming").remote([1])
+    with ThreadPoolExecutor(1) as pool:
+        future = never.completed().future()
+        waits = pool.submit(stopped, never)
+        sooner.shutdown()
+        assert issubclass(waits.result(WAIT), (ValueError, sooner.exceptions.SoonerError))
+        assert isinstance(future.exception(WAIT), ValueError)
+    assert not sooner.is_initialized()
+    # The next session has a thread of its own for its waits.
+    sooner.init(num_cpus=1, local_mode=True)
+    assert numbers.remote(2).completed().future().result(WAIT) is None
+
+
+def test_an_interrupt_is_the_programs(tmp_path):
+    def interrupted():
+        # As Ctrl-C does while this runs.
+        signal.raise_signal(signal.SIGINT)
+
+    @sooner.remote(max_retries=3, retry_exceptions=True)
+    def task(path):
+        with path.open("a") as file:
+            file.write("x")
+        interrupted()
+
+    @sooner.remote
+    def outer(path):
+        with contextlib.suppress(Exception):
+            sooner.get(task.remote(path))
+
+    @sooner.remote
+    def items():
+        yield 1
+        interrupted()
+        yield 2
+
+    @sooner.remote
+    class Actor:
+        def __init__(self, how):
+            if how == "at once":
+                interrupted()
+
+        def call(self):
+            interrupted()
+
+        def ping(self):
+            return "pong"
+
+    for remote in (task.remote, outer.remote):
+        path = tmp_path / str(remote)
+        with pytest.raises(KeyboardInterrupt):
+            remote(path)
+        assert path.read_text() == "x", "it is not tried again"
+    with pytest.raises(KeyboardInterrupt):
+        Actor.remote("at once")
+    actor = Actor.remote("later")
+    with pytest.raises(KeyboardInterrupt):
+        actor.call.remote()
+    assert sooner.get(actor.ping.remote(), timeout=WAIT) == "pong"
+    generator = items.remote()
+    assert sooner.get(next(generator)) == 1
+    with pytest.raises(KeyboardInterrupt):
+        next(generator)
+    with pytest.raises(TaskCancelledError):
+        sooner.get(next(generator))
+    assert list(generator) == []
+    with pytest.raises(KeyboardInterrupt):
+        sooner.get(items.remote().completed())
+    assert sooner.get(identity.remote(1), timeout=WAIT) == 1
 
 
 def test_generators_without_an_end():

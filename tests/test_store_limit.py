@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sooner
-from sooner import _resources
+from sooner import _resources, _sooner
 from sooner.cluster_utils import Cluster
 from sooner.exceptions import ObjectStoreFullError
 from sooner.util import state
@@ -79,6 +79,24 @@ def test_the_default_is_a_share_of_what_there_is() -> None:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < machine <= total
     assert _resources.store_bytes(None) == int(machine * 0.3) // 4096 * 4096
+
+
+def test_a_machine_whose_memory_is_unknown_must_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As where /proc/meminfo cannot be read: a limit of control groups that is none, or nothing at all.
+    for unknown in ((1 << 63) - 4096, (1 << 64) - 1):
+        monkeypatch.setattr(_sooner, "memory_bytes", lambda unknown=unknown: unknown)
+        for given in ({}, {"object_store_memory": 64 * MIB}, {"_memory": 1 << 30}):
+            with pytest.raises(OSError, match=r"/proc/meminfo cannot be read.*object_store_memory= .* _memory="):
+                sooner.init(num_cpus=1, **given)
+            assert not sooner.is_initialized()
+        with pytest.raises(ValueError, match="the default is 30 % of the memory"):
+            sooner.init(num_cpus=1, object_store_memory=1, _memory=1 << 30)
+    sooner.init(num_cpus=1, object_store_memory=64 * MIB, _memory=1 << 30)
+    try:
+        assert sooner.cluster_resources()["memory"] == 1 << 30
+        assert sooner.get(sooner.put(bytes(MIB))) == bytes(MIB)
+    finally:
+        sooner.shutdown()
 
 
 def test_more_than_the_machine_has_draws_a_warning(caplog: pytest.LogCaptureFixture) -> None:

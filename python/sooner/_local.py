@@ -1,4 +1,9 @@
-"""Local mode: the event loop in which calls of asyncio actors run, on a thread of its own."""
+"""Local mode: the threads of its own.
+
+One has the event loop in which calls of asyncio actors run. Another one waits for those who have no thread that does:
+who awaits a reference in an event loop, or has a future of it. It runs the tasks and advances the generators that are
+waited for. It is a thread of `threading`, so that debuggers and coverage see it.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +48,11 @@ def _start() -> None:
     # Nothing holds calls back: each actor's limit would need a loop of its own.
     _async_actor._limit = 1 << 62
     threading.Thread(target=loop.run_forever, name="sooner-local", daemon=True).start()
+
+
+def serve() -> None:
+    """Starts the thread that waits for others."""
+    threading.Thread(target=_sooner.serve_watchers, name="sooner-local-waits", daemon=True).start()
 
 
 def _drain() -> None:

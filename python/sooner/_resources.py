@@ -23,6 +23,8 @@ _STORE_BYTES_MIN = 1 << 20
 _STORE_BYTES_LATE = 256 << 20
 _STORE_BYTES_MAX = 1 << 46
 _PAGE_BYTES = 4096
+# As much is no machine's: nothing could be read but a control group without a limit, or not even that.
+_MEMORY_UNKNOWN = 1 << 62
 
 _log = logging.getLogger("sooner")
 
@@ -57,7 +59,11 @@ def totals(
 
     Raises:
         ValueError: An amount or a name is not allowed.
+        OSError: Nothing was said of the memory, and nobody knows what the machine has; or there is no /proc.
     """
+    if not os.path.isdir("/proc/self"):
+        # The engine finds its own sockets, and what is known of processes, there.
+        raise OSError("sooner cannot start: /proc cannot be read, and nothing starts without it: mount it")
     found = {"CPU": float(len(os.sched_getaffinity(0))) if num_cpus is None else _share("num_cpus", num_cpus)}
     if num_gpus is not None:
         gpus = amount("num_gpus", num_gpus)
@@ -98,8 +104,19 @@ def _left(offered: int) -> int:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of the smallest control group, of version 1 or 2, that this process is in (bytes)."""
-    return _sooner.memory_bytes()
+    """Memory of this machine, or of the smallest control group, of version 1 or 2, that this process is in (bytes).
+
+    Raises:
+        OSError: Nobody knows: /proc cannot be read.
+    """
+    found = _sooner.memory_bytes()
+    if found >= _MEMORY_UNKNOWN:
+        raise OSError(
+            "sooner cannot start: how much memory this machine has is unknown, since /proc/meminfo cannot be read. "
+            "Make it readable, or say how much sooner may use, with object_store_memory= for objects and _memory= for "
+            "tasks (sooner start: --object-store-memory, --memory)"
+        )
+    return found
 
 
 def memory_threshold(asked: float | None) -> float:
@@ -164,27 +181,38 @@ def store_bytes(asked: Any, offered: int = 0) -> int:
 
     Raises:
         ValueError: It is too small, or no number.
+        OSError: Nothing was asked for, and nobody knows what the machine has.
     """
-    machine = memory_bytes()
-    # One whose memory others offer needs a store all the same.
-    least = min(_STORE_BYTES_LATE, int(machine * _STORE_SHARE)) if offered else _STORE_BYTES_MIN
-    usual = max(_STORE_BYTES_MIN, least, int(_left(offered) * _STORE_SHARE)) // _PAGE_BYTES * _PAGE_BYTES
     if asked is None:
-        return usual
+        return _usual_store(offered)
     kind = fault(asked, int, float)
     if kind is WrongTypeError or not 0 <= asked < _STORE_BYTES_MAX:
-        raise kind(
-            f"object_store_memory must be a number of bytes, not {asked!r}; the default is {usual}, 30 % of the memory"
-        )
+        raise kind(f"object_store_memory must be a number of bytes, not {asked!r}; {_usual_words(offered)}")
     if asked < _STORE_BYTES_MIN:
         raise ValueError(
             f"object_store_memory must be at least {_STORE_BYTES_MIN} bytes (1 MiB), not {asked!r}; "
-            f"the default is {usual}, 30 % of the memory"
+            f"{_usual_words(offered)}"
         )
+    machine = _sooner.memory_bytes()
     if asked > machine:
+        usual = _usual_store(offered)
         _log.warning(
             "object_store_memory is %d bytes (%.2f GiB), and this machine, or the control group of this process, has "
             "%d (%.2f GiB). Objects beyond that will be refused. The default is %d (%.2f GiB)",
             *(part for size in (asked, machine, usual) for part in (size, size / (1 << 30))),
         )
     return int(asked) // _PAGE_BYTES * _PAGE_BYTES
+
+
+def _usual_store(offered: int) -> int:
+    machine = memory_bytes()
+    # One whose memory others offer needs a store all the same.
+    least = min(_STORE_BYTES_LATE, int(machine * _STORE_SHARE)) if offered else _STORE_BYTES_MIN
+    return max(_STORE_BYTES_MIN, least, int(_left(offered) * _STORE_SHARE)) // _PAGE_BYTES * _PAGE_BYTES
+
+
+def _usual_words(offered: int) -> str:
+    try:
+        return f"the default is {_usual_store(offered)}, 30 % of the memory"
+    except OSError:
+        return "the default is 30 % of the memory"

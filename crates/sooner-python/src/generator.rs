@@ -135,6 +135,7 @@ impl ObjectRefGenerator {
                 Head::Open => {
                     self.check_session()?;
                     if self.client.is_local() && advance_stream(py, &self.client, Some(self.task)) {
+                        py.check_signals()?;
                         continue;
                     }
                     let slot = self.head_slot();

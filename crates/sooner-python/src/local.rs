@@ -4,30 +4,38 @@
 //! works. Calls of asyncio actors run in an event loop on a thread of their own (`sooner._local`), because they wait for
 //! each other. Arguments and results are pickled as if they went to another process.
 //!
+//! Whoever waits does what can be done meanwhile: runs what waited for its arguments, and advances generators. Who awaits
+//! a reference, or has a future of it, has no thread that waits: one more thread does it for all of them
+//! ([`serve_watchers`]).
+//!
+//! A `KeyboardInterrupt` is the program's, whose call runs the task: it goes on to whoever made that call.
+//!
 //! Several threads may use it: an actor runs on one thread at a time, and calls that others make meanwhile wait in
 //! [`BUSY`]. Code of the user may run in every call into Python or into the client, so no lock of this file is held
 //! across one.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustc_hash::FxHashMap;
-use sooner_runtime::client::{Client, time};
+use sooner_runtime::client::{Client, Waited, time};
 use sooner_runtime::protocol::execution::Incoming;
+use sooner_runtime::protocol::ownership::Slot;
 use sooner_runtime::protocol::time::Instant;
 use sooner_runtime::wire::TaskId;
 use sooner_runtime::wire::message::{Streaming, TaskKind};
 
 use crate::args::decode_arguments;
-use crate::execute::{Callee, actor_access, actor_exit, end, load, method, run};
+use crate::execute::{Callee, Ended, actor_access, actor_exit, end, listed_exceptions, load, method, run};
 use crate::generator::{MayYield, cancelled, close_items, last_value, may_yield, send_item};
 use crate::session::{self, Current};
 use crate::values::Access;
-use crate::worker::{constructor_failure, finish};
+use crate::worker::constructor_failure;
 
 /// An actor of this process.
 struct LocalActor {
@@ -38,9 +46,12 @@ struct LocalActor {
 
 /// A generator that waits for its reader.
 struct Suspended {
+    client: Arc<Client>,
     incoming: Incoming,
     current: Current,
     items: Py<PyAny>,
+    /// The exceptions that are retried, if there is a list of them.
+    retry_on: Option<Py<PyAny>>,
     count: u32,
 }
 
@@ -68,6 +79,30 @@ static STREAMS: Mutex<Vec<Suspended>> = Mutex::new(Vec::new());
 static LOOP_QUEUE: Mutex<VecDeque<Incoming>> = Mutex::new(VecDeque::new());
 /// Threads on which actors end.
 static ENDERS: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+static SERVED: Mutex<Served> = Mutex::new(Served { client: Weak::new(), watched: Vec::new() });
+
+/// The client whose watchers have a thread that waits for them, and where what they watch appears.
+struct Served {
+    client: Weak<Client>,
+    watched: Vec<Weak<Slot>>,
+}
+
+impl Served {
+    fn is_anything_open(&mut self) -> bool {
+        let is_open = |slot: &Weak<Slot>| slot.upgrade().is_some_and(|slot| !slot.is_readable());
+        while self.watched.pop_if(|slot| !is_open(slot)).is_some() {}
+        !self.watched.is_empty()
+    }
+}
+
+/// What happens to a call of an actor whose code is in the middle of another call on this thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// It runs: that call has made it.
+    Runs,
+    /// It waits for the end of that call, which waits for something: whoever made it has not been looked at.
+    Waits,
+}
 
 /// Whether an actor's code may run on this thread now.
 enum Entry {
@@ -125,69 +160,105 @@ fn is_taken(actor: TaskId) -> bool {
 /// # Errors
 /// What a signal handler raised.
 pub fn run_queued(py: Python<'_>, client: &Arc<Client>) -> PyResult<()> {
-    while let Some(incoming) = client.step(|core, _| core.next_execution()) {
-        let before = session::task();
-        run_one(py, client, incoming);
-        session::set_task(before);
-        client.notify();
-        py.check_signals()?;
-    }
+    run_ready(py, client, Own::Runs)?;
     // Generators whose reader has left, and those that were cancelled, end here.
-    while advance(py, client, |state| matches!(state, MayYield::Never | MayYield::Cancelled)) {}
+    while advance(py, client, |state| matches!(state, MayYield::Never | MayYield::Cancelled))? {}
     Ok(())
 }
 
-fn run_one(py: Python<'_>, client: &Arc<Client>, incoming: Incoming) {
+/// Runs the tasks and calls that can run now.
+fn run_ready(py: Python<'_>, client: &Arc<Client>, own: Own) -> PyResult<()> {
+    while run_next(py, client, own)? {}
+    Ok(())
+}
+
+/// Runs one task or call, if one can run now. Nothing runs for a session that is over.
+fn run_next(py: Python<'_>, client: &Arc<Client>, own: Own) -> PyResult<bool> {
+    if client.is_closed() {
+        return Ok(false);
+    }
+    let Some(incoming) = client.step(|core, _| core.next_execution()) else { return Ok(false) };
+    let before = session::task();
+    let ran = run_one(py, client, incoming, own);
+    session::set_task(before);
+    client.notify();
+    ran?;
+    py.check_signals()?;
+    Ok(true)
+}
+
+fn run_one(py: Python<'_>, client: &Arc<Client>, incoming: Incoming, own: Own) -> PyResult<()> {
     let spec = &incoming.push.spec;
     match spec.kind {
-        TaskKind::Creation => construct(py, client, incoming),
+        TaskKind::Creation => construct(py, client, &incoming),
         TaskKind::Task(_) => run_on(py, client, incoming, &Callee::Function),
-        TaskKind::Method(actor) => run_call(py, client, actor, incoming),
+        TaskKind::Method(actor) => run_call(py, client, actor, incoming, own),
     }
 }
 
 /// Runs a call of an actor, and then those that other threads made meanwhile.
-fn run_call(py: Python<'_>, client: &Arc<Client>, actor: TaskId, incoming: Incoming) {
+fn run_call(
+    py: Python<'_>,
+    client: &Arc<Client>,
+    actor: TaskId,
+    incoming: Incoming,
+    own: Own,
+) -> PyResult<()> {
     if is_async(actor) {
         LOOP_QUEUE.lock().push_back(incoming);
         if let Err(error) = py.import("sooner._local").and_then(|module| module.call_method0("wake")) {
             error.write_unraisable(py, None);
         }
-        return;
+        return Ok(());
     }
     let mut next = Some(incoming);
+    let mut ran = Ok(());
     while let Some(incoming) = next.take() {
         match enter(actor) {
-            Entry::Taken => next = hand_on(actor, incoming),
-            Entry::Inside => run_method(py, client, actor, incoming),
+            Entry::Inside if own == Own::Runs => ran = run_method(py, client, actor, incoming),
+            Entry::Taken | Entry::Inside => next = hand_on(actor, incoming),
             Entry::Entered => {
-                run_method(py, client, actor, incoming);
-                run_waiting(py, client, actor);
+                ran = run_method(py, client, actor, incoming);
+                // Others wait for these, also if the program is interrupted.
+                ran = ran.and(run_waiting(py, client, actor));
             }
         }
     }
+    ran
 }
 
 /// Runs the calls that waited for an actor that this thread has entered, and leaves it.
-fn run_waiting(py: Python<'_>, client: &Arc<Client>, actor: TaskId) {
+fn run_waiting(py: Python<'_>, client: &Arc<Client>, actor: TaskId) -> PyResult<()> {
+    let mut ran = Ok(());
     while let Some(incoming) = leave(actor) {
-        run_method(py, client, actor, incoming);
+        ran = ran.and(run_method(py, client, actor, incoming));
         client.notify();
     }
     client.notify();
+    ran
 }
 
-fn run_method(py: Python<'_>, client: &Arc<Client>, actor: TaskId, incoming: Incoming) {
+fn run_method(py: Python<'_>, client: &Arc<Client>, actor: TaskId, incoming: Incoming) -> PyResult<()> {
     let instance = instance(py, actor).unwrap_or_else(|| py.None()).into_bound(py);
-    run_on(py, client, incoming, &Callee::Actor(&instance));
+    run_on(py, client, incoming, &Callee::Actor(&instance))
 }
 
-fn run_on(py: Python<'_>, client: &Arc<Client>, incoming: Incoming, callee: &Callee<'_>) {
+fn run_on(py: Python<'_>, client: &Arc<Client>, incoming: Incoming, callee: &Callee<'_>) -> PyResult<()> {
     if incoming.push.spec.stream.is_some() {
-        begin_stream(py, client, incoming, callee);
+        begin_stream(py, client, incoming, callee)
     } else {
-        finish(client, run(py, client, incoming, callee));
+        finish(client, run(py, client, incoming, callee))
     }
+}
+
+/// Reports the end of a task.
+///
+/// # Errors
+/// The interrupt that ended it.
+fn finish(client: &Client, mut ended: Ended) -> PyResult<()> {
+    let interrupt = ended.interrupt.take();
+    crate::worker::finish(client, ended);
+    interrupt.map_or(Ok(()), Err)
 }
 
 fn is_async(actor: TaskId) -> bool {
@@ -210,46 +281,72 @@ fn current_of(incoming: &Incoming) -> Current {
     }
 }
 
-fn construct(py: Python<'_>, client: &Arc<Client>, incoming: Incoming) {
+fn construct(py: Python<'_>, client: &Arc<Client>, incoming: &Incoming) -> PyResult<()> {
     let spec = &incoming.push.spec;
-    session::set_task(Some(current_of(&incoming)));
+    session::set_task(Some(current_of(incoming)));
     let made = (|| {
         let class = load(py, client, spec.function, false)?;
         let options = class.extra;
         let class = class.target.into_bound(py);
         let access = actor_access(client, &class);
-        let (args, kwargs) = decode_arguments(py, client, &incoming, access)?;
+        let (args, kwargs) = decode_arguments(py, client, incoming, access)?;
         let maker = py.import("sooner._worker")?.call_method1("maker", (&class,))?;
         let instance = maker.call(args, kwargs.as_ref())?;
         let is_async: bool =
             py.import("sooner.actor")?.call_method1("is_async", (instance.get_type(),))?.extract()?;
         Ok::<_, PyErr>(LocalActor { instance: instance.unbind(), options, is_async })
     })();
+    let interrupt = made.as_ref().err().filter(|error| error.is_instance_of::<PyKeyboardInterrupt>(py));
+    let interrupt = interrupt.map_or(Ok(()), |error| Err(error.clone_ref(py)));
     let failure = match made {
         Ok(actor) => {
             ACTORS.lock().get_or_insert_default().insert(spec.task, actor);
             None
         }
-        Err(error) => Some(constructor_failure(py, &error, &incoming)),
+        Err(error) => Some(constructor_failure(py, &error, incoming)),
     };
     client.step(|core, out| core.on_constructed(spec.task, failure, out));
+    interrupt
 }
 
-fn begin_stream<'py>(py: Python<'py>, client: &Arc<Client>, incoming: Incoming, callee: &Callee<'py>) {
+fn begin_stream<'py>(
+    py: Python<'py>,
+    client: &Arc<Client>,
+    incoming: Incoming,
+    callee: &Callee<'py>,
+) -> PyResult<()> {
     let current = current_of(&incoming);
     session::set_task(Some(current.clone()));
     let spec = &incoming.push.spec;
+    let mut retry_on = None;
     let items = (|| {
         let target = match callee {
-            Callee::Function => load(py, client, spec.function, false)?.target.into_bound(py),
-            Callee::Actor(actor) => method(py, actor, spec.name.as_str())?,
+            Callee::Function => {
+                let function = load(py, client, spec.function, false)?;
+                retry_on = Some(function.extra);
+                function.target.into_bound(py)
+            }
+            Callee::Actor(actor) => {
+                retry_on = listed_exceptions(py, client, spec)?.map(Bound::unbind);
+                method(py, actor, spec.name.as_str())?
+            }
         };
         let (args, kwargs) = decode_arguments(py, client, &incoming, Access::Shared)?;
         Ok::<_, PyErr>(target.call(args, kwargs.as_ref())?.try_iter()?.into_any().unbind())
     })();
     match items {
-        Ok(items) => STREAMS.lock().push(Suspended { incoming, current, items, count: 0 }),
-        Err(error) => end_stream(py, client, &incoming, Err(error), time()),
+        Ok(items) => {
+            suspend(Suspended { client: client.clone(), incoming, current, items, retry_on, count: 0 });
+            Ok(())
+        }
+        Err(error) => end_stream(py, client, &incoming, Err(error), retry_on.as_ref(), time()),
+    }
+}
+
+/// A generator waits for its reader; in a session that is over it has none.
+fn suspend(stream: Suspended) {
+    if !stream.client.is_closed() {
+        STREAMS.lock().push(stream);
     }
 }
 
@@ -259,55 +356,75 @@ fn end_stream(
     client: &Arc<Client>,
     incoming: &Incoming,
     result: PyResult<Bound<'_, PyAny>>,
+    retry_on: Option<&Py<PyAny>>,
     start: Instant,
-) {
+) -> PyResult<()> {
     let spec = &incoming.push.spec;
     if let Some(why) = result.as_ref().err().and_then(|error| actor_exit(py, error)) {
         crate::worker::leave_actor(py, client, spec.task, spec.kind, &why);
     }
-    finish(client, end(py, client, incoming, result, None, time().since(start).max(1), false));
+    let (retry_on, nanos) = (retry_on.map(|classes| classes.bind(py)), time().since(start).max(1));
+    finish(client, end(py, client, incoming, result, retry_on, nanos, false))
 }
 
-fn candidates() -> Vec<Candidate> {
+/// The generators of this session. Those that a thread of an earlier one has left here do not go on.
+fn candidates(client: &Arc<Client>) -> Vec<Candidate> {
     let candidate = |stream: &Suspended| {
         let spec = &stream.incoming.push.spec;
         let options = spec.stream.unwrap_or_default();
         Candidate { task: spec.task, options, count: stream.count, actor: stream.current.actor }
     };
-    STREAMS.lock().iter().map(candidate).collect()
+    STREAMS.lock().iter().filter(|stream| Arc::ptr_eq(&stream.client, client)).map(candidate).collect()
 }
 
 fn state_of(client: &Client, stream: &Candidate) -> MayYield {
     may_yield(client, stream.task, stream.options, stream.count + 1)
 }
 
-/// Whether a generator may go on now, so that [`advance_stream`] has something to do.
-pub fn can_advance(client: &Client) -> bool {
-    candidates()
-        .iter()
-        .any(|stream| !stream.actor.is_some_and(is_taken) && state_of(client, stream) != MayYield::Later)
+/// Whether a task can run now, or a generator may go on, so that [`advance_stream`] has something to do.
+pub fn can_advance(client: &Arc<Client>) -> bool {
+    let may_go_on = |stream: &Candidate| {
+        !stream.actor.is_some_and(is_taken) && state_of(client, stream) != MayYield::Later
+    };
+    client.step(|core, _| core.execution().can_take()) || candidates(client).iter().any(may_go_on)
 }
 
-/// Advances a generator by one item: that of this task, or the first that may go on.
+/// Advances the generator of this task by one item. For who waits for anything else: runs what can run now, or else advances
+/// the first generator that may go on. False if there is nothing to do.
+///
+/// A signal that was meanwhile is there still, for who looks for signals next.
 pub fn advance_stream(py: Python<'_>, client: &Arc<Client>, task: Option<TaskId>) -> bool {
-    match task {
+    let advanced = match task {
         Some(task) => {
-            let found = candidates().into_iter().find(|stream| stream.task == task);
-            found.is_some_and(|stream| advance_one(py, client, &stream))
+            let found = candidates(client).into_iter().find(|stream| stream.task == task);
+            found.map_or(Ok(false), |stream| advance_one(py, client, &stream))
         }
-        None => advance(py, client, |state| state != MayYield::Later),
+        None => run_next(py, client, Own::Waits)
+            .and_then(|has_run| Ok(has_run || advance(py, client, |state| state != MayYield::Later)?)),
+    };
+    advanced.unwrap_or_else(|_interrupt| {
+        if rustix::thread::gettid() == rustix::process::getpid() {
+            // SAFETY: it may be called at any time; the main thread, which alone has signals, is this one.
+            unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+        }
+        true
+    })
+}
+
+fn advance(py: Python<'_>, client: &Arc<Client>, which: impl Fn(MayYield) -> bool) -> PyResult<bool> {
+    for stream in candidates(client) {
+        if which(state_of(client, &stream)) && advance_one(py, client, &stream)? {
+            return Ok(true);
+        }
     }
+    Ok(false)
 }
 
-fn advance(py: Python<'_>, client: &Arc<Client>, which: impl Fn(MayYield) -> bool) -> bool {
-    candidates().iter().any(|stream| which(state_of(client, stream)) && advance_one(py, client, stream))
-}
-
-/// Advances a generator by one item. False if another thread is at it, or at its actor.
-fn advance_one(py: Python<'_>, client: &Arc<Client>, candidate: &Candidate) -> bool {
+/// Advances a generator by one item, and runs what waited for its end. False if another thread is at it, or at its actor.
+fn advance_one(py: Python<'_>, client: &Arc<Client>, candidate: &Candidate) -> PyResult<bool> {
     let entry = candidate.actor.map(|actor| (actor, enter(actor)));
     if matches!(entry, Some((_, Entry::Taken))) {
-        return false;
+        return Ok(false);
     }
     // It is taken out while it runs: it may itself wait for others.
     let found = {
@@ -316,21 +433,24 @@ fn advance_one(py: Python<'_>, client: &Arc<Client>, candidate: &Candidate) -> b
         at.map(|at| streams.remove(at))
     };
     let is_found = found.is_some();
+    let mut stepped = Ok(());
     if let Some(stream) = found {
         let before = session::task();
         session::set_task(Some(stream.current.clone()));
-        step_stream(py, client, stream);
+        stepped = step_stream(py, client, stream);
         session::set_task(before);
     }
     if let Some((actor, Entry::Entered)) = entry {
-        run_waiting(py, client, actor);
+        stepped = stepped.and(run_waiting(py, client, actor));
     }
     client.notify();
-    is_found
+    stepped?;
+    run_ready(py, client, Own::Waits)?;
+    Ok(is_found)
 }
 
 /// Runs a generator to its next item, or to its end.
-fn step_stream(py: Python<'_>, client: &Arc<Client>, mut stream: Suspended) {
+fn step_stream(py: Python<'_>, client: &Arc<Client>, mut stream: Suspended) -> PyResult<()> {
     let start = time();
     let spec = &stream.incoming.push.spec;
     let (task, options) = (spec.task, spec.stream.unwrap_or_default());
@@ -347,9 +467,46 @@ fn step_stream(py: Python<'_>, client: &Arc<Client>, mut stream: Suspended) {
     match sent.transpose() {
         None => {
             stream.count += 1;
-            STREAMS.lock().push(stream);
+            suspend(stream);
+            Ok(())
         }
-        Some(result) => end_stream(py, client, &stream.incoming, result, start),
+        Some(result) => end_stream(py, client, &stream.incoming, result, stream.retry_on.as_ref(), start),
+    }
+}
+
+/// Somebody watches an object, and no thread of theirs waits for it: makes sure that one does.
+///
+/// # Errors
+/// When there can be no more threads.
+pub fn serve(py: Python<'_>, client: &Arc<Client>, slot: &Arc<Slot>) -> PyResult<()> {
+    let is_served = {
+        let mut served = SERVED.lock();
+        let is_served = Weak::as_ptr(&served.client) == Arc::as_ptr(client);
+        if !is_served {
+            *served = Served { client: Arc::downgrade(client), watched: Vec::new() };
+        }
+        served.watched.push(Arc::downgrade(slot));
+        is_served
+    };
+    if is_served {
+        client.notify();
+        return Ok(());
+    }
+    let started = py.import("sooner._local").and_then(|module| module.call_method0("serve"));
+    if started.is_err() {
+        SERVED.lock().client = Weak::new();
+    }
+    started.map(|_| ())
+}
+
+/// Does what watchers wait for, until the session is over.
+#[pyfunction]
+pub fn serve_watchers(py: Python<'_>) {
+    let _inside = session::Inside::enter(py);
+    let Some(client) = session::current().map(|session| session.client.clone()) else { return };
+    let has_work = || SERVED.lock().is_anything_open() && can_advance(&client);
+    while session::detached(py, || client.wait_until(has_work, None, false)) == Waited::Done {
+        advance_stream(py, &client, None);
     }
 }
 

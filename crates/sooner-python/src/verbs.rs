@@ -176,10 +176,11 @@ pub fn get<'py>(
         return Ok(refs.clone());
     }
     let list = references(refs, "get")?;
-    let client = session::client(py)?;
+    // First: no reference of a session that is over begins another one.
     for reference in &list {
         reference.get().check_session()?;
     }
+    let client = session::client(py)?;
     wait_all(py, &client, &list, timeout)?;
     let values = list.iter().map(|r| value_of(py, r.get(), access)).collect::<PyResult<Vec<_>>>()?;
     Ok(PyList::new(py, values)?.into_any())
@@ -378,8 +379,16 @@ pub fn wait<'py>(
             list.len()
         )));
     }
-    let client = session::client(py)?;
     let near = Near::of_wait(fetch_local);
+    let first = list.get_item(0)?;
+    let Ok(first) = first.cast_exact::<ObjectRef>() else {
+        return wait_mixed(py, list, wanted, timeout, near);
+    };
+    // The session that they are of, also when it is over: nothing of it begins another one.
+    let client = first.get().client.clone();
+    if client.is_closed() {
+        first.get().check_session()?;
+    }
     // The GIL is held during a pass, so passes do not mix.
     let pass = PASS.fetch_add(1, Ordering::Relaxed);
     let me = client.me();
@@ -404,11 +413,6 @@ pub fn wait<'py>(
         } else if ready_at.len() < wanted {
             ready_at.push(at);
         }
-    }
-    if client.is_closed()
-        && let Ok(first) = list.get_item(0)?.cast_exact::<ObjectRef>()
-    {
-        first.get().check_session()?;
     }
     if ready_at.len() < wanted {
         let items: Vec<_> =
@@ -442,7 +446,6 @@ fn wait_mixed<'py>(
     timeout: Option<f64>,
     near: Near,
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
-    let client = session::client(py)?;
     let mut open = Vec::with_capacity(list.len());
     let mut seen = HashSet::new();
     for item in list {
@@ -464,6 +467,7 @@ fn wait_mixed<'py>(
         }
         open.push(one);
     }
+    let client = session::client(py)?;
     if open.iter().filter(|one| one.is_ready()).take(wanted).count() < wanted {
         wait_for_some(py, &client, &open, wanted, deadline(timeout)?, true)?;
     }
@@ -510,7 +514,6 @@ pub fn free_objects(refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<()> {
 /// them lay in shared memory.
 #[pyfunction]
 pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult<usize> {
-    let client = session::client(py)?;
     let mut waiting = Vec::new();
     let mut offsets = Vec::new();
     for reference in &refs {
@@ -523,6 +526,7 @@ pub fn lose_objects(py: Python<'_>, refs: Vec<Bound<'_, ObjectRef>>) -> PyResult
         }
     }
     let count = offsets.len();
+    let client = session::client(py)?;
     client.step(|_, out| {
         let message = sooner_runtime::wire::message::LoseBlocks { offsets };
         sooner_runtime::protocol::action::send(out, sooner_runtime::protocol::action::Peer::Node, message);
@@ -594,6 +598,11 @@ pub fn watch(reference: &Bound<'_, ObjectRef>, token: Bound<'_, PyAny>) -> PyRes
     let watches = this.client.step(|core, out| core.watch(this.id, out));
     if !watches {
         hooks::remove_watcher(this.id, &token);
+    } else if this.client.is_local()
+        && let Err(error) = crate::local::serve(reference.py(), &this.client, &this.slot)
+    {
+        hooks::remove_watcher(this.id, &token);
+        return Err(error);
     }
     Ok(watches)
 }

@@ -14,6 +14,12 @@ const RESERVE_MAX: u64 = 64;
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
+/// Limits on the memory of a process: where `/proc/self/statm` says what it has of it, and how it is told.
+const MEMORY: [(Resource, usize, &str, &str); 2] = [
+    (Resource::As, 0, "may use {} bytes of address space", "-v"),
+    (Resource::Data, 5, "may use {} bytes for data", "-d"),
+];
+
 /// A thread's stack, and what else a process may need that was refused memory (bytes).
 const MEMORY_MARGIN: u64 = 16 << 20;
 
@@ -29,7 +35,9 @@ pub fn explain(error: &io::Error) -> Option<String> {
         Errno::MFILE => limit(Resource::Nofile, "may have {} files open", "-n")?,
         Errno::NFILE => "The machine has as many files open as it may (fs.file-max)".to_owned(),
         Errno::FBIG => limit(Resource::Fsize, "may write files of {} bytes", "-f")?,
-        Errno::NOMEM => limit(Resource::As, "may use {} bytes of address space", "-v")?,
+        // Shared memory is no data.
+        Errno::NOMEM if mapping.is_some() => memory_limits(|limit| limit.0 == Resource::As)?,
+        Errno::NOMEM => memory_limits(is_used_up).or_else(|| memory_limits(|_| true))?,
         Errno::AGAIN => processes()?,
         _ => return None,
     };
@@ -66,17 +74,25 @@ fn processes() -> Option<String> {
         let path = path.display();
         return Some(format!("Its control group may have {most} processes and threads ({path}/pids.max)"));
     }
-    if is_out_of_addresses() {
-        return limit(Resource::As, "may use {} bytes of address space", "-v");
+    // A stack for a thread is memory, and to be refused that is said in the same way.
+    if let Some(limit) = memory_limits(is_used_up) {
+        return Some(limit);
     }
     limit(Resource::Nproc, "may have {} processes and threads, as others of this user", "-u")
 }
 
-/// A stack for a thread is memory, and to be refused that is said in the same way.
-fn is_out_of_addresses() -> bool {
-    let Some(most) = getrlimit(Resource::As).current else { return false };
+/// The first of these limits on memory that there is.
+fn memory_limits(which: impl Fn(&(Resource, usize, &str, &str)) -> bool) -> Option<String> {
+    MEMORY
+        .iter()
+        .filter(|limit| which(limit))
+        .find_map(|(resource, _, text, flag)| limit(*resource, text, flag))
+}
+
+fn is_used_up((resource, place, ..): &(Resource, usize, &str, &str)) -> bool {
+    let Some(most) = getrlimit(*resource).current else { return false };
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let used = pages.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    let used = pages.split_whitespace().nth(*place).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
     used * rustix::param::page_size() as u64 + MEMORY_MARGIN > most
 }
 

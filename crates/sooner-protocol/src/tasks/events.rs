@@ -66,6 +66,9 @@ pub struct Record {
     pub attempt: u16,
 }
 
+/// By what the ring gets smaller where there is no memory for it.
+const SHRINKS_BY: usize = 16;
+
 /// Bytes of a record as it is told to others.
 pub const RECORD_BYTES: usize = 64;
 
@@ -159,6 +162,9 @@ impl TaskEvents {
         timing: Option<Timing>,
         now: Instant,
     ) {
+        if self.ring.capacity() == 0 && !self.make_room() {
+            return;
+        }
         let passed = &pending.passed;
         let since = |at: Instant| float(at.since(passed.submitted));
         let timing = timing.unwrap_or_default();
@@ -179,10 +185,6 @@ impl TaskEvents {
             attempt: passed.attempt,
         };
         if self.ring.len() < self.capacity {
-            if self.ring.capacity() == 0 {
-                // All of it at once: the kernel gives pages as they are written, and nothing is ever moved.
-                self.ring.reserve_exact(self.capacity);
-            }
             self.ring.push(record);
             return;
         }
@@ -191,6 +193,18 @@ impl TaskEvents {
         *place = record;
         self.lost += 1;
         self.next = if self.next + 1 == self.capacity { 0 } else { self.next + 1 };
+    }
+
+    /// Gets the memory of the ring. All of it at once: the kernel gives pages as they are written, and nothing is ever moved.
+    ///
+    /// A process whose memory is limited (`ulimit -v`) and used up keeps fewer records, and ends its tasks like any other.
+    /// False: it keeps none.
+    fn make_room(&mut self) -> bool {
+        while self.capacity > 0 && self.ring.try_reserve_exact(self.capacity).is_err() {
+            // Not as many as there can be just now: the program needs memory, too.
+            self.capacity /= SHRINKS_BY;
+        }
+        self.capacity > 0
     }
 
     /// Records kept.
@@ -349,6 +363,16 @@ mod tests {
         events.on_failed(&pending(2, "f"), code_of(&died), false, Instant(300));
         assert_eq!(events.iter().map(|record| record.outcome).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(events.counts, Counts { submitted: 0, finished: 1, failed: 1, retried: 1 });
+    }
+
+    #[test]
+    fn the_ring_is_smaller_where_there_is_no_memory_for_it() {
+        // More than any machine has.
+        let mut events = TaskEvents::new(isize::MAX.cast_unsigned());
+        let asked = events.capacity;
+        events.on_reply(&pending(1, "f"), WorkerId(5), &reply(1), false, Instant(300));
+        assert_eq!(events.len(), 1);
+        assert!(0 < events.capacity && events.capacity < asked, "{}", events.capacity);
     }
 
     #[test]
