@@ -403,3 +403,52 @@ def test_a_session_that_ends_under_a_wait():
         """
     )
     assert done.stdout == "[True, True, True, True]\nTrue\n", done.stderr
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 0.1])
+def test_wait_for_nothing(timeout):
+    """As `sooner.wait`: a loop over what is left may ask once more."""
+    assert run(sooner.aio.wait([], timeout=timeout)) == ([], [])
+    assert run(sooner.aio.wait((), num_returns=3, timeout=timeout)) == ([], [])
+
+
+def test_no_wait_begins_a_session():
+    """Those that the end of a session wakes raise, and look for nothing in another one."""
+    done = run_driver(
+        """
+        import asyncio, threading, time, sooner
+        sooner.init(num_cpus=1)
+        ref = sooner.remote(time.sleep).remote(100)
+        begun = threading.Semaphore(0)
+
+        async def first(refs):
+            return [ref async for ref in sooner.aio.as_completed(refs)]
+
+        async def ends(waiting):
+            task = asyncio.ensure_future(waiting)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            begun.release()
+            try:
+                return await task
+            except (ValueError, sooner.exceptions.SoonerError) as error:
+                return True
+
+        waits = [sooner.aio.get, sooner.aio.wait, first, lambda refs: sooner.aio.get(*refs)]
+        outcomes = []
+
+        def wait(use):
+            outcomes.append(asyncio.run(ends(use([ref]))))
+
+        threads = [threading.Thread(target=wait, args=(use,)) for use in waits]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            begun.acquire()
+        sooner.shutdown()
+        for thread in threads:
+            thread.join()
+        print(outcomes, sooner.is_initialized())
+        """
+    )
+    assert done.stdout == "[True, True, True, True] False\n", done.stderr

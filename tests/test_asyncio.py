@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 import threading
 import time
 
@@ -362,3 +363,53 @@ def test_asyncio_inside_a_task():
         return asyncio.run(main())
 
     assert sooner.get(inside.remote(), timeout=WAIT) == list(range(20))
+
+
+class Stops:
+    """Raises StopIteration where it is read, as `next()` of something empty does."""
+
+    def __reduce__(self):
+        return next, (iter([]),)
+
+
+@sooner.remote(num_cpus=0)
+def stops(path):
+    while not path.exists():
+        time.sleep(0.005)
+    return Stops()
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_value_that_raises_stop_iteration(gate, is_ready):
+    """As in a coroutine, it is a RuntimeError; what comes with it comes."""
+
+    async def value(ref):
+        return await ref
+
+    async def main():
+        refs = [make.remote(gate) for _ in range(3) for make in (stops, when)]
+        tasks = [asyncio.ensure_future(value(ref)) for ref in refs]
+        tasks += [ref.as_future() for ref in refs]
+        await asyncio.sleep(0)
+        gate.touch()
+        if is_ready:
+            # The loop stands still until all have come.
+            sooner.wait(refs, num_returns=len(refs))
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert results[1::2] == [None] * 6
+        for error in results[::2]:
+            assert type(error) is RuntimeError
+            assert isinstance(error.__cause__, StopIteration)
+        with pytest.raises(RuntimeError):
+            await refs[0]
+
+    run(main())
+
+
+def test_a_callback_that_ends_its_thread_leaves_other_futures_alone(gate):
+    futures = [when.remote(gate, number).future() for number in range(4)]
+    for future in futures:
+        future.add_done_callback(lambda _: sys.exit(3))
+    gate.touch()
+    assert [future.result(WAIT) for future in futures] == [0, 1, 2, 3]
+    assert identity.remote(4).future().result(WAIT) == 4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
+import functools
 import gc
 import itertools
 import multiprocessing
@@ -450,6 +452,41 @@ def test_ctrl_c_ends_a_program_that_waits_for_an_executor(wait, presses):
         assert program.returncode != 0 or wait.endswith("submit(time.sleep, 600)")
 
 
+def test_ctrl_c_at_any_moment_loses_no_outcome():
+    code = """
+        import os, random, signal, threading
+        import sooner
+
+        armed = False
+
+        def on_interrupt(*_):
+            global armed
+            if armed:
+                armed = False
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, on_interrupt)
+        sooner.init(num_cpus=2)
+        executor = sooner.Executor(2)
+        list(executor.map(abs, range(3)))
+        chance = random.Random(1)
+        for _ in range(40):
+            timer = threading.Timer(chance.uniform(0.001, 0.03), os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            try:
+                armed = True
+                while True:
+                    assert list(executor.map(abs, range(30))) == list(range(30))
+            except KeyboardInterrupt:
+                pass
+            timer.join()
+        assert list(executor.map(abs, range(30))) == list(range(30))
+        executor.shutdown()
+        print("done")
+    """
+    assert run_driver(code).stdout == "done\n"
+
+
 def _raises(kind: type[BaseException]) -> None:
     raise kind("by the call")
 
@@ -461,3 +498,73 @@ def test_whatever_a_call_raises_is_its_exception(kind):
         assert type(error) is kind
         assert error.args == ("by the call",)
         assert executor.submit(pow, 2, 3).result(timeout=WAIT) == 8
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """No attribute of an instance can be set, its `__cause__` included."""
+
+    key: str
+
+
+def raise_frozen(key):
+    raise FrozenError(key)
+
+
+def test_an_exception_whose_attributes_cannot_be_set(executor):
+    error = executor.submit(raise_frozen, "b").exception(WAIT)
+    assert error == FrozenError("b")
+    assert "FrozenError: b" in str(error.__cause__)
+    assert executor.submit(square, Unpicklable(FrozenError("c"))).exception(WAIT) == FrozenError("c")
+    assert executor.submit(square, 3).result(WAIT) == 9
+
+
+def test_calls_of_generator_functions(executor):
+    """As with the standard executors, which pickle what the function returns."""
+
+    def numbers(count):
+        yield from range(count)
+
+    calls = [executor.submit(numbers, 3), executor.submit(functools.partial(numbers, 3))]
+    for future in calls:
+        with pytest.raises(TypeError, match="cannot pickle 'generator' object"):
+            future.result(WAIT)
+    with pytest.raises(TypeError, match="cannot pickle 'generator' object"):
+        list(executor.map(numbers, [1]))
+    assert executor.submit(square, 3).result(WAIT) == 9
+
+
+@pytest.mark.parametrize("returns", [0, 2, "streaming", "dynamic"])
+def test_several_results_of_a_call_are_refused(returns):
+    with pytest.raises(ValueError, match="one future"):
+        Executor(options={"num_returns": returns})
+    with Executor(options={"num_returns": 1}) as executor:
+        assert executor.submit(divmod, 7, 2).result(WAIT) == (3, 1)
+
+
+@pytest.mark.parametrize("chunksize", [1, 2])
+def test_a_map_can_be_closed(executor, chunksize):
+    results = executor.map(square, range(6), chunksize=chunksize)
+    assert next(results) == 0
+    results.close()
+    assert list(results) == []
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_arguments_are_pickled_comes_out_of_submit(kind):
+    with Executor() as executor:
+        with pytest.raises(kind):
+            executor.submit(square, Unpicklable(kind()))
+        # Nothing of it is left: neither this nor the end of the executor waits for it.
+        assert executor.submit(square, 3).result(WAIT) == 9
+
+
+def test_an_interrupt_in_a_call_that_had_to_wait(tmp_path):
+    """Whoever submits it has its future already."""
+    with Executor(max_workers=1) as executor:
+        running = executor.submit(wait_for_file, str(tmp_path / "go"))
+        waiting = executor.submit(square, Unpicklable(KeyboardInterrupt()))
+        (tmp_path / "go").touch()
+        assert running.result(WAIT)
+        assert isinstance(waiting.exception(WAIT), KeyboardInterrupt)
+        assert executor.submit(square, 3).result(WAIT) == 9

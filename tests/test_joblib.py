@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import threading
@@ -451,3 +452,22 @@ def test_whatever_a_call_raises_is_raised(kind):
         with pytest.raises(kind, match="by the call"):
             joblib.Parallel()(joblib.delayed(_raises)(kind) for _ in range(2))
         assert joblib.Parallel()(joblib.delayed(abs)(-n) for n in range(3)) == [0, 1, 2]
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    key: int
+
+
+def raise_frozen(key):
+    raise FrozenError(key)
+
+
+@pytest.mark.parametrize("return_as", ["list", "generator"])
+def test_an_exception_whose_attributes_cannot_be_set(return_as):
+    """joblib sets the traceback of what a batch raises."""
+    with pytest.raises(FrozenError) as caught:
+        list(Parallel(return_as=return_as)(delayed(raise_frozen)(n) for n in [5] * 4))
+    assert caught.value.key == 5
+    assert "FrozenError: 5" in str(caught.value)
+    assert Parallel()(delayed(square)(n) for n in range(3)) == [0, 1, 4]

@@ -814,6 +814,37 @@ def test_what_an_argument_raises_when_it_is_pickled_comes_as_it_is(pool):
         pool.map(square, [Argument()] * 3)
 
 
+@pytest.mark.parametrize("chunksize", [1, 2])
+def test_an_item_of_starmap_that_is_not_iterable(make_pool, chunksize):
+    pool = make_pool(2)
+    with pytest.raises(TypeError, match="iterable"):
+        pool.starmap(power, [(2, 3), 2, (3, 2)], chunksize)
+    assert pool.starmap(power, [(2, 3), [3]], chunksize) == [8, 3]
+    pool.close()
+    pool.join()
+
+
+def test_an_item_of_starmap_that_is_not_iterable_fails_its_map_alone(make_pool, tmp_path):
+    """Also when it is looked at while nobody waits."""
+    pool = make_pool(2)
+    other = pool.map_async(wait_for_file, [tmp_path / "go"] * 2, chunksize=1)
+    failed = []
+    is_done = threading.Event()
+
+    def note(error):
+        failed.append(error)
+        is_done.set()
+
+    pool.starmap_async(power, [(1,)] * 300 + [7], chunksize=1, error_callback=note)
+    (tmp_path / "go").touch()
+    assert is_done.wait(WAIT)
+    assert isinstance(failed[0], TypeError)
+    assert other.get(WAIT) == [str(tmp_path / "go")] * 2
+    assert pool.apply(power, (2, 3)) == 8
+    pool.close()
+    pool.join()
+
+
 def test_an_unclosed_pool_warns(shared_session):
     pool = Pool(1)
     pid = pool.apply(pid_of)

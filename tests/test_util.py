@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import multiprocessing as stdlib_multiprocessing
+import os
 import queue as stdlib_queue
 import threading
 import time
@@ -59,6 +60,9 @@ class Worker:
         if number == bad:
             raise ValueError(f"bad {number}")
         return number
+
+    def made(self, make):
+        return make()
 
     def die(self, number):
         import os
@@ -244,6 +248,63 @@ def test_a_map_drops_what_was_left(pool):
     for number in range(3):
         pool.submit(lambda actor, n: actor.fail_at.remote(n, 1), number)
     assert list(pool.map(lambda actor, n: actor.double.remote(n), [10, 20])) == [20, 40]
+
+
+@pytest.mark.parametrize("wrong", [lambda actor, _: actor.double, lambda *_: [], lambda *_: None], ids=str)
+def test_a_function_that_makes_no_call(pool, wrong):
+    for use in (pool.map, pool.map_unordered):
+        with pytest.raises(TypeError, match=r"actor\.method\.remote"):
+            use(wrong, [1, 2])
+        assert sorted(use(lambda actor, n: actor.double.remote(n), [10, 20, 30])) == [20, 40, 60]
+    assert not pool.has_next()
+    assert pool.has_free()
+
+
+def test_a_function_that_makes_no_call_when_it_gets_an_actor(pool, tmp_path):
+    """Whoever asks for that result is told, and nobody else."""
+    path = str(tmp_path / "go")
+    for number in range(2):
+        pool.submit(lambda actor, n: actor.slow_first.remote(n - n, path), number)
+    pool.submit(lambda actor, _: actor.double, 2)
+    pool.submit(lambda _, n: n / 0, 3)
+    pool.submit(lambda actor, n: actor.double.remote(n), 4)
+    Path(path).touch()
+    assert [pool.get_next(timeout=WAIT) for _ in range(2)] == [0, 0]
+    with pytest.raises(TypeError, match="ActorMethod"):
+        pool.get_next(timeout=WAIT)
+    with pytest.raises(ZeroDivisionError):
+        pool.get_next(timeout=WAIT)
+    assert pool.get_next(timeout=WAIT) == 8
+    assert not pool.has_next()
+
+
+def test_a_map_drops_what_nobody_can_take(pool):
+    """All actors were taken out of the pool."""
+    actors = [pool.pop_idle(), pool.pop_idle()]
+    pool.submit(lambda actor, n: actor.double.remote(n), 1)
+    results = pool.map(lambda actor, n: actor.double.remote(n), [2, 3])
+    for actor in actors:
+        pool.push(actor)
+    assert list(results) == [4, 6]
+
+
+class Exits:
+    def __reduce__(self):
+        return _exit_elsewhere, (os.getpid(),)
+
+
+def _exit_elsewhere(pid):
+    if pid != os.getpid():
+        raise SystemExit("read")
+
+
+def test_a_result_that_raises_as_it_is_read_does_not_cost_its_actor(pool):
+    for _ in range(4):
+        pool.submit(lambda actor, _: actor.made.remote(Exits), None)
+    for _ in range(4):
+        with pytest.raises(SystemExit):
+            pool.get_next(timeout=WAIT)
+    assert list(pool.map(lambda actor, n: actor.double.remote(n), range(4))) == [0, 2, 4, 6]
 
 
 def test_a_dead_actor_gets_no_more_calls(pool):

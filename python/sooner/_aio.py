@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import logging
 import queue
 import threading
+import traceback
 import warnings
 import weakref
 from collections import deque
@@ -18,6 +21,7 @@ from typing import Any
 from sooner import _sooner
 
 _Waiter = tuple[asyncio.AbstractEventLoop | None, Any, Any]
+_log = logging.getLogger("sooner")
 
 
 def await_ref(ref: _sooner.ObjectRef[Any]) -> Generator[Any, None, Any]:
@@ -147,7 +151,11 @@ class _Futures:
                         self._thread = None
                         return
                 continue
-            _resolve(waiters)
+            try:
+                _resolve(waiters)
+            except BaseException:
+                # The results that come next have callbacks, too.
+                _log.error("a callback of a future raised; the result stands\n%s", traceback.format_exc())
             # The last ones would be kept, with their references, until more come.
             del waiters
 
@@ -156,18 +164,47 @@ _futures = _Futures()
 
 
 def _resolve(waiters: list[_Waiter]) -> None:
+    failure: BaseException | None = None
     for _, future, ref in waiters:
-        if ref is None:
-            future.arrive()
-            continue
-        if future.done():
-            continue
         try:
-            value = _sooner.get(ref, copy=type(future) is _CopyFuture)
+            _settle(future, ref)
         except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+            # Of a callback, or Ctrl-C: the others have come, too.
+            failure = error
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            # A cycle with its traceback would keep the references.
+            del failure
+
+
+def _settle(future: Any, ref: Any) -> None:
+    if ref is None:
+        future.arrive()
+        return
+    if future.done():
+        return
+    try:
+        value = _sooner.get(ref, copy=type(future) is _CopyFuture)
+    except BaseException as error:
+        _fail(future, error)
+        return
+    try:
+        future.set_result(value)
+    except concurrent.futures.InvalidStateError:
+        # Another thread has cancelled it meanwhile.
+        return
+
+
+def _fail(future: Any, error: BaseException) -> None:
+    if isinstance(error, StopIteration) and isinstance(future, asyncio.Future):
+        # As of a coroutine that raises it: asyncio refuses what would end the generator that it is raised in.
+        stopped = RuntimeError("the value raised StopIteration when it was read")
+        stopped.__cause__ = error
+        error = stopped
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        future.set_exception(error)
 
 
 class Arrivals:
@@ -270,6 +307,13 @@ class _Watch:
         if ref is not None:
             for wait in waits:
                 wait.came(ref)
+
+
+def check_session(ref: _sooner.ObjectRef[Any]) -> None:
+    """Raises if a reference has come because its session is over: whoever waits is woken then, too."""
+    if not _sooner.is_ready(ref):
+        # Otherwise the value has left memory since: nobody waits until it is back.
+        _sooner.watch(ref, (asyncio.get_running_loop(), _Watch(), None))
 
 
 _Watches = weakref.WeakKeyDictionary[_sooner.ObjectRef[Any], _Watch]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from sooner import _sooner
-from sooner._aio import Arrivals
+from sooner._aio import Arrivals, check_session
 from sooner.exceptions import GetTimeoutError
 
 __all__ = ["as_completed", "gather", "get", "wait"]
@@ -74,7 +74,7 @@ async def wait(
 
     Args:
         refs: A list or tuple of references, each at most once.
-        num_returns: How many of them, at least 1 and at most all.
+        num_returns: How many of them, at least 1 and at most all; of no references none are ready.
         timeout: Seconds to wait at most; 0 or less looks without waiting; None waits for ever.
 
     Returns:
@@ -88,6 +88,9 @@ async def wait(
     """
     listed = _listed(refs, "wait")
     seconds = _seconds(timeout)
+    if not listed:
+        await asyncio.sleep(0)
+        return [], []
     # Checks the arguments, and takes what has come already.
     ready, rest = _sooner.wait(listed, num_returns=num_returns, timeout=0)
     arrivals = Arrivals(rest if len(ready) < num_returns else [])
@@ -134,6 +137,7 @@ async def _completed(
             ref = await arrivals.next(deadline)
             if ref is None:
                 raise _too_late(len(pending), total, seconds)
+            check_session(ref)
             del pending[ref]
             yield ref
     finally:
@@ -207,6 +211,7 @@ async def _all_came(arrivals: Arrivals, count: int, seconds: float | None, *, un
         came = await arrivals.next(deadline)
         if came is None:
             return False
+        check_session(came)
         if until_failure and _sooner.has_failed(came):
             break
     return True

@@ -94,12 +94,17 @@ fn over(watchers: impl Iterator<Item = Watcher>) -> Vec<Py<PyAny>> {
 
 fn deliver(py: Python<'_>, tokens: Vec<Py<PyAny>>) {
     let Ok(tokens) = PyList::new(py, tokens) else { return };
+    let mut raised = None;
     for _ in 0..DELIVERIES_MAX {
         match py.import("sooner._aio").and_then(|aio| aio.call_method1("deliver", (&tokens,))) {
-            Ok(_) => return,
+            Ok(_) => break,
             // Whoever was told already takes no notice of the second time.
-            Err(error) => raise_later(py, error),
+            Err(error) => raised = Some(error),
         }
+    }
+    // Behind it: what is raised later is raised in the next step of Python.
+    if let Some(error) = raised {
+        raise_later(py, error);
     }
 }
 

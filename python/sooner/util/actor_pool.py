@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import sooner
 from sooner.exceptions import ActorDiedError, TaskError
 from sooner.util import clock
+from sooner.util.remote_errors import outcome
 
 H = TypeVar("H")
 T = TypeVar("T")
@@ -62,11 +63,19 @@ class ActorPool(Generic[H]):
         Args:
             fn: Makes the call and returns its reference, or the list of them of a call with several returns.
             value: Its second argument.
+
+        Raises:
+            TypeError: `fn` returned something else.
+            Exception: What `fn` raised. If the call had to wait, both are raised in the place of its result.
         """
         number = self._submitted
         self._submitted += 1
         self._waiting.append((number, fn, value))
         self._start()
+        made = self._ended.get(number)
+        if made is not None and made.error is not None:
+            del self._ended[number]
+            raise made.error
 
     def map(self, fn: Callable[[H, V], sooner.ObjectRef[T]], values: Iterable[V]) -> Iterator[T]:
         """Call `fn(actor, value)` for every value; results in the order of the values.
@@ -94,9 +103,13 @@ class ActorPool(Generic[H]):
 
     def _forget_earlier(self) -> None:
         while self.has_next():
-            # Its result is dropped, and so is its error.
-            with contextlib.suppress(Exception):
-                self.get_next_unordered()
+            # Results are dropped, and so are errors.
+            self._ended.clear()
+            if self._running:
+                self._collect(None)
+            else:
+                # Nobody is left who could take these calls.
+                self._waiting.clear()
 
     def has_next(self) -> bool:
         """Whether a result is still to be taken."""
@@ -200,11 +213,14 @@ class ActorPool(Generic[H]):
             actor = self._idle.popleft()
             try:
                 made: Any = fn(actor, value)
-            except BaseException:
+                # The returns of one call come together: the first stands for all.
+                ref = _first(made)
+            except BaseException as error:
                 self._idle.appendleft(actor)
-                raise
-            # The returns of one call come together: the first stands for all.
-            ref = made[0] if isinstance(made, list) and made else made
+                if not isinstance(error, Exception):
+                    raise
+                self._ended[number] = _Outcome(None, error)
+                continue
             if ref is not made:
                 self._lists[ref] = made
             self._running[ref] = (number, actor)
@@ -220,19 +236,33 @@ class ActorPool(Generic[H]):
         refs = list(self._running)
         sooner.wait(refs, num_returns=1, timeout=timeout)
         ready, _ = sooner.wait(refs, num_returns=len(refs), timeout=0)
+        interrupt: BaseException | None = None
         for ref in ready:
+            found = self._take_ended(ref)
+            interrupt = interrupt if found is None else found
+        self._start()
+        if interrupt is not None:
+            raise interrupt
+        return bool(ready)
+
+    def _take_ended(self, ref: sooner.ObjectRef[Any]) -> BaseException | None:
+        """Take the outcome of one call. Gives what a handler of a signal has raised meanwhile."""
+        error, value, interrupt = outcome(functools.partial(sooner.get, self._lists.get(ref, ref)))
+        try:
+            self._lists.pop(ref, None)
             number, actor = self._running.pop(ref)
-            outcome = _outcome_of(self._lists.pop(ref, ref))
             if number in self._given_up:
                 self._given_up.discard(number)
             else:
-                self._ended[number] = outcome
-            if _is_death(outcome.error):
-                self._death = outcome.error
+                self._ended[number] = _Outcome(value, error)
+            if _is_death(error):
+                self._death = error
             else:
                 self._idle.append(actor)
-        self._start()
-        return bool(ready)
+            return interrupt
+        finally:
+            # A cycle with its traceback would keep the actor.
+            del error, interrupt
 
 
 def _is_death(error: BaseException | None) -> bool:
@@ -240,11 +270,16 @@ def _is_death(error: BaseException | None) -> bool:
     return isinstance(error, ActorDiedError) and TaskError not in type(error).__mro__
 
 
-def _outcome_of(ref: sooner.ObjectRef[Any] | list[sooner.ObjectRef[Any]]) -> _Outcome:
-    try:
-        return _Outcome(sooner.get(ref), None)
-    except Exception as error:
-        return _Outcome(None, error)
+def _first(made: Any) -> Any:
+    """What stands for a call: what its `.remote()` gave, or the first of it."""
+    given = made if isinstance(made, list) and made else [made]
+    for ref in given:
+        if not isinstance(ref, sooner.ObjectRef | sooner.ObjectRefGenerator):
+            raise TypeError(
+                "the function of an ActorPool returns what .remote() gave, a reference or a list of references, "
+                f"not {type(ref).__name__}: lambda actor, value: actor.method.remote(value)"
+            )
+    return given[0]
 
 
 def _left(deadline: float | None) -> float | None:

@@ -11,10 +11,13 @@ Invariants:
     1. A call is waiting, or with one worker, or ended. It runs once at most.
     2. `Job.on_outcome` runs under the lock, `Job.finish` never does: user code runs without it.
     3. Waiting for the first call of every worker is waiting for any progress: they are single-threaded.
+    4. Whatever an exception ends, each call that has left its worker has its outcome with its job, and each job that
+       has ended is finished: one caller's bad input concerns nobody else.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import logging
@@ -30,7 +33,7 @@ from sooner import cloudpickle as pickling
 from sooner.exceptions import ActorDiedError, ActorUnschedulableError, TaskCancelledError
 from sooner.util import clock
 from sooner.util.pool_worker import UnknownFunction
-from sooner.util.remote_errors import original, unpickled
+from sooner.util.remote_errors import original, outcome, unpickled
 
 # Calls a worker has at most.
 _WINDOW_MAX = 128
@@ -82,6 +85,9 @@ class Function:
     def ref(self) -> _Ref:
         """Where it lies."""
         if self._made is None:
+            if not sooner.is_initialized():
+                # To put it would begin another one.
+                raise RuntimeError("the session of this pool was shut down: make a new pool after sooner.init()")
             self._made = sooner.put(self._target)
             # Not kept alive: pools remember what they have pickled as long as the program has the function.
             self._target = None
@@ -99,13 +105,14 @@ class Call:
         index: int,
         method: str,
         function: Function,
-        arguments: tuple[Any, ...],
+        arguments: Iterable[Any],
         keywords: dict[str, Any] | None = None,
     ) -> None:
         self.job = job
         self.index = index
         self.method = method
         self.function = function
+        # What an item of `starmap` brings is looked at when the call is handed over: if that raises, so does the call.
         self.arguments = arguments
         self.keywords = keywords
         self.begun = 0.0
@@ -139,11 +146,10 @@ class _Member:
         if function.number not in self.functions:
             self._define(function)
         method = getattr(self.actor, call.method).remote
+        # Kept, because the call may be handed over again, and an iterator gives its items once.
+        arguments = call.arguments = tuple(call.arguments)
         keywords = call.keywords
-        if keywords:
-            ref = method(function.number, *call.arguments, **keywords)
-        else:
-            ref = method(function.number, *call.arguments)
+        ref = method(function.number, *arguments, **keywords) if keywords else method(function.number, *arguments)
         call.begun = now
         self.calls[ref] = call
         self.left -= 1
@@ -156,10 +162,14 @@ class _Member:
         # Calls arrive in order: the function is there before those that need it, and gone after them.
         self.functions[function.number] = self.actor.define.remote(function.number, function.ref(), forgotten)
 
-    def error_of(self, call: Call, error: Exception) -> BaseException:
+    def error_of(self, call: Call, error: BaseException) -> BaseException:
         """What a call raised, as the caller shall see it."""
-        found = original(error)
-        return self._why_unknown(call, found) if isinstance(found, UnknownFunction) else found
+        try:
+            found = original(error)
+            return self._why_unknown(call, found) if isinstance(found, UnknownFunction) else found
+        except Exception:
+            # What the standard library has for it may be gone at the end of the interpreter.
+            return error
 
     def _why_unknown(self, call: Call, error: BaseException) -> BaseException:
         """The function could not be loaded there: for instance, its module cannot be imported."""
@@ -192,7 +202,7 @@ class Crew:
         self._minded = 0
         # Calls that wait: those taken back first, then those of each job as it makes them.
         self._returned: deque[Call] = deque()
-        self._sources: deque[Iterator[Call]] = deque()
+        self._sources: deque[tuple[Job, Iterator[Call]]] = deque()
         self._window = 1
         self._waiters = 0
         self._minder: threading.Thread | None = None
@@ -220,19 +230,27 @@ class Crew:
             calls: Taken as workers have room, under the lock.
             is_waited: `wait` is called next.
         """
-        with self._lock:
-            if self._failure is None:
-                if job not in self._jobs:
-                    self._jobs.add(job)
-                    self._minded += job.is_minded
-                self._sources.append(iter(calls))
-                ended = self._hand_over()
-                if not is_waited and self._has_more():
-                    self._mind()
-            else:
-                job.abort(self._failure)
-                ended = [job]
-        self._finish(ended)
+        ended: list[Job] = []
+        try:
+            with self._lock:
+                if self._failure is None:
+                    self._add(job, calls, is_waited, ended)
+                else:
+                    job.abort(self._failure)
+                    ended.append(job)
+        finally:
+            self._finish(ended)
+
+    def _add(self, job: Job, calls: Iterable[Call], is_waited: bool, ended: list[Job]) -> None:
+        if job not in self._jobs:
+            self._jobs.add(job)
+            self._minded += job.is_minded
+        self._sources.append((job, iter(calls)))
+        try:
+            self._hand_over(ended)
+        finally:
+            if not is_waited and self._has_more():
+                self._mind()
 
     def wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Drive the crew until something holds, or the time is over. Says whether it holds."""
@@ -255,17 +273,19 @@ class Crew:
     def collect(self) -> None:
         """Take what has come, and hand over what waits."""
         ended: list[Job] = []
-        with self._lock:
-            for place, member in enumerate(self._members):
-                if member.calls:
-                    self._take_ready(member, ended)
-                    if not member.calls and member.left <= 0:
-                        self._members[place] = self._new_member()
-            ended += self._hand_over()
-            if self._ends_when_done and not self._jobs:
-                self._members = []
-            doom, self._doom = self._doom, None
-        self._finish(ended)
+        try:
+            with self._lock:
+                for place, member in enumerate(self._members):
+                    if member.calls:
+                        self._take_ready(member, ended)
+                        if not member.calls and member.left <= 0:
+                            self._members[place] = self._new_member()
+                self._hand_over(ended)
+                if self._ends_when_done and not self._jobs:
+                    self._members = []
+                doom, self._doom = self._doom, None
+        finally:
+            self._finish(ended)
         if doom is not None:
             self.fail(doom)
 
@@ -321,16 +341,15 @@ class Crew:
                 self._take_back()
         self.collect()
 
-    def _hand_over(self) -> list[Job]:
-        """Hand waiting calls to the workers that have fewest; gives the jobs that ended as one cannot be sent."""
-        ended: list[Job] = []
+    def _hand_over(self, ended: list[Job]) -> None:
+        """Hand waiting calls to the workers that have fewest; adds the jobs that ended as one cannot be sent."""
         if not self._returned and not self._sources:
-            return ended
+            return
         now = clock.monotonic()
         room = [(len(member.calls), place) for place, member in enumerate(self._members) if member.left > 0]
         heapq.heapify(room)
         while room and room[0][0] < self._window:
-            call = self._next_call()
+            call = self._next_call(ended)
             if call is None:
                 break
             load, place = room[0]
@@ -341,17 +360,30 @@ class Crew:
                 # What cannot be pickled, for one.
                 self._end(call, unpickled(error), None, ended)
                 continue
+            except BaseException as error:
+                # Ctrl-C, for one.
+                self._end(call, error, None, ended)
+                raise
             if member.left > 0:
                 heapq.heapreplace(room, (load + 1, place))
             else:
                 heapq.heappop(room)
-        return ended
 
-    def _next_call(self) -> Call | None:
+    def _next_call(self, ended: list[Job]) -> Call | None:
         if self._returned:
             return self._returned.popleft()
         while self._sources:
-            call = next(self._sources[0], None)
+            job, calls = self._sources[0]
+            try:
+                call = next(calls, None)
+            except BaseException as error:
+                # Nothing more comes from there.
+                self._sources.popleft()
+                self._abort(job, error, ended)
+                if not isinstance(error, Exception):
+                    # Ctrl-C, for one.
+                    raise
+                continue
             if call is not None:
                 return call
             self._sources.popleft()
@@ -365,32 +397,40 @@ class Crew:
         self._adapt(clock.monotonic() - member.calls[ready[0]].begun)
         try:
             values = sooner.get(ready, copy=True)
-        except Exception:
-            # One of them failed: look at each.
-            for ref in ready:
-                self._take(member, ref, ended)
+        except BaseException as error:
+            self._take_each(member, ready, None if isinstance(error, Exception) else error, ended)
             return
         for ref, value in zip(ready, values, strict=True):
             self._end(member.calls.pop(ref), None, value, ended)
 
-    def _take(self, member: _Member, ref: _Ref, ended: list[Job]) -> None:
-        call = member.calls.pop(ref)
-        value = None
-        failure: BaseException | None = None
+    def _take_each(self, member: _Member, ready: list[_Ref], interrupt: BaseException | None, ended: list[Job]) -> None:
+        """One of them failed, or a handler of a signal has raised something meanwhile: look at each."""
+        error = found = None
         try:
-            value = sooner.get(ref, copy=True)
-        except TaskCancelledError as error:
-            if call.is_taken_back:
-                call.is_taken_back = False
-                member.left += 1
-                self._returned.append(call)
-                return
-            failure = error
-        except Exception as error:
-            failure = member.error_of(call, error)
-            if isinstance(error, ActorDiedError | ActorUnschedulableError):
-                self._on_death(member, error)
-        self._end(call, failure, value, ended)
+            for ref in ready:
+                error, value, found = outcome(functools.partial(sooner.get, ref, copy=True))
+                if found is not None:
+                    interrupt = found
+                elif error is not None and type(error) is type(interrupt):
+                    # It was this one that raised.
+                    interrupt = None
+                self._take(member, ref, error, value, ended)
+            if interrupt is not None:
+                raise interrupt
+        finally:
+            # Cycles with their tracebacks would keep the worker.
+            del error, found, interrupt
+
+    def _take(self, member: _Member, ref: _Ref, error: BaseException | None, value: Any, ended: list[Job]) -> None:
+        call = member.calls.pop(ref)
+        if isinstance(error, TaskCancelledError) and call.is_taken_back:
+            call.is_taken_back = False
+            member.left += 1
+            self._returned.append(call)
+            return
+        if isinstance(error, ActorDiedError | ActorUnschedulableError):
+            self._on_death(member, error)
+        self._end(call, None if error is None else member.error_of(call, error), value, ended)
 
     def _on_death(self, member: _Member, error: ActorDiedError | ActorUnschedulableError) -> None:
         if isinstance(error, ActorUnschedulableError) or error.actor_init_failed:
@@ -407,9 +447,22 @@ class Crew:
             self._minded -= job.is_minded
             ended.append(job)
 
-    def _finish(self, ended: list[Job]) -> None:
-        for job in ended:
-            job.finish()
+    def _abort(self, job: Job, error: BaseException, ended: list[Job]) -> None:
+        if job in self._jobs:
+            self._jobs.discard(job)
+            self._minded -= job.is_minded
+            job.abort(error)
+            ended.append(job)
+
+    def _finish(self, ended: Iterable[Job]) -> None:
+        jobs = iter(ended)
+        for job in jobs:
+            try:
+                job.finish()
+            except BaseException:
+                # A callback has raised what is no `Exception`: the others have ended, too.
+                self._finish(jobs)
+                raise
 
     def _adapt(self, took: float) -> None:
         if took < _SOON_SECONDS:
@@ -463,3 +516,6 @@ class Crew:
             except Exception as error:
                 # The session has ended.
                 self.fail(error)
+            except BaseException:
+                # Nobody interrupts this thread: the call that has raised it, or its callback, has been told.
+                _log.debug("something that a call of a pool has raised", exc_info=True)

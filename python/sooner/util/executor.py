@@ -20,9 +20,9 @@ import traceback
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor as _StandardExecutor
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, ParamSpec, TypeVar
 
 import sooner
@@ -76,7 +76,8 @@ class Executor(_StandardExecutor):
         options: Options of the tasks, as for `.options()` of a remote function, such as `num_gpus` or `max_retries`.
 
     Raises:
-        ValueError: `max_workers` or `max_tasks_per_child` is below 1, or an option does not exist or has a wrong value.
+        ValueError: `max_workers` or `max_tasks_per_child` is below 1, or an option does not exist or has a wrong value:
+            `num_returns` is 1, as a call has one future.
         TypeError: `initializer` cannot be called, or another argument has a wrong type.
 
     Example:
@@ -108,6 +109,13 @@ class Executor(_StandardExecutor):
             check_at_least("max_tasks_per_child", max_tasks_per_child, 1)
         cpus = max(1, int(sooner.cluster_resources().get("CPU", 1)))
         self._options = dict(options or {})
+        if self._options.get("num_returns") not in (None, 1):
+            raise ValueError(
+                f"num_returns={self._options['num_returns']!r} does not go with an Executor: a call has one future, "
+                "with whatever it returns as its result"
+            )
+        # Said, because a generator function would give a generator of references otherwise, and no future.
+        self._options["num_returns"] = 1
         if max_tasks_per_child is not None:
             self._options.setdefault("max_calls", max_tasks_per_child)
         if max_workers is not None and max_workers > cpus:
@@ -156,8 +164,9 @@ class Executor(_StandardExecutor):
                 raise _broken_pool(self._broken)
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            self._waiting.append(_Call(future, fn, args, kwargs))
-        self._hand_over()
+            call = _Call(future, fn, args, kwargs)
+            self._waiting.append(call)
+        self._hand_over(call)
         return future
 
     def map(
@@ -192,11 +201,11 @@ class Executor(_StandardExecutor):
         chunks = self._stream(
             lambda chunk: self.submit(_call_chunk, fn, chunk), _chunks(calls, chunksize), deadline, buffersize
         )
-        return itertools.chain.from_iterable(chunks)
+        return _flat(chunks)
 
     def _stream(
         self, submit: Callable[[Any], Future[Any]], items: Iterator[Any], deadline: float | None, limit: int | None
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         futures = deque(map(submit, itertools.islice(items, limit)))
         return _in_order(futures, submit, items, deadline)
 
@@ -216,6 +225,8 @@ class Executor(_StandardExecutor):
             call.future.cancel()
             call.future.set_running_or_notify_cancel()
         if wait:
+            # Ctrl-C may have come between a call and its turn.
+            self._hand_over()
             with self._idle:
                 self._idle.wait_for(lambda: not self._waiting and not self._in_flight)
 
@@ -264,31 +275,56 @@ class Executor(_StandardExecutor):
                 until.wait(_ATTEND_PAUSE_SECONDS)
             del refs, missing
 
-    def _hand_over(self) -> None:
-        while True:
+    def _hand_over(self, submitted: _Call | None = None) -> None:
+        """Hand over what waits, as far as there is room.
+
+        Args:
+            submitted: The call whose `submit` does this: Ctrl-C comes out of that. Elsewhere nobody could take it.
+        """
+        while self._hand_over_one(submitted):
+            pass
+
+    def _hand_over_one(self, submitted: _Call | None) -> bool:
+        call = None
+        try:
             with self._lock:
                 if not self._waiting or len(self._in_flight) >= self._window:
-                    return
-                call = self._waiting.popleft()
+                    return False
+                # Ctrl-C may come at any step: what has left the queue is known here, and has an end whatever comes.
+                call = self._waiting[0]
+                self._waiting.popleft()
                 if not call.future.set_running_or_notify_cancel():
                     self._idle.notify_all()
-                    continue
+                    return True
                 self._in_flight.add(call)
             begin = clock.monotonic()
-            try:
-                pickling.passing.by_file = True
-                call.ref = call.future.ref = self._start(call)
-                pickling.passing.by_file = False
-                done = call.ref.future(copy=True)
-            except BaseException as error:
-                # What cannot be pickled, for one.
-                pickling.passing.by_file = False
-                self._end(call, None)
-                call.future.set_exception(unpickled(error))
-                continue
+            pickling.passing.by_file = True
+            call.ref = call.future.ref = self._start(call)
+            pickling.passing.by_file = False
+            done = call.ref.future(copy=True)
             # The future may be kept for long: it is not to keep what was passed.
             call.forget()
             done.add_done_callback(functools.partial(self._on_done, call, begin))
+        except BaseException as error:
+            # What cannot be pickled, for one.
+            pickling.passing.by_file = False
+            if call is None:
+                raise
+            self._end(call, None)
+            passes = submitted is not None and not isinstance(error, Exception)
+            if not passes or call is not submitted:
+                _settle(call.future, unpickled(error))
+            if passes and submitted is not None:
+                self._take_back(submitted)
+                raise
+        return True
+
+    def _take_back(self, call: _Call) -> None:
+        """Let a call go that nobody gets the future of, unless it was handed over."""
+        with self._lock:
+            if call in self._waiting:
+                self._waiting.remove(call)
+            self._idle.notify_all()
 
     def _start(self, call: _Call) -> sooner.ObjectRef[Any]:
         if not sooner.is_initialized():
@@ -313,18 +349,22 @@ class Executor(_StandardExecutor):
     def _on_done(self, call: _Call, begin: float, done: Future[Any]) -> None:
         self._end(call, begin)
         error = done.exception()
-        if error is None:
+        if error is not None:
+            # What the standard library has for it may be gone at the end of the interpreter.
+            with contextlib.suppress(Exception):
+                error = self._as_standard(error)
+        try:
             self._hand_over()
-            call.future.set_result(done.result())
-            return
+        finally:
+            _settle(call.future, error, done)
+
+    def _as_standard(self, error: BaseException) -> BaseException:
+        """An error of the engine as that of a standard executor."""
         error = original(error, of_executor)
         if isinstance(error, _InitializerError):
             self._break(str(error))
-            error = _broken_pool(str(error))
-        elif type(error) is WorkerCrashedError:
-            error = _crashed(error)
-        self._hand_over()
-        call.future.set_exception(error)
+            return _broken_pool(str(error))
+        return _crashed(error) if type(error) is WorkerCrashedError else error
 
     def _break(self, reason: str) -> None:
         """Fail all calls that wait, as a new process would fare no better."""
@@ -353,9 +393,18 @@ class Executor(_StandardExecutor):
                 self._idle.notify_all()
 
 
+def _settle(future: Future[Any], error: BaseException | None, done: Future[Any] | None = None) -> None:
+    """Gives a future its outcome, unless Ctrl-C came when it had been handed over and it has one."""
+    with contextlib.suppress(InvalidStateError):
+        if error is not None:
+            future.set_exception(error)
+        elif done is not None:
+            future.set_result(done.result())
+
+
 def _in_order(
     futures: deque[Future[Any]], submit: Callable[[Any], Future[Any]], items: Iterator[Any], deadline: float | None
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Results in order; a new call for each that was taken. What is left when nobody wants more is cancelled."""
     try:
         while futures:
@@ -365,6 +414,15 @@ def _in_order(
     finally:
         for future in futures:
             future.cancel()
+
+
+def _flat(chunks: Generator[list[Any], None, None]) -> Generator[Any, None, None]:
+    with contextlib.closing(chunks):
+        for chunk in chunks:
+            chunk.reverse()
+            while chunk:
+                # Not kept: a result that was yielded may be freed.
+                yield chunk.pop()
 
 
 def _wait_at_exit() -> None:

@@ -17,7 +17,7 @@ import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ import cloudpickle
 
 import sooner
 from sooner import cloudpickle as pickling
+from sooner.exceptions import TaskError
 from sooner.util.checks import check_at_least
 from sooner.util.executor import Executor
 from sooner.util.remote_errors import original, with_traceback
@@ -192,25 +193,22 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         """The results of a batch, or its exception."""
         error = out.exception()
         if error is not None:
-            raise original(error)
+            raise _open_to_change(original(error))
         result = out.result()
         if isinstance(result, _Left):
-            raise with_traceback(result.error, result.traceback)
+            raise _open_to_change(with_traceback(result.error, result.traceback))
         return result
 
-    @contextlib.contextmanager
-    def retrieval_context(self) -> Iterator[None]:
+    def retrieval_context(self) -> contextlib.AbstractContextManager[Any]:
         """Around joblib's loop, which sleeps between its looks at the results."""
+        # Not made of a generator: that would set the traceback of an error, whose class may be frozen.
+        ending = contextlib.ExitStack()
         executor = self._executor
-        if executor is None:
-            yield
-            return
-        until = threading.Event()
-        threading.Thread(target=_attend, args=(executor, until), name="sooner-joblib", daemon=True).start()
-        try:
-            yield
-        finally:
-            until.set()
+        if executor is not None:
+            until = threading.Event()
+            ending.callback(until.set)
+            threading.Thread(target=_attend, args=(executor, until), name="sooner-joblib", daemon=True).start()
+        return ending
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Cancel the batches that wait and interrupt those that run."""
@@ -234,6 +232,16 @@ class SoonerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         if any(name in os.environ for name in self.MAX_NUM_THREADS_VARS):
             return None
         return max(1, (os.cpu_count() or 1) // jobs)
+
+
+def _open_to_change(error: BaseException) -> BaseException:
+    """An error for joblib, which sets the traceback, and would wait for ever when the class (a frozen one) refuses."""
+    try:
+        error.__traceback__ = None
+    except Exception:
+        # Of the same class, too.
+        return TaskError("batch", str(error.__cause__), error).as_instanceof_cause()
+    return error
 
 
 def _attend(executor: Executor, until: threading.Event) -> None:
@@ -324,14 +332,12 @@ class _Left(NamedTuple):
     traceback: str
 
 
-@contextlib.contextmanager
-def _limited(threads: int | None) -> Iterator[None]:
-    """Libraries that bring threads of their own use so many at most."""
+def _limited(threads: int | None) -> contextlib.AbstractContextManager[Any]:
+    """Libraries that bring threads of their own use so many at most, from now on until its exit."""
     if threads is None or importlib.util.find_spec("threadpoolctl") is None:
-        yield
-        return
-    with _controller(len(sys.modules)).limit(limits=threads):
-        yield
+        return contextlib.nullcontext()
+    limits: contextlib.AbstractContextManager[Any] = _controller(len(sys.modules)).limit(limits=threads)
+    return limits
 
 
 _controllers: dict[int, Any] = {}

@@ -294,7 +294,7 @@ class Pool:
         result = MapResult(self._crew, count, size, len(items), callback, error_callback)
         if size == 1:
             calls = (
-                Call(result, index, "call", function, (item,) if method == "map" else tuple(item))
+                Call(result, index, "call", function, (item,) if method == "map" else item)
                 for index, item in enumerate(items)
             )
         else:

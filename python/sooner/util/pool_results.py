@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from sooner.exceptions import TaskError
 from sooner.util import clock
 from sooner.util.crew import Call, Crew, Function
-from sooner.util.remote_errors import with_traceback
+from sooner.util.remote_errors import original
 
 _Callback = Callable[[Any], object]
 _Outcome = tuple[BaseException | None, Any]
@@ -309,7 +308,7 @@ class IMapIterator:
         if error is not None or self._chunksize == 1:
             outcome = [(error, value)]
         else:
-            outcome = [_with_traceback(*one) for one in value]
+            outcome = [(None if error is None else original(error), result) for error, result in value]
         self._outcomes[index if self._is_ordered else self._ended] = outcome
         self._ended += 1
         return self._ended == self._submitted
@@ -331,10 +330,3 @@ def _feed(iterator: weakref.ref[IMapIterator], must_feed: threading.Event) -> No
         alive = iterator()
         has_more = alive is not None and alive.feed()
         del alive
-
-
-def _with_traceback(error: BaseException | None, value: Any) -> _Outcome:
-    """An outcome of `Worker.each`: with an error comes its traceback."""
-    if error is not None and not isinstance(error, TaskError):
-        with_traceback(error, value)
-    return error, value

@@ -91,9 +91,11 @@ def _outcome(function: Callable[[Any], Any], item: Any) -> tuple[BaseException |
     try:
         return None, function(item)
     except Exception as error:
-        text = traceback.format_exc()
+        name, text = getattr(function, "__name__", repr(function)), traceback.format_exc()
+        # Not by itself: the state of an exception whose class is frozen cannot be set where it is read.
+        carried = TaskError(name, text, error)
         try:
-            cloudpickle.dumps(error)
+            cloudpickle.dumps(carried)
         except Exception:
-            error = TaskError(getattr(function, "__name__", repr(function)), text, None)
-        return error, text
+            carried = TaskError(name, text, None)
+        return carried, None

@@ -82,6 +82,12 @@ class Queue(Generic[T]):
     def _actor_class(self) -> type:
         return QueueActor
 
+    # Class-wide until `close` sets it: a handle that was passed on is another one, and is open.
+    _is_closed = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_is_closed"}
+
     def __len__(self) -> int:
         return self.qsize()
 
@@ -111,9 +117,10 @@ class Queue(Generic[T]):
 
         Raises:
             Full: There was no room in time.
-            ValueError: `timeout` is negative.
+            ValueError: `timeout` is negative, or this handle was closed.
             ActorDiedError: The queue is gone.
         """
+        self._check_open()
         patience = _patience(block, timeout)
         if not self._ask(lambda left, ticket: self.actor.put.remote(item, left, ticket), patience):
             raise Full
@@ -127,22 +134,29 @@ class Queue(Generic[T]):
 
         Raises:
             Empty: There was no item in time.
-            ValueError: `timeout` is negative.
+            ValueError: `timeout` is negative, or this handle was closed.
             ActorDiedError: The queue is gone.
         """
+        self._check_open()
         items: list[T] | None = self._ask(self._ask_for_item, _patience(block, timeout))
         return _only(items)
 
     async def put_async(self, item: T, block: bool = True, timeout: float | None = None) -> None:
         """`put` for asyncio. One that is cancelled while it waits adds nothing."""
+        self._check_open()
         patience = _patience(block, timeout)
         if not await self._ask_async(lambda left, ticket: self.actor.put.remote(item, left, ticket), patience):
             raise Full
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> T:
         """`get` for asyncio. One that is cancelled takes nothing: an item that was on its way goes back."""
+        self._check_open()
         items: list[T] | None = await self._ask_async(self._ask_for_item, _patience(block, timeout))
         return _only(items)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"Queue {self!r} is closed: close() was called on this handle")
 
     def _ask_for_item(self, left: float | None, ticket: bytes | None) -> sooner.ObjectRef[Any]:
         ref: sooner.ObjectRef[Any] = self.actor.get.remote(left, ticket)
@@ -197,6 +211,7 @@ class Queue(Generic[T]):
 
     def put_nowait_batch(self, items: Iterable[T]) -> None:
         """Add all items, or none of them and raise `Full`."""
+        self._check_open()
         batch = list(items)
         left = sooner.get(self.actor.put_batch.remote(batch))
         if left is not None:
@@ -204,11 +219,25 @@ class Queue(Generic[T]):
 
     def get_nowait_batch(self, num_items: int) -> list[T]:
         """Take `num_items` items, or none of them and raise `Empty`."""
+        self._check_open()
         check_at_least("num_items", num_items, 0)
         found, items = sooner.get(self.actor.get_batch.remote(num_items))
         if items is None:
             raise Empty(f"there are {found} items, not {num_items}")
         return list(items)
+
+    def close(self) -> None:
+        """Say that nothing more is put or taken through this handle, as with the queues of `multiprocessing`.
+
+        The items stay, and other handles go on: `shutdown` ends the queue.
+        """
+        self._is_closed = True
+
+    def join_thread(self) -> None:
+        """Return at once: unlike those of `multiprocessing`, an item is in the queue when `put` returns."""
+
+    def cancel_join_thread(self) -> None:
+        """Do nothing: a program that ends need not wait for what it has put."""
 
     def shutdown(self, force: bool = False, grace_period_s: float = 5) -> None:
         """End the actor; the items are gone. Whoever waits for the queue gets `ActorDiedError`.

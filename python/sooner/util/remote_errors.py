@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
 from sooner.exceptions import TaskError, UnserializableException
+
+# By the descriptor: the class of an error may be frozen, or refuse attributes in another way.
+_CAUSE: Any = vars(BaseException)["__cause__"]
 
 
 def of_pool(text: str) -> BaseException:
@@ -41,7 +46,7 @@ def with_traceback(
     error: BaseException, text: str, cause_of: Callable[[str], BaseException] = of_pool
 ) -> BaseException:
     """An error whose cause is the traceback of the worker that raised it, as text."""
-    error.__cause__ = cause_of(f'\n"""\n{text}"""')
+    _CAUSE.__set__(error, cause_of(f'\n"""\n{text}"""'))
     return error
 
 
@@ -53,5 +58,34 @@ def unpickled(error: BaseException) -> BaseException:
     cause = error.__cause__
     if not isinstance(error, TypeError) or cause is None or isinstance(cause, TypeError):
         return error
-    cause.add_note(str(error))
+    # Its class may be frozen, and the error counts for more than the note.
+    with contextlib.suppress(Exception):
+        cause.add_note(str(error))
     return cause
+
+
+def outcome(get: Callable[[], Any]) -> tuple[BaseException | None, Any, BaseException | None]:
+    """What a call has come to, whatever reading it raises.
+
+    What is no `Exception` may have been raised by the value as it was unpickled, or by a handler of a signal, as Ctrl-C
+    does: it is the value's if reading raises again.
+
+    Args:
+        get: Reads the outcome; may be called twice.
+
+    Returns:
+        The call's error or None; its value; what a handler has raised meanwhile, which is to be raised when the outcome
+        is kept, or None.
+    """
+    try:
+        return None, get(), None
+    except Exception as error:
+        return error, None, None
+    except BaseException as error:
+        interrupt = error
+    try:
+        return None, get(), interrupt
+    except Exception as error:
+        return error, None, interrupt
+    except BaseException as error:
+        return error, None, None
