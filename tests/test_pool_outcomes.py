@@ -108,7 +108,7 @@ def test_a_pool_begins_no_session(tmp_path):
                 return True
 
         sooner.init(num_cpus=1)
-        pool = Pool(1)
+        pool, idle = Pool(1), Pool(1)
         outcomes = []
         waits = threading.Thread(target=lambda: outcomes.append(fails(lambda: pool.map(sleep, sys.argv[1:]))))
         waits.start()
@@ -117,13 +117,15 @@ def test_a_pool_begins_no_session(tmp_path):
         sooner.shutdown()
         waits.join()
         print(outcomes, fails(lambda: pool.map(abs, [1])), fails(lambda: pool.apply(len, ("a",))))
-        pool.close()
-        pool.join()
+        print(fails(lambda: idle.map(abs, [1])), fails(lambda: idle.imap(abs, [1]).next()))
+        for one in (pool, idle):
+            one.close()
+            one.join()
         print(sooner.is_initialized())
         """,
         tmp_path / "began",
     )
-    assert done.stdout == "[True] True True\nFalse\n", done.stderr
+    assert done.stdout == "[True] True True\nTrue True\nFalse\n", done.stderr
 
 
 def test_a_handle_of_a_queue_that_is_closed(shared_session):
