@@ -353,18 +353,11 @@ def _pack_cause(cause: BaseException) -> PackedCause:
 def _pickle_cause(cause: BaseException) -> bytes:
     """Pickle an exception so that it has been unpickled once.
 
-    Plain pickle is tried first because it is fast. cloudpickle knows classes that the other side cannot import.
     The last resort is for the most common flaw: a constructor that takes other arguments than it passes on.
     """
-    import cloudpickle
-
     from sooner._pickling import dumps
 
     ways: list[Callable[[], bytes]] = [lambda: dumps(cause)]
-    if not cloudpickle.list_registry_pickle_by_value():
-        # Otherwise plain pickle would refer to modules that the user asked to send along.
-        ways.insert(0, lambda: _pickle_importable(cause))
-    telling = len(ways) - 1
     if _is_plain(type(cause)):
         fields = {name: value for name, value in cause.__dict__.items() if not name.startswith("__")}
         ways.append(lambda: dumps(_Rebuilt(type(cause), cause.args, fields)))
@@ -377,17 +370,8 @@ def _pickle_cause(cause: BaseException) -> bytes:
             return data
         except BaseException as failure:
             failures.append(failure)
-    # What cloudpickle says: plain pickle may only have complained that it cannot import the class.
-    raise failures[telling]
-
-
-def _pickle_importable(cause: BaseException) -> bytes:
-    data = pickle.dumps(cause, protocol=5)
-    # Under either of the script's names, `_unfindable.SCRIPT`.
-    if b"_main__" in data:
-        # The main program of the other side is another one. cloudpickle sends its classes along.
-        raise pickle.PicklingError("it refers to the main program")
-    return data
+    # What is wrong with the exception as it is.
+    raise failures[0]
 
 
 def _load_cause(data: bytes) -> BaseException:

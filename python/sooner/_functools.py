@@ -8,7 +8,6 @@ the same in each process, as classes are.
 from __future__ import annotations
 
 import functools
-import sys
 import typing
 import weakref
 from collections.abc import Callable
@@ -17,24 +16,19 @@ from typing import Any
 from cloudpickle.cloudpickle import (
     _DYNAMIC_CLASS_TRACKER_BY_ID,
     _get_or_create_tracker_id,
-    _is_registered_pickle_by_value,
     _lookup_class_or_track,
 )
 
 from sooner import _unfindable
 from sooner._classes import remember
-from sooner._unfindable import SCRIPT
 
 _LruCache = type(functools.lru_cache(lambda: None))
 
 
 def _is_found_by_name(value: Any) -> bool:
-    _unfindable.note(value)
-    name = getattr(value, "__module__", None)
-    module = None if name is None or name in SCRIPT else sys.modules.get(name)
-    if module is None or _is_registered_pickle_by_value(module):
+    found = _unfindable.module_of(value)
+    if found is None:
         return False
-    found: Any = module
     for part in _name_of(value).split("."):
         found = getattr(found, part, None)
     return found is value

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cloudpickle import CloudPickler
-from cloudpickle.cloudpickle import _PICKLE_BY_VALUE_MODULES, _is_registered_pickle_by_value
+from cloudpickle.cloudpickle import _PICKLE_BY_VALUE_MODULES
 
 from sooner import _sooner, _unfindable
 from sooner._classes import mentioned, of_function, once
@@ -107,15 +107,6 @@ def _is_found(what: Any) -> bool:
     return getattr(sys.modules.get(module), what.__qualname__, None) is what
 
 
-def _note_module(what: Any) -> None:
-    """Finds out whether others can import the module of a function or class."""
-    _unfindable.note(what)
-    name = getattr(what, "__module__", None)
-    module = sys.modules.get(name) if type(name) is str and name not in _unfindable.SCRIPT else None
-    if module is not None and not _is_registered_pickle_by_value(module):
-        _by_name.add(module.__name__)
-
-
 def _look_at_registered() -> None:
     """Users say which modules travel by value, and change that."""
     if _registered != _PICKLE_BY_VALUE_MODULES:
@@ -134,16 +125,10 @@ def _reduce_method(method: types.MethodType) -> Any:
     return types.MethodType, (method.__func__, owner)
 
 
-def _reduce_memmap(array: Any) -> Any:
+def _reduce_memmap(is_out_of_band: bool, array: Any) -> Any:
     from sooner import _memmaps
 
-    return _memmaps.reduce(array, is_out_of_band=False)
-
-
-def _reduce_memmap_beside(array: Any) -> Any:
-    from sooner import _memmaps
-
-    return _memmaps.reduce(array, is_out_of_band=True)
+    return _memmaps.reduce(array, is_out_of_band)
 
 
 def _reduce_array(array: Any) -> Any:
@@ -174,8 +159,8 @@ def _make_memoryview(memory: Any, form: str, shape: tuple[int, ...]) -> memoryvi
 class _Table:
     """Reducers by class, without those that users have registered with `copyreg`: nothing keeps theirs alive."""
 
-    def __init__(self, reduce_memmap: Callable[[Any], Any]) -> None:
-        self._reduce_memmap = reduce_memmap
+    def __init__(self, is_out_of_band: bool) -> None:
+        self._reduce_memmap = functools.partial(_reduce_memmap, is_out_of_band)
         self._theirs: dict[type, Any] = {}
         self._libraries: tuple[bool, bool] = (False, False)
         self._table: dict[type, Callable[[Any], Any]] = {}
@@ -205,7 +190,7 @@ class _Table:
         return table
 
 
-_within, _beside = _Table(_reduce_memmap), _Table(_reduce_memmap_beside)
+_within, _beside = _Table(is_out_of_band=False), _Table(is_out_of_band=True)
 
 
 class ValuePickler(CloudPickler):  # type: ignore[misc]
@@ -232,7 +217,8 @@ class ValuePickler(CloudPickler):  # type: ignore[misc]
             return NotImplemented
         if _is_found(obj):
             return NotImplemented
-        _note_module(obj)
+        if _unfindable.module_of(obj) is not None:
+            _by_name.add(obj.__module__)
         reduced = _reduce(self, obj)
         if kind is types.FunctionType:
             _add_mentioned(obj, reduced)

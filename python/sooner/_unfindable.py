@@ -31,6 +31,16 @@ def note(what: Any) -> None:
         cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES.add(name)
 
 
+def module_of(what: Any) -> Any:
+    """The module of a function, a class or the like, if others can import it, too. What None has travels by value."""
+    from cloudpickle.cloudpickle import _is_registered_pickle_by_value
+
+    note(what)
+    name = getattr(what, "__module__", None)
+    module = sys.modules.get(name) if type(name) is str and name not in SCRIPT else None
+    return None if module is None or _is_registered_pickle_by_value(module) else module
+
+
 def _is_unfindable(name: str, module: Any) -> bool:
     spec = getattr(module, "__spec__", None)
     # Nothing is known of what has no file.

@@ -296,8 +296,15 @@ def _on_interrupt(signum: int, frame: Any) -> None:
 
 def _interrupt_later() -> None:
     time.sleep(_IMPORT_LOOK_SECONDS)
+    _interrupt_main()
+
+
+def _interrupt_main() -> None:
     _sooner.interrupt_comes()
-    signal.pthread_kill(_main_thread, signal.SIGINT)
+    if threading.get_ident() == _main_thread:
+        signal.raise_signal(signal.SIGINT)
+    else:
+        signal.pthread_kill(_main_thread, signal.SIGINT)
 
 
 def interrupt(token: int, in_actor: bool) -> None:
@@ -305,12 +312,8 @@ def interrupt(token: int, in_actor: bool) -> None:
     loop = sys.modules.get("sooner._async_actor")
     if loop is not None:
         loop.cancel(token)
-    elif not in_actor and threading.get_ident() != _main_thread:
-        _sooner.interrupt_comes()
-        signal.pthread_kill(_main_thread, signal.SIGINT)
     elif not in_actor:
-        _sooner.interrupt_comes()
-        signal.raise_signal(signal.SIGINT)
+        _interrupt_main()
 
 
 def actor_begins(cls: type, options: dict[str, Any], identity: str, restarts: int) -> None:

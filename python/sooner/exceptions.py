@@ -97,14 +97,9 @@ class SoonerError(Exception):
 
     def to_bytes(self) -> bytes:
         """Return this error as bytes for `from_bytes`."""
-        import pickle
+        from sooner._pickling import dumps
 
-        try:
-            return pickle.dumps(self, protocol=5)
-        except Exception:
-            from sooner._pickling import dumps
-
-            return dumps(self)
+        return dumps(self)
 
     @staticmethod
     def from_bytes(data: bytes) -> SoonerError:

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use sooner_runtime::client::Client;
 use sooner_runtime::protocol::execution::Incoming;
 use sooner_runtime::wire::message::Outcome;
 use sooner_runtime::wire::{Blob, ObjectId, limits};
 
 use crate::object_ref::{ObjectRef, ids, serialising};
-use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain};
+use crate::values::{Access, Encoded, Source, decode_inline, encode, encode_plain, is_alone};
 
 /// Begin entries.
 const VALUE: u8 = 0;
@@ -58,23 +58,12 @@ impl<'py> Together<'py> {
     /// What the standard library's pools and executors would pickle as one: what several arguments share is shared afterwards.
     fn of(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
         let named = kwargs.into_iter().flat_map(|kwargs| kwargs.iter().map(|(_, value)| value));
-        let parts: Vec<_> = args.iter().chain(named).filter(may_share).collect();
+        let parts: Vec<_> = args.iter().chain(named).filter(|value| !is_alone(value)).collect();
         if parts.len() < 2 || !is_passed_as_by_the_standard_library(args.py())? {
             return Ok(Self::None);
         }
         Ok(Self::All(PyTuple::new(args.py(), parts)?))
     }
-}
-
-/// Whether a value may have something in common with another one.
-fn may_share(value: &Bound<'_, PyAny>) -> bool {
-    !(value.is_none()
-        || value.is_exact_instance_of::<PyInt>()
-        || value.is_exact_instance_of::<PyFloat>()
-        || value.is_exact_instance_of::<PyBool>()
-        || value.is_exact_instance_of::<PyString>()
-        || value.is_exact_instance_of::<PyBytes>()
-        || value.is_exact_instance_of::<ObjectRef>())
 }
 
 fn is_passed_as_by_the_standard_library(py: Python<'_>) -> PyResult<bool> {
@@ -130,7 +119,7 @@ pub fn encode_arguments(
 
 impl Writer<'_, '_> {
     fn argument(&mut self, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
-        if matches!(self.together, Together::None) || !may_share(value) {
+        if matches!(self.together, Together::None) || is_alone(value) {
             return self.alone(value, what);
         }
         let Together::All(all) = std::mem::replace(&mut self.together, Together::Begun) else {

@@ -238,15 +238,18 @@ fn is_data(value: &Bound<'_, PyAny>, left: &mut usize, depth: usize) -> bool {
         let mut is_data_too = |item: &Bound<'_, PyAny>| is_data(item, left, depth + 1);
         return dict.iter().all(|(key, value)| is_data_too(&key) && is_data_too(&value));
     }
+    is_alone(value) || value.is_exact_instance_of::<PyByteArray>() || numpy_data(value)
+}
+
+/// Whether a value is a scalar or a reference: it has nothing in common with another one, and nothing in it.
+pub fn is_alone(value: &Bound<'_, PyAny>) -> bool {
     value.is_none()
         || value.is_exact_instance_of::<PyString>()
         || value.is_exact_instance_of::<PyInt>()
         || value.is_exact_instance_of::<PyFloat>()
         || value.is_exact_instance_of::<PyBool>()
         || value.is_exact_instance_of::<PyBytes>()
-        || value.is_exact_instance_of::<PyByteArray>()
         || value.is_exact_instance_of::<ObjectRef>()
-        || numpy_data(value)
 }
 
 /// What NumPy has that is plain data: its arrays and scalars.
@@ -443,22 +446,9 @@ impl Drop for View {
 #[pymethods]
 impl View {
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("no buffer to fill"));
-        }
         let (pointer, is_read_only) = slf.get().memory();
-        // SAFETY: the memory lives as long as `slf`, which the filled buffer keeps; what is shared is declared read-only.
-        let result = unsafe {
-            ffi::PyBuffer_FillInfo(
-                view,
-                slf.as_ptr(),
-                pointer.cast::<c_void>(),
-                slf.get().length as ffi::Py_ssize_t,
-                c_int::from(is_read_only),
-                flags,
-            )
-        };
-        if result < 0 { Err(PyErr::fetch(slf.py())) } else { Ok(()) }
+        // SAFETY: the memory lives as long as `slf`, and is so long; what is shared is declared read-only.
+        unsafe { fill(slf.as_any(), view, pointer.cast(), slf.get().length, is_read_only, flags) }
     }
 
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
@@ -530,6 +520,29 @@ pub fn writable<'py>(py: Python<'py>, buffer: &Bound<'py, PyAny>) -> PyResult<Bo
     if bytes.readonly() { Ok(PyByteArray::from(buffer)?.into_any()) } else { Ok(buffer.clone()) }
 }
 
+/// Fills a buffer with memory of `owner`, which the buffer keeps.
+///
+/// # Safety
+/// The memory must be so long and live as long as `owner`. `view` is the interpreter's, or null.
+unsafe fn fill(
+    owner: &Bound<'_, PyAny>,
+    view: *mut ffi::Py_buffer,
+    pointer: *mut c_void,
+    length: usize,
+    is_read_only: bool,
+    flags: c_int,
+) -> PyResult<()> {
+    if view.is_null() {
+        return Err(PyBufferError::new_err("no buffer to fill"));
+    }
+    let length = ffi::Py_ssize_t::try_from(length).expect("it is in memory");
+    // SAFETY: as the caller promises.
+    let result = unsafe {
+        ffi::PyBuffer_FillInfo(view, owner.as_ptr(), pointer, length, c_int::from(is_read_only), flags)
+    };
+    if result < 0 { Err(PyErr::fetch(owner.py())) } else { Ok(()) }
+}
+
 /// Memory that may only be read, passed on as memory that may be written to: it arrives as a copy of the receiver's own.
 #[pyclass(frozen, module = "sooner._sooner")]
 pub struct Copied(PyBuffer<u8>);
@@ -542,15 +555,9 @@ impl Copied {
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("no buffer to fill"));
-        }
         let buffer = &slf.get().0;
-        let length = ffi::Py_ssize_t::try_from(buffer.len_bytes()).expect("it is in memory");
-        // SAFETY: the memory lives as long as `slf`, which the filled buffer keeps. Picklers, for which this is made, only read it.
-        let result =
-            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), buffer.buf_ptr(), length, 0, flags) };
-        if result < 0 { Err(PyErr::fetch(slf.py())) } else { Ok(()) }
+        // SAFETY: the memory lives as long as `slf`. Picklers, for which this is made, only read it.
+        unsafe { fill(slf.as_any(), view, buffer.buf_ptr(), buffer.len_bytes(), false, flags) }
     }
 
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}

@@ -23,6 +23,8 @@ pub mod metrics;
 pub mod node;
 pub mod owned;
 pub mod private;
+#[cfg(test)]
+mod scratch;
 pub mod session;
 pub mod template;
 pub mod tool;

@@ -274,32 +274,16 @@ fn finish(within: &OwnedFd, name: &OsStr, seen: &Stat, path: &Path) -> io::Resul
 mod tests {
     use std::fs::{self, Permissions};
     use std::io::{Read, Write};
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
+    use crate::scratch::Scratch;
 
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("sooner-owned-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::DirBuilder::new().mode(0o700).create(&path).expect("a directory");
-            Self(path)
-        }
-
-        fn directory(&self, name: &str, mode: u32) -> PathBuf {
-            let path = self.0.join(name);
-            fs::create_dir_all(&path).expect("a directory");
-            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
-            path
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn directory(place: &Scratch, name: &str, mode: u32) -> PathBuf {
+        let path = place.0.join(name);
+        fs::create_dir_all(&path).expect("a directory");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+        path
     }
 
     /// A place that is above nothing.
@@ -315,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_made_with_those_above_it() {
-        let place = Place::new("made");
+        let place = Scratch::new("owned-made");
         let path = place.0.join("a/b");
         let made = Directory::make(&path, nowhere()).expect("made");
         assert_eq!(made.path(), path);
@@ -335,14 +319,14 @@ mod tests {
 
     #[test]
     fn a_directory_that_others_can_enter_or_exchange_is_refused() {
-        let place = Place::new("refused");
+        let place = Scratch::new("owned-refused");
         let make = |path: &Path| Directory::make(path, nowhere());
-        assert!(fault(make(&place.directory("open", 0o750))).contains("its mode is 0750"));
-        symlink(place.directory("real", 0o700), place.0.join("link")).expect("a link");
+        assert!(fault(make(&directory(&place, "open", 0o750))).contains("its mode is 0750"));
+        symlink(directory(&place, "real", 0o700), place.0.join("link")).expect("a link");
         assert!(fault(make(&place.0.join("link"))).contains("it is a link, made by user "));
         fs::write(place.0.join("file"), "").expect("a file");
         assert!(fault(make(&place.0.join("file"))).contains("it is no directory"));
-        let above = place.directory("above", 0o777);
+        let above = directory(&place, "above", 0o777);
         assert!(fault(make(&above.join("below"))).contains("everybody may write to "));
         assert!(!above.join("below").exists(), "nothing is made there");
         fs::set_permissions(&above, Permissions::from_mode(0o1777)).expect("a mode");
@@ -355,8 +339,8 @@ mod tests {
 
     #[test]
     fn files_are_those_of_the_directory_that_was_opened() {
-        let place = Place::new("files");
-        let directory = Directory::open(&place.directory("one", 0o700)).expect("ours");
+        let place = Scratch::new("owned-files");
+        let directory = Directory::open(&directory(&place, "one", 0o700)).expect("ours");
         fs::rename(place.0.join("one"), place.0.join("two")).expect("moved");
         let mut file = directory.open_file("a", OFlags::CREATE).expect("made");
         file.write_all(b"text").expect("written");
@@ -375,8 +359,8 @@ mod tests {
 
     #[test]
     fn what_is_no_file_of_ours_is_named_and_not_waited_for() {
-        let place = Place::new("kinds");
-        let directory = Directory::open(&place.directory("d", 0o700)).expect("ours");
+        let place = Scratch::new("owned-kinds");
+        let directory = Directory::open(&directory(&place, "d", 0o700)).expect("ours");
         let at = |name: &str| place.0.join("d").join(name);
         let open = |name: &str| directory.open_file(name, OFlags::CREATE);
         fs::write(at("target"), "").expect("a file");

@@ -226,27 +226,11 @@ fn name_in(users: &str, uid: u32) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::UnixListener;
 
     use super::*;
-
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("sooner-private-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::DirBuilder::new().mode(0o700).create(&path).expect("a directory");
-            Self(path)
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::scratch::Scratch;
 
     fn fault(result: io::Result<impl Sized>) -> String {
         let error = result.err().expect("refused");
@@ -257,7 +241,7 @@ mod tests {
 
     #[test]
     fn what_is_ours_and_closed_is_used() {
-        let place = Place::new("ours");
+        let place = Scratch::new("private-ours");
         let socket = place.0.join("node.sock");
         let _listener = UnixListener::bind(&socket).expect("a socket");
         connect(&socket).expect("ours");
@@ -266,7 +250,7 @@ mod tests {
 
     #[test]
     fn links_open_directories_and_other_things_are_named() {
-        let place = Place::new("others");
+        let place = Scratch::new("private-others");
         let (open, link, file) = (place.0.join("open"), place.0.join("link"), place.0.join("file"));
         fs::create_dir(&open).expect("a directory");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).expect("a mode");
@@ -284,7 +268,7 @@ mod tests {
 
     #[test]
     fn places_that_others_can_change_are_told_from_those_that_they_cannot() {
-        let place = Place::new("places");
+        let place = Scratch::new("private-places");
         let at = |name: &str, mode: u32| {
             let path = place.0.join(name);
             fs::create_dir_all(&path).expect("a directory");
@@ -337,7 +321,7 @@ mod tests {
 
     #[test]
     fn an_access_list_is_no_right_of_the_group() {
-        let place = Place::new("list");
+        let place = Scratch::new("private-list");
         let path = place.0.join("open");
         fs::create_dir(&path).expect("a directory");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).expect("a mode");

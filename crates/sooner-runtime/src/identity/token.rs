@@ -298,34 +298,17 @@ fn check(file: &File, path: &Path) -> Result<(), TokenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    use crate::scratch::Scratch;
+    use std::os::unix::fs::PermissionsExt;
 
-    /// A directory that goes with the test.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("sooner-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&path);
-            std::fs::DirBuilder::new().mode(0o700).create(&path).expect("a directory");
-            Self(path)
-        }
-
-        fn directory(&self) -> Directory {
-            Directory::open(&self.0).expect("ours")
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+    fn directory(scratch: &Scratch) -> Directory {
+        Directory::open(&scratch.0).expect("ours")
     }
 
     #[test]
     fn a_token_file_is_private_and_made_once() {
         let scratch = Scratch::new("token-file");
-        let (path, directory) = (scratch.0.join("token"), scratch.directory());
+        let (path, directory) = (scratch.0.join("token"), directory(&scratch));
         let token = Token::generate().expect("random numbers");
         assert!(matches!(Token::read(&path), Err(TokenError::Missing(_))));
         assert!(matches!(Token::read_within(&directory), Err(TokenError::Missing(_))));
@@ -349,7 +332,7 @@ mod tests {
         let scratch = Scratch::new("token-two");
         let path = scratch.0.join("token");
         let tokens: Vec<Token> = (0..3).map(|_| Token::generate().expect("random numbers")).collect();
-        tokens[0].create(&scratch.directory()).expect("made");
+        tokens[0].create(&directory(&scratch)).expect("made");
         for some in [&tokens[..2], &tokens[1..2]] {
             Token::replace(some, &path).expect("written");
             assert_eq!(Token::read_all(&path).expect("read"), some);
@@ -365,7 +348,7 @@ mod tests {
         let scratch = Scratch::new("token-held");
         let path = scratch.0.join("token");
         let token = Token::generate().expect("random numbers");
-        token.create(&scratch.directory()).expect("made");
+        token.create(&directory(&scratch)).expect("made");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("mine");
         let is_held = || matches!(Token::hold(&path), Err(TokenError::Changing));
         let (tokens, first) = Token::hold(&path).expect("nobody has it");
@@ -383,7 +366,7 @@ mod tests {
     fn looser_modes_are_refused_with_a_remedy() {
         let scratch = Scratch::new("token-modes");
         let path = scratch.0.join("token");
-        Token::generate().expect("random numbers").create(&scratch.directory()).expect("made");
+        Token::generate().expect("random numbers").create(&directory(&scratch)).expect("made");
         for mode in [0o644, 0o640, 0o620, 0o604, 0o601] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("mine");
             let error = Token::read(&path).expect_err("loose").to_string();
