@@ -17,7 +17,7 @@ use sooner_wire::message::{
     self, ActorsHere, AlsoHere, Candidates, Job, JobConfig, JobState, Message, ResourceView,
 };
 use sooner_wire::strategy::Labels;
-use sooner_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{NodeId, ObjectId, ResourceSet, Started, WorkerId};
 
 use crate::control::reporting::Spare;
 use crate::control::wire::Misplaced;
@@ -192,7 +192,7 @@ impl Member {
         &mut self,
         client: WorkerId,
         reason: &str,
-        last_started: Option<TaskId>,
+        last_started: Option<Started>,
         out: &mut NodeActions,
     ) {
         let begin = out.len();

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use crate::probes::bug;
 use sooner_wire::message::{DropCopy, FindNodes, JobConfig, Located, Message, Promote, WorkerGone};
 use sooner_wire::strategy::Labels;
-use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, LeaseId, NodeId, ObjectId, ResourceSet, ShapeId, Started, WorkerId};
 
 use crate::control::{FIRST_ROUND, ToControl, ToNode};
 use crate::objects::{Fetching, Holders, Lost, Pulls, Residency};
@@ -403,7 +403,7 @@ impl NodeCore {
         &mut self,
         client: WorkerId,
         reason: &str,
-        last_started: Option<TaskId>,
+        last_started: Option<Started>,
         out: &mut NodeActions,
     ) {
         if self.end_process(client, reason, last_started, out) {
@@ -416,7 +416,7 @@ impl NodeCore {
         &mut self,
         client: WorkerId,
         reason: &str,
-        last_started: Option<TaskId>,
+        last_started: Option<Started>,
         out: &mut NodeActions,
     ) -> bool {
         let what = self.describe_process(client);
@@ -447,6 +447,9 @@ impl NodeCore {
         self.end_aliases_of(client);
         self.drop_placements_of(client);
         self.forget_client(client);
+        // Of the process of an actor nobody asks what ran there before.
+        let is_actor = matches!(state, Some((WorkerState::Actor(_), _)));
+        let last_started = last_started.filter(|last| last.in_actor || !is_actor).map(|last| last.task);
         let gone = WorkerGone {
             worker: client,
             reason: reason.to_owned(),

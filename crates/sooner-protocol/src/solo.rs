@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use sooner_wire::message::Message;
 use sooner_wire::message::state::{MemoryRow, NodeReport};
 use sooner_wire::strategy::Labels;
-use sooner_wire::{NodeId, ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{NodeId, ObjectId, ResourceSet, Started, WorkerId};
 
 use crate::control::reporting::Spare;
 use crate::control::{ControlAction, ControlActions, ControlCore};
@@ -147,7 +147,7 @@ impl Solo {
         &mut self,
         client: WorkerId,
         reason: &str,
-        last_started: Option<TaskId>,
+        last_started: Option<Started>,
         out: &mut NodeActions,
     ) {
         let begin = out.len();

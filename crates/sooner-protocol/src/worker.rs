@@ -492,8 +492,8 @@ impl WorkerCore {
         self.forget_dropped_actors();
     }
 
-    /// Returns idle leases and tries crashed tasks again. Gives the time to call again, if there is one.
-    pub fn on_timer(&mut self, now: Instant, out: &mut Actions) -> Option<Instant> {
+    /// Returns idle leases and tries crashed tasks again. To be called at [`Self::next_deadline`].
+    pub fn on_timer(&mut self, now: Instant, out: &mut Actions) {
         self.forget_dropped_actors();
         self.now = now;
         self.retry_delayed(out);
@@ -501,16 +501,17 @@ impl WorkerCore {
         for shape in self.leases.late(now) {
             self.dispatch(shape, out);
         }
-        let leases = self.leases.return_leases(now, out);
-        [leases, self.delays.next(), self.next_steal(), self.admitting.next()].into_iter().flatten().min()
+        self.leases.return_leases(now, out);
     }
 
-    /// When a task that waits for the node of its arguments may go elsewhere. Sooner than [`Self::on_timer`] said if the
-    /// task has been submitted since.
+    /// When [`Self::on_timer`] has something to do although nothing comes. Whatever is done with this core may bring it nearer, also
+    /// a submission: it is asked for after each.
     #[must_use]
-    pub fn next_steal(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let held_back = self.admitting.next();
         // What is held back goes nowhere, and is looked at at a time of its own.
-        self.leases.next_steal().filter(|_| self.admitting.next().is_none())
+        let steal = self.leases.next_steal().filter(|_| held_back.is_none());
+        [self.leases.next_return(), self.delays.next(), steal, held_back].into_iter().flatten().min()
     }
 
     /// Tasks submitted and not ended.

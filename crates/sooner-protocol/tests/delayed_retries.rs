@@ -64,7 +64,8 @@ impl World {
 
     fn pause(&mut self) -> Option<u64> {
         let mut out = Actions::new();
-        let next = self.core.on_timer(self.now, &mut out)?;
+        self.core.on_timer(self.now, &mut out);
+        let next = self.core.next_deadline()?;
         Some(next.since(self.now))
     }
 

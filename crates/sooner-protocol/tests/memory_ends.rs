@@ -114,7 +114,8 @@ impl World {
 
     /// Lets the pause pass, and says how long it was.
     fn pause(&mut self) -> Option<u64> {
-        let next = self.core.on_timer(self.now, &mut Actions::new())?;
+        self.core.on_timer(self.now, &mut Actions::new());
+        let next = self.core.next_deadline()?;
         let pause = next.since(self.now);
         self.now = next;
         let mut out = Actions::new();

@@ -105,10 +105,14 @@ impl Process {
     }
 
     fn restart_actor(&mut self) {
+        self.restart_actor_that(None);
+    }
+
+    fn restart_actor_that(&mut self, unbegun: Option<bool>) {
         let reason = "was killed by signal 9".to_owned();
         self.hear(
             Peer::Node,
-            ActorRestarting { actor: ACTOR, reason, last_started: None, nobody_starts_it: None },
+            ActorRestarting { actor: ACTOR, reason, last_started: None, nobody_starts_it: None, unbegun },
         );
     }
 
@@ -463,6 +467,20 @@ fn calls_in_flight_are_made_again_within_their_retries_and_in_order() {
 }
 
 #[test]
+fn calls_of_an_actor_that_had_not_begun_are_made_of_the_next_process_in_their_order() {
+    let mut process = Process::new();
+    (1..=3).for_each(|number| process.submit(call(number)));
+    process.place_actor();
+    assert_eq!(process.pushed(), [1, 2, 3]);
+    process.core.cancel(id(2), false, false, &mut process.out);
+    process.restart_actor_that(Some(true));
+    assert_eq!([1, 2, 3].map(|number| process.code(number)), [None, Some(FailureCode::Cancelled), None]);
+    let (actor, concurrency) = (ACTOR, 1);
+    process.hear(Peer::Node, ActorStarted { actor, worker: WorkerId(6), concurrency, replays: None });
+    assert_eq!(process.pushed(), [1, 3], "none of them was executed");
+}
+
+#[test]
 fn calls_do_not_wait_for_an_actor_that_nobody_can_start_again() {
     let mut process = Process::new();
     for (number, retries) in [(1, 0), (2, -1), (3, 5)] {
@@ -478,6 +496,7 @@ fn calls_do_not_wait_for_an_actor_that_nobody_can_start_again() {
             reason: "its node cannot be reached".to_owned(),
             last_started: None,
             nobody_starts_it: Some(true),
+            unbegun: None,
         },
     );
     let unavailable = Some(FailureCode::ActorUnavailable);

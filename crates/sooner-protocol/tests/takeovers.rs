@@ -40,6 +40,7 @@ fn restarting() -> ActorRestarting {
         reason: "was killed".to_owned(),
         last_started: None,
         nobody_starts_it: None,
+        unbegun: None,
     }
 }
 

@@ -205,7 +205,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             .prop_map(|(actor, process, started)| ToNode::Subscribed { actor, process, started }),
         1 => started().prop_map(ToNode::Started),
         1 => actor().prop_map(|actor| {
-            ToNode::Restarting(Box::new(ActorRestarting { actor, reason: String::new(), last_started: None, nobody_starts_it: None }))
+            ToNode::Restarting(Box::new(ActorRestarting { actor, reason: String::new(), last_started: None, nobody_starts_it: None, unbegun: None }))
         }),
         1 => actor().prop_map(|actor| {
             let failure = Failure::new(FailureCode::ActorDied, "why");

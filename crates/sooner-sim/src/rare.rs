@@ -170,6 +170,7 @@ pub const THEMES: &[Theme] = &[
             "an actor was found by its name",
             "an actor was placed on a worker that had just ended",
             "actors held all CPUs but one",
+            "the process of an actor ended before anything of it had begun there",
         ],
     },
     Theme {

@@ -22,13 +22,15 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use sooner_wire::limits::{LENDING_CELLS, PROGRESS_CELLS};
-use sooner_wire::message::TaskSpec;
-use sooner_wire::{FunctionId, TaskId, WorkerId};
+use sooner_wire::message::{TaskKind, TaskSpec};
+use sooner_wire::{FunctionId, Started, TaskId, WorkerId};
 
 use crate::huge;
 
 /// Bytes of a task's name in a progress cell; the rest of a longer one is left out.
 const CELL_NAME_BYTES: usize = 96;
+/// Bits before the length of the name: the task is executed again, and it is one of an actor.
+const ABOUT_BITS: u32 = 2;
 /// Words of one progress cell: owner and number of a task, its function, what is to be known of it, and its name.
 const CELL_WORDS: usize = 4 + CELL_NAME_BYTES / 8;
 /// Bytes of one progress cell.
@@ -340,7 +342,9 @@ impl Mapping {
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
         let is_retriable = spec.retries != 0 && spec.spared != Some(true);
-        about.store((title.len() as u64) << 1 | u64::from(is_retriable), Ordering::Relaxed);
+        let in_actor = !matches!(spec.kind, TaskKind::Task(_));
+        let bits = u64::from(is_retriable) | u64::from(in_actor) << 1;
+        about.store((title.len() as u64) << ABOUT_BITS | bits, Ordering::Relaxed);
         function.store(spec.function.0, Ordering::Relaxed);
         self.note_started(cell, spec.task);
     }
@@ -348,16 +352,16 @@ impl Mapping {
     /// What the process of a cell runs, or ran last; `None` also when it begins another at this moment.
     #[must_use]
     pub fn begun(&self, cell: u32) -> Option<Begun> {
-        let task = self.last_started(cell)?;
+        let task = self.last_task(cell)?;
         let [_, _, function, about, name @ ..] = self.cell(cell);
         let (function, about) = (function.load(Ordering::Relaxed), about.load(Ordering::Relaxed));
         let mut bytes: Vec<u8> =
             name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
         std::sync::atomic::fence(Ordering::Acquire);
-        if self.last_started(cell) != Some(task) {
+        if self.last_task(cell) != Some(task) {
             return None;
         }
-        bytes.truncate(usize::try_from(about >> 1).unwrap_or(0));
+        bytes.truncate(usize::try_from(about >> ABOUT_BITS).unwrap_or(0));
         let name = String::from_utf8_lossy(&bytes).into_owned();
         Some(Begun { task, function: FunctionId(function), is_retriable: about & 1 == 1, name })
     }
@@ -368,9 +372,15 @@ impl Mapping {
         number.store(task.number, Ordering::Release);
     }
 
-    /// The task a process began last, if any.
+    /// What a process that has ended began last, if anything.
     #[must_use]
-    pub fn last_started(&self, cell: u32) -> Option<TaskId> {
+    pub fn last_started(&self, cell: u32) -> Option<Started> {
+        let task = self.last_task(cell)?;
+        let [_, _, _, about, ..] = self.cell(cell);
+        Some(Started { task, in_actor: about.load(Ordering::Relaxed) & 2 != 0 })
+    }
+
+    fn last_task(&self, cell: u32) -> Option<TaskId> {
         let [owner, number, ..] = self.cell(cell);
         let number = number.load(Ordering::Acquire);
         (number != 0).then(|| TaskId { owner: WorkerId(owner.load(Ordering::Relaxed)), number })
@@ -408,7 +418,7 @@ impl Mapping {
 mod tests {
     use super::*;
     use sooner_wire::message::TaskKind;
-    use sooner_wire::{Blob, Name};
+    use sooner_wire::{Blob, Name, ShapeId};
 
     #[test]
     fn two_mappings_see_the_same_bytes_and_cells() {
@@ -422,7 +432,7 @@ mod tests {
         assert_eq!(second.last_started(3), None);
         let task = TaskId { owner: WorkerId(5), number: 6 };
         first.note_started(3, task);
-        assert_eq!(second.last_started(3), Some(task));
+        assert_eq!(second.last_started(3), Some(Started { task, in_actor: false }));
         first.clear_cell(3);
         assert_eq!(second.last_started(3), None);
         assert_eq!(second.begun(3), None);
@@ -442,6 +452,9 @@ mod tests {
         };
         memory.note_task(3, &spec(6, "a_longer_name", -1, None));
         assert_eq!(memory.begun(3), begun(6, "a_longer_name", true));
+        assert_eq!(memory.last_started(3), Some(Started { task: task(6), in_actor: true }));
+        memory.note_task(3, &TaskSpec { kind: TaskKind::Task(ShapeId(0)), ..spec(5, "a_task", -1, None) });
+        assert_eq!(memory.last_started(3), Some(Started { task: task(5), in_actor: false }));
         memory.note_task(3, &spec(7, "short", 3, Some(true)));
         assert_eq!(memory.begun(3), begun(7, "short", false));
         memory.note_task(3, &spec(8, &"n".repeat(200), 0, None));

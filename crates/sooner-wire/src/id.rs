@@ -60,6 +60,15 @@ pub struct TaskId {
     pub number: u64,
 }
 
+/// What a process began last, as far as others can see.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Started {
+    /// The task.
+    pub task: TaskId,
+    /// It is the constructor of an actor, or a call of one.
+    pub in_actor: bool,
+}
+
 impl TaskId {
     /// The id of return value `index`.
     #[must_use]

@@ -18,6 +18,10 @@ use crate::pace::Pace;
 use crate::table::Set;
 use crate::time::Instant;
 
+/// So many processes in a row that end before anything of an actor has begun in them are no lives of it. One more is: what it is told
+/// may be what ends them.
+const UNBEGUN_ENDS_MAX: u32 = 8;
+
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) owner: WorkerId,
@@ -39,6 +43,10 @@ pub(super) struct Actor {
     pub(super) restarts: i32,
     /// What a new process is told: kept while there are restarts.
     pub(super) creation: Option<Box<CreateActor>>,
+    /// The same of one without restarts, until its constructor has returned: its process may end before it has begun.
+    unbegun: Option<Box<CreateActor>>,
+    /// Processes in a row that ended before anything of it had begun in them.
+    unbegun_ends: u32,
     pub(super) detached: bool,
     /// The placement group that it runs in.
     pub(super) group: Option<GroupId>,
@@ -154,7 +162,8 @@ impl ControlCore {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let phase = std::mem::replace(&mut actor.phase, Phase::Placing { node });
         let Phase::Pending(create) = phase else { return };
-        actor.creation = (actor.restarts != 0).then(|| create.clone());
+        let told = Some(create.clone());
+        (actor.creation, actor.unbegun) = if actor.restarts == 0 { (None, told) } else { (told, None) };
         let named = actor.name.as_ref().and_then(|name| self.names.get(name));
         let place = PlaceActor {
             takeover: actor.takeovers,
@@ -279,6 +288,7 @@ impl ControlCore {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         let Some(failure) = failure else {
             actor.is_ready = true;
+            (actor.unbegun, actor.unbegun_ends) = (None, 0);
             if let Some(checkpoints) = &mut actor.checkpoints {
                 checkpoints.begins(true);
                 self.let_earlier_go(id, out);
@@ -398,8 +408,12 @@ impl ControlCore {
             }
             return;
         }
-        if actor.ending.is_none() && actor.restarts != 0 {
-            return self.restart(id, gone, out);
+        let has_begun = actor.is_ready || gone.all_begun == Some(true) || gone.last_started.is_some();
+        if has_begun || actor.unbegun_ends == UNBEGUN_ENDS_MAX {
+            actor.unbegun = None;
+        }
+        if actor.ending.is_none() && (actor.restarts != 0 || actor.unbegun.is_some()) {
+            return self.restart(id, gone, has_begun, out);
         }
         let title = actor.title();
         let failure = actor.ending.take().unwrap_or_else(|| {
@@ -411,13 +425,20 @@ impl ControlCore {
         self.bury(id, failure, out);
     }
 
-    /// A new process takes over: it is placed like a new actor, under the same id and name.
-    fn restart(&mut self, id: ActorId, gone: WorkerGone, out: &mut ControlActions) {
+    /// A new process takes over: it is placed like a new actor, under the same id and name. One before it that ended before anything
+    /// of the actor had begun there was none of its lives: a worker may end at the moment at which it becomes an actor.
+    fn restart(&mut self, id: ActorId, gone: WorkerGone, has_begun: bool, out: &mut ControlActions) {
         let actor = self.actors.get_mut(&id).expect("looked up by the caller");
-        let mut creation = actor.creation.take().expect("kept while there are restarts");
+        let creation = actor.creation.take().or_else(|| actor.unbegun.take());
+        let mut creation = creation.expect("kept while there are restarts, or it has not begun");
         let is_moving = std::mem::take(&mut actor.is_moving);
         actor.pace.ended(actor.is_ready || is_moving);
-        if !is_moving && !bug!(RestartUncounted) {
+        let is_spared = !has_begun && actor.unbegun_ends < UNBEGUN_ENDS_MAX;
+        actor.unbegun_ends = if is_spared { actor.unbegun_ends + 1 } else { 0 };
+        if is_spared {
+            mark!("the process of an actor ended before anything of it had begun there");
+        }
+        if !is_moving && !is_spared && !bug!(RestartUncounted) {
             actor.restarts -= i32::from(actor.restarts > 0);
         }
         actor.is_ready = false;
@@ -430,7 +451,8 @@ impl ControlCore {
         creation.constructor.spec.retries += 1;
         self.wait(id, creation);
         let WorkerGone { reason, last_started, .. } = gone;
-        let restarting = ActorRestarting { actor: id, reason, last_started, nobody_starts_it: None };
+        let unbegun = (!has_begun).then_some(true);
+        let restarting = ActorRestarting { actor: id, reason, last_started, nobody_starts_it: None, unbegun };
         self.tell(id, &ToNode::Restarting(Box::new(restarting)), out);
     }
 
@@ -450,7 +472,7 @@ impl ControlCore {
                 before = actor.last_node.replace(node).filter(|before| *before != node);
             }
             actor.phase = Phase::Dead(failure.clone());
-            actor.creation = None;
+            (actor.creation, actor.unbegun) = (None, None);
         }
         self.note_actor(id);
         let dead = ToNode::Dead(Box::new(ActorDead { actor: id, failure }));
@@ -551,6 +573,8 @@ impl Actor {
             ending: None,
             restarts: 0,
             creation: None,
+            unbegun: None,
+            unbegun_ends: 0,
             detached: false,
             group: None,
             is_dropped: false,

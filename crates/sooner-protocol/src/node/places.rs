@@ -96,7 +96,8 @@ impl NodeCore {
         place.has_begun = true;
         if place.at.replace(started.worker).is_some_and(|before| before != started.worker) {
             let (actor, reason) = (started.actor, "has ended".to_owned());
-            let news = ActorRestarting { actor, reason, last_started: None, nobody_starts_it: None };
+            let news =
+                ActorRestarting { actor, reason, last_started: None, nobody_starts_it: None, unbegun: None };
             self.tell_subscribers(actor, &news.into(), out);
         }
     }
@@ -130,7 +131,7 @@ impl NodeCore {
         let there = self.places.actors.iter().filter(|(_, place)| is_there(place));
         for actor in there.map(|(actor, _)| *actor).collect::<Vec<_>>() {
             let (reason, nobody_starts_it) = (reason.to_owned(), Some(true));
-            let news = ActorRestarting { actor, reason, last_started: None, nobody_starts_it };
+            let news = ActorRestarting { actor, reason, last_started: None, nobody_starts_it, unbegun: None };
             self.tell_subscribers(actor, &news.into(), out);
         }
     }

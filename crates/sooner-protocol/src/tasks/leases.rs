@@ -122,6 +122,8 @@ pub struct Leases {
     owed: u32,
     /// Bytes of arguments in memory of the tasks that wait at one worker; none: as many as there are.
     argument_bytes_max: Option<u64>,
+    /// When leases may have to go back.
+    look_at: Option<Instant>,
 }
 
 impl Leases {
@@ -396,8 +398,14 @@ impl Leases {
         }
     }
 
-    /// Gives back leases that are idle for long, owed, or drained. Returns when to look again.
-    pub fn return_leases(&mut self, now: Instant, out: &mut Actions) -> Option<Instant> {
+    /// When leases may have to go back: see [`Leases::return_leases`].
+    #[must_use]
+    pub fn next_return(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Gives back leases that are idle for long, owed, or drained.
+    pub fn return_leases(&mut self, now: Instant, out: &mut Actions) {
         let mut next: Option<Instant> = None;
         if self.owed > 0 {
             self.drain_owed(now);
@@ -415,17 +423,16 @@ impl Leases {
                     }
                     return false;
                 }
-                if idle && !busy {
-                    let at = lease.idle_since.plus(LEASE_IDLE_NANOS);
-                    next = Some(next.map_or(at, |other| other.min(at)));
-                } else if self.owed > 0 && !lease.draining {
-                    let at = lease.granted.plus(LEASE_SLICE_NANOS);
-                    next = Some(next.map_or(at, |other| other.min(at)));
-                }
+                // What is held back beside an idle one may be taken out of the queue, and nobody says that here.
+                let since = if busy { now } else { lease.idle_since };
+                let expires = idle.then(|| since.plus(LEASE_IDLE_NANOS));
+                let is_wanted = self.owed > 0 && (busy || !idle) && !lease.draining;
+                let goes = is_wanted.then(|| lease.granted.plus(LEASE_SLICE_NANOS));
+                next = [next, expires, goes].into_iter().flatten().min();
                 true
             });
         }
-        next
+        self.look_at = next;
     }
 
     /// Chooses leases to give back, those with the least urgent work first.
@@ -733,10 +740,29 @@ mod tests {
         leases.next_push(shape, FunctionId(1), 0).expect("an idle lease");
         let mut out = Actions::new();
         leases.on_reclaim(&ANY);
-        assert_eq!(leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut out), None);
+        leases.return_leases(Instant(LEASE_SLICE_NANOS), &mut out);
+        assert_eq!(leases.next_return(), None);
         leases.on_reclaim(&ANY);
-        assert_eq!(leases.return_leases(Instant(2 * LEASE_SLICE_NANOS), &mut out), None);
+        leases.return_leases(Instant(2 * LEASE_SLICE_NANOS), &mut out);
+        assert_eq!(leases.next_return(), None);
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn an_idle_lease_goes_back_when_what_waited_beside_it_is_cancelled() {
+        let mut leases = Leases::default();
+        let shape = leases.shape(&ResourceSet::default(), None);
+        leases.on_granted(grant(shape, 1, 5), Instant(0));
+        leases.set_held(WorkerId(5), true);
+        leases.enqueue(shape, 1, None);
+        let mut out = Actions::new();
+        leases.return_leases(Instant(LEASE_IDLE_NANOS), &mut out);
+        assert!(out.is_empty(), "its task waits for the line to its worker");
+        leases.remove_queued(shape, 1);
+        let at = leases.next_return().expect("nothing comes that would have anybody look");
+        assert!(at > Instant(LEASE_IDLE_NANOS), "who waits for that would spin");
+        leases.return_leases(at, &mut out);
+        assert_eq!((leases.held(), out.len()), (0, 1));
     }
 
     #[test]
@@ -746,12 +772,13 @@ mod tests {
         leases.on_granted(grant(shape, 1, 5), Instant(0));
         leases.on_granted(grant(shape, 2, 6), Instant(0));
         let mut out = Actions::new();
-        assert_eq!(leases.return_leases(Instant(1), &mut out), Some(Instant(LEASE_IDLE_NANOS)));
+        leases.return_leases(Instant(1), &mut out);
+        assert_eq!(leases.next_return(), Some(Instant(LEASE_IDLE_NANOS)));
         leases.on_reclaim(&ANY);
         leases.return_leases(Instant(2), &mut out);
         assert_eq!(leases.held(), 1);
-        assert_eq!(leases.return_leases(Instant(LEASE_IDLE_NANOS), &mut out), None);
-        assert_eq!((leases.held(), out.len()), (0, 2));
+        leases.return_leases(Instant(LEASE_IDLE_NANOS), &mut out);
+        assert_eq!((leases.next_return(), leases.held(), out.len()), (None, 0, 2));
     }
 
     #[test]

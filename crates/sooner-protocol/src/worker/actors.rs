@@ -138,6 +138,7 @@ impl WorkerCore {
         if restarting.nobody_starts_it == Some(true) {
             return self.on_actor_out_of_reach(actor, reason, interrupted.others, out);
         }
+        let is_unbegun = restarting.unbegun == Some(true);
         let mut calls = interrupted.others;
         if calls.len() > 1 {
             mark!("an actor restarted with several calls in flight");
@@ -153,11 +154,11 @@ impl WorkerCore {
             let task = pending.spec.task;
             if pending.cancelled {
                 self.fail(number, &cancelled_failure(task), out);
-            } else if pending.retries == 0 {
+            } else if pending.retries == 0 && !is_unbegun {
                 let failure = restarting_failure(&pending.spec, reason);
                 self.fail(number, &failure, out);
             } else {
-                pending.retries -= i32::from(pending.retries > 0);
+                pending.retries -= i32::from(pending.retries > 0 && !is_unbegun);
                 pending.state = State::Queued;
                 let is_unordered = pending.spec.unordered == Some(true);
                 // One without order takes its place when its arguments are there.

@@ -124,7 +124,11 @@ impl WorkerCore {
 
 #[cfg(test)]
 mod tests {
+    use sooner_wire::Message;
+
     use super::*;
+    use crate::action::Action;
+    use crate::worker::testing::{HERE, ME, core, grant, pushed, submit, value};
 
     #[test]
     fn there_is_as_much_as_was_left_and_a_task_more_after_each_pause() {
@@ -153,6 +157,25 @@ mod tests {
         assert_eq!(all.pause, RAISE_NANOS, "they are one sign");
         assert!(all.may_push(1000, 0, now) && !all.may_push(1000, 1, now));
         assert!(all.may_push(1, 29, now));
+    }
+
+    #[test]
+    fn a_task_that_is_held_back_as_it_is_submitted_is_looked_at_in_time() {
+        let (mut core, shape) = core();
+        let arguments = [101, 102].map(|number| value(&mut core, number, ME.node(), 100));
+        let mut out = submit(&mut core, shape, 1, vec![arguments[0]]);
+        grant(&mut core, shape, HERE, 1, &mut out);
+        assert_eq!(pushed(&out), [(HERE, 1)]);
+        core.admitting.on_lack(0, Instant(1));
+        core.on_timer(Instant(2), &mut out);
+        assert_eq!(core.next_deadline(), None, "nothing is held back, and its worker is busy");
+        out = submit(&mut core, shape, 2, vec![arguments[1]]);
+        assert_eq!(pushed(&out), []);
+        let at = core.next_deadline().expect("nobody else says when it may go");
+        assert!(at <= Instant(2).plus(LOOK_NANOS), "{at:?}");
+        core.on_timer(Instant(1).plus(RAISE_NANOS), &mut out);
+        let asks = |action: &Action| matches!(action, Action::Send { message, .. } if matches!(**message, Message::RequestLease(_)));
+        assert!(out.iter().any(asks), "there is room for a task more, on another worker: {out:?}");
     }
 
     #[test]

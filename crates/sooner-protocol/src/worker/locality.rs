@@ -66,40 +66,15 @@ impl WorkerCore {
 
 #[cfg(test)]
 mod tests {
-    use sooner_wire::message::{Location, Message, Remote, RequestLease};
-    use sooner_wire::{Blob, Name, ObjectId, TaskId};
+    use sooner_wire::TaskId;
+    use sooner_wire::message::{Message, RequestLease};
 
     use super::*;
     use crate::action::Action;
-    use crate::ownership::Slot;
     use crate::time::Instant;
-    use crate::worker::testing::{FUNCTION, HERE, ME, THERE, core, grant, pushed};
+    use crate::worker::testing::{HERE, ME, THERE, core, grant, pushed, submit, value};
 
     const MB: u64 = 1 << 20;
-
-    /// A value of so many bytes on a node.
-    fn value(core: &mut WorkerCore, number: u64, node: NodeId, length: u64) -> ObjectId {
-        let location = Location { offset: number << 20, length };
-        let outcome = if node == ME.node() {
-            Outcome::Stored(location)
-        } else {
-            Outcome::Remote(Box::new(Remote { node, location }))
-        };
-        let object = TaskId { owner: ME, number }.object(0);
-        core.ownership_mut().own(object, Arc::new(Slot::with_outcome(outcome)));
-        object
-    }
-
-    fn submit(core: &mut WorkerCore, shape: ShapeId, number: u64, dependencies: Vec<ObjectId>) -> Actions {
-        let mut out = Actions::new();
-        let task = TaskId { owner: ME, number };
-        let spec = TaskSpec {
-            dependencies: dependencies.into(),
-            ..TaskSpec::new(task, TaskKind::Task(shape), FUNCTION, Name::from("f"), Blob::default())
-        };
-        core.submit(Arc::new(spec), [Arc::new(Slot::default())], None, &mut out);
-        out
-    }
 
     fn requests(out: &Actions) -> Vec<RequestLease> {
         let request = |action: &Action| match action {
@@ -151,12 +126,14 @@ mod tests {
         assert_eq!(pushed(&out), [(THERE, 1)]);
         submit(&mut core, shape, 2, vec![large]);
         let mut out = Actions::new();
-        let again = core.on_timer(Instant(3), &mut out).expect("something waits");
+        core.on_timer(Instant(3), &mut out);
+        let again = core.next_deadline().expect("something waits");
         assert_eq!(pushed(&out), []);
         let mut out = Actions::new();
         core.on_timer(again, &mut out);
         assert_eq!(pushed(&out), [(HERE, 2)], "it has waited for long enough");
-        assert!(core.on_timer(again, &mut Actions::new()).is_none_or(|at| at > again));
+        core.on_timer(again, &mut Actions::new());
+        assert!(core.next_deadline().is_none_or(|at| at > again));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use sooner_wire::message::{
     ActorDead, ActorOutOfScope, ActorReady, ActorStarted, CreateActor, Failure, FailureCode, ForgetLost,
     KillActor, Message, Resumed, ReturnLease, StillRead, SubscribeActor, Suspended,
 };
-use sooner_wire::{LeaseId, TaskId, WorkerId};
+use sooner_wire::{LeaseId, Started, TaskId, WorkerId};
 
-use super::{ACTOR, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, say, settle, told};
+use super::{ACTOR, BEGUN, DRIVER, NOW, OTHER, connect, cpus, create, end, node, request, say, settle, told};
 use sooner_protocol::solo::Solo;
 
 #[test]
@@ -22,7 +22,7 @@ fn an_actor_is_placed_announced_and_buried() {
     let out = say(&mut node, DRIVER, KillActor { actor: ACTOR, may_restart: None });
     assert_eq!(out, [NodeAction::KillWorker(worker)]);
     let mut out = NodeActions::new();
-    node.on_gone(worker, "was killed by signal 9", None, &mut out);
+    node.on_gone(worker, "was killed by signal 9", BEGUN, &mut out);
     let NodeAction::Send(DRIVER, dead) = &out[1] else { panic!("the caller hears: {out:?}") };
     let Message::ActorDead(dead) = &**dead else { panic!("of its end: {dead:?}") };
     assert!(dead.failure.message.contains("sooner.kill()"), "{}", dead.failure.message);
@@ -155,6 +155,68 @@ fn only_the_latest_ended_actors_are_remembered() {
     assert!(rows.iter().all(|row| row.phase == 4) && node.is_quiet());
 }
 
+/// A worker may end at the moment at which it becomes an actor: an earlier task ended it, or the kernel did.
+#[test]
+fn a_process_that_ends_before_anything_of_the_actor_has_begun_is_none_of_its_lives() {
+    for restarts in [None, Some(1)] {
+        let mut node = node(1.0);
+        let mut now = NOW;
+        let mut out = say(&mut node, DRIVER, CreateActor { restarts, ..whole(ACTOR) });
+        let earlier = Some(Started { task: TaskId { owner: DRIVER, number: 1 }, in_actor: false });
+        for ended in [None, earlier, None] {
+            while out.is_empty() {
+                now = node.next_deadline().expect("it is tried again");
+                out = settle(&mut node, now);
+            }
+            let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
+            connect(&mut node, worker);
+            node.on_gone(worker, "was killed by signal 9", ended, &mut out);
+            let restarting = |action: &NodeAction| match action {
+                NodeAction::Send(DRIVER, message) => match &**message {
+                    Message::ActorRestarting(restarting) => Some(restarting.unbegun == Some(true)),
+                    Message::ActorDead(dead) => panic!("it has never lived: {dead:?}"),
+                    _ => None,
+                },
+                _ => None,
+            };
+            assert_eq!(out.iter().filter_map(restarting).collect::<Vec<_>>(), [true]);
+            out = settle(&mut node, now);
+        }
+        // From here on it has begun: it has the lives that it was given.
+        for left in (0..=restarts.unwrap_or(0)).rev() {
+            while out.is_empty() {
+                now = node.next_deadline().expect("it is tried again");
+                out = settle(&mut node, now);
+            }
+            let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{left}: {out:?}") };
+            connect(&mut node, worker);
+            node.on_gone(worker, "was killed by signal 9", BEGUN, &mut NodeActions::new());
+            out = settle(&mut node, now);
+        }
+        assert!(node.report().actors[0].phase == 4 && node.is_quiet(), "{restarts:?}: it is dead");
+    }
+}
+
+#[test]
+fn an_actor_whose_processes_never_come_to_begin_it_dies_in_the_end() {
+    let mut node = node(1.0);
+    let (mut now, mut ends) = (NOW, 0);
+    let mut out = say(&mut node, DRIVER, create(ACTOR));
+    while node.report().actors[0].phase != 4 {
+        while out.is_empty() {
+            now = node.next_deadline().expect("it is tried again");
+            out = settle(&mut node, now);
+        }
+        let [NodeAction::StartWorker(worker)] = out[..] else { panic!("{out:?}") };
+        connect(&mut node, worker);
+        node.on_gone(worker, "was killed by signal 9", None, &mut NodeActions::new());
+        out = settle(&mut node, now);
+        ends += 1;
+        assert!(ends < 20, "what it is told may be what ends them");
+    }
+    assert!(ends > 3 && node.is_quiet(), "{ends}");
+}
+
 #[test]
 fn an_actor_whose_constructor_kills_it_is_restarted_ever_later() {
     let mut node = node(1.0);
@@ -163,7 +225,7 @@ fn an_actor_whose_constructor_kills_it_is_restarted_ever_later() {
     for end in 0..4 {
         let [NodeAction::StartWorker(worker)] = started[..] else { panic!("{end}: {started:?}") };
         connect(&mut node, worker);
-        node.on_gone(worker, "was killed by signal 9", None, &mut NodeActions::new());
+        node.on_gone(worker, "was killed by signal 9", BEGUN, &mut NodeActions::new());
         let mut out = settle(&mut node, now);
         if end > 0 {
             assert_eq!(out, [], "after {end}");

@@ -45,7 +45,8 @@ fn row(takeover: u32, worker: WorkerId) -> ActorHere {
 }
 
 fn ended(takeover: u32, worker: WorkerId) -> ActorHere {
-    let gone = WorkerGone { worker, reason: "was killed".to_owned(), ..WorkerGone::default() };
+    let (reason, last_started) = ("was killed".to_owned(), Some(ACTOR));
+    let gone = WorkerGone { worker, reason, last_started, ..WorkerGone::default() };
     ActorHere { worker: None, gone: Some(Box::new(gone)), ..row(takeover, worker) }
 }
 
@@ -401,7 +402,8 @@ fn an_actor_that_takes_over_waits_for_callers_of_whose_end_it_will_hear() {
     let (dead, lost) = (process(THERE, 6), process(LOST, 7));
     // The second is the address of a node: all its processes.
     for worker in [dead, WorkerId(LOST.0)] {
-        let gone = WorkerGone { worker, reason: "was killed".to_owned(), ..WorkerGone::default() };
+        let (reason, last_started) = ("was killed".to_owned(), Some(ACTOR));
+        let gone = WorkerGone { worker, reason, last_started, ..WorkerGone::default() };
         order(&mut node, ToNode::Gone(Box::new(gone)));
     }
     let callers = vec![driver, here, there, dead, lost];

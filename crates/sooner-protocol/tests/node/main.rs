@@ -30,7 +30,7 @@ use sooner_protocol::node::{NodeAction, NodeActions};
 use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{CreateActor, Define, Message, Push, RequestLease, TaskKind, TaskSpec};
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, ResourceSet, ShapeId, Started, TaskId, WorkerId};
 
 const DRIVER: WorkerId = WorkerId(1);
 const OTHER: WorkerId = WorkerId(2);
@@ -67,9 +67,12 @@ fn connect(node: &mut Solo, process: WorkerId) -> NodeActions {
     settle(node, NOW)
 }
 
+/// What a process began last that ends in these tests: the constructor, if it was that of an actor.
+const BEGUN: Option<Started> = Some(Started { task: ACTOR, in_actor: true });
+
 fn end(node: &mut Solo, process: WorkerId) -> NodeActions {
     let mut out = NodeActions::new();
-    node.on_gone(process, "was killed by signal 9", None, &mut out);
+    node.on_gone(process, "was killed by signal 9", BEGUN, &mut out);
     node.settle(NOW, &mut out);
     node.check();
     out

@@ -151,7 +151,11 @@ fn actors_that_hold_nothing_are_counted() {
     }
     assert_eq!(counts, [4, 4, 8], "by what the nodes have");
     // Those that end count no more.
-    let gone = sooner_wire::message::WorkerGone { worker: WorkerId(1), ..Default::default() };
+    let gone = sooner_wire::message::WorkerGone {
+        worker: WorkerId(1),
+        last_started: Some(actor(0)),
+        ..Default::default()
+    };
     for number in 0..16 {
         let gone = Box::new(gone.clone());
         say(&mut control, HOME, ToControl::ActorProcessGone { actor: actor(number), takeover: 0, gone });

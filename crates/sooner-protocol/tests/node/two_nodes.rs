@@ -10,7 +10,7 @@ use sooner_wire::message::{
 };
 use sooner_wire::{ActorId, Blob, NodeId, TaskId, WorkerId};
 
-use super::{NOW, cpus, create, told};
+use super::{BEGUN, NOW, cpus, create, told};
 
 const HERE: NodeId = NodeId(1 << 24);
 const THERE: NodeId = NodeId(2 << 24);
@@ -103,7 +103,7 @@ impl Cluster {
     }
 
     fn end(&mut self, process: WorkerId) -> Vec<(NodeId, NodeAction)> {
-        self.with(process.node(), |node, out| node.on_gone(process, "was killed", None, out));
+        self.with(process.node(), |node, out| node.on_gone(process, "was killed", BEGUN, out));
         self.run()
     }
 

@@ -17,7 +17,7 @@ use sooner_wire::message::{
     Connect, Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
     TaskKind, TaskSpec, UnknownBlocks,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, Started, TaskId, WorkerId};
 
 const STEPS_MAX: usize = 200_000;
 /// Nanoseconds per step.
@@ -73,7 +73,7 @@ struct Instance {
     log: Vec<TaskId>,
     held: Vec<(ObjectId, Arc<Slot>)>,
     running: Option<Incoming>,
-    last_started: Option<TaskId>,
+    last_started: Option<Started>,
     is_constructed: bool,
     is_due: bool,
 }
@@ -96,7 +96,7 @@ pub struct World {
     channels: BTreeMap<(Option<WorkerId>, Option<WorkerId>), VecDeque<Message>>,
     starting: Vec<WorkerId>,
     /// Processes that have died without the node knowing, and what they began last.
-    dying: BTreeMap<WorkerId, Option<TaskId>>,
+    dying: BTreeMap<WorkerId, Option<Started>>,
     dead: BTreeSet<WorkerId>,
     callers: [WorkerId; 2],
     actor: ActorId,
@@ -292,7 +292,7 @@ impl World {
             None => {
                 let Some(next) = self.with_core(who, |core, _| core.next_execution()) else { return };
                 let actor = &mut self.processes.get_mut(&who).expect("lives").actor;
-                actor.last_started = Some(next.push.spec.task);
+                actor.last_started = Some(Started { task: next.push.spec.task, in_actor: true });
                 actor.running = Some(next);
             }
         }

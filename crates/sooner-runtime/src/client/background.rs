@@ -202,8 +202,8 @@ impl Client {
     fn run_timer(&self) {
         let mut shared = self.shared.lock();
         let time = crate::clock::now();
-        if shared.core_deadline().is_some_and(|at| at <= time) {
-            shared.deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
+        if shared.core.next_deadline().is_some_and(|at| at <= time) {
+            self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
             shared.outbox.flush();
         }
         let lines_are_due = shared.outbox.remotes.due().is_some_and(|at| at <= time);

@@ -77,7 +77,6 @@ impl Client {
             memory_bytes: welcome.arena_bytes,
             written: FxHashSet::default(),
             aftermath: Aftermath::default(),
-            deadline: None,
             looks_at: None,
             next_look: Instant(0),
             loopback: VecDeque::new(),

@@ -100,8 +100,7 @@ impl Client {
         if shared.outbox.remotes.is_used() {
             self.attend_remotes(lead, &mut shared, time);
         }
-        let deadline = self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
-        shared.deadline = deadline;
+        self.step_locked(&mut shared, |core, out| core.on_timer(time, out));
         shared.outbox.flush();
         let aftermath = self.take_aftermath(&mut shared);
         drop(shared);

@@ -52,8 +52,6 @@ pub(crate) struct Shared {
     /// Blocks with values that this process writes or has written and still has.
     pub(super) written: FxHashSet<u64>,
     pub(super) aftermath: Aftermath,
-    /// When the core wants to look again.
-    pub(super) deadline: Option<Instant>,
     /// When the background thread looks next if nobody wakes it; what counts only while it is away. `None`: not by itself.
     pub(super) looks_at: Option<Instant>,
     /// When a busy sender reads replies again.
@@ -68,7 +66,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// When something is to be done although nothing comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        [self.core_deadline(), self.outbox.remotes.due()].into_iter().flatten().min()
+        [self.core.next_deadline(), self.outbox.remotes.due()].into_iter().flatten().min()
     }
 
     /// The background thread is about to be away until then, unless it is woken.
@@ -80,12 +78,6 @@ impl Shared {
     /// Whether something is due before the background thread looks, which is away.
     pub(super) fn is_due_sooner(&self) -> bool {
         self.next_deadline().is_some_and(|at| self.looks_at.is_none_or(|looks| at < looks))
-    }
-
-    /// The same, as far as the core is concerned.
-    pub(super) fn core_deadline(&self) -> Option<Instant> {
-        // A task that was submitted since may wait for less long than the core knew of.
-        [self.deadline, self.core.next_steal()].into_iter().flatten().min()
     }
 
     /// A block that was kept, for a value of `bytes`.

@@ -13,7 +13,7 @@ use sooner_protocol::time::Instant;
 use sooner_wire::message::Message;
 use sooner_wire::message::state::{MemoryRow, NodeReport};
 use sooner_wire::strategy::Labels;
-use sooner_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ObjectId, ResourceSet, Started, WorkerId};
 
 /// See the module.
 #[expect(
@@ -116,7 +116,7 @@ impl Engine {
         &mut self,
         client: WorkerId,
         reason: &str,
-        last_started: Option<TaskId>,
+        last_started: Option<Started>,
         out: &mut NodeActions,
     ) {
         ask!(self, core => core.on_gone(client, reason, last_started, out));

@@ -1,6 +1,6 @@
 //! What the explorer needs to know about a local state, worked out once when the state is met.
 
-use sooner_wire::TaskId;
+use sooner_wire::Started;
 use sooner_wire::message::{FailureCode, Location};
 
 /// Distance of blocks in shared memory (bytes).
@@ -36,7 +36,7 @@ pub struct Facts {
     /// Words of the node wait for the control service, and the other way round.
     pub words: [bool; 2],
     /// The task that began last.
-    pub last_started: Option<TaskId>,
+    pub last_started: Option<Started>,
 }
 
 /// The bit of a block.

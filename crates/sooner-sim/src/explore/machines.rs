@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 
 use rustc_hash::FxHashMap;
-use sooner_wire::TaskId;
+use sooner_wire::Started;
 use sooner_wire::message::Message;
 
 use super::facts::Facts;
@@ -115,7 +115,7 @@ pub struct Machines {
     message_numbers: FxHashMap<Vec<u8>, u32>,
     locals: Vec<Local>,
     numbers: FxHashMap<u128, u32>,
-    deaths: FxHashMap<(u8, Option<TaskId>), u32>,
+    deaths: FxHashMap<(u8, Option<Started>), u32>,
     transitions: Vec<Transition>,
     known: FxHashMap<(u32, Event), u32>,
     alive: FxHashMap<u32, Machine>,

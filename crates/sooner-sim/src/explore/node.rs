@@ -11,7 +11,7 @@ use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::Message;
 use sooner_wire::strategy::Labels;
-use sooner_wire::{ResourceSet, TaskId};
+use sooner_wire::{ResourceSet, Started};
 
 use super::facts::{BLOCK_BYTES, Facts};
 use super::machines::Setup;
@@ -166,7 +166,7 @@ impl Node {
     }
 
     /// The end of a process is noticed.
-    pub fn gone(&mut self, index: u8, last_started: Option<TaskId>, effects: &mut Vec<NodeEffect>) {
+    pub fn gone(&mut self, index: u8, last_started: Option<Started>, effects: &mut Vec<NodeEffect>) {
         self.act(NOW, effects, |core, out| {
             either!(core, core => core.on_gone(worker(index), "was killed", last_started, out));
         });

@@ -15,7 +15,7 @@ use sooner_wire::message::{
     Define, Failure, FailureCode, FreeBlocks, GivenBlocks, Location, Message, Outcome, Push, Return,
     TaskKind, TaskSpec, UnknownBlocks,
 };
-use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, TaskId};
+use sooner_wire::{ActorId, Blob, FunctionId, Name, ObjectId, ResourceSet, Started, TaskId};
 
 use super::facts::{BLOCK_BYTES, Facts, block_of, code_bit};
 use super::program::{Body, Program, Step, index_of, payload_of, worker};
@@ -72,7 +72,7 @@ pub struct Process {
     kept: Vec<Handle>,
     is_blocked: bool,
     has_timer: bool,
-    last_started: Option<TaskId>,
+    last_started: Option<Started>,
     /// The actor that lives here.
     actor: Option<ActorId>,
     /// The last call begun, per caller.
@@ -136,6 +136,7 @@ impl Process {
             to_self = self.perform(out, effects);
         }
         self.core.check();
+        self.has_timer = self.core.next_deadline().is_some();
         result
     }
 
@@ -178,11 +179,11 @@ impl Process {
     pub fn deliver(&mut self, from: u8, message: Message, program: &Program, effects: &mut Vec<Effect>) {
         let is_loss = matches!(message, Message::BlocksLost(_));
         let peer = if from == 0 { Peer::Node } else { Peer::Worker(worker(from)) };
-        let (left, deadline) = self.act(effects, |core, out| {
+        let left = self.act(effects, |core, out| {
             let left = core.on_message(peer, message, NOW, out);
-            (left, core.on_timer(NOW, out))
+            core.on_timer(NOW, out);
+            left
         });
-        self.has_timer = deadline.is_some();
         match left {
             Some(Message::GivenBlocks(GivenBlocks { giver, offsets })) if !offsets.is_empty() => {
                 let answer = UnknownBlocks { giver, offsets };
@@ -202,7 +203,7 @@ impl Process {
 
     /// The time has come that the core waits for.
     pub fn fire_timer(&mut self, effects: &mut Vec<Effect>) {
-        self.has_timer = self.act(effects, |core, out| core.on_timer(LATER, out)).is_some();
+        self.act(effects, |core, out| core.on_timer(LATER, out));
     }
 
     /// The running task takes long: what is queued behind it goes back.
@@ -281,7 +282,8 @@ impl Process {
     fn begin(&mut self, program: &Program, effects: &mut Vec<Effect>) {
         let Some(incoming) = self.core.next_execution() else { return };
         let spec = &incoming.push.spec;
-        self.last_started = Some(spec.task);
+        let in_actor = !matches!(spec.kind, TaskKind::Task(_));
+        self.last_started = Some(Started { task: spec.task, in_actor });
         match spec.kind {
             TaskKind::Creation => {
                 assert!(self.actor.is_none(), "I7: one actor per process");

@@ -80,12 +80,8 @@ impl World {
     pub fn note_placed(&mut self, number: u32, actor: TaskId) {
         let process = self.process_mut(number);
         let is_news = process.hosts.replace(actor) != Some(actor);
-        if is_news
-            && !process.is_running()
-            && let Some(facts) = self.oracle.actors.get_mut(&actor)
-        {
+        if is_news && !process.is_running() {
             hit("an actor was placed on a worker that had just ended");
-            facts.deaths += 1;
         }
     }
 
@@ -93,7 +89,7 @@ impl World {
     /// between the two may have begun, as far as the owner can tell.
     pub fn note_late_push(&mut self, number: u32, task: TaskId) {
         let process = self.process_mut(number);
-        let unclear = if process.last_started == Some(task) {
+        let unclear = if process.last_started.is_some_and(|last| last.task == task) {
             std::mem::take(&mut process.unbegun)
         } else {
             FxHashSet::default()
@@ -121,6 +117,7 @@ impl World {
         let is_running = |task: &TaskId| process.frames.iter().any(|frame| frame.task == Some(*task));
         let is_unclear = process
             .last_started
+            .map(|last| last.task)
             .is_some_and(|last| assigned.contains(&last) && (!is_running(&last) || passed.contains(&last)));
         let mut unbegun = FxHashSet::default();
         for task in assigned {
@@ -133,7 +130,9 @@ impl World {
             }
         }
         self.process_mut(number).unbegun = unbegun;
-        if let Some(actor) = self.process(number).hosts
+        let process = self.process(number);
+        if let Some(actor) = process.hosts
+            && process.last_started.is_some_and(|last| last.in_actor)
             && let Some(facts) = self.oracle.actors.get_mut(&actor)
         {
             facts.deaths += 1;

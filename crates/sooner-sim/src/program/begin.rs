@@ -3,7 +3,7 @@
 use sooner_protocol::execution::Incoming;
 use sooner_protocol::probes::hit;
 use sooner_wire::message::{Define, Outcome, TaskKind};
-use sooner_wire::{Blob, FunctionId, Name, ObjectId};
+use sooner_wire::{Blob, FunctionId, Name, ObjectId, Started};
 
 use super::{Frame, Method, Reference, Wait};
 use crate::oracle::{Kind, Oracle};
@@ -78,7 +78,7 @@ impl World {
         };
         let process = self.process_mut(number);
         process.begun.insert(task);
-        process.last_started = Some(task);
+        process.last_started = Some(Started { task, in_actor: !matches!(kind, TaskKind::Task(_)) });
         let mut frame = Frame {
             number: number_of_frame,
             task: Some(task),

@@ -49,7 +49,20 @@ impl World {
             self.flush(ending);
             self.kill(ending, "was ended by force");
         }
+        self.arm_timer(number);
         result
+    }
+
+    /// Has the timer of a process fire when its core wants it, which it is asked after everything that is done with it.
+    fn arm_timer(&mut self, number: u32) {
+        let process = self.processes.get_mut(number);
+        let Some(due) = process.core.next_deadline() else { return };
+        if !process.is_running() || (process.timer_at != 0 && process.timer_at <= due.0) {
+            return;
+        }
+        process.timer_at = due.0;
+        let late = if self.plan.breaks(Fault::LateTimers) { self.random.below(30_000_000) as u64 } else { 0 };
+        self.wake_in(due.since(self.now()) + late + 1, Wake::Timer(number));
     }
 
     /// A process died before it came to this action.
@@ -246,14 +259,7 @@ impl World {
         }
         let now = self.now();
         self.process_mut(number).has_read = false;
-        let due = self.with_core(number, |core, out| core.on_timer(now, out));
+        self.with_core(number, |core, out| core.on_timer(now, out));
         self.touch(number);
-        let Some(due) = due else { return };
-        if self.process(number).timer_at == 0 && self.process(number).is_running() {
-            let late =
-                if self.plan.breaks(Fault::LateTimers) { self.random.below(30_000_000) as u64 } else { 0 };
-            self.process_mut(number).timer_at = due.0;
-            self.wake_in(due.since(now) + late + 1, Wake::Timer(number));
-        }
     }
 }

@@ -7,7 +7,7 @@ use sooner_protocol::solo::Solo;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::Message;
 use sooner_wire::message::state::NodeReport;
-use sooner_wire::{ObjectId, ResourceSet, TaskId, WorkerId};
+use sooner_wire::{ObjectId, ResourceSet, Started, WorkerId};
 
 use super::Blocks;
 
@@ -122,7 +122,7 @@ impl Core {
         &mut self,
         client: WorkerId,
         reason: &str,
-        last: Option<TaskId>,
+        last: Option<Started>,
         out: &mut NodeActions,
     ) {
         either!(self, core => core.on_gone(client, reason, last, out));

@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use sooner_protocol::probes::hit;
 use sooner_protocol::worker::WorkerCore;
 use sooner_wire::message::Message;
-use sooner_wire::{ActorId, ObjectId, TaskId, WorkerId};
+use sooner_wire::{ActorId, ObjectId, Started, TaskId, WorkerId};
 
 use crate::program::{Frame, Instance, Reference};
 
@@ -67,7 +67,7 @@ pub struct Process {
     /// Tasks that began here.
     pub begun: FxHashSet<TaskId>,
     /// What its progress cell says.
-    pub last_started: Option<TaskId>,
+    pub last_started: Option<Started>,
     /// Tasks that were pushed to it and whose reply nobody has read.
     pub assigned: FxHashSet<TaskId>,
     /// Those of them that it has given back; their owners may not have read it.

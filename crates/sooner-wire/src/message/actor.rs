@@ -64,6 +64,9 @@ pub struct ActorRestarting {
     /// Nobody can say when: calls are not to wait for it. The node of the callers says so.
     #[n(3)]
     pub nobody_starts_it: Option<bool>,
+    /// Nothing of the actor had begun in it: no call was executed, nor its constructor.
+    #[n(4)]
+    pub unbegun: Option<bool>,
 }
 
 /// The actor is gone for good.

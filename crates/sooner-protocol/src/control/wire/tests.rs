@@ -152,6 +152,7 @@ fn to_node() -> Vec<ToNode> {
         reason: "why".to_owned(),
         last_started: Some(ACTOR),
         nobody_starts_it: None,
+        unbegun: None,
     };
     let dead = ActorDead { actor: ACTOR, failure: Failure::new(FailureCode::ActorDied, "why") };
     let place = PlaceActor {

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal};
 use sooner_protocol::node::memory::Running;
 use sooner_protocol::time::Instant;
 use sooner_wire::message::{Exited, Message, Shutdown};
-use sooner_wire::{TaskId, WorkerId};
+use sooner_wire::{Started, WorkerId};
 
 use crate::node::cluster::Cluster;
 
@@ -22,7 +22,7 @@ const LEAVE_NANOS: u64 = 500_000_000;
 /// The end of a process that was noticed, and is not told yet.
 pub(super) struct Ended {
     at: Instant,
-    last_started: Option<TaskId>,
+    last_started: Option<Started>,
     /// What it ran.
     running: Option<Running>,
     awaits: Awaits,

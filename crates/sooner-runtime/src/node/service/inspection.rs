@@ -235,7 +235,7 @@ impl Service {
         &mut self,
         worker: WorkerId,
         reason: &str,
-        last_started: Option<sooner_wire::TaskId>,
+        last_started: Option<sooner_wire::Started>,
         out: &mut NodeActions,
     ) {
         let stopped = self.memory.reason(worker);

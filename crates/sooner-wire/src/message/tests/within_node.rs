@@ -95,7 +95,14 @@ fn actors() {
     }
     let last_started = Some(TASK);
     round_trip(
-        ActorRestarting { actor: TASK, reason: "r".into(), last_started, nobody_starts_it: None }.into(),
+        ActorRestarting {
+            actor: TASK,
+            reason: "r".into(),
+            last_started,
+            nobody_starts_it: None,
+            unbegun: None,
+        }
+        .into(),
     );
     round_trip(Checkpointed { actor: TASK, calls: vec![3, 4] }.into());
     round_trip(Replayed { actor: TASK }.into());
